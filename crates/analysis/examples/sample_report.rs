@@ -1,0 +1,41 @@
+//! Writes made-up reports in all three forms: `cargo run --example sample_report -- DIRECTORY`.
+//! The browser test and whoever works on the looks of a report use them.
+
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+use linewise_analysis::report::terminal::TerminalOptions;
+use linewise_analysis::report::{html, json, model, terminal};
+
+#[path = "../src/report/sample.rs"]
+mod sample;
+
+fn main() -> io::Result<()> {
+    let directory = env::args_os().nth(1).map(PathBuf::from).ok_or_else(|| {
+        let message = "which directory to write to? Give it as the argument";
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })?;
+    fs::create_dir_all(&directory)?;
+    let samples: [(&str, model::Report); 5] = [
+        ("everyday", sample::everyday()),
+        ("hostile", sample::hostile()),
+        ("quiet", sample::quiet()),
+        ("too-short", sample::too_short()),
+        ("crowd", sample::crowd(500)),
+    ];
+    let coloured = TerminalOptions {
+        colour: true,
+        ..TerminalOptions::default()
+    };
+    for (name, report) in samples {
+        let write = |ending: &str, content: String| {
+            fs::write(directory.join(format!("{name}.{ending}")), content)
+        };
+        write("html", html::render(&report))?;
+        write("json", json::render(&report))?;
+        write("txt", terminal::render(&report, &coloured))?;
+    }
+    // What a name of the hostile report looks like to the reader.
+    println!("{}", sample::HOSTILE.escape_debug());
+    Ok(())
+}

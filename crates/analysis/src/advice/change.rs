@@ -1,0 +1,194 @@
+//! What to change: a sentence or two, and source to paste where the language is known.
+
+use crate::model::{AccessRow, FindingKind, LineRow, ObjectRow};
+use linewise_recording::ObjectKind;
+
+/// The language of a source file, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    C,
+    Cpp,
+    Rust,
+    Go,
+    Other,
+}
+
+fn language(accesses: &[AccessRow]) -> Language {
+    let extension = accesses
+        .iter()
+        .find_map(|access| access.file.rsplit_once('.').map(|(_, extension)| extension))
+        .unwrap_or_default();
+    match extension {
+        "c" => Language::C,
+        "cc" | "cpp" | "cxx" | "h" | "hh" | "hpp" | "tcc" => Language::Cpp,
+        "rs" => Language::Rust,
+        "go" => Language::Go,
+        _ => Language::Other,
+    }
+}
+
+/// A proposed change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) text: String,
+    pub(crate) source: String,
+}
+
+/// Proposes a change for a finding.
+pub(crate) fn propose(
+    kind: FindingKind,
+    object: &ObjectRow,
+    lines: &[LineRow],
+    accesses: &[AccessRow],
+) -> Change {
+    let language = language(accesses);
+    match kind {
+        FindingKind::FalseSharing => separate(language, object, lines, accesses),
+        FindingKind::TrueSharing => share_less(object, accesses),
+    }
+}
+
+/// The distinct fields that different threads touch, dearest first.
+fn touched_fields(accesses: &[AccessRow]) -> Vec<&str> {
+    let mut fields: Vec<&str> = Vec::new();
+    for access in accesses {
+        if !access.field.is_empty() && !fields.contains(&access.field.as_str()) {
+            fields.push(&access.field);
+        }
+    }
+    fields
+}
+
+/// The array whose elements the fields are, if they all are of one: `counters[0].hits` and
+/// `counters[1].hits` give `counters`.
+fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
+    let base = |field: &'a str| field.split_once('[').map(|(base, _)| base);
+    let first = base(fields.first()?)?;
+    fields
+        .iter()
+        .all(|field| base(field) == Some(first))
+        .then_some(first)
+}
+
+fn separate(
+    language: Language,
+    object: &ObjectRow,
+    lines: &[LineRow],
+    accesses: &[AccessRow],
+) -> Change {
+    let fields = touched_fields(accesses);
+    let threads_touch_elements = common_array(&fields);
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let pad = bytes.max(64) * 2;
+    if let Some(array) = threads_touch_elements {
+        return Change {
+            text: format!(
+                "Give each element of `{array}` lines of its own: the elements belong to different threads and lie on one line. Align the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
+            ),
+            source: aligned_type(language, bytes),
+        };
+    }
+    match (object.kind, fields.as_slice()) {
+        (_, [first, second, ..]) => Change {
+            text: format!(
+                "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. Align `{second}` to {bytes} bytes, or put fields between them that only one of the threads uses."
+            ),
+            source: aligned_field(language, second, bytes),
+        },
+        (ObjectKind::Static, _) if !object.name.is_empty() => Change {
+            text: format!(
+                "Give the parts of `{}` that different threads use lines of their own: align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself.",
+                object.name
+            ),
+            source: aligned_type(language, bytes),
+        },
+        _ => Change {
+            text: format!(
+                "Different threads use different bytes of the same line. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes} and allocate it aligned, since `malloc` aligns to 16 only."
+            ),
+            source: aligned_type(language, bytes),
+        },
+    }
+}
+
+fn aligned_type(language: Language, bytes: u32) -> String {
+    match language {
+        Language::C => format!("struct element {{ ... }} __attribute__((aligned({bytes})));"),
+        Language::Cpp => format!("struct alignas({bytes}) Element {{ ... }};"),
+        Language::Rust => format!(
+            "#[repr(align({bytes}))]\nstruct Padded<T>(T); // or crossbeam_utils::CachePadded"
+        ),
+        Language::Go => format!(
+            "type element struct {{\n\tvalue uint64\n\t_     [{}]byte\n}}",
+            bytes.saturating_sub(8)
+        ),
+        Language::Other => String::new(),
+    }
+}
+
+fn aligned_field(language: Language, field: &str, bytes: u32) -> String {
+    let name = field
+        .rsplit(['.', ']'])
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(field);
+    match language {
+        Language::C => format!("_Alignas({bytes}) /* type */ {name};"),
+        Language::Cpp => format!("alignas({bytes}) /* type */ {name};"),
+        Language::Rust => format!("{name}: crossbeam_utils::CachePadded</* type */>,"),
+        Language::Go => format!("_ [{bytes}]byte // in front of {name}"),
+        Language::Other => String::new(),
+    }
+}
+
+fn share_less(object: &ObjectRow, accesses: &[AccessRow]) -> Change {
+    let fields = touched_fields(accesses);
+    let what = match fields.first() {
+        Some(field) => format!("`{field}`"),
+        None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
+            format!("`{}`", object.name)
+        }
+        None => "the same bytes".to_owned(),
+    };
+    let lock = accesses.iter().any(|access| {
+        let name = access.function.to_ascii_lowercase();
+        ["lock", "mutex", "spin", "futex"]
+            .iter()
+            .any(|word| name.contains(word))
+    });
+    let text = if lock {
+        format!(
+            "Threads fight over a lock ({what}). Padding cannot help. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
+        )
+    } else {
+        format!(
+            "Threads really share {what}: padding cannot help. Write it less often (count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
+        )
+    };
+    Change {
+        text,
+        source: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_one_array_are_recognised() {
+        assert_eq!(common_array(&["c[0].hits", "c[1].hits"]), Some("c"));
+        assert_eq!(common_array(&["c[0].hits", "d[1].hits"]), None);
+        assert_eq!(common_array(&["head", "tail"]), None);
+        assert_eq!(common_array(&[]), None);
+    }
+
+    #[test]
+    fn every_known_language_gets_source_to_paste() {
+        for language in [Language::C, Language::Cpp, Language::Rust, Language::Go] {
+            assert!(aligned_type(language, 64).contains("64") || language == Language::Go);
+            assert!(aligned_field(language, "s.tail", 64).contains("tail"));
+        }
+        assert!(aligned_type(Language::Other, 64).is_empty());
+    }
+}

@@ -1,0 +1,7 @@
+//! Advice: lines that moved become findings, each with its object, its evidence and a change.
+
+mod change;
+mod findings;
+mod names;
+
+pub use findings::{Advice, advise};

@@ -1,0 +1,332 @@
+//! The whole way from tables to a report.
+
+use std::collections::BTreeMap;
+
+use linewise_recording::{Latency, RunInfo, SampleClass, Tables, Thread, Tid};
+
+use crate::advice::{Advice, advise};
+use crate::model::{
+    Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin,
+    Transfers,
+};
+use crate::views::sharing::{Input, LineSharing, SharingView, sharing};
+
+/// Samples below which a run says nothing.
+const ENOUGH_SAMPLES: u64 = 100;
+/// Slices of the timeline.
+const SLICES: u64 = 120;
+
+/// Everything that a recording says.
+#[must_use]
+pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
+    let view = sharing(&Input {
+        info,
+        samples: &tables.samples,
+        watches: &tables.watches,
+        traps: &tables.traps,
+        switches: &tables.switches,
+        latencies: &tables.latencies,
+    });
+    let thread_ns = thread_ns(tables);
+    let advice = advise(&view, tables, info, thread_ns);
+    let samples = count_samples(tables);
+    Report {
+        schema: SCHEMA,
+        run: describe_run(info, tables),
+        sharing: sum_sharing(&view, tables),
+        notes: notes(info, tables, &samples, &view, &advice),
+        timeline: timeline(info, tables, &view),
+        findings: advice.findings,
+        losses: losses(tables),
+        samples,
+    }
+}
+
+/// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
+fn thread_ns(tables: &Tables) -> f64 {
+    let switched: u64 = tables.threads.iter().map(|thread| thread.cpu_time_ns).sum();
+    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
+    switched.max(sampled) as f64
+}
+
+fn count_samples(tables: &Tables) -> Samples {
+    let mut samples = Samples {
+        total: tables.samples.len() as u64,
+        ..Samples::default()
+    };
+    for sample in &tables.samples {
+        match sample.class {
+            SampleClass::Access => samples.accesses += 1,
+            SampleClass::Compute => samples.compute += 1,
+            SampleClass::Unknown => {
+                let reason = sample.reason.map_or("not-recorded", |reason| reason.word());
+                *samples.unknown.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    samples
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
+    let mut trips: Vec<f64> = tables
+        .latencies
+        .iter()
+        .map(|latency| latency.round_trip_ns)
+        .collect();
+    let round_trip_ns = median(&mut trips);
+    let ends = (trips.first().copied(), trips.last().copied());
+    let command = info.command.join(" ");
+    let virtual_on = if info.hypervisor.is_empty() {
+        String::new()
+    } else {
+        format!(" on {}", info.hypervisor)
+    };
+    Run {
+        command: if info.launched {
+            command
+        } else {
+            format!("pid {} ({command})", info.pid)
+        },
+        source: info.source.clone(),
+        source_reason: info.source_reason.clone(),
+        duration_ns: info.end.since(info.start),
+        threads: thread_rows(&tables.threads),
+        round_trip_ns,
+        round_trip_range_ns: match ends {
+            (Some(low), Some(high)) => Some(Interval { low, high }),
+            _ => None,
+        },
+        overhead: info.overhead.clone(),
+        machine: format!(
+            "{}, {} CPUs{virtual_on}, Linux {}",
+            info.cpu_model, info.cpus, info.kernel
+        ),
+        complete: info.complete,
+        exit_code: info.exit_code,
+        exit_signal: info.exit_signal,
+    }
+}
+
+fn thread_rows(threads: &[Thread]) -> Vec<ThreadRow> {
+    let mut rows: Vec<ThreadRow> = threads
+        .iter()
+        .map(|thread| ThreadRow {
+            tid: thread.tid.0,
+            name: thread.name.clone(),
+            cpu_time_ns: thread.cpu_time_ns,
+        })
+        .collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.cpu_time_ns), row.tid));
+    rows
+}
+
+fn sum_sharing(view: &SharingView, tables: &Tables) -> Sharing {
+    let mut transfers = Transfers::default();
+    for line in &view.lines {
+        transfers.true_sharing += line.true_transfers();
+        transfers.false_sharing += line.false_transfers();
+        transfers.interval.low += line.transfers.low;
+        transfers.interval.high += line.transfers.high;
+    }
+    // Threads that do not share would only make the matrix large: those that do, and the others
+    // while there are few.
+    let sharing: std::collections::BTreeSet<Tid> = view
+        .lines
+        .iter()
+        .flat_map(|line| &line.flows)
+        .flat_map(|flow| [flow.to, flow.from])
+        .collect();
+    let few = tables.threads.len() <= 64;
+    let threads: Vec<u32> = tables
+        .threads
+        .iter()
+        .filter(|thread| sharing.contains(&thread.tid) || (few && thread.cpu_time_ns > 0))
+        .map(|thread| thread.tid.0)
+        .collect();
+    let index: BTreeMap<u32, usize> = threads
+        .iter()
+        .enumerate()
+        .map(|(i, &tid)| (tid, i))
+        .collect();
+    let mut matrix = square(threads.len());
+    for flow in view.lines.iter().flat_map(|line| &line.flows) {
+        if let (Some(&to), Some(&from)) = (index.get(&flow.to.0), index.get(&flow.from.0)) {
+            add(&mut matrix, to, from, flow.true_sharing, flow.false_sharing);
+        }
+    }
+    let (cpus, cpu_matrix) = sum_cpus(&view.lines, tables);
+    Sharing {
+        transfers,
+        threads,
+        matrix,
+        cpus,
+        cpu_matrix,
+    }
+}
+
+fn sum_cpus(lines: &[LineSharing], tables: &Tables) -> (Vec<u32>, Matrix) {
+    let mut cpus: Vec<u32> = tables.samples.iter().map(|sample| sample.cpu.0).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let index: BTreeMap<u32, usize> = cpus.iter().enumerate().map(|(i, &cpu)| (cpu, i)).collect();
+    let mut matrix = square(cpus.len());
+    for (&(a, b), &(true_sharing, false_sharing)) in lines.iter().flat_map(|line| &line.cpu_flows) {
+        if let (Some(&a), Some(&b)) = (index.get(&a.0), index.get(&b.0)) {
+            add(&mut matrix, a, b, true_sharing, false_sharing);
+        }
+    }
+    (cpus, matrix)
+}
+
+fn square(size: usize) -> Matrix {
+    Matrix {
+        true_sharing: vec![vec![0.0; size]; size],
+        false_sharing: vec![vec![0.0; size]; size],
+    }
+}
+
+/// Adds transfers between two rows, whichever way they went: the matrix stays symmetric.
+fn add(matrix: &mut Matrix, a: usize, b: usize, true_sharing: f64, false_sharing: f64) {
+    for (a, b) in [(a, b), (b, a)] {
+        matrix.true_sharing[a][b] += true_sharing;
+        matrix.false_sharing[a][b] += false_sharing;
+    }
+}
+
+fn losses(tables: &Tables) -> BTreeMap<String, Lost> {
+    let mut losses: BTreeMap<String, Lost> = BTreeMap::new();
+    for loss in &tables.losses {
+        let entry = losses.entry(loss.what.clone()).or_insert(Lost {
+            count: 0,
+            detail: loss.detail.clone(),
+        });
+        entry.count += loss.count;
+    }
+    losses
+}
+
+fn notes(
+    info: &RunInfo,
+    tables: &Tables,
+    samples: &Samples,
+    view: &SharingView,
+    advice: &Advice,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !info.complete {
+        notes.push(
+            "The recording was cut short: linewise was killed before it could end it. What was written until then is shown.".to_owned(),
+        );
+    }
+    if samples.total < ENOUGH_SAMPLES {
+        notes.push(format!(
+            "Too short to say anything: {} samples, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
+            samples.total
+        ));
+    }
+    let cpus: std::collections::BTreeSet<u32> =
+        tables.samples.iter().map(|sample| sample.cpu.0).collect();
+    let busy = tables
+        .threads
+        .iter()
+        .filter(|thread| thread.cpu_time_ns > 1_000_000)
+        .count();
+    if cpus.len() == 1 && busy > 1 {
+        notes.push(format!(
+            "All {busy} threads ran on CPU {} alone: a line that only one CPU uses is never transferred, so no sharing can cost anything here. On more CPUs it may.",
+            cpus.first().copied().unwrap_or(0)
+        ));
+    } else if advice.findings.is_empty() && view.taking_turns > 0 {
+        notes.push(format!(
+            "Threads share {} of the lines seen, but never at the same time on different CPUs: they take turns, and next to nothing is transferred. If they ran at the same time it might be.",
+            view.taking_turns
+        ));
+    }
+    if view.no_latency {
+        notes.push(
+            "The latency between CPUs could not be measured, so costs and transfers are not known: let linewise use at least two CPUs.".to_owned(),
+        );
+    }
+    if moved(&tables.latencies) {
+        notes.push(
+            "The latency between CPUs changed during the run, as it does in virtual machines: compare this run only with runs of a like round trip.".to_owned(),
+        );
+    }
+    notes
+}
+
+/// Whether the round trip changed by more than its noise.
+fn moved(latencies: &[Latency]) -> bool {
+    let mut trips: Vec<f64> = latencies
+        .iter()
+        .map(|latency| latency.round_trip_ns)
+        .collect();
+    trips.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        trips
+            .get((share * (trips.len().max(1) - 1) as f64) as usize)
+            .copied()
+    };
+    match (at(0.1), at(0.9)) {
+        (Some(low), Some(high)) => trips.len() >= 3 && high > 2.5 * low,
+        _ => false,
+    }
+}
+
+fn timeline(info: &RunInfo, tables: &Tables, view: &SharingView) -> Vec<TimelineBin> {
+    let duration = info.end.since(info.start);
+    let length = (duration / SLICES).max(1_000_000);
+    let count = duration.div_ceil(length) as usize;
+    let mut bins: Vec<TimelineBin> = (0..count as u64)
+        .map(|i| TimelineBin {
+            start_ns: i * length,
+            length_ns: length,
+            ..TimelineBin::default()
+        })
+        .collect();
+    // Of the time at a line, the part that its estimate counts as lost.
+    let lost: BTreeMap<_, f64> = view
+        .lines
+        .iter()
+        .map(|line| {
+            let weight: f64 = line.places.iter().map(|place| place.weight_ns).sum();
+            let share = if weight > 0.0 {
+                (line.cost_ns.value / weight).min(1.0)
+            } else {
+                0.0
+            };
+            ((line.pid, line.line), share)
+        })
+        .collect();
+    for sample in &tables.samples {
+        let slice = (sample.time.since(info.start) / length) as usize;
+        let Some(bin) = bins.get_mut(slice) else {
+            continue;
+        };
+        bin.thread_ns += sample.weight_ns as f64;
+        if sample.class == SampleClass::Access
+            && let Some(share) = lost.get(&(sample.pid, sample.address.line(info.line_size)))
+        {
+            bin.contended_ns += sample.weight_ns as f64 * share;
+        }
+    }
+    let mut latencies = tables.latencies.iter().peekable();
+    let mut current = tables
+        .latencies
+        .first()
+        .map_or(0.0, |latency| latency.round_trip_ns);
+    for bin in &mut bins {
+        while let Some(latency) =
+            latencies.next_if(|latency| latency.time.since(info.start) <= bin.start_ns)
+        {
+            current = latency.round_trip_ns;
+        }
+        bin.round_trip_ns = current;
+    }
+    bins
+}

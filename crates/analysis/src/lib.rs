@@ -1,0 +1,29 @@
+//! From a recording to a report: resolve addresses, compute views, rank findings, print.
+//!
+//! ```text
+//! Sample, Trap ── resolve ──► names (tables objects, fields, frames)
+//!       └──────── views ────► lines that moved ── advice ──► Finding ── report ──► text, HTML, JSON
+//! ```
+//!
+//! Everything here is pure: tables in, plain values out. Only `resolve` looks at files, through
+//! a trait, and only renderers in [`report`] know how things look.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! let recording = linewise_recording::Recording::open(Path::new("run.linewise"))?;
+//! let tables = recording.tables()?;
+//! let report = linewise_analysis::analyse(recording.info(), &tables);
+//! println!("{}", linewise_analysis::report::json::render(&report));
+//! # Ok::<(), linewise_recording::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod advice;
+mod analyse;
+pub mod model;
+pub mod report;
+pub mod resolve;
+pub mod views;
+
+pub use analyse::analyse;

@@ -1,0 +1,295 @@
+//! The report as plain data: what the JSON output holds and the other two renderers draw.
+//!
+//! The JSON form is a public interface (schema 1): fields may be added, never renamed or removed.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the JSON interface.
+pub const SCHEMA: u32 = 1;
+
+/// A 90 % interval, both ends in the unit of the value that it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Everything that one recording says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What was run.
+    pub run: Run,
+    /// All sharing, found or not worth a finding.
+    pub sharing: Sharing,
+    /// Ranked by cost, the dearest first.
+    pub findings: Vec<Finding>,
+    /// What became of the samples.
+    pub samples: Samples,
+    /// What was not recorded, by name (`ring-buffer-full`, `watchpoint-refused`, ...).
+    pub losses: std::collections::BTreeMap<String, Lost>,
+    /// What the reader must know before believing the rest: too short, cut short, one CPU only.
+    pub notes: Vec<String>,
+    /// For the timeline: samples and contended time over the run.
+    pub timeline: Vec<TimelineBin>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The command line, or `pid 123 (name)`.
+    pub command: String,
+    /// The source of the samples.
+    pub source: String,
+    /// Why that source, one line.
+    pub source_reason: String,
+    /// Wall time recorded.
+    pub duration_ns: u64,
+    /// Every thread, most CPU time first.
+    pub threads: Vec<ThreadRow>,
+    /// Core-to-core round trip, median over the run; `null` when it could not be measured.
+    pub round_trip_ns: Option<f64>,
+    /// The lowest and highest round trip seen in the run.
+    pub round_trip_range_ns: Option<Interval>,
+    /// What recording cost.
+    pub overhead: linewise_recording::Overhead,
+    /// CPU, hypervisor and kernel, one line.
+    pub machine: String,
+    /// Whether the recording was ended properly.
+    pub complete: bool,
+    /// The target's exit code, if it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The signal that ended the target, if one did.
+    pub exit_signal: Option<i32>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRow {
+    /// Its id.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// CPU time while recorded.
+    pub cpu_time_ns: u64,
+}
+
+/// All sharing of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Estimated transfers of the whole run.
+    pub transfers: Transfers,
+    /// The thread ids of the matrix's rows and columns.
+    pub threads: Vec<u32>,
+    /// Estimated transfers between each two threads, symmetric.
+    pub matrix: Matrix,
+    /// The CPU numbers of the CPU matrix's rows and columns.
+    pub cpus: Vec<u32>,
+    /// Estimated transfers between each two CPUs, symmetric.
+    pub cpu_matrix: Matrix,
+}
+
+/// Estimated transfers, split by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// Between accesses whose bytes overlap.
+    #[serde(rename = "true")]
+    pub true_sharing: f64,
+    /// Between accesses whose bytes do not overlap.
+    #[serde(rename = "false")]
+    pub false_sharing: f64,
+    /// Of the sum of both.
+    pub interval: Interval,
+}
+
+/// Two square matrices of the same shape.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// Transfers by true sharing.
+    #[serde(rename = "true")]
+    pub true_sharing: Vec<Vec<f64>>,
+    /// Transfers by false sharing.
+    #[serde(rename = "false")]
+    pub false_sharing: Vec<Vec<f64>>,
+}
+
+/// What kind of cause a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingKind {
+    /// Threads fight over a line, not over its bytes.
+    FalseSharing,
+    /// Threads fight over the same bytes.
+    TrueSharing,
+}
+
+/// One cause, its evidence, and what to change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// 1 is the dearest.
+    pub rank: u32,
+    /// False or true sharing, whichever causes more transfers.
+    pub kind: FindingKind,
+    /// Thread time lost.
+    pub cost: Cost,
+    /// Estimated transfers of this line or object, both kinds.
+    pub transfers: f64,
+    /// The 90 % interval of `transfers`.
+    pub transfers_interval: Interval,
+    /// Of `transfers`, the share by false sharing, 0 to 1.
+    pub false_share: f64,
+    /// What is fought over.
+    pub object: ObjectRow,
+    /// The contended lines of the object, by address; the first is the dearest.
+    pub lines: Vec<LineRow>,
+    /// Who touches it and where in the source, dearest first.
+    pub accesses: Vec<AccessRow>,
+    /// What to change, in a sentence or two.
+    pub change: String,
+    /// Source to paste, empty when there is none to propose.
+    pub change_source: String,
+    /// What the change is expected to save: at most this share of all thread time.
+    pub expected_gain: Interval,
+    /// What this finding cannot tell, in a sentence; empty when there is nothing to add.
+    pub doubt: String,
+    /// Samples and traps that it rests on.
+    pub evidence: Evidence,
+}
+
+/// Thread time lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Best estimate, ns of thread time over the run.
+    pub ns: f64,
+    /// The same as a share of all thread time, 0 to 1.
+    pub share: f64,
+    /// 90 % interval of `share`.
+    pub interval: Interval,
+}
+
+/// The object that is fought over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObjectRow {
+    /// `static`, `heap`, `stack` or `mapping`.
+    pub kind: linewise_recording::ObjectKind,
+    /// Its name.
+    pub name: String,
+    /// Its type, empty if unknown.
+    pub type_name: String,
+    /// First byte.
+    pub address: u64,
+    /// Bytes; 0 if unknown.
+    pub size: u64,
+    /// `file:line` of its declaration, empty if unknown.
+    pub declared_at: String,
+}
+
+/// One contended line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LineRow {
+    /// First byte.
+    pub address: u64,
+    /// Bytes of a line.
+    pub size: u32,
+    /// Offset of the line's first byte from the object's first byte (negative if the object starts inside).
+    pub offset_in_object: i64,
+    /// Transfers of this line.
+    pub transfers: f64,
+    /// What lies where on it: fields and variables, by offset in the line.
+    pub fields: Vec<LineField>,
+}
+
+/// A field or variable on a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LineField {
+    /// Offset of its first byte in the line (0 to line size - 1; clipped to the line).
+    pub offset: u32,
+    /// Bytes of it on this line.
+    pub size: u32,
+    /// Its path, e.g. `counters[3].hits`; empty for bytes known only by their offset.
+    pub path: String,
+    /// Its type, empty if unknown.
+    pub type_name: String,
+}
+
+/// One place in the source that touches the object, in one thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AccessRow {
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub thread_name: String,
+    /// Innermost function, demangled; an address when unknown.
+    pub function: String,
+    /// Source file, empty if unknown.
+    pub file: String,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+    /// Callers into which the function was inlined, innermost first.
+    pub inlined_into: Vec<String>,
+    /// `load`, `store` or `update`.
+    pub op: linewise_recording::Operation,
+    /// Offset of the first byte touched, from the first byte of the contended line.
+    pub offset: u32,
+    /// Bytes touched.
+    pub size: u32,
+    /// The field touched, empty if unknown.
+    pub field: String,
+    /// Share of the finding's sampled time that this place took, 0 to 1.
+    pub share: f64,
+    /// Address of the contended line that it touched.
+    pub line_address: u64,
+    /// Why the function or line is missing and what to install; empty when nothing is missing.
+    pub missing: String,
+}
+
+/// What a finding rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Samples at its accesses.
+    pub samples: u64,
+    /// Times that a thread was watched for its lines.
+    pub watches: u64,
+    /// Times that the watched thread touched them.
+    pub traps: u64,
+}
+
+/// What became of the samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// All.
+    pub total: u64,
+    /// Those that are an access with an address.
+    pub accesses: u64,
+    /// Those that wait for no memory.
+    pub compute: u64,
+    /// The rest, by reason.
+    pub unknown: std::collections::BTreeMap<String, u64>,
+}
+
+/// Something that was not recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// How many.
+    pub count: u64,
+    /// A sentence for the footer.
+    pub detail: String,
+}
+
+/// A slice of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimelineBin {
+    /// Start, ns after the run's start.
+    pub start_ns: u64,
+    /// Length, ns.
+    pub length_ns: u64,
+    /// Thread time sampled, ns.
+    pub thread_ns: f64,
+    /// Of it at accesses to contended lines, ns.
+    pub contended_ns: f64,
+    /// Round trip in force, ns; 0 when unknown.
+    pub round_trip_ns: f64,
+}

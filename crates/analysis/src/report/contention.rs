@@ -1,0 +1,306 @@
+//! Small sums over a report that more than one renderer prints: who shares with whom, how much of
+//! the time, and what cannot be excluded.
+
+use super::model::{Matrix, Report, Run, Samples};
+use super::text;
+
+/// A row and column of a matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Name {
+    /// Thread id or CPU number.
+    pub(crate) id: u32,
+    /// Thread name; `CPU` for a CPU.
+    pub(crate) name: String,
+}
+
+/// Transfers a second between two rows of a [`View`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pair {
+    /// The one, an index.
+    pub(crate) a: usize,
+    /// The other, a higher index.
+    pub(crate) b: usize,
+    /// By true sharing.
+    pub(crate) true_sharing: f64,
+    /// By false sharing.
+    pub(crate) false_sharing: f64,
+}
+
+impl Pair {
+    /// By both.
+    pub(crate) fn all(&self) -> f64 {
+        self.true_sharing + self.false_sharing
+    }
+}
+
+/// A matrix as names and the pairs that are not zero, dearest first.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct View {
+    /// The rows and columns.
+    pub(crate) names: Vec<Name>,
+    /// What is not zero.
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// The thread matrix, in transfers a second, of the threads that share anything.
+pub(crate) fn threads(report: &Report) -> View {
+    let known: std::collections::HashMap<u32, &str> = report
+        .run
+        .threads
+        .iter()
+        .map(|thread| (thread.tid, thread.name.as_str()))
+        .collect();
+    let names = report.sharing.threads.iter().map(|&tid| Name {
+        id: tid,
+        name: (*known.get(&tid).unwrap_or(&"thread")).to_owned(),
+    });
+    view(names.collect(), &report.sharing.matrix, &report.run)
+}
+
+/// The CPU matrix, in transfers a second, of the CPUs that share anything.
+pub(crate) fn cpus(report: &Report) -> View {
+    let names = report.sharing.cpus.iter().map(|&cpu| Name {
+        id: cpu,
+        name: "CPU".to_owned(),
+    });
+    view(names.collect(), &report.sharing.cpu_matrix, &report.run)
+}
+
+fn view(names: Vec<Name>, matrix: &Matrix, run: &Run) -> View {
+    // A run without a duration has no rate; its plain counts are better than nothing.
+    let seconds = match run.duration_ns {
+        0 => 1.0,
+        ns => ns as f64 / 1e9,
+    };
+    let cell = |rows: &[Vec<f64>], a: usize, b: usize| {
+        let value = rows.get(a).and_then(|row| row.get(b)).copied();
+        value.filter(|v| v.is_finite() && *v > 0.0).unwrap_or(0.0) / seconds
+    };
+    let mut pairs = Vec::new();
+    for a in 0..names.len() {
+        for b in a + 1..names.len() {
+            let pair = Pair {
+                a,
+                b,
+                true_sharing: cell(&matrix.true_sharing, a, b),
+                false_sharing: cell(&matrix.false_sharing, a, b),
+            };
+            if pair.all() > 0.0 {
+                pairs.push(pair);
+            }
+        }
+    }
+    let mut used = vec![false; names.len()];
+    for pair in &pairs {
+        used[pair.a] = true;
+        used[pair.b] = true;
+    }
+    keep(View { names, pairs }, &used)
+}
+
+/// `view` with only the rows that are marked in `used`, and the pairs of two of them.
+fn keep(view: View, used: &[bool]) -> View {
+    let mut place = vec![0; view.names.len()];
+    let mut names = Vec::new();
+    for (i, name) in view.names.into_iter().enumerate() {
+        place[i] = names.len();
+        if used[i] {
+            names.push(name);
+        }
+    }
+    let mut pairs: Vec<Pair> = view
+        .pairs
+        .into_iter()
+        .filter(|pair| used[pair.a] && used[pair.b])
+        .map(|pair| Pair {
+            a: place[pair.a],
+            b: place[pair.b],
+            ..pair
+        })
+        .collect();
+    pairs.sort_by(|x, y| y.all().total_cmp(&x.all()));
+    View { names, pairs }
+}
+
+/// The part of a [`View`] that fits into a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Picture {
+    /// The busiest rows, in the order of the view, then all others as one row if there are any.
+    pub(crate) view: View,
+    /// How many rows are in the last one; 0 when none was merged.
+    pub(crate) others: usize,
+    /// Transfers a second among the merged rows themselves: its diagonal cell.
+    pub(crate) among_others: (f64, f64),
+}
+
+/// The `limit` busiest rows of `view`; the rest become one row, `others`.
+pub(crate) fn busiest(view: &View, limit: usize) -> Picture {
+    let size = view.names.len();
+    if size <= limit {
+        return Picture {
+            view: view.clone(),
+            others: 0,
+            among_others: (0.0, 0.0),
+        };
+    }
+    let mut weight = vec![0.0; size];
+    for pair in &view.pairs {
+        weight[pair.a] += pair.all();
+        weight[pair.b] += pair.all();
+    }
+    let mut order: Vec<usize> = (0..size).collect();
+    order.sort_by(|&a, &b| f64::total_cmp(&weight[b], &weight[a]));
+    order.truncate(limit);
+    order.sort_unstable();
+    let mut place = vec![limit; size];
+    for (new, &old) in order.iter().enumerate() {
+        place[old] = new;
+    }
+    let mut cells = std::collections::BTreeMap::<(usize, usize), (f64, f64)>::new();
+    for pair in &view.pairs {
+        let (a, b) = (place[pair.a], place[pair.b]);
+        let cell = cells.entry((a.min(b), a.max(b))).or_default();
+        cell.0 += pair.true_sharing;
+        cell.1 += pair.false_sharing;
+    }
+    let among_others = cells.remove(&(limit, limit)).unwrap_or_default();
+    let mut names: Vec<Name> = order.iter().map(|&i| view.names[i].clone()).collect();
+    names.push(Name {
+        id: 0,
+        name: text::plural((size - limit) as u64, "other"),
+    });
+    let pairs = cells
+        .into_iter()
+        .map(|((a, b), (true_sharing, false_sharing))| Pair {
+            a,
+            b,
+            true_sharing,
+            false_sharing,
+        })
+        .collect();
+    Picture {
+        view: View { names, pairs },
+        others: size - limit,
+        among_others,
+    }
+}
+
+/// The share of the sampled thread time that is at contended lines; `None` without samples.
+pub(crate) fn contended_share(report: &Report) -> Option<f64> {
+    let all: f64 = report.timeline.iter().map(|bin| bin.thread_ns).sum();
+    let contended: f64 = report.timeline.iter().map(|bin| bin.contended_ns).sum();
+    (all > 0.0).then(|| contended / all)
+}
+
+/// What a report without findings cannot exclude, in sentences.
+pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
+    let samples = &report.samples;
+    if samples.total == 0 {
+        return vec!["anything: there is not a single sample".to_owned()];
+    }
+    let total = samples.total as f64;
+    // No sample at a place that takes the share p has the probability (1 - p)^total; at 10 % that
+    // is the upper end of the 90 % interval for a place that was never seen.
+    let unseen = -(0.1_f64.ln()) / total;
+    let mut doubts = vec![format!(
+        "an access that takes less than {} of thread time: it may have no sample at all",
+        text::percent(unseen.min(1.0))
+    )];
+    let unknown: u64 = samples
+        .unknown
+        .values()
+        .fold(0, |a, b| a.saturating_add(*b));
+    if unknown > 0 {
+        doubts.push(format!(
+            "sharing among the {} of the samples whose access is unknown",
+            text::percent(unknown as f64 / total)
+        ));
+    }
+    doubts.push("sharing in the kernel on the threads' behalf: it is not watched".to_owned());
+    doubts
+}
+
+/// How transfers divide into false and true sharing, in words.
+pub(crate) fn split(false_share: f64) -> String {
+    match false_share {
+        share if share >= 0.995 => "all by false sharing".to_owned(),
+        share if share <= 0.005 => "all by true sharing".to_owned(),
+        share => format!("{} by false sharing", text::percent(share)),
+    }
+}
+
+/// The reasons of the samples whose access is unknown, the most frequent first.
+pub(crate) fn unknown_reasons(samples: &Samples) -> Vec<String> {
+    let mut reasons: Vec<_> = samples.unknown.iter().filter(|(_, n)| **n > 0).collect();
+    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    reasons
+        .iter()
+        .map(|(reason, n)| format!("{reason} {}", text::integer(**n)))
+        .collect()
+}
+
+/// The round trip of the run, in words.
+pub(crate) fn round_trip(run: &Run) -> String {
+    let Some(median) = run.round_trip_ns else {
+        return "not measured".to_owned();
+    };
+    let median = text::nanoseconds(median);
+    match run.round_trip_range_ns {
+        Some(range) => format!(
+            "{median} between cores (seen {} to {})",
+            text::nanoseconds(range.low),
+            text::nanoseconds(range.high)
+        ),
+        None => format!("{median} between cores"),
+    }
+}
+
+/// How the run ended, if not as it should.
+pub(crate) fn ending(run: &Run) -> Option<String> {
+    let mut facts = Vec::new();
+    if !run.complete {
+        facts.push("the recording is cut short".to_owned());
+    }
+    match (run.exit_signal, run.exit_code) {
+        (Some(signal), _) => facts.push(format!("the program was ended by signal {signal}")),
+        (None, Some(code)) if code != 0 => {
+            facts.push(format!("the program ended with exit code {code}"));
+        }
+        _ => {}
+    }
+    (!facts.is_empty()).then(|| text::listing(&facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn threads_that_share_nothing_are_left_out_of_the_matrix() {
+        let view = threads(&sample::everyday());
+        let ids: Vec<u32> = view.names.iter().map(|name| name.id).collect();
+        assert_eq!(ids, [41_312, 41_313, 41_314, 41_315]);
+        assert_eq!((view.pairs[0].a, view.pairs[0].b), (2, 3));
+    }
+
+    #[test]
+    fn grouping_the_less_busy_loses_no_transfer() {
+        let view = threads(&sample::crowd(500));
+        let picture = busiest(&view, 32);
+        assert_eq!(picture.view.names.len(), 33);
+        assert_eq!(picture.others, 468);
+        let sum = |view: &View| view.pairs.iter().map(Pair::all).sum::<f64>();
+        let among = picture.among_others.0 + picture.among_others.1;
+        let (before, after) = (sum(&view), sum(&picture.view) + among);
+        assert!((before - after).abs() < before * 1e-9);
+    }
+
+    #[test]
+    fn a_misshapen_matrix_counts_as_zero_where_it_lacks_cells() {
+        let mut report = sample::everyday();
+        report.sharing.matrix.true_sharing.truncate(1);
+        report.sharing.matrix.false_sharing = vec![vec![f64::NAN; 3]; 5];
+        assert!(threads(&report).pairs.is_empty());
+    }
+}

@@ -1,0 +1,365 @@
+//! The report as one self-contained HTML file.
+//!
+//! It is written whole by this module, so that it can be read without its script, which only adds
+//! comfort. Nothing is loaded: the content policy forbids all but the one style sheet and the one
+//! script of the file, which it names by their hashes. That also forbids `style` attributes, so
+//! sizes are table spans or SVG attributes, and colours are classes. Whatever comes from the
+//! measured program is escaped by [`Text`].
+
+mod finding;
+mod matrix;
+mod timeline;
+
+use std::fmt::{self, Write as _};
+
+use base64::Engine as _;
+use sha2::Digest as _;
+
+use super::model::{Report, ThreadRow};
+use super::{contention, text};
+
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
+
+/// Findings that are written out; the JSON report has them all.
+const FINDINGS: usize = 50;
+/// Columns of a name.
+const NAME: usize = 100;
+/// Threads that are listed at once; the others are behind a click.
+const THREADS_OPEN: usize = 12;
+/// Threads that are listed at all.
+const THREADS: usize = 1_000;
+
+/// The report as an HTML document.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::with_capacity(64 * 1024);
+    head(&mut out, report);
+    out.push_str("<body>\n");
+    header(&mut out, report);
+    out.push_str("<main>\n");
+    findings(&mut out, report);
+    matrix::write(&mut out, report);
+    timeline::write(&mut out, report);
+    threads(&mut out, report);
+    out.push_str("</main>\n");
+    footer(&mut out, report);
+    let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
+    out
+}
+
+/// Text that is shown as it is, whatever it holds: the only way in which anything from the
+/// measured program gets into the document, as content or as an attribute's value.
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in text::sanitise(self.0).chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prose, in which names in backticks are set as code.
+struct Prose<'a>(&'a str);
+
+impl fmt::Display for Prose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<&str> = self.0.split('`').collect();
+        for (i, part) in parts.iter().enumerate() {
+            // A last backtick without a partner is only a backtick.
+            match (i % 2 == 1, i + 1 == parts.len()) {
+                (false, _) => write!(f, "{}", Text(part))?,
+                (true, false) => write!(f, "<code>{}</code>", Text(part))?,
+                (true, true) => write!(f, "`{}", Text(part))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name that may be endless (C++ has such): shortened, and in full where it is pointed at.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let safe = text::sanitise(self.0);
+        match text::shorten(&safe, NAME) {
+            short if short == safe => write!(f, "{}", Text(&safe)),
+            short => write!(f, "<span title=\"{}\">{}</span>", Text(&safe), Text(&short)),
+        }
+    }
+}
+
+/// The hash by which a content policy allows an inline element.
+fn policy_hash(content: &str) -> String {
+    let hash = sha2::Sha256::digest(content.as_bytes());
+    let hash = base64::engine::general_purpose::STANDARD.encode(hash);
+    format!("'sha256-{hash}'")
+}
+
+fn head(out: &mut String, report: &Report) {
+    let (style, script) = (policy_hash(STYLE), policy_hash(SCRIPT));
+    let command = text::sanitise(&report.run.command);
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>linewise: {}</title>\n<style>{STYLE}</style>\n</head>\n",
+        Text(&text::shorten(&command, 80)),
+    );
+}
+
+fn header(out: &mut String, report: &Report) {
+    let run = &report.run;
+    let _ = write!(
+        out,
+        "<header>\n<p class=\"brand\">linewise</p>\n<h1>{}</h1>\n",
+        Text(&verdict(report))
+    );
+    for note in &report.notes {
+        let _ = writeln!(out, "<p class=\"note\"><b>Note</b> {}</p>", Prose(note));
+    }
+    if let Some(ending) = contention::ending(run) {
+        let _ = writeln!(
+            out,
+            "<p class=\"note\"><b>Ended</b> {}</p>",
+            Text(&sentence(&ending))
+        );
+    }
+    out.push_str("<dl class=\"facts\">\n");
+    fact(out, "Command", &run.command, "wide code");
+    fact(
+        out,
+        "Recorded",
+        &text::nanoseconds(run.duration_ns as f64),
+        "",
+    );
+    let cpu_time: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
+    let threads = format!(
+        "{}, {} of CPU time",
+        text::plural(run.threads.len() as u64, "thread"),
+        text::nanoseconds(cpu_time)
+    );
+    fact(out, "Threads", &threads, "");
+    fact(out, "Transfers", &transfers(report), "");
+    fact(out, "Round trip", &contention::round_trip(run), "");
+    fact(out, "Machine", &run.machine, "wide");
+    out.push_str("</dl>\n</header>\n");
+}
+
+fn fact(out: &mut String, term: &str, value: &str, class: &str) {
+    let _ = writeln!(
+        out,
+        "<div class=\"{class}\"><dt>{term}</dt><dd>{}</dd></div>",
+        Text(value)
+    );
+}
+
+/// The whole report in a sentence.
+fn verdict(report: &Report) -> String {
+    let Some(first) = report.findings.first() else {
+        return "Nothing found that threads fight over".to_owned();
+    };
+    let name = text::sanitise(finding::object_name(&first.object));
+    let more = match report.findings.len() - 1 {
+        0 => String::new(),
+        n => format!(", and {}", text::plural(n as u64, "more finding")),
+    };
+    format!(
+        "{} of {} costs {} of thread time{more}",
+        finding::kind_words(first.kind),
+        text::shorten(&name, 48),
+        text::percent(first.cost.share),
+    )
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string());
+    format!("{}{}.", first.unwrap_or_default(), chars.as_str())
+}
+
+fn transfers(report: &Report) -> String {
+    let transfers = &report.sharing.transfers;
+    let all = transfers.true_sharing + transfers.false_sharing;
+    let mut words = format!(
+        "about {} ({})",
+        text::count(all),
+        text::count_range(transfers.interval)
+    );
+    if all > 0.0 {
+        let split = contention::split(transfers.false_sharing / all);
+        words += &format!(", {split}");
+    }
+    words
+}
+
+fn findings(out: &mut String, report: &Report) {
+    out.push_str("<section id=\"findings\">\n<h2>Findings</h2>\n");
+    if report.findings.is_empty() {
+        nothing_found(out, report);
+    }
+    for finding in report.findings.iter().take(FINDINGS) {
+        finding::write(out, finding, report);
+    }
+    let rest = report.findings.len().saturating_sub(FINDINGS) as u64;
+    if rest > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"quiet\">{} in the JSON report.</p>",
+            text::plural(rest, "more finding")
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+fn nothing_found(out: &mut String, report: &Report) {
+    let samples = &report.samples;
+    out.push_str("<div class=\"card\">\n<p>");
+    let _ = write!(
+        out,
+        "{} of {} were looked at; {} of them wait for memory at a known address.",
+        text::plural(samples.total, "sample"),
+        text::plural(report.run.threads.len() as u64, "thread"),
+        share_of(samples.accesses, samples.total),
+    );
+    if let Some(share) = contention::contended_share(report) {
+        let _ = write!(
+            out,
+            " {} of the sampled thread time is at lines that move between threads.",
+            text::percent(share)
+        );
+    }
+    out.push_str("</p>\n<p>Not excluded:</p>\n<ul>\n");
+    for doubt in contention::not_excluded(report) {
+        let _ = writeln!(out, "<li>{}</li>", Text(&doubt));
+    }
+    out.push_str("</ul>\n</div>\n");
+}
+
+fn threads(out: &mut String, report: &Report) {
+    let threads = &report.run.threads;
+    if threads.is_empty() {
+        return;
+    }
+    let longest = threads.iter().map(|t| t.cpu_time_ns).max().unwrap_or(0);
+    out.push_str("<section id=\"threads\">\n<h2>Threads</h2>\n<div class=\"card\">\n");
+    let (open, more) = threads.split_at(threads.len().min(THREADS_OPEN));
+    thread_table(out, open, longest);
+    if !more.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details><summary>{}</summary>",
+            text::plural(more.len() as u64, "more thread")
+        );
+        thread_table(out, &more[..more.len().min(THREADS)], longest);
+        if more.len() > THREADS {
+            out.push_str("<p class=\"quiet\">The rest is in the JSON report.</p>\n");
+        }
+        out.push_str("</details>\n");
+    }
+    out.push_str("</div>\n</section>\n");
+}
+
+fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
+    out.push_str(
+        "<table class=\"threads\"><thead><tr><th>Thread</th><th class=\"number\">Id</th>\
+         <th class=\"number\">CPU time</th><th><span class=\"unseen\">Bar</span></th></tr></thead>\n<tbody>\n",
+    );
+    for thread in threads {
+        let share = thread.cpu_time_ns as f64 / longest.max(1) as f64;
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"bar\"><svg viewBox=\"0 0 100 8\" \
+             preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"fill\" \
+             width=\"{:.2}\" height=\"8\"/></svg></td></tr>",
+            Text(&thread.name),
+            thread.tid,
+            text::nanoseconds(thread.cpu_time_ns as f64),
+            share * 100.0,
+        );
+    }
+    out.push_str("</tbody></table>\n");
+}
+
+fn footer(out: &mut String, report: &Report) {
+    let samples = &report.samples;
+    let overhead = &report.run.overhead;
+    out.push_str("<footer>\n<h2>What this rests on</h2>\n<dl class=\"facts\">\n");
+    let source = format!("{}: {}", report.run.source, report.run.source_reason);
+    fact(out, "Source", &source, "wide");
+    let unknown: u64 = samples
+        .unknown
+        .values()
+        .fold(0, |a, b| a.saturating_add(*b));
+    let words = format!(
+        "{}: {} at a memory access, {} computing, {} unknown",
+        text::integer(samples.total),
+        share_of(samples.accesses, samples.total),
+        share_of(samples.compute, samples.total),
+        share_of(unknown, samples.total),
+    );
+    fact(out, "Samples", &words, "wide");
+    if unknown > 0 {
+        let reasons = contention::unknown_reasons(samples).join(", ");
+        fact(out, "Unknown because of", &reasons, "wide");
+    }
+    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+        let words = format!("{what} ({}): {}", text::integer(lost.count), lost.detail);
+        fact(out, "Lost", &words, "wide lost");
+    }
+    let words = format!(
+        "{} estimated of {} allowed",
+        text::percent(overhead.estimated),
+        text::percent(overhead.budget)
+    );
+    fact(out, "Overhead", &words, "");
+    let words = format!(
+        "{} a sample, {} to arm a watch, {} a trap",
+        text::nanoseconds(overhead.sample_ns),
+        text::nanoseconds(overhead.arm_ns),
+        text::nanoseconds(overhead.trap_ns)
+    );
+    fact(out, "Measured cost", &words, "");
+    let words = format!(
+        "{} samples and {} watches a second",
+        text::count(overhead.samples_per_second),
+        text::count(overhead.watches_per_second)
+    );
+    fact(out, "Rates", &words, "");
+    let words = format!(
+        "{} of CPU time, {} of memory",
+        text::nanoseconds(overhead.collector_cpu_ns as f64),
+        text::bytes(overhead.collector_rss_bytes)
+    );
+    fact(out, "Collector", &words, "");
+    out.push_str(
+        "</dl>\n<p class=\"quiet\">A transfer is a line moving from one core's cache to another's. \
+         Sharing is false when the accesses do not touch the same bytes. Cost is thread time lost. \
+         Ranges are 90 % intervals.</p>\n</footer>\n",
+    );
+}
+
+fn share_of(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "0 %".to_owned(),
+        _ => text::percent(part as f64 / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

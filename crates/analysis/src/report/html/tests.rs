@@ -1,0 +1,138 @@
+use super::super::sample;
+use super::*;
+
+/// The content of every element `name`, which must not nest.
+fn contents<'a>(document: &'a str, name: &str) -> Vec<&'a str> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    document
+        .split(&open)
+        .skip(1)
+        .map(|rest| rest.split(&close).next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn the_policy_allows_exactly_the_style_and_the_script_of_the_file() {
+    let document = render(&sample::everyday());
+    for name in ["style", "script"] {
+        let found = contents(&document, name);
+        assert_eq!(found.len(), 1, "one {name}");
+        let allowed = format!("{name}-src {};", policy_hash(found[0]));
+        assert!(document.contains(&allowed), "{allowed}");
+    }
+    assert!(!document.contains("unsafe-inline"));
+}
+
+#[test]
+fn the_hash_is_the_one_that_browsers_compute() {
+    // From the CSP specification's example for `alert('Hello, world.');`.
+    assert_eq!(
+        policy_hash("alert('Hello, world.');"),
+        "'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng='"
+    );
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let document = render(&sample::hostile());
+    assert_eq!(document.matches("<script").count(), 1);
+    assert_eq!(document.matches("</script").count(), 1);
+    assert!(!document.contains("<img"));
+    assert!(document.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    for c in document.chars() {
+        assert!(c == '\n' || !c.is_control(), "{c:?} reached the document");
+        assert!(!('\u{202a}'..='\u{202e}').contains(&c));
+    }
+}
+
+#[test]
+fn nothing_needs_the_network_or_an_inline_style() {
+    for report in [sample::everyday(), sample::hostile(), sample::crowd(60)] {
+        let document = render(&report).replace(STYLE, "").replace(SCRIPT, "");
+        for tag in document
+            .split('<')
+            .skip(1)
+            .filter_map(|t| t.split('>').next())
+        {
+            // Values are in quotes and hold none, so that every other piece is outside of them.
+            for attributes in tag.split('"').step_by(2) {
+                for refused in [" style=", " src=", " href=", " on"] {
+                    assert!(!attributes.contains(refused), "<{tag}>");
+                }
+            }
+        }
+    }
+    assert!(!STYLE.contains("url(") && !STYLE.contains("@import"));
+}
+
+#[test]
+fn every_element_is_closed() {
+    const VOID: [&str; 2] = ["meta", "!doctype"];
+    for report in [
+        sample::everyday(),
+        sample::hostile(),
+        sample::quiet(),
+        sample::too_short(),
+        sample::crowd(40),
+    ] {
+        let document = render(&report);
+        let document = document.replace(STYLE, "").replace(SCRIPT, "");
+        let mut open = Vec::new();
+        for tag in document
+            .split('<')
+            .skip(1)
+            .filter_map(|t| t.split('>').next())
+        {
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name));
+            } else if !tag.ends_with('/') {
+                let name = tag.split([' ', '\n']).next().unwrap_or_default();
+                if !VOID.contains(&name) {
+                    open.push(name);
+                }
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+}
+
+#[test]
+fn each_row_of_a_drawing_spans_the_whole_line() {
+    let mut report = sample::everyday();
+    let line = &mut report.findings[0].lines[0];
+    line.fields[1].size = u32::MAX;
+    line.fields[3].offset = 1_000;
+    let document = render(&report);
+    let table = document
+        .split("<table class=\"line\"")
+        .nth(1)
+        .and_then(|rest| rest.split("</table>").next())
+        .expect("a drawing");
+    for row in table.split("<tr").skip(1) {
+        let spans: usize = row
+            .split("<td")
+            .skip(1)
+            .map(|cell| {
+                cell.split_once("colspan=\"")
+                    .and_then(|(_, rest)| rest.split('"').next())
+                    .map_or(1, |span| span.parse().expect("a number"))
+            })
+            .sum();
+        assert_eq!(spans, 64, "{row}");
+    }
+}
+
+#[test]
+fn a_crowd_of_threads_is_grouped() {
+    let document = render(&sample::crowd(500));
+    assert!(document.contains("The 32 busiest of 500; the other 468 are one row."));
+    assert!(document.len() < 2_000_000, "{} bytes", document.len());
+}
+
+#[test]
+fn a_report_without_findings_or_samples_is_still_a_page() {
+    let document = render(&sample::too_short());
+    assert!(document.contains("Nothing found that threads fight over"));
+    assert!(document.contains("Too short: 4 samples"));
+    assert!(document.contains("No transfer between threads was seen"));
+}

@@ -1,0 +1,12 @@
+//! The report: what one recording says, as plain data ([`model`]), and its renderers, which only
+//! print.
+
+mod contention;
+mod drawing;
+pub mod html;
+pub mod json;
+pub use crate::model;
+#[cfg(test)]
+mod sample;
+pub mod terminal;
+mod text;

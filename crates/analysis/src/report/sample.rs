@@ -1,0 +1,457 @@
+//! Made-up reports for the tests of the renderers and for the example that prints them: an
+//! everyday one, a hostile one, a crowd, and two that find nothing.
+
+use std::collections::BTreeMap;
+
+use linewise_recording::{ObjectKind, Operation, Overhead};
+
+use super::model::{
+    AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost, Matrix,
+    ObjectRow, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin, Transfers,
+};
+
+/// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
+pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>\u{1b}[2J\u{9b}31m\u{202e}gnp";
+
+const SECOND: u64 = 1_000_000_000;
+
+fn interval(low: f64, high: f64) -> Interval {
+    Interval { low, high }
+}
+
+fn thread(tid: u32, name: &str, cpu_time_ns: u64) -> ThreadRow {
+    ThreadRow {
+        tid,
+        name: name.to_owned(),
+        cpu_time_ns,
+    }
+}
+
+/// A program with a false and a true sharing, four workers, and the usual losses.
+pub(crate) fn everyday() -> Report {
+    let threads = vec![
+        thread(41_312, "worker-0", 3_130_000_000),
+        thread(41_313, "worker-1", 3_090_000_000),
+        thread(41_314, "worker-2", 2_880_000_000),
+        thread(41_315, "worker-3", 2_850_000_000),
+        thread(41_311, "counters", 12_000_000),
+    ];
+    Report {
+        schema: SCHEMA,
+        run: Run {
+            command: "./counters --threads 4 --seconds 3".to_owned(),
+            source: "timer".to_owned(),
+            source_reason: "this VM has no PMU; the timer needs none".to_owned(),
+            duration_ns: 3_204_000_000,
+            threads,
+            round_trip_ns: Some(82.4),
+            round_trip_range_ns: Some(interval(71.0, 338.0)),
+            overhead: Overhead {
+                budget: 0.02,
+                estimated: 0.0143,
+                sample_ns: 4_100.0,
+                arm_ns: 21_300.0,
+                trap_ns: 14_200.0,
+                samples_per_second: 997.0,
+                watches_per_second: 410.0,
+                collector_cpu_ns: 210_000_000,
+                collector_rss_bytes: 18_400_000,
+            },
+            machine: "AMD EPYC 7763, 4 CPUs, KVM, Linux 6.18.2".to_owned(),
+            complete: true,
+            exit_code: Some(0),
+            exit_signal: None,
+        },
+        sharing: Sharing {
+            transfers: Transfers {
+                true_sharing: 1_620_000.0,
+                false_sharing: 13_400_000.0,
+                interval: interval(12_100_000.0, 18_200_000.0),
+            },
+            threads: vec![41_311, 41_312, 41_313, 41_314, 41_315],
+            matrix: Matrix {
+                true_sharing: symmetric(5, &[(1, 2, 410e3), (1, 3, 620e3), (3, 4, 590e3)]),
+                false_sharing: symmetric(5, &[(1, 2, 6.1e6), (2, 3, 0.9e6), (3, 4, 6.4e6)]),
+            },
+            cpus: vec![0, 1, 2, 3],
+            cpu_matrix: Matrix {
+                true_sharing: symmetric(4, &[(0, 1, 410e3), (0, 2, 620e3), (2, 3, 590e3)]),
+                false_sharing: symmetric(4, &[(0, 1, 6.1e6), (1, 2, 0.9e6), (2, 3, 6.4e6)]),
+            },
+        },
+        findings: vec![counters(), queue_lock()],
+        samples: Samples {
+            total: 12_034,
+            accesses: 8_211,
+            compute: 3_404,
+            unknown: BTreeMap::from([
+                ("address-overwritten".to_owned(), 301),
+                ("block-start".to_owned(), 118),
+            ]),
+        },
+        losses: BTreeMap::from([(
+            "ring-buffer-full".to_owned(),
+            Lost {
+                count: 17,
+                detail: "17 samples were lost because the collector came too late".to_owned(),
+            },
+        )]),
+        notes: Vec::new(),
+        timeline: timeline(64, 0.41),
+    }
+}
+
+/// The same with hostile and endless names wherever a name can be.
+pub(crate) fn hostile() -> Report {
+    let mut report = everyday();
+    let endless = "a_very_long_namespace::".repeat(12);
+    report.run.command = format!("./{HOSTILE} {endless}");
+    report.run.source_reason = HOSTILE.to_owned();
+    report.run.machine = format!("{HOSTILE} {endless}");
+    report.notes = vec![format!("{HOSTILE} {endless}")];
+    for thread in &mut report.run.threads {
+        thread.name = HOSTILE.to_owned();
+    }
+    for finding in &mut report.findings {
+        finding.object.name = format!("{HOSTILE}{endless}");
+        finding.object.type_name = format!("{endless}{HOSTILE}");
+        finding.object.declared_at = format!("{HOSTILE}:12");
+        finding.change = format!("{HOSTILE} {endless}");
+        finding.change_source = format!("    struct {HOSTILE} {{\n\tint {endless};\n}};");
+        finding.doubt = HOSTILE.to_owned();
+        for field in finding.lines.iter_mut().flat_map(|line| &mut line.fields) {
+            field.path = format!("{endless}{HOSTILE}");
+            field.type_name = HOSTILE.to_owned();
+        }
+        for access in &mut finding.accesses {
+            access.thread_name = HOSTILE.to_owned();
+            access.function = format!("{endless}{HOSTILE}");
+            access.file = format!("/{HOSTILE}/{endless}.c");
+            access.field = HOSTILE.to_owned();
+            access.inlined_into = vec![HOSTILE.to_owned()];
+            access.missing = HOSTILE.to_owned();
+        }
+    }
+    report.samples.unknown.insert(HOSTILE.to_owned(), 3);
+    report.losses.insert(
+        HOSTILE.to_owned(),
+        Lost {
+            count: 1,
+            detail: HOSTILE.to_owned(),
+        },
+    );
+    report
+}
+
+/// A run in which nothing was worth a finding.
+pub(crate) fn quiet() -> Report {
+    let mut report = everyday();
+    report.findings.clear();
+    report.sharing.transfers = Transfers {
+        true_sharing: 812.0,
+        false_sharing: 0.0,
+        interval: interval(90.0, 4_100.0),
+    };
+    report.sharing.matrix = Matrix {
+        true_sharing: symmetric(5, &[(1, 2, 812.0)]),
+        false_sharing: symmetric(5, &[]),
+    };
+    report.sharing.cpu_matrix = Matrix {
+        true_sharing: symmetric(4, &[(0, 1, 812.0)]),
+        false_sharing: symmetric(4, &[]),
+    };
+    report.losses.clear();
+    report.timeline = timeline(64, 0.002);
+    report
+}
+
+/// A run that ended before it could say anything.
+pub(crate) fn too_short() -> Report {
+    let mut report = quiet();
+    report.run.duration_ns = 11_000_000;
+    report.run.threads = vec![thread(700, "true", 9_000_000)];
+    report.run.round_trip_ns = None;
+    report.run.round_trip_range_ns = None;
+    report.run.complete = false;
+    report.run.exit_code = None;
+    report.run.exit_signal = Some(11);
+    report.samples = Samples {
+        total: 4,
+        accesses: 1,
+        compute: 3,
+        unknown: BTreeMap::new(),
+    };
+    report.sharing = Sharing::default();
+    report.timeline.clear();
+    report.notes = vec![
+        "Too short: 4 samples in 11 ms say nothing about sharing. Run it for a second or more, \
+         or raise --overhead."
+            .to_owned(),
+    ];
+    report
+}
+
+/// `count` threads that all take one lock, and many finding besides.
+pub(crate) fn crowd(count: u32) -> Report {
+    let mut report = everyday();
+    report.run.threads = (0..count)
+        .map(|i| thread(50_000 + i, &format!("rayon-{i}"), SECOND / u64::from(i + 1)))
+        .collect();
+    report.sharing.threads = report.run.threads.iter().map(|t| t.tid).collect();
+    let size = report.run.threads.len();
+    let weight = |i: usize, j: usize| {
+        if i == j {
+            0.0
+        } else {
+            4e6 / ((i + 1) * (j + 1)) as f64
+        }
+    };
+    let matrix: Vec<Vec<f64>> = (0..size)
+        .map(|i| (0..size).map(|j| weight(i, j)).collect())
+        .collect();
+    report.sharing.matrix = Matrix {
+        false_sharing: matrix
+            .iter()
+            .map(|row| row.iter().map(|v| v / 9.0).collect())
+            .collect(),
+        true_sharing: matrix,
+    };
+    let mut lock = queue_lock();
+    let pattern = lock.accesses[0].clone();
+    lock.accesses = report
+        .run
+        .threads
+        .iter()
+        .map(|t| AccessRow {
+            tid: t.tid,
+            thread_name: t.name.clone(),
+            share: 1.0 / f64::from(count),
+            ..pattern.clone()
+        })
+        .collect();
+    report.findings = (1..=12)
+        .map(|rank| Finding {
+            rank,
+            ..lock.clone()
+        })
+        .collect();
+    report
+}
+
+fn symmetric(size: usize, cells: &[(usize, usize, f64)]) -> Vec<Vec<f64>> {
+    let mut rows = vec![vec![0.0; size]; size];
+    for &(i, j, value) in cells {
+        rows[i][j] = value;
+        rows[j][i] = value;
+    }
+    rows
+}
+
+fn timeline(bins: u64, contended: f64) -> Vec<TimelineBin> {
+    let length_ns = 50_000_000;
+    (0..bins)
+        .map(|i| {
+            let x = i as f64 / bins as f64;
+            let thread_ns = length_ns as f64 * 4.0;
+            let wave = 0.75 + 0.25 * (x * 19.0).sin();
+            let ramp = if x < 0.15 { x / 0.15 } else { 1.0 };
+            TimelineBin {
+                start_ns: i * length_ns,
+                length_ns,
+                thread_ns,
+                contended_ns: thread_ns * (contended * wave * ramp).min(1.0),
+                round_trip_ns: match i {
+                    20..=26 => 0.0,
+                    40..=49 => 338.0,
+                    _ => 74.0 + 8.0 * (x * 40.0).cos(),
+                },
+            }
+        })
+        .collect()
+}
+
+/// One place in the source: function, file and line.
+type Place<'a> = (&'a str, &'a str, u32);
+
+fn access(
+    (tid, thread_name): (u32, &str),
+    (function, file, line): Place<'_>,
+    op: Operation,
+    (offset, size, field): (u32, u32, &str),
+    share: f64,
+) -> AccessRow {
+    AccessRow {
+        tid,
+        thread_name: thread_name.to_owned(),
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line,
+        inlined_into: Vec::new(),
+        op,
+        offset,
+        size,
+        field: field.to_owned(),
+        share,
+        line_address: 0x4040c0,
+        missing: String::new(),
+    }
+}
+
+fn field(offset: u32, size: u32, path: &str, type_name: &str) -> LineField {
+    LineField {
+        offset,
+        size,
+        path: path.to_owned(),
+        type_name: type_name.to_owned(),
+    }
+}
+
+fn counters() -> Finding {
+    let place = ("count_words", "/home/dev/wordcount/src/counters.c", 31);
+    let main = ("report_progress", "/home/dev/wordcount/src/main.c", 118);
+    let names = ["worker-0", "worker-1", "worker-2", "worker-3"];
+    let shares = [0.31, 0.27, 0.2, 0.16];
+    let mut accesses: Vec<AccessRow> = (0..4u32)
+        .zip(names)
+        .zip(shares)
+        .map(|((i, name), share)| {
+            let path = format!("counters[{i}].hits");
+            access(
+                (41_312 + i, name),
+                place,
+                Operation::Update,
+                (i * 16, 8, &path),
+                share,
+            )
+        })
+        .collect();
+    accesses.push(access(
+        (41_311, "counters"),
+        main,
+        Operation::Load,
+        (0, 8, "counters[0].hits"),
+        0.06,
+    ));
+    for access in &mut accesses[..4] {
+        access.inlined_into = vec!["worker".to_owned()];
+    }
+    Finding {
+        rank: 1,
+        kind: FindingKind::FalseSharing,
+        cost: Cost {
+            ns: 4.5e9,
+            share: 0.376,
+            interval: interval(0.312, 0.443),
+        },
+        transfers: 13_400_000.0,
+        transfers_interval: interval(10_900_000.0, 16_100_000.0),
+        false_share: 0.97,
+        object: ObjectRow {
+            kind: ObjectKind::Static,
+            name: "counters".to_owned(),
+            type_name: "struct counter[8]".to_owned(),
+            address: 0x4040c0,
+            size: 128,
+            declared_at: "/home/dev/wordcount/src/main.c:12".to_owned(),
+        },
+        lines: vec![LineRow {
+            address: 0x4040c0,
+            size: 64,
+            offset_in_object: 0,
+            transfers: 13_400_000.0,
+            fields: (0..4)
+                .flat_map(|i| {
+                    [
+                        field(i * 16, 8, &format!("counters[{i}].hits"), "long"),
+                        field(i * 16 + 8, 4, &format!("counters[{i}].id"), "int"),
+                    ]
+                })
+                .collect(),
+        }],
+        accesses,
+        change: "Give each element of `counters` a line of its own: align `struct counter` to \
+                 64 bytes, so that every thread counts on a line that no other thread writes."
+            .to_owned(),
+        change_source: "struct counter {\n    long hits;\n    int id;\n} \
+                        __attribute__((aligned(64)));"
+            .to_owned(),
+        expected_gain: interval(0.30, 0.44),
+        doubt: "The loop of `count_words` has no other access to compare with, so the lower end \
+                rests on the transfers alone."
+            .to_owned(),
+        evidence: Evidence {
+            samples: 812,
+            watches: 300,
+            traps: 121,
+        },
+    }
+}
+
+fn queue_lock() -> Finding {
+    let push = (
+        "core::sync::atomic::AtomicUsize::compare_exchange_weak",
+        "/rustc/library/core/src/sync/atomic.rs",
+        3_702,
+    );
+    let pop = ("queue_pop", "/home/dev/wordcount/src/queue.c", 57);
+    let mut accesses = vec![
+        access(
+            (41_312, "worker-0"),
+            push,
+            Operation::Update,
+            (20, 4, "lock"),
+            0.58,
+        ),
+        access(
+            (41_314, "worker-2"),
+            pop,
+            Operation::Load,
+            (20, 4, "lock"),
+            0.42,
+        ),
+    ];
+    accesses[1].missing =
+        "libqueue.so has no line table: install libqueue-dbgsym or build it with -g".to_owned();
+    for access in &mut accesses {
+        access.line_address = 0x7f32_1c00_1240;
+    }
+    Finding {
+        rank: 2,
+        kind: FindingKind::TrueSharing,
+        cost: Cost {
+            ns: 0.5e9,
+            share: 0.041,
+            interval: interval(0.012, 0.078),
+        },
+        transfers: 1_620_000.0,
+        transfers_interval: interval(1_100_000.0, 2_300_000.0),
+        false_share: 0.0,
+        object: ObjectRow {
+            kind: ObjectKind::Heap,
+            name: "heap".to_owned(),
+            type_name: String::new(),
+            address: 0x7f32_1c00_1250,
+            size: 0,
+            declared_at: String::new(),
+        },
+        lines: vec![LineRow {
+            address: 0x7f32_1c00_1240,
+            size: 64,
+            offset_in_object: -16,
+            transfers: 1_620_000.0,
+            fields: vec![field(20, 4, "", "")],
+        }],
+        accesses,
+        change: "worker-0 and worker-2 both need these bytes. Take the lock less often, for \
+                 example for a batch of items, or give each thread a queue of its own."
+            .to_owned(),
+        change_source: String::new(),
+        expected_gain: interval(0.0, 0.078),
+        doubt: String::new(),
+        evidence: Evidence {
+            samples: 94,
+            watches: 71,
+            traps: 40,
+        },
+    }
+}

@@ -1,0 +1,286 @@
+//! One finding: what it costs, the line, the places that fight over it, what to change.
+
+use super::super::contention;
+use super::super::model::{AccessRow, Finding, FindingKind};
+use super::line_drawing;
+use super::page::{Page, Tone};
+use super::text;
+
+/// Lines of an object that are drawn; one shows the pattern, the second whether it repeats.
+const LINES_DRAWN: usize = 2;
+/// Places in the source that are printed.
+const PLACES: usize = 6;
+/// Where the text beside `change`, `doubt` and the like begins.
+const INDENT: usize = 11;
+
+/// Prints `finding` of a run of `duration_ns`.
+pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
+    headline(page, finding);
+    what_it_is(page, finding);
+    page.blank();
+    for line in finding.lines.iter().take(LINES_DRAWN) {
+        line_drawing::print(page, line, &finding.accesses);
+    }
+    let hidden = finding.lines.len().saturating_sub(LINES_DRAWN) as u64;
+    if hidden > 0 {
+        let more = format!("and {} of this object", text::plural(hidden, "more line"));
+        page.line(&[(Tone::Plain, "  "), (Tone::Dim, &more)]);
+    }
+    page.blank();
+    places(page, &finding.accesses);
+    page.blank();
+    transfers(page, finding, duration_ns);
+    change(page, finding);
+}
+
+fn headline(page: &mut Page, finding: &Finding) {
+    let rank = format!("{:<3}", finding.rank);
+    let (kind, tone) = match finding.kind {
+        FindingKind::FalseSharing => ("FALSE SHARING", Tone::FalseSharing),
+        FindingKind::TrueSharing => ("TRUE SHARING", Tone::TrueSharing),
+    };
+    let cost = format!("  {} of thread time", text::percent(finding.cost.share));
+    let interval = format!(" ({})", text::percent_range(finding.cost.interval));
+    let object = object(finding);
+    let taken = text::width(&rank) + kind.len() + text::width(&cost) + text::width(&interval) + 2;
+    let mut spans = vec![
+        (Tone::Strong, rank.as_str()),
+        (tone, kind),
+        (Tone::Strong, &cost),
+        (Tone::Dim, &interval),
+    ];
+    if taken + text::width(&object) <= page.width() {
+        spans.extend([(Tone::Plain, "  "), (Tone::Strong, &object)]);
+        page.line(&spans);
+    } else {
+        page.line(&spans);
+        let object = text::shorten(&object, page.width() - 3);
+        page.line(&[(Tone::Plain, "   "), (Tone::Strong, &object)]);
+    }
+}
+
+/// `counters (static, main.c:12)`.
+fn object(finding: &Finding) -> String {
+    let object = &finding.object;
+    let mut facts: Vec<&str> = Vec::new();
+    if object.name != object.kind.word() {
+        facts.push(object.kind.word());
+    }
+    if !object.declared_at.is_empty() {
+        facts.push(text::file_name(&object.declared_at));
+    }
+    let name = match object.name.as_str() {
+        "" => "unnamed",
+        name => name,
+    };
+    let text = match facts.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name} ({})", facts.join(", ")),
+    };
+    text::sanitise(&text).into_owned()
+}
+
+fn what_it_is(page: &mut Page, finding: &Finding) {
+    let object = &finding.object;
+    let mut facts = Vec::new();
+    if !object.type_name.is_empty() {
+        let safe = text::sanitise(&object.type_name);
+        facts.push(text::shorten(&safe, page.width() / 2).into_owned());
+    }
+    if object.size > 0 {
+        facts.push(text::bytes(object.size));
+    }
+    facts.push(format!("at {}", text::address(object.address)));
+    if let Some(line) = finding.lines.first().filter(|_| finding.lines.len() == 1) {
+        match line.offset_in_object {
+            0 => {}
+            1.. => facts.push(format!("line at +{}", line.offset_in_object)),
+            _ => facts.push(format!(
+                "begins at byte {} of the line",
+                line.offset_in_object.unsigned_abs()
+            )),
+        }
+    } else {
+        facts.push(text::plural(finding.lines.len() as u64, "line"));
+    }
+    page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
+}
+
+/// The accesses of one place in the source, by whichever threads.
+struct Place<'a> {
+    rows: Vec<&'a AccessRow>,
+    share: f64,
+}
+
+fn group(accesses: &[AccessRow]) -> Vec<Place<'_>> {
+    let mut places: Vec<Place<'_>> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for row in accesses {
+        let key = (
+            &row.function,
+            &row.file,
+            row.line,
+            row.op,
+            &row.inlined_into,
+        );
+        let at = *known.entry(key).or_insert_with(|| {
+            places.push(Place {
+                rows: Vec::new(),
+                share: 0.0,
+            });
+            places.len() - 1
+        });
+        places[at].rows.push(row);
+        places[at].share += row.share;
+    }
+    places.sort_by(|a, b| b.share.total_cmp(&a.share));
+    places
+}
+
+fn places(page: &mut Page, accesses: &[AccessRow]) {
+    let places = group(accesses);
+    for place in places.iter().take(PLACES) {
+        print_place(page, place);
+    }
+    if let Some(rest @ [_, ..]) = places.get(PLACES..) {
+        let share = rest.iter().map(|place| place.share).sum();
+        let more = format!(
+            "  {:>6}  {}",
+            text::percent(share),
+            text::plural(rest.len() as u64, "more place")
+        );
+        page.line(&[(Tone::Dim, &more)]);
+    }
+}
+
+fn print_place(page: &mut Page, place: &Place<'_>) {
+    let Some(first) = place.rows.first() else {
+        return;
+    };
+    let share = format!("  {:>6}  ", text::percent(place.share));
+    let margin = " ".repeat(text::width(&share));
+    let room = page.width() - margin.len();
+    let function = match first.function.as_str() {
+        "" => "unknown code",
+        name => name,
+    };
+    let source = match (first.file.as_str(), first.line) {
+        ("", _) => String::new(),
+        (file, 0) => format!(" in {}", text::file_name(file)),
+        (file, line) => format!(" at {}:{line}", text::file_name(file)),
+    };
+    let source = text::sanitise(&source);
+    let source = text::shorten(&source, room * 2 / 3);
+    let function = text::sanitise(function);
+    let function = text::shorten(&function, room - text::width(&source));
+    let what = touch(place);
+    page.line(&[
+        (Tone::Plain, share.as_str()),
+        (Tone::Strong, &function),
+        (Tone::Strong, &source),
+    ]);
+    let beside = room.saturating_sub(text::width(&what) + 2);
+    for (i, line) in text::wrap_list(&who(place), beside).iter().enumerate() {
+        let label = match i {
+            0 => format!("{what}  "),
+            _ => " ".repeat(text::width(&what) + 2),
+        };
+        page.line(&[
+            (Tone::Plain, margin.as_str()),
+            (Tone::Plain, &label),
+            (Tone::Plain, line),
+        ]);
+    }
+    if !first.inlined_into.is_empty() {
+        let into = format!("inlined into {}", text::listing(&first.inlined_into));
+        let into = text::sanitise(&into);
+        let into = text::shorten(&into, room);
+        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
+    }
+    if !first.missing.is_empty() {
+        page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);
+    }
+}
+
+/// `update +0, 8 bytes`, or without the offset if the threads differ in it.
+fn touch(place: &Place<'_>) -> String {
+    let first = place.rows[0];
+    let op = first.op.word();
+    let size = text::bytes(first.size.into());
+    let same_size = place.rows.iter().all(|row| row.size == first.size);
+    let same_offset = place.rows.iter().all(|row| row.offset == first.offset);
+    match (same_offset, same_size) {
+        (true, true) => format!("{op} +{}, {size}", first.offset),
+        (false, true) => format!("{op} {size}"),
+        (true, false) => format!("{op} +{}", first.offset),
+        (false, false) => op.to_owned(),
+    }
+}
+
+/// Threads that are named at a place.
+const THREADS: usize = 4;
+
+/// `thread worker-0 41312 at +0 (31 %)`, `worker-1 41313 at +16 (27 %)`, `2 more`.
+fn who(place: &Place<'_>) -> Vec<String> {
+    let first = place.rows[0];
+    let one_offset = place.rows.iter().all(|row| row.offset == first.offset);
+    let mut names: Vec<String> = place
+        .rows
+        .iter()
+        .take(THREADS)
+        .map(|row| {
+            let name = text::sanitise(&row.thread_name);
+            let mut text = format!("{} {}", text::shorten(&name, 20), row.tid);
+            if !one_offset {
+                text += &format!(" at +{}", row.offset);
+            }
+            if place.rows.len() > 1 {
+                text += &format!(" ({})", text::percent(row.share));
+            }
+            text
+        })
+        .collect();
+    let more = place.rows.len().saturating_sub(THREADS);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    if let Some(only) = names.first_mut().filter(|_| place.rows.len() == 1) {
+        only.insert_str(0, "thread ");
+    }
+    names
+}
+
+fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
+    let mut text = format!(
+        "about {} ({})",
+        text::count(finding.transfers),
+        text::count_range(finding.transfers_interval),
+    );
+    if duration_ns > 0 {
+        let per_second = finding.transfers * 1e9 / duration_ns as f64;
+        text += &format!(", {} a second", text::count(per_second));
+    }
+    text += &format!(", {}", contention::split(finding.false_share));
+    page.labelled("  transfers", INDENT + 2, Tone::Dim, &text);
+    let evidence = &finding.evidence;
+    let text = format!(
+        "{}, {}, {}",
+        text::plural(evidence.samples, "sample"),
+        text::plural(evidence.watches, "watch"),
+        text::plural(evidence.traps, "trap"),
+    );
+    page.labelled_in("  rests on", INDENT + 2, Tone::Dim, Tone::Dim, &text);
+}
+
+fn change(page: &mut Page, finding: &Finding) {
+    page.labelled("  change", INDENT + 2, Tone::Remedy, &finding.change);
+    let margin = " ".repeat(INDENT + 2);
+    for line in text::wrap_source(&finding.change_source, page.width() - margin.len()) {
+        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Remedy, &line)]);
+    }
+    if finding.expected_gain.high > 0.0 {
+        let gain = format!("{} of thread time", text::gain(finding.expected_gain));
+        page.labelled("  gain", INDENT + 2, Tone::Dim, &gain);
+    }
+    page.labelled("  doubt", INDENT + 2, Tone::Dim, &finding.doubt);
+}

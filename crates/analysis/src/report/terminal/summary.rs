@@ -1,0 +1,224 @@
+//! What stands under the findings: the run, its threads, the samples and what they cost.
+
+use super::super::contention::{self, Pair};
+use super::super::model::{Report, Run};
+use super::page::{Page, Tone};
+use super::text;
+
+/// Where the text beside the labels begins.
+const INDENT: usize = 13;
+/// Threads that a matrix is printed for; more get a list of the dearest pairs.
+const MATRIX: usize = 8;
+/// Pairs in that list.
+const PAIRS: usize = 5;
+/// Threads named in the line about threads.
+const THREADS: usize = 6;
+
+/// What was looked at when nothing was found, and what may still be there.
+pub(super) fn nothing_found(page: &mut Page, report: &Report) {
+    let samples = &report.samples;
+    let looked = format!(
+        "{} of {}; {} of them wait for memory at a known address",
+        text::plural(samples.total, "sample"),
+        text::plural(report.run.threads.len() as u64, "thread"),
+        share_of(samples.accesses, samples.total),
+    );
+    page.labelled("  looked at", INDENT, Tone::Dim, &looked);
+    if let Some(share) = contention::contended_share(report) {
+        let contended = format!(
+            "{} of the sampled thread time is at lines that move between threads",
+            text::percent(share)
+        );
+        page.labelled("  contended", INDENT, Tone::Dim, &contended);
+    }
+    let transfers = &report.sharing.transfers;
+    let moved = format!(
+        "about {} ({}) in the whole run",
+        text::count(transfers.true_sharing + transfers.false_sharing),
+        text::count_range(transfers.interval)
+    );
+    page.labelled("  transfers", INDENT, Tone::Dim, &moved);
+    page.blank();
+    page.line(&[(Tone::Plain, "Not excluded:")]);
+    for doubt in contention::not_excluded(report) {
+        page.labelled("  -", 4, Tone::Dim, &doubt);
+    }
+}
+
+/// Prints the summary.
+pub(super) fn print(page: &mut Page, report: &Report) {
+    // Without a finding the matrix holds nothing but noise.
+    if !report.findings.is_empty() {
+        sharing(page, report);
+    }
+    threads(page, &report.run);
+    samples(page, report);
+    losses(page, report);
+    run(page, report);
+}
+
+fn sharing(page: &mut Page, report: &Report) {
+    let view = contention::threads(report);
+    if view.pairs.is_empty() {
+        return;
+    }
+    page.line(&[(Tone::Dim, "transfers a second between threads")]);
+    if view.names.len() <= MATRIX {
+        matrix(page, &view);
+    } else {
+        for pair in view.pairs.iter().take(PAIRS) {
+            list_pair(page, &view, pair);
+        }
+        if view.pairs.len() > PAIRS {
+            let more = text::plural((view.pairs.len() - PAIRS) as u64, "more pair");
+            page.line(&[(Tone::Plain, "  "), (Tone::Dim, &format!("and {more}"))]);
+        }
+    }
+    page.blank();
+}
+
+fn matrix(page: &mut Page, view: &contention::View) {
+    let mut cells = vec![vec![String::new(); view.names.len()]; view.names.len()];
+    for pair in &view.pairs {
+        let value = text::count(pair.all()).replace(' ', "");
+        cells[pair.a][pair.b].clone_from(&value);
+        cells[pair.b][pair.a] = value;
+    }
+    let heads: Vec<String> = view.names.iter().map(|name| name.id.to_string()).collect();
+    let widths = heads.iter().chain(cells.iter().flatten()).map(String::len);
+    let widest = widths.max().unwrap_or(0);
+    let gap = if (widest + 2) * heads.len() + 18 <= page.width() {
+        2
+    } else {
+        1
+    };
+    let column = widest + gap;
+    let label_width = page.width().saturating_sub(2 + column * heads.len());
+    let labels: Vec<String> = view
+        .names
+        .iter()
+        .map(|name| {
+            let id = name.id.to_string();
+            let safe = text::sanitise(&name.name);
+            let room = label_width.min(32).saturating_sub(id.len() + 1);
+            format!("{} {id}", text::shorten(&safe, room))
+        })
+        .collect();
+    let label_width = labels.iter().map(|l| text::width(l)).max().unwrap_or(0);
+    let mut head = " ".repeat(2 + label_width);
+    for text in &heads {
+        head += &format!("{text:>column$}");
+    }
+    page.line(&[(Tone::Dim, &head)]);
+    for (i, label) in labels.iter().enumerate() {
+        let gap = " ".repeat(label_width - text::width(label));
+        let mut spans = vec![(Tone::Plain, format!("  {label}{gap}"))];
+        for (j, cell) in cells[i].iter().enumerate() {
+            spans.push(match (i == j, cell.as_str()) {
+                (true, _) => (Tone::Dim, format!("{:>column$}", "-")),
+                (_, "") => (Tone::Dim, format!("{:>column$}", "0")),
+                (_, value) => (Tone::Plain, format!("{value:>column$}")),
+            });
+        }
+        page.line(&spans);
+    }
+}
+
+fn list_pair(page: &mut Page, view: &contention::View, pair: &Pair) {
+    let name = |at: usize| {
+        let safe = text::sanitise(&view.names[at].name);
+        format!("{} {}", text::shorten(&safe, 18), view.names[at].id)
+    };
+    page.line(&[(
+        Tone::Plain,
+        format!(
+            "  {:>7}  {} and {}",
+            text::count(pair.all()),
+            name(pair.a),
+            name(pair.b)
+        ),
+    )]);
+}
+
+fn threads(page: &mut Page, run: &Run) {
+    let total: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
+    let mut names: Vec<String> = run
+        .threads
+        .iter()
+        .take(THREADS)
+        .map(|t| {
+            let safe = text::sanitise(&t.name);
+            let time = text::nanoseconds(t.cpu_time_ns as f64);
+            format!("{} {} {time}", text::shorten(&safe, 20), t.tid)
+        })
+        .collect();
+    if run.threads.len() > THREADS {
+        names.push(format!("{} more", run.threads.len() - THREADS));
+    }
+    let sum = format!(
+        "{}, {} of CPU time",
+        text::plural(run.threads.len() as u64, "thread"),
+        text::nanoseconds(total),
+    );
+    page.labelled_in("threads", INDENT, Tone::Dim, Tone::Dim, &sum);
+    for line in text::wrap_list(&names, page.width() - INDENT) {
+        let gap = " ".repeat(INDENT);
+        page.line(&[(Tone::Plain, &gap), (Tone::Dim, &line)]);
+    }
+}
+
+fn samples(page: &mut Page, report: &Report) {
+    let samples = &report.samples;
+    let unknown: u64 = samples
+        .unknown
+        .values()
+        .fold(0, |a, b| a.saturating_add(*b));
+    let mut text = format!(
+        "{}: {} at a memory access, {} computing, {} unknown",
+        text::integer(samples.total),
+        share_of(samples.accesses, samples.total),
+        share_of(samples.compute, samples.total),
+        share_of(unknown, samples.total),
+    );
+    if unknown > 0 {
+        let reasons = contention::unknown_reasons(samples);
+        text += &format!(" ({})", reasons.join(", "));
+    }
+    page.labelled_in("samples", INDENT, Tone::Dim, Tone::Dim, &text);
+}
+
+fn losses(page: &mut Page, report: &Report) {
+    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+        let text = match lost.detail.as_str() {
+            "" => format!("{what}: {}", text::integer(lost.count)),
+            detail => format!("{what} ({}): {detail}", text::integer(lost.count)),
+        };
+        page.labelled("lost", INDENT, Tone::Warning, &text);
+    }
+}
+
+fn run(page: &mut Page, report: &Report) {
+    let run = &report.run;
+    let overhead = &run.overhead;
+    let text = format!(
+        "{} estimated of {} allowed",
+        text::percent(overhead.estimated),
+        text::percent(overhead.budget),
+    );
+    page.labelled_in("overhead", INDENT, Tone::Dim, Tone::Dim, &text);
+    let text = contention::round_trip(run);
+    page.labelled_in("round trip", INDENT, Tone::Dim, Tone::Dim, &text);
+    let text = format!("{}: {}", run.source, run.source_reason);
+    page.labelled_in("source", INDENT, Tone::Dim, Tone::Dim, &text);
+    page.labelled_in("machine", INDENT, Tone::Dim, Tone::Dim, &run.machine);
+    if let Some(text) = contention::ending(run) {
+        page.labelled("ended", INDENT, Tone::Warning, &text);
+    }
+}
+
+fn share_of(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "0 %".to_owned(),
+        _ => text::percent(part as f64 / whole as f64),
+    }
+}

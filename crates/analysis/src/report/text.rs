@@ -1,0 +1,441 @@
+//! Text that is safe to print: names made harmless, shortened, wrapped, and numbers with units.
+//!
+//! Names come from the measured program: thread names, symbols and paths may hold anything,
+//! escape sequences included. Everything here counts display columns, not bytes.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::model::Interval;
+
+/// Replaces every character that a terminal or browser might act on, instead of showing it, by
+/// its visible escape: controls, everything without a width (joiners, marks, variation selectors),
+/// and the characters that change the direction of text.
+pub(crate) fn sanitise(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' | '\r' => out.extend(c.escape_default()),
+            c if is_unsafe(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || c.width().unwrap_or(0) == 0
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        )
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Display columns of `text`.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// `text` in at most `columns`, with an ellipsis in the middle if it does not fit: the start says
+/// whose it is and the end says which, so both stay.
+pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
+    if columns_of(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    if columns == 0 {
+        return Cow::Borrowed("");
+    }
+    let tail_columns = (columns - 1) / 2;
+    let head_columns = columns - 1 - tail_columns;
+    let head = prefix(text, head_columns);
+    Cow::Owned(format!("{head}…{}", suffix(text, tail_columns)))
+}
+
+/// `text` in at most `columns`, with an ellipsis at the start if it does not fit: of the path of a
+/// field, the end tells it from its neighbours.
+pub(crate) fn shorten_start(text: &str, columns: usize) -> Cow<'_, str> {
+    if columns_of(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    match columns {
+        0 => Cow::Borrowed(""),
+        _ => Cow::Owned(format!("…{}", suffix(text, columns - 1))),
+    }
+}
+
+/// The longest end of `text` that takes at most `columns`.
+fn suffix(text: &str, columns: usize) -> &str {
+    let mut taken = 0;
+    for (i, c) in text.char_indices().rev() {
+        taken += c.width().unwrap_or(0);
+        if taken > columns {
+            return &text[i + c.len_utf8()..];
+        }
+    }
+    text
+}
+
+/// The longest start of `text` that takes at most `columns`.
+pub(crate) fn prefix(text: &str, columns: usize) -> &str {
+    let mut taken = 0;
+    for (i, c) in text.char_indices() {
+        taken += c.width().unwrap_or(0);
+        if taken > columns {
+            return &text[..i];
+        }
+    }
+    text
+}
+
+/// The sum of the columns of the single characters: never less than [`width`], which knows about
+/// sequences that merge, and what the cuts here are made by.
+fn columns_of(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// Breaks `text` into lines of at most `columns`, at spaces where there are any. Line breaks in
+/// `text` stay.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut lines = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split_whitespace() {
+            let word = sanitise(word);
+            let mut word = word.as_ref();
+            if !line.is_empty() {
+                if columns_of(&line) + 1 + columns_of(word) <= columns {
+                    line.push(' ');
+                    line.push_str(word);
+                    continue;
+                }
+                lines.push(std::mem::take(&mut line));
+            }
+            while columns_of(word) > columns {
+                let head = prefix(word, columns);
+                // A single character wider than the line would never be consumed.
+                if head.is_empty() {
+                    break;
+                }
+                lines.push(head.to_owned());
+                word = &word[head.len()..];
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Breaks `items` into lines of at most `columns`, as `a, b and c`, never inside an item unless
+/// it is wider than a line.
+pub(crate) fn wrap_list(items: &[String], columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for (i, item) in items.iter().enumerate() {
+        let joint = match items.len() - i {
+            1 => "",
+            2 => " and",
+            _ => ",",
+        };
+        let item = sanitise(item);
+        let item = shorten(&item, columns.saturating_sub(joint.len()).max(1));
+        let taken = columns_of(&line);
+        if taken > 0 && taken + 1 + columns_of(&item) + joint.len() > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&item);
+        line.push_str(joint);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Breaks source text into lines of at most `columns`, keeping its indentation: a broken line goes
+/// on four columns deeper, so that it stays good to paste.
+pub(crate) fn wrap_source(source: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in source.lines() {
+        let line = line.replace('\t', "    ");
+        let line = sanitise(line.trim_end());
+        if columns_of(&line) <= columns {
+            lines.push(line.into_owned());
+            continue;
+        }
+        let indent = line.chars().take_while(|&c| c == ' ').count();
+        let indent = indent.min(columns / 2);
+        for (i, part) in wrap(&line, columns.saturating_sub(indent + 4))
+            .into_iter()
+            .enumerate()
+        {
+            let deeper = if i == 0 { indent } else { indent + 4 };
+            lines.push(format!("{:deeper$}{part}", ""));
+        }
+    }
+    lines
+}
+
+/// The last component of a path: what is left of it where there is little room.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(path)
+}
+
+/// A share of 0 to 1 as `38 %`, `3.8 %`, `0.38 %`.
+pub(crate) fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    if !value.is_finite() {
+        return "? %".to_owned();
+    }
+    if value.abs() >= ABSURD {
+        return format!("{value:.0e} %");
+    }
+    if value > 0.0 && value < 0.005 {
+        return "<0.01 %".to_owned();
+    }
+    format!("{:.*} %", percent_decimals(value), value)
+}
+
+/// An expected gain: a range, or how much it is at most when nothing is certain.
+pub(crate) fn gain(gain: Interval) -> String {
+    if gain.low >= 0.0005 {
+        percent_range(gain)
+    } else {
+        format!("up to {}", percent(gain.high))
+    }
+}
+
+/// An interval of shares as `31..44 %`.
+pub(crate) fn percent_range(interval: Interval) -> String {
+    let (low, high) = (interval.low * 100.0, interval.high * 100.0);
+    if !low.is_finite() || !high.is_finite() {
+        return "?..? %".to_owned();
+    }
+    if low.abs().max(high.abs()) >= ABSURD {
+        return format!("{low:.0e}..{high:.0e} %");
+    }
+    let decimals = percent_decimals(high);
+    format!("{low:.decimals$}..{high:.decimals$} %")
+}
+
+fn percent_decimals(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 9.95 || v == 0.0 => 0,
+        v if v >= 0.995 => 1,
+        _ => 2,
+    }
+}
+
+/// From here on a number is not a measurement but an accident, and is kept short.
+const ABSURD: f64 = 1e6;
+
+const SCALES: [(f64, &str); 4] = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
+
+fn scale_of(value: f64) -> (f64, &'static str) {
+    // A little below the step, so that 999 960 becomes `1.0 M` and not `1000 k`.
+    SCALES
+        .into_iter()
+        .find(|(scale, _)| value.abs() >= scale * 0.9995)
+        .unwrap_or((1.0, ""))
+}
+
+fn scaled(value: f64, scale: f64) -> String {
+    let v = value / scale;
+    if v.abs() >= ABSURD {
+        return format!("{v:.0e}");
+    }
+    if v.abs() >= 9.95 || (scale == 1.0 && v.fract() == 0.0) {
+        format!("{v:.0}")
+    } else {
+        format!("{v:.1}")
+    }
+}
+
+/// An estimated number with two or three digits and a scale: `4.1 M`, `410 k`, `12`.
+pub(crate) fn count(value: f64) -> String {
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    let (scale, unit) = scale_of(value);
+    format!("{}{unit}", scaled(value, scale))
+}
+
+/// An interval of estimated numbers on one scale: `3.2..5.0 M`.
+pub(crate) fn count_range(interval: Interval) -> String {
+    if !interval.low.is_finite() || !interval.high.is_finite() {
+        return "?..?".to_owned();
+    }
+    let (scale, unit) = scale_of(interval.high);
+    let (low, high) = (scaled(interval.low, scale), scaled(interval.high, scale));
+    format!("{low}..{high}{unit}")
+}
+
+/// A counted number with thousands separated: `12,034`.
+pub(crate) fn integer(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A counted number with its noun: `1 thread`, `2 threads`.
+pub(crate) fn plural(value: u64, noun: &str) -> String {
+    let ending = match (value, noun) {
+        (1, _) => "",
+        (_, n) if n.ends_with("ch") || n.ends_with("ss") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", integer(value))
+}
+
+/// A time given in nanoseconds: `82 ns`, `24 µs`, `3.2 ms`, `3.2 s`, `2 min 14 s`.
+pub(crate) fn nanoseconds(ns: f64) -> String {
+    if !ns.is_finite() {
+        return "?".to_owned();
+    }
+    let (scale, unit) = match ns.abs() {
+        v if v < 999.5 => (1.0, "ns"),
+        v if v < 999.5e3 => (1e3, "µs"),
+        v if v < 999.5e6 => (1e6, "ms"),
+        v if v < 119.5e9 => (1e9, "s"),
+        _ => {
+            let seconds = (ns / 1e9).round();
+            let (minutes, rest) = ((seconds / 60.0).trunc(), seconds % 60.0);
+            return format!("{minutes:.0} min {rest:.0} s");
+        }
+    };
+    format!("{} {unit}", scaled(ns, scale))
+}
+
+/// A size: `1 byte`, `64 bytes`, `12 MB`.
+pub(crate) fn bytes(value: u64) -> String {
+    match value {
+        1 => "1 byte".to_owned(),
+        0..10_000 => format!("{} bytes", integer(value)),
+        _ => {
+            let (scale, unit) = scale_of(value as f64);
+            format!("{}{unit}B", scaled(value as f64, scale))
+        }
+    }
+}
+
+/// An address: `0x5581c0`.
+pub(crate) fn address(value: u64) -> String {
+    format!("{value:#x}")
+}
+
+/// `items` as `a, b and c`.
+pub(crate) fn listing(items: &[String]) -> String {
+    let mut out = String::new();
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push_str(if i + 1 == items.len() { " and " } else { ", " });
+        }
+        let _ = write!(out, "{item}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_carry_as_many_digits_as_an_estimate_deserves() {
+        let shares = [0.0, 0.00001, 0.0042, 0.038, 0.0999, 0.38, 1.0, f64::NAN];
+        assert_eq!(
+            shares.map(percent),
+            [
+                "0 %", "<0.01 %", "0.42 %", "3.8 %", "10 %", "38 %", "100 %", "? %"
+            ]
+        );
+        let counts = [0.0, 0.4, 12.0, 999.9, 1234.0, 4.1e6, 999_960.0, 3e13];
+        assert_eq!(
+            counts.map(count),
+            ["0", "0.4", "12", "1.0 k", "1.2 k", "4.1 M", "1.0 M", "30 T"]
+        );
+        assert_eq!(integer(1_234_567), "1,234,567");
+        assert_eq!(integer(999), "999");
+        let times = [82.0, 24_000.0, 3.2e6, 3.2e9, 134e9];
+        assert_eq!(
+            times.map(nanoseconds),
+            ["82 ns", "24 µs", "3.2 ms", "3.2 s", "2 min 14 s"]
+        );
+    }
+
+    #[test]
+    fn both_ends_of_an_interval_share_one_scale() {
+        let interval = |low, high| Interval { low, high };
+        assert_eq!(percent_range(interval(0.31, 0.44)), "31..44 %");
+        assert_eq!(percent_range(interval(0.004, 0.02)), "0.4..2.0 %");
+        assert_eq!(count_range(interval(900e3, 4.6e6)), "0.9..4.6 M");
+    }
+
+    #[test]
+    fn a_name_cannot_control_the_terminal_or_turn_the_text_around() {
+        assert_eq!(
+            sanitise("a\x1b[2Jb\u{202e}c\u{9b}d"),
+            "a\\u{1b}[2Jb\\u{202e}c\\u{9b}d"
+        );
+        assert_eq!(sanitise("two\nlines"), "two\\nlines");
+        assert_eq!(sanitise("zéro 线程"), "zéro 线程");
+    }
+
+    #[test]
+    fn a_shortened_name_keeps_its_start_and_its_end() {
+        assert_eq!(shorten("namespace::class::method", 11), "names…ethod");
+        assert_eq!(shorten("short", 5), "short");
+        assert_eq!(shorten_start("counters[3].hits", 9), "…[3].hits");
+    }
+
+    #[test]
+    fn a_list_breaks_between_its_items() {
+        let items = ["worker-0 12", "worker-1 13", "2 more"].map(str::to_owned);
+        assert_eq!(
+            wrap_list(&items, 20),
+            ["worker-0 12,", "worker-1 13 and", "2 more"]
+        );
+    }
+
+    #[test]
+    fn a_broken_source_line_goes_on_indented() {
+        assert_eq!(
+            wrap_source("    int first, second, third;", 20),
+            ["    int first,", "        second,", "        third;"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_wider_than_asked_for(text in any::<String>(), columns in 2usize..60) {
+            let safe = sanitise(&text);
+            prop_assert!(!safe.chars().any(is_unsafe));
+            prop_assert!(width(&shorten(&safe, columns)) <= columns);
+            prop_assert!(width(&shorten_start(&safe, columns)) <= columns);
+            for line in wrap(&text, columns).iter().chain(&wrap_source(&text, columns.max(8))) {
+                prop_assert!(width(line) <= columns.max(8), "{line:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The debug info of one module: its units, and how to get from one entry to another.
+//!
+//! Everything here is foreign data. Entries are addressed by (unit, offset), references are
+//! followed a bounded number of times, and whatever is out of bounds is simply not there.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{
+    AbbreviationsCacheStrategy, Attribute, AttributeValue, DwAt, DwTag, EndianSlice, LittleEndian,
+    SectionId, UnitHeader, UnitOffset, UnitType,
+};
+
+use super::elf::Elf;
+use super::files::Store;
+
+/// A range of a debug section.
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+/// An attribute's value.
+pub(super) type Value<'a> = AttributeValue<Bytes<'a>>;
+
+/// How many references (origin, specification) lead from an entry to its name at most.
+const MOST_HOPS: usize = 8;
+/// Children of one entry that are looked at, at most.
+const MOST_CHILDREN: usize = 65_536;
+
+/// The sections that functions, lines, variables and types are read from. Locations that change
+/// with the program counter and macros are left on disk.
+const SECTIONS: &[SectionId] = &[
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
+
+/// Where an entry is: the number of its unit and its offset therein.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct EntryId {
+    /// Index into the units of the module.
+    pub(super) unit: u32,
+    /// Offset in that unit.
+    pub(super) offset: usize,
+}
+
+/// An entry with all its attributes.
+pub(super) struct Entry<'a> {
+    /// Where it is.
+    pub(super) id: EntryId,
+    /// What it is.
+    pub(super) tag: DwTag,
+    attributes: Vec<Attribute<Bytes<'a>>>,
+}
+
+impl<'a> Entry<'a> {
+    /// The value of the attribute called `name`.
+    pub(super) fn value(&self, name: DwAt) -> Option<Value<'a>> {
+        self.attributes
+            .iter()
+            .find(|attribute| attribute.name() == name)
+            .map(Attribute::value)
+    }
+
+    /// The same as an unsigned number.
+    pub(super) fn number(&self, name: DwAt) -> Option<u64> {
+        self.value(name)?.udata_value()
+    }
+
+    /// Whether the flag called `name` is set.
+    pub(super) fn flag(&self, name: DwAt) -> bool {
+        matches!(self.value(name), Some(AttributeValue::Flag(true)))
+    }
+}
+
+/// Which section a unit is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    Info,
+    Types,
+    Supplementary,
+}
+
+struct Slot<'a> {
+    header: UnitHeader<Bytes<'a>>,
+    home: Home,
+    unit: OnceCell<Option<Box<gimli::Unit<Bytes<'a>>>>>,
+}
+
+/// The debug info of one module.
+pub(super) struct Debug<'a> {
+    dwarf: Arc<gimli::Dwarf<Bytes<'a>>>,
+    slots: Vec<Slot<'a>>,
+    /// Number of the first unit of each section: they are stored one section after the other.
+    info_end: usize,
+    types_end: usize,
+    signatures: HashMap<u64, EntryId>,
+}
+
+impl<'a> Debug<'a> {
+    /// Reads the sections of `elf` into `store` and lists the units. `supplementary` is the file
+    /// that dwz moved common entries to.
+    pub(super) fn load(elf: &Elf, supplementary: Option<&Elf>, store: &'a Store) -> Self {
+        let mut dwarf = sections(elf, store);
+        if let Some(elf) = supplementary {
+            dwarf.set_sup(sections(elf, store));
+        }
+        // Units that share abbreviations (dwz, LTO) would otherwise parse them again each.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+
+        let mut slots = Vec::new();
+        let mut infos = dwarf.units();
+        while let Ok(Some(header)) = infos.next() {
+            slots.push(Slot {
+                header,
+                home: Home::Info,
+                unit: OnceCell::new(),
+            });
+        }
+        let info_end = slots.len();
+        let mut types = dwarf.type_units();
+        while let Ok(Some(header)) = types.next() {
+            slots.push(Slot {
+                header,
+                home: Home::Types,
+                unit: OnceCell::new(),
+            });
+        }
+        let types_end = slots.len();
+        if let Some(supplementary) = dwarf.sup() {
+            let mut infos = supplementary.units();
+            while let Ok(Some(header)) = infos.next() {
+                slots.push(Slot {
+                    header,
+                    home: Home::Supplementary,
+                    unit: OnceCell::new(),
+                });
+            }
+        }
+        let mut signatures = HashMap::new();
+        for (slot, number) in slots.iter().zip(0_u32..) {
+            if let UnitType::Type {
+                type_signature,
+                type_offset,
+            }
+            | UnitType::SplitType {
+                type_signature,
+                type_offset,
+            } = slot.header.type_()
+            {
+                signatures.entry(type_signature.0).or_insert(EntryId {
+                    unit: number,
+                    offset: type_offset.0,
+                });
+            }
+        }
+        Self {
+            dwarf: Arc::new(dwarf),
+            slots,
+            info_end,
+            types_end,
+            signatures,
+        }
+    }
+
+    /// The sections, to be shared with addr2line.
+    pub(super) fn dwarf(&self) -> Arc<gimli::Dwarf<Bytes<'a>>> {
+        Arc::clone(&self.dwarf)
+    }
+
+    /// The numbers of all units that can define variables, and whether they hold only types.
+    pub(super) fn units(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
+        self.slots.iter().zip(0_u32..).map(|(slot, number)| {
+            let types = matches!(
+                slot.header.type_(),
+                UnitType::Type { .. } | UnitType::SplitType { .. }
+            );
+            (number, types || slot.home != Home::Info)
+        })
+    }
+
+    /// The header of unit `number`, with the sections that it belongs to.
+    pub(super) fn header(
+        &self,
+        number: u32,
+    ) -> Option<(&UnitHeader<Bytes<'a>>, &gimli::Dwarf<Bytes<'a>>)> {
+        let slot = self.slots.get(usize::try_from(number).ok()?)?;
+        let dwarf = match slot.home {
+            Home::Supplementary => self.dwarf.sup()?,
+            Home::Info | Home::Types => &*self.dwarf,
+        };
+        Some((&slot.header, dwarf))
+    }
+
+    /// Unit `number`, read once and kept.
+    fn unit(&self, number: u32) -> Option<(&gimli::Unit<Bytes<'a>>, &gimli::Dwarf<Bytes<'a>>)> {
+        let (header, dwarf) = self.header(number)?;
+        let slot = self.slots.get(usize::try_from(number).ok()?)?;
+        let unit = slot
+            .unit
+            .get_or_init(|| dwarf.unit(*header).ok().map(Box::new));
+        Some((unit.as_deref()?, dwarf))
+    }
+
+    /// Whether the code of this module is described in files of its own (`-gsplit-dwarf`).
+    pub(super) fn is_split(&self) -> bool {
+        self.slots
+            .first()
+            .is_some_and(|slot| matches!(slot.header.type_(), UnitType::Skeleton(_)))
+    }
+
+    /// The language of unit `number`.
+    pub(super) fn language(&self, number: u32) -> Option<gimli::DwLang> {
+        let (unit, _) = self.unit(number)?;
+        let root = self.entry(EntryId {
+            unit: number,
+            offset: unit.header.root_offset().0,
+        })?;
+        match root.value(gimli::DW_AT_language)? {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
+        }
+    }
+
+    /// The entry at `id`.
+    pub(super) fn entry(&self, id: EntryId) -> Option<Entry<'a>> {
+        let (unit, _) = self.unit(id.unit)?;
+        let mut raw = unit.entries_raw(Some(UnitOffset(id.offset))).ok()?;
+        let abbreviation = raw.read_abbreviation().ok()??;
+        let mut attributes = Vec::new();
+        raw.read_attributes(abbreviation.attributes(), &mut attributes)
+            .ok()?;
+        Some(Entry {
+            id,
+            tag: abbreviation.tag(),
+            attributes,
+        })
+    }
+
+    /// The direct children of the entry at `id`.
+    pub(super) fn children(&self, id: EntryId) -> Vec<Entry<'a>> {
+        let mut children = Vec::new();
+        // A broken entry ends the list: what was read before it is still right.
+        let _: Option<()> = self.collect_children(id, &mut children);
+        children
+    }
+
+    fn collect_children(&self, id: EntryId, children: &mut Vec<Entry<'a>>) -> Option<()> {
+        let (unit, _) = self.unit(id.unit)?;
+        let mut raw = unit.entries_raw(Some(UnitOffset(id.offset))).ok()?;
+        let parent = raw.read_abbreviation().ok()??;
+        raw.skip_attributes(parent.attributes()).ok()?;
+        if !parent.has_children() {
+            return Some(());
+        }
+        while !raw.is_empty() && children.len() < MOST_CHILDREN {
+            let depth = raw.next_depth();
+            let offset = raw.next_offset().0;
+            match raw.read_abbreviation().ok()? {
+                None if depth <= 1 => return Some(()),
+                None => {}
+                Some(abbreviation) if depth == 1 => {
+                    let mut attributes = Vec::new();
+                    raw.read_attributes(abbreviation.attributes(), &mut attributes)
+                        .ok()?;
+                    children.push(Entry {
+                        id: EntryId {
+                            unit: id.unit,
+                            offset,
+                        },
+                        tag: abbreviation.tag(),
+                        attributes,
+                    });
+                }
+                Some(abbreviation) => raw.skip_attributes(abbreviation.attributes()).ok()?,
+            }
+        }
+        Some(())
+    }
+
+    /// The entry that the attribute called `name` of `entry` refers to.
+    pub(super) fn referred(&self, entry: &Entry<'a>, name: DwAt) -> Option<EntryId> {
+        self.reference(entry.id.unit, &entry.value(name)?)
+    }
+
+    fn reference(&self, unit: u32, value: &Value<'a>) -> Option<EntryId> {
+        match value {
+            AttributeValue::UnitRef(offset) => Some(EntryId {
+                unit,
+                offset: offset.0,
+            }),
+            AttributeValue::DebugInfoRef(offset) => {
+                let home = self.slots.get(usize::try_from(unit).ok()?)?.home;
+                match home {
+                    Home::Info | Home::Types => self.entry_at(offset.0, 0, self.info_end),
+                    Home::Supplementary => {
+                        self.entry_at(offset.0, self.types_end, self.slots.len())
+                    }
+                }
+            }
+            AttributeValue::DebugInfoRefSup(offset) => {
+                self.entry_at(offset.0, self.types_end, self.slots.len())
+            }
+            AttributeValue::DebugTypesRef(signature) => self.signatures.get(&signature.0).copied(),
+            _ => None,
+        }
+    }
+
+    /// The entry at `offset` of a section whose units have the numbers `first..end`.
+    fn entry_at(&self, offset: usize, first: usize, end: usize) -> Option<EntryId> {
+        let units = self.slots.get(first..end)?;
+        let after = units.partition_point(|slot| slot.header.offset().0 <= offset);
+        let number = first + after.checked_sub(1)?;
+        let start = self.slots.get(number)?.header.offset().0;
+        Some(EntryId {
+            unit: u32::try_from(number).ok()?,
+            offset: offset - start,
+        })
+    }
+
+    /// Calls `visit` with `entry` and then with those that it is an instance or completion of,
+    /// until one gives an answer.
+    pub(super) fn inherited<T>(
+        &self,
+        entry: &Entry<'a>,
+        visit: impl Fn(&Entry<'a>) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(found) = visit(entry) {
+            return Some(found);
+        }
+        let mut next = self.original(entry);
+        for _ in 0..MOST_HOPS {
+            let entry = self.entry(next?)?;
+            if let Some(found) = visit(&entry) {
+                return Some(found);
+            }
+            next = self.original(&entry);
+        }
+        None
+    }
+
+    fn original(&self, entry: &Entry<'a>) -> Option<EntryId> {
+        self.referred(entry, gimli::DW_AT_specification)
+            .or_else(|| self.referred(entry, gimli::DW_AT_abstract_origin))
+    }
+
+    /// The text of the attribute called `name` of `entry` itself.
+    pub(super) fn text(&self, entry: &Entry<'a>, name: DwAt) -> Option<String> {
+        let (unit, dwarf) = self.unit(entry.id.unit)?;
+        let text = dwarf.attr_string(unit, entry.value(name)?).ok()?;
+        Some(text.to_string_lossy().into_owned())
+    }
+
+    /// The name of `entry`, its own or inherited.
+    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
+        self.inherited(entry, |entry| self.text(entry, gimli::DW_AT_name))
+    }
+
+    /// The mangled name of `entry`, its own or inherited.
+    pub(super) fn linkage_name(&self, entry: &Entry<'a>) -> Option<String> {
+        self.inherited(entry, |entry| {
+            self.text(entry, gimli::DW_AT_linkage_name)
+                .or_else(|| self.text(entry, gimli::DW_AT_MIPS_linkage_name))
+        })
+    }
+
+    /// Where `entry` is declared, `file:line`; `None` if the debug info does not say.
+    pub(super) fn declared_at(&self, entry: &Entry<'a>) -> Option<String> {
+        self.inherited(entry, |entry| {
+            let line = entry.number(gimli::DW_AT_decl_line)?;
+            let file = match entry.value(gimli::DW_AT_decl_file)? {
+                AttributeValue::FileIndex(index) => index,
+                other => other.udata_value()?,
+            };
+            Some(format!("{}:{line}", self.file_name(entry.id.unit, file)?))
+        })
+    }
+
+    /// The path of file `index` of unit `number`, its directories in front.
+    fn file_name(&self, number: u32, index: u64) -> Option<String> {
+        let (unit, dwarf) = self.unit(number)?;
+        let header = unit.line_program.as_ref()?.header();
+        let file = header.file(index)?;
+        let text = |value: Value<'a>| {
+            dwarf
+                .attr_string(unit, value)
+                .ok()
+                .map(|text| text.to_string_lossy().into_owned())
+        };
+        let mut path = text(file.path_name())?;
+        // Directory 0 is the one that the compiler ran in.
+        if !path.starts_with('/')
+            && file.directory_index() != 0
+            && let Some(directory) = file.directory(header).and_then(text)
+        {
+            path = format!("{directory}/{path}");
+        }
+        if !path.starts_with('/')
+            && let Some(directory) = &unit.comp_dir
+        {
+            path = format!("{}/{path}", directory.to_string_lossy());
+        }
+        Some(path)
+    }
+
+    /// The address that entry `index` of `.debug_addr` holds for unit `number`.
+    pub(super) fn indexed_address(
+        &self,
+        number: u32,
+        index: gimli::DebugAddrIndex<usize>,
+    ) -> Option<u64> {
+        let (unit, dwarf) = self.unit(number)?;
+        dwarf.address(unit, index).ok()
+    }
+}
+
+/// The debug sections of `elf`, decompressed, kept in `store`.
+fn sections<'a>(elf: &Elf, store: &'a Store) -> gimli::Dwarf<Bytes<'a>> {
+    let load = |id: SectionId| -> Result<Bytes<'a>, std::convert::Infallible> {
+        let bytes = if SECTIONS.contains(&id) {
+            elf.section_bytes(id.name())
+        } else {
+            None
+        };
+        let bytes = bytes.map_or(&[] as &[u8], |bytes| store.keep(bytes));
+        Ok(EndianSlice::new(bytes, LittleEndian))
+    };
+    let Ok(dwarf) = gimli::Dwarf::load(load);
+    dwarf
+}

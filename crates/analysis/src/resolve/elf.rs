@@ -1,0 +1,298 @@
+//! The little of ELF that resolving needs, read in ranges: headers first, sections when asked.
+//!
+//! Only 64-bit little-endian files: the machines that linewise records on run no others, and
+//! samples of 32-bit tasks carry no registers. Every number in the file is foreign: sizes are
+//! checked against the file, and a file that makes no sense is one without sections.
+
+use object::elf::{
+    CompressionHeader64, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB, ELFMAG,
+    FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_X, PT_LOAD, ProgramHeader64, SHF_ALLOC,
+    SHF_COMPRESSED, SHF_WRITE, SHT_NOBITS, SectionHeader64,
+};
+use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
+
+use super::files::File;
+
+/// Debug sections larger than this, once decompressed, are left out.
+const LARGEST_SECTION: u64 = 2 << 30;
+/// More program headers than any linker writes.
+const MOST_SEGMENTS: u64 = 4096;
+
+/// A loaded range of the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// Address in the file's own address space.
+    pub(super) address: u64,
+    /// Bytes in memory; those beyond `file_size` are zero at the start (.bss).
+    pub(super) memory_size: u64,
+    /// Where it starts in the file.
+    pub(super) offset: u64,
+    /// Bytes in the file.
+    pub(super) file_size: u64,
+    /// Whether it holds code.
+    pub(super) executable: bool,
+}
+
+/// A named range of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    /// `.text`, `.bss`, `.debug_info`, ...
+    pub(super) name: String,
+    /// Address in the file's own address space; zero when it is not loaded.
+    pub(super) address: u64,
+    /// Bytes.
+    pub(super) size: u64,
+    /// Whether it is loaded.
+    pub(super) loaded: bool,
+    /// Whether it is writable.
+    pub(super) writable: bool,
+    offset: u64,
+    compressed: bool,
+    in_file: bool,
+}
+
+/// An open ELF file.
+pub(super) struct Elf {
+    file: Box<dyn File>,
+    /// Loaded ranges.
+    pub(super) segments: Vec<Segment>,
+    /// All sections; empty if the section table was stripped.
+    pub(super) sections: Vec<Section>,
+    /// GNU build id, lower-case hex; empty if it has none.
+    pub(super) build_id: String,
+}
+
+impl Elf {
+    /// Reads the headers; `None` if it is not a 64-bit little-endian ELF file.
+    pub(super) fn open(file: Box<dyn File>) -> Option<Self> {
+        let bytes = file.read(0, size_of::<FileHeader64<LE>>() as u64)?;
+        let (header, _) = pod::from_bytes::<FileHeader64<LE>>(&bytes).ok()?;
+        let ident = header.e_ident;
+        if ident.magic != ELFMAG || ident.class != ELFCLASS64 || ident.data != ELFDATA2LSB {
+            return None;
+        }
+        let mut elf = Self {
+            segments: Vec::new(),
+            sections: Vec::new(),
+            build_id: String::new(),
+            file,
+        };
+        elf.read_segments(header.e_phoff.get(LE), u64::from(header.e_phnum.get(LE)));
+        elf.read_sections(
+            header.e_shoff.get(LE),
+            u64::from(header.e_shnum.get(LE)),
+            usize::from(header.e_shstrndx.get(LE).0),
+        );
+        elf.build_id = elf.find_build_id().unwrap_or_default();
+        Some(elf)
+    }
+
+    fn read_segments(&mut self, offset: u64, count: u64) -> Option<()> {
+        let count = count.min(MOST_SEGMENTS);
+        let bytes = self
+            .file
+            .read(offset, count * size_of::<ProgramHeader64<LE>>() as u64)?;
+        let (headers, _) =
+            pod::slice_from_bytes::<ProgramHeader64<LE>>(&bytes, usize::try_from(count).ok()?)
+                .ok()?;
+        for header in headers {
+            if header.p_type.get(LE) == PT_LOAD {
+                self.segments.push(Segment {
+                    address: header.p_vaddr.get(LE),
+                    memory_size: header.p_memsz.get(LE),
+                    offset: header.p_offset.get(LE),
+                    file_size: header.p_filesz.get(LE),
+                    executable: header.p_flags.get(LE).0 & PF_X.0 != 0,
+                });
+            }
+        }
+        Some(())
+    }
+
+    fn read_sections(&mut self, offset: u64, count: u64, names: usize) -> Option<()> {
+        let bytes = self
+            .file
+            .read(offset, count * size_of::<SectionHeader64<LE>>() as u64)?;
+        let (headers, _) =
+            pod::slice_from_bytes::<SectionHeader64<LE>>(&bytes, usize::try_from(count).ok()?)
+                .ok()?;
+        let names = headers.get(names)?;
+        let names = self
+            .file
+            .read(names.sh_offset.get(LE), names.sh_size.get(LE))?;
+        for header in headers {
+            let flags = header.sh_flags.get(LE);
+            self.sections.push(Section {
+                name: text_at(&names, header.sh_name.get(LE)),
+                address: header.sh_addr.get(LE),
+                size: header.sh_size.get(LE),
+                loaded: flags.0 & SHF_ALLOC.0 != 0,
+                writable: flags.0 & SHF_WRITE.0 != 0,
+                offset: header.sh_offset.get(LE),
+                compressed: flags.0 & SHF_COMPRESSED.0 != 0,
+                in_file: header.sh_type.get(LE) != SHT_NOBITS,
+            });
+        }
+        Some(())
+    }
+
+    /// The section called `name`, with contents in this file.
+    fn section(&self, name: &str) -> Option<&Section> {
+        self.sections
+            .iter()
+            .find(|section| section.in_file && section.name == name)
+    }
+
+    /// Whether there is a section called `name`, with contents in this file.
+    pub(super) fn has_section(&self, name: &str) -> bool {
+        self.section(name).is_some()
+    }
+
+    /// Whether it carries DWARF, compressed or not.
+    pub(super) fn has_debug_info(&self) -> bool {
+        self.has_section(".debug_info") || self.has_section(".zdebug_info")
+    }
+
+    /// The contents of the section called `name`, decompressed; `None` if there are none or they
+    /// are broken.
+    pub(super) fn section_bytes(&self, name: &str) -> Option<Vec<u8>> {
+        if let Some(section) = self.section(name) {
+            let bytes = self.file.read(section.offset, section.size)?;
+            return if section.compressed {
+                decompress_elf(&bytes)
+            } else {
+                Some(bytes)
+            };
+        }
+        // The older way of compressing, which Go used for long.
+        let old_name = name
+            .strip_prefix(".debug_")
+            .map(|rest| format!(".zdebug_{rest}"))?;
+        let section = self.section(&old_name)?;
+        let bytes = self.file.read(section.offset, section.size)?;
+        let (size, data) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk::<8>()?;
+        decompress(CompressionFormat::Zlib, data, u64::from_be_bytes(*size))
+    }
+
+    /// CRC-32 of the whole file, as .gnu_debuglink states it.
+    pub(super) fn checksum(&self) -> Option<u32> {
+        const STEP: u64 = 1 << 20;
+        let mut checksum = Checksum::new();
+        let mut offset = 0;
+        while offset < self.file.size() {
+            let length = STEP.min(self.file.size() - offset);
+            checksum.add(&self.file.read(offset, length)?);
+            offset += length;
+        }
+        Some(checksum.finish())
+    }
+
+    /// The file name and checksum in .gnu_debuglink.
+    pub(super) fn debug_link(&self) -> Option<(String, u32)> {
+        let bytes = self.section_bytes(".gnu_debuglink")?;
+        let checksum = bytes.last_chunk::<4>()?;
+        Some((text_at(&bytes, 0), u32::from_le_bytes(*checksum)))
+    }
+
+    /// The path in .gnu_debugaltlink: what dwz moved out of several files into one.
+    pub(super) fn supplementary_link(&self) -> Option<String> {
+        let bytes = self.section_bytes(".gnu_debugaltlink")?;
+        Some(text_at(&bytes, 0))
+    }
+
+    fn find_build_id(&self) -> Option<String> {
+        let bytes = self.section_bytes(".note.gnu.build-id")?;
+        let (header, rest) = pod::from_bytes::<NoteHeader64<LE>>(&bytes).ok()?;
+        if header.n_type.get(LE) != NT_GNU_BUILD_ID || header.n_namesz.get(LE) != 4 {
+            return None;
+        }
+        let length = usize::try_from(header.n_descsz.get(LE)).ok()?;
+        let id = rest.strip_prefix(b"GNU\0")?.get(..length)?;
+        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// The zero-terminated text at `offset`.
+pub(super) fn text_at(bytes: &[u8], offset: u32) -> String {
+    let text = usize::try_from(offset)
+        .ok()
+        .and_then(|start| bytes.get(start..))
+        .unwrap_or(&[]);
+    let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn decompress_elf(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (header, data) = pod::from_bytes::<CompressionHeader64<LE>>(bytes).ok()?;
+    let format = match header.ch_type.get(LE) {
+        kind if kind == ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
+        kind if kind == ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+        _ => return None,
+    };
+    decompress(format, data, header.ch_size.get(LE))
+}
+
+fn decompress(format: CompressionFormat, data: &[u8], size: u64) -> Option<Vec<u8>> {
+    if size > LARGEST_SECTION {
+        return None;
+    }
+    let compressed = CompressedData {
+        format,
+        data,
+        uncompressed_size: size,
+    };
+    Some(compressed.decompress().ok()?.into_owned())
+}
+
+/// CRC-32 (IEEE), a byte at a time.
+struct Checksum {
+    table: [u32; 256],
+    state: u32,
+}
+
+impl Checksum {
+    fn new() -> Self {
+        let mut table = [0; 256];
+        for (entry, byte) in table.iter_mut().zip(0_u32..) {
+            *entry = (0..8).fold(byte, |rest, _| {
+                if rest & 1 == 1 {
+                    (rest >> 1) ^ 0xedb8_8320
+                } else {
+                    rest >> 1
+                }
+            });
+        }
+        Self { table, state: !0 }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let [low, ..] = self.state.to_le_bytes();
+            self.state = self.table[usize::from(low ^ byte)] ^ (self.state >> 8);
+        }
+    }
+
+    fn finish(self) -> u32 {
+        !self.state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_that_the_debug_link_uses() {
+        let mut checksum = Checksum::new();
+        checksum.add(b"1234");
+        checksum.add(b"56789");
+        assert_eq!(checksum.finish(), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_refused() {
+        assert!(Elf::open(Box::new(Vec::new())).is_none());
+        assert!(Elf::open(Box::new(b"#!/bin/sh\n".to_vec())).is_none());
+        assert!(Elf::open(Box::new(vec![0; 4096])).is_none());
+    }
+}

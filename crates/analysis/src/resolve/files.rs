@@ -1,0 +1,165 @@
+//! Where the resolver gets bytes from: it asks, its caller opens files.
+//!
+//! Files are read in ranges, section by section, and never mapped: a program that is rebuilt
+//! while its recording is resolved must not end the collector with a bus error, and of a large
+//! binary only the sections that answer a question should be in memory.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use linewise_recording::Pid;
+
+/// Gives the resolver the files that a recording names.
+pub trait Files {
+    /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file.
+    fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>>;
+}
+
+/// One open file.
+pub trait File {
+    /// Its length in bytes.
+    fn size(&self) -> u64;
+
+    /// Exactly the `length` bytes at `offset`; `None` if they are not all there.
+    fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>>;
+}
+
+/// The files of this machine, those of a container included while its processes live.
+#[derive(Clone, Debug)]
+pub struct DiskFiles {
+    root: PathBuf,
+}
+
+impl DiskFiles {
+    /// Files below `root`, `/` for the machine itself.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+}
+
+impl Default for DiskFiles {
+    fn default() -> Self {
+        Self::new("/")
+    }
+}
+
+impl Files for DiskFiles {
+    fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>> {
+        if path == "[vdso]" {
+            return own_vdso(&self.root).map(|image| Box::new(image) as Box<dyn File>);
+        }
+        let relative = path.strip_prefix('/')?;
+        // A process in a mount namespace of its own sees other files under the same path. The
+        // link is gone when the process is, and then the plain path is the best there is.
+        let seen_by_process = self.root.join(format!("proc/{pid}/root")).join(relative);
+        let file =
+            open_regular(&seen_by_process).or_else(|| open_regular(&self.root.join(relative)))?;
+        Some(Box::new(file))
+    }
+}
+
+/// A file on disk.
+struct DiskFile {
+    file: fs::File,
+    size: u64,
+}
+
+/// Opens `path` unless opening it could block or act, as for a pipe or a device.
+fn open_regular(path: &Path) -> Option<DiskFile> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let file = fs::File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    Some(DiskFile { file, size })
+}
+
+impl File for DiskFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        if offset.checked_add(length)? > self.size {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+}
+
+impl File for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        self.get(start..end).map(<[u8]>::to_vec)
+    }
+}
+
+/// The vdso of this process: the kernel gives every process of one machine the same image.
+fn own_vdso(root: &Path) -> Option<Vec<u8>> {
+    /// The image is a few pages; more means that the line was not understood.
+    const LARGEST: u64 = 1 << 20;
+
+    let maps = fs::read_to_string(root.join("proc/self/maps")).ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let length = u64::from_str_radix(end, 16).ok()?.checked_sub(start)?;
+    if length > LARGEST {
+        return None;
+    }
+    let memory = fs::File::open(root.join("proc/self/mem")).ok()?;
+    let mut image = vec![0; usize::try_from(length).ok()?];
+    memory.read_exact_at(&mut image, start).ok()?;
+    Some(image)
+}
+
+/// Keeps the sections that a resolver works on: an append-only list, so that what was put in
+/// can be borrowed for as long as the store lives.
+#[derive(Debug, Default)]
+pub struct Store {
+    first: OnceCell<Box<Node>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    bytes: Vec<u8>,
+    next: OnceCell<Box<Node>>,
+}
+
+impl Store {
+    /// Keeps `bytes` and lends them.
+    pub(super) fn keep(&self, bytes: Vec<u8>) -> &[u8] {
+        let mut place = &self.first;
+        while let Some(node) = place.get() {
+            place = &node.next;
+        }
+        &place
+            .get_or_init(|| {
+                Box::new(Node {
+                    bytes,
+                    next: OnceCell::new(),
+                })
+            })
+            .bytes
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // One by one: the compiler's own drop would recurse once for each section.
+        let mut next = self.first.take();
+        while let Some(mut node) = next {
+            next = node.next.take();
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! From addresses to names: functions, source lines, variables, fields.
+//!
+//! This runs when a recording ends, on the machine that recorded, so that the recording can be
+//! carried away. Rows come in (mappings, threads), rows go out (frames, objects, fields);
+//! the bytes of programs and of their debug info come from a [`Files`], which a test fakes.
+//!
+//! ```text
+//!  Map rows ──► module + distance ──► DWARF (in the file or separate) ──► function, line, inlining
+//!                                │                                  └──► variable, type, fields
+//!                                └──► ELF symbols ──► function or variable, when there is no DWARF
+//!  Thread rows ──► stacks            none of these ──► module+0xoffset, a mapping, and a reason
+//! ```
+//!
+//! Files are foreign: a broken or hostile one costs names, never a panic or a hang.
+//!
+//! Limits: the block of a heap address is not known (its object is the line that it is on),
+//! thread-local variables are named only by the stack or mapping that holds them, split debug
+//! info (`.dwo`) is not read, and only 64-bit little-endian files are.
+
+mod demangle;
+mod dwarf;
+mod elf;
+mod files;
+mod modules;
+mod objects;
+mod recording;
+mod symbols;
+mod types;
+mod variables;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+
+use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
+
+pub use files::{DiskFiles, File, Files, Store};
+pub use recording::resolve_recording;
+
+use modules::Module;
+
+/// Resolves addresses of the processes of one recording. Files are read when the first address
+/// in them is asked for, and kept.
+pub struct Resolver<'a> {
+    maps: HashMap<Pid, Vec<Map>>,
+    threads: Vec<Thread>,
+    files: &'a dyn Files,
+    store: &'a Store,
+    modules: Vec<Module<'a>>,
+    numbers: HashMap<(String, String), usize>,
+    /// Where modules are in memory, by process: filled when the process is first asked about.
+    loaded: HashMap<Pid, Vec<Loaded>>,
+}
+
+/// A module in the memory of a process.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    module: usize,
+    /// What to add to an address of the module to get one of the process.
+    bias: u64,
+    start: u64,
+    end: u64,
+}
+
+impl<'a> Resolver<'a> {
+    /// A resolver for the processes that `maps` and `threads` describe. Bytes come from `files`
+    /// and are kept in `store`.
+    pub fn new(maps: &[Map], threads: &[Thread], files: &'a dyn Files, store: &'a Store) -> Self {
+        let mut by_process: HashMap<Pid, Vec<Map>> = HashMap::new();
+        for map in maps {
+            by_process.entry(map.pid).or_default().push(map.clone());
+        }
+        for maps in by_process.values_mut() {
+            maps.sort_by_key(|map| (map.start, map.time));
+        }
+        Self {
+            maps: by_process,
+            threads: threads.to_vec(),
+            files,
+            store,
+            modules: Vec::new(),
+            numbers: HashMap::new(),
+            loaded: HashMap::new(),
+        }
+    }
+
+    /// The source-level frames of the instruction at `address` of process `pid`, innermost first:
+    /// at least one, with a reason for what is not known.
+    pub fn frames(&mut self, pid: Pid, address: Address) -> Vec<Frame> {
+        self.frames_at(pid, address, address)
+    }
+
+    /// The frames of the call that returns to `address`: the call itself is the instruction
+    /// before, which may belong to another line or inlined function.
+    pub fn caller_frames(&mut self, pid: Pid, address: Address) -> Vec<Frame> {
+        self.frames_at(pid, address, Address(address.0.saturating_sub(1)))
+    }
+
+    fn frames_at(&mut self, pid: Pid, address: Address, probe: Address) -> Vec<Frame> {
+        let unknown = |module: &str, function: String, reason: String| {
+            vec![Frame {
+                pid,
+                address,
+                depth: 0,
+                function,
+                file: String::new(),
+                line: 0,
+                module: module.to_owned(),
+                reason,
+            }]
+        };
+        let Some((number, bias)) = self.module_at(pid, probe) else {
+            return match self.map_at(pid, probe) {
+                Some(map) if map.kind == MapKind::File => {
+                    let offset = (probe.0 - map.start.0).saturating_add(map.offset);
+                    let map = map.clone();
+                    let number = self.open(&map);
+                    let reason = self.module(number).map_or_else(String::new, Module::reason);
+                    unknown(&map.path, relative(&map.path, offset), reason)
+                }
+                Some(map) => unknown(
+                    &map.path,
+                    String::new(),
+                    "code made at run time, for which there is no file".to_owned(),
+                ),
+                None => unknown(
+                    "",
+                    String::new(),
+                    "nothing was mapped at this address when the recording looked".to_owned(),
+                ),
+            };
+        };
+        let Some(module) = self.module(number) else {
+            return Vec::new();
+        };
+        let own = probe.0.wrapping_sub(bias);
+        let places = module.places(own);
+        if places.is_empty() {
+            return unknown(&module.path, relative(&module.path, own), module.reason());
+        }
+        places
+            .into_iter()
+            .zip(0_u32..)
+            .map(|(place, depth)| {
+                let complete = !place.function.is_empty() && place.line != 0;
+                Frame {
+                    pid,
+                    address,
+                    depth,
+                    function: if place.function.is_empty() {
+                        relative(&module.path, own)
+                    } else {
+                        place.function
+                    },
+                    file: place.file,
+                    line: place.line,
+                    module: module.path.clone(),
+                    reason: if complete {
+                        String::new()
+                    } else {
+                        module.reason()
+                    },
+                }
+            })
+            .collect()
+    }
+
+    /// The last recorded mapping that holds `address`.
+    fn map_at(&self, pid: Pid, address: Address) -> Option<&Map> {
+        let maps = self.maps.get(&pid)?;
+        let after = maps.partition_point(|map| map.start <= address);
+        // Mappings of different times can overlap: a long old one may start far before.
+        maps.get(..after)?
+            .iter()
+            .rev()
+            .filter(|map| address < map.end)
+            .max_by_key(|map| map.time)
+    }
+
+    /// The module in whose memory `address` lies, .bss included, and its distance.
+    fn module_at(&mut self, pid: Pid, address: Address) -> Option<(usize, u64)> {
+        // An address in somebody else's mapping is not in the module, whatever its extent.
+        let map = self.map_at(pid, address)?;
+        let (kind, path) = (map.kind, map.path.clone());
+        if !self.loaded.contains_key(&pid) {
+            let loaded = self.load(pid);
+            self.loaded.insert(pid, loaded);
+        }
+        let loaded = self.loaded.get(&pid)?;
+        let found = loaded.iter().rev().find(|loaded| {
+            (loaded.start..loaded.end).contains(&address.0)
+                && match kind {
+                    MapKind::File => self
+                        .modules
+                        .get(loaded.module)
+                        .is_some_and(|module| module.path == path),
+                    // Beyond the file's bytes, .bss is anonymous; the kernel may even have put
+                    // the start of the brk heap behind it.
+                    MapKind::Anonymous | MapKind::Heap => true,
+                    MapKind::Stack => false,
+                }
+        })?;
+        Some((found.module, found.bias))
+    }
+
+    fn module(&self, number: usize) -> Option<&Module<'a>> {
+        self.modules.get(number)
+    }
+
+    /// Finds where the files mapped by process `pid` are in its memory.
+    fn load(&mut self, pid: Pid) -> Vec<Loaded> {
+        let maps: Vec<Map> = self
+            .maps
+            .get(&pid)
+            .map(|maps| {
+                maps.iter()
+                    .filter(|map| map.kind == MapKind::File)
+                    .cloned()
+                    .collect()
+            })
+            .unwrap_or_default();
+        // A file without executable mapping is data, or code that is gone.
+        let mut candidates: HashMap<usize, Vec<(Address, u64)>> = HashMap::new();
+        let programs: HashSet<&str> = maps
+            .iter()
+            .filter(|map| map.executable)
+            .map(|map| map.path.as_str())
+            .collect();
+        for map in maps
+            .iter()
+            .filter(|map| programs.contains(map.path.as_str()))
+        {
+            let number = self.open(map);
+            if let Some(module) = self.modules.get(number) {
+                for bias in module.biases(map) {
+                    candidates
+                        .entry(number)
+                        .or_default()
+                        .push((map.start, bias));
+                }
+            }
+        }
+        let mut loaded = Vec::new();
+        for (module, candidates) in candidates {
+            let mut votes: HashMap<u64, usize> = HashMap::new();
+            for (_, bias) in &candidates {
+                *votes.entry(*bias).or_default() += 1;
+            }
+            // Of the distances that one mapping allows, the one that fits most mappings is right.
+            let mut best: HashMap<Address, u64> = HashMap::new();
+            for (start, bias) in candidates {
+                let kept = best.entry(start).or_insert(bias);
+                if votes.get(&bias) > votes.get(kept) {
+                    *kept = bias;
+                }
+            }
+            let mut biases: Vec<u64> = best.into_values().collect();
+            biases.sort_unstable();
+            biases.dedup();
+            for bias in biases {
+                let segments = self.modules.get(module).map_or(&[][..], Module::segments);
+                let start = segments.iter().map(|segment| segment.address).min();
+                let end = segments
+                    .iter()
+                    .map(|segment| segment.address.saturating_add(segment.memory_size))
+                    .max();
+                if let (Some(start), Some(end)) = (start, end) {
+                    loaded.push(Loaded {
+                        module,
+                        bias,
+                        start: start.wrapping_add(bias),
+                        end: end.wrapping_add(bias),
+                    });
+                }
+            }
+        }
+        loaded.sort_by_key(|loaded| (loaded.start, loaded.module, loaded.bias));
+        loaded
+    }
+
+    /// The number of the module of `map`, opened now or before.
+    fn open(&mut self, map: &Map) -> usize {
+        let key = (map.path.clone(), map.build_id.clone());
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let number = self.modules.len();
+        self.modules.push(Module::open(map, self.files, self.store));
+        self.numbers.insert(key, number);
+        number
+    }
+}
+
+/// `libc.so.6+0x1234`: what is left when neither function nor line is known.
+fn relative(path: &str, offset: u64) -> String {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    format!("{name}+{offset:#x}")
+}

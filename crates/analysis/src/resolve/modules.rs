@@ -1,0 +1,370 @@
+//! One module: a mapped file with its symbols and its debug info, wherever that is.
+
+use std::cell::OnceCell;
+
+use linewise_recording::{Map, Pid};
+
+use super::demangle::demangle;
+use super::dwarf::{Bytes, Debug};
+use super::elf::{Elf, Segment};
+use super::files::{Files, Store};
+use super::symbols::Symbols;
+use super::variables::Variables;
+
+/// Inlining deeper than this is cut.
+const MOST_FRAMES: usize = 64;
+/// Pages are at least this large: file offsets of mappings are rounded down to it.
+const PAGE: u64 = 4096;
+
+/// Why a module has no debug info.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// There is debug info.
+    Nothing,
+    /// The file could not be opened or is no ELF file.
+    File,
+    /// The file is another one than was recorded.
+    Replaced,
+    /// Neither the file nor a separate one has debug info.
+    DebugInfo,
+}
+
+/// One source-level frame of an address in a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Demangled; empty if unknown.
+    pub(super) function: String,
+    /// As the debug info has it; empty if unknown.
+    pub(super) file: String,
+    /// Zero if unknown.
+    pub(super) line: u32,
+}
+
+/// A mapped file.
+pub(super) struct Module<'a> {
+    /// Its path as mapped.
+    pub(super) path: String,
+    elf: Option<Elf>,
+    debug_elf: Option<Elf>,
+    supplementary: Option<Elf>,
+    missing: Missing,
+    store: &'a Store,
+    symbols: OnceCell<Symbols>,
+    debug: OnceCell<Option<DebugInfo<'a>>>,
+}
+
+/// The debug info of a module with what is derived from it.
+pub(super) struct DebugInfo<'a> {
+    /// Units and entries.
+    pub(super) debug: Debug<'a>,
+    /// Static variables.
+    pub(super) variables: Variables,
+    lines: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
+}
+
+impl<'a> Module<'a> {
+    /// Opens the file of `map` and finds its debug info; nothing large is read before it is asked
+    /// for.
+    pub(super) fn open(map: &Map, files: &dyn Files, store: &'a Store) -> Self {
+        let mut module = Self {
+            path: map.path.clone(),
+            elf: None,
+            debug_elf: None,
+            supplementary: None,
+            missing: Missing::File,
+            store,
+            symbols: OnceCell::new(),
+            debug: OnceCell::new(),
+        };
+        // The kernel marks what was unlinked; a new file may have taken the place.
+        let (path, deleted) = match map.path.strip_suffix(" (deleted)") {
+            Some(path) => (path, true),
+            None => (map.path.as_str(), false),
+        };
+        let Some(elf) = files.open(map.pid, path).and_then(Elf::open) else {
+            return module;
+        };
+        let recorded = map.build_id.as_str();
+        if (deleted || !recorded.is_empty()) && elf.build_id != recorded {
+            module.missing = Missing::Replaced;
+            return module;
+        }
+        module.missing = Missing::Nothing;
+        if !elf.has_debug_info() {
+            module.debug_elf = separate_debug_info(map.pid, path, &elf, files);
+            if module.debug_elf.is_none() {
+                module.missing = Missing::DebugInfo;
+            }
+        }
+        let link = module
+            .debug_elf
+            .as_ref()
+            .unwrap_or(&elf)
+            .supplementary_link();
+        if let Some(link) = link {
+            let link = if link.starts_with('/') {
+                link
+            } else {
+                sibling(path, &link)
+            };
+            module.supplementary = files.open(map.pid, &link).and_then(Elf::open);
+        }
+        module.elf = Some(elf);
+        module
+    }
+
+    /// The loaded ranges of the file.
+    pub(super) fn segments(&self) -> &[Segment] {
+        self.elf.as_ref().map_or(&[], |elf| &elf.segments)
+    }
+
+    /// The distances between memory and the module's own address space that the mapping `map`
+    /// can have: more than one only if segments share a page.
+    pub(super) fn biases(&self, map: &Map) -> Vec<u64> {
+        let mut biases = Vec::new();
+        for segment in self.segments() {
+            let first = segment.offset & !(PAGE - 1);
+            let end = segment.offset.saturating_add(segment.file_size);
+            if segment.executable == map.executable && (first..end).contains(&map.offset) {
+                let start = segment
+                    .address
+                    .wrapping_add(map.offset.wrapping_sub(segment.offset));
+                biases.push(map.start.0.wrapping_sub(start));
+            }
+        }
+        biases
+    }
+
+    /// The section that holds `address`: its name, first byte, size, and whether it is writable.
+    pub(super) fn section(&self, address: u64) -> Option<(&str, u64, u64, bool)> {
+        let elf = self.elf.as_ref()?;
+        let section = elf.sections.iter().find(|section| {
+            section.loaded && address >= section.address && address - section.address < section.size
+        })?;
+        Some((
+            &section.name,
+            section.address,
+            section.size,
+            section.writable,
+        ))
+    }
+
+    /// Its ELF symbols.
+    pub(super) fn symbols(&self) -> &Symbols {
+        self.symbols.get_or_init(|| {
+            let mut symbols = Symbols::default();
+            if let Some(elf) = &self.elf {
+                let full = if elf.has_section(".symtab") {
+                    Some(elf)
+                } else {
+                    self.debug_elf.as_ref()
+                };
+                if let Some(full) = full {
+                    symbols.add(full, ".symtab", ".strtab");
+                }
+                if !full.is_some_and(|full| full.has_section(".symtab")) {
+                    symbols.add(elf, ".dynsym", ".dynstr");
+                }
+            }
+            symbols.finish();
+            symbols
+        })
+    }
+
+    /// Its debug info, read on the first call.
+    pub(super) fn debug(&self) -> Option<&DebugInfo<'a>> {
+        self.debug
+            .get_or_init(|| {
+                if self.missing != Missing::Nothing {
+                    return None;
+                }
+                let elf = self.debug_elf.as_ref().or(self.elf.as_ref())?;
+                let debug = Debug::load(elf, self.supplementary.as_ref(), self.store);
+                let variables = Variables::index(&debug);
+                Some(DebugInfo {
+                    debug,
+                    variables,
+                    lines: OnceCell::new(),
+                })
+            })
+            .as_ref()
+    }
+
+    /// The frames of the code at `address`, innermost first; empty if nothing is known.
+    pub(super) fn places(&self, address: u64) -> Vec<Place> {
+        let mut places = self
+            .debug()
+            .and_then(|debug| debug.places(address))
+            .unwrap_or_default();
+        let nameless = places.last().is_none_or(|place| place.function.is_empty());
+        if nameless && let Some(symbol) = self.symbols().function(address) {
+            let function = self.symbols().name(symbol);
+            match places.last_mut() {
+                Some(place) => place.function = function,
+                None => places.push(Place {
+                    function,
+                    ..Place::default()
+                }),
+            }
+        }
+        places
+    }
+
+    /// Why the function or the line of an address in this module is not known, and what to do.
+    pub(super) fn reason(&self) -> String {
+        let path = &self.path;
+        match self.missing {
+            Missing::File if path == "[vdso]" => {
+                "the kernel's vdso could not be read; what runs there is a clock reading".to_owned()
+            }
+            Missing::File => {
+                format!(
+                    "{path} could not be read as a program or library; it may be gone or unreadable to this user"
+                )
+            }
+            Missing::Replaced => {
+                format!("{path} was replaced since it was recorded; record again with the new file")
+            }
+            Missing::DebugInfo if path == "[vdso]" => {
+                "the kernel's vdso comes without debug info".to_owned()
+            }
+            Missing::DebugInfo => format!("no debug info in {path}; {}", remedy(path)),
+            Missing::Nothing if self.debug().is_some_and(|debug| debug.debug.is_split()) => {
+                format!(
+                    "the debug info of {path} is in .dwo files, which are not read; build without -gsplit-dwarf"
+                )
+            }
+            Missing::Nothing => {
+                format!(
+                    "the debug info of {path} does not cover this code; it is assembly, or its part was built without -g"
+                )
+            }
+        }
+    }
+}
+
+impl<'a> DebugInfo<'a> {
+    fn lines(&self) -> Option<&addr2line::Context<Bytes<'a>>> {
+        self.lines
+            .get_or_init(|| {
+                if !self.variables.walkable {
+                    return None;
+                }
+                addr2line::Context::from_arc_dwarf(self.debug.dwarf()).ok()
+            })
+            .as_ref()
+    }
+
+    fn places(&self, address: u64) -> Option<Vec<Place>> {
+        let mut frames = self.lines()?.find_frames(address).skip_all_loads().ok()?;
+        let mut places = Vec::new();
+        while places.len() < MOST_FRAMES
+            && let Ok(Some(frame)) = frames.next()
+        {
+            let function = frame
+                .function
+                .as_ref()
+                .and_then(|function| function.raw_name().ok())
+                .map_or_else(String::new, |name| demangle(&name));
+            let (file, line) = match frame.location {
+                Some(location) => (location.file.unwrap_or(""), location.line.unwrap_or(0)),
+                None => ("", 0),
+            };
+            places.push(Place {
+                function,
+                file: file.to_owned(),
+                line,
+            });
+        }
+        Some(places)
+    }
+}
+
+/// The file with the debug info of `elf`, which is at `path` and has none itself.
+fn separate_debug_info(pid: Pid, path: &str, elf: &Elf, files: &dyn Files) -> Option<Elf> {
+    let open = |path: &str| {
+        files
+            .open(pid, path)
+            .and_then(Elf::open)
+            .filter(Elf::has_debug_info)
+    };
+    if let Some((first, rest)) = elf.build_id.split_at_checked(2)
+        && let Some(found) = open(&format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
+        && found.build_id == elf.build_id
+    {
+        return Some(found);
+    }
+    let (name, checksum) = elf.debug_link()?;
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    let places = [
+        sibling(path, &name),
+        sibling(path, &format!(".debug/{name}")),
+        format!("/usr/lib/debug{}", sibling(path, &name)),
+    ];
+    places
+        .iter()
+        .filter(|place| *place != path)
+        .find_map(|place| {
+            open(place).filter(|found| {
+                // The build id proves that both are of one build; the checksum reads the whole file.
+                if elf.build_id.is_empty() {
+                    found.checksum() == Some(checksum)
+                } else {
+                    found.build_id == elf.build_id
+                }
+            })
+        })
+}
+
+/// `name` in the folder of `path`.
+fn sibling(path: &str, name: &str) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    format!("{folder}/{name}")
+}
+
+/// What to do about a file without debug info.
+fn remedy(path: &str) -> String {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    let stem = name.split_once(".so").map_or(name, |(stem, _)| stem);
+    let libc = [
+        "libc",
+        "ld-linux-x86-64",
+        "ld-linux-aarch64",
+        "libm",
+        "libpthread",
+        "librt",
+        "libdl",
+    ];
+    if libc.contains(&stem) && name.contains(".so") {
+        return "install its debug package (libc6-dbg on Debian and Ubuntu)".to_owned();
+    }
+    let packaged = [
+        "/usr/lib/",
+        "/usr/bin/",
+        "/usr/sbin/",
+        "/lib/",
+        "/lib64/",
+        "/bin/",
+        "/sbin/",
+    ];
+    if packaged.iter().any(|folder| path.starts_with(folder)) {
+        return format!(
+            "install the -dbgsym (or -dbg) package of the package that `dpkg -S {name}` names, or build it with -g"
+        );
+    }
+    "build it with -g and do not strip it".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_names_the_package_where_it_is_known() {
+        assert!(remedy("/usr/lib/x86_64-linux-gnu/libc.so.6").contains("libc6-dbg"));
+        assert!(remedy("/usr/lib/x86_64-linux-gnu/libssl.so.3").contains("dpkg -S libssl.so.3"));
+        assert!(remedy("/opt/app/server").contains("-g"));
+    }
+}

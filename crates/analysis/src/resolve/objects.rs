@@ -1,0 +1,346 @@
+//! What an address belongs to: static variable, stack, heap or mapping.
+
+use linewise_recording::{Address, Field, Map, MapKind, Object, ObjectKind, Pid, Thread};
+
+use super::Resolver;
+use super::dwarf::EntryId;
+use super::modules::Module;
+use super::types::{Member, Types};
+use super::variables::Variable;
+
+/// glibc aligns the heaps of its arenas to this and grows each of them upwards from there.
+const ARENA: u64 = 64 << 20;
+/// Where Go puts its heap arenas on 64-bit Linux: from the first up to the second.
+const GO_HEAP: std::ops::Range<u64> = 0xc0_0000_0000..0x1c0_0000_0000;
+/// What is said of memory whose blocks are not known: the line that the address is on.
+const LINE: u64 = 64;
+
+/// A static variable found at an address.
+pub(super) struct Found {
+    /// Bytes between the module's own address space and memory.
+    bias: u64,
+    entry: Option<EntryId>,
+    /// Where this starts in the variable, if it is a piece of one.
+    piece_offset: u64,
+    /// First byte in the module's own address space.
+    address: u64,
+    size: u64,
+    name: String,
+    bare_name: String,
+    type_name: String,
+    declared_at: String,
+}
+
+impl Resolver<'_> {
+    /// What `address` of process `pid` belongs to, and the fields of it on the line (64 bytes)
+    /// that holds `address`.
+    ///
+    /// The blocks of a heap are not known: the object of a heap address is the line that it is
+    /// on. The same goes for anonymous memory, whose object is the mapping.
+    pub fn object(&mut self, pid: Pid, address: Address) -> (Object, Vec<Field>) {
+        let object = self.object_at(pid, address);
+        let fields = self.fields_in(&object, address.line(LINE), LINE);
+        (object, fields)
+    }
+
+    /// The fields of `object`, which this resolver returned, that share a byte with the `length`
+    /// bytes from `start`. Empty if the type of the object is not known.
+    pub fn fields_in(&mut self, object: &Object, start: Address, length: u64) -> Vec<Field> {
+        if object.kind != ObjectKind::Static {
+            return Vec::new();
+        }
+        let end = start
+            .0
+            .saturating_add(length)
+            .saturating_sub(object.address.0);
+        let first = start.0.saturating_sub(object.address.0);
+        self.members(object.pid, object.address, first, end)
+            .into_iter()
+            .map(|member| Field {
+                pid: object.pid,
+                object: object.address,
+                offset: member.offset,
+                size: member.size,
+                path: member.path,
+                type_name: member.type_name,
+            })
+            .collect()
+    }
+
+    /// The first byte after `address` where another static variable may start, within the module
+    /// that holds `address`.
+    pub(super) fn next_variable(&mut self, pid: Pid, address: Address) -> Option<Address> {
+        let (number, bias) = self.module_at(pid, address)?;
+        let module = self.module(number)?;
+        let next = module
+            .debug()?
+            .variables
+            .next_after(address.0.wrapping_sub(bias))?;
+        Some(Address(next.wrapping_add(bias)))
+    }
+
+    pub(super) fn object_at(&mut self, pid: Pid, address: Address) -> Object {
+        if let Some(found) = self.static_at(pid, address) {
+            return Object {
+                pid,
+                address: Address(found.address.wrapping_add(found.bias)),
+                size: found.size,
+                kind: ObjectKind::Static,
+                name: found.name,
+                type_name: found.type_name,
+                declared_at: found.declared_at,
+            };
+        }
+        let map = self.map_at(pid, address).cloned();
+        if let Some(stack) = self.stack_at(pid, address, map.as_ref()) {
+            return stack;
+        }
+        let Some(map) = map else {
+            return unknown(pid, address, "unmapped memory");
+        };
+        if is_heap(&map, address) {
+            return Object {
+                pid,
+                address: address.line(LINE),
+                size: LINE,
+                kind: ObjectKind::Heap,
+                name: "heap".to_owned(),
+                type_name: String::new(),
+                declared_at: String::new(),
+            };
+        }
+        self.mapping(pid, address, &map)
+    }
+
+    /// The mapping that holds `address`, or the section of the module, if it is one.
+    fn mapping(&mut self, pid: Pid, address: Address, map: &Map) -> Object {
+        if let Some((number, bias)) = self.module_at(pid, address)
+            && let Some(module) = self.module(number)
+            && let Some((name, start, size, _)) = module.section(address.0.wrapping_sub(bias))
+        {
+            return Object {
+                pid,
+                address: Address(start.wrapping_add(bias)),
+                size,
+                kind: ObjectKind::Mapping,
+                name: format!("{} {name}", module.path),
+                type_name: String::new(),
+                declared_at: String::new(),
+            };
+        }
+        let name = if map.path.is_empty() {
+            "anonymous memory"
+        } else {
+            &map.path
+        };
+        Object {
+            pid,
+            address: map.start,
+            size: map.end.0.saturating_sub(map.start.0),
+            kind: ObjectKind::Mapping,
+            name: name.to_owned(),
+            type_name: String::new(),
+            declared_at: String::new(),
+        }
+    }
+
+    fn static_at(&mut self, pid: Pid, address: Address) -> Option<Found> {
+        if let Some((number, bias)) = self.module_at(pid, address) {
+            let module = self.module(number)?;
+            let own = address.0.wrapping_sub(bias);
+            let mut found = from_debug_info(module, own).or_else(|| from_symbols(module, own))?;
+            found.bias = bias;
+            return Some(found);
+        }
+        None
+    }
+
+    /// The members of the static variable at `object` that lie in `start..end` of it.
+    fn members(&mut self, pid: Pid, object: Address, start: u64, end: u64) -> Vec<Member> {
+        let Some(found) = self.static_at(pid, object) else {
+            return Vec::new();
+        };
+        let Some((number, _)) = self.module_at(pid, object) else {
+            return Vec::new();
+        };
+        let Some(debug) = self.module(number).and_then(Module::debug) else {
+            return Vec::new();
+        };
+        let Some(entry) = found.entry.and_then(|entry| debug.debug.entry(entry)) else {
+            return Vec::new();
+        };
+        let mut types = Types::new(&debug.debug);
+        let Some(kind) = types.type_of(&entry) else {
+            return Vec::new();
+        };
+        let end = if found.size > 0 {
+            end.min(found.size)
+        } else {
+            end
+        };
+        let shift = found.piece_offset;
+        let mut members = types.members(
+            kind,
+            &found.bare_name,
+            start.saturating_add(shift),
+            end.saturating_add(shift),
+        );
+        for member in &mut members {
+            // Offsets count from the object; a member can only be cut by where its piece starts.
+            member.size -= shift.saturating_sub(member.offset).min(member.size);
+            member.offset = member.offset.saturating_sub(shift);
+        }
+        members
+    }
+
+    /// The stack that holds `address`, if it is on one.
+    fn stack_at(&self, pid: Pid, address: Address, map: Option<&Map>) -> Option<Object> {
+        let threads = || self.threads.iter().filter(|thread| thread.pid == pid);
+        let within = |thread: &&Thread| thread.stack_low <= address && address < thread.stack_high;
+        if let Some(thread) = threads().find(within) {
+            return Some(stack(
+                pid,
+                thread.stack_low,
+                thread.stack_high,
+                Some(thread),
+            ));
+        }
+        let map = map?;
+        // What was seen of the stack pointer is less than the stack: its mapping is the rest.
+        let mut owners = threads().filter(|thread| {
+            thread.stack_high > thread.stack_low
+                && thread.stack_low >= map.start
+                && thread.stack_high <= map.end
+        });
+        let owner = owners.next();
+        let alone = owner.is_some() && owners.next().is_none();
+        match (map.kind, owner) {
+            (MapKind::Stack, _) | (MapKind::Anonymous, Some(_)) if alone => {
+                Some(stack(pid, map.start, map.end, owner))
+            }
+            (MapKind::Stack, _) => {
+                let main = threads().find(|thread| map.path == "[stack]" && thread.tid.0 == pid.0);
+                Some(stack(pid, map.start, map.end, main))
+            }
+            // Adjacent stacks can share a mapping: then the address is above the stack pointer of
+            // its thread and below the next one's stack.
+            (MapKind::Anonymous, Some(_)) => {
+                let owner = threads()
+                    .filter(|thread| {
+                        thread.stack_low >= map.start
+                            && thread.stack_high <= map.end
+                            && thread.stack_low < thread.stack_high
+                            && thread.stack_high <= address
+                    })
+                    .max_by_key(|thread| thread.stack_high)?;
+                Some(stack(
+                    pid,
+                    owner.stack_low,
+                    Address(address.0.saturating_add(1)),
+                    Some(owner),
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn stack(pid: Pid, low: Address, high: Address, thread: Option<&Thread>) -> Object {
+    let name = match thread {
+        Some(thread) => format!("stack of {} ({})", thread.name, thread.tid),
+        None => "stack of an unknown thread".to_owned(),
+    };
+    Object {
+        pid,
+        address: low,
+        size: high.0.saturating_sub(low.0),
+        kind: ObjectKind::Stack,
+        name,
+        type_name: String::new(),
+        declared_at: String::new(),
+    }
+}
+
+fn unknown(pid: Pid, address: Address, name: &str) -> Object {
+    Object {
+        pid,
+        address: address.line(LINE),
+        size: LINE,
+        kind: ObjectKind::Mapping,
+        name: name.to_owned(),
+        type_name: String::new(),
+        declared_at: String::new(),
+    }
+}
+
+/// Whether `address` in `map` is memory of an allocator that is known by its place.
+fn is_heap(map: &Map, address: Address) -> bool {
+    match map.kind {
+        MapKind::Heap => true,
+        MapKind::Anonymous => {
+            map.path == "[heap]"
+                || (map.path.is_empty() || map.path.starts_with("[anon"))
+                    && (map.start.0 == address.0 & !(ARENA - 1)
+                        || GO_HEAP.contains(&address.0)
+                        || map.path.contains("malloc")
+                        || map.path.contains("Go: heap"))
+        }
+        MapKind::File | MapKind::Stack => false,
+    }
+}
+
+fn from_debug_info(module: &Module<'_>, address: u64) -> Option<Found> {
+    let info = module.debug()?;
+    info.variables
+        .before(address)
+        .find_map(|variable: &Variable| {
+            let entry = info.debug.entry(variable.entry)?;
+            let mut types = Types::new(&info.debug);
+            let kind = types.type_of(&entry);
+            let whole = kind.and_then(|kind| types.size(kind)).unwrap_or(0);
+            let stated = if variable.piece_size > 0 {
+                variable.piece_size
+            } else {
+                whole
+            };
+            // A flexible array or an incomplete type: the linker knows how long it is.
+            let linked = module
+                .symbols()
+                .object(variable.address)
+                .filter(|symbol| symbol.address == variable.address)
+                .map_or(0, |symbol| symbol.size);
+            let size = stated.max(linked);
+            if address - variable.address >= size {
+                return None;
+            }
+            let (name, bare_name) = info.variables.names(&info.debug, variable)?;
+            Some(Found {
+                bias: 0,
+                entry: Some(variable.entry),
+                piece_offset: variable.piece_offset,
+                address: variable.address,
+                size,
+                name,
+                bare_name,
+                type_name: kind.map_or_else(String::new, |kind| types.name(kind)),
+                declared_at: info.debug.declared_at(&entry).unwrap_or_default(),
+            })
+        })
+}
+
+fn from_symbols(module: &Module<'_>, address: u64) -> Option<Found> {
+    let symbols = module.symbols();
+    let symbol = symbols.object(address)?;
+    let name = symbols.name(symbol);
+    Some(Found {
+        bias: 0,
+        entry: None,
+        piece_offset: 0,
+        address: symbol.address,
+        size: symbol.size,
+        bare_name: name.clone(),
+        name,
+        type_name: String::new(),
+        declared_at: String::new(),
+    })
+}

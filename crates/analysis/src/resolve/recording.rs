@@ -1,0 +1,189 @@
+//! Which addresses of a recording to resolve, and all of them resolved.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use linewise_recording::{
+    Address, Field, Frame, Object, ObjectKind, Pid, SampleClass, Stack, StackId, Tables, Watch,
+};
+
+use super::{Files, Resolver, Store};
+
+/// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
+const MOST_LINES: usize = 2000;
+/// Addresses touched on one line that are looked up one by one.
+const MOST_TOUCHED: usize = 64;
+
+/// Resolves what a report can ask of a recording: the frames of all its code addresses, and the
+/// objects and fields on its hottest lines, 2,000 at most, those that trapped first.
+///
+/// Lines have `line_size` bytes, a power of two. The bytes of programs and debug info come from
+/// `files`. Rows are sorted, each is there once.
+#[must_use]
+pub fn resolve_recording(
+    tables: &Tables,
+    line_size: u64,
+    files: &dyn Files,
+) -> (Vec<Frame>, Vec<Object>, Vec<Field>) {
+    let store = Store::default();
+    let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
+    let frames = resolve_code(tables, &mut resolver);
+    let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
+    (frames, objects, fields)
+}
+
+fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
+    let stacks: HashMap<StackId, &Stack> = tables
+        .stacks
+        .iter()
+        .map(|stack| (stack.id, stack))
+        .collect();
+    let mut exact: BTreeSet<(Pid, Address)> = BTreeSet::new();
+    let mut returns: BTreeSet<(Pid, Address)> = BTreeSet::new();
+    let mut seen: HashSet<(Pid, StackId)> = HashSet::new();
+    let mut add_stack = |pid: Pid, id: StackId, exact: &mut BTreeSet<(Pid, Address)>| {
+        if !seen.insert((pid, id)) {
+            return;
+        }
+        let Some(stack) = stacks.get(&id) else { return };
+        if let Some((first, callers)) = stack.frames.split_first() {
+            exact.insert((pid, *first));
+            returns.extend(callers.iter().map(|address| (pid, *address)));
+        }
+    };
+    for sample in &tables.samples {
+        exact.insert((sample.pid, sample.ip));
+        exact.insert((sample.pid, sample.access_ip));
+        add_stack(sample.pid, sample.stack, &mut exact);
+    }
+    for trap in &tables.traps {
+        exact.insert((trap.pid, trap.access_ip));
+        add_stack(trap.pid, trap.stack, &mut exact);
+    }
+    let mut frames = Vec::new();
+    for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
+        frames.extend(resolver.frames(*pid, *address));
+    }
+    // An address can be both; then the row of the instruction itself is the one to keep.
+    for (pid, address) in returns
+        .difference(&exact)
+        .filter(|(_, address)| address.0 != 0)
+    {
+        frames.extend(resolver.caller_frames(*pid, *address));
+    }
+    frames.sort_by_key(|frame| (frame.pid, frame.address, frame.depth));
+    frames
+}
+
+/// How much a line matters, and where it was touched.
+#[derive(Default)]
+struct Heat {
+    trapped: bool,
+    weight_ns: u64,
+    touched: BTreeSet<Address>,
+}
+
+fn resolve_data(
+    tables: &Tables,
+    line_size: u64,
+    resolver: &mut Resolver<'_>,
+) -> (Vec<Object>, Vec<Field>) {
+    let mut objects: BTreeMap<(Pid, Address, u64), Object> = BTreeMap::new();
+    let mut fields: BTreeMap<(Pid, Address, u64, u64, String), Field> = BTreeMap::new();
+    for ((pid, line), heat) in hottest_lines(tables, line_size) {
+        for object in objects_on(resolver, pid, line, line_size, &heat.touched) {
+            for field in resolver.fields_in(&object, line, line_size) {
+                let key = (
+                    field.pid,
+                    field.object,
+                    field.offset,
+                    field.size,
+                    field.path.clone(),
+                );
+                fields.insert(key, field);
+            }
+            objects.insert((object.pid, object.address, object.size), object);
+        }
+    }
+    (
+        objects.into_values().collect(),
+        fields.into_values().collect(),
+    )
+}
+
+fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)> {
+    let mut lines: HashMap<(Pid, Address), Heat> = HashMap::new();
+    let mut touch = |pid: Pid, address: Address, weight_ns: u64, trapped: bool| {
+        let heat = lines.entry((pid, address.line(line_size))).or_default();
+        heat.weight_ns = heat.weight_ns.saturating_add(weight_ns);
+        heat.trapped |= trapped;
+        if heat.touched.len() < MOST_TOUCHED {
+            heat.touched.insert(address);
+        }
+    };
+    for sample in tables
+        .samples
+        .iter()
+        .filter(|sample| sample.class == SampleClass::Access)
+    {
+        touch(sample.pid, sample.address, sample.weight_ns, false);
+    }
+    let watches: HashMap<u64, &Watch> = tables
+        .watches
+        .iter()
+        .map(|watch| (watch.id, watch))
+        .collect();
+    for trap in &tables.traps {
+        touch(trap.pid, trap.address, 0, true);
+        // What the trap answers: the access of the thread that published the line.
+        if let Some(watch) = watches.get(&trap.watch) {
+            touch(watch.pid, watch.address, 0, true);
+        }
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_by_key(|(place, heat)| (std::cmp::Reverse((heat.trapped, heat.weight_ns)), *place));
+    lines.truncate(MOST_LINES);
+    lines
+}
+
+/// The objects that were touched on the line, and the static variables beside them: they are
+/// what a change would separate.
+fn objects_on(
+    resolver: &mut Resolver<'_>,
+    pid: Pid,
+    line: Address,
+    line_size: u64,
+    touched: &BTreeSet<Address>,
+) -> Vec<Object> {
+    let end = Address(line.0.saturating_add(line_size));
+    let mut objects: Vec<Object> = Vec::new();
+    for address in touched {
+        if !objects.iter().any(|object| covers(object, *address)) {
+            objects.push(resolver.object_at(pid, *address));
+        }
+    }
+    let mut place = line;
+    while place < end {
+        let object = match objects.iter().find(|object| covers(object, place)) {
+            Some(object) => object.clone(),
+            None => resolver.object_at(pid, place),
+        };
+        if object.kind == ObjectKind::Static && covers(&object, place) {
+            place = Address(object.address.0.saturating_add(object.size));
+            if !objects.contains(&object) {
+                objects.push(object);
+            }
+        } else {
+            // A gap: on to the next variable, or by words where only symbols know them.
+            let word = Address((place.0 & !7).saturating_add(8));
+            place = match resolver.next_variable(pid, place) {
+                Some(next) if next > place && next < word => next,
+                _ => word,
+            };
+        }
+    }
+    objects
+}
+
+fn covers(object: &Object, address: Address) -> bool {
+    address >= object.address && address.0 - object.address.0 < object.size
+}

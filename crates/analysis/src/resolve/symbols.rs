@@ -1,0 +1,148 @@
+//! ELF symbols: the names that are left when there is no debug info.
+
+use object::elf::{SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, Sym64};
+use object::{LittleEndian as LE, pod};
+
+use super::demangle::demangle;
+use super::elf::{Elf, text_at};
+
+/// A symbol without a size covers at most this much: assembly labels are short.
+const LARGEST_UNSIZED: u64 = 4096;
+
+/// One symbol of a module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Symbol {
+    /// Address in the module's own address space.
+    pub(super) address: u64,
+    /// Bytes; zero if the symbol does not say.
+    pub(super) size: u64,
+    table: u8,
+    name: u32,
+}
+
+/// The symbols of a module by address, with their string tables.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    functions: Vec<Symbol>,
+    objects: Vec<Symbol>,
+    names: Vec<Vec<u8>>,
+}
+
+impl Symbols {
+    /// Adds the symbols of one table of `elf`: `.symtab` with `.strtab`, or `.dynsym` with `.dynstr`.
+    pub(super) fn add(&mut self, elf: &Elf, table: &str, names: &str) {
+        let (Some(bytes), Some(names)) = (elf.section_bytes(table), elf.section_bytes(names))
+        else {
+            return;
+        };
+        let count = bytes.len() / size_of::<Sym64<LE>>();
+        let Ok((symbols, _)) = pod::slice_from_bytes::<Sym64<LE>>(&bytes, count) else {
+            return;
+        };
+        let Ok(table) = u8::try_from(self.names.len()) else {
+            return;
+        };
+        for symbol in symbols {
+            if symbol.st_shndx.get(LE) == SHN_UNDEF || symbol.st_value.get(LE) == 0 {
+                continue;
+            }
+            let row = Symbol {
+                address: symbol.st_value.get(LE),
+                size: symbol.st_size.get(LE),
+                table,
+                name: symbol.st_name.get(LE),
+            };
+            match symbol.st_type() {
+                kind if kind == STT_FUNC || kind == STT_GNU_IFUNC => self.functions.push(row),
+                kind if kind == STT_OBJECT => self.objects.push(row),
+                // Assembly labels; those of data would only shadow the objects around them.
+                kind if kind == STT_NOTYPE => self.functions.push(row),
+                _ => {}
+            }
+        }
+        self.names.push(names);
+    }
+
+    /// Sorts by address; call it after the last `add`.
+    pub(super) fn finish(&mut self) {
+        // At one address the sized symbol wins over the label: it comes last.
+        self.functions
+            .sort_by_key(|symbol| (symbol.address, symbol.size > 0));
+        self.objects
+            .sort_by_key(|symbol| (symbol.address, symbol.size));
+        self.functions.shrink_to_fit();
+        self.objects.shrink_to_fit();
+    }
+
+    /// The function that holds `address`.
+    pub(super) fn function(&self, address: u64) -> Option<&Symbol> {
+        let symbol = covering(&self.functions, address)?;
+        (!self.raw_name(symbol).is_empty()).then_some(symbol)
+    }
+
+    /// The variable that holds `address`.
+    pub(super) fn object(&self, address: u64) -> Option<&Symbol> {
+        covering(&self.objects, address).filter(|symbol| symbol.size > 0)
+    }
+
+    /// The demangled name of `symbol`.
+    pub(super) fn name(&self, symbol: &Symbol) -> String {
+        demangle(&self.raw_name(symbol))
+    }
+
+    fn raw_name(&self, symbol: &Symbol) -> String {
+        self.names
+            .get(usize::from(symbol.table))
+            .map_or_else(String::new, |names| text_at(names, symbol.name))
+    }
+}
+
+/// The last symbol that starts at or before `address` and covers it.
+fn covering(symbols: &[Symbol], address: u64) -> Option<&Symbol> {
+    /// Enough to step over labels and aliases inside a function.
+    const STEPS: usize = 16;
+
+    let after = symbols.partition_point(|symbol| symbol.address <= address);
+    symbols
+        .get(..after)?
+        .iter()
+        .rev()
+        .take(STEPS)
+        .find(|symbol| {
+            let distance = address - symbol.address;
+            if symbol.size > 0 {
+                distance < symbol.size
+            } else {
+                distance < LARGEST_UNSIZED
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(address: u64, size: u64) -> Symbol {
+        Symbol {
+            address,
+            size,
+            table: 0,
+            name: 0,
+        }
+    }
+
+    #[test]
+    fn a_symbol_covers_its_size_and_no_more() {
+        let symbols = [symbol(0x100, 0x10), symbol(0x200, 0x10)];
+        assert_eq!(covering(&symbols, 0x10f).map(|s| s.address), Some(0x100));
+        assert!(covering(&symbols, 0x110).is_none());
+        assert!(covering(&symbols, 0xff).is_none());
+    }
+
+    #[test]
+    fn a_variable_inside_a_larger_one_does_not_hide_it() {
+        let symbols = [symbol(0x100, 0x100), symbol(0x110, 8)];
+        assert_eq!(covering(&symbols, 0x114).map(|s| s.address), Some(0x110));
+        assert_eq!(covering(&symbols, 0x120).map(|s| s.address), Some(0x100));
+    }
+}

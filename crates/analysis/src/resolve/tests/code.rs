@@ -1,0 +1,243 @@
+//! Functions, lines and inlining.
+
+use linewise_recording::{Address, Frame};
+
+use super::super::{Resolver, Store};
+use super::{PATH, PID, Program, build, build_and, run_tool};
+
+const SOURCE: &str = r"
+long shared;
+static inline __attribute__((always_inline)) void bump(long *place) {
+    __atomic_fetch_add(place, 1, __ATOMIC_SEQ_CST);
+}
+__attribute__((noinline)) void worker(void) {
+    bump(&shared);
+}
+int main(void) {
+    worker();
+    return 0;
+}
+";
+
+fn frames(program: &Program, address: Address) -> Vec<Frame> {
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    resolver.frames(PID, address)
+}
+
+/// The frames of the locked instruction that `bump` is made of.
+fn frames_of_bump(program: &Program) -> Vec<Frame> {
+    let start = program.address("worker");
+    let all: Vec<_> = (0..24)
+        .map(|at| frames(program, Address(start.0 + at)))
+        .collect();
+    all.iter()
+        .find(|frames| frames.len() > 1)
+        .unwrap_or(&all[0])
+        .clone()
+}
+
+#[test]
+fn an_inlined_function_is_shown_with_its_caller() {
+    for flags in [
+        &["-g", "-O2"][..],
+        &["-g", "-O2", "-no-pie", "-fno-pie"],
+        &["-g", "-O2", "-static"],
+        &["-gdwarf-4", "-O2", "-gz"],
+        &["-gdwarf-4", "-O2", "-fdebug-types-section"],
+    ] {
+        let Some(program) = build("gcc", flags, ("program.c", SOURCE)) else {
+            return;
+        };
+        let frames = frames_of_bump(&program);
+        let shown: Vec<_> = frames
+            .iter()
+            .map(|frame| (frame.depth, frame.function.as_str(), frame.line))
+            .collect();
+        assert_eq!(shown, [(0, "bump", 4), (1, "worker", 7)], "{flags:?}");
+        for frame in &frames {
+            assert!(
+                frame.file.ends_with("/program.c"),
+                "{flags:?}: {}",
+                frame.file
+            );
+            assert_eq!((frame.module.as_str(), frame.reason.as_str()), (PATH, ""));
+        }
+    }
+}
+
+#[test]
+fn a_return_address_belongs_to_the_line_of_the_call() {
+    let source = r"
+__attribute__((noinline, noreturn)) void leave(void) { for (;;) __asm__ volatile(``); }
+__attribute__((noinline)) void last(void) {
+    leave();
+}
+int main(void) { last(); }
+"
+    .replace('`', "\"");
+    let Some(program) = build("gcc", &["-g", "-O0"], ("program.c", &source)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    // The call is the last instruction of `last`: its return address is that of `main`.
+    let main = program.address("main");
+    let caller = resolver.caller_frames(PID, main);
+    assert_eq!((caller[0].function.as_str(), caller[0].line), ("last", 4));
+    assert_eq!(caller[0].address, main);
+    assert_eq!(resolver.frames(PID, main)[0].function, "main");
+}
+
+#[test]
+fn without_debug_info_functions_keep_their_names_and_the_reason_says_what_to_do() {
+    let Some(program) = build("gcc", &["-O2"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let frames = frames(&program, program.address("worker"));
+    assert_eq!(frames.len(), 1);
+    assert_eq!((frames[0].function.as_str(), frames[0].line), ("worker", 0));
+    assert!(
+        frames[0]
+            .reason
+            .contains("no debug info in /opt/app/program")
+    );
+    assert!(frames[0].reason.contains("-g"));
+}
+
+#[test]
+fn a_stripped_program_gives_offsets_and_a_reason() {
+    let strip = |folder: &std::path::Path| run_tool("strip", &["program"], folder).map(|_| ());
+    let Some(program) = build_and("gcc", &["-g", "-O2"], ("program.c", SOURCE), strip) else {
+        return;
+    };
+    let worker = program.address("worker");
+    let frames = frames(&program, worker);
+    assert_eq!(
+        frames[0].function,
+        format!("program+{:#x}", worker.0 - program.bias)
+    );
+    assert!(
+        frames[0].reason.contains("no debug info"),
+        "{}",
+        frames[0].reason
+    );
+}
+
+#[test]
+fn separate_debug_info_is_found_by_link_and_by_build_id() {
+    let separate = |folder: &std::path::Path| {
+        run_tool(
+            "objcopy",
+            &["--only-keep-debug", "program", "program.debug"],
+            folder,
+        )?;
+        run_tool("strip", &["program"], folder)?;
+        run_tool(
+            "objcopy",
+            &["--add-gnu-debuglink=program.debug", "program"],
+            folder,
+        )?;
+        Some(())
+    };
+    for flags in [
+        &["-g", "-O2", "-Wl,--build-id"][..],
+        &["-g", "-O2", "-Wl,--build-id=none"],
+    ] {
+        let Some(mut program) = build_and("gcc", flags, ("program.c", SOURCE), separate) else {
+            return;
+        };
+        assert_eq!(frames_of_bump(&program)[0].line, 4, "{flags:?}");
+
+        let debug = program
+            .files
+            .0
+            .remove("/opt/app/program.debug")
+            .expect("the separate file");
+        assert!(frames_of_bump(&program)[0].reason.contains("no debug info"));
+
+        let id = program
+            .maps
+            .iter()
+            .map(|map| map.build_id.clone())
+            .find(|id| !id.is_empty());
+        if let Some(id) = id {
+            let path = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+            program.files.0.insert(path, debug);
+            assert_eq!(frames_of_bump(&program)[0].line, 4);
+        } else {
+            // Without a build id only the checksum tells whether the file belongs to it.
+            let mut other = debug;
+            other.push(0);
+            program
+                .files
+                .0
+                .insert("/opt/app/program.debug".to_owned(), other);
+            assert!(frames_of_bump(&program)[0].reason.contains("no debug info"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_replaced_gives_no_wrong_names() {
+    let flags = ["-g", "-O2", "-Wl,--build-id"];
+    let Some(mut program) = build("gcc", &flags, ("program.c", SOURCE)) else {
+        return;
+    };
+    for map in &mut program.maps {
+        map.build_id = "00".repeat(20);
+    }
+    let worker = program.address("worker");
+    let found = frames(&program, worker);
+    assert!(
+        found[0].function.starts_with("program+0x"),
+        "{}",
+        found[0].function
+    );
+    assert!(found[0].reason.contains("replaced"), "{}", found[0].reason);
+}
+
+#[test]
+fn what_is_not_mapped_or_has_no_file_says_so() {
+    let Some(mut program) = build("gcc", &["-g"], ("program.c", SOURCE)) else {
+        return;
+    };
+    assert!(
+        frames(&program, Address(0x1000))[0]
+            .reason
+            .contains("nothing was mapped")
+    );
+    let main = program.address("main");
+    program.files.0.clear();
+    let found = frames(&program, main);
+    assert!(found[0].function.starts_with("program+0x"));
+    assert!(found[0].reason.contains("could not be read"));
+}
+
+#[test]
+fn cpp_and_rust_functions_are_demangled() {
+    let cpp = r"
+namespace store { template <class T> struct Table {
+    long hits = 0;
+    __attribute__((noinline)) void insert(T value) { hits += value; }
+}; }
+store::Table<int> table;
+int main(int count, char **) { table.insert(count); }
+";
+    if let Some(program) = build("g++", &["-g", "-O1"], ("program.cc", cpp)) {
+        let frames = frames(&program, program.address_of_part("insert"));
+        assert_eq!(frames[0].function, "store::Table<int>::insert");
+    }
+    let rust = r"
+mod work { #[inline(never)] pub fn spin(count: u64) -> u64 { std::hint::black_box(count + 1) } }
+fn main() { std::process::exit(work::spin(1) as i32); }
+";
+    for flags in [&["-g"][..], &["-g", "-Csymbol-mangling-version=v0"]] {
+        if let Some(program) = build("rustc", flags, ("program.rs", rust)) {
+            let frames = frames(&program, program.address_of_part("spin"));
+            let last = frames.last().expect("a frame");
+            assert_eq!(last.function, "program::work::spin", "{flags:?}");
+            assert!(last.file.ends_with("program.rs"));
+        }
+    }
+}

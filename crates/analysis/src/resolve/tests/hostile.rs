@@ -1,0 +1,227 @@
+//! Broken files: no panic, no hang, whatever the bytes are.
+
+use std::sync::OnceLock;
+
+use linewise_recording::Address;
+use proptest::prelude::*;
+
+use super::super::elf::Elf;
+use super::super::{Resolver, Store};
+use super::{MemoryFiles, PATH, PID, Program, build, map_on_paper};
+
+const SOURCE: &str = r"
+struct node { struct node *next; union { long a; char b[8]; } value; } nodes[4];
+static inline __attribute__((always_inline)) long add(long a) { return nodes[1].value.a += a; }
+__attribute__((noinline)) long worker(long a) { static long calls; return add(a) + ++calls; }
+int main(void) { return (int)worker(1); }
+";
+
+/// A small program, built once; `None` without a compiler.
+fn small_program() -> Option<&'static Program> {
+    static PROGRAM: OnceLock<Option<Program>> = OnceLock::new();
+    let flags = ["-g", "-O1", "-nostartfiles", "-e", "main", "-static"];
+    PROGRAM
+        .get_or_init(|| build("gcc", &flags, ("program.c", SOURCE)))
+        .as_ref()
+}
+
+/// Asks everything about the program `bytes`, mapped as `like` was.
+fn ask_everything(bytes: Vec<u8>, like: &Program) {
+    let mut files = MemoryFiles::default();
+    files.0.insert(PATH.to_owned(), bytes);
+    let mut maps = like.maps.clone();
+    for map in &mut maps {
+        map.build_id.clear();
+    }
+    let store = Store::default();
+    let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    for map in &like.maps {
+        for step in 0..64 {
+            let address = Address(map.start.0 + (map.end.0 - map.start.0) / 64 * step);
+            assert!(!resolver.frames(PID, address).is_empty());
+            resolver.object(PID, address);
+        }
+    }
+    for name in ["worker", "main", "nodes", "calls.0"] {
+        let address = like.address(name);
+        resolver.frames(PID, address);
+        resolver.caller_frames(PID, address);
+        let (object, _) = resolver.object(PID, address);
+        resolver.fields_in(&object, Address(0), u64::MAX);
+    }
+}
+
+/// Where the sections that matter lie in the file: flips elsewhere change nothing.
+fn interesting(bytes: &[u8]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..64).collect();
+    let elf = Elf::open(Box::new(bytes.to_vec())).expect("an ELF file");
+    for name in [
+        ".debug_info",
+        ".debug_abbrev",
+        ".debug_line",
+        ".symtab",
+        ".debug_rnglists",
+    ] {
+        let Some(section) = elf
+            .section_bytes(name)
+            .filter(|section| !section.is_empty())
+        else {
+            continue;
+        };
+        let start = bytes
+            .windows(section.len())
+            .position(|window| window == section);
+        places.extend(
+            start
+                .into_iter()
+                .flat_map(|start| start..start + section.len()),
+        );
+    }
+    places
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flipped_bytes_cost_names_and_nothing_else(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+    ) {
+        let Some(program) = small_program() else { return Ok(()) };
+        let mut bytes = program.files.0[PATH].clone();
+        let places = interesting(&bytes);
+        for (place, value) in flips {
+            bytes[*place.get(&places)] = value;
+        }
+        ask_everything(bytes, program);
+    }
+
+    #[test]
+    fn a_truncated_file_costs_names_and_nothing_else(length in any::<prop::sample::Index>()) {
+        let Some(program) = small_program() else { return Ok(()) };
+        let mut bytes = program.files.0[PATH].clone();
+        bytes.truncate(length.index(bytes.len()));
+        ask_everything(bytes, program);
+    }
+
+    #[test]
+    fn random_bytes_are_no_program(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        let Some(program) = small_program() else { return Ok(()) };
+        ask_everything(bytes, program);
+    }
+}
+
+#[test]
+fn the_unbroken_program_is_resolved_in_the_same_way() {
+    let Some(program) = small_program() else {
+        return;
+    };
+    ask_everything(program.files.0[PATH].clone(), program);
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let frames = resolver.frames(PID, program.address("worker"));
+    assert_eq!(
+        frames.last().map(|frame| frame.function.as_str()),
+        Some("worker")
+    );
+    assert_eq!(
+        resolver.object(PID, program.address("nodes")).0.name,
+        "nodes"
+    );
+}
+
+#[test]
+fn types_that_contain_themselves_end() {
+    // In assembly, because no compiler writes it: a struct whose only member is itself, and a
+    // typedef of itself.
+    let source = r#"
+    .text
+    ret
+    .data
+    .globl cyclic
+    .type cyclic, @object
+    .size cyclic, 8
+cyclic: .quad 0
+    .section .debug_abbrev,"",@progbits
+    .uleb128 1, 0x11, 1, 0, 0
+    .uleb128 2, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x02, 0x18, 0, 0
+    .uleb128 3, 0x13, 1, 0x0b, 0x0b, 0, 0
+    .uleb128 4, 0x0d, 0, 0x03, 0x08, 0x49, 0x13, 0x38, 0x0b, 0, 0
+    .uleb128 5, 0x16, 0, 0x03, 0x08, 0x49, 0x13, 0, 0
+    .byte 0
+    .section .debug_info,"",@progbits
+unit: .long end - start
+start: .short 4
+    .long 0
+    .byte 8
+    .uleb128 1
+    .uleb128 2
+    .asciz "cyclic"
+    .long structure - unit
+    .byte 9, 3
+    .quad cyclic
+structure: .uleb128 3
+    .byte 8
+    .uleb128 4
+    .asciz "self"
+    .long structure - unit
+    .byte 0
+    .uleb128 4
+    .asciz "again"
+    .long alias - unit
+    .byte 0
+    .byte 0
+alias: .uleb128 5
+    .asciz "alias"
+    .long alias - unit
+    .byte 0
+end:
+"#;
+    let flags = ["-nostdlib", "-static", "-Wl,-e,0"];
+    let Some(program) = build("gcc", &flags, ("program.s", source)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let (object, fields) = resolver.object(PID, program.address("cyclic"));
+    assert_eq!((object.name.as_str(), object.size), ("cyclic", 8));
+    assert!(fields.is_empty(), "{fields:?}");
+}
+
+#[test]
+fn a_huge_compressed_section_is_left_out() {
+    let flags = ["-g", "-O1", "-gz", "-nostartfiles", "-e", "main", "-static"];
+    let Some(program) = build("gcc", &flags, ("program.c", SOURCE)) else {
+        return;
+    };
+    let mut bytes = program.files.0[PATH].clone();
+    assert_eq!(resolve_main(&bytes), "main");
+    // The compression header says how large the section becomes: claim all there is.
+    let header = [1_u8, 0, 0, 0, 0, 0, 0, 0];
+    let mut found = 0;
+    for place in (0..bytes.len() - 24).step_by(8) {
+        let is_header = bytes[place..place + 8] == header
+            && bytes[place + 16..place + 24] == [1_u8, 0, 0, 0, 0, 0, 0, 0]
+            && bytes[place + 24] == 0x78;
+        if is_header {
+            bytes[place + 8..place + 16].fill(0xff);
+            found += 1;
+        }
+    }
+    if found == 0 {
+        eprintln!("skipped: this compiler does not compress debug info with zlib");
+        return;
+    }
+    // Only the symbol table is left.
+    assert_eq!(resolve_main(&bytes), "main");
+}
+
+fn resolve_main(bytes: &[u8]) -> String {
+    let (maps, _) = map_on_paper(bytes, PATH);
+    let mut files = MemoryFiles::default();
+    files.0.insert(PATH.to_owned(), bytes.to_vec());
+    let store = Store::default();
+    let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    let entry = u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
+    resolver.frames(PID, Address(entry))[0].function.clone()
+}

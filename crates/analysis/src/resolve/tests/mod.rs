@@ -1,0 +1,201 @@
+//! Programs are built at test time, mapped on paper, and resolved.
+
+mod code;
+mod data;
+mod hostile;
+mod own_process;
+mod recorded;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use linewise_recording::{Address, Field, Map, MapKind, Object, Pid, Time};
+
+use super::elf::Elf;
+use super::{File, Files, Resolver};
+
+/// The process of every paper mapping.
+pub(super) const PID: Pid = Pid(100);
+/// Where position-independent programs are loaded on paper.
+pub(super) const BASE: u64 = 0x5555_5555_0000;
+
+/// Files that exist only in the test.
+#[derive(Default)]
+pub(super) struct MemoryFiles(pub(super) HashMap<String, Vec<u8>>);
+
+impl Files for MemoryFiles {
+    fn open(&self, _: Pid, path: &str) -> Option<Box<dyn File>> {
+        Some(Box::new(self.0.get(path)?.clone()))
+    }
+}
+
+/// A program that was built and mapped.
+pub(super) struct Program {
+    pub(super) files: MemoryFiles,
+    pub(super) maps: Vec<Map>,
+    pub(super) bias: u64,
+    symbols: Vec<(String, u64)>,
+}
+
+/// The path that programs are mapped under.
+pub(super) const PATH: &str = "/opt/app/program";
+
+/// Runs a tool; `None`, with a word on the terminal, if this machine does not have it.
+pub(super) fn run_tool(name: &str, arguments: &[&str], folder: &Path) -> Option<Vec<u8>> {
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env("GOCACHE", folder.join("go-cache"));
+    match command.output() {
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name} {arguments:?}: {errors}");
+            Some(output.stdout)
+        }
+        Err(error) => {
+            eprintln!("skipped: {name} cannot be run ({error}); install it to run this test");
+            None
+        }
+    }
+}
+
+/// Builds `source` (file name and text) with `tool`, and maps the result.
+pub(super) fn build(tool: &str, flags: &[&str], source: (&str, &str)) -> Option<Program> {
+    build_and(tool, flags, source, |_| Some(()))
+}
+
+/// Like [`build`], with a step between that may change the file `program` in a folder.
+pub(super) fn build_and(
+    tool: &str,
+    flags: &[&str],
+    (name, text): (&str, &str),
+    change: impl Fn(&Path) -> Option<()>,
+) -> Option<Program> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join(name), text).expect("source written");
+    let mut arguments = flags.to_vec();
+    arguments.extend(["-o", "program", name]);
+    run_tool(tool, &arguments, folder.path())?;
+    let symbols = run_tool("nm", &["program"], folder.path())?;
+    change(folder.path())?;
+    let bytes = fs::read(folder.path().join("program")).expect("program read");
+    let mut files = MemoryFiles::default();
+    if let Ok(separate) = fs::read(folder.path().join("program.debug")) {
+        files
+            .0
+            .insert("/opt/app/program.debug".to_owned(), separate);
+    }
+    let mut program = Program::from_bytes(bytes, &symbols);
+    program.files.0.extend(files.0);
+    Some(program)
+}
+
+/// The mappings that the kernel would make of an ELF file, and the distance that results.
+pub(super) fn map_on_paper(bytes: &[u8], path: &str) -> (Vec<Map>, u64) {
+    const PAGE: u64 = 4096;
+    let elf = Elf::open(Box::new(bytes.to_vec())).expect("an ELF file");
+    let lowest = elf
+        .segments
+        .iter()
+        .map(|segment| segment.address)
+        .min()
+        .expect("segments");
+    let bias = if lowest == 0 { BASE } else { 0 };
+    let mut maps = Vec::new();
+    for segment in &elf.segments {
+        let start = bias + segment.address / PAGE * PAGE;
+        let file_end = (bias + segment.address + segment.file_size).next_multiple_of(PAGE);
+        let end = (bias + segment.address + segment.memory_size).next_multiple_of(PAGE);
+        let map = Map {
+            pid: PID,
+            time: Time(1),
+            start: Address(start),
+            end: Address(file_end),
+            offset: segment.offset / PAGE * PAGE,
+            executable: segment.executable,
+            writable: !segment.executable,
+            kind: MapKind::File,
+            path: path.to_owned(),
+            build_id: elf.build_id.clone(),
+        };
+        if end > file_end {
+            maps.push(Map {
+                start: Address(file_end),
+                end: Address(end),
+                offset: 0,
+                kind: MapKind::Anonymous,
+                path: String::new(),
+                build_id: String::new(),
+                ..map.clone()
+            });
+        }
+        if file_end > start {
+            maps.push(map);
+        }
+    }
+    (maps, bias)
+}
+
+impl Program {
+    /// Maps `bytes` on paper; `symbols` is what `nm` says of it.
+    pub(super) fn from_bytes(bytes: Vec<u8>, symbols: &[u8]) -> Self {
+        let (maps, bias) = map_on_paper(&bytes, PATH);
+        let mut files = MemoryFiles::default();
+        files.0.insert(PATH.to_owned(), bytes);
+        let symbols = String::from_utf8_lossy(symbols)
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.trim_start().splitn(3, ' ');
+                let address = u64::from_str_radix(words.next()?, 16).ok()?;
+                Some((words.nth(1)?.to_owned(), address))
+            })
+            .collect();
+        Self {
+            files,
+            maps,
+            bias,
+            symbols,
+        }
+    }
+
+    /// Where the symbol whose name ends in `suffix` is in memory.
+    pub(super) fn address(&self, suffix: &str) -> Address {
+        let symbol = self.symbols.iter().find(|(name, _)| name == suffix);
+        let symbol =
+            symbol.or_else(|| self.symbols.iter().find(|(name, _)| name.ends_with(suffix)));
+        let (_, address) = symbol.unwrap_or_else(|| panic!("no symbol {suffix}"));
+        Address(address + self.bias)
+    }
+
+    /// The last symbol whose name contains `part`.
+    pub(super) fn address_of_part(&self, part: &str) -> Address {
+        let symbol = self
+            .symbols
+            .iter()
+            .rev()
+            .find(|(name, _)| name.contains(part));
+        let (_, address) = symbol.unwrap_or_else(|| panic!("no symbol with {part}"));
+        Address(address + self.bias)
+    }
+}
+
+/// `offset+size path: type` for each field.
+pub(super) fn drawn(fields: &[Field]) -> Vec<String> {
+    fields
+        .iter()
+        .map(|field| {
+            format!(
+                "{}+{} {}: {}",
+                field.offset, field.size, field.path, field.type_name
+            )
+        })
+        .collect()
+}
+
+/// All fields of `object`.
+pub(super) fn all_fields(resolver: &mut Resolver<'_>, object: &Object) -> Vec<String> {
+    drawn(&resolver.fields_in(object, object.address, object.size))
+}

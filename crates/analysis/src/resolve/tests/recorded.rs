@@ -1,0 +1,148 @@
+//! Whole recordings: which rows come out for which rows that go in.
+
+use linewise_recording::{
+    Address, AddressOrigin, CpuId, ObjectKind, Operation, Sample, SampleClass, Stack, StackId,
+    Tables, Tid, Time, Trap, Watch, WatchOutcome,
+};
+
+use super::super::resolve_recording;
+use super::{PID, build};
+
+const SOURCE: &str = r"
+_Alignas(64) struct { long left, right; } pair;
+_Alignas(64) long one;
+long two;
+__attribute__((noinline)) void worker(void) { pair.left++; }
+int main(void) { worker(); return (int)(pair.right + one + two); }
+";
+
+fn sample(address: Address, ip: Address, stack: StackId, weight_ns: u64) -> Sample {
+    Sample {
+        time: Time(5),
+        pid: PID,
+        tid: Tid(101),
+        cpu: CpuId(0),
+        ip,
+        sp: Address(0),
+        stack,
+        weight_ns,
+        class: SampleClass::Access,
+        access_ip: ip,
+        address,
+        size: 8,
+        operation: Some(Operation::Update),
+        locked: false,
+        origin: Some(AddressOrigin::Registers),
+        reason: None,
+    }
+}
+
+#[test]
+fn every_code_address_has_frames_and_every_hot_line_its_objects() {
+    let Some(program) = build("gcc", &["-g", "-O1"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let worker = program.address("worker");
+    let main = program.address("main");
+    let tables = Tables {
+        maps: program.maps.clone(),
+        samples: vec![
+            sample(program.address("pair"), worker, StackId(1), 10),
+            sample(program.address("two"), worker, StackId(1), 10),
+        ],
+        stacks: vec![Stack {
+            id: StackId(1),
+            frames: vec![worker, Address(main.0 + 5)],
+        }],
+        ..Tables::default()
+    };
+    let (frames, objects, fields) = resolve_recording(&tables, 64, &program.files);
+
+    let functions: Vec<_> = frames
+        .iter()
+        .map(|frame| (frame.address, frame.function.as_str()))
+        .collect();
+    assert!(functions.contains(&(worker, "worker")), "{functions:?}");
+    assert!(
+        functions.contains(&(Address(main.0 + 5), "main")),
+        "{functions:?}"
+    );
+
+    let mut names: Vec<_> = objects.iter().map(|object| object.name.as_str()).collect();
+    names.sort_unstable();
+    assert!(
+        names.contains(&"pair") && names.contains(&"two"),
+        "{names:?}"
+    );
+    // Nobody touched it, but it shares the line of `two` where the linker put them together.
+    let (one, two) = (program.address("one"), program.address("two"));
+    assert_eq!(
+        names.contains(&"one"),
+        one.line(64) == two.line(64),
+        "{names:?}"
+    );
+    assert!(
+        objects
+            .iter()
+            .all(|object| object.kind == ObjectKind::Static),
+        "{objects:?}"
+    );
+    let paths: Vec<_> = fields.iter().map(|field| field.path.as_str()).collect();
+    for path in ["pair.left", "pair.right", "two"] {
+        assert!(paths.contains(&path), "{path}: {paths:?}");
+    }
+}
+
+#[test]
+fn a_line_that_trapped_comes_before_hotter_ones() {
+    let Some(program) = build("gcc", &["-g", "-O1"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let pair = program.address("pair");
+    let worker = program.address("worker");
+    // More hot lines than are resolved, each heavier than the one that trapped.
+    let mut samples: Vec<_> = (0..3000)
+        .map(|line| sample(Address(0x10_0000 + line * 64), worker, StackId(9), 1000))
+        .collect();
+    samples.push(sample(pair, worker, StackId(9), 1));
+    let watch = Watch {
+        id: 4,
+        armed: Time(1),
+        closed: Time(2),
+        pid: PID,
+        tid: Tid(102),
+        publisher: Tid(101),
+        address: pair,
+        size: 8,
+        operation: Operation::Store,
+        chunks: 0xff,
+        publisher_cpu: CpuId(0),
+        outcome: WatchOutcome::Trapped,
+        exposure_ns: 10,
+    };
+    let trap = Trap {
+        watch: 4,
+        time: Time(2),
+        pid: PID,
+        tid: Tid(102),
+        cpu: CpuId(1),
+        access_ip: worker,
+        address: Address(pair.0 + 8),
+        size: 8,
+        operation: Operation::Load,
+        locked: false,
+        stack: StackId(9),
+        chunk: 1,
+        exposure_ns: 10,
+    };
+    let tables = Tables {
+        maps: program.maps.clone(),
+        samples,
+        watches: vec![watch],
+        traps: vec![trap],
+        ..Tables::default()
+    };
+    let (_, objects, _) = resolve_recording(&tables, 64, &program.files);
+    assert!(objects.iter().any(|object| object.name == "pair"));
+    assert!(objects.len() <= 2001, "{}", objects.len());
+}

@@ -1,0 +1,649 @@
+//! Types from DWARF: sizes, names, and the members that lie in a range of bytes.
+
+use gimli::{AttributeValue, DwTag, Operation};
+
+use super::dwarf::{Debug, Entry, EntryId};
+
+/// Types nested deeper than this are cyclic or hostile.
+const DEEPEST: u32 = 48;
+/// Entries visited for one question, at most: unions of unions grow quickly.
+const MOST_STEPS: u32 = 50_000;
+/// Members reported for one question, at most.
+const MOST_MEMBERS: usize = 4096;
+/// A type's name is cut beyond this many bytes.
+const LONGEST_NAME: usize = 400;
+
+/// A member that has no members itself, somewhere in an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// Offset in the object.
+    pub(super) offset: u64,
+    /// Bytes.
+    pub(super) size: u64,
+    /// Its path from the object: `counters[3].hits`.
+    pub(super) path: String,
+    /// The name of its type.
+    pub(super) type_name: String,
+}
+
+/// Answers questions about the types of one module.
+pub(super) struct Types<'d, 'a> {
+    debug: &'d Debug<'a>,
+    steps: u32,
+}
+
+/// What is asked of a walk, and what it found.
+struct Walk {
+    /// Bytes of the object that are asked for.
+    start: u64,
+    end: u64,
+    members: Vec<Member>,
+}
+
+impl<'d, 'a> Types<'d, 'a> {
+    /// Types of `debug`.
+    pub(super) fn new(debug: &'d Debug<'a>) -> Self {
+        Self { debug, steps: 0 }
+    }
+
+    /// Whether there is work left to do for this question; counts one step.
+    fn step(&mut self, depth: u32) -> Option<()> {
+        self.steps += 1;
+        (depth < DEEPEST && self.steps < MOST_STEPS).then_some(())
+    }
+
+    /// The type of the variable or member `entry`, its own or that of its declaration.
+    pub(super) fn type_of(&self, entry: &Entry<'a>) -> Option<EntryId> {
+        self.debug
+            .inherited(entry, |entry| self.debug.referred(entry, gimli::DW_AT_type))
+    }
+
+    /// Bytes of a value of type `id`; `None` if the debug info does not say.
+    pub(super) fn size(&mut self, id: EntryId) -> Option<u64> {
+        self.size_at(id, 0)
+    }
+
+    fn size_at(&mut self, id: EntryId, depth: u32) -> Option<u64> {
+        self.step(depth)?;
+        let entry = self.debug.entry(id)?;
+        if let Some(size) = entry.number(gimli::DW_AT_byte_size) {
+            return Some(size);
+        }
+        match entry.tag {
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => Some(8),
+            gimli::DW_TAG_array_type => {
+                let element = self.debug.referred(&entry, gimli::DW_AT_type)?;
+                let size = self.size_at(element, depth + 1)?;
+                self.dimensions(&entry)
+                    .into_iter()
+                    .try_fold(size, u64::checked_mul)
+            }
+            _ => {
+                // A definition elsewhere (type unit), a qualifier or another name for a type.
+                let next = self
+                    .debug
+                    .referred(&entry, gimli::DW_AT_signature)
+                    .or_else(|| self.debug.referred(&entry, gimli::DW_AT_type))?;
+                self.size_at(next, depth + 1)
+            }
+        }
+    }
+
+    /// How many elements each dimension of the array `entry` has, outermost first.
+    fn dimensions(&self, entry: &Entry<'a>) -> Vec<u64> {
+        let mut dimensions = Vec::new();
+        for child in self.debug.children(entry.id) {
+            if child.tag == gimli::DW_TAG_subrange_type {
+                let lowest = child.number(gimli::DW_AT_lower_bound).unwrap_or(0);
+                let count = child.number(gimli::DW_AT_count).or_else(|| {
+                    child
+                        .number(gimli::DW_AT_upper_bound)?
+                        .checked_sub(lowest)?
+                        .checked_add(1)
+                });
+                // Without a bound it is a flexible array: how long, nobody says.
+                dimensions.push(count.unwrap_or(0));
+            }
+        }
+        dimensions
+    }
+
+    /// The name of type `id` as its language writes it; empty if it has none.
+    pub(super) fn name(&mut self, id: EntryId) -> String {
+        let mut name = self.name_at(id, 0).unwrap_or_default();
+        if name.len() > LONGEST_NAME {
+            let cut = (0..=LONGEST_NAME)
+                .rev()
+                .find(|at| name.is_char_boundary(*at))
+                .unwrap_or(0);
+            name.truncate(cut);
+            name.push('…');
+        }
+        name
+    }
+
+    fn name_at(&mut self, id: EntryId, depth: u32) -> Option<String> {
+        self.step(depth)?;
+        let entry = self.debug.entry(id)?;
+        if let Some(name) = self.debug.text(&entry, gimli::DW_AT_name) {
+            return Some(match keyword(entry.tag) {
+                Some(keyword) if self.is_c(id.unit) => format!("{keyword} {name}"),
+                _ => name,
+            });
+        }
+        if let Some(definition) = self.debug.referred(&entry, gimli::DW_AT_signature) {
+            return self.name_at(definition, depth + 1);
+        }
+        let target = self.debug.referred(&entry, gimli::DW_AT_type);
+        let inner = match target {
+            Some(target) => self.name_at(target, depth + 1)?,
+            None => "void".to_owned(),
+        };
+        Some(match entry.tag {
+            gimli::DW_TAG_pointer_type => format!("{inner}*"),
+            gimli::DW_TAG_reference_type => format!("{inner}&"),
+            gimli::DW_TAG_rvalue_reference_type => format!("{inner}&&"),
+            gimli::DW_TAG_const_type => format!("const {inner}"),
+            gimli::DW_TAG_volatile_type => format!("volatile {inner}"),
+            gimli::DW_TAG_atomic_type => format!("_Atomic {inner}"),
+            gimli::DW_TAG_restrict_type => inner,
+            gimli::DW_TAG_array_type => {
+                let rust = self.debug.language(id.unit) == Some(gimli::DW_LANG_Rust);
+                let dimensions = self.dimensions(&entry);
+                if rust {
+                    dimensions
+                        .iter()
+                        .rev()
+                        .fold(inner, |name, count| format!("[{name}; {count}]"))
+                } else {
+                    let mut name = inner;
+                    for count in dimensions {
+                        let count = if count == 0 {
+                            String::new()
+                        } else {
+                            count.to_string()
+                        };
+                        name.push_str(&format!("[{count}]"));
+                    }
+                    name
+                }
+            }
+            gimli::DW_TAG_subroutine_type => "function".to_owned(),
+            tag => match keyword(tag) {
+                Some(keyword) => format!("(anonymous {keyword})"),
+                None => inner,
+            },
+        })
+    }
+
+    fn is_c(&self, unit: u32) -> bool {
+        matches!(
+            self.debug.language(unit),
+            Some(
+                gimli::DW_LANG_C
+                    | gimli::DW_LANG_C89
+                    | gimli::DW_LANG_C99
+                    | gimli::DW_LANG_C11
+                    | gimli::DW_LANG_C17
+            )
+        )
+    }
+
+    /// The members of a value of type `id`, called `path`, that share a byte with `start..end`
+    /// (offsets in the value), by offset.
+    pub(super) fn members(&mut self, id: EntryId, path: &str, start: u64, end: u64) -> Vec<Member> {
+        let mut walk = Walk {
+            start,
+            end,
+            members: Vec::new(),
+        };
+        // Out of depth or steps: what was found until then is right, only not all.
+        let _: Option<()> = self.walk(id, 0, path.to_owned(), &mut walk, 0);
+        walk.members
+            .sort_by(|a, b| (a.offset, a.size, &a.path).cmp(&(b.offset, b.size, &b.path)));
+        walk.members.dedup();
+        walk.members
+    }
+
+    fn walk(
+        &mut self,
+        id: EntryId,
+        offset: u64,
+        path: String,
+        walk: &mut Walk,
+        depth: u32,
+    ) -> Option<()> {
+        self.step(depth)?;
+        let entry = self.debug.entry(id)?;
+        if let Some(definition) = self.debug.referred(&entry, gimli::DW_AT_signature) {
+            return self.walk(definition, offset, path, walk, depth + 1);
+        }
+        let name = self
+            .debug
+            .text(&entry, gimli::DW_AT_name)
+            .unwrap_or_default();
+        match entry.tag {
+            gimli::DW_TAG_typedef if is_opaque(&name) => self.leaf(id, offset, path, walk),
+            gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_atomic_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_template_alias => {
+                let inner = self.debug.referred(&entry, gimli::DW_AT_type)?;
+                // The qualified name is the one to show for what has no members.
+                if self.is_scalar(inner, depth + 1) {
+                    self.leaf(id, offset, path, walk)
+                } else {
+                    self.walk(inner, offset, path, walk, depth + 1)
+                }
+            }
+            gimli::DW_TAG_array_type => self.walk_array(&entry, offset, &path, walk, depth),
+            gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_interface_type
+                if !is_opaque(&name) =>
+            {
+                let before = walk.members.len();
+                self.walk_members(id, offset, &path, is_wrapper(&name), walk, depth)?;
+                let empty = walk.members.len() == before;
+                // Nothing inside that is known: the whole is the best there is.
+                if empty && self.debug.children(id).is_empty() {
+                    self.leaf(id, offset, path, walk)
+                } else {
+                    Some(())
+                }
+            }
+            _ => self.leaf(id, offset, path, walk),
+        }
+    }
+
+    /// Whether type `id` has no members, behind its qualifiers and other names.
+    fn is_scalar(&mut self, id: EntryId, depth: u32) -> bool {
+        if self.step(depth).is_none() {
+            return true;
+        }
+        let Some(entry) = self.debug.entry(id) else {
+            return true;
+        };
+        match entry.tag {
+            gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_atomic_type
+            | gimli::DW_TAG_restrict_type => self
+                .debug
+                .referred(&entry, gimli::DW_AT_type)
+                .is_none_or(|inner| self.is_scalar(inner, depth + 1)),
+            gimli::DW_TAG_array_type
+            | gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_interface_type => false,
+            _ => true,
+        }
+    }
+
+    /// Whether the question has taken all the steps or members that it may.
+    fn is_exhausted(&self, walk: &Walk) -> bool {
+        self.steps >= MOST_STEPS || walk.members.len() >= MOST_MEMBERS
+    }
+
+    fn leaf(&mut self, id: EntryId, offset: u64, path: String, walk: &mut Walk) -> Option<()> {
+        let size = self.size(id)?;
+        self.push(offset, size, path, id, walk);
+        Some(())
+    }
+
+    fn push(&mut self, offset: u64, size: u64, path: String, id: EntryId, walk: &mut Walk) {
+        let end = offset.saturating_add(size);
+        if size == 0 || offset >= walk.end || end <= walk.start {
+            return;
+        }
+        let type_name = self.name(id);
+        walk.members.push(Member {
+            offset,
+            size,
+            path,
+            type_name,
+        });
+    }
+
+    fn walk_array(
+        &mut self,
+        entry: &Entry<'a>,
+        offset: u64,
+        path: &str,
+        walk: &mut Walk,
+        depth: u32,
+    ) -> Option<()> {
+        let element = self.debug.referred(entry, gimli::DW_AT_type)?;
+        let size = self.size(element)?;
+        let mut dimensions = self.dimensions(entry);
+        if dimensions.first() == Some(&0) {
+            // A flexible array reaches as far as the question does.
+            let inner = dimensions
+                .iter()
+                .skip(1)
+                .try_fold(size, |a, b| a.checked_mul(*b))?;
+            dimensions[0] = walk.end.saturating_sub(offset).checked_div(inner)?;
+        }
+        let count = dimensions
+            .iter()
+            .try_fold(1_u64, |a, b| a.checked_mul(*b))?;
+        let end = offset.checked_add(count.checked_mul(size)?)?;
+        if size == 0 || offset >= walk.end || end <= walk.start {
+            return Some(());
+        }
+        if size == 1 && self.is_character(element) {
+            // Text and padding: an index for each byte would say nothing.
+            self.push(offset, count, path.to_owned(), entry.id, walk);
+            return Some(());
+        }
+        let first = walk.start.saturating_sub(offset) / size;
+        let last = (walk.end - offset).div_ceil(size).min(count);
+        for index in first..last {
+            if self.is_exhausted(walk) {
+                return None;
+            }
+            let place = offset + index * size;
+            let path = format!("{path}{}", subscripts(index, &dimensions));
+            let _: Option<()> = self.walk(element, place, path, walk, depth + 1);
+        }
+        Some(())
+    }
+
+    /// Whether type `id` is a character, signed or not: what text and padding are made of.
+    fn is_character(&mut self, id: EntryId) -> bool {
+        let mut next = Some(id);
+        for depth in 0..DEEPEST {
+            let Some(entry) = next.and_then(|id| self.debug.entry(id)) else {
+                return false;
+            };
+            if self.step(depth).is_none() {
+                return false;
+            }
+            if entry.tag == gimli::DW_TAG_base_type {
+                return matches!(
+                    entry.value(gimli::DW_AT_encoding),
+                    Some(AttributeValue::Encoding(
+                        gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_UTF
+                    ))
+                ) || self.debug.text(&entry, gimli::DW_AT_name).as_deref() == Some("u8");
+            }
+            next = self.debug.referred(&entry, gimli::DW_AT_type);
+        }
+        false
+    }
+
+    /// The members of the struct, union or variant `id`; those of a wrapper keep its path.
+    fn walk_members(
+        &mut self,
+        id: EntryId,
+        offset: u64,
+        path: &str,
+        wrapper: bool,
+        walk: &mut Walk,
+        depth: u32,
+    ) -> Option<()> {
+        self.step(depth)?;
+        let mut bits: Option<(u64, u64, EntryId, Vec<String>)> = None;
+        for child in self.debug.children(id) {
+            if self.is_exhausted(walk) {
+                return None;
+            }
+            // A member that cannot be read does not hide the others.
+            match child.tag {
+                // Rust enums: every variant lies over every other.
+                gimli::DW_TAG_variant_part | gimli::DW_TAG_variant => {
+                    let _: Option<()> =
+                        self.walk_members(child.id, offset, path, false, walk, depth + 1);
+                }
+                gimli::DW_TAG_inheritance => {
+                    let place = member_offset(&child).and_then(|more| offset.checked_add(more));
+                    if let (Some(place), Some(base)) = (place, self.type_of(&child)) {
+                        let _: Option<()> =
+                            self.walk(base, place, path.to_owned(), walk, depth + 1);
+                    }
+                }
+                gimli::DW_TAG_member if !child.flag(gimli::DW_AT_declaration) => {
+                    let Some(kind) = self.type_of(&child) else {
+                        continue;
+                    };
+                    let name = self.debug.text(&child, gimli::DW_AT_name);
+                    if child.number(gimli::DW_AT_bit_size).is_some() {
+                        self.bit_field(&child, kind, offset, path, name, &mut bits, walk);
+                        continue;
+                    }
+                    let Some(place) = member_offset(&child).and_then(|at| offset.checked_add(at))
+                    else {
+                        continue;
+                    };
+                    if place >= walk.end
+                        || self.size(kind).is_some_and(|size| {
+                            size > 0 && place.saturating_add(size) <= walk.start
+                        })
+                    {
+                        continue;
+                    }
+                    let path = match name {
+                        Some(name) if !wrapper => join(path, &name),
+                        _ => path.to_owned(),
+                    };
+                    let _: Option<()> = self.walk(kind, place, path, walk, depth + 1);
+                }
+                _ => {}
+            }
+        }
+        if let Some((place, size, kind, names)) = bits {
+            self.push_bits(place, size, kind, &names, path, walk);
+        }
+        Some(())
+    }
+
+    /// Adds a bit field to its storage unit; bit fields of one unit are one member, because no
+    /// instruction touches one without the others.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the state of one walk over the members"
+    )]
+    fn bit_field(
+        &mut self,
+        child: &Entry<'a>,
+        kind: EntryId,
+        offset: u64,
+        path: &str,
+        name: Option<String>,
+        bits: &mut Option<(u64, u64, EntryId, Vec<String>)>,
+        walk: &mut Walk,
+    ) {
+        let Some(size) = self.size(kind).filter(|size| *size > 0) else {
+            return;
+        };
+        let place = match child.number(gimli::DW_AT_data_bit_offset) {
+            Some(bit) => bit / 8 / size * size,
+            None => member_offset(child).unwrap_or(0),
+        };
+        let Some(place) = offset.checked_add(place) else {
+            return;
+        };
+        let name = name.unwrap_or_default();
+        match bits {
+            Some((same_place, same_size, _, names))
+                if (*same_place, *same_size) == (place, size) =>
+            {
+                names.push(name);
+            }
+            _ => {
+                if let Some((place, size, kind, names)) =
+                    bits.replace((place, size, kind, vec![name]))
+                {
+                    self.push_bits(place, size, kind, &names, path, walk);
+                }
+            }
+        }
+    }
+
+    fn push_bits(
+        &mut self,
+        offset: u64,
+        size: u64,
+        kind: EntryId,
+        names: &[String],
+        path: &str,
+        walk: &mut Walk,
+    ) {
+        let path = match names {
+            [name] => join(path, name),
+            names => join(path, &format!("{{{}}}", names.join(","))),
+        };
+        self.push(offset, size, path, kind, walk);
+    }
+}
+
+/// `[1][2]` for element `index` of an array with these dimensions.
+fn subscripts(index: u64, dimensions: &[u64]) -> String {
+    let mut rest = index;
+    let mut parts = Vec::new();
+    for count in dimensions.iter().skip(1).rev() {
+        parts.push(rest.checked_rem(*count).unwrap_or(0));
+        rest = rest.checked_div(*count).unwrap_or(0);
+    }
+    parts.push(rest);
+    parts.iter().rev().map(|part| format!("[{part}]")).collect()
+}
+
+/// `path.name`, with Rust's tuple fields as Rust writes them.
+fn join(path: &str, name: &str) -> String {
+    let name = match name.strip_prefix("__") {
+        Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => number,
+        _ => name,
+    };
+    format!("{path}.{name}")
+}
+
+/// Where the member or base class `entry` starts in its struct; `None` if that is only known at
+/// run time (virtual bases).
+fn member_offset(entry: &Entry<'_>) -> Option<u64> {
+    match entry.value(gimli::DW_AT_data_member_location) {
+        None => Some(0),
+        Some(AttributeValue::Exprloc(expression)) => {
+            let encoding = gimli::Encoding {
+                address_size: 8,
+                format: gimli::Format::Dwarf32,
+                version: 4,
+            };
+            let mut operations = expression.operations(encoding);
+            let offset = match operations.next().ok()?? {
+                Operation::PlusConstant { value } | Operation::UnsignedConstant { value } => value,
+                _ => return None,
+            };
+            match operations.next().ok()? {
+                None | Some(Operation::Plus) => Some(offset),
+                Some(_) => None,
+            }
+        }
+        Some(value) => value.udata_value(),
+    }
+}
+
+fn keyword(tag: DwTag) -> Option<&'static str> {
+    match tag {
+        gimli::DW_TAG_structure_type => Some("struct"),
+        gimli::DW_TAG_class_type => Some("class"),
+        gimli::DW_TAG_union_type => Some("union"),
+        gimli::DW_TAG_enumeration_type => Some("enum"),
+        _ => None,
+    }
+}
+
+/// Types that are shown whole: their insides are their library's business.
+fn is_opaque(name: &str) -> bool {
+    let base = name.split_once('<').map_or(name, |(base, _)| base);
+    matches!(
+        base,
+        "atomic"
+            | "__atomic_base"
+            | "__atomic_float"
+            | "atomic_flag"
+            | "mutex"
+            | "recursive_mutex"
+            | "timed_mutex"
+            | "shared_mutex"
+            | "condition_variable"
+            | "pthread_mutex_t"
+            | "pthread_cond_t"
+            | "pthread_rwlock_t"
+            | "pthread_barrier_t"
+            | "pthread_spinlock_t"
+            | "sync.Mutex"
+            | "sync.RWMutex"
+            | "sync.WaitGroup"
+    ) || base.starts_with("sync/atomic.")
+        || base.strip_prefix("Atomic").is_some_and(|rest| {
+            matches!(rest, "Bool" | "Ptr" | "Usize" | "Isize" | "")
+                || rest
+                    .strip_prefix(['I', 'U'])
+                    .is_some_and(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+}
+
+/// Types that stand for the one thing in them: their members keep the path of the whole.
+fn is_wrapper(name: &str) -> bool {
+    let base = name.split_once('<').map_or(name, |(base, _)| base);
+    name.contains('<')
+        && matches!(
+            base,
+            "Cell"
+                | "UnsafeCell"
+                | "SyncUnsafeCell"
+                | "CachePadded"
+                | "CacheAligned"
+                | "ManuallyDrop"
+                | "MaybeUninit"
+                | "MaybeDangling"
+                | "Wrapping"
+                | "Saturating"
+                | "NonZero"
+                | "NonNull"
+                | "Unique"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscripts_count_the_last_dimension_fastest() {
+        assert_eq!(subscripts(3, &[8]), "[3]");
+        assert_eq!(subscripts(7, &[4, 3]), "[2][1]");
+        assert_eq!(subscripts(23, &[2, 3, 4]), "[1][2][3]");
+        assert_eq!(subscripts(5, &[0, 0]), "[0][0]");
+    }
+
+    #[test]
+    fn only_library_types_are_shown_whole() {
+        for name in [
+            "atomic<long int>",
+            "AtomicU64",
+            "AtomicPtr<u8>",
+            "Atomic<u64>",
+            "AtomicBool",
+        ] {
+            assert!(is_opaque(name), "{name}");
+        }
+        for name in [
+            "AtomicCounters",
+            "AtomicUnion",
+            "atomics",
+            "counter",
+            "Cell<u32>",
+        ] {
+            assert!(!is_opaque(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! How often the other threads come to a line, from what the watches saw.
+//!
+//! A watch that is armed at a random moment waits until the thread next touches a watched chunk.
+//! From those waits comes a rate. They are a mixture: a thread that works on the line comes within
+//! nanoseconds, one that is elsewhere, or off its CPU, comes milliseconds later or never. One rate
+//! for both would be that of the absent thread, so they are kept apart:
+//!
+//! ```text
+//! presence   of the moments at which the thread runs, the share at which it is at work on the chunk
+//!            (waits that are shorter than a thread elsewhere would explain)
+//! rate       accesses a second of a thread that is not: traps over the time watched in vain
+//! ```
+//!
+//! Waits are in time of the watched thread, so neither says whether it runs while the publisher
+//! does: [`Stays`] knows that, from the switches.
+//!
+//! Each chunk is estimated by itself from the watches that included it, which scales for the
+//! bytes not watched (ComDetective, section 5.3.2, made exact for each chunk).
+
+use std::collections::HashMap;
+
+use linewise_recording::{Address, CpuId, Operation, Pid, Switch, Tid, Time, Trap, Watch};
+
+/// A wait up to this long means that the thread was at work on the chunk, ns. Arming four chunks
+/// takes a virtual machine some 5 to 15 µs more than arming one, by how busy it is, and the kernel
+/// counts from the first: a shorter limit would take that for an absence.
+const PRESENT_NS: f64 = 25_000.0;
+/// What the watches of one thread say of one chunk.
+#[derive(Clone, Debug, Default)]
+struct ChunkWaits {
+    /// Watches that included the chunk.
+    watches: u32,
+    /// Traps of a thread at work on it.
+    present: u32,
+    /// Traps of a thread that came from elsewhere.
+    late_traps: u32,
+    /// Time watched beyond [`PRESENT_NS`], ns.
+    late_ns: f64,
+}
+
+/// A place and a way in which a line is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Touch {
+    /// The instruction; 0 when it could not be named.
+    pub ip: Address,
+    /// First byte.
+    pub address: Address,
+    /// Bytes.
+    pub size: u32,
+    /// What it does.
+    pub operation: Operation,
+    /// Whether it is locked.
+    pub locked: bool,
+}
+
+/// One thread at one line, as its watches saw it.
+#[derive(Clone, Debug, Default)]
+pub struct Encounter {
+    chunks: [ChunkWaits; 8],
+    /// Watches of the line in the thread.
+    pub watches: u64,
+    /// Traps by a conflicting access.
+    pub traps: u64,
+    /// What the thread did, with how often.
+    pub accesses: HashMap<Touch, u32>,
+}
+
+impl Encounter {
+    /// Of the moments at which the thread runs, the share at which it is at work on the line. How
+    /// often it comes then is more than the waits can resolve.
+    #[must_use]
+    pub fn presence(&self) -> f64 {
+        self.chunks
+            .iter()
+            .map(ChunkWaits::excess)
+            .sum::<f64>()
+            .min(1.0)
+    }
+
+    /// Accesses a second of the running thread while it is not at work on the line.
+    #[must_use]
+    pub fn absent_rate(&self) -> f64 {
+        self.chunks.iter().map(ChunkWaits::late_rate).sum()
+    }
+}
+
+impl ChunkWaits {
+    fn late_rate(&self) -> f64 {
+        if self.late_ns > 0.0 {
+            f64::from(self.late_traps) / self.late_ns * 1e9
+        } else {
+            0.0
+        }
+    }
+
+    /// Share of present waits beyond what a thread at the late rate would show by chance.
+    fn excess(&self) -> f64 {
+        if self.watches == 0 {
+            return 0.0;
+        }
+        let seen = f64::from(self.present) / f64::from(self.watches);
+        let by_chance = 1.0 - (-self.late_rate() * PRESENT_NS * 1e-9).exp();
+        (seen - by_chance * (1.0 - seen)).max(0.0)
+    }
+}
+
+/// The encounters of all lines: by process and line, then by watched thread.
+pub type Encounters = HashMap<(Pid, Address), HashMap<Tid, Encounter>>;
+
+/// Whether two operations on one line make it move.
+fn conflict(a: Operation, b: Operation) -> bool {
+    a != Operation::Load || b != Operation::Load
+}
+
+/// Who was on which CPU when.
+#[derive(Debug)]
+pub struct Stays<'a> {
+    by_thread: HashMap<Tid, Vec<&'a Switch>>,
+}
+
+impl<'a> Stays<'a> {
+    /// The stays of a recording.
+    #[must_use]
+    pub fn new(switches: &'a [Switch]) -> Self {
+        let mut by_thread: HashMap<Tid, Vec<&Switch>> = HashMap::new();
+        for stay in switches {
+            by_thread.entry(stay.tid).or_default().push(stay);
+        }
+        for stays in by_thread.values_mut() {
+            stays.sort_by_key(|stay| stay.start);
+        }
+        Self { by_thread }
+    }
+
+    /// Whether a thread was at work on another CPU than `cpu`. A thread without recorded stays is
+    /// taken to be.
+    #[must_use]
+    pub fn elsewhere(&self, tid: Tid, cpu: CpuId, time: Time) -> bool {
+        self.by_thread.get(&tid).is_none_or(|stays| {
+            let after = stays.partition_point(|stay| stay.start <= time);
+            after
+                .checked_sub(1)
+                .is_some_and(|last| stays[last].end >= time && stays[last].cpu != cpu)
+        })
+    }
+}
+
+/// Sorts all watches and traps by line and thread. `offset_ns` is what the kernel counts for a
+/// trap that comes at once.
+#[must_use]
+pub fn encounters(watches: &[Watch], traps: &[Trap], line_size: u64, offset_ns: f64) -> Encounters {
+    let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
+    for trap in traps {
+        by_watch.entry(trap.watch).or_default().push(trap);
+    }
+    let mut found = Encounters::new();
+    for watch in watches {
+        let line = watch.address.line(line_size);
+        let encounter = found
+            .entry((watch.pid, line))
+            .or_default()
+            .entry(watch.tid)
+            .or_default();
+        encounter.watches += 1;
+        let watched_ns = watch.exposure_ns as f64 - offset_ns;
+        let trapped = by_watch.get(&watch.id).map_or(&[][..], Vec::as_slice);
+        for chunk in (0..8u8).filter(|chunk| watch.chunks & (1 << chunk) != 0) {
+            let waits = &mut encounter.chunks[usize::from(chunk)];
+            let trap = trapped.iter().find(|trap| trap.chunk == chunk);
+            let Some(trap) = trap.filter(|trap| conflict(watch.operation, trap.operation)) else {
+                // A thread that did not run long enough says nothing.
+                if watched_ns > PRESENT_NS {
+                    waits.watches += 1;
+                    waits.late_ns += watched_ns - PRESENT_NS;
+                }
+                continue;
+            };
+            waits.watches += 1;
+            encounter.traps += 1;
+            let access = Touch {
+                ip: trap.access_ip,
+                address: trap.address,
+                size: trap.size,
+                operation: trap.operation,
+                locked: trap.locked,
+            };
+            *encounter.accesses.entry(access).or_default() += 1;
+            let wait = trap.exposure_ns as f64 - offset_ns;
+            if wait <= PRESENT_NS {
+                waits.present += 1;
+            } else {
+                waits.late_traps += 1;
+                waits.late_ns += wait - PRESENT_NS;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "encounter_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! Waits with a known rate behind them.
+
+use super::*;
+use linewise_recording::{CpuId, StackId, WatchOutcome};
+
+const OFFSET: f64 = 20_000.0;
+
+fn watch(id: u64, chunks: u8, closed_ns: u64) -> Watch {
+    Watch {
+        id,
+        armed: Time(1_000_000),
+        closed: Time(1_000_000 + closed_ns),
+        pid: Pid(1),
+        tid: Tid(2),
+        publisher: Tid(1),
+        address: Address(0x1000),
+        size: 8,
+        operation: Operation::Store,
+        chunks,
+        publisher_cpu: CpuId(0),
+        outcome: WatchOutcome::Trapped,
+        exposure_ns: closed_ns,
+    }
+}
+
+fn trap(watch: u64, chunk: u8, wait_ns: u64, cpu: u32) -> Trap {
+    Trap {
+        watch,
+        chunk,
+        exposure_ns: OFFSET as u64 + wait_ns,
+        time: Time(1_000_000 + OFFSET as u64 + wait_ns),
+        pid: Pid(1),
+        tid: Tid(2),
+        cpu: CpuId(cpu),
+        access_ip: Address(0x40_0000),
+        address: Address(0x1000 + 8 * u64::from(chunk)),
+        size: 8,
+        operation: Operation::Load,
+        locked: false,
+        stack: StackId(0),
+    }
+}
+
+fn one(watches: &[Watch], traps: &[Trap]) -> Encounter {
+    let found = encounters(watches, traps, 64, OFFSET);
+    found[&(Pid(1), Address(0x1000))][&Tid(2)].clone()
+}
+
+#[test]
+fn a_thread_that_is_always_there_is_present_though_half_of_the_line_is_watched() {
+    // Every watch has four chunks; the thread touches chunk 3, which half of them include.
+    let watches: Vec<Watch> = (0..100)
+        .map(|id| watch(id, if id % 2 == 0 { 0x0f } else { 0xf0 }, 8_000_000))
+        .collect();
+    let traps: Vec<Trap> = (0..100).step_by(2).map(|id| trap(id, 3, 50, 1)).collect();
+    let presence = one(&watches, &traps).presence();
+    assert!((presence - 1.0).abs() < 1e-9, "{presence}");
+}
+
+#[test]
+fn a_thread_that_comes_a_thousand_times_a_second_is_not_present() {
+    // Waits of an exponential distribution with mean 1 ms, at its quantiles.
+    let wait = |i: u64| (-((i as f64 + 0.5) / 200.0).ln() * 1e6) as u64;
+    let watches: Vec<Watch> = (0..200).map(|id| watch(id, 1, wait(id) + 25_000)).collect();
+    let traps: Vec<Trap> = (0..200).map(|id| trap(id, 0, wait(id), 1)).collect();
+    let encounter = one(&watches, &traps);
+    assert!(encounter.presence() < 0.02, "{}", encounter.presence());
+    let rate = encounter.absent_rate();
+    assert!((700.0..1400.0).contains(&rate), "{rate}");
+}
+
+#[test]
+fn two_loads_do_not_meet() {
+    let mut loads = watch(1, 1, 8_000_000);
+    loads.operation = Operation::Load;
+    assert_eq!(one(&[loads], &[trap(1, 0, 50, 1)]).traps, 0);
+}
+
+#[test]
+fn a_watch_in_which_the_thread_hardly_ran_says_nothing() {
+    let mut idle: Vec<Watch> = (0..50).map(|id| watch(id, 1, 8_000_000)).collect();
+    for watch in &mut idle {
+        watch.exposure_ns = OFFSET as u64;
+    }
+    idle.push(watch(50, 1, 8_000_000));
+    assert_eq!(one(&idle, &[trap(50, 0, 50, 1)]).presence(), 1.0);
+}
+
+#[test]
+fn a_thread_is_elsewhere_while_it_stays_on_another_cpu() {
+    let stay = |start, end| Switch {
+        tid: Tid(2),
+        cpu: CpuId(1),
+        start: Time(start),
+        end: Time(end),
+    };
+    let switches = [stay(500, 900), stay(100, 300)];
+    let stays = Stays::new(&switches);
+    assert!(stays.elsewhere(Tid(2), CpuId(0), Time(200)));
+    assert!(!stays.elsewhere(Tid(2), CpuId(0), Time(400)), "off its CPU");
+    assert!(
+        !stays.elsewhere(Tid(2), CpuId(1), Time(200)),
+        "on the same CPU"
+    );
+    assert!(
+        stays.elsewhere(Tid(9), CpuId(0), Time(200)),
+        "nothing is known of it"
+    );
+}

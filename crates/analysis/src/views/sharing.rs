@@ -1,0 +1,740 @@
+//! View `sharing`: which lines do threads fight over, how often does each move, what does it cost?
+//!
+//! For each line and each thread A at it, from the samples: the time W that A spent there. From the
+//! watches: the presence p of the others, and how often they come while they are elsewhere. From
+//! the latencies: the time V at the line for each transfer, given how much the others want it.
+//!
+//! ```text
+//! transfers to A  =  W p / V(others)                      while others work on the line
+//!                 +  min( W (1-p) / V(0), their rate )    while they only pass by
+//! cost to A       =  transfers to A × (V - hit), at most W p
+//! ```
+//!
+//! The time bounds the transfers from above where the rate of the others does not, and the rate
+//! bounds them where the time is spent on hits: a hot read beside a field that is written a
+//! thousand times a second moves a thousand times a second, however hot it is. What the formula
+//! cannot know is how much of V a core hides behind other work: nothing for locked accesses,
+//! which therefore get a narrow interval, and much for plain loads and stores.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use linewise_recording::{
+    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, Switch, Tid, Time, Trap,
+    Watch,
+};
+
+use super::curve::{Curves, TransferCurve};
+use super::encounter::{Encounter, Stays, Touch, encounters};
+
+/// Slice of the run in which a line counts as in use when it was sampled at all, ns.
+const SLICE_NS: u64 = 250_000_000;
+/// Moments of a thread at a line that are looked up.
+const MOMENTS: usize = 256;
+/// The z of a 90 % interval.
+const Z90: f64 = 1.645;
+/// Relative error of the model itself where every access is locked, both ways.
+const LOCKED_ERROR: f64 = 0.25;
+/// Factors of the interval where accesses may hide part of their latency, or wait for other
+/// things as well.
+const HIDDEN_LOW: f64 = 0.25;
+const HIDDEN_HIGH: f64 = 4.0;
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// Table `samples`.
+    pub samples: &'a [Sample],
+    /// Table `watches`.
+    pub watches: &'a [Watch],
+    /// Table `traps`.
+    pub traps: &'a [Trap],
+    /// Table `switches`.
+    pub switches: &'a [Switch],
+    /// Table `latencies`.
+    pub latencies: &'a [Latency],
+}
+
+/// One access place of one thread at a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// The thread.
+    pub tid: Tid,
+    /// What it did there.
+    pub touch: Touch,
+    /// Sampled thread time, ns.
+    pub weight_ns: f64,
+    /// Samples.
+    pub samples: u64,
+    /// Traps.
+    pub traps: u64,
+}
+
+/// Transfers to one thread, from one other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flow {
+    /// The thread that waits for the line.
+    pub to: Tid,
+    /// The thread that had it.
+    pub from: Tid,
+    /// Transfers by true sharing.
+    pub true_sharing: f64,
+    /// Transfers by false sharing.
+    pub false_sharing: f64,
+}
+
+/// A value with its 90 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Best estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Estimate {
+    fn add(&mut self, other: Self) {
+        self.value += other.value;
+        self.low += other.low;
+        self.high += other.high;
+    }
+}
+
+/// A line that moved between threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineSharing {
+    /// The process.
+    pub pid: Pid,
+    /// First byte of the line.
+    pub line: Address,
+    /// Estimated transfers over the run.
+    pub transfers: Estimate,
+    /// Thread time lost over the run, ns.
+    pub cost_ns: Estimate,
+    /// Who waited for whom.
+    pub flows: Vec<Flow>,
+    /// Transfers between CPUs, by the lower and the higher number: true, false.
+    pub cpu_flows: BTreeMap<(CpuId, CpuId), (f64, f64)>,
+    /// Who touches it where, most time first.
+    pub places: Vec<Place>,
+    /// Samples at the line.
+    pub samples: u64,
+    /// Watches of the line.
+    pub watches: u64,
+    /// Conflicting traps.
+    pub traps: u64,
+}
+
+impl LineSharing {
+    /// Transfers by false sharing.
+    #[must_use]
+    pub fn false_transfers(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.false_sharing).sum()
+    }
+
+    /// Transfers by true sharing.
+    #[must_use]
+    pub fn true_transfers(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.true_sharing).sum()
+    }
+}
+
+/// All sharing of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SharingView {
+    /// Lines that moved, dearest first.
+    pub lines: Vec<LineSharing>,
+    /// Lines that several threads were seen at, but never at the same time on different CPUs.
+    pub taking_turns: u64,
+    /// Whether no latency was measured, so that nothing can be said of costs and transfers.
+    pub no_latency: bool,
+}
+
+/// What the samples say of one thread at one line.
+#[derive(Default)]
+struct Stay {
+    weight_ns: f64,
+    samples: u64,
+    by_cpu: HashMap<CpuId, f64>,
+    /// Time under each curve: the latency may change while the program runs.
+    by_curve: BTreeMap<usize, f64>,
+    /// Time and samples of each place.
+    places: HashMap<Touch, (f64, u64)>,
+    /// Sampled time of the thread while the line was in use, wherever it was.
+    running_ns: f64,
+    /// Where and when it was sampled, every `stride` samples.
+    moments: Vec<(CpuId, Time)>,
+    stride: u64,
+}
+
+impl Stay {
+    /// Share of its running time that the thread is at the line, while that is in use.
+    fn share(&self) -> f64 {
+        (self.weight_ns / self.running_ns.max(1.0)).min(1.0)
+    }
+
+    /// Of the moments at which this thread is at the line, the share at which `other` runs on
+    /// another CPU.
+    fn beside(&self, other: Tid, on_cpus: &Stays<'_>) -> f64 {
+        let beside = self
+            .moments
+            .iter()
+            .filter(|&&(cpu, time)| on_cpus.elsewhere(other, cpu, time))
+            .count();
+        beside as f64 / self.moments.len().max(1) as f64
+    }
+
+    fn note_moment(&mut self, cpu: CpuId, time: Time) {
+        // Of a long run every so many samples will do, spread over all of it.
+        if !self.samples.is_multiple_of(self.stride.max(1)) {
+            return;
+        }
+        if self.moments.len() == MOMENTS {
+            self.stride = self.stride.max(1) * 2;
+            let mut keep = false;
+            self.moments.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.moments.push((cpu, time));
+    }
+}
+
+/// What the samples say of one line.
+#[derive(Default)]
+struct LineStays {
+    threads: BTreeMap<Tid, Stay>,
+    by_cpu: HashMap<CpuId, f64>,
+    slices: HashSet<u64>,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl LineStays {
+    /// For how long the line was in use, ns: the slices in which it was sampled, less what lies
+    /// before its first and after its last sample.
+    fn span_ns(&self) -> f64 {
+        let outside = self.first_ns % SLICE_NS + (SLICE_NS - self.last_ns % SLICE_NS);
+        (self.slices.len() as u64 * SLICE_NS)
+            .saturating_sub(outside)
+            .max(1_000_000) as f64
+    }
+}
+
+/// Computes the view.
+#[must_use]
+pub fn sharing(input: &Input<'_>) -> SharingView {
+    let line_size = input.info.line_size;
+    let curves = Curves::new(input.latencies);
+    let met = encounters(
+        input.watches,
+        input.traps,
+        line_size,
+        input.info.exposure_offset_ns,
+    );
+    let on_cpus = Stays::new(input.switches);
+    let mut view = SharingView::default();
+    let stays = stays(input.samples, line_size, &curves);
+    for (&(pid, line), stays) in &stays {
+        let Some(met) = met.get(&(pid, line)) else {
+            continue;
+        };
+        if met.values().all(|encounter| encounter.traps == 0) {
+            continue;
+        }
+        if curves.is_empty() {
+            view.no_latency = true;
+            continue;
+        }
+        match line_sharing(pid, line, stays, met, &curves, &on_cpus) {
+            Some(line) => view.lines.push(line),
+            None => view.taking_turns += 1,
+        }
+    }
+    view.lines.sort_by(|a, b| {
+        b.cost_ns
+            .value
+            .total_cmp(&a.cost_ns.value)
+            .then(a.line.cmp(&b.line))
+    });
+    view
+}
+
+fn stays(
+    samples: &[Sample],
+    line_size: u64,
+    curves: &Curves,
+) -> BTreeMap<(Pid, Address), LineStays> {
+    let mut lines: BTreeMap<(Pid, Address), LineStays> = BTreeMap::new();
+    let mut running: HashMap<(u64, Tid), f64> = HashMap::new();
+    for sample in samples {
+        let slice = sample.time.0 / SLICE_NS;
+        *running.entry((slice, sample.tid)).or_default() += sample.weight_ns as f64;
+        let Some(operation) = sample
+            .operation
+            .filter(|_| sample.class == SampleClass::Access)
+        else {
+            continue;
+        };
+        let line = lines
+            .entry((sample.pid, sample.address.line(line_size)))
+            .or_default();
+        let weight = sample.weight_ns as f64;
+        if line.slices.is_empty() {
+            line.first_ns = sample.time.0;
+        }
+        line.first_ns = line.first_ns.min(sample.time.0);
+        line.slices.insert(slice);
+        line.last_ns = line.last_ns.max(sample.time.0);
+        *line.by_cpu.entry(sample.cpu).or_default() += weight;
+        let stay = line.threads.entry(sample.tid).or_default();
+        stay.weight_ns += weight;
+        stay.note_moment(sample.cpu, sample.time);
+        stay.samples += 1;
+        *stay.by_cpu.entry(sample.cpu).or_default() += weight;
+        if let Some(curve) = curves.nearest(sample.time.0) {
+            *stay.by_curve.entry(curve).or_default() += weight;
+        }
+        let key = Touch {
+            ip: sample.access_ip,
+            address: sample.address,
+            size: sample.size,
+            operation,
+            locked: sample.locked,
+        };
+        let place = stay.places.entry(key).or_default();
+        place.0 += weight;
+        place.1 += 1;
+    }
+    for line in lines.values_mut() {
+        for (&tid, stay) in &mut line.threads {
+            let at = |&slice: &u64| running.get(&(slice, tid));
+            stay.running_ns = line.slices.iter().filter_map(at).sum();
+        }
+    }
+    lines
+}
+
+/// What is estimated for one thread that waits for the line.
+struct Wait {
+    tid: Tid,
+    transfers: Estimate,
+    cost_ns: Estimate,
+    /// Whether all that it does there is locked.
+    locked: bool,
+    /// The threads that the line comes from, with how much each counts.
+    from: Vec<(Tid, f64)>,
+}
+
+fn line_sharing(
+    pid: Pid,
+    line: Address,
+    stays: &LineStays,
+    met: &HashMap<Tid, Encounter>,
+    curves: &Curves,
+    on_cpus: &Stays<'_>,
+) -> Option<LineSharing> {
+    let mut waits: Vec<Wait> = stays
+        .threads
+        .iter()
+        .map(|(&tid, stay)| wait_of(tid, stay, stays, met, curves, on_cpus))
+        .collect();
+    balance(&mut waits, stays, met);
+    for wait in &mut waits {
+        wait.leave_out_upgrades(|tid| {
+            touches(tid, stays, met)
+                .iter()
+                .any(|(touch, _)| touch.operation != Operation::Load)
+        });
+    }
+    let mut transfers = Estimate::default();
+    let mut cost_ns = Estimate::default();
+    let mut flows = Vec::new();
+    let mut cpu_flows = BTreeMap::new();
+    for wait in &waits {
+        transfers.add(wait.transfers);
+        cost_ns.add(wait.cost_ns);
+        let shares = flows_to(wait, stays, met);
+        spread_over_cpus(&shares, stays, &mut cpu_flows);
+        flows.extend(shares);
+    }
+    if transfers.value <= 0.0 {
+        return None;
+    }
+    Some(LineSharing {
+        pid,
+        line,
+        transfers,
+        cost_ns,
+        flows,
+        cpu_flows,
+        places: places(stays, met),
+        samples: stays.threads.values().map(|stay| stay.samples).sum(),
+        watches: met.values().map(|encounter| encounter.watches).sum(),
+        traps: met.values().map(|encounter| encounter.traps).sum(),
+    })
+}
+
+/// Transfers to one thread and what they cost it.
+fn wait_of(
+    tid: Tid,
+    stay: &Stay,
+    stays: &LineStays,
+    met: &HashMap<Tid, Encounter>,
+    curves: &Curves,
+    on_cpus: &Stays<'_>,
+) -> Wait {
+    let span_ns = stays.span_ns();
+    let others: Vec<(Tid, f64, &Encounter)> = met
+        .iter()
+        .filter(|(other, met)| **other != tid && met.traps > 0)
+        .map(|(&other, met)| (other, stay.beside(other, on_cpus), met))
+        .collect();
+    let sum = |of: fn(&Encounter) -> f64| -> f64 {
+        others
+            .iter()
+            .map(|&(_, beside, met)| beside * of(met))
+            .sum()
+    };
+    let presence = sum(Encounter::presence).min(1.0);
+    let absent_rate = sum(Encounter::absent_rate);
+    // How much of its time a thread on another CPU is at the line when this one meets it there.
+    let met_share: f64 = others
+        .iter()
+        .map(|&(_, beside, met)| beside * met.presence())
+        .sum();
+    let crowd = others
+        .iter()
+        .map(|&(other, beside, met)| {
+            let at_line = stays.threads.get(&other).map_or(0.0, Stay::share);
+            beside * met.presence() / met_share.max(f64::MIN_POSITIVE) * at_line
+        })
+        .sum::<f64>()
+        * met_share.max(1.0);
+    let locked = stay.places.keys().all(|place| place.locked);
+    let price = Price::of(stay, curves, crowd);
+    let fought = stay.weight_ns * presence / price.transfer_ns;
+    let passed =
+        (stay.weight_ns * (1.0 - presence) / price.idle_ns).min(absent_rate * span_ns * 1e-9);
+    let value = fought + passed;
+    let noise = Z90 / (stay.samples.max(1) as f64).sqrt();
+    let low = value
+        * if locked {
+            1.0 - LOCKED_ERROR
+        } else {
+            HIDDEN_LOW
+        }
+        * (1.0 - noise).max(0.1);
+    let high = if locked {
+        value * (1.0 + LOCKED_ERROR) * (1.0 + noise)
+    } else {
+        value * HIDDEN_HIGH * (1.0 + noise)
+    };
+    let lost = |transfer_ns: f64| (transfer_ns - price.hit_ns).max(0.5 * transfer_ns);
+    let cost =
+        (fought * lost(price.transfer_ns) + passed * lost(price.idle_ns)).min(stay.weight_ns);
+    let cost_low = if locked { 0.6 } else { 0.3 } * (1.0 - noise).max(0.1);
+    Wait {
+        tid,
+        transfers: Estimate { value, low, high },
+        cost_ns: Estimate {
+            value: cost,
+            low: cost * cost_low,
+            high: (cost * 1.6 * (1.0 + noise)).min(stay.weight_ns * (1.0 + noise)),
+        },
+        locked,
+        // A thread at work counts by its presence; one that passes by, by the part of a second for
+        // which it is in the way.
+        from: others
+            .iter()
+            .map(|&(other, beside, met)| {
+                let passing = met.absent_rate() * 1e-9 * price.transfer_ns;
+                (other, beside * (met.presence() + passing))
+            })
+            .filter(|&(_, share)| share > 0.0)
+            .collect(),
+    }
+}
+
+/// What a transfer takes a thread at a line, over all curves that were in force while it was there.
+struct Price {
+    transfer_ns: f64,
+    idle_ns: f64,
+    hit_ns: f64,
+}
+
+impl Price {
+    fn of(stay: &Stay, curves: &Curves, crowd: f64) -> Self {
+        let total: f64 = stay.by_curve.values().sum::<f64>().max(1.0);
+        // Times add up to transfers by division, so their mean is the harmonic one.
+        let mean = |of: &dyn Fn(&TransferCurve) -> f64| {
+            let transfers: f64 = stay
+                .by_curve
+                .iter()
+                .filter_map(|(&number, weight)| Some(weight / of(curves.get(number)?).max(1.0)))
+                .sum();
+            total / transfers.max(f64::MIN_POSITIVE)
+        };
+        Self {
+            transfer_ns: mean(&|curve| curve.transfer_ns(crowd)),
+            idle_ns: mean(&TransferCurve::idle_ns),
+            hit_ns: mean(&|curve| curve.hit_ns),
+        }
+    }
+}
+
+/// A line comes to a thread at most as often as it goes to the others: it must leave to come
+/// back. So where the accesses are locked, whose time bounds the transfers from above, a thread
+/// with many hits is bound by the others. Where one of two hides its waiting (a plain store retires
+/// before it is done), the other speaks for both.
+fn balance(waits: &mut Vec<Wait>, stays: &LineStays, met: &HashMap<Tid, Encounter>) {
+    let all: f64 = waits.iter().map(|wait| wait.transfers.value).sum();
+    let all_locked = waits.iter().all(|wait| wait.locked);
+    if all_locked && waits.len() >= 2 {
+        let two = waits.len() == 2;
+        for wait in waits.iter_mut() {
+            let others = all - wait.transfers.value;
+            if wait.transfers.value > others {
+                // Not below what the noise of the others explains: a mean of both.
+                let ratio = wait.transfers.value / others.max(1.0);
+                let target = if ratio < SAME {
+                    (wait.transfers.value + others) / 2.0
+                } else {
+                    others
+                };
+                wait.scale(target / wait.transfers.value);
+            } else if two && waits_two_alike(wait.transfers.value, others) {
+                wait.scale((wait.transfers.value + others) / 2.0 / wait.transfers.value);
+            }
+        }
+        return;
+    }
+    let mut tids: Vec<Tid> = stays.threads.keys().copied().collect();
+    tids.extend(
+        met.iter()
+            .filter(|(_, met)| met.traps > 0)
+            .map(|(&tid, _)| tid),
+    );
+    tids.sort_unstable();
+    tids.dedup();
+    if tids.len() != 2 {
+        return;
+    }
+    let speaker = waits.iter().max_by(|a, b| {
+        (a.locked, a.transfers.value)
+            .partial_cmp(&(b.locked, b.transfers.value))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let Some(mut spoken) = speaker.map(|wait| wait.transfers) else {
+        return;
+    };
+    // How much of its time the speaker spends on hits is not known, nor what the other one hides.
+    spoken.low = spoken.low.min(spoken.value * HIDDEN_LOW);
+    spoken.high = waits
+        .iter()
+        .fold(spoken.high, |high, wait| high.max(wait.transfers.high));
+    for tid in tids {
+        match waits.iter_mut().find(|wait| wait.tid == tid) {
+            Some(wait) => wait.transfers = spoken,
+            None => waits.push(Wait {
+                tid,
+                transfers: spoken,
+                // Never sampled at the line: it loses no time that we saw.
+                cost_ns: Estimate::default(),
+                locked: false,
+                from: Vec::new(),
+            }),
+        }
+    }
+}
+
+/// Two estimates of one number that differ by less than this are told apart by noise alone.
+const SAME: f64 = 1.4;
+
+fn waits_two_alike(a: f64, b: f64) -> bool {
+    a > 0.0 && b / a < SAME
+}
+
+impl Wait {
+    /// What comes from threads that only read is no transfer: they have a copy, and the waiting
+    /// thread, which has another, takes the right to write back. That costs it time all the same.
+    fn leave_out_upgrades(&mut self, writes: impl Fn(Tid) -> bool) {
+        let all: f64 = self.from.iter().map(|&(_, share)| share).sum();
+        let written: f64 = self
+            .from
+            .iter()
+            .filter(|&&(tid, _)| writes(tid))
+            .map(|&(_, share)| share)
+            .sum();
+        if all > 0.0 {
+            self.transfers.value *= written / all;
+            self.transfers.low *= written / all;
+            // Whether it reads before it writes, and so takes a copy first, is not known.
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        for estimate in [&mut self.transfers, &mut self.cost_ns] {
+            estimate.value *= factor;
+            estimate.low *= factor;
+            estimate.high *= factor.max(1.0);
+        }
+    }
+}
+
+/// Splits the transfers to a thread by the thread they come from and by kind.
+fn flows_to(wait: &Wait, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Flow> {
+    let candidates = wait.from.clone();
+    let total: f64 = candidates.iter().map(|&(_, share)| share).sum();
+    let candidates = if candidates.is_empty() {
+        // The other side was never seen by a watch of this thread's lines: it is whoever waits.
+        stays
+            .threads
+            .keys()
+            .filter(|&&tid| tid != wait.tid)
+            .map(|&tid| (tid, 1.0))
+            .collect()
+    } else {
+        candidates
+    };
+    let total = if total > 0.0 {
+        total
+    } else {
+        candidates.len() as f64
+    };
+    let mine = touches(wait.tid, stays, met);
+    let mut flows: Vec<Flow> = candidates
+        .into_iter()
+        .map(|(from, share)| {
+            let transfers = wait.transfers.value * share / total;
+            let overlapping = overlap(&mine, &touches(from, stays, met));
+            Flow {
+                to: wait.tid,
+                from,
+                true_sharing: transfers * overlapping,
+                false_sharing: transfers * (1.0 - overlapping),
+            }
+        })
+        .collect();
+    flows.sort_by_key(|flow| flow.from);
+    flows
+}
+
+/// Where a thread touches the line, by the time that its samples lost there. Traps count a little:
+/// they show the places where a thread loses no time, such as plain stores, but not how often it
+/// comes there, since a watch traps once at a chunk whether that is touched often or seldom.
+fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(Touch, f64)> {
+    const TRAP: f64 = 0.02;
+    let sampled = stays
+        .threads
+        .get(&tid)
+        .into_iter()
+        .flat_map(|stay| &stay.places);
+    let trapped = met.get(&tid).into_iter().flat_map(|met| &met.accesses);
+    sampled
+        .map(|(&touch, &(_, count))| (touch, count as f64))
+        .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))
+        .collect()
+}
+
+/// Of the conflicting meetings of two threads, the share whose byte ranges overlap.
+fn overlap(mine: &[(Touch, f64)], theirs: &[(Touch, f64)]) -> f64 {
+    let end = |touch: &Touch| touch.address.0 + u64::from(touch.size);
+    let (mut overlapping, mut all) = (0.0, 0.0);
+    for (a, a_count) in mine {
+        for (b, b_count) in theirs {
+            if a.operation == Operation::Load && b.operation == Operation::Load {
+                continue;
+            }
+            let count = a_count * b_count;
+            all += count;
+            let meet = a.address.0 < end(b) && b.address.0 < end(a);
+            overlapping += if meet { count } else { 0.0 };
+        }
+    }
+    if all > 0.0 { overlapping / all } else { 0.0 }
+}
+
+/// Spreads flows over the CPUs where the two threads were seen.
+fn spread_over_cpus(
+    flows: &[Flow],
+    stays: &LineStays,
+    into: &mut BTreeMap<(CpuId, CpuId), (f64, f64)>,
+) {
+    for flow in flows {
+        let shares = |tid: Tid| -> Vec<(CpuId, f64)> {
+            let by_cpu = stays
+                .threads
+                .get(&tid)
+                .map_or(&stays.by_cpu, |stay| &stay.by_cpu);
+            let total: f64 = by_cpu.values().sum();
+            by_cpu
+                .iter()
+                .map(|(&cpu, weight)| (cpu, weight / total))
+                .collect()
+        };
+        let (to, from) = (shares(flow.to), shares(flow.from));
+        let apart: f64 = to
+            .iter()
+            .flat_map(|a| from.iter().map(move |b| (a, b)))
+            .filter(|(a, b)| a.0 != b.0)
+            .map(|(a, b)| a.1 * b.1)
+            .sum();
+        if apart <= 0.0 {
+            continue;
+        }
+        for a in &to {
+            for b in from.iter().filter(|b| b.0 != a.0) {
+                let share = a.1 * b.1 / apart;
+                let cell = into.entry((a.0.min(b.0), a.0.max(b.0))).or_default();
+                cell.0 += flow.true_sharing * share;
+                cell.1 += flow.false_sharing * share;
+            }
+        }
+    }
+}
+
+type Places = BTreeMap<(Tid, Touch), Place>;
+
+fn place_at(places: &mut Places, tid: Tid, touch: Touch) -> &mut Place {
+    places.entry((tid, touch)).or_insert(Place {
+        tid,
+        touch,
+        weight_ns: 0.0,
+        samples: 0,
+        traps: 0,
+    })
+}
+
+/// All access places of a line: sampled time, and traps of those that were only trapped.
+fn places(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
+    let mut places = Places::new();
+    for (&tid, stay) in &stays.threads {
+        for (&key, &(weight_ns, samples)) in &stay.places {
+            let place = place_at(&mut places, tid, key);
+            place.weight_ns += weight_ns;
+            place.samples += samples;
+        }
+    }
+    for (&tid, encounter) in met {
+        for (&key, &count) in &encounter.accesses {
+            place_at(&mut places, tid, key).traps += u64::from(count);
+        }
+    }
+    let mut places: Vec<Place> = places.into_values().collect();
+    places.sort_by(|a, b| {
+        b.weight_ns
+            .total_cmp(&a.weight_ns)
+            .then(b.traps.cmp(&a.traps))
+            .then(a.tid.cmp(&b.tid))
+    });
+    places
+}
+
+#[cfg(test)]
+#[path = "sharing_tests.rs"]
+mod tests;

@@ -1,0 +1,270 @@
+//! The view on invented rows with a known answer.
+
+use super::*;
+use linewise_recording::{AddressOrigin, Overhead, StackId, WatchOutcome};
+
+const LINE: u64 = 0x1000;
+/// One sample stands for 2 ms.
+const WEIGHT: u64 = 2_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// A run of one second in which threads 1 and 2 are on CPUs 0 and 1.
+#[derive(Default)]
+struct Rows {
+    samples: Vec<Sample>,
+    watches: Vec<Watch>,
+    traps: Vec<Trap>,
+    switches: Vec<Switch>,
+}
+
+impl Rows {
+    /// Samples of a thread at an address: `count` of them, spread over the second.
+    fn at(
+        mut self,
+        tid: u32,
+        address: u64,
+        operation: Operation,
+        locked: bool,
+        count: u64,
+    ) -> Self {
+        for i in 0..count {
+            self.samples.push(Sample {
+                time: Time(SECOND + i * SECOND / count),
+                pid: Pid(1),
+                tid: Tid(tid),
+                cpu: CpuId(tid - 1),
+                ip: Address(0x40_0010),
+                sp: Address(0x7000),
+                stack: StackId(0),
+                weight_ns: WEIGHT,
+                class: SampleClass::Access,
+                access_ip: Address(0x40_0000 + u64::from(tid)),
+                address: Address(address),
+                size: 8,
+                operation: Some(operation),
+                locked,
+                origin: Some(AddressOrigin::Registers),
+                reason: None,
+            });
+        }
+        self
+    }
+
+    /// Fifty watches of the line in a thread, all four chunks from 0, of which the chunk of
+    /// `address` traps after `wait_ns`, if at all.
+    fn met(mut self, tid: u32, address: u64, operation: Operation, wait_ns: Option<u64>) -> Self {
+        for i in 0..50 {
+            let id = self.watches.len() as u64;
+            self.watches.push(Watch {
+                id,
+                armed: Time(SECOND + i * 20_000_000),
+                closed: Time(SECOND + i * 20_000_000 + 16_000_000),
+                pid: Pid(1),
+                tid: Tid(tid),
+                publisher: Tid(3 - tid),
+                address: Address(LINE),
+                size: 8,
+                operation: Operation::Update,
+                chunks: 0x0f,
+                publisher_cpu: CpuId(2 - tid),
+                outcome: WatchOutcome::Trapped,
+                exposure_ns: 16_000_000,
+            });
+            let Some(wait_ns) = wait_ns else { continue };
+            self.traps.push(Trap {
+                watch: id,
+                chunk: ((address - LINE) / 8) as u8,
+                exposure_ns: wait_ns,
+                time: Time(SECOND + i * 20_000_000 + wait_ns),
+                pid: Pid(1),
+                tid: Tid(tid),
+                cpu: CpuId(tid - 1),
+                access_ip: Address(0x40_0000 + u64::from(tid)),
+                address: Address(address),
+                size: 8,
+                operation,
+                locked: true,
+                stack: StackId(0),
+            });
+        }
+        self
+    }
+
+    fn on_cpu(mut self, tid: u32, start: u64, end: u64) -> Self {
+        self.switches.push(Switch {
+            tid: Tid(tid),
+            cpu: CpuId(tid - 1),
+            start: Time(start),
+            end: Time(end),
+        });
+        self
+    }
+
+    fn view(&self) -> SharingView {
+        self.view_with(&[latency()])
+    }
+
+    fn view_with(&self, latencies: &[Latency]) -> SharingView {
+        let info = RunInfo {
+            format_version: 1,
+            linewise_version: String::new(),
+            complete: true,
+            command: vec![],
+            pid: Pid(1),
+            launched: true,
+            source: "timer".into(),
+            source_reason: String::new(),
+            start: Time(SECOND),
+            end: Time(2 * SECOND),
+            ended_by: String::new(),
+            exit_code: None,
+            exit_signal: None,
+            line_size: 64,
+            cpus: 2,
+            watchpoint_bytes: 32,
+            cpu_model: String::new(),
+            hypervisor: String::new(),
+            kernel: String::new(),
+            skid_rule: "next".into(),
+            exposure_offset_ns: 0.0,
+            overhead: Overhead::default(),
+        };
+        sharing(&Input {
+            info: &info,
+            samples: &self.samples,
+            watches: &self.watches,
+            traps: &self.traps,
+            switches: &self.switches,
+            latencies,
+        })
+    }
+}
+
+fn latency() -> Latency {
+    Latency {
+        time: Time(SECOND),
+        cpu_a: CpuId(0),
+        cpu_b: CpuId(1),
+        round_trip_ns: 400.0,
+        transfer_idle_ns: 100.0,
+        transfer_busy_ns: 120.0,
+        busy_share: 0.5,
+        transfer_crowded_ns: 180.0,
+        crowded_share: 0.9,
+        transfer_saturated_ns: 200.0,
+        hit_ns: 5.0,
+    }
+}
+
+/// Both threads spend the whole second at the line, each at a word of its own.
+fn false_sharers() -> Rows {
+    Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .at(2, LINE + 8, Operation::Update, true, 500)
+        .met(1, LINE, Operation::Update, Some(100))
+        .met(2, LINE + 8, Operation::Update, Some(100))
+}
+
+#[test]
+fn two_threads_at_one_line_all_the_time_transfer_it_as_fast_as_it_moves() {
+    let view = false_sharers().view();
+    let [line] = &view.lines[..] else {
+        panic!("{} lines", view.lines.len())
+    };
+    // A second each at 200 ns a transfer, both ways.
+    assert!(
+        (line.transfers.value - 1e7).abs() < 5e5,
+        "{:?}",
+        line.transfers
+    );
+    assert!(line.transfers.low < 1e7 && line.transfers.high > 1e7);
+    assert_eq!(line.true_transfers(), 0.0);
+    assert!((line.false_transfers() - line.transfers.value).abs() < 1.0);
+    assert!(
+        line.cost_ns.value > 1.5e9 && line.cost_ns.value <= 2e9,
+        "{:?}",
+        line.cost_ns
+    );
+    let cpus = line.cpu_flows[&(CpuId(0), CpuId(1))];
+    assert!((cpus.1 - line.transfers.value).abs() < 1.0, "{cpus:?}");
+}
+
+#[test]
+fn the_same_word_is_true_sharing() {
+    let view = Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .at(2, LINE, Operation::Update, true, 500)
+        .met(1, LINE, Operation::Update, Some(100))
+        .met(2, LINE, Operation::Update, Some(100))
+        .view();
+    assert_eq!(view.lines[0].false_transfers(), 0.0);
+    assert!(view.lines[0].true_transfers() > 9e6);
+}
+
+#[test]
+fn threads_that_never_run_at_the_same_time_transfer_nothing() {
+    let view = false_sharers().on_cpu(1, SECOND, SECOND + SECOND / 2);
+    let view = view.on_cpu(2, 5 * SECOND, 6 * SECOND).view();
+    assert!(
+        view.lines.iter().all(|line| line.transfers.value < 2e6),
+        "{:?}",
+        view.lines
+    );
+    let apart = false_sharers()
+        .on_cpu(1, 5 * SECOND, 6 * SECOND)
+        .on_cpu(2, 5 * SECOND, 6 * SECOND);
+    assert!(apart.view().lines.is_empty());
+    assert_eq!(apart.view().taking_turns, 1);
+}
+
+#[test]
+fn a_hot_private_line_is_none_of_the_view() {
+    let view = Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .met(2, LINE, Operation::Update, None)
+        .view();
+    assert!(view.lines.is_empty());
+}
+
+#[test]
+fn a_hot_line_that_another_thread_visits_now_and_then_moves_only_so_often() {
+    // Thread 2 comes every 2 ms; thread 1 is there all the time.
+    let view = Rows::default()
+        .at(1, LINE, Operation::Load, false, 500)
+        .met(2, LINE + 8, Operation::Store, Some(2_000_000))
+        .view();
+    let line = &view.lines[0];
+    assert!(line.transfers.value < 3_000.0, "{:?}", line.transfers);
+    assert!(
+        line.cost_ns.value < 1e6,
+        "under a thousandth: {:?}",
+        line.cost_ns
+    );
+}
+
+#[test]
+fn a_reader_takes_no_transfer_from_a_writer_that_only_it_disturbs() {
+    // The reader's copies are transfers; the writer's upgrades are not.
+    let both = |reader: Operation| {
+        Rows::default()
+            .at(1, LINE, Operation::Update, true, 500)
+            .at(2, LINE, reader, false, 500)
+            .met(1, LINE, Operation::Update, Some(100))
+            .met(2, LINE, reader, Some(100))
+            .view()
+            .lines[0]
+            .transfers
+            .value
+    };
+    let (reading, writing) = (both(Operation::Load), both(Operation::Store));
+    assert!(
+        (reading * 2.0 - writing).abs() < 0.05 * writing,
+        "{reading} and {writing}"
+    );
+}
+
+#[test]
+fn without_a_latency_nothing_is_said() {
+    let view = false_sharers().view_with(&[]);
+    assert!(view.no_latency && view.lines.is_empty());
+}

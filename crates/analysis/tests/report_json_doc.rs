@@ -1,0 +1,211 @@
+//! `docs/report-json.md` says of every field of the JSON report what the source says of it: it is
+//! derived from the documentation of the types, and this test fails when the two differ.
+//!
+//! To write it anew: `UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc`.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const MODEL: &str = include_str!("../src/model.rs");
+const RUN: &str = include_str!("../../recording/src/run.rs");
+const ROWS: &str = include_str!("../../recording/src/rows.rs");
+
+const INTRODUCTION: &str = "\
+# The JSON report
+
+`linewise report --json` and `linewise run --json` write one object, described here from the
+outside in. It is a public interface: within schema 1 fields may be added, but none is renamed,
+removed or given another meaning. Readers should ignore fields that they do not know.
+
+Times are in nanoseconds, offsets and sizes in bytes, shares from 0 to 1. Addresses are plain
+numbers. A number that could not be computed is `null`. Names come from the measured program and
+may hold any character, so escape them before showing them.
+
+This page is derived from the source; see `crates/analysis/tests/report_json_doc.rs`.
+";
+
+/// A field of a struct or a value of an enumeration.
+struct Item {
+    name: String,
+    type_name: String,
+    words: String,
+}
+
+struct Type {
+    words: String,
+    items: Vec<Item>,
+}
+
+/// Reads the public structs and enumerations of `source`. It understands what rustfmt writes,
+/// which is all that it will ever see.
+fn types(source: &str, found: &mut HashMap<String, Type>) {
+    let mut words = String::new();
+    let mut rename = None;
+    let mut open: Option<(String, Type)> = None;
+    for line in source.lines().map(str::trim) {
+        if let Some(text) = line.strip_prefix("/// ") {
+            if !words.is_empty() {
+                words.push(' ');
+            }
+            words.push_str(text);
+        } else if let Some(name) = between(line, "#[serde(rename = \"", "\")]") {
+            rename = Some(name.to_owned());
+        } else if let Some(name) = between(line, "pub struct ", " {")
+            .or_else(|| between(line, "pub enum ", " {"))
+            .or_else(|| line.strip_suffix(" {").filter(|name| is_word(name)))
+        {
+            let new = Type {
+                words: std::mem::take(&mut words),
+                items: Vec::new(),
+            };
+            open = Some((name.to_owned(), new));
+        } else if let Some((name, type_name)) = line
+            .strip_prefix("pub ")
+            .and_then(|rest| rest.strip_suffix(',')?.split_once(": "))
+        {
+            add(
+                &mut open,
+                rename.take().unwrap_or_else(|| name.to_owned()),
+                type_name,
+                &mut words,
+            );
+        } else if let Some((_, word)) = line.strip_suffix("\",").and_then(|l| l.split_once(" = \""))
+        {
+            add(&mut open, word.to_owned(), "", &mut words);
+        } else if let Some(name) = line.strip_suffix(',').filter(|name| is_word(name)) {
+            add(&mut open, kebab(name), "", &mut words);
+        } else if line == "}" || line == "}," {
+            if let Some((name, done)) = open.take() {
+                found.insert(name, done);
+            }
+        } else if !line.starts_with("#[") {
+            words.clear();
+        }
+    }
+}
+
+fn add(open: &mut Option<(String, Type)>, name: String, type_name: &str, words: &mut String) {
+    if let Some((_, open)) = open {
+        open.items.push(Item {
+            name,
+            type_name: type_name.to_owned(),
+            words: std::mem::take(words),
+        });
+    }
+}
+
+fn between<'a>(line: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    line.strip_prefix(start)?.strip_suffix(end)
+}
+
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(char::is_alphanumeric)
+}
+
+/// As serde does it: `FalseSharing` becomes `false-sharing`.
+fn kebab(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && !out.is_empty() {
+            out.push('-');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+/// What a Rust type is in JSON, and the types of ours that it names.
+fn json_type(rust: &str, found: &HashMap<String, Type>) -> (String, Option<String>) {
+    if let Some(inner) = between(rust, "Option<", ">") {
+        let (words, named) = json_type(inner, found);
+        return (format!("{words} or `null`"), named);
+    }
+    if let Some(inner) = between(rust, "Vec<", ">") {
+        let (words, named) = json_type(inner, found);
+        return (format!("array of {words}"), named);
+    }
+    if let Some(inner) = between(rust, "std::collections::BTreeMap<String, ", ">") {
+        let (words, named) = json_type(inner, found);
+        return (format!("object: {words} for each name"), named);
+    }
+    let name = rust.rsplit("::").next().unwrap_or(rust);
+    match name {
+        "String" => ("string".to_owned(), None),
+        "bool" => ("boolean".to_owned(), None),
+        "f64" => ("number".to_owned(), None),
+        "u8" | "u32" | "u64" | "i32" | "i64" => ("integer".to_owned(), None),
+        name => {
+            assert!(found.contains_key(name), "{name} is documented nowhere");
+            (
+                format!("[{name}](#{})", name.to_lowercase()),
+                Some(name.to_owned()),
+            )
+        }
+    }
+}
+
+/// Turns links to items into plain code, for there is nothing to link to.
+fn plain(words: &str) -> String {
+    words
+        .replace("[`SCHEMA`]", "The version of this interface: 1")
+        .replace("[`", "`")
+        .replace("`]", "`")
+        .replace('|', "\\|")
+}
+
+fn document() -> String {
+    let mut found = HashMap::new();
+    types(ROWS, &mut found);
+    types(RUN, &mut found);
+    types(MODEL, &mut found);
+    let mut out = INTRODUCTION.to_owned();
+    let mut queue = vec!["Report".to_owned()];
+    let mut at = 0;
+    while at < queue.len() {
+        let name = queue[at].clone();
+        at += 1;
+        let described = &found[&name];
+        let _ = write!(out, "\n## {name}\n\n{}\n\n", plain(&described.words));
+        assert!(!described.items.is_empty(), "{name} has no fields");
+        if described.items.iter().all(|item| item.type_name.is_empty()) {
+            out.push_str("| value | meaning |\n|---|---|\n");
+            for item in &described.items {
+                let _ = writeln!(out, "| `\"{}\"` | {} |", item.name, plain(&item.words));
+            }
+            continue;
+        }
+        out.push_str("| field | type | meaning |\n|---|---|---|\n");
+        for item in &described.items {
+            assert!(
+                !item.words.is_empty(),
+                "{name}.{} is not described",
+                item.name
+            );
+            let (words, named) = json_type(&item.type_name, &found);
+            let _ = writeln!(
+                out,
+                "| `{}` | {words} | {} |",
+                item.name,
+                plain(&item.words)
+            );
+            queue.extend(named.filter(|named| !queue.contains(named)));
+        }
+    }
+    out
+}
+
+#[test]
+fn the_page_about_the_json_report_says_what_the_source_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
+    let expected = document();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &expected).expect("docs/report-json.md can be written");
+    }
+    let actual = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        actual == expected,
+        "docs/report-json.md is out of date; to write it anew: \
+         UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc"
+    );
+}

@@ -1,0 +1,65 @@
+//! `linewise bench`: linewise against benchmarks with known answers.
+
+mod rtt;
+mod sharing;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use linewise_bench::{Workload, WorkloadSpec, run_workload};
+
+/// Arguments of `linewise bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Benchmark {
+    /// Sharing that counts its own transfers, beside what linewise estimates of it
+    Sharing(sharing::SharingArgs),
+    /// The core-to-core round trip of every two CPUs
+    Rtt(rtt::RttArgs),
+    /// Run one benchmark alone and print its truth as a line of JSON
+    Workload(WorkloadArgs),
+}
+
+/// Arguments of `linewise bench workload`.
+#[derive(Clone, Debug, clap::Args)]
+struct WorkloadArgs {
+    /// Its name: write-volume, false-sharing, read-write, point-to-point, migratory, ...
+    workload: Workload,
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Fraction, 0 to 1
+    #[arg(long, default_value_t = 1.0)]
+    fraction: f64,
+    /// Seconds
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Seed of the random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs a benchmark.
+pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    match args.benchmark {
+        Benchmark::Sharing(args) => sharing::run(&args),
+        Benchmark::Rtt(args) => rtt::run(&args),
+        Benchmark::Workload(args) => {
+            let truth = run_workload(&WorkloadSpec {
+                workload: args.workload,
+                threads: args.threads,
+                fraction: args.fraction,
+                seconds: args.seconds,
+                seed: args.seed,
+                cpus: Vec::new(),
+            })?;
+            println!("{}", truth.to_json_line());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! What doctor found, as plain data: the JSON is this struct, the text is drawn from it.
+//!
+//! Schema 1 is a public interface: fields may be added, never renamed or removed. docs/doctor.md
+//! describes it for users.
+
+use std::time::Duration;
+
+use linewise_machine::facts::{Fact, Facts, Limit};
+use linewise_topology::Topology;
+use serde::Serialize;
+
+use super::Measure;
+use super::matrix::RoundTrips;
+use super::remedies;
+
+/// The version of the JSON interface.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// Everything that doctor found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct DoctorReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The processor and what runs on it.
+    pub cpu: CpuSection,
+    /// The machine's shape as the kernel tells it.
+    pub topology: TopologySection,
+    /// Core-to-core round trips as measured.
+    pub round_trips: RoundTrips,
+    /// Each source of samples: whether it works here, why not, what to do.
+    pub sources: Vec<Source>,
+    /// What this process may do.
+    pub permissions: Permissions,
+    /// Hardware watchpoints as measured.
+    pub watchpoints: Measured<WatchpointProbe>,
+    /// The timer sampler as measured.
+    pub sampler: Measured<SamplerProbe>,
+}
+
+/// The processor and what runs on it. `null` is unknown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct CpuSection {
+    /// Model as the kernel names it.
+    pub model: Option<String>,
+    /// Maker as the CPU names it.
+    pub vendor: Option<String>,
+    /// Architecture that linewise was built for.
+    pub architecture: String,
+    /// Empty on bare metal, `unknown` when it hides its name.
+    pub hypervisor: String,
+    /// What `uname -r` says.
+    pub kernel: Option<String>,
+    /// Online CPUs, `0-3,8`.
+    pub online: String,
+    /// The CPUs that this process may use.
+    pub allowed: Option<String>,
+}
+
+/// The machine's shape.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct TopologySection {
+    /// Bytes of a line.
+    pub line_bytes: Option<u32>,
+    /// The CPUs of each socket.
+    pub sockets: Vec<String>,
+    /// The CPUs of each core.
+    pub cores: Vec<String>,
+    /// The CPUs below each last-level cache.
+    pub llc_groups: Vec<String>,
+    /// NUMA nodes.
+    pub nodes: Vec<NodeRow>,
+    /// Caches; alike ones of different CPUs are one row.
+    pub caches: Vec<CacheRow>,
+    /// What the machine does not tell.
+    pub holes: Vec<HoleRow>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct NodeRow {
+    /// Its number.
+    pub id: u32,
+    /// Its CPUs.
+    pub cpus: String,
+    /// Distances to all nodes, in the order of `nodes` (10 is local).
+    pub distances: Vec<u32>,
+}
+
+/// Alike caches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct CacheRow {
+    /// 1 is the nearest to the core.
+    pub level: u32,
+    /// `data`, `instruction` or `unified`.
+    pub kind: &'static str,
+    /// Capacity of one.
+    pub size_bytes: Option<u64>,
+    /// Bytes of a line.
+    pub line_bytes: Option<u32>,
+    /// Ways of associativity.
+    pub ways: Option<u32>,
+    /// The CPUs of each one.
+    pub shared_by: Vec<String>,
+}
+
+/// What the machine does not tell, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct HoleRow {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Whether a source can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SourceState {
+    /// It works here, now, as this user.
+    Ready,
+    /// The machine has what it needs; this version of linewise does not use it yet.
+    NotBuilt,
+    /// Something that the user or the machine's owner can add is missing.
+    Missing,
+    /// It belongs to other processors.
+    OtherCpu,
+}
+
+/// A source of samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Source {
+    /// `timer`, `pebs`, `ibs`, `spe`, `exact`, `import`.
+    pub name: &'static str,
+    /// Whether it can be used.
+    pub state: SourceState,
+    /// What it is here, or why it is not, in a sentence.
+    pub reason: String,
+    /// What the user can do; empty when there is nothing to do.
+    pub remedy: String,
+}
+
+/// What this process may do. `null` is unknown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Permissions {
+    /// `kernel.perf_event_paranoid`.
+    pub perf_event_paranoid: Option<i32>,
+    /// What that and the capabilities grant, in a sentence.
+    pub perf_events: String,
+    /// Ring buffers of an ordinary user, KiB for each CPU.
+    pub perf_event_mlock_kb: Option<u64>,
+    /// `kernel.yama.ptrace_scope`; `null` on kernels without Yama.
+    pub ptrace_scope: Option<u32>,
+    /// Effective capabilities that matter here: `perfmon`, `ptrace`, `ipc_lock`.
+    pub capabilities: Vec<&'static str>,
+    /// RLIMIT_MEMLOCK in bytes, or `unlimited`.
+    pub memlock_bytes: Option<LimitValue>,
+    /// RLIMIT_NOFILE, or `unlimited`.
+    pub open_files: Option<LimitValue>,
+    /// Where tracefs can be read.
+    pub tracefs: Option<String>,
+    /// Where debugfs can be read.
+    pub debugfs: Option<String>,
+    /// What restricts linewise, and what to do about it.
+    pub remedies: Vec<Remedy>,
+}
+
+/// A limit: a number, or the word `unlimited`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum LimitValue {
+    /// At most so many.
+    Number(u64),
+    /// `unlimited`.
+    Word(&'static str),
+}
+
+/// Something that restricts linewise, and what to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Remedy {
+    /// What is restricted.
+    pub reason: String,
+    /// What the user can do.
+    pub remedy: String,
+}
+
+/// A measured value, or why it could not be measured and what to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Measured<T> {
+    /// It was measured.
+    Value(T),
+    /// It was not.
+    Failed(Remedy),
+}
+
+/// A round trip between two CPUs, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct RoundTripNs {
+    /// Median.
+    pub median: f64,
+    /// 10th percentile.
+    pub low: f64,
+    /// 90th percentile.
+    pub high: f64,
+}
+
+/// Watchpoints of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct WatchpointProbe {
+    /// How many a thread can have at once.
+    pub count: u32,
+    /// Time to arm one on a running thread, ns.
+    pub arm_ns: f64,
+    /// Time that a trap takes from the trapping thread, ns.
+    pub trap_ns: f64,
+}
+
+/// Which instruction a timer sample names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SkidRule {
+    /// The one after the instruction that waited.
+    Next,
+    /// The instruction that waited.
+    Same,
+}
+
+/// The timer sampler.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct SamplerProbe {
+    /// Which instruction a sample names.
+    pub skid_rule: SkidRule,
+    /// Share of the samples that agree with the rule, 0 to 1.
+    pub agreement: f64,
+    /// Samples that it rests on.
+    pub samples: u32,
+    /// Time that a sample takes from the sampled thread, ns.
+    pub sample_ns: f64,
+}
+
+impl DoctorReport {
+    /// Puts together what the kernel tells and what `measure` finds, spending about
+    /// `round_trip_budget` on the core-to-core matrix.
+    pub(crate) fn examine(
+        facts: &Facts,
+        topology: &Topology,
+        measure: &mut dyn Measure,
+        round_trip_budget: Duration,
+    ) -> Self {
+        let round_trips = RoundTrips::measure(facts, topology, measure, round_trip_budget);
+        let watchpoints = match measure.watchpoints() {
+            Ok(probe) => Measured::Value(probe),
+            Err(reason) => Measured::Failed(remedies::no_watchpoints(facts, reason)),
+        };
+        let sampler = match measure.sampler() {
+            Ok(probe) => Measured::Value(probe),
+            Err(reason) => Measured::Failed(remedies::no_sampler(facts, reason)),
+        };
+        Self {
+            schema: SCHEMA,
+            cpu: cpu_section(facts, topology),
+            topology: topology_section(topology),
+            round_trips,
+            sources: remedies::sources(facts, &watchpoints, &sampler),
+            permissions: permissions(facts),
+            watchpoints,
+            sampler,
+        }
+    }
+
+    /// Whether at least one source can be used.
+    pub(crate) fn anything_works(&self) -> bool {
+        self.sources
+            .iter()
+            .any(|source| source.state == SourceState::Ready)
+    }
+}
+
+fn cpu_section(facts: &Facts, topology: &Topology) -> CpuSection {
+    CpuSection {
+        model: facts.cpu_model.known().cloned(),
+        vendor: facts.cpu_vendor.known().cloned(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        hypervisor: facts.hypervisor.name().to_owned(),
+        kernel: facts.kernel_release.known().cloned(),
+        online: topology.cpu_set().to_string(),
+        allowed: facts.allowed_cpus.known().map(ToString::to_string),
+    }
+}
+
+fn topology_section(topology: &Topology) -> TopologySection {
+    let lists = |sets: Vec<linewise_topology::CpuSet>| -> Vec<String> {
+        sets.iter().map(ToString::to_string).collect()
+    };
+    let mut caches: Vec<CacheRow> = Vec::new();
+    for cache in &topology.caches {
+        let row = CacheRow {
+            level: cache.level,
+            kind: cache.kind.word(),
+            size_bytes: cache.size_bytes,
+            line_bytes: cache.line_bytes,
+            ways: cache.ways,
+            shared_by: Vec::new(),
+        };
+        let alike = caches.iter().position(|known| {
+            let shape = CacheRow {
+                shared_by: Vec::new(),
+                ..known.clone()
+            };
+            shape == row
+        });
+        let at = alike.unwrap_or_else(|| {
+            caches.push(row);
+            caches.len() - 1
+        });
+        caches[at].shared_by.push(cache.cpus.to_string());
+    }
+    TopologySection {
+        line_bytes: topology.line_size(),
+        sockets: lists(topology.sockets()),
+        cores: lists(topology.cores()),
+        llc_groups: lists(topology.llc_groups()),
+        nodes: topology
+            .nodes
+            .iter()
+            .map(|node| NodeRow {
+                id: node.id,
+                cpus: node.cpus.to_string(),
+                distances: node.distances.clone(),
+            })
+            .collect(),
+        caches,
+        holes: topology
+            .holes
+            .iter()
+            .map(|hole| HoleRow {
+                what: hole.what.clone(),
+                reason: hole.reason.clone(),
+            })
+            .collect(),
+    }
+}
+
+fn permissions(facts: &Facts) -> Permissions {
+    let path =
+        |fact: &Fact<std::path::PathBuf>| fact.known().map(|path| path.display().to_string());
+    let limit = |fact: &Fact<Limit>| {
+        fact.known().map(|limit| match limit {
+            Limit::Of(number) => LimitValue::Number(*number),
+            Limit::Unlimited => LimitValue::Word("unlimited"),
+        })
+    };
+    let held = [
+        (facts.capabilities.perfmon, "perfmon"),
+        (facts.capabilities.ptrace, "ptrace"),
+        (facts.capabilities.ipc_lock, "ipc_lock"),
+    ];
+    Permissions {
+        perf_event_paranoid: facts.perf_event_paranoid.known().copied(),
+        perf_events: facts.perf_permission().meaning().to_owned(),
+        perf_event_mlock_kb: facts.perf_event_mlock_kb.known().copied(),
+        ptrace_scope: facts.ptrace_scope.known().copied(),
+        capabilities: held
+            .into_iter()
+            .filter_map(|(held, name)| held.then_some(name))
+            .collect(),
+        memlock_bytes: limit(&facts.memlock_bytes),
+        open_files: limit(&facts.open_files),
+        tracefs: path(&facts.tracefs),
+        debugfs: path(&facts.debugfs),
+        remedies: remedies::restrictions(facts),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use linewise_machine::sysfs::read_topology;
+    use std::path::{Path, PathBuf};
+
+    /// An invented machine: what each measurement answers.
+    pub(crate) struct Invented {
+        pub(crate) round_trip: Result<RoundTripNs, String>,
+        pub(crate) watchpoints: Result<WatchpointProbe, String>,
+        pub(crate) sampler: Result<SamplerProbe, String>,
+    }
+
+    impl Measure for Invented {
+        fn round_trip(&mut self, a: u32, b: u32, _: Duration) -> Result<RoundTripNs, String> {
+            assert!(a < b, "each pair is measured once, lower CPU first");
+            self.round_trip.clone()
+        }
+        fn watchpoints(&mut self) -> Result<WatchpointProbe, String> {
+            self.watchpoints.clone()
+        }
+        fn sampler(&mut self) -> Result<SamplerProbe, String> {
+            self.sampler.clone()
+        }
+    }
+
+    pub(crate) fn healthy() -> Invented {
+        Invented {
+            round_trip: Ok(RoundTripNs {
+                median: 88.4,
+                low: 80.0,
+                high: 120.0,
+            }),
+            watchpoints: Ok(WatchpointProbe {
+                count: 4,
+                arm_ns: 21_000.0,
+                trap_ns: 14_000.0,
+            }),
+            sampler: Ok(SamplerProbe {
+                skid_rule: SkidRule::Next,
+                agreement: 0.97,
+                samples: 812,
+                sample_ns: 2_100.0,
+            }),
+        }
+    }
+
+    pub(crate) fn broken(reason: &str) -> Invented {
+        Invented {
+            round_trip: Err(reason.to_owned()),
+            watchpoints: Err(reason.to_owned()),
+            sampler: Err(reason.to_owned()),
+        }
+    }
+
+    pub(crate) fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fixtures/sysfs")
+            .join(name)
+    }
+
+    pub(crate) fn examine(name: &str, mut machine: Invented) -> DoctorReport {
+        let root = fixture(name);
+        let facts = Facts::read(&root, &[root.join("usr/bin")]);
+        let topology = read_topology(&root).expect("a fixture lists its CPUs");
+        DoctorReport::examine(&facts, &topology, &mut machine, Duration::from_secs(1))
+    }
+
+    fn source<'a>(report: &'a DoctorReport, name: &str) -> &'a Source {
+        let found = report.sources.iter().find(|source| source.name == name);
+        found.expect("every source is listed")
+    }
+
+    #[test]
+    fn a_vm_without_a_pmu_is_ready_for_the_timer_and_says_why_not_for_the_rest() {
+        let report = examine("epyc-vm-2cpu", healthy());
+        assert!(report.anything_works());
+        assert_eq!(source(&report, "timer").state, SourceState::Ready);
+        assert_eq!(source(&report, "ibs").state, SourceState::Missing);
+        assert_eq!(source(&report, "pebs").state, SourceState::OtherCpu);
+        for source in &report.sources {
+            assert!(!source.reason.is_empty(), "{}", source.name);
+            if source.state == SourceState::Missing {
+                assert!(!source.remedy.is_empty(), "{}", source.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_machine_with_pebs_is_told_that_this_version_does_not_read_it() {
+        let report = examine("two-sockets-8cpu", healthy());
+        assert_eq!(source(&report, "pebs").state, SourceState::NotBuilt);
+    }
+
+    #[test]
+    fn without_watchpoints_no_sharing_is_seen_so_the_timer_is_not_ready() {
+        let mut machine = healthy();
+        machine.watchpoints = Err("all four are taken".to_owned());
+        let report = examine("epyc-vm-2cpu", machine);
+        let timer = source(&report, "timer");
+        assert_eq!(timer.state, SourceState::Missing);
+        assert!(timer.reason.contains("all four are taken"), "{timer:?}");
+        assert!(!report.anything_works());
+    }
+
+    #[test]
+    fn every_failed_measurement_carries_its_reason_and_a_remedy() {
+        let report = examine("vm-with-holes", broken("EACCES from the test"));
+        let Measured::Failed(watchpoints) = &report.watchpoints else {
+            panic!("{:?}", report.watchpoints)
+        };
+        let Measured::Failed(sampler) = &report.sampler else {
+            panic!("{:?}", report.sampler)
+        };
+        for failed in [watchpoints, sampler] {
+            assert!(failed.reason.contains("EACCES from the test"));
+            assert!(!failed.remedy.is_empty());
+        }
+        assert_eq!(report.round_trips.unmeasured.len(), 6);
+    }
+
+    #[test]
+    fn alike_caches_are_one_row() {
+        let report = examine("epyc-vm-2cpu", healthy());
+        let rows: Vec<_> = report
+            .topology
+            .caches
+            .iter()
+            .map(|cache| (cache.level, cache.kind, cache.shared_by.len()))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                (1, "data", 2),
+                (1, "instruction", 2),
+                (2, "unified", 2),
+                (3, "unified", 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn the_json_has_the_fields_that_are_promised() {
+        let report = examine("epyc-vm-2cpu", healthy());
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["schema"], 1);
+        assert_eq!(json["cpu"]["hypervisor"], "KVM");
+        assert_eq!(json["topology"]["line_bytes"], 64);
+        assert_eq!(json["round_trips"]["median_ns"][0][1], 88.4);
+        assert!(json["round_trips"]["median_ns"][0][0].is_null());
+        assert_eq!(json["sampler"]["skid_rule"], "next");
+        assert_eq!(json["watchpoints"]["count"], 4);
+        assert_eq!(json["permissions"]["perf_event_paranoid"], 2);
+        assert_eq!(json["sources"][0]["name"], "timer");
+        assert_eq!(json["sources"][0]["state"], "ready");
+
+        let failed = serde_json::to_value(examine("epyc-vm-2cpu", broken("no"))).unwrap();
+        assert!(failed["sampler"]["skid_rule"].is_null());
+        assert!(failed["sampler"]["remedy"].is_string());
+    }
+}

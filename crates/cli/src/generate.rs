@@ -1,0 +1,52 @@
+//! Completions and manual pages, generated from the command line's own definition.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+/// Arguments of `linewise completions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// Arguments of `linewise man`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Write linewise.1 and a page for each verb into this folder
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+}
+
+/// Prints completions.
+pub(crate) fn completions(
+    args: &CompletionArgs,
+    command: &mut clap::Command,
+) -> anyhow::Result<ExitCode> {
+    // Not straight to the standard output: clap panics when its reader goes away.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, command, "linewise", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints or writes manual pages.
+pub(crate) fn man(args: &ManArgs, command: clap::Command) -> anyhow::Result<ExitCode> {
+    match &args.into {
+        Some(directory) => {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+            clap_mangen::generate_to(command, directory)
+                .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command).render(&mut page)?;
+            std::io::stdout().write_all(&page)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,88 @@
+//! `linewise`: which threads wait for each other's cache lines, what it costs, what to change.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+mod exit;
+mod generate;
+mod record;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Finds out why the threads of a native Linux program wait for each other's cache lines, what it
+/// costs, and what to change. Works in virtual machines without a PMU, as an ordinary user, on
+/// unmodified programs.
+#[derive(Debug, Parser)]
+#[command(name = "linewise", version, max_term_width = 100, after_help = EXAMPLES, subcommand_required = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  linewise run -- ./server --threads 8     record, then print what costs most
+  linewise run --html report.html -- make  the same, with a report to click through
+  linewise record --pid 1234 --duration 30s -o slow
+  linewise report slow.linewise --json
+  linewise doctor                          what this machine can do, and why not more
+
+Exit codes: the target's own (128+N when signal N ended it); 125 when linewise itself
+failed, 126 when the command cannot be executed, 127 when there is no such command.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Record a command or a process, and report at once
+    Run(record::RunArgs),
+    /// Record a command or a process, and report later
+    Record(record::RecordArgs),
+    /// Report on a recording
+    Report(report::ReportArgs),
+    /// Say what this machine can do, as told by the kernel and as measured
+    Doctor(doctor::DoctorArgs),
+    /// Measure linewise itself against benchmarks with known answers
+    Bench(bench::BenchArgs),
+    /// Print shell completions
+    Completions(generate::CompletionArgs),
+    /// Print the manual page, or write all of them into a folder
+    Man(generate::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are no failures; a wrong call must not look like the target's code.
+            let _ = error.print();
+            return if error.use_stderr() {
+                exit::LINEWISE_FAILED.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let result = match arguments.verb {
+        Verb::Run(args) => record::run(&args),
+        Verb::Record(args) => record::record(&args),
+        Verb::Report(args) => report::run(&args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),
+        Verb::Man(args) => generate::man(&args, Arguments::command()),
+    };
+    result.unwrap_or_else(|error| exit::report_failure(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,224 @@
+//! `linewise record` and `linewise run`: the main job.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use linewise_collect::{Outcome, Progress, RecordOptions, Target};
+
+use crate::exit;
+use crate::report::{self, OutputArgs};
+
+/// What to record and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CollectArgs {
+    /// The command to run and record
+    #[arg(last = true, required_unless_present = "pid", value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Record this running process instead of a command
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// What recording may cost, as a share of the target's CPU time
+    #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = parse_percent)]
+    overhead: f64,
+    /// Samples a second of thread time, instead of as many as the overhead allows
+    #[arg(long, value_name = "HZ", value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Replace a recording of the same name
+    #[arg(long)]
+    force: bool,
+    /// No progress line
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Arguments of `linewise record`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    collect: CollectArgs,
+    /// Name of the recording; a directory NAME.linewise is made
+    #[arg(long, short, default_value = "run", value_name = "NAME")]
+    output: PathBuf,
+}
+
+/// Arguments of `linewise run`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    collect: CollectArgs,
+    /// Keep the recording under this name; it is thrown away otherwise
+    #[arg(long, short, value_name = "NAME")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    show: OutputArgs,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent / 100.0),
+        Ok(_) => Err("it must lie above 0 and at most at 50 %".to_owned()),
+        Err(_) => Err("a percentage is wanted, like 2%".to_owned()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (1.0..=20_000.0).contains(&rate) => Ok(rate),
+        Ok(_) => Err("it must lie between 1 and 20000".to_owned()),
+        Err(_) => Err("a number of samples a second is wanted, like 500".to_owned()),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| "a time is wanted, like 30s or 500ms".to_owned())?;
+    let scale = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is no unit of time: use ms, s, m or h")),
+    };
+    Duration::try_from_secs_f64(number * scale)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "the time must be positive and not too long".to_owned())
+}
+
+/// Records, names what was found, and says where the recording is.
+pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let directory = linewise_recording::recording_path(&args.output);
+    let outcome = collect(&args.collect, &directory)?;
+    eprintln!(
+        "linewise: {} samples in {}; see `linewise report {}`",
+        outcome.samples,
+        directory.display(),
+        directory.display()
+    );
+    Ok(exit_code(&args.collect, &outcome))
+}
+
+/// Records and reports.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    args.show.check()?;
+    let scratch;
+    let directory = match &args.output {
+        Some(name) => linewise_recording::recording_path(name),
+        None => {
+            scratch = Scratch::new()?;
+            scratch.path.join("run.linewise")
+        }
+    };
+    let outcome = collect(&args.collect, &directory)?;
+    report::show(&directory, &args.show)?;
+    Ok(exit_code(&args.collect, &outcome))
+}
+
+/// The target's own exit code, where it ended by itself.
+fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
+    // A target that we asked to end after --duration did not fail.
+    if outcome.ended_by == "duration" || args.pid.is_some() {
+        return ExitCode::SUCCESS;
+    }
+    exit::of_target(outcome.ended)
+}
+
+fn collect(args: &CollectArgs, directory: &Path) -> anyhow::Result<Outcome> {
+    let target = match args.pid {
+        Some(pid) => Target::Attach(pid),
+        None => Target::Launch(args.command.clone()),
+    };
+    let options = RecordOptions {
+        target,
+        directory: directory.to_owned(),
+        replace: args.force,
+        overhead: args.overhead,
+        rate: args.rate,
+        duration: args.duration,
+    };
+    // The target's terminal is its own: a progress line only where it does not mix with output.
+    let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();
+    let outcome = linewise_collect::record(&options, |progress| {
+        if show {
+            show_progress(&progress);
+        }
+    })?;
+    if show {
+        eprint!("\r\x1b[K");
+    }
+    // Names are resolved now, so that the recording can be carried to another machine.
+    report::resolve(directory).context("recorded, but the names could not be resolved")?;
+    Ok(outcome)
+}
+
+fn show_progress(progress: &Progress) {
+    eprint!(
+        "\r\x1b[Krecording for {:.0} s: {} samples, {} threads (Ctrl-C ends it)",
+        progress.elapsed.as_secs_f64(),
+        progress.samples,
+        progress.threads
+    );
+}
+
+/// A folder that goes away with its owner.
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100u32 {
+            let path = base.join(format!("linewise-{}-{attempt}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!("cannot make a folder in {} for the recording; set TMPDIR, or keep it elsewhere with --output", base.display())
+                    });
+                }
+            }
+        }
+        anyhow::bail!(
+            "cannot find a free name for the recording in {}",
+            base.display()
+        )
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Best effort: a leftover in the temporary folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_and_times_are_read_as_people_write_them() {
+        assert_eq!(parse_percent("2%"), Ok(0.02));
+        assert_eq!(parse_percent("0.5"), Ok(0.005));
+        assert!(parse_percent("0").is_err());
+        assert!(parse_percent("90%").is_err());
+        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(parse_duration("5 parsecs").is_err());
+        assert!(parse_duration("-1s").is_err());
+    }
+}

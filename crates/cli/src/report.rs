@@ -1,0 +1,143 @@
+//! `linewise report`, and what `linewise run` prints.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use linewise_analysis::report::terminal::TerminalOptions;
+use linewise_analysis::report::{html, json, terminal};
+use linewise_analysis::resolve::{DiskFiles, resolve_recording};
+use linewise_recording::{Recording, write_table};
+
+/// Arguments of `linewise report`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// The recording
+    #[arg(default_value = "run.linewise")]
+    recording: PathBuf,
+    #[command(flatten)]
+    show: OutputArgs,
+}
+
+/// What to print where.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Print JSON (schema 1, described in docs/report-json.md) instead of text
+    #[arg(long)]
+    json: bool,
+    /// Also write the report as one HTML file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Findings to print in full
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    top: usize,
+    /// When to use colour
+    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    colour: Colour,
+    /// Print the report to this file instead of the standard output, which the target may use
+    #[arg(long, value_name = "FILE")]
+    report_to: Option<PathBuf>,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Colour {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl OutputArgs {
+    /// Finds out before a long run whether its report can be written.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for path in [&self.html, &self.report_to].into_iter().flatten() {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            anyhow::ensure!(
+                parent.is_dir(),
+                "cannot write {}: {} is no folder",
+                path.display(),
+                parent.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Reports on a recording.
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    args.show.check()?;
+    show(&args.recording, &args.show)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds names for the addresses of a recording and adds them to it.
+pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
+    let recording = Recording::open(directory)?;
+    let tables = recording.tables()?;
+    let files = DiskFiles::new("/");
+    let (frames, objects, fields) = resolve_recording(&tables, recording.info().line_size, &files);
+    write_table(directory, &frames)?;
+    write_table(directory, &objects)?;
+    write_table(directory, &fields)?;
+    Ok(())
+}
+
+/// Prints and writes what was asked for.
+pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
+    let recording = Recording::open(directory)?;
+    let tables = recording.tables()?;
+    let report = linewise_analysis::analyse(recording.info(), &tables);
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::render(&report))
+            .with_context(|| format!("cannot write the HTML report to {}", path.display()))?;
+    }
+    let colour = match args.colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            args.report_to.is_none()
+                && std::io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none()
+        }
+    };
+    let text = if args.json {
+        json::render(&report) + "\n"
+    } else {
+        terminal::render(
+            &report,
+            &TerminalOptions {
+                width: width(),
+                colour,
+                top: args.top,
+            },
+        )
+    };
+    match &args.report_to {
+        Some(path) => std::fs::write(path, text)
+            .with_context(|| format!("cannot write the report to {}", path.display()))?,
+        None => match std::io::stdout().write_all(text.as_bytes()) {
+            // The reader has seen enough; the exit code stays the target's.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            result => result.context("cannot print the report")?,
+        },
+    }
+    if let Some(path) = &args.html {
+        eprintln!("linewise: HTML report in {}", path.display());
+    }
+    Ok(())
+}
+
+/// Columns of the terminal, 80 when there is none.
+fn width() -> usize {
+    std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok())
+        .unwrap_or(80)
+}

@@ -1,0 +1,149 @@
+//! Recordings that are in the way, damaged, foreign, or do not fit on the disk.
+
+use std::fs;
+
+use crate::util::{Place, root, skip};
+
+#[test]
+fn a_recording_of_the_same_name_is_kept_without_force() {
+    let place = Place::new();
+    let record = |more: &[&str]| {
+        place.finish(place.linewise(["record", "-o", "one"]).args(more).args([
+            "--",
+            "sh",
+            "-c",
+            "echo ran >> ran",
+        ]))
+    };
+    assert_eq!(record(&[]).code, Some(0));
+    let first = fs::read(place.path("one.linewise/run.json")).unwrap();
+    let output = record(&[]);
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("already holds a recording"),
+        "{}",
+        output.stderr
+    );
+    assert!(output.stderr.contains("--force"), "{}", output.stderr);
+    assert_eq!(
+        fs::read(place.path("one.linewise/run.json")).unwrap(),
+        first
+    );
+    assert_eq!(
+        fs::read_to_string(place.path("ran")).unwrap(),
+        "ran\n",
+        "the target ran unrecorded"
+    );
+    assert_eq!(record(&["--force"]).code, Some(0));
+    assert_ne!(
+        fs::read(place.path("one.linewise/run.json")).unwrap(),
+        first
+    );
+}
+
+#[test]
+fn a_truncated_recording_is_called_damaged_by_the_name_of_the_file() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let recording = place.recording(&target);
+    let mut tables = 0;
+    for entry in fs::read_dir(&recording).unwrap() {
+        let path = entry.unwrap().path();
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let output = place.finish(&mut place.linewise(["report", "made.linewise"]));
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert_eq!(output.code, Some(125), "{name}: {}", output.stderr);
+        assert!(output.stderr.contains(&name), "{name}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("damaged")
+                || output.stderr.contains("is not a linewise recording"),
+            "{name}: {}",
+            output.stderr
+        );
+        fs::write(&path, whole).unwrap();
+        tables += 1;
+    }
+    assert!(tables > 10, "{tables}");
+    let output = place.finish(&mut place.linewise(["report", "made.linewise"]));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+}
+
+#[test]
+fn what_is_no_recording_is_named_as_such() {
+    let place = Place::new();
+    fs::write(place.path("perf.data"), b"PERFILE2\0\0\0\0").unwrap();
+    fs::create_dir(place.path("photos")).unwrap();
+    fs::write(place.path("photos/run.json"), "{\"steps\": 12000}").unwrap();
+    for (name, complaint) in [
+        ("perf.data", "is not a linewise recording"),
+        ("photos", "is not a linewise recording"),
+        ("tmp", "is not a linewise recording"),
+        ("missing.linewise", "missing.linewise"),
+    ] {
+        let output = place.finish(&mut place.linewise(["report", name]));
+        assert_eq!(output.code, Some(125), "{name}: {}", output.stderr);
+        assert!(
+            output.stderr.contains(complaint),
+            "{name}: {}",
+            output.stderr
+        );
+        assert_eq!(output.stdout, "");
+    }
+}
+
+#[test]
+fn a_recording_where_it_cannot_be_written_fails_before_the_target_runs() {
+    let place = Place::new();
+    let output = place.finish(&mut place.linewise([
+        "record",
+        "-o",
+        "no/such/folder/x",
+        "--",
+        "sh",
+        "-c",
+        "echo ran > ran",
+    ]));
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("does not exist; create it first"),
+        "{}",
+        output.stderr
+    );
+    assert!(!place.path("ran").exists());
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_but_not_the_target() {
+    let place = Place::new();
+    let Some(_) = place.target() else { return };
+    fs::create_dir(place.path("small")).unwrap();
+    let flags = if root() { "-m" } else { "-rm" };
+    // The target fills the disk as soon as the recording is begun, and outlasts the first batch.
+    let script = "mount -t tmpfs -o size=64k none small 2> mount.err || exit 77
+        exec \"$LINEWISE\" record -o small/x -- sh -c 'dd if=/dev/zero of=small/filler bs=4k 2> dd.err; ./target fight 2; echo $? > code'";
+    let mut command = place.command("unshare");
+    command
+        .args([flags, "sh", "-c", script])
+        .env("LINEWISE", crate::util::BINARY);
+    if place
+        .command("unshare")
+        .args([flags, "true"])
+        .output()
+        .map_or(true, |o| !o.status.success())
+    {
+        return skip("unshare cannot make a mount namespace");
+    }
+    let output = place.finish(&mut command);
+    if output.code == Some(77) {
+        return skip(&fs::read_to_string(place.path("mount.err")).unwrap());
+    }
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("the disk is full; free some space"),
+        "{}",
+        output.stderr
+    );
+    // linewise waited for the target, which nothing disturbed.
+    assert_eq!(fs::read_to_string(place.path("code")).unwrap(), "5\n");
+}

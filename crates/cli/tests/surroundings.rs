@@ -1,0 +1,191 @@
+//! What is around linewise: users, debuggers, one CPU, closed pipes, wrong options.
+
+use std::fs;
+
+use crate::util::{BINARY, Place, as_somebody_else, skip, total_samples};
+
+#[test]
+fn an_ordinary_user_records_at_perf_event_paranoid_2() {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim().parse::<i32>().unwrap() > 2 {
+        return skip("kernel.perf_event_paranoid is above 2 here");
+    }
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let Some(mut command) = as_somebody_else(&place) else {
+        return;
+    };
+    crate::util::open_to_all(&place);
+    let output = place.finish(
+        command
+            .args([BINARY, "run", "--json", "--"])
+            .arg(target)
+            .args(["fight", "0.6"]),
+    );
+    assert_eq!(output.code, Some(5), "{}", output.stderr);
+    let report = output.json();
+    assert!(
+        report["samples"]["accesses"].as_u64().unwrap() > 0,
+        "{:#}",
+        report["samples"]
+    );
+    assert!(
+        report["losses"].get("watchpoint-refused").is_none(),
+        "{:#}",
+        report["losses"]
+    );
+    assert!(place.leftovers().is_empty());
+}
+
+#[test]
+fn watchpoints_that_somebody_else_holds_are_counted_as_a_loss() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let output = place.finish(
+        place
+            .linewise(["run", "--json", "--"])
+            .arg(target)
+            .args(["taken", "1.5"]),
+    );
+    if output.code != Some(8) {
+        return skip("this machine has not four watchpoints a thread");
+    }
+    let report = output.json();
+    let refused = &report["losses"]["watchpoint-refused"];
+    assert!(
+        refused["count"].as_u64().is_some_and(|count| count > 0),
+        "{:#}",
+        report["losses"]
+    );
+    assert!(
+        refused["detail"].as_str().unwrap().contains("debugger"),
+        "{refused:#}"
+    );
+    assert!(total_samples(&report) > 0);
+}
+
+#[test]
+fn threads_that_share_one_cpu_are_said_to() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let mut command = place.command("taskset");
+    command
+        .args(["-c", "0", BINARY, "run", "--"])
+        .arg(target)
+        .args(["fight", "0.6"]);
+    if place
+        .command("taskset")
+        .args(["-c", "0", "true"])
+        .output()
+        .map_or(true, |o| !o.status.success())
+    {
+        return skip("taskset cannot choose CPU 0");
+    }
+    let output = place.finish(&mut command);
+    assert_eq!(output.code, Some(5), "{}", output.stderr);
+    let words = output.words();
+    assert!(words.contains("threads ran on CPU 0 alone"), "{words}");
+    assert!(words.contains("No finding"), "{words}");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_failure() {
+    let place = Place::new();
+    let verbs = [
+        "run -- sh -c 'exit 4'",
+        "doctor",
+        "completions bash",
+        "man",
+        "--help",
+    ];
+    for (i, verb) in verbs.iter().enumerate() {
+        // The pipe is closed before the first byte comes.
+        let script = format!("(sleep 0.2; \"$0\" {verb}; echo $? > code{i}) | true");
+        let output = place.finish(place.command("sh").args(["-c", &script, BINARY]));
+        assert_eq!(output.stderr, "", "{verb}");
+        let code = place.wait_for(&format!("code{i}"));
+        assert_eq!(code, if i == 0 { "4" } else { "0" }, "{verb}");
+    }
+    assert!(place.leftovers().is_empty());
+}
+
+#[test]
+fn json_has_the_keys_of_schema_1() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let output = place.finish(
+        place
+            .linewise(["run", "--json", "--"])
+            .arg(target)
+            .args(["fight", "0.4"]),
+    );
+    let report = output.json();
+    assert_eq!(report["schema"], 1);
+    for pointer in [
+        "/run/command",
+        "/run/source",
+        "/run/duration_ns",
+        "/run/threads/0/tid",
+        "/run/threads/0/name",
+        "/run/threads/0/cpu_time_ns",
+        "/run/round_trip_ns",
+        "/run/overhead",
+        "/sharing/transfers/true",
+        "/sharing/transfers/false",
+        "/sharing/transfers/interval",
+        "/sharing/threads",
+        "/sharing/matrix/true",
+        "/sharing/matrix/false",
+        "/findings",
+        "/samples/total",
+        "/samples/accesses",
+        "/samples/compute",
+        "/samples/unknown",
+        "/losses",
+    ] {
+        assert!(
+            report.pointer(pointer).is_some(),
+            "{pointer} is missing in {report:#}"
+        );
+    }
+    assert_eq!(report["run"]["exit_code"], 5);
+}
+
+#[test]
+fn wrong_options_give_125_and_run_nothing() {
+    let place = Place::new();
+    for (options, complaint) in [
+        (&["--overhead", "0"][..], "above 0"),
+        (&["--overhead", "much"], "a percentage is wanted"),
+        (&["--overhead", "NaN"], "above 0"),
+        (&["--rate", "0"], "between 1 and 20000"),
+        (&["--rate", "often"], "a number of samples a second"),
+        (&["--duration", "0s"], "must be positive"),
+        (&["--duration", "5 parsecs"], "parsecs"),
+        (&["--duration", "1e300h"], "not too long"),
+        (&["--colour", "mauve"], "mauve"),
+        (&["--top", "-1"], "-1"),
+        (&["--html", "no/folder/report.html"], "no/folder"),
+        (&["--report-to", "no/folder/report.txt"], "no/folder"),
+        (&["--pid", "1"], "cannot be used with"),
+        (&["--no-such-option"], "--no-such-option"),
+    ] {
+        let output = place.finish(place.linewise(["run"]).args(options).args([
+            "--",
+            "sh",
+            "-c",
+            "echo ran > ran",
+        ]));
+        assert_eq!(output.code, Some(125), "{options:?}: {}", output.stderr);
+        assert!(
+            output.stderr.contains(complaint),
+            "{options:?}: {}",
+            output.stderr
+        );
+        assert!(!place.path("ran").exists(), "{options:?}");
+    }
+    for arguments in [&["run"][..], &["run", "--"], &[], &["frobnicate"]] {
+        let output = place.finish(&mut place.linewise(arguments));
+        assert_eq!(output.code, Some(125), "{arguments:?}: {}", output.stderr);
+    }
+}

@@ -1,0 +1,138 @@
+// Targets that bring bad luck: `target MODE ARGUMENT`. Each ends by itself within a minute.
+#define _GNU_SOURCE
+#include <linux/hw_breakpoint.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct { volatile long mine[2]; } __attribute__((aligned(64))) line;
+static volatile long words[4];
+static const char *until;
+static double end;
+static int take_first, take_last;
+static atomic_int taken;
+static pthread_barrier_t all_alive;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void work(double seconds) {
+    volatile long private = 0;
+    for (double stop = now() + seconds; now() < stop;)
+        for (int i = 0; i < 1000; i++) private++;
+}
+
+// Takes the four debug registers of the calling thread; says how many it got.
+static int take(void) {
+    int got = 0;
+    for (int i = 0; i < 4; i++) {
+        struct perf_event_attr attr;
+        memset(&attr, 0, sizeof attr);
+        attr.type = PERF_TYPE_BREAKPOINT;
+        attr.size = sizeof attr;
+        attr.bp_type = HW_BREAKPOINT_W;
+        attr.bp_addr = (unsigned long)&words[i];
+        attr.bp_len = HW_BREAKPOINT_LEN_8;
+        attr.exclude_kernel = attr.exclude_hv = 1;
+        got += syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0) >= 0;
+    }
+    return got;
+}
+
+static void *fighter(void *which) {
+    if (take_first) taken += take();
+    while (now() < end && !(until && access(until, F_OK) == 0))
+        for (int i = 0; i < 100000; i++) line.mine[(long)which]++;
+    if (take_last) taken += take();
+    return NULL;
+}
+
+// Two threads count on one line, each in its own word.
+static void fight(double seconds) {
+    pthread_t threads[2];
+    end = now() + seconds;
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, fighter, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+static void *brief(void *unused) {
+    words[0]++;
+    return unused;
+}
+
+static void *lasting(void *unused) {
+    pthread_barrier_wait(&all_alive);
+    work(0.001);
+    pthread_barrier_wait(&all_alive);
+    return unused;
+}
+
+int main(int count, char **arguments) {
+    const char *mode = count > 1 ? arguments[1] : "";
+    const char *argument = count > 2 ? arguments[2] : "0";
+    double seconds = atof(argument);
+    if (!strcmp(mode, "fight")) {
+        fight(seconds);
+        return 5;
+    }
+    if (!strcmp(mode, "crash")) {
+        fight(seconds);
+        *(volatile int *)8 = 1;
+    }
+    if (!strcmp(mode, "exec")) {
+        work(seconds);
+        execl("./other", "other", "fight", argument, (char *)NULL);
+    }
+    if (!strcmp(mode, "forks")) {
+        for (int i = 0; i < 200; i++) {
+            if (fork() == 0) {
+                work(0.002);
+                _exit(0);
+            }
+        }
+        while (wait(NULL) > 0) {}
+        return 9;
+    }
+    if (!strcmp(mode, "threads")) {
+        for (int i = 0; i < 2000; i++) {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, brief, NULL)) return 1;
+            pthread_join(thread, NULL);
+        }
+        return 10;
+    }
+    if (!strcmp(mode, "alive")) {
+        static pthread_t threads[500];
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 65536);
+        pthread_barrier_init(&all_alive, NULL, 500);
+        for (int i = 0; i < 500; i++)
+            if (pthread_create(&threads[i], &small, lasting, NULL)) return 1;
+        for (int i = 0; i < 500; i++) pthread_join(threads[i], NULL);
+        return 11;
+    }
+    if (!strcmp(mode, "taken")) {
+        take_first = 1;
+        fight(seconds);
+        return taken;
+    }
+    if (!strcmp(mode, "take-after")) {
+        take_last = 1;
+        until = argument;
+        fight(40);
+        return taken;
+    }
+    fprintf(stderr, "no such mode: %s\n", mode);
+    return 99;
+}

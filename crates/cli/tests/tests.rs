@@ -1,0 +1,9 @@
+//! The real binary with bad input and bad luck: each test runs it in a fresh folder.
+
+mod attaching;
+mod crowds;
+mod ending;
+mod launching;
+mod recordings;
+mod surroundings;
+mod util;

@@ -1,0 +1,191 @@
+//! The budget: how often to sample and to watch so that the target loses no more than it was told.
+//!
+//! The user gives a share of the target's CPU time. Samples get a fixed part of it, since their
+//! period is fixed when they are opened; watches get what is left after what the collector itself
+//! uses, and their rate follows what they and the collector were seen to cost.
+
+use linewise_machine::probe::{SkidProbe, WatchpointCosts};
+use linewise_recording::{Overhead, Time};
+
+/// The part of the budget that goes into samples.
+const SAMPLE_PART: f64 = 0.4;
+/// Samples a second of thread time, at least and at most: below, a short run says nothing; above,
+/// more samples say nothing new.
+const SAMPLE_RATES: std::ops::RangeInclusive<f64> = 50.0..=4000.0;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Share of the target's CPU time, 0.02 is 2 %.
+    pub overhead: f64,
+    /// Samples a second of thread time, overriding the budget's choice.
+    pub rate: Option<f64>,
+}
+
+/// Spends the budget.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limits: Limits,
+    sample_ns: f64,
+    arm_ns: f64,
+    trap_ns: f64,
+    samples_per_second: f64,
+    /// What may still be spent on watches, in ns of target time; negative after an overdraft.
+    purse_ns: f64,
+    spent_ns: f64,
+    sampled_ns: f64,
+    watches: u64,
+    last: Time,
+    start: Time,
+}
+
+impl Budget {
+    /// A budget from what a sample and a watchpoint were measured to cost here.
+    pub(crate) fn new(
+        limits: Limits,
+        skid: &SkidProbe,
+        watch: Option<&WatchpointCosts>,
+        now: Time,
+    ) -> Self {
+        let rate = limits.rate.unwrap_or_else(|| {
+            let rate = limits.overhead * SAMPLE_PART * 1e9 / skid.sample_ns;
+            rate.clamp(*SAMPLE_RATES.start(), *SAMPLE_RATES.end())
+        });
+        Self {
+            limits,
+            sample_ns: skid.sample_ns,
+            arm_ns: watch.map_or(0.0, |costs| costs.arm_ns),
+            trap_ns: watch.map_or(0.0, |costs| costs.trap_ns),
+            samples_per_second: rate,
+            purse_ns: 0.0,
+            spent_ns: 0.0,
+            sampled_ns: 0.0,
+            watches: 0,
+            last: now,
+            start: now,
+        }
+    }
+
+    /// What was asked for.
+    pub(crate) fn overhead(&self) -> f64 {
+        self.limits.overhead
+    }
+
+    /// Thread time between two samples, ns.
+    pub(crate) fn period_ns(&self) -> u64 {
+        (1e9 / self.samples_per_second) as u64
+    }
+
+    /// What one armed breakpoint is expected to cost the thread it is armed in, ns: the interrupts
+    /// that arm and disarm it, and the trap.
+    fn shot_ns(&self) -> f64 {
+        self.arm_ns + self.trap_ns
+    }
+
+    /// A sample came.
+    pub(crate) fn sampled(&mut self) {
+        self.sampled_ns += self.sample_ns;
+    }
+
+    /// `shots` breakpoints were armed.
+    pub(crate) fn armed(&mut self, shots: u32) {
+        let cost = f64::from(shots) * self.shot_ns();
+        self.purse_ns -= cost;
+        self.spent_ns += cost;
+        self.watches += 1;
+    }
+
+    /// Time has passed: `thread_ns` of target CPU time and `collector_ns` of ours, of which
+    /// `in_the_way` (0 to 1) was taken from the target because no other CPU was free.
+    pub(crate) fn passed(&mut self, now: Time, thread_ns: u64, collector_ns: u64, in_the_way: f64) {
+        let allowed = self.limits.overhead * thread_ns as f64;
+        let samples = thread_ns as f64 * self.samples_per_second * 1e-9 * self.sample_ns;
+        self.purse_ns += allowed - samples - collector_ns as f64 * in_the_way;
+        // No hoarding: what a quiet second did not use must not become a burst. And no debt
+        // without end: a collector that is too expensive still looks around now and then.
+        self.purse_ns = self
+            .purse_ns
+            .clamp(-4.0 * self.shot_ns(), 40.0 * self.shot_ns().max(1.0));
+        self.last = now;
+    }
+
+    /// Whether another `shots` breakpoints can be paid for.
+    pub(crate) fn affords(&self, shots: u32) -> bool {
+        self.purse_ns >= f64::from(shots) * self.shot_ns() * 0.5
+    }
+
+    /// The account, for `run.json`.
+    pub(crate) fn account(&self, thread_ns: u64, collector_ns: u64, in_the_way: f64) -> Overhead {
+        let seconds = self.last.since(self.start) as f64 * 1e-9;
+        let lost = self.sampled_ns + self.spent_ns + collector_ns as f64 * in_the_way;
+        Overhead {
+            budget: self.limits.overhead,
+            estimated: if thread_ns > 0 {
+                lost / thread_ns as f64
+            } else {
+                0.0
+            },
+            sample_ns: self.sample_ns,
+            arm_ns: self.arm_ns,
+            trap_ns: self.trap_ns,
+            samples_per_second: self.samples_per_second,
+            watches_per_second: if seconds > 0.0 {
+                self.watches as f64 / seconds
+            } else {
+                0.0
+            },
+            collector_cpu_ns: collector_ns,
+            collector_rss_bytes: linewise_machine::procfs::own_peak_resident_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linewise_machine::probe::SkidRule;
+
+    fn budget(overhead: f64, rate: Option<f64>) -> Budget {
+        let skid = SkidProbe {
+            rule: SkidRule::Next,
+            agreement: 1.0,
+            samples: 1,
+            sample_ns: 10_000.0,
+        };
+        let watch = WatchpointCosts {
+            count: 4,
+            arm_ns: 15_000.0,
+            trap_ns: 25_000.0,
+            exposure_offset_ns: 0.0,
+        };
+        Budget::new(Limits { overhead, rate }, &skid, Some(&watch), Time(0))
+    }
+
+    #[test]
+    fn a_larger_budget_samples_more_often_and_a_rate_overrides_it() {
+        assert!(budget(0.05, None).period_ns() < budget(0.01, None).period_ns());
+        assert_eq!(budget(0.05, Some(100.0)).period_ns(), 10_000_000);
+    }
+
+    #[test]
+    fn what_is_spent_over_a_run_stays_within_the_budget() {
+        let mut budget = budget(0.02, None);
+        let mut now = 0;
+        for _ in 0..10_000 {
+            now += 5_000_000;
+            budget.passed(Time(now), 10_000_000, 20_000, 1.0);
+            for _ in 0..10_000_000 / budget.period_ns() {
+                budget.sampled();
+            }
+            while budget.affords(4) {
+                budget.armed(4);
+            }
+        }
+        let account = budget.account(10_000 * 10_000_000, 10_000 * 20_000, 1.0);
+        assert!(account.estimated <= 0.0205, "{account:?}");
+        assert!(
+            account.estimated >= 0.015,
+            "the budget is used: {account:?}"
+        );
+    }
+}

@@ -1,0 +1,632 @@
+//! What happens at every tick: records become rows, samples become accesses, accesses are
+//! published and watched, and what the watches saw is written down.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use linewise_machine::latency;
+use linewise_machine::probe::SkidRule;
+use linewise_machine::process::{self, Ended};
+use linewise_machine::ring::{Record, SampleRecord};
+use linewise_recording::{
+    Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
+    Tid, Time, Trap, UnknownReason, Writer,
+};
+
+use iced_x86::Instruction;
+
+use crate::board::{Board, Published};
+use crate::budget::Budget;
+use crate::chance::Chance;
+use crate::code::CodeCache;
+use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
+use crate::duty::{Duty, Turn};
+use crate::error::Error;
+use crate::follow::{Maps, Stacks, Threads};
+use crate::samplers::Samplers;
+use crate::session::loss;
+use crate::watch::{Answer, CHUNK, Closed, Watcher};
+
+/// Time between two looks at the slow things: latency, mappings, threads.
+const SLOW_NS: u64 = 1_000_000_000;
+/// Rounds of a latency measurement beside the running target, and how long it may take.
+const LATENCY_ROUNDS: u32 = 4;
+const LATENCY_LIMIT: Duration = Duration::from_millis(20);
+
+/// A sample that waits for its instruction to run again.
+struct Pending {
+    sample: Sample,
+    instruction: Instruction,
+}
+
+pub(crate) struct Collector {
+    samplers: Samplers,
+    writer: Writer,
+    info: RunInfo,
+    budget: Budget,
+    cpus: Vec<u32>,
+    code: CodeCache,
+    reader: AccessReader,
+    threads: Threads,
+    stacks: Stacks,
+    maps: Maps,
+    board: Board,
+    watcher: Watcher<Pending>,
+    chance: Chance,
+    records: Vec<Record>,
+    mapped_lately: HashSet<Pid>,
+    samples: u64,
+    samples_at_tick: u64,
+    collector_ns: u64,
+    slow_at: Time,
+    latency_turn: usize,
+    first_ns: u64,
+    losses: BTreeMap<&'static str, (u64, String)>,
+    duty: Duty,
+    phase_ns: u64,
+    stopped: bool,
+    in_the_way: f64,
+    busy_at: Time,
+}
+
+impl Collector {
+    pub(crate) fn new(
+        samplers: Samplers,
+        writer: Writer,
+        info: RunInfo,
+        budget: Budget,
+        rule: SkidRule,
+        cpus: Vec<u32>,
+    ) -> Self {
+        let registers = info.watchpoint_bytes / CHUNK as u32;
+        let duty = Duty::new(budget.overhead(), cpus.len(), info.start);
+        Self {
+            samplers,
+            writer,
+            budget,
+            cpus,
+            code: CodeCache::new(rule),
+            reader: AccessReader::new(),
+            threads: Threads::default(),
+            stacks: Stacks::default(),
+            maps: Maps::default(),
+            board: Board::new(info.line_size),
+            watcher: Watcher::new(info.line_size, registers),
+            chance: Chance::seeded(info.start.0),
+            records: Vec::new(),
+            mapped_lately: HashSet::new(),
+            samples: 0,
+            samples_at_tick: 0,
+            collector_ns: process::own_cpu_time_ns(),
+            first_ns: process::own_cpu_time_ns(),
+            slow_at: Time(0),
+            latency_turn: 0,
+            losses: BTreeMap::new(),
+            duty,
+            phase_ns: 0,
+            stopped: false,
+            in_the_way: 0.0,
+            busy_at: info.start,
+            info,
+        }
+    }
+
+    /// Samples so far.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Threads alive now.
+    pub(crate) fn threads_alive(&self) -> usize {
+        self.threads.alive()
+    }
+
+    /// Takes note of a process and its threads.
+    pub(crate) fn found_process(&mut self, pid: u32) {
+        let time = self.info.start;
+        for tid in linewise_machine::procfs::threads(pid).unwrap_or_default() {
+            let name = linewise_machine::procfs::thread_name(pid, tid);
+            self.threads.found(Pid(pid), Tid(tid), time, name);
+        }
+        self.mapped_lately.insert(Pid(pid));
+    }
+
+    /// Counts something that is not recorded.
+    pub(crate) fn lose(
+        &mut self,
+        what: &'static str,
+        count: u64,
+        detail: String,
+    ) -> Result<(), Error> {
+        let entry = self.losses.entry(what).or_insert((0, detail));
+        entry.0 += count;
+        Ok(())
+    }
+
+    /// Stops sampling, before the target is asked to end.
+    pub(crate) fn stop(&mut self) {
+        self.samplers.disable();
+        self.stopped = true;
+    }
+
+    /// One turn.
+    pub(crate) fn tick(&mut self) -> Result<(), Error> {
+        let mut records = std::mem::take(&mut self.records);
+        self.samplers.drain(&mut records);
+        for record in records.drain(..) {
+            self.handle(record)?;
+        }
+        self.records = records;
+        let now = Time(process::monotonic_ns());
+        self.take_down(now, false)?;
+        self.account(now);
+        if !self.stopped {
+            self.take_turns(now);
+            self.arm(now)?;
+        }
+        self.read_maps(now)?;
+        if now.since(self.slow_at) >= SLOW_NS {
+            self.slow_at = now;
+            self.measure_latency(now)?;
+            let stays = self.threads.cut(now);
+            self.writer.push(stays)?;
+            self.mapped_lately
+                .extend(self.threads.processes().into_iter().take(16));
+        }
+        let fresh = self.stacks.fresh();
+        self.writer.push(fresh)?;
+        self.writer.flush_when_due()?;
+        Ok(())
+    }
+
+    fn handle(&mut self, record: Record) -> Result<(), Error> {
+        match record {
+            Record::Sample(sample) => self.sampled(*sample)?,
+            Record::Lost(count) => {
+                let detail = "the ring buffer was full: the collector did not get a CPU in time";
+                self.lose("ring-buffer-full", count, detail.to_owned())?;
+            }
+            Record::Throttled => {
+                let detail = "the kernel slowed the sampler down: its samples took too long";
+                self.lose("sampler-throttled", 1, detail.to_owned())?;
+            }
+            Record::Name {
+                pid,
+                tid,
+                name,
+                exec,
+                time,
+            } => {
+                self.threads
+                    .found(Pid(pid), Tid(tid), Time(time), Some(name));
+                if exec {
+                    self.code.forget(pid);
+                    self.mapped_lately.insert(Pid(pid));
+                }
+            }
+            Record::Fork {
+                pid,
+                parent_pid,
+                tid,
+                time,
+            } => {
+                self.threads
+                    .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
+                if pid == tid {
+                    self.mapped_lately.insert(Pid(pid));
+                }
+            }
+            Record::Exit { tid, time, .. } => {
+                let stay = self.threads.ended(Tid(tid), Time(time));
+                self.writer.push(stay)?;
+            }
+            Record::Map {
+                pid,
+                start,
+                length,
+                offset,
+                path,
+                time,
+            } => {
+                self.code.mapped(pid, start, length, offset, &path);
+                let map = self
+                    .maps
+                    .told(Pid(pid), Time(time), start, length, offset, &path);
+                self.writer.push(map)?;
+                self.mapped_lately.insert(Pid(pid));
+            }
+            Record::Switch {
+                tid,
+                cpu,
+                time,
+                out,
+            } => {
+                if out {
+                    self.duty.switched();
+                }
+                let stay = self.threads.switched(Tid(tid), CpuId(cpu), Time(time), out);
+                self.writer.push(stay)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
+        self.samples += 1;
+        self.samples_at_tick += 1;
+        self.budget.sampled();
+        let sp = record
+            .registers
+            .map_or(0, |registers| registers.stack_pointer());
+        let (pid, tid, time) = (Pid(record.pid), Tid(record.tid), Time(record.time));
+        self.threads.sampled(pid, tid, time, Address(sp));
+        let mut sample = Sample {
+            time,
+            pid,
+            tid,
+            cpu: CpuId(record.cpu),
+            ip: Address(record.ip),
+            sp: Address(sp),
+            stack: self.stacks.id(&record.chain),
+            weight_ns: (self.budget.period_ns() as f64 * self.duty.weight()) as u64,
+            class: SampleClass::Unknown,
+            access_ip: Address(0),
+            address: Address(0),
+            size: 0,
+            operation: None,
+            locked: false,
+            origin: None,
+            reason: None,
+        };
+        let waiting = self.code.waiting(record.pid, record.ip);
+        let instruction = match &*waiting {
+            Waiting::Unknown(reason) => {
+                sample.reason = Some(*reason);
+                return Ok(self.writer.push([sample])?);
+            }
+            Waiting::Instructions(found) => found.waiting(&mut self.reader),
+        };
+        let Some(instruction) = instruction else {
+            sample.reason = Some(UnknownReason::BlockStart);
+            return Ok(self.writer.push([sample])?);
+        };
+        sample.access_ip = Address(instruction.ip());
+        if !self.reader.accesses_memory(&instruction) {
+            sample.class = SampleClass::Compute;
+            return Ok(self.writer.push([sample])?);
+        }
+        let Some(registers) = record.registers else {
+            sample.reason = Some(UnknownReason::NoRegisters);
+            return Ok(self.writer.push([sample])?);
+        };
+        let from = match instruction.ip() == record.ip {
+            true => RegistersFrom::Before,
+            false => RegistersFrom::After,
+        };
+        match self.reader.access(&instruction, &registers, from) {
+            Ok(access) => {
+                fill(&mut sample, &access, AddressOrigin::Registers);
+                self.publish(&sample);
+                Ok(self.writer.push([sample])?)
+            }
+            Err(UnknownReason::AddressOverwritten) => self.await_again(sample, instruction),
+            Err(reason) => {
+                sample.reason = Some(reason);
+                Ok(self.writer.push([sample])?)
+            }
+        }
+    }
+
+    /// The instruction overwrote its own address: look when it runs next, if that can be paid for.
+    fn await_again(&mut self, mut sample: Sample, instruction: Instruction) -> Result<(), Error> {
+        if self.watcher.free(sample.tid) && self.budget.affords(1) {
+            let (tid, ip) = (sample.tid, sample.access_ip);
+            let now = Time(process::monotonic_ns());
+            let pending = Pending {
+                sample: sample.clone(),
+                instruction,
+            };
+            if self
+                .watcher
+                .await_instruction(tid, ip, now, pending)
+                .is_ok()
+            {
+                self.budget.armed(1);
+                return Ok(());
+            }
+        }
+        sample.reason = Some(UnknownReason::AddressOverwritten);
+        Ok(self.writer.push([sample])?)
+    }
+
+    fn publish(&mut self, sample: &Sample) {
+        let Some(operation) = sample.operation else {
+            return;
+        };
+        self.board.publish(Published {
+            time: sample.time,
+            pid: sample.pid,
+            tid: sample.tid,
+            cpu: sample.cpu,
+            address: sample.address,
+            size: sample.size,
+            operation,
+        });
+    }
+
+    /// Takes down watches and breakpoints that are done, and writes what they saw.
+    fn take_down(&mut self, now: Time, all: bool) -> Result<(), Error> {
+        let (closed, answers) = self.watcher.collect(now, all);
+        for Closed { row, traps } in closed {
+            for (chunk, record) in traps {
+                let trap = self.trap(
+                    row.id,
+                    row.address.line(self.info.line_size),
+                    chunk,
+                    &record,
+                    row.operation,
+                );
+                self.board
+                    .visit(trap.pid, trap.tid, trap.address, trap.size, trap.time);
+                self.writer.push([trap])?;
+            }
+            self.writer.push([row])?;
+        }
+        for Answer {
+            ticket: Pending {
+                mut sample,
+                instruction,
+            },
+            sample: answer,
+        } in answers
+        {
+            let access = answer.and_then(|record| record.registers).map(|registers| {
+                self.reader
+                    .access(&instruction, &registers, RegistersFrom::Before)
+            });
+            match access {
+                Some(Ok(access)) => {
+                    fill(&mut sample, &access, AddressOrigin::Breakpoint);
+                    self.publish(&sample);
+                }
+                Some(Err(reason)) => sample.reason = Some(reason),
+                None => sample.reason = Some(UnknownReason::BreakpointExpired),
+            }
+            self.writer.push([sample])?;
+        }
+        Ok(())
+    }
+
+    /// The access behind a trap: the instruction before the reported one, if its address fits the
+    /// chunk; otherwise the chunk itself.
+    fn trap(
+        &mut self,
+        watch: u64,
+        line: Address,
+        chunk: u8,
+        record: &SampleRecord,
+        published: Operation,
+    ) -> Trap {
+        let first = line.0 + u64::from(chunk) * CHUNK;
+        let fits = |access: &Access| {
+            access.address < first + CHUNK && access.address + u64::from(access.size) > first
+        };
+        let waiting = self.code.trapped(record.pid, record.ip);
+        let candidates: &[Instruction] = match &*waiting {
+            Waiting::Instructions(found) => found.all(),
+            Waiting::Unknown(_) => &[],
+        };
+        let mut access = None;
+        let mut likely = None;
+        for instruction in candidates {
+            if !self.reader.accesses_memory(instruction) {
+                continue;
+            }
+            likely = likely.or(Some(*instruction));
+            let read = record.registers.map(|registers| {
+                self.reader
+                    .access(instruction, &registers, RegistersFrom::After)
+            });
+            if let Some(Ok(found)) = read
+                && fits(&found)
+            {
+                access = Some(found);
+                break;
+            }
+        }
+        // What a load's own watch can see are stores; otherwise nothing better is known.
+        let guess = match published {
+            Operation::Load => Operation::Store,
+            Operation::Store | Operation::Update => Operation::Load,
+        };
+        let access = access.unwrap_or_else(|| Access {
+            ip: likely.map_or(0, |instruction| instruction.ip()),
+            address: first,
+            size: CHUNK as u32,
+            operation: guess,
+            locked: false,
+        });
+        let stack = if record.chain.is_empty() {
+            StackId(0)
+        } else {
+            self.stacks.id(&record.chain)
+        };
+        Trap {
+            watch,
+            chunk,
+            exposure_ns: record.read.running_ns,
+            time: Time(record.time),
+            pid: Pid(record.pid),
+            tid: Tid(record.tid),
+            cpu: CpuId(record.cpu),
+            access_ip: Address(access.ip),
+            address: Address(access.address),
+            size: access.size,
+            operation: access.operation,
+            locked: access.locked,
+            stack,
+        }
+    }
+
+    /// Pays the budget for the time since the last tick.
+    fn account(&mut self, now: Time) {
+        let thread_ns = self.samples_at_tick * self.budget.period_ns();
+        let wall = now.since(self.busy_at).max(1);
+        self.samples_at_tick = 0;
+        self.phase_ns += thread_ns;
+        self.busy_at = now;
+        let busy = thread_ns as f64 / wall as f64 / self.cpus.len().max(1) as f64;
+        // Smoothed: one tick holds only a few samples.
+        self.in_the_way = 0.95 * self.in_the_way + 0.05 * busy.min(1.0);
+        let total = process::own_cpu_time_ns();
+        let own = total - self.collector_ns;
+        self.collector_ns = total;
+        self.budget.passed(now, thread_ns, own, self.in_the_way);
+    }
+
+    /// Switches the samplers off and on, for targets that switch threads very often.
+    fn take_turns(&mut self, now: Time) {
+        // Neither can fail but for samplers of threads that are gone.
+        match self.duty.turn(now, self.phase_ns) {
+            Turn::Stay => return,
+            Turn::Off => self.samplers.disable(),
+            Turn::On => drop(self.samplers.enable()),
+        }
+        self.phase_ns = 0;
+    }
+
+    /// Arms watches for as long as the budget lasts.
+    fn arm(&mut self, now: Time) -> Result<(), Error> {
+        let shots = self.info.watchpoint_bytes / CHUNK as u32;
+        while shots > 0 && self.budget.affords(shots) {
+            let (threads, watcher) = (&self.threads, &self.watcher);
+            let choice = self.board.choose(
+                now,
+                &mut self.chance,
+                |pid| threads.active(pid, now),
+                |tid| watcher.free(tid),
+            );
+            let Some(choice) = choice else { return Ok(()) };
+            match self.watcher.watch(&choice, now, &mut self.chance) {
+                Ok(shots) => self.budget.armed(shots),
+                // The thread is gone.
+                Err(error) if error.raw_os_error() == Some(3) => {}
+                Err(error) if error.raw_os_error() == Some(28) => {
+                    let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
+                    return self.lose("watchpoint-refused", 1, detail.to_owned());
+                }
+                Err(error) => {
+                    return self.lose(
+                        "watchpoint-refused",
+                        1,
+                        format!("the kernel refused a watchpoint: {error}"),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_maps(&mut self, now: Time) -> Result<(), Error> {
+        for pid in std::mem::take(&mut self.mapped_lately) {
+            let rows = self.maps.read(pid, now);
+            self.writer.push(rows)?;
+        }
+        Ok(())
+    }
+
+    /// Measures the costs of a line between the next two CPUs.
+    fn measure_latency(&mut self, now: Time) -> Result<(), Error> {
+        let allowed = linewise_machine::affinity::allowed_cpus();
+        if allowed.len() < 2 {
+            return Ok(());
+        }
+        let a = allowed[self.latency_turn % allowed.len()];
+        let b = allowed[(self.latency_turn + 1) % allowed.len()];
+        self.latency_turn += 1;
+        let (cpu_a, cpu_b) = (a.min(b), a.max(b));
+        match latency::measure_line_costs(cpu_a, cpu_b, LATENCY_ROUNDS, LATENCY_LIMIT) {
+            Ok(costs) => self.writer.push([Latency {
+                time: now,
+                cpu_a: CpuId(cpu_a),
+                cpu_b: CpuId(cpu_b),
+                round_trip_ns: costs.round_trip.median_ns,
+                transfer_idle_ns: costs.transfer_idle_ns,
+                transfer_busy_ns: costs.transfer_busy_ns,
+                busy_share: costs.busy_share,
+                transfer_crowded_ns: costs.transfer_crowded_ns,
+                crowded_share: costs.crowded_share,
+                transfer_saturated_ns: costs.transfer_saturated_ns,
+                hit_ns: costs.hit_ns,
+            }])?,
+            Err(error) => self.lose("latency-not-measured", 1, error.to_string())?,
+        }
+        Ok(())
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(mut self, ended_by: &str, ended: Option<Ended>) -> Result<(), Error> {
+        self.samplers.disable();
+        let mut records = std::mem::take(&mut self.records);
+        self.samplers.drain(&mut records);
+        for record in records.drain(..) {
+            self.handle(record)?;
+        }
+        let now = Time(process::monotonic_ns());
+        self.take_down(now, true)?;
+        self.read_maps(now)?;
+        self.measure_latency(now)?;
+        let stays = self.threads.cut(now);
+        self.writer.push(stays)?;
+        let fresh = self.stacks.fresh();
+        self.writer.push(fresh)?;
+        let rows = self.threads.rows(now, self.duty.share());
+        self.writer.push(rows)?;
+        if self.threads.stays_thinned > 0 {
+            let detail = "threads came and went too often: not every stay on a CPU is recorded, their CPU times are";
+            self.lose(
+                "stays-thinned",
+                self.threads.stays_thinned,
+                detail.to_owned(),
+            )?;
+        }
+        if self.duty.share() < 0.95 {
+            let detail = format!(
+                "threads come and go so often that sampling all the time would cost more than the budget: the sampler was on for {:.0} % of the time, and CPU times are scaled up from that",
+                self.duty.share() * 100.0
+            );
+            self.lose("sampled-part-time", 1, detail)?;
+        }
+        if self.stacks.dropped > 0 {
+            let detail = "too many distinct call chains: these samples have none";
+            self.lose("call-chains", self.stacks.dropped, detail.to_owned())?;
+        }
+        let losses: Vec<_> = std::mem::take(&mut self.losses)
+            .into_iter()
+            .map(|(what, (count, detail))| loss(what, count, detail))
+            .collect();
+        self.writer.push(losses)?;
+        self.info.end = now;
+        self.info.ended_by = ended_by.to_owned();
+        match ended {
+            Some(Ended::Code(code)) => self.info.exit_code = Some(code),
+            Some(Ended::Signal(signal)) => self.info.exit_signal = Some(signal),
+            None => {}
+        }
+        let own = process::own_cpu_time_ns() - self.first_ns;
+        self.info.overhead = self
+            .budget
+            .account(self.threads.cpu_ns(), own, self.in_the_way);
+        Ok(self.writer.finish(&self.info)?)
+    }
+}
+
+fn fill(sample: &mut Sample, access: &Access, origin: AddressOrigin) {
+    sample.class = SampleClass::Access;
+    sample.access_ip = Address(access.ip);
+    sample.address = Address(access.address);
+    sample.size = access.size;
+    sample.operation = Some(access.operation);
+    sample.locked = access.locked;
+    sample.origin = Some(origin);
+}

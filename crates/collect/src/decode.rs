@@ -1,0 +1,415 @@
+//! From an interrupted instruction to the access that made it wait.
+//!
+//! x86 code cannot be read backwards, so the instruction before an address is found by decoding
+//! forwards from many starting points: nearly all of them fall into step within a few
+//! instructions, and the instruction that most of them see just before the address is it.
+//!
+//! ```text
+//! timer at IP ── rule "next": the instruction before IP waited
+//!             └─ rule "same": the instruction at IP waited
+//! IP is the target of a branch: the instruction before it in memory may not be the one before it
+//! in time; a backward branch (a loop) is taken to be, since a loop's head is entered from its end
+//! ```
+
+use std::collections::HashMap;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
+    Register, UsedMemory,
+};
+use linewise_machine::probe::SkidRule;
+use linewise_machine::ring::Registers;
+use linewise_recording::{Operation, UnknownReason};
+
+/// Bytes of code looked at before and after an address.
+pub(crate) const WINDOW_BEFORE: u64 = 512;
+/// See [`WINDOW_BEFORE`].
+pub(crate) const WINDOW_AFTER: u64 = 512;
+/// How far before the address the decoding starts, at most: enough to fall into step.
+const SYNC_BYTES: u64 = 80;
+/// A block that is entered further back than this is not looked for.
+const LONGEST_BLOCK: u64 = 128;
+/// An instruction is at most this long.
+const LONGEST_INSTRUCTION: u64 = 15;
+
+/// Code bytes around an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code64<'a> {
+    /// Address of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Code64<'_> {
+    fn decode_at(&self, address: u64) -> Option<Instruction> {
+        let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(offset..)?;
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        if !decoder.can_decode() {
+            return None;
+        }
+        let instruction = decoder.decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+
+    /// The instruction that ends right before `address`, by the vote of many starting points.
+    fn before(&self, address: u64) -> Option<Instruction> {
+        let mut votes: HashMap<u64, u32> = HashMap::new();
+        for back in LONGEST_INSTRUCTION..=SYNC_BYTES {
+            let Some(mut at) = address.checked_sub(back).filter(|&at| at >= self.start) else {
+                break;
+            };
+            while let Some(instruction) = self.decode_at(at) {
+                let next = instruction.next_ip();
+                if next == address {
+                    *votes.entry(at).or_default() += 1;
+                }
+                if next >= address {
+                    break;
+                }
+                at = next;
+            }
+        }
+        let best = votes.into_iter().max_by_key(|&(at, count)| (count, at))?.0;
+        self.decode_at(best)
+    }
+
+    /// The direct branches in the window.
+    fn branches(&self) -> Vec<Instruction> {
+        let mut found: Vec<Instruction> = Vec::new();
+        // Read the window from several alignments: each falls into step soon, and a branch that
+        // is only seen out of step hardly ever hits the exact target.
+        for first in 0..4 {
+            let mut at = self.start + first;
+            while at < self.start + self.bytes.len() as u64 {
+                let Some(instruction) = self.decode_at(at) else {
+                    at += 1;
+                    continue;
+                };
+                if matches!(
+                    instruction.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                ) && !found.iter().any(|seen| seen.ip() == instruction.ip())
+                {
+                    found.push(instruction);
+                }
+                at = instruction.next_ip();
+            }
+        }
+        found
+    }
+
+    /// What may have run just before the instruction at `address`.
+    fn predecessors(&self, address: u64) -> Candidates {
+        let branches = self.branches();
+        let before = self.before(address).filter(falls_through);
+        // What stands before the head of a loop runs once, the end of the loop all the time; unless
+        // it is in the loop as well: then a branch from behind leads to it or to before it.
+        let in_loop = before.is_some_and(|before| {
+            branches.iter().any(|branch| {
+                branch.ip() >= address
+                    && (address.saturating_sub(LONGEST_BLOCK)..=before.ip())
+                        .contains(&branch.near_branch_target())
+            })
+        });
+        let (mut looping, mut joining) = (Vec::new(), Vec::new());
+        joining.extend(
+            before
+                .into_iter()
+                .flat_map(|before| self.with_fused(before)),
+        );
+        for branch in branches
+            .iter()
+            .filter(|branch| branch.near_branch_target() == address)
+        {
+            let side = if branch.ip() >= address {
+                &mut looping
+            } else {
+                &mut joining
+            };
+            side.extend(self.with_fused(*branch));
+        }
+        if looping.is_empty() || in_loop {
+            joining.append(&mut looping);
+            return Candidates {
+                likely: joining.len(),
+                instructions: joining,
+            };
+        }
+        let likely = looping.len();
+        looping.append(&mut joining);
+        Candidates {
+            instructions: looping,
+            likely,
+        }
+    }
+
+    /// A branch with the compare before it, as which it runs; any other instruction alone.
+    fn with_fused(&self, instruction: Instruction) -> impl Iterator<Item = Instruction> {
+        let compare = (instruction.flow_control() == FlowControl::ConditionalBranch)
+            .then(|| self.before(instruction.ip()).filter(fuses))
+            .flatten();
+        compare.into_iter().chain([instruction])
+    }
+}
+
+/// Instructions one of which waited: the first `likely` of them may be it, the others hardly.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    instructions: Vec<Instruction>,
+    likely: usize,
+}
+
+impl Candidates {
+    fn only(instruction: Instruction) -> Self {
+        Self {
+            instructions: vec![instruction],
+            likely: 1,
+        }
+    }
+
+    /// All, the likelier first.
+    pub(crate) fn all(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    /// The one that waited: of the likely ones the first that accesses memory, since it is memory
+    /// that makes a core wait; without one, the first.
+    pub(crate) fn waiting(&self, reader: &mut AccessReader) -> Option<Instruction> {
+        let likely = &self.instructions[..self.likely];
+        likely
+            .iter()
+            .find(|instruction| reader.accesses_memory(instruction))
+            .or(likely.first())
+            .copied()
+    }
+}
+
+/// Whether the next instruction in memory can be the next in time.
+fn falls_through(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
+    )
+}
+
+/// Whether the instruction can run as one with a branch behind it.
+fn fuses(instruction: &Instruction) -> bool {
+    use iced_x86::Mnemonic::{Add, And, Cmp, Dec, Inc, Sub, Test};
+    matches!(
+        instruction.mnemonic(),
+        Cmp | Test | Add | Sub | And | Inc | Dec
+    )
+}
+
+/// What waited, as far as the code alone tells. The same for every sample of one address.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
+    /// One of these; there is at least one.
+    Instructions(Candidates),
+    /// It cannot be named.
+    Unknown(UnknownReason),
+}
+
+/// Finds what waited when a timer interrupted at `ip`.
+pub(crate) fn waiting(code: Code64<'_>, ip: u64, rule: SkidRule) -> Waiting {
+    let Some(at) = code.decode_at(ip) else {
+        return Waiting::Unknown(UnknownReason::Undecodable);
+    };
+    // A repeated string instruction is interrupted between its steps and reports itself.
+    if rule == SkidRule::Same || repeats(&at) {
+        return Waiting::Instructions(Candidates::only(at));
+    }
+    executed_before(code, ip)
+}
+
+/// Finds what ran just before `ip`: also what a watchpoint at `ip` saw.
+pub(crate) fn executed_before(code: Code64<'_>, ip: u64) -> Waiting {
+    // After a call comes its return: what waited is in the called function, and a call does not
+    // fall through, so it is no candidate.
+    let found = code.predecessors(ip);
+    if found.instructions.is_empty() {
+        return Waiting::Unknown(UnknownReason::BlockStart);
+    }
+    Waiting::Instructions(found)
+}
+
+fn repeats(instruction: &Instruction) -> bool {
+    instruction.is_string_instruction()
+        && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
+}
+
+/// An access of one execution of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The instruction.
+    pub ip: u64,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u32,
+    /// What it does.
+    pub operation: Operation,
+    /// Whether it is locked.
+    pub locked: bool,
+}
+
+/// When the registers were read: before the instruction ran (an execution breakpoint, rule
+/// "same") or after (rule "next", a watchpoint).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegistersFrom {
+    /// Before it ran.
+    Before,
+    /// After it ran.
+    After,
+}
+
+/// Reads instructions for what they do to memory.
+pub(crate) struct AccessReader {
+    factory: InstructionInfoFactory,
+}
+
+impl AccessReader {
+    pub(crate) fn new() -> Self {
+        Self {
+            factory: InstructionInfoFactory::new(),
+        }
+    }
+
+    /// Whether the instruction accesses memory through an operand of its own. What call, return,
+    /// push and pop do to the stack does not count: nobody else reads it.
+    pub(crate) fn accesses_memory(&mut self, instruction: &Instruction) -> bool {
+        if instruction.is_stack_instruction() && !has_memory_operand(instruction) {
+            return false;
+        }
+        self.main_memory(instruction).is_some()
+    }
+
+    fn main_memory(&mut self, instruction: &Instruction) -> Option<UsedMemory> {
+        if matches!(
+            instruction.code(),
+            Code::Nop_rm16 | Code::Nop_rm32 | Code::Nop_rm64
+        ) {
+            return None;
+        }
+        let info = self.factory.info(instruction);
+        let real = |memory: &&UsedMemory| operation(memory.access()).is_some();
+        // A string move has two: its store is the one that others notice.
+        let memories = info.used_memory();
+        memories
+            .iter()
+            .filter(real)
+            .find(|memory| operation(memory.access()) != Some(Operation::Load))
+            .or_else(|| memories.iter().find(real))
+            .copied()
+    }
+
+    /// The access of one execution, from the registers.
+    ///
+    /// # Errors
+    /// The reason why the registers do not tell.
+    pub(crate) fn access(
+        &mut self,
+        instruction: &Instruction,
+        registers: &Registers,
+        from: RegistersFrom,
+    ) -> Result<Access, UnknownReason> {
+        let memory = self
+            .main_memory(instruction)
+            .ok_or(UnknownReason::Undecodable)?;
+        let operation = operation(memory.access()).ok_or(UnknownReason::Undecodable)?;
+        if memory.vsib_size() != 0 {
+            return Err(UnknownReason::AddressNotInRegisters);
+        }
+        if from == RegistersFrom::After && !repeats(instruction) {
+            let overwritten = |register: Register| {
+                register != Register::None
+                    && self
+                        .factory
+                        .info(instruction)
+                        .used_registers()
+                        .iter()
+                        .any(|used| {
+                            used.register().full_register() == register.full_register()
+                                && writes(used.access())
+                        })
+            };
+            let mut overwritten = overwritten;
+            if overwritten(memory.base()) || overwritten(memory.index()) {
+                return Err(UnknownReason::AddressOverwritten);
+            }
+        }
+        let address = memory
+            .virtual_address(0, |register, _, _| value(register, registers))
+            .ok_or(UnknownReason::AddressNotInRegisters)?;
+        let size = memory.memory_size().size() as u32;
+        Ok(Access {
+            ip: instruction.ip(),
+            address,
+            size: size.max(1),
+            operation,
+            locked: instruction.has_lock_prefix()
+                || (instruction.mnemonic() == iced_x86::Mnemonic::Xchg
+                    && has_memory_operand(instruction)),
+        })
+    }
+}
+
+fn has_memory_operand(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|i| instruction.op_kind(i) == iced_x86::OpKind::Memory)
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+fn operation(access: OpAccess) -> Option<Operation> {
+    match access {
+        OpAccess::Read | OpAccess::CondRead => Some(Operation::Load),
+        OpAccess::Write | OpAccess::CondWrite => Some(Operation::Store),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => Some(Operation::Update),
+        OpAccess::None | OpAccess::NoMemAccess => None,
+    }
+}
+
+/// The value of a register, by the kernel's numbering (`arch/x86/include/uapi/asm/perf_regs.h`).
+fn value(register: Register, registers: &Registers) -> Option<u64> {
+    use Register as R;
+    if matches!(register, R::CS | R::DS | R::ES | R::SS) {
+        // Flat in 64-bit code. FS and GS are not, and their bases are not sampled.
+        return Some(0);
+    }
+    let number = match register.full_register() {
+        R::RAX => 0,
+        R::RBX => 1,
+        R::RCX => 2,
+        R::RDX => 3,
+        R::RSI => 4,
+        R::RDI => 5,
+        R::RBP => 6,
+        R::RSP => 7,
+        R::R8 => 16,
+        R::R9 => 17,
+        R::R10 => 18,
+        R::R11 => 19,
+        R::R12 => 20,
+        R::R13 => 21,
+        R::R14 => 22,
+        R::R15 => 23,
+        _ => return None,
+    };
+    let value = registers.get(number)?;
+    Some(if register.size() == 4 {
+        value & 0xffff_ffff
+    } else {
+        value
+    })
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -1,0 +1,164 @@
+//! Sampling part of the time, for targets whose threads come and go so often that the samplers
+//! would cost more in switching than in samples.
+//!
+//! At every context switch the kernel stops and starts the timer of each sampler, which in a virtual
+//! machine means leaving it. A server that switches 100,000 times a second would lose a quarter of
+//! its speed. So the samplers are on for a while, and off for as long as that while has cost:
+//!
+//! ```text
+//! on 100 ms, count switches ─► cost of switching ─► off until the budget has paid for it
+//! ```
+//!
+//! Samples of an on-phase stand for the off-phase before it as well.
+
+use linewise_recording::Time;
+
+/// Length of an on-phase, ns: long enough for a hundred samples of a busy machine.
+const ON_NS: u64 = 100_000_000;
+/// The longest off-phase, ns: a phase of the target that is shorter may be missed.
+const LONGEST_OFF_NS: u64 = 2_000_000_000;
+/// What a context switch of a sampled thread costs more than one of an unsampled thread, ns:
+/// measured with a byte sent to and fro between two threads of one CPU, 1.5 to 3 µs.
+const SWITCH_NS: f64 = 2_500.0;
+/// The part of the budget that may go into switching.
+const PART: f64 = 0.4;
+
+/// What to do with the samplers now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing.
+    Stay,
+    /// Switch them off.
+    Off,
+    /// Switch them on.
+    On,
+}
+
+/// The phases of a recording.
+#[derive(Debug)]
+pub(crate) struct Duty {
+    overhead: f64,
+    cpus: f64,
+    on: bool,
+    since: Time,
+    until: Time,
+    off_ns: u64,
+    switches: u64,
+    weight: f64,
+    total_on_ns: u64,
+    total_off_ns: u64,
+}
+
+impl Duty {
+    pub(crate) fn new(overhead: f64, cpus: usize, now: Time) -> Self {
+        Self {
+            overhead,
+            cpus: cpus.max(1) as f64,
+            on: true,
+            since: now,
+            until: Time(now.0 + ON_NS),
+            off_ns: 0,
+            switches: 0,
+            weight: 1.0,
+            total_on_ns: 0,
+            total_off_ns: 0,
+        }
+    }
+
+    /// A thread left its CPU.
+    pub(crate) fn switched(&mut self) {
+        self.switches += 1;
+    }
+
+    /// How many times its period a sample of the current on-phase stands for.
+    pub(crate) fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    /// Share of the time so far that the samplers were on.
+    pub(crate) fn share(&self) -> f64 {
+        let (on, off) = (self.total_on_ns as f64, self.total_off_ns as f64);
+        if on > 0.0 { on / (on + off) } else { 1.0 }
+    }
+
+    /// Decides at a tick. `thread_ns` is the CPU time that the target used in this on-phase.
+    pub(crate) fn turn(&mut self, now: Time, thread_ns: u64) -> Turn {
+        if now < self.until {
+            return Turn::Stay;
+        }
+        let lasted = now.since(self.since);
+        self.since = now;
+        if !self.on {
+            self.total_off_ns += lasted;
+            self.off_ns = lasted;
+            self.on = true;
+            self.switches = 0;
+            self.weight = (ON_NS + lasted) as f64 / ON_NS as f64;
+            self.until = Time(now.0 + ON_NS);
+            return Turn::On;
+        }
+        self.total_on_ns += lasted;
+        // A server that mostly sleeps has time to spare: what matters is the work it does.
+        let busy_ns = (thread_ns as f64).max(0.1 * lasted as f64 * self.cpus);
+        let cost = self.switches as f64 * SWITCH_NS;
+        let afforded = self.overhead * PART * busy_ns;
+        if cost <= 1.2 * afforded {
+            self.weight = 1.0;
+            self.until = Time(now.0 + ON_NS);
+            self.switches = 0;
+            return Turn::Stay;
+        }
+        let off_ns = (lasted as f64 * (cost / afforded - 1.0)) as u64;
+        self.on = false;
+        self.until = Time(now.0 + off_ns.min(LONGEST_OFF_NS));
+        Turn::Off
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `seconds` with that many switches a second on two busy CPUs; the share that was on.
+    fn share(switches_per_second: u64, seconds: u64) -> f64 {
+        let mut duty = Duty::new(0.02, 2, Time(0));
+        let tick = 10_000_000;
+        let (mut on, mut busy) = (true, 0);
+        for now in (0..seconds * 1_000_000_000).step_by(tick as usize) {
+            if on {
+                busy += 2 * tick;
+                (0..switches_per_second / 100).for_each(|_| duty.switched());
+            }
+            match duty.turn(Time(now), busy) {
+                Turn::Stay => {}
+                Turn::Off => on = false,
+                Turn::On => {
+                    on = true;
+                    busy = 0;
+                }
+            }
+        }
+        duty.share()
+    }
+
+    #[test]
+    fn a_target_that_hardly_switches_is_sampled_all_the_time() {
+        assert_eq!(share(1_000, 5), 1.0);
+    }
+
+    #[test]
+    fn the_more_a_target_switches_the_less_of_it_is_sampled() {
+        let (some, many) = (share(20_000, 60), share(200_000, 60));
+        assert!(many < some && some < 0.6, "{some} {many}");
+        assert!(many > 0.02, "something is always seen: {many}");
+    }
+
+    #[test]
+    fn samples_after_a_pause_stand_for_the_pause() {
+        let mut duty = Duty::new(0.02, 2, Time(0));
+        (0..100_000).for_each(|_| duty.switched());
+        assert_eq!(duty.turn(Time(ON_NS), 2 * ON_NS), Turn::Off);
+        assert_eq!(duty.turn(Time(ON_NS + LONGEST_OFF_NS), 0), Turn::On);
+        assert!((duty.weight() - 21.0).abs() < 0.1, "{}", duty.weight());
+    }
+}

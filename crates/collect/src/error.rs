@@ -1,0 +1,72 @@
+//! What can go wrong before and while recording.
+
+use std::io;
+
+/// Why nothing, or no more, was recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command's program is not there.
+    #[error("cannot run {program}: no such program; check the spelling, or give its path")]
+    NoSuchProgram {
+        /// Its name.
+        program: String,
+    },
+    /// The command's program is there but cannot be executed.
+    #[error("cannot run {program}: {source}; is it executable, and for this architecture?")]
+    NotExecutable {
+        /// Its name.
+        program: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// No process could be made.
+    #[error("cannot start a process for the target: {0}")]
+    Fork(#[source] io::Error),
+    /// The process to attach to is not there.
+    #[error("there is no process {pid}; it may have ended, see `ps`")]
+    NoSuchProcess {
+        /// Its id.
+        pid: u32,
+    },
+    /// The process to attach to belongs to somebody else.
+    #[error("process {pid} is not yours to record; run linewise as its owner or as root")]
+    NotPermitted {
+        /// Its id.
+        pid: u32,
+    },
+    /// The kernel gives us no timer sampler.
+    #[error("{0}")]
+    Probe(#[from] linewise_machine::probe::ProbeError),
+    /// A sampler could not be opened or its ring not mapped.
+    #[error("cannot sample: {what}: {source}{hint}")]
+    Sampler {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+        /// What to try, with a leading `; `.
+        hint: &'static str,
+    },
+    /// The recording could not be written.
+    #[error(transparent)]
+    Recording(#[from] linewise_recording::Error),
+    /// Signals or waiting failed.
+    #[error("cannot wait for the target: {0}")]
+    Wait(#[source] io::Error),
+}
+
+/// Names a failure to open or map a sampler.
+pub(crate) fn sampler(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| {
+        let hint = match source.raw_os_error() {
+            // EPERM and EACCES, EMFILE and ENFILE: see errno(3).
+            Some(1 | 13) => {
+                "; set kernel.perf_event_paranoid to 2 or lower, raise kernel.perf_event_mlock_kb, or run as root"
+            }
+            Some(23 | 24) => "; raise the limit of open files (ulimit -n)",
+            _ => "",
+        };
+        Error::Sampler { what, source, hint }
+    }
+}

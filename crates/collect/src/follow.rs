@@ -1,0 +1,350 @@
+//! Following the target: its threads, where they run, their stacks and mappings.
+
+use std::collections::{HashMap, HashSet};
+
+use linewise_machine::procfs;
+use linewise_recording::{
+    Address, CpuId, Map, MapKind, Pid, Stack, StackId, Switch, Thread, Tid, Time,
+};
+
+/// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
+const STAYS_PER_SECOND: u64 = 5_000;
+/// Distinct call chains kept; later ones are recorded as unknown.
+const STACKS: usize = 100_000;
+/// A thread counts as active this long after it was last seen on a CPU.
+const ACTIVE_NS: u64 = 300_000_000;
+
+#[derive(Debug)]
+struct ThreadState {
+    row: Thread,
+    on_cpu: Option<(CpuId, Time)>,
+    last_seen: Time,
+    ended: bool,
+}
+
+/// The threads of the target.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    threads: HashMap<Tid, ThreadState>,
+    stays_this_second: (u64, u64),
+    /// Stays that were not recorded.
+    pub(crate) stays_thinned: u64,
+    cpu_ns: u64,
+}
+
+impl Threads {
+    /// A thread began or was found.
+    pub(crate) fn found(&mut self, pid: Pid, tid: Tid, time: Time, name: Option<String>) {
+        let state = self.threads.entry(tid).or_insert_with(|| ThreadState {
+            row: Thread {
+                pid,
+                tid,
+                name: String::new(),
+                start: time,
+                end: time,
+                cpu_time_ns: 0,
+                stack_low: Address(0),
+                stack_high: Address(0),
+            },
+            on_cpu: None,
+            last_seen: time,
+            ended: false,
+        });
+        state.row.pid = pid;
+        if let Some(name) = name {
+            state.row.name = name;
+        }
+    }
+
+    /// A new thread begins with the name of the thread that made it.
+    pub(crate) fn forked(&mut self, pid: Pid, tid: Tid, parent: Pid, time: Time) {
+        let name = self
+            .threads
+            .get(&Tid(pid.0))
+            .or_else(|| self.threads.get(&Tid(parent.0)))
+            .map(|state| state.row.name.clone());
+        self.threads.remove(&tid);
+        self.found(pid, tid, time, name);
+    }
+
+    /// A thread was interrupted on a CPU with this stack pointer.
+    pub(crate) fn sampled(&mut self, pid: Pid, tid: Tid, time: Time, sp: Address) {
+        if !self.threads.contains_key(&tid) {
+            self.found(pid, tid, time, procfs::thread_name(pid.0, tid.0));
+        }
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.last_seen = state.last_seen.max(time);
+            if sp.0 != 0 {
+                let row = &mut state.row;
+                row.stack_low = if row.stack_low.0 == 0 {
+                    sp
+                } else {
+                    row.stack_low.min(sp)
+                };
+                row.stack_high = row.stack_high.max(Address(sp.0.saturating_add(1)));
+            }
+        }
+    }
+
+    /// A thread came to or left a CPU; the stay to record, if one ended.
+    pub(crate) fn switched(
+        &mut self,
+        tid: Tid,
+        cpu: CpuId,
+        time: Time,
+        out: bool,
+    ) -> Option<Switch> {
+        let state = self.threads.get_mut(&tid)?;
+        state.last_seen = state.last_seen.max(time);
+        if !out {
+            state.on_cpu = Some((cpu, time));
+            return None;
+        }
+        let (cpu, start) = state.on_cpu.take()?;
+        let stay = time.since(start);
+        state.row.cpu_time_ns += stay;
+        self.cpu_ns += stay;
+        let second = time.0 / 1_000_000_000;
+        if self.stays_this_second.0 != second {
+            self.stays_this_second = (second, 0);
+        }
+        self.stays_this_second.1 += 1;
+        if self.stays_this_second.1 > STAYS_PER_SECOND {
+            self.stays_thinned += 1;
+            return None;
+        }
+        Some(Switch {
+            tid,
+            cpu,
+            start,
+            end: time,
+        })
+    }
+
+    /// Cuts every stay under way at `now`, so that CPU times are current.
+    pub(crate) fn cut(&mut self, now: Time) -> Vec<Switch> {
+        let running: Vec<(Tid, CpuId)> = self
+            .threads
+            .iter()
+            .filter_map(|(&tid, state)| state.on_cpu.map(|(cpu, _)| (tid, cpu)))
+            .collect();
+        let mut stays = Vec::new();
+        for (tid, cpu) in running {
+            stays.extend(self.switched(tid, cpu, now, true));
+            if let Some(state) = self.threads.get_mut(&tid) {
+                state.on_cpu = Some((cpu, now));
+            }
+        }
+        stays
+    }
+
+    /// A thread ended.
+    pub(crate) fn ended(&mut self, tid: Tid, time: Time) -> Option<Switch> {
+        let cpu = self.threads.get(&tid)?.on_cpu.map(|(cpu, _)| cpu);
+        let stay = cpu.and_then(|cpu| self.switched(tid, cpu, time, true));
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.ended = true;
+            state.row.end = time;
+        }
+        stay
+    }
+
+    /// CPU time of all threads so far, ns.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
+    /// The threads of a process that ran lately.
+    pub(crate) fn active(&self, pid: Pid, now: Time) -> Vec<Tid> {
+        let mut active: Vec<Tid> = self
+            .threads
+            .iter()
+            .filter(|(_, state)| {
+                !state.ended
+                    && state.row.pid == pid
+                    && (state.on_cpu.is_some() || now.since(state.last_seen) < ACTIVE_NS)
+            })
+            .map(|(&tid, _)| tid)
+            .collect();
+        active.sort_unstable();
+        active
+    }
+
+    /// How many threads are known and alive.
+    pub(crate) fn alive(&self) -> usize {
+        self.threads.values().filter(|state| !state.ended).count()
+    }
+
+    /// The processes that are alive.
+    pub(crate) fn processes(&self) -> HashSet<Pid> {
+        self.threads
+            .values()
+            .filter(|state| !state.ended)
+            .map(|state| state.row.pid)
+            .collect()
+    }
+
+    /// The rows; threads still alive end at `now`. Their CPU times were seen for `share` of the
+    /// time and are scaled up from that.
+    pub(crate) fn rows(&self, now: Time, share: f64) -> Vec<Thread> {
+        let mut rows: Vec<Thread> = self
+            .threads
+            .values()
+            .map(|state| {
+                let mut row = state.row.clone();
+                if !state.ended {
+                    row.end = now;
+                }
+                row.cpu_time_ns = (row.cpu_time_ns as f64 / share.clamp(0.01, 1.0)) as u64;
+                row
+            })
+            .collect();
+        rows.sort_by_key(|row| (row.start, row.tid));
+        rows
+    }
+}
+
+/// Call chains, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    ids: HashMap<Vec<u64>, StackId>,
+    fresh: Vec<Stack>,
+    /// Chains that were not kept.
+    pub(crate) dropped: u64,
+}
+
+impl Stacks {
+    /// The id of a chain; 0 is the chain that is not known.
+    pub(crate) fn id(&mut self, chain: &[u64]) -> StackId {
+        if let Some(&id) = self.ids.get(chain) {
+            return id;
+        }
+        if self.ids.len() >= STACKS {
+            self.dropped += 1;
+            return StackId(0);
+        }
+        let id = StackId(self.ids.len() as u32 + 1);
+        self.ids.insert(chain.to_vec(), id);
+        self.fresh.push(Stack {
+            id,
+            frames: chain.iter().map(|&a| Address(a)).collect(),
+        });
+        id
+    }
+
+    /// The chains that are new since the last call.
+    pub(crate) fn fresh(&mut self) -> Vec<Stack> {
+        std::mem::take(&mut self.fresh)
+    }
+}
+
+/// The mappings of the target, each recorded once.
+#[derive(Debug, Default)]
+pub(crate) struct Maps {
+    seen: HashSet<(Pid, u64, u64, String)>,
+}
+
+impl Maps {
+    /// The mappings of a process that are new. Empty when the process is gone.
+    pub(crate) fn read(&mut self, pid: Pid, time: Time) -> Vec<Map> {
+        let Ok(mappings) = procfs::maps(pid.0) else {
+            return Vec::new();
+        };
+        mappings
+            .into_iter()
+            .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
+            .filter(|mapping| {
+                self.seen
+                    .insert((pid, mapping.start, mapping.end, mapping.path.clone()))
+            })
+            .map(|mapping| Map {
+                pid,
+                time,
+                start: Address(mapping.start),
+                end: Address(mapping.end),
+                offset: mapping.offset,
+                executable: mapping.executable,
+                writable: mapping.writable,
+                kind: match mapping.path.as_str() {
+                    "[heap]" => MapKind::Heap,
+                    path if path.starts_with("[stack") => MapKind::Stack,
+                    path if path.starts_with('/') || path == "[vdso]" => MapKind::File,
+                    _ => MapKind::Anonymous,
+                },
+                path: mapping.path,
+                build_id: String::new(),
+            })
+            .collect()
+    }
+
+    /// A mapping told by the kernel, for a process that may be gone before it can be read.
+    pub(crate) fn told(
+        &mut self,
+        pid: Pid,
+        time: Time,
+        start: u64,
+        length: u64,
+        offset: u64,
+        path: &str,
+    ) -> Option<Map> {
+        let end = start.saturating_add(length);
+        let new = path.starts_with('/') && self.seen.insert((pid, start, end, path.to_owned()));
+        new.then(|| Map {
+            pid,
+            time,
+            start: Address(start),
+            end: Address(end),
+            offset,
+            executable: true,
+            writable: false,
+            kind: MapKind::File,
+            path: path.to_owned(),
+            build_id: String::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_add_up_to_cpu_time_and_a_cut_loses_nothing() {
+        let mut threads = Threads::default();
+        threads.found(Pid(1), Tid(1), Time(0), Some("main".into()));
+        assert_eq!(threads.switched(Tid(1), CpuId(0), Time(100), false), None);
+        let stay = threads.switched(Tid(1), CpuId(0), Time(400), true).unwrap();
+        assert_eq!((stay.start, stay.end), (Time(100), Time(400)));
+        threads.switched(Tid(1), CpuId(1), Time(500), false);
+        assert_eq!(threads.cut(Time(600)).len(), 1);
+        threads.ended(Tid(1), Time(650)).unwrap();
+        assert_eq!(threads.cpu_ns(), 450);
+        assert_eq!(threads.rows(Time(900), 1.0)[0].cpu_time_ns, 450);
+        assert_eq!(threads.rows(Time(900), 1.0)[0].end, Time(650));
+    }
+
+    #[test]
+    fn stays_beyond_the_limit_are_counted_not_recorded() {
+        let mut threads = Threads::default();
+        threads.found(Pid(1), Tid(1), Time(0), None);
+        let recorded = (0..STAYS_PER_SECOND + 10)
+            .filter_map(|i| {
+                threads.switched(Tid(1), CpuId(0), Time(i * 2), false);
+                threads.switched(Tid(1), CpuId(0), Time(i * 2 + 1), true)
+            })
+            .count();
+        assert_eq!(recorded as u64, STAYS_PER_SECOND);
+        assert_eq!(threads.stays_thinned, 10);
+        assert_eq!(threads.cpu_ns(), STAYS_PER_SECOND + 10);
+    }
+
+    #[test]
+    fn a_chain_gets_one_id() {
+        let mut stacks = Stacks::default();
+        let first = stacks.id(&[1, 2]);
+        assert_ne!(first, stacks.id(&[1, 3]));
+        assert_eq!(first, stacks.id(&[1, 2]));
+        assert_eq!(stacks.fresh().len(), 2);
+        assert!(stacks.fresh().is_empty());
+    }
+}

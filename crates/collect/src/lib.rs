@@ -1,0 +1,28 @@
+//! Collecting: launch or attach, follow threads, sample, watch, write a recording.
+//!
+//! ```text
+//! kernel ring ─ Record ─┬─ Follow (threads, stays, mappings)
+//!                       └─ sample ─ decode ─ access ─ board ─ watch ─ trap
+//!                                                └──── all of it ───► recording
+//! ```
+//!
+//! The collector is a process of its own; nothing runs in the target but the kernel. It knows
+//! nothing of symbols, objects or costs: it writes down raw facts.
+
+#![forbid(unsafe_code)]
+
+mod board;
+mod budget;
+mod chance;
+mod code;
+mod collector;
+mod decode;
+mod duty;
+mod error;
+mod follow;
+mod samplers;
+mod session;
+mod watch;
+
+pub use error::Error;
+pub use session::{Outcome, Progress, RecordOptions, Target, record};

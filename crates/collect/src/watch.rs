@@ -1,0 +1,324 @@
+//! Watching lines in threads, and seeing instructions run again: everything that uses a thread's
+//! debug registers.
+
+use std::collections::HashMap;
+use std::io;
+
+use linewise_machine::perf::{BreakOn, Event};
+use linewise_machine::ring::{Record, Ring, SampleRecord};
+use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
+
+use crate::board::{Choice, chunk_mask};
+use crate::chance::Chance;
+
+/// Wall time after which a watch is given up: another thread that comes later than this is not in
+/// this one's way.
+pub(crate) const EXPIRY_NS: u64 = 20_000_000;
+/// The same for an execution breakpoint.
+const BREAKPOINT_EXPIRY_NS: u64 = 20_000_000;
+/// Bytes that one watchpoint covers.
+pub(crate) const CHUNK: u64 = 8;
+/// Watches and breakpoints open at one time: each maps two pages.
+const OPEN: usize = 48;
+
+/// A chunk under watch.
+struct Chunk {
+    index: u8,
+    event: Event,
+    id: u64,
+    trapped: bool,
+}
+
+/// A line under watch in one thread.
+struct LineWatch {
+    row: Watch,
+    ring: Ring,
+    chunks: Vec<Chunk>,
+}
+
+/// A finished watch with what it saw.
+pub(crate) struct Closed {
+    pub row: Watch,
+    /// Chunk, and the sample at its trap.
+    pub traps: Vec<(u8, SampleRecord)>,
+}
+
+/// An instruction awaited in one thread.
+struct Awaited<T> {
+    /// Held so that it stays armed.
+    _event: Event,
+    ring: Ring,
+    since: Time,
+    ticket: T,
+}
+
+/// All open watches and breakpoints. `T` is what the caller wants back with a breakpoint.
+pub(crate) struct Watcher<T> {
+    line_size: u64,
+    registers: u32,
+    next_id: u64,
+    watches: HashMap<Tid, LineWatch>,
+    awaited: HashMap<Tid, Awaited<T>>,
+}
+
+/// What came of an awaited instruction: the sample before it ran, or nothing in time.
+pub(crate) struct Answer<T> {
+    pub ticket: T,
+    pub sample: Option<SampleRecord>,
+}
+
+impl<T> Watcher<T> {
+    pub(crate) fn new(line_size: u64, registers: u32) -> Self {
+        Self {
+            line_size,
+            registers,
+            next_id: 1,
+            watches: HashMap::new(),
+            awaited: HashMap::new(),
+        }
+    }
+
+    /// Whether a thread can be watched now.
+    pub(crate) fn free(&self, tid: Tid) -> bool {
+        self.registers > 0
+            && !self.watches.contains_key(&tid)
+            && !self.awaited.contains_key(&tid)
+            && self.watches.len() + self.awaited.len() < OPEN
+    }
+
+    /// Watches a line in a thread: as many of its chunks as there are debug registers, chosen at
+    /// random, half of them from those that the thread is known to touch. Returns how many
+    /// breakpoints were armed.
+    ///
+    /// # Errors
+    /// The kernel's, when not even one could be armed: ENOSPC when a debugger has them all.
+    pub(crate) fn watch(
+        &mut self,
+        choice: &Choice,
+        now: Time,
+        chance: &mut Chance,
+    ) -> io::Result<u32> {
+        let published = &choice.published;
+        let line = published.address.line(self.line_size);
+        let chunks = choose_chunks(choice, self.line_size, self.registers, chance);
+        let on = match published.operation {
+            // Two loads do not disturb each other.
+            Operation::Load => BreakOn::Write,
+            Operation::Store | Operation::Update => BreakOn::ReadWrite,
+        };
+        let mut opened: Vec<Chunk> = Vec::new();
+        let mut refused = None;
+        for index in (0..8u8).filter(|index| chunks & (1 << index) != 0) {
+            let address = line.0 + u64::from(index) * CHUNK;
+            let first = opened.first().map(|chunk| &chunk.event);
+            match Event::breakpoint(choice.watched.0, address, CHUNK as u32, on, first) {
+                Ok(event) => opened.push(Chunk {
+                    index,
+                    id: event.id()?,
+                    event,
+                    trapped: false,
+                }),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let Some(first) = opened.first() else {
+            return Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(28)));
+        };
+        let ring = first.event.map_ring(1)?;
+        for chunk in &opened[1..] {
+            chunk.event.redirect_to(&opened[0].event)?;
+        }
+        // The first comes last: it takes the others with it, in one interrupt of the thread.
+        let armed = Time(linewise_machine::process::monotonic_ns());
+        for chunk in opened.iter().rev() {
+            chunk.event.arm_once()?;
+        }
+        let row = Watch {
+            id: self.next_id,
+            armed,
+            closed: now,
+            pid: published.pid,
+            tid: choice.watched,
+            publisher: published.tid,
+            address: published.address,
+            size: published.size,
+            operation: published.operation,
+            chunks: opened
+                .iter()
+                .fold(0, |mask, chunk| mask | (1 << chunk.index)),
+            publisher_cpu: published.cpu,
+            outcome: WatchOutcome::Expired,
+            exposure_ns: 0,
+        };
+        self.next_id += 1;
+        let shots = opened.len() as u32;
+        self.watches.insert(
+            choice.watched,
+            LineWatch {
+                row,
+                ring,
+                chunks: opened,
+            },
+        );
+        Ok(shots)
+    }
+
+    /// Waits for an instruction to run in a thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn await_instruction(
+        &mut self,
+        tid: Tid,
+        ip: Address,
+        now: Time,
+        ticket: T,
+    ) -> io::Result<()> {
+        let event = Event::breakpoint(tid.0, ip.0, 8, BreakOn::Execute, None)?;
+        let ring = event.map_ring(1)?;
+        event.arm_once()?;
+        self.awaited.insert(
+            tid,
+            Awaited {
+                _event: event,
+                ring,
+                since: now,
+                ticket,
+            },
+        );
+        Ok(())
+    }
+
+    /// Takes down what has trapped or expired; everything when `all` is set.
+    pub(crate) fn collect(&mut self, now: Time, all: bool) -> (Vec<Closed>, Vec<Answer<T>>) {
+        let done: Vec<Tid> = self
+            .watches
+            .iter()
+            .filter(|(_, watch)| {
+                all || !watch.ring.is_empty() || now.since(watch.row.armed) > EXPIRY_NS
+            })
+            .map(|(&tid, _)| tid)
+            .collect();
+        let closed = done
+            .into_iter()
+            .filter_map(|tid| self.watches.remove(&tid))
+            .map(|watch| close(watch, now, all))
+            .collect();
+        let done: Vec<Tid> = self
+            .awaited
+            .iter()
+            .filter(|(_, awaited)| {
+                all || !awaited.ring.is_empty() || now.since(awaited.since) > BREAKPOINT_EXPIRY_NS
+            })
+            .map(|(&tid, _)| tid)
+            .collect();
+        let answers = done
+            .into_iter()
+            .filter_map(|tid| self.awaited.remove(&tid))
+            .map(|mut awaited| {
+                let mut sample = None;
+                awaited.ring.drain(true, |record| {
+                    if let Record::Sample(record) = record {
+                        sample = Some(*record);
+                    }
+                });
+                Answer {
+                    ticket: awaited.ticket,
+                    sample,
+                }
+            })
+            .collect();
+        (closed, answers)
+    }
+}
+
+/// Half of the registers go to chunks that the thread is known to touch, the rest anywhere else:
+/// each chunk keeps a chance, so that the rates estimated for it stay unbiased.
+fn choose_chunks(choice: &Choice, line_size: u64, registers: u32, chance: &mut Chance) -> u8 {
+    let published = chunk_mask(choice.published.address, choice.published.size, line_size);
+    let known = if choice.known_chunks == 0 {
+        published
+    } else {
+        choice.known_chunks
+    };
+    let favourites = chance.chunks(known, registers / 2);
+    let rest = registers - favourites.count_ones();
+    favourites | chance.chunks(!favourites, rest)
+}
+
+fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
+    // Disarm before reading, so that nothing traps in between.
+    for chunk in &watch.chunks {
+        // A failure means that the thread is gone, and its debug registers with it.
+        let _ = chunk.event.disable();
+    }
+    let mut traps = Vec::new();
+    let chunks = &mut watch.chunks;
+    watch.ring.drain(true, |record| {
+        if let Record::Sample(sample) = record
+            && let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.id == sample.id)
+            && !chunk.trapped
+        {
+            chunk.trapped = true;
+            traps.push((chunk.index, *sample));
+        }
+    });
+    watch.row.closed = now;
+    watch.row.exposure_ns = watch
+        .chunks
+        .iter()
+        .filter(|chunk| !chunk.trapped)
+        .filter_map(|chunk| chunk.event.read().ok())
+        .map(|read| read.running_ns)
+        .max()
+        .unwrap_or(0);
+    watch.row.outcome = if !traps.is_empty() {
+        WatchOutcome::Trapped
+    } else if ended {
+        WatchOutcome::Ended
+    } else {
+        WatchOutcome::Expired
+    };
+    Closed {
+        row: watch.row,
+        traps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Published;
+    use linewise_recording::{CpuId, Pid};
+
+    #[test]
+    fn every_chunk_is_watched_now_and_then_and_known_ones_more_often() {
+        let choice = Choice {
+            published: Published {
+                time: Time(0),
+                pid: Pid(1),
+                tid: Tid(1),
+                cpu: CpuId(0),
+                address: Address(0x1000),
+                size: 8,
+                operation: Operation::Store,
+            },
+            watched: Tid(2),
+            known_chunks: 0b1000,
+        };
+        let mut chance = Chance::seeded(11);
+        let mut counts = [0; 8];
+        for _ in 0..4000 {
+            let chosen = choose_chunks(&choice, 64, 4, &mut chance);
+            assert_eq!(chosen.count_ones(), 4);
+            for (i, count) in counts.iter_mut().enumerate() {
+                *count += u32::from(chosen & (1 << i) != 0);
+            }
+        }
+        assert_eq!(counts[3], 4000);
+        assert!(counts.iter().all(|&count| count > 1400), "{counts:?}");
+    }
+}

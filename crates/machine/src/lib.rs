@@ -1,0 +1,16 @@
+//! The one door to the kernel: perf events, watchpoints, affinity, `/proc` and `/sys`.
+//!
+//! Everything that needs `unsafe`, a system call or a file of the kernel is here, behind safe
+//! functions; the rest of linewise is plain computation on what they return.
+#![allow(unsafe_code)]
+
+pub mod affinity;
+pub mod facts;
+pub mod latency;
+pub mod memory;
+pub mod perf;
+pub mod probe;
+pub mod process;
+pub mod procfs;
+pub mod ring;
+pub mod sysfs;

@@ -1,0 +1,380 @@
+//! Starting a target held before exec, waiting for it, and our own signals.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
+/// ends without having run anything.
+#[derive(Debug)]
+pub struct HeldChild {
+    pid: u32,
+    go: OwnedFd,
+    failure: OwnedFd,
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors that pipe2 writes.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: both descriptors are new and ours.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+impl HeldChild {
+    /// Forks a child that will run `command` (searched on PATH) when it is released. Call it while
+    /// this process has a single thread.
+    ///
+    /// # Errors
+    /// EAGAIN, ENOMEM: no process to be had. InvalidInput: a word with a NUL byte, or no word.
+    pub fn fork(command: &[OsString]) -> io::Result<Self> {
+        let words: Vec<CString> = command
+            .iter()
+            .map(|word| CString::new(word.clone().into_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a word of the command holds a NUL byte",
+                )
+            })?;
+        let mut pointers: Vec<*const libc::c_char> =
+            words.iter().map(|word| word.as_ptr()).collect();
+        if pointers.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "no command given",
+            ));
+        }
+        pointers.push(std::ptr::null());
+        let (wait, go) = pipe()?;
+        let (failure, fail) = pipe()?;
+        // SAFETY: the child only calls async-signal-safe functions and uses memory prepared above;
+        // it ends in exec or _exit.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if pid == 0 {
+            // SAFETY: see above: close, read, sigprocmask, execvp, write and _exit only, on valid
+            // descriptors and on the argument vector that ends in null.
+            unsafe {
+                libc::close(go.as_raw_fd());
+                let mut byte = 0u8;
+                if libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
+                    libc::_exit(0);
+                }
+                let mut none: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut none);
+                libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+                // Rust ignores SIGPIPE; the target shall start with the default.
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::execvp(pointers[0], pointers.as_ptr());
+                let error = *libc::__errno_location();
+                libc::write(
+                    fail.as_raw_fd(),
+                    (&raw const error).cast(),
+                    size_of_val(&error),
+                );
+                libc::_exit(127);
+            }
+        }
+        Ok(Self {
+            pid: pid as u32,
+            go,
+            failure,
+        })
+    }
+
+    /// The child's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets the child run; returns when exec has happened.
+    ///
+    /// # Errors
+    /// The error of exec: NotFound, PermissionDenied, ENOEXEC. The child is gone then.
+    pub fn release(self) -> io::Result<Child> {
+        let Self { pid, go, failure } = self;
+        // SAFETY: one byte from a valid place to a descriptor that we own.
+        let wrote = unsafe { libc::write(go.as_raw_fd(), [1u8].as_ptr().cast(), 1) };
+        drop(go);
+        let child = Child { pid, ended: None };
+        if wrote != 1 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut error: i32 = 0;
+        let got = loop {
+            // SAFETY: at most four bytes into a valid i32; zero bytes come when exec closed the pipe.
+            let got = unsafe {
+                libc::read(
+                    failure.as_raw_fd(),
+                    (&raw mut error).cast(),
+                    size_of_val(&error),
+                )
+            };
+            if got >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break got;
+            }
+        };
+        if got == size_of_val(&error) as isize {
+            let mut child = child;
+            child.wait()?;
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        Ok(child)
+    }
+}
+
+/// A child that was released.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    ended: Option<Ended>,
+}
+
+impl Child {
+    fn wait_with(&mut self, flags: i32) -> io::Result<Option<Ended>> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
+        let mut status = 0;
+        // SAFETY: writes one integer; the pid is our child and not yet waited for.
+        let got = unsafe { libc::waitpid(self.pid as i32, &mut status, flags) };
+        if got < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if got > 0 {
+            self.ended = Some(if libc::WIFSIGNALED(status) {
+                Ended::Signal(libc::WTERMSIG(status))
+            } else {
+                Ended::Code(libc::WEXITSTATUS(status))
+            });
+        }
+        Ok(self.ended)
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_wait(&mut self) -> io::Result<Option<Ended>> {
+        self.wait_with(libc::WNOHANG)
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&mut self) -> io::Result<Ended> {
+        loop {
+            match self.wait_with(0) {
+                Ok(Some(ended)) => return Ok(ended),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Sends `signal` to a process.
+///
+/// # Errors
+/// ESRCH: gone. EPERM: not ours.
+pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: no pointers; pid is positive, so no group is meant.
+    if unsafe { libc::kill(pid as i32, signal) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A descriptor that becomes readable when the process ends.
+///
+/// # Errors
+/// ESRCH: there is no such process. ENOSYS: a kernel before 5.3.
+pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; returns a new descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as i32, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// The signals that end a recording, taken from a descriptor instead of a handler.
+#[derive(Debug)]
+pub struct StopSignals {
+    fd: OwnedFd,
+}
+
+impl StopSignals {
+    /// Blocks SIGINT, SIGTERM and SIGHUP in this process and delivers them through a descriptor.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn block() -> io::Result<Self> {
+        // SAFETY: the set is initialised by sigemptyset before use and lives through the calls.
+        let fd = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: new and ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// The next signal that came, if one did.
+    #[must_use]
+    pub fn next(&self) -> Option<i32> {
+        // SAFETY: a plain structure of integers; all zeros is a value.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        // SAFETY: reads at most the size of the structure into it.
+        let got = unsafe {
+            libc::read(
+                self.fd.as_raw_fd(),
+                (&raw mut info).cast(),
+                size_of_val(&info),
+            )
+        };
+        (got == size_of_val(&info) as isize).then_some(info.ssi_signo as i32)
+    }
+
+    /// For [`wait_readable`].
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Sleeps until one of the descriptors is readable or `timeout` has passed. Whether one is readable.
+pub fn wait_readable(fds: &[RawFd], timeout: Duration) -> bool {
+    let mut entries: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
+    };
+    // SAFETY: the entries and the timeout live through the call; no signal mask is passed. An
+    // error or an early return only makes the caller look sooner.
+    unsafe {
+        libc::ppoll(
+            entries.as_mut_ptr(),
+            entries.len() as libc::nfds_t,
+            &timeout,
+            std::ptr::null(),
+        ) > 0
+    }
+}
+
+/// CLOCK_MONOTONIC, in ns.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU time of this process so far, in ns.
+#[must_use]
+pub fn own_cpu_time_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The thread id of the caller.
+#[must_use]
+pub fn current_tid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// Raises the limit of open files to what this user may have; returns it.
+#[must_use]
+pub fn raise_open_files() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls use one valid structure.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        }
+    }
+    limit.rlim_cur
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &[&str]) -> Vec<OsString> {
+        command.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
+        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"])).unwrap();
+        let name = crate::procfs::command_line(held.pid()).unwrap();
+        assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
+        let mut child = held.release().unwrap();
+        assert_eq!(child.wait().unwrap(), Ended::Code(7));
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_says_so_at_release() {
+        let held = HeldChild::fork(&words(&["no-such-program-anywhere"])).unwrap();
+        assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_killed_child_tells_its_signal() {
+        let held = HeldChild::fork(&words(&["sleep", "60"])).unwrap();
+        let mut child = held.release().unwrap();
+        signal(child.pid, libc::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap(), Ended::Signal(libc::SIGKILL));
+    }
+}

@@ -1,0 +1,164 @@
+//! `/proc`: threads, mappings and CPU times of other processes.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Readable.
+    pub readable: bool,
+    /// Writable.
+    pub writable: bool,
+    /// Executable.
+    pub executable: bool,
+    /// Offset in the file.
+    pub offset: u64,
+    /// File, or the kernel's name in brackets, or empty.
+    pub path: String,
+}
+
+fn proc_path(pid: u32, file: &str) -> PathBuf {
+    Path::new("/proc").join(pid.to_string()).join(file)
+}
+
+/// The mappings of a process, in ascending order.
+///
+/// # Errors
+/// NotFound: the process is gone. PermissionDenied: not ours.
+pub fn maps(pid: u32) -> io::Result<Vec<Mapping>> {
+    // Names of mapped files are bytes, not text; what is not UTF-8 is shown with a mark.
+    let bytes = fs::read(proc_path(pid, "maps"))?;
+    Ok(String::from_utf8_lossy(&bytes)
+        .lines()
+        .filter_map(parse_mapping)
+        .collect())
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let (permissions, rest) = rest.split_once(' ')?;
+    let (offset, rest) = rest.split_once(' ')?;
+    // Device and inode, then blanks up to the path.
+    let (_device, rest) = rest.split_once(' ')?;
+    let path = rest
+        .split_once(' ')
+        .map_or("", |(_inode, path)| path.trim_start());
+    let permissions = permissions.as_bytes();
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        readable: permissions.first() == Some(&b'r'),
+        writable: permissions.get(1) == Some(&b'w'),
+        executable: permissions.get(2) == Some(&b'x'),
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        path: path.to_owned(),
+    })
+}
+
+/// The threads of a process, in ascending order.
+///
+/// # Errors
+/// NotFound: the process is gone.
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(proc_path(pid, "task"))? {
+        if let Some(tid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            threads.push(tid);
+        }
+    }
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+/// The name of a thread, if it is still there.
+#[must_use]
+pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    let bytes = fs::read(proc_path(pid, &format!("task/{tid}/comm"))).ok()?;
+    Some(
+        String::from_utf8_lossy(&bytes)
+            .trim_end_matches('\n')
+            .to_owned(),
+    )
+}
+
+/// CPU time that a thread has used, in ns, if it is still there and the kernel tells.
+#[must_use]
+pub fn thread_cpu_time_ns(pid: u32, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(proc_path(pid, &format!("task/{tid}/schedstat"))).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The command line of a process; its name in brackets when it has none.
+///
+/// # Errors
+/// NotFound: there is no such process.
+pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
+    let bytes = fs::read(proc_path(pid, "cmdline"))?;
+    let words: Vec<String> = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    if words.is_empty() {
+        let name = fs::read_to_string(proc_path(pid, "comm")).unwrap_or_default();
+        return Ok(vec![format!("[{}]", name.trim_end())]);
+    }
+    Ok(words)
+}
+
+/// Highest resident size of this process so far, in bytes; 0 when the kernel does not tell.
+#[must_use]
+pub fn own_peak_resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.split_ascii_whitespace().next())
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_with_blanks_in_its_path_is_read_whole() {
+        let line = "7f00-8f00 r-xp 00001000 fe:00 123                        /opt/my app (deleted)";
+        let mapping = parse_mapping(line).unwrap();
+        assert_eq!(
+            (mapping.start, mapping.end, mapping.offset),
+            (0x7f00, 0x8f00, 0x1000)
+        );
+        assert!(mapping.readable && mapping.executable && !mapping.writable);
+        assert_eq!(mapping.path, "/opt/my app (deleted)");
+    }
+
+    #[test]
+    fn an_anonymous_mapping_has_an_empty_path() {
+        let mapping = parse_mapping("1000-2000 rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!(mapping.path, "");
+        assert_eq!(parse_mapping("garbage"), None);
+    }
+
+    #[test]
+    fn this_process_has_mappings_a_thread_and_a_command_line() {
+        let pid = std::process::id();
+        let here = maps(pid).unwrap();
+        assert!(here.iter().any(|mapping| mapping.executable));
+        assert!(!threads(pid).unwrap().is_empty());
+        assert!(!command_line(pid).unwrap().is_empty());
+        assert!(own_peak_resident_bytes() > 0);
+    }
+}

@@ -1,0 +1,546 @@
+//! The files of a recording: names, permissions, atomic replacement, Parquet in and out.
+//!
+//! A file appears under its name only when it is whole: it is written beside it and renamed.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use crate::column::ColumnKind;
+use crate::error::Error;
+use crate::run::FORMAT_VERSION;
+use crate::tables::{Row, schema, table_columns};
+
+/// The file that makes a directory a recording.
+pub(crate) const RUN_FILE: &str = "run.json";
+
+/// Rows that are encoded or decoded together.
+pub(crate) const BATCH_ROWS: usize = 8192;
+
+/// Parquet key of the format version.
+const VERSION_KEY: &str = "linewise.format_version";
+/// Parquet key of the table's name.
+const TABLE_KEY: &str = "linewise.table";
+
+/// Parquet key of the length of the rows' bytes, which come first in the file, and their CRC-32.
+const CHECKSUM_KEY: &str = "linewise.checksum";
+
+/// A row group of a compacted table is closed at this size, which bounds the collector's memory.
+const ROW_GROUP_BYTES: usize = 4 << 20;
+
+/// Values that a column may claim before its file must be of some size: constant columns compress
+/// to nearly nothing, but not without limit.
+const VALUES_ALWAYS_ALLOWED: u64 = 1 << 20;
+/// Values that a column may claim for each byte of its file.
+const VALUES_PER_BYTE: u64 = 4096;
+
+/// A file of a recording that could not be read; the rest of the recording could.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// The table whose rows it held.
+    pub table: &'static str,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What a file is to a recording, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileRole {
+    Run,
+    Table(&'static str),
+    Segment(&'static str, u32),
+    Temporary,
+    Foreign,
+}
+
+impl FileRole {
+    pub(crate) fn of(name: &OsStr) -> Self {
+        let Some(name) = name.to_str() else {
+            return Self::Foreign;
+        };
+        if name == RUN_FILE {
+            return Self::Run;
+        }
+        if name.starts_with('.') && name.ends_with(".linewise-tmp") {
+            return Self::Temporary;
+        }
+        let Some(stem) = name.strip_suffix(".parquet") else {
+            return Self::Foreign;
+        };
+        let (table, number) = match stem.split_once('.') {
+            Some((table, number)) => (table, Some(number)),
+            None => (stem, None),
+        };
+        let Some(known) = table_columns()
+            .into_iter()
+            .find(|known| known.table == table)
+        else {
+            return Self::Foreign;
+        };
+        match number.map(str::parse) {
+            None => Self::Table(known.table),
+            Some(Ok(number)) => Self::Segment(known.table, number),
+            Some(Err(_)) => Self::Foreign,
+        }
+    }
+}
+
+pub(crate) fn table_path(dir: &Path, table: &str) -> PathBuf {
+    dir.join(format!("{table}.parquet"))
+}
+
+pub(crate) fn segment_path(dir: &Path, table: &str, number: u32) -> PathBuf {
+    dir.join(format!("{table}.{number:06}.parquet"))
+}
+
+/// The segments of a table, in the order of writing.
+///
+/// # Errors
+/// [`Error::Read`] if the directory cannot be listed.
+pub(crate) fn segments(dir: &Path, table: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|e| Error::read(dir, e))? {
+        let entry = entry.map_err(|e| Error::read(dir, e))?;
+        if let FileRole::Segment(owner, number) = FileRole::of(&entry.file_name())
+            && owner == table
+        {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Removes a file; one that is gone already is fine.
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::write(path, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts what `fill` writes at `path`, whole or not at all, readable by the owner alone.
+pub(crate) fn replace_file(
+    path: &Path,
+    fill: impl FnOnce(&File) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // The process id keeps two writers of one table apart.
+    let temporary = path.with_file_name(format!(".{name}.{}.linewise-tmp", std::process::id()));
+    remove(&temporary)?;
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(|e| Error::write(path, e))
+        .and_then(|file| fill(&file))
+        .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::write(path, e)));
+    if written.is_err() {
+        // The first error is the one to tell; a temporary left behind is removed by the next
+        // writer of this place.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// How hard to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// While the target runs: cheap, small, read once more soon.
+    Segment,
+    /// When the recording ended: kept and carried away.
+    Table,
+}
+
+fn properties<R: Row>(effort: Effort) -> Result<WriterProperties, ParquetError> {
+    let (level, statistics) = match effort {
+        Effort::Segment => (1, EnabledStatistics::None),
+        Effort::Table => (3, EnabledStatistics::Chunk),
+    };
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(level)?))
+        .set_statistics_enabled(statistics)
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+        .set_created_by(format!("linewise {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(vec![
+            KeyValue::new(VERSION_KEY.to_owned(), FORMAT_VERSION.to_string()),
+            KeyValue::new(TABLE_KEY.to_owned(), R::TABLE.to_owned()),
+            KeyValue::new("linewise.description".to_owned(), R::DESCRIPTION.to_owned()),
+        ]));
+    for column in R::columns() {
+        // Times grow from row to row, and hardly any two are equal: a dictionary only costs.
+        if column.kind == ColumnKind::Time {
+            let path = ColumnPath::from(column.name);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+    }
+    Ok(properties.build())
+}
+
+/// Writes a table to `path` batch by batch.
+pub(crate) fn write_batches<R: Row>(
+    path: &Path,
+    effort: Effort,
+    batches: impl Iterator<Item = Result<RecordBatch, Error>>,
+) -> Result<(), Error> {
+    replace_file(path, |file| encode::<R>(path, file, effort, batches))
+}
+
+fn encode<R: Row>(
+    path: &Path,
+    sink: impl Write + Send,
+    effort: Effort,
+    batches: impl Iterator<Item = Result<RecordBatch, Error>>,
+) -> Result<(), Error> {
+    let refused = |error| Error::encoding(path, R::TABLE, error);
+    let properties = properties::<R>(effort).map_err(refused)?;
+    let options = ArrowWriterOptions::new()
+        .with_properties(properties)
+        // The columns' descriptions would be half of a small segment.
+        .with_skip_arrow_metadata(effort == Effort::Segment);
+    let mut writer = ArrowWriter::try_new_with_options(Summing::new(sink), schema::<R>(), options)
+        .map_err(refused)?;
+    for batch in batches {
+        writer.write(&batch?).map_err(refused)?;
+    }
+    // Everything but the footer, so that the footer can tell what it was.
+    writer.flush().map_err(refused)?;
+    writer.sync().map_err(|e| Error::write(path, e))?;
+    let checksum = writer.inner().checksum();
+    writer.append_key_value_metadata(KeyValue::new(CHECKSUM_KEY.to_owned(), checksum.to_string()));
+    writer.close().map_err(refused)?;
+    Ok(())
+}
+
+/// The length and CRC-32 of the bytes before a file's footer. Parquet itself would take a page
+/// with a flipped bit for other rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Checksum {
+    bytes: u64,
+    crc: u32,
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:08x}", self.bytes, self.crc)
+    }
+}
+
+impl Checksum {
+    fn parse(text: &str) -> Option<Self> {
+        let (bytes, crc) = text.split_once(' ')?;
+        Some(Self {
+            bytes: bytes.parse().ok()?,
+            crc: u32::from_str_radix(crc, 16).ok()?,
+        })
+    }
+}
+
+/// Passes bytes on and sums them up.
+struct Summing<W> {
+    sink: W,
+    bytes: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl<W> Summing<W> {
+    fn new(sink: W) -> Self {
+        Self {
+            sink,
+            bytes: 0,
+            crc: crc32fast::Hasher::new(),
+        }
+    }
+
+    fn checksum(&self) -> Checksum {
+        Checksum {
+            bytes: self.bytes,
+            crc: self.crc.clone().finalize(),
+        }
+    }
+}
+
+impl<W: Write> Write for Summing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.sink.write(bytes)?;
+        self.bytes += written as u64;
+        self.crc.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+/// Writes rows to `path`.
+pub(crate) fn write_rows<R: Row>(path: &Path, effort: Effort, rows: &[R]) -> Result<(), Error> {
+    write_batches::<R>(path, effort, rows.chunks(BATCH_ROWS).map(R::to_batch))
+}
+
+/// Writes the rows of `segments` to the table's one file, then removes the segments. Holds one
+/// row group in memory.
+pub(crate) fn compact<R: Row>(dir: &Path, segments: &[PathBuf]) -> Result<(), Error> {
+    let batches = segments.iter().flat_map(|segment| {
+        let (batches, failure) = match open_parquet::<R>(segment) {
+            Ok(reader) => (Some(reader), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        batches
+            .into_iter()
+            .flatten()
+            .map(move |batch| {
+                let batch = batch.map_err(|e| Error::damaged(segment, e))?;
+                // The reader's schema carries the file's metadata too; the writer wants its own.
+                RecordBatch::try_new(schema::<R>(), batch.columns().to_vec())
+                    .map_err(|e| Error::damaged(segment, e))
+            })
+            .chain(failure)
+    });
+    write_batches::<R>(&table_path(dir, R::TABLE), Effort::Table, batches)?;
+    segments.iter().try_for_each(|segment| remove(segment))
+}
+
+/// All rows of a file.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::NotARecording`] or [`Error::NewerFormat`] for bytes that are not
+/// this table, whatever they are; [`Error::Read`] when the system refuses.
+pub(crate) fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>, Error> {
+    // The Parquet decoder asserts some of what it expects of a file. The bytes are a stranger's,
+    // so a failed assertion is damage of this file and not the end of the program.
+    catch_unwind(AssertUnwindSafe(|| {
+        let mut rows = Vec::new();
+        for batch in open_parquet::<R>(path)? {
+            let batch = batch.map_err(|e| Error::decoding(path, ParquetError::from(e)))?;
+            rows.extend(R::from_batch(&batch).map_err(|error| match error {
+                Error::Damaged { reason, .. } => Error::damaged(path, reason),
+                other => other,
+            })?);
+        }
+        Ok(rows)
+    }))
+    .unwrap_or_else(|_| Err(Error::damaged(path, "the Parquet decoder gave up on it")))
+}
+
+fn open_parquet<R: Row>(path: &Path) -> Result<ParquetRecordBatchReader, Error> {
+    let file = File::open(path).map_err(|e| Error::read(path, e))?;
+    let size = file.metadata().map_err(|e| Error::read(path, e))?.len();
+    // The types follow from Parquet's own schema; the Arrow schema beside it is for others, and
+    // one more parser of foreign bytes.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let bytes = file.try_clone().map_err(|e| Error::read(path, e))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+        .map_err(|e| Error::decoding(path, e))?;
+    check_identity::<R>(path, builder.metadata())?;
+    check_size(path, builder.metadata(), size)?;
+    check_bytes(path, builder.metadata(), bytes)?;
+    builder
+        .with_batch_size(BATCH_ROWS)
+        .build()
+        .map_err(|e| Error::decoding(path, e))
+}
+
+fn value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+fn check_identity<R: Row>(path: &Path, metadata: &ParquetMetaData) -> Result<(), Error> {
+    let foreign = |reason: String| Error::NotARecording {
+        path: path.to_owned(),
+        reason,
+    };
+    let version = value(metadata, VERSION_KEY)
+        .and_then(|version| version.parse::<u32>().ok())
+        .filter(|version| *version > 0)
+        .ok_or_else(|| foreign("a Parquet file that linewise did not write".to_owned()))?;
+    if version > FORMAT_VERSION {
+        return Err(Error::NewerFormat {
+            path: path.to_owned(),
+            found: version,
+        });
+    }
+    match value(metadata, TABLE_KEY) {
+        Some(table) if table == R::TABLE => Ok(()),
+        table => Err(foreign(format!(
+            "it holds the table {:?}, not {:?}",
+            table.unwrap_or_default(),
+            R::TABLE
+        ))),
+    }
+}
+
+/// Refuses a file whose rows are not the bytes that were written.
+fn check_bytes(path: &Path, metadata: &ParquetMetaData, mut file: File) -> Result<(), Error> {
+    let written = value(metadata, CHECKSUM_KEY)
+        .and_then(Checksum::parse)
+        .ok_or_else(|| Error::damaged(path, "its checksum is missing"))?;
+    file.rewind().map_err(|e| Error::read(path, e))?;
+    let mut sum = Summing::new(io::sink());
+    io::copy(&mut file.take(written.bytes), &mut sum).map_err(|e| Error::read(path, e))?;
+    if sum.checksum() == written {
+        Ok(())
+    } else {
+        Err(Error::damaged(
+            path,
+            "its bytes are not those that were written",
+        ))
+    }
+}
+
+/// Refuses a small file that claims to hold more than memory, or parts at negative places.
+fn check_size(path: &Path, metadata: &ParquetMetaData, size: u64) -> Result<(), Error> {
+    let allowed = VALUES_ALWAYS_ALLOWED.saturating_add(size.saturating_mul(VALUES_PER_BYTE));
+    let mut rows = 0_u64;
+    for group in metadata.row_groups() {
+        let negative = group.columns().iter().any(|column| {
+            let dictionary = column.dictionary_page_offset().unwrap_or(0);
+            column
+                .data_page_offset()
+                .min(dictionary)
+                .min(column.compressed_size())
+                < 0
+        });
+        if negative {
+            return Err(Error::damaged(path, "a column at a negative place"));
+        }
+        let group_rows = u64::try_from(group.num_rows()).unwrap_or(u64::MAX);
+        rows = rows.saturating_add(group_rows);
+        let values = group
+            .columns()
+            .iter()
+            .map(|column| column.num_values())
+            .max()
+            .unwrap_or(0);
+        let values = u64::try_from(values).unwrap_or(u64::MAX);
+        if rows > allowed || values > allowed {
+            return Err(Error::damaged(
+                path,
+                format!(
+                    "{size} bytes cannot hold the {} values that it claims",
+                    values.max(rows)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{Loss, Tid, Time};
+
+    /// Accepts some bytes, then is full.
+    struct SmallDisk {
+        left: usize,
+    }
+
+    impl Write for SmallDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.left < bytes.len() {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            self.left -= bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn losses(count: u64) -> Vec<Loss> {
+        (0..count)
+            .map(|i| Loss {
+                time: Time(i),
+                tid: (i % 2 == 0).then_some(Tid(7)),
+                what: "ring-buffer-full".to_owned(),
+                count: i,
+                detail: format!("the {i}th"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_full_disk_is_named_wherever_it_strikes() {
+        let path = Path::new("trial.linewise/losses.000001.parquet");
+        let rows = losses(1000);
+        let mut refused = 0;
+        for left in (0..20_000).step_by(512) {
+            let batches = rows.chunks(100).map(Loss::to_batch);
+            match encode::<Loss>(path, SmallDisk { left }, Effort::Segment, batches) {
+                Err(error @ Error::Write { .. }) => {
+                    let text = error.to_string();
+                    assert!(text.contains("losses.000001.parquet"), "{text}");
+                    assert!(text.contains("the disk is full"), "{text}");
+                    refused += 1;
+                }
+                Err(other) => panic!("{left} bytes left: {other}"),
+                Ok(()) => assert!(left > 4000, "a disk of {left} bytes held all"),
+            }
+        }
+        assert!(refused > 4, "only {refused} disks were too small");
+    }
+
+    #[test]
+    fn a_file_name_tells_what_the_file_is() {
+        let role = |name: &str| FileRole::of(OsStr::new(name));
+        assert_eq!(role("run.json"), FileRole::Run);
+        assert_eq!(role("samples.parquet"), FileRole::Table("samples"));
+        assert_eq!(
+            role("samples.000012.parquet"),
+            FileRole::Segment("samples", 12)
+        );
+        assert_eq!(
+            role(".samples.parquet.77.linewise-tmp"),
+            FileRole::Temporary
+        );
+        for foreign in [
+            "notes.txt",
+            "other.parquet",
+            "samples.x.parquet",
+            ".hidden",
+            "samples",
+        ] {
+            assert_eq!(role(foreign), FileRole::Foreign, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_older_file_and_no_temporary() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = table_path(dir.path(), "losses");
+        write_rows(&path, Effort::Table, &losses(3)).unwrap();
+        let failed = write_batches::<Loss>(
+            &path,
+            Effort::Table,
+            [Err(Error::damaged(&path, "on purpose"))].into_iter(),
+        );
+        assert!(failed.is_err());
+        assert_eq!(read_rows::<Loss>(&path).unwrap(), losses(3));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,19 @@
+//! Table `maps`: a mapping of the target.
+
+use super::table;
+use crate::rows::{Address, Map, MapKind, Pid, Time};
+
+table! {
+    Map in maps: "A mapping of the target.";
+    latest: |row| Some(row.time);
+    pid: Pid = "The process.",
+    time: Time = "When it was first seen, CLOCK_MONOTONIC ns.",
+    start: Address = "Its first byte.",
+    end: Address = "One past its last byte.",
+    offset: u64 = "Offset of `start` in the file, bytes.",
+    executable: bool = "Whether it is executable.",
+    writable: bool = "Whether it is writable.",
+    kind: MapKind = "What it is.",
+    path: String = "The file, or the kernel's name in brackets, or empty.",
+    build_id: String = "GNU build id in lower-case hex; empty if the file has none.",
+}

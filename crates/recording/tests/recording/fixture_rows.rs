@@ -1,0 +1,248 @@
+//! The rows of the committed recording of the current format version: two threads of a program
+//! increment neighbouring counters. Tests and the generator share them.
+
+use linewise_recording::*;
+
+pub(crate) fn info() -> RunInfo {
+    RunInfo {
+        format_version: FORMAT_VERSION,
+        linewise_version: "0.1.0".into(),
+        complete: true,
+        command: vec!["./counters".into(), "--threads=2".into()],
+        pid: Pid(100),
+        launched: true,
+        source: "timer".into(),
+        source_reason: "this machine has no PMU".into(),
+        start: Time(1_000_000),
+        end: Time(2_001_000_000),
+        ended_by: "target-exited".into(),
+        exit_code: Some(0),
+        exit_signal: None,
+        line_size: 64,
+        cpus: 2,
+        watchpoint_bytes: 32,
+        cpu_model: "AMD EPYC".into(),
+        hypervisor: "KVM".into(),
+        kernel: "6.18.0".into(),
+        skid_rule: "next".into(),
+        exposure_offset_ns: 21_400.0,
+        overhead: Overhead {
+            budget: 0.02,
+            estimated: 0.0125,
+            ..Overhead::default()
+        },
+    }
+}
+
+fn sample(i: u64) -> Sample {
+    let thread = (i % 2) as u32;
+    let access = Sample {
+        time: Time(1_000_000 + i * 1_000_000),
+        pid: Pid(100),
+        tid: Tid(101 + thread),
+        cpu: CpuId(thread),
+        ip: Address(0x40_1154),
+        sp: Address(0x7fff_0000_1000 - u64::from(thread) * 0x10_0000),
+        stack: StackId(thread),
+        weight_ns: 1_000_000,
+        class: SampleClass::Access,
+        access_ip: Address(0x40_1150),
+        address: Address(0x40_4040 + u64::from(thread) * 8),
+        size: 8,
+        operation: Some(Operation::Update),
+        locked: i.is_multiple_of(3),
+        origin: Some(if i.is_multiple_of(4) {
+            AddressOrigin::Breakpoint
+        } else {
+            AddressOrigin::Registers
+        }),
+        reason: None,
+    };
+    let nothing = Sample {
+        access_ip: Address(0),
+        address: Address(0),
+        size: 0,
+        operation: None,
+        locked: false,
+        origin: None,
+        ..access.clone()
+    };
+    match i % 10 {
+        8 => Sample {
+            class: SampleClass::Compute,
+            ..nothing
+        },
+        9 => Sample {
+            class: SampleClass::Unknown,
+            reason: Some(UnknownReason::ALL[(i / 10) as usize % UnknownReason::ALL.len()]),
+            ..nothing
+        },
+        _ => access,
+    }
+}
+
+pub(crate) fn tables() -> Tables {
+    let thread = |n: u32| Thread {
+        pid: Pid(100),
+        tid: Tid(100 + n),
+        name: format!("worker-{n}"),
+        start: Time(1_000_000),
+        end: Time(2_001_000_000),
+        cpu_time_ns: 990_000_000,
+        stack_low: Address(0x7fff_0000_0000),
+        stack_high: Address(0x7fff_0000_2000),
+    };
+    let map = |kind, start, path: &str, executable| Map {
+        pid: Pid(100),
+        time: Time(1_000_000),
+        start: Address(start),
+        end: Address(start + 0x1000),
+        offset: 0x1000,
+        executable,
+        writable: !executable,
+        kind,
+        path: path.into(),
+        build_id: if executable {
+            "0123456789abcdef".into()
+        } else {
+            String::new()
+        },
+    };
+    Tables {
+        samples: (0..200).map(sample).collect(),
+        watches: WatchOutcome::ALL
+            .iter()
+            .zip(0..)
+            .map(|(outcome, id)| Watch {
+                id,
+                armed: Time(5_000_000 + id),
+                closed: Time(6_000_000 + id),
+                pid: Pid(100),
+                tid: Tid(102),
+                publisher: Tid(101),
+                address: Address(0x40_4040),
+                size: 8,
+                operation: Operation::Store,
+                chunks: 0b0000_1111,
+                publisher_cpu: CpuId(0),
+                outcome: *outcome,
+                exposure_ns: 900_000,
+            })
+            .collect(),
+        traps: vec![Trap {
+            watch: 0,
+            chunk: 1,
+            exposure_ns: 700,
+            time: Time(6_000_000),
+            pid: Pid(100),
+            tid: Tid(102),
+            cpu: CpuId(1),
+            access_ip: Address(0x40_1150),
+            address: Address(0x40_4048),
+            size: 8,
+            operation: Operation::Load,
+            locked: true,
+            stack: StackId(1),
+        }],
+        threads: vec![thread(1), thread(2)],
+        switches: vec![Switch {
+            tid: Tid(101),
+            cpu: CpuId(0),
+            start: Time(1_000_000),
+            end: Time(u64::MAX),
+        }],
+        maps: vec![
+            map(MapKind::File, 0x40_1000, "/usr/bin/counters", true),
+            map(MapKind::Heap, 0x50_0000, "[heap]", false),
+            map(MapKind::Stack, 0x7fff_0000_0000, "[stack]", false),
+            map(MapKind::Anonymous, 0x7f00_0000_0000, "", false),
+        ],
+        stacks: vec![
+            Stack {
+                id: StackId(0),
+                frames: vec![Address(0x40_1154), Address(u64::MAX)],
+            },
+            Stack {
+                id: StackId(1),
+                frames: Vec::new(),
+            },
+        ],
+        objects: ObjectKind::ALL
+            .iter()
+            .zip(0..)
+            .map(|(kind, i)| Object {
+                pid: Pid(100),
+                address: Address(0x40_4040 + i * 64),
+                size: 64,
+                kind: *kind,
+                name: "counters<\"Zähler\">".into(),
+                type_name: "struct counter [8]".into(),
+                declared_at: "counters.c:12".into(),
+            })
+            .collect(),
+        fields: vec![Field {
+            pid: Pid(100),
+            object: Address(0x40_4040),
+            offset: 8,
+            size: 8,
+            path: "counters[1].hits".into(),
+            type_name: "unsigned long".into(),
+        }],
+        frames: vec![Frame {
+            pid: Pid(100),
+            address: Address(0x40_1150),
+            depth: 0,
+            function: "count".into(),
+            file: "counters.c".into(),
+            line: 31,
+            module: "/usr/bin/counters".into(),
+            reason: String::new(),
+        }],
+        latencies: vec![Latency {
+            time: Time(900_000),
+            cpu_a: CpuId(0),
+            cpu_b: CpuId(1),
+            round_trip_ns: 337.5,
+            transfer_idle_ns: 120.25,
+            transfer_busy_ns: 90.75,
+            busy_share: 0.5,
+            transfer_crowded_ns: 100.5,
+            crowded_share: 0.75,
+            transfer_saturated_ns: 180.0,
+            hit_ns: 5.5,
+        }],
+        losses: vec![
+            Loss {
+                time: Time(7_000_000),
+                tid: Some(Tid(102)),
+                what: "watchpoint-refused".into(),
+                count: 3,
+                detail: "3 watchpoints were taken by a debugger".into(),
+            },
+            Loss {
+                time: Time(8_000_000),
+                tid: None,
+                what: "ring-buffer-full".into(),
+                count: 17,
+                detail: "17 samples were lost".into(),
+            },
+        ],
+        damage: Vec::new(),
+    }
+}
+
+/// Gives all rows to a writer.
+pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error> {
+    writer.push(tables.samples.iter().cloned())?;
+    writer.push(tables.watches.iter().cloned())?;
+    writer.push(tables.traps.iter().cloned())?;
+    writer.push(tables.threads.iter().cloned())?;
+    writer.push(tables.switches.iter().cloned())?;
+    writer.push(tables.maps.iter().cloned())?;
+    writer.push(tables.stacks.iter().cloned())?;
+    writer.push(tables.objects.iter().cloned())?;
+    writer.push(tables.fields.iter().cloned())?;
+    writer.push(tables.frames.iter().cloned())?;
+    writer.push(tables.latencies.iter().cloned())?;
+    writer.push(tables.losses.iter().cloned())
+}

@@ -1,0 +1,172 @@
+//! Whatever bytes the files of a recording hold, reading gives rows or an error.
+
+use std::fs;
+use std::path::Path;
+
+use linewise_recording::*;
+use proptest::prelude::*;
+
+use crate::fixture_rows;
+
+/// What happens to the bytes of a file.
+#[derive(Clone, Debug)]
+enum Harm {
+    Flip {
+        at: prop::sample::Index,
+        mask: u8,
+    },
+    Truncate {
+        at: prop::sample::Index,
+    },
+    Overwrite {
+        at: prop::sample::Index,
+        with: Vec<u8>,
+    },
+    Replace {
+        with: Vec<u8>,
+    },
+}
+
+impl Harm {
+    fn any() -> impl Strategy<Value = Self> {
+        let index = any::<prop::sample::Index>;
+        prop_oneof![
+            4 => (index(), 1..=u8::MAX).prop_map(|(at, mask)| Self::Flip { at, mask }),
+            1 => index().prop_map(|at| Self::Truncate { at }),
+            2 => (index(), prop::collection::vec(any::<u8>(), 1..16))
+                .prop_map(|(at, with)| Self::Overwrite { at, with }),
+            1 => prop::collection::vec(any::<u8>(), 0..64).prop_map(|with| Self::Replace { with }),
+        ]
+    }
+
+    fn strike(&self, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        match self {
+            Self::Flip { at, mask } => {
+                let at = at.index(bytes.len());
+                bytes[at] ^= mask;
+            }
+            Self::Truncate { at } => bytes.truncate(at.index(bytes.len())),
+            Self::Overwrite { at, with } => {
+                let at = at.index(bytes.len());
+                for (byte, with) in bytes[at..].iter_mut().zip(with) {
+                    *byte = *with;
+                }
+            }
+            Self::Replace { with } => bytes.clone_from(with),
+        }
+    }
+}
+
+fn write(dir: &Path, finish: bool) -> Vec<String> {
+    let mut writer = Writer::create(dir, &fixture_rows::info(), CreateMode::New).unwrap();
+    fixture_rows::push_all(&mut writer, &fixture_rows::tables()).unwrap();
+    writer.flush().unwrap();
+    if finish {
+        writer.finish(&fixture_rows::info()).unwrap();
+    }
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Harms one file, reads everything, and puts the file back.
+fn read_harmed(dir: &Path, name: &str, harms: &[Harm]) -> Result<Tables, Error> {
+    let path = dir.join(name);
+    let sound = fs::read(&path).unwrap();
+    let mut bytes = sound.clone();
+    harms.iter().for_each(|harm| harm.strike(&mut bytes));
+    fs::write(&path, bytes).unwrap();
+    let read = Recording::open(dir).and_then(|recording| recording.tables());
+    fs::write(&path, sound).unwrap();
+    read
+}
+
+fn harmed_recordings_are_read_or_refused(finish: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    let names = write(&dir, finish);
+    let mut config = ProptestConfig::with_cases(1500);
+    // No file of past failures: the cases are cheap enough to find again.
+    config.failure_persistence = None;
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let harms = prop::collection::vec(Harm::any(), 1..4);
+    let refusals = std::cell::Cell::new(0);
+    runner
+        .run(&(prop::sample::select(names), harms), |(name, harms)| {
+            if let Err(error) = read_harmed(&dir, &name, &harms) {
+                refusals.set(refusals.get() + 1);
+                prop_assert!(error.to_string().contains("harmed.linewise"), "{}", error);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let refused = refusals.get();
+    // All rows of an unfinished recording stand in segments, which may be lost one by one.
+    assert!(
+        refused > if finish { 300 } else { 10 },
+        "only {refused} were refused"
+    );
+    assert_eq!(
+        Recording::open(&dir).unwrap().tables().unwrap(),
+        fixture_rows::tables()
+    );
+}
+
+#[test]
+fn any_bytes_in_a_finished_recording_give_rows_or_an_error() {
+    harmed_recordings_are_read_or_refused(true);
+}
+
+#[test]
+fn any_bytes_in_a_recording_cut_short_give_rows_or_an_error() {
+    harmed_recordings_are_read_or_refused(false);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_damage_and_never_fewer_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    write(&dir, true);
+    let path = dir.join("traps.parquet");
+    let sound = fs::read(&path).unwrap();
+    for length in 0..sound.len() {
+        fs::write(&path, &sound[..length]).unwrap();
+        let error = Recording::open(&dir).unwrap().read::<Trap>().unwrap_err();
+        assert!(
+            error.to_string().contains("traps.parquet"),
+            "{length}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_flipped_bit_never_gives_other_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    write(&dir, true);
+    let path = dir.join("traps.parquet");
+    let sound = fs::read(&path).unwrap();
+    let rows = fixture_rows::tables().traps;
+    let mut refused = 0;
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, bytes).unwrap();
+        // Flips in the footer may hit a statistic or a description, which are not rows.
+        match Recording::open(&dir).unwrap().read::<Trap>() {
+            Ok(read) => assert_eq!(read, rows, "byte {at}"),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(
+        refused > 400,
+        "only {refused} of {} were noticed",
+        sound.len()
+    );
+}

@@ -1,0 +1,16 @@
+//! The tests of recordings as others see them.
+
+/// Killed collectors and full disks.
+mod deaths;
+/// The rows that the tests write.
+mod fixture_rows;
+/// Files of any bytes.
+mod hostile;
+/// pyarrow, polars and DuckDB.
+mod other_readers;
+/// How large a recording gets.
+mod size;
+/// A recording of each format version.
+mod versions;
+/// Writing, reading back, refusing.
+mod write_and_read;

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# All that CI checks, one step after the other; the last line counts: `N passed, N failed`.
+#
+#   scripts/test.sh [STEP...]      all steps, or only these
+#
+# A step that fails does not stop the others. Each writes target/test-logs/STEP.log; what failed is
+# shown. A step counts as many checks as it reports, or as one.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+export CARGO_TERM_COLOR=never
+logs=target/test-logs
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+# The foreign Parquet reader, if install-needs.sh had to fetch one.
+[ -x target/venv/bin/python3 ] && export PATH="$PWD/target/venv/bin:$PATH"
+
+only=("$@")
+passed=0
+failed=0
+
+# sum PATTERN FILE: adds up the numbers that the one group of PATTERN (sed -E) captures.
+sum() {
+    sed -nE "s/$1/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# step NAME COMMAND...: runs it and counts.
+step() {
+    local name=$1 log=$logs/$1.log start=$SECONDS status good bad
+    shift
+    if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $name "* ]]; then
+        return
+    fi
+    "$@" >"$log" 2>&1
+    status=$?
+    # cargo test, then node's test runner, then cargo xtask answers.
+    good=$(($(sum '^test result: .* ([0-9]+) passed;.*' "$log") + $(sum '^[^ ]+ pass ([0-9]+)$' "$log") +
+        $(sum '^answers: ([0-9]+) passed,.*' "$log")))
+    bad=$(($(sum '^test result: .*; ([0-9]+) failed;.*' "$log") + $(sum '^[^ ]+ fail ([0-9]+)$' "$log") +
+        $(sum '^answers: .*, ([0-9]+) failed$' "$log")))
+    if [ "$status" -eq 0 ] && [ "$good" -eq 0 ]; then
+        good=1
+    elif [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
+        bad=1
+    fi
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    if [ "$status" -eq 0 ]; then
+        printf 'ok      %-10s %4d s  %d passed\n' "$name" $((SECONDS - start)) "$good"
+    else
+        printf 'FAILED  %-10s %4d s  %d passed, %d failed\n' \
+            "$name" $((SECONDS - start)) "$good" "$bad"
+        sed 's/^/        | /' <(tail -n 150 "$log")
+    fi
+}
+
+# skip NAME REASON: a step that this machine cannot run.
+skip() {
+    if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $1 "* ]]; then
+        return
+    fi
+    printf 'skipped %-10s %s\n' "$1" "$2"
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+browser() (
+    cd tests/browser && npm ci --no-audit --no-fund && npm test
+)
+
+# The demo must end well and leave a report that names its finding.
+demo() {
+    local report=target/demo-report.html
+    rm -f "$report"
+    make --no-print-directory demo DEMO_REPORT="$report" &&
+        grep -q 'False sharing of' "$report"
+}
+
+step fmt cargo fmt --all --check -- --color never
+step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step licences cargo xtask licences
+if has cargo-deny; then
+    step deny cargo deny --locked check licenses bans sources
+fi
+step build cargo build --release --locked --quiet --package linewise
+step fixtures make --no-print-directory -C fixtures/programs
+# --show-output, so that a test that skips is heard saying why.
+step tests cargo test --workspace --locked --quiet -- --show-output
+step tidy cargo xtask tidy
+step accuracy target/release/linewise bench sharing --gate
+step answers cargo xtask answers --runs 1 --seconds 2
+if has chromium && has npm; then
+    step browser browser
+else
+    skip browser "chromium or npm is missing"
+fi
+step demo demo
+
+said=$(grep -hiE '^skip(ped)?:' "$logs"/*.log 2>/dev/null | sort -u)
+[ -z "$said" ] || printf '\nskipped inside the steps:\n%s\n' "$said"
+printf '\nlogs: %s\n%d passed, %d failed\n' "$logs" "$passed" "$failed"
+[ "$failed" -eq 0 ]

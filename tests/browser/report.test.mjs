@@ -1,0 +1,228 @@
+// Opens the HTML reports of `sample_report` in chromium, from disk, and checks what only a browser
+// can: that nothing is loaded, nothing is refused by the content policy, no name of the measured
+// program runs as a script, and the controls work.
+//
+//   npm ci && npm test                   writes the samples with cargo first
+//   REPORTS=directory npm test           takes samples that are already there
+//   SCREENSHOTS=directory npm test       leaves a picture of every report there
+//   CHROMIUM=path npm test               takes another chromium
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { after, before, test } from "node:test";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const root = resolve(fileURLToPath(import.meta.url), "../../..");
+const scratch = mkdtempSync(join(tmpdir(), "linewise-browser-"));
+const names = ["everyday", "hostile", "quiet", "too-short", "crowd"];
+let reports = process.env.REPORTS;
+let browser;
+
+function findChromium() {
+  const candidates = [
+    process.env.CHROMIUM,
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+  ];
+  const found = candidates.find((path) => path && existsSync(path));
+  assert.ok(found, "no chromium: install the package chromium, or set CHROMIUM to its path");
+  return found;
+}
+
+before(async () => {
+  if (!reports) {
+    reports = join(scratch, "reports");
+    const command = ["run", "--quiet", "-p", "linewise-analysis", "--example", "sample_report"];
+    execFileSync("cargo", [...command, "--", reports], { cwd: root, stdio: "inherit" });
+  }
+  browser = await chromium.launch({
+    executablePath: findChromium(),
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+/** Opens `file` and collects everything that must not happen. */
+async function open(file, options = {}) {
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 900 },
+    ...options,
+  });
+  const page = await context.newPage();
+  const trouble = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) trouble.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => trouble.push(`exception: ${error}`));
+  page.on("dialog", (dialog) => {
+    trouble.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  const address = pathToFileURL(file).href;
+  page.on("request", (request) => {
+    if (request.url() !== address) trouble.push(`request: ${request.url()}`);
+  });
+  if (options.javaScriptEnabled !== false) {
+    await page.addInitScript(() => {
+      window.violations = [];
+      document.addEventListener("securitypolicyviolation", (event) => {
+        window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+      });
+    });
+  }
+  await page.goto(address);
+  return {
+    page,
+    close: () => context.close(),
+    async trouble() {
+      const violations = await page.evaluate(() => window.violations ?? []);
+      return [...trouble, ...violations.map((text) => `policy: ${text}`)];
+    },
+  };
+}
+
+const sample = (name) => join(reports, `${name}.html`);
+
+test("every report opens from disk without errors, violations or requests", async () => {
+  for (const name of names) {
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, trouble, close } = await open(sample(name), { colorScheme });
+      assert.ok(await page.locator("h1").innerText(), name);
+      assert.deepEqual(await trouble(), [], name);
+      if (process.env.SCREENSHOTS) {
+        const path = join(process.env.SCREENSHOTS, `${name}-${colorScheme}.png`);
+        await page.screenshot({ path, fullPage: true });
+      }
+      await close();
+    }
+  }
+});
+
+test("a page that misbehaves would be noticed", async () => {
+  const bad = readFileSync(sample("hostile"), "utf8").replace(
+    "<main>",
+    "<main><script>window.injected = true</script><p style='color: red'>red</p>" +
+      "<img src='http://127.0.0.1:9/x.png'>",
+  );
+  const file = join(scratch, "bad.html");
+  writeFileSync(file, bad);
+  const { page, trouble, close } = await open(file);
+  const seen = (await trouble()).join("\n");
+  assert.match(seen, /policy: script-src/);
+  assert.match(seen, /policy: style-src/);
+  assert.match(seen, /policy: img-src/);
+  assert.equal(await page.evaluate(() => window.injected), undefined, "the policy blocks it, too");
+  await close();
+});
+
+test("the first finding and the matrix are there", async () => {
+  const { page, close } = await open(sample("everyday"));
+  const first = page.locator("#findings article").first();
+  assert.match(await first.innerText(), /False sharing[\s\S]*counters[\s\S]*38 %/);
+  assert.match(await first.innerText(), /count_words[\s\S]*counters\.c:31/);
+  const row = first.locator("table.line tr").nth(2);
+  assert.equal(await row.locator("td").count(), 64);
+  assert.equal(await row.innerText().then((text) => text.match(/U/g).length), 8);
+  const cells = page.locator("#matrix-threads svg.matrix:not(.scale) .cell");
+  assert.equal(await cells.count(), 8);
+  assert.ok(await cells.first().isVisible());
+  await close();
+});
+
+test("the tabs switch between threads and CPUs and between the kinds", async () => {
+  const { page, trouble, close } = await open(sample("everyday"));
+  const threads = page.locator("#matrix-threads");
+  const cpus = page.locator("#matrix-cpus");
+  const values = (kind) => threads.locator(`.value.${kind}:visible`).count();
+  assert.deepEqual([await threads.isVisible(), await cpus.isVisible()], [true, false]);
+  assert.deepEqual([await values("all"), await values("true")], [8, 0]);
+
+  await page.getByRole("button", { name: "True", exact: true }).click();
+  assert.deepEqual([await values("all"), await values("true")], [0, 8]);
+  const kinds = page.locator("[data-kind]");
+  const pressed = await kinds.evaluateAll((all) => all.map((b) => b.getAttribute("aria-pressed")));
+  assert.deepEqual(pressed, ["false", "true", "false"]);
+
+  await page.getByRole("button", { name: "CPUs", exact: true }).click();
+  assert.deepEqual([await threads.isVisible(), await cpus.isVisible()], [false, true]);
+  assert.ok((await cpus.locator(".value.true:visible").count()) > 0, "the kind stays");
+
+  await cpus.locator("svg.matrix:not(.scale) .cell").first().hover();
+  assert.match(await cpus.locator(".readout").innerText(), /CPU \d and CPU \d: .* a second/);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("the proposed source can be copied or is selected", async () => {
+  const { page, trouble, close } = await open(sample("everyday"));
+  const button = page.locator("button.copy").first();
+  await button.click();
+  await page.waitForFunction(() => document.querySelector("button.copy").textContent !== "Copy");
+  if ((await button.innerText()) === "Selected") {
+    const selected = await page.evaluate(() => getSelection().toString());
+    assert.match(selected, /struct counter \{\n {4}long hits;/);
+  }
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("hostile names remain text", async () => {
+  const { page, trouble, close } = await open(sample("hostile"));
+  const title = await page.locator("#findings article h3").first().innerText();
+  assert.ok(title.startsWith("</script><script>alert(1)</script>\"'<img src=x"), title);
+  assert.equal(await page.locator("script").count(), 1);
+  assert.equal(await page.locator("img").count(), 0);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("the content is readable without scripts", async () => {
+  const { page, close } = await open(sample("everyday"), { javaScriptEnabled: false });
+  for (const id of ["#matrix-threads", "#matrix-cpus", "#findings", "#time", "#threads"]) {
+    assert.ok(await page.locator(id).isVisible(), id);
+  }
+  assert.equal(await page.locator("button:visible").count(), 0, "no button without its function");
+  await close();
+});
+
+test("a phone scrolls the drawings, not the page", async () => {
+  for (const name of names) {
+    const { page, close } = await open(sample(name), { viewport: { width: 390, height: 844 } });
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(width <= 390, `${name} is ${width} pixels wide`);
+    if (process.env.SCREENSHOTS) {
+      const path = join(process.env.SCREENSHOTS, `${name}-phone.png`);
+      await page.screenshot({ path, fullPage: true });
+    }
+    await close();
+  }
+});
+
+test("a crowd of threads keeps a usable matrix", async () => {
+  const { page, trouble, close } = await open(sample("crowd"));
+  const matrix = page.locator("#matrix-threads svg.matrix:not(.scale)");
+  const { width, height } = await matrix.boundingBox();
+  assert.ok(width < 1080 && height < 900, `${width} x ${height}`);
+  const labels = matrix.locator("text.label");
+  assert.equal(await labels.count(), 66);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});

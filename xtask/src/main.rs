@@ -1,0 +1,114 @@
+//! Chores that need more than a shell script: the rules of the house (`cargo xtask tidy`,
+//! `cargo xtask licences`) and measurements of the real binary (`cargo xtask answers`,
+//! `cargo xtask overhead`).
+
+mod answers;
+mod arguments;
+mod licences;
+mod metadata;
+mod overhead;
+mod round_trip;
+mod spdx;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use arguments::Arguments;
+
+/// The verbs, with what each does.
+pub(crate) const COMMANDS: &[(&str, &str)] = &[
+    (
+        "tidy",
+        "file sizes, crate arrows, unsafe, stray words, commands in the documents",
+    ),
+    (
+        "licences",
+        "licences, bans and sources of all dependencies against deny.toml",
+    ),
+    (
+        "answers",
+        "what linewise says of fixtures/programs against answers.json; at least 95 % must be right\n\
+         [--runs 20] [--seconds 3] [--only NAME] [--json]; with --runs 1, two of three",
+    ),
+    (
+        "overhead",
+        "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
+         [--pairs 5] [--seconds 3] [--only NAME]",
+    ),
+];
+
+/// Something that breaks a rule of the house.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Problem {
+    /// Where: `path`, `path:line`, or a crate.
+    pub place: String,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl Problem {
+    pub(crate) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            what: what.into(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut typed = std::env::args().skip(1);
+    let verb = typed.next().unwrap_or_default();
+    let root = root();
+    let outcome = match verb.as_str() {
+        "tidy" => tidy::run(&root),
+        "licences" => licences::run(&root),
+        "answers" => return measured(&verb, answers::run(&root, Arguments::new(typed))),
+        "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(typed))),
+        _ => {
+            eprintln!("usage: cargo xtask VERB [OPTIONS]\n");
+            for (name, what) in COMMANDS {
+                eprintln!("  {name:<10}{}", what.replace('\n', "\n            "));
+            }
+            return ExitCode::from(if verb == "help" { 0 } else { 2 });
+        }
+    };
+    match outcome {
+        Ok(mut problems) => {
+            problems.sort();
+            problems.dedup();
+            for problem in &problems {
+                eprintln!("{}: {}", problem.place, problem.what);
+            }
+            if problems.is_empty() {
+                println!("{verb}: clean");
+                ExitCode::SUCCESS
+            } else {
+                eprintln!("{verb}: {} problems", problems.len());
+                ExitCode::FAILURE
+            }
+        }
+        Err(error) => {
+            eprintln!("{verb}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The end of a verb that printed its own result: whether that is good.
+fn measured(verb: &str, outcome: anyhow::Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{verb}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace: one above this crate.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}

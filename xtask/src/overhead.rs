@@ -1,0 +1,469 @@
+//! `cargo xtask overhead`: how much slower programs and servers are under `linewise record` with its
+//! default budget.
+//!
+//! Each pair is one run alone and one recorded, their order alternating, with the round trip
+//! measured before, between and after. A pair during which the machine changed its state is thrown
+//! away and replaced. Programs measure themselves, so that what linewise does before it starts them
+//! does not count.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+
+use crate::answers::build_programs;
+use crate::arguments::Arguments;
+use crate::round_trip::{self, State, median};
+
+/// Size of the text that is compressed.
+const TEXT_BYTES: usize = 128 << 20;
+/// How long a server may take to listen, or to end.
+const SERVER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Something whose speed can be measured.
+enum Workload {
+    /// A program of fixtures/programs: prints its iterations and seconds.
+    Fixture(&'static str),
+    /// A shell command over `$FILE`.
+    Shell(&'static str, &'static str),
+    /// redis-server under redis-benchmark.
+    Redis,
+    /// memcached with two threads under two connections that pipeline.
+    Memcached,
+}
+
+const WORKLOADS: &[Workload] = &[
+    Workload::Fixture("counters_c"),
+    Workload::Fixture("counters_c_fixed"),
+    Workload::Fixture("control_private_c"),
+    Workload::Fixture("lock_beside_data_c"),
+    Workload::Shell("pigz", "pigz -k -c $FILE"),
+    // It is quick: several times, for a run of seconds.
+    Workload::Shell("zstd", "zstd -q -T2 -c $FILE $FILE $FILE $FILE"),
+    Workload::Redis,
+    Workload::Memcached,
+];
+
+/// The part of a recording's `run.json` that says what it cost.
+#[derive(Deserialize)]
+struct RunInfo {
+    start: u64,
+    end: u64,
+    overhead: Overhead,
+}
+
+#[derive(Deserialize)]
+struct Overhead {
+    collector_cpu_ns: u64,
+    collector_rss_bytes: u64,
+}
+
+/// One pair within one state of the machine.
+struct Pair {
+    /// 0.02: the recorded run took 2 % longer for the same work.
+    slowdown: f64,
+    /// Of the collector, as a share of one CPU.
+    cpu_share: f64,
+    rss_bytes: f64,
+    recording_bytes: f64,
+}
+
+/// Where everything is.
+struct Places {
+    root: PathBuf,
+    linewise: PathBuf,
+    /// The recordings and the text, under target/.
+    work: PathBuf,
+    seconds: usize,
+}
+
+/// Measures all workloads and prints a line for each.
+///
+/// # Errors
+/// If linewise or the programs are not there, or a run fails.
+pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool> {
+    let pairs = arguments.count("--pairs", 5)?;
+    let seconds = arguments.count("--seconds", 3)?;
+    let only: Option<String> = arguments.value("--only")?;
+    arguments.finish()?;
+    let places = Places {
+        root: root.to_owned(),
+        linewise: root.join("target/release/linewise"),
+        work: root.join("target/overhead"),
+        seconds,
+    };
+    ensure!(
+        places.linewise.exists(),
+        "{} is missing: run `cargo build --release` first",
+        places.linewise.display()
+    );
+    fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
+    build_programs(root)?;
+    write_text(&places.work.join("text"))?;
+    println!(
+        "{:<20} {:<8} {:>5} {:>9} {:>18}  {:>9} {:>9} {:>9}",
+        "program", "state", "pairs", "slowdown", "lowest..highest", "collector", "RSS", "recording"
+    );
+    for workload in WORKLOADS {
+        if only.as_deref().is_some_and(|only| only != workload.name()) {
+            continue;
+        }
+        if let Some(missing) = workload.missing() {
+            println!("skip: {}: {missing} is not installed", workload.name());
+            continue;
+        }
+        measure(workload, &places, pairs).with_context(|| workload.name().to_owned())?;
+    }
+    Ok(true)
+}
+
+/// Measures pairs until there are enough within one state each, and prints them by state.
+fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Result<()> {
+    let mut by_state: BTreeMap<State, Vec<Pair>> = BTreeMap::new();
+    let mut mixed = 0;
+    let state = || round_trip::measure(&places.linewise).map(State::of);
+    // Warms the file cache up, and shows early that the program cannot be run.
+    workload.speed(places, None)?;
+    let mut before = state()?;
+    for attempt in 0..wanted * 2 {
+        if attempt - mixed >= wanted {
+            break;
+        }
+        let recording = places.work.join("run.linewise");
+        let recorded_first = attempt % 2 == 1;
+        let mut speeds = [0.0; 2];
+        let mut states = [before; 3];
+        for (turn, recorded) in [recorded_first, !recorded_first].into_iter().enumerate() {
+            speeds[usize::from(recorded)] =
+                workload.speed(places, recorded.then_some(recording.as_path()))?;
+            states[turn + 1] = state()?;
+        }
+        before = states[2];
+        if states.iter().any(|state| *state != before) {
+            mixed += 1;
+            continue;
+        }
+        let [bare, recorded] = speeds;
+        let run = recording.join("run.json");
+        let text = fs::read(&run).with_context(|| run.display().to_string())?;
+        let info: RunInfo =
+            serde_json::from_slice(&text).with_context(|| run.display().to_string())?;
+        by_state.entry(before).or_default().push(Pair {
+            slowdown: bare / recorded - 1.0,
+            cpu_share: info.overhead.collector_cpu_ns as f64
+                / info.end.saturating_sub(info.start).max(1) as f64,
+            rss_bytes: info.overhead.collector_rss_bytes as f64,
+            recording_bytes: folder_bytes(&recording)? as f64,
+        });
+    }
+    for (state, pairs) in &by_state {
+        print_row(workload.name(), *state, pairs);
+    }
+    if mixed > 0 {
+        println!(
+            "{:<20} {mixed} pairs left out: the round trip changed",
+            workload.name()
+        );
+    }
+    Ok(())
+}
+
+fn print_row(name: &str, state: State, pairs: &[Pair]) {
+    let middle = |value: fn(&Pair) -> f64| {
+        let values: Vec<f64> = pairs.iter().map(value).collect();
+        median(&values).unwrap_or(f64::NAN)
+    };
+    let slowdowns = || pairs.iter().map(|pair| pair.slowdown * 100.0);
+    println!(
+        "{name:<20} {state:<8} {:>5} {:>7.1} % {:>18}  {:>7.1} % {:>6.1} MB {:>6.0} kB",
+        pairs.len(),
+        middle(|pair| pair.slowdown) * 100.0,
+        format!(
+            "{:.1}..{:.1} %",
+            slowdowns().fold(f64::INFINITY, f64::min),
+            slowdowns().fold(f64::NEG_INFINITY, f64::max)
+        ),
+        middle(|pair| pair.cpu_share) * 100.0,
+        middle(|pair| pair.rss_bytes) / 1e6,
+        middle(|pair| pair.recording_bytes) / 1e3,
+    );
+}
+
+impl Workload {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fixture(name) | Self::Shell(name, _) => name,
+            Self::Redis => "redis-server",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// A tool that it needs and this machine lacks.
+    fn missing(&self) -> Option<&'static str> {
+        let needed: &[&'static str] = match self {
+            Self::Fixture(_) => &[],
+            Self::Shell(name, _) => &[name],
+            Self::Redis => &["redis-server", "redis-benchmark"],
+            Self::Memcached => &["memcached"],
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        needed
+            .iter()
+            .copied()
+            .find(|tool| !std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()))
+    }
+
+    /// Work done a second, alone or while recorded; the unit is the workload's own.
+    fn speed(&self, places: &Places, recording: Option<&Path>) -> anyhow::Result<f64> {
+        match self {
+            Self::Fixture(name) => {
+                let binary = places.root.join("fixtures/build").join(name);
+                let seconds = places.seconds.to_string();
+                let said = places.output(recording, &[&binary.to_string_lossy(), &seconds])?;
+                let number = |key: &str| -> anyhow::Result<f64> {
+                    let found = said
+                        .split_whitespace()
+                        .find_map(|word| word.strip_prefix(key));
+                    let value = found.with_context(|| format!("no {key} in `{said}`"))?;
+                    value.parse().with_context(|| format!("{key}{value}"))
+                };
+                Ok(number("iterations=")? / number("seconds=")?)
+            }
+            Self::Shell(_, command) => {
+                let file = places.work.join("text");
+                let script = format!(
+                    "FILE='{}'; date +%s%N; {command} >/dev/null && date +%s%N",
+                    file.display()
+                );
+                let said = places.output(recording, &["sh", "-c", &script])?;
+                let times: Vec<u64> = said.split_whitespace().flat_map(str::parse).collect();
+                match times[..] {
+                    [start, end] if end > start => Ok(1e9 / (end - start) as f64),
+                    _ => bail!("`{command}` failed: {said}"),
+                }
+            }
+            Self::Redis => {
+                let port = free_port()?;
+                let text = port.to_string();
+                let folder = places.work.to_string_lossy();
+                let command = [
+                    "redis-server",
+                    "--port",
+                    &text,
+                    "--save",
+                    "",
+                    "--dir",
+                    &folder,
+                ];
+                let server = Server::start(places.command(recording, &command), port)?;
+                let speed = redis_benchmark(port, places.seconds);
+                server.end("SHUTDOWN NOSAVE\r\n")?;
+                speed
+            }
+            Self::Memcached => {
+                let port = free_port()?;
+                let text = port.to_string();
+                let command = [
+                    "memcached",
+                    "-A",
+                    "-u",
+                    "root",
+                    "-l",
+                    "127.0.0.1",
+                    "-p",
+                    &text,
+                    "-t",
+                    "2",
+                ];
+                let server = Server::start(places.command(recording, &command), port)?;
+                let speed = memcached_load(port, Duration::from_secs(places.seconds as u64));
+                server.end("shutdown\r\n")?;
+                speed
+            }
+        }
+    }
+}
+
+impl Places {
+    /// A command, alone or under `linewise record`.
+    fn command(&self, recording: Option<&Path>, command: &[&str]) -> Command {
+        let mut run = match recording {
+            None => Command::new(command[0]),
+            Some(recording) => {
+                let mut linewise = Command::new(&self.linewise);
+                linewise.args(["record", "--quiet", "--force", "--output"]);
+                linewise.arg(recording).arg("--").arg(command[0]);
+                linewise
+            }
+        };
+        run.args(&command[1..]).stdin(Stdio::null());
+        run
+    }
+
+    /// What a command prints.
+    fn output(&self, recording: Option<&Path>, command: &[&str]) -> anyhow::Result<String> {
+        let output = self
+            .command(recording, command)
+            .output()
+            .with_context(|| command[0].to_owned())?;
+        ensure!(
+            output.status.success(),
+            "{}: {}: {}",
+            command[0],
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// A server that runs until it is told to end.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(mut command: Command, port: u16) -> anyhow::Result<Self> {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().with_context(|| format!("{command:?}"))?;
+        let mut server = Self { child, port };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{command:?} ended at once: {status}");
+            }
+            ensure!(
+                start.elapsed() < SERVER_PATIENCE,
+                "{command:?} does not listen"
+            );
+            sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// Sends the request that ends it, and waits for it and for the recording to be written.
+    fn end(mut self, request: &str) -> anyhow::Result<()> {
+        TcpStream::connect(("127.0.0.1", self.port))?.write_all(request.as_bytes())?;
+        let start = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            ensure!(start.elapsed() < SERVER_PATIENCE, "the server does not end");
+            sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    /// Leaves no server behind when a measurement fails; linewise passes the signal on.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let pid = self.child.id().to_string();
+            let asked = Command::new("kill").arg(pid).status();
+            drop(asked.and_then(|_| self.child.wait()));
+        }
+    }
+}
+
+/// A port that nobody listens on.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// Requests a second that redis-benchmark reports.
+fn redis_benchmark(port: u16, seconds: usize) -> anyhow::Result<f64> {
+    // It knows no duration; a single connection of 16 requests in flight does some 500 000 a second.
+    let requests = (400_000 * seconds).to_string();
+    let output = Command::new("redis-benchmark")
+        .args([
+            "-p",
+            &port.to_string(),
+            "-t",
+            "set",
+            "-P",
+            "16",
+            "-r",
+            "100000",
+            "--csv",
+            "-n",
+        ])
+        .arg(requests)
+        .output()
+        .context("running redis-benchmark")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let row = said.lines().last().unwrap_or_default();
+    let rate = row.split(',').nth(1).map(|field| field.trim_matches('"'));
+    rate.and_then(|rate| rate.parse().ok())
+        .with_context(|| format!("redis-benchmark said `{said}`"))
+}
+
+/// Requests a second that two connections get answered, each with a batch of them in flight.
+fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
+    const BATCH: usize = 100;
+    let connection = |key: usize| -> anyhow::Result<f64> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(SERVER_PATIENCE))?;
+        write!(stream, "set key{key} 0 0 32\r\n{:032}\r\n", key)?;
+        stream.read_exact(&mut [0; "STORED\r\n".len()])?;
+        let requests = format!("get key{key}\r\n").repeat(BATCH);
+        let answer = format!("VALUE key{key} 0 32\r\n{key:032}\r\nEND\r\n").repeat(BATCH);
+        let mut read = vec![0; answer.len()];
+        let start = Instant::now();
+        let mut batches = 0_usize;
+        while start.elapsed() < duration {
+            stream.write_all(requests.as_bytes())?;
+            stream.read_exact(&mut read)?;
+            batches += 1;
+        }
+        ensure!(
+            read == answer.as_bytes(),
+            "memcached answered something else"
+        );
+        Ok((batches * BATCH) as f64 / start.elapsed().as_secs_f64())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| connection(1));
+        let own = connection(0);
+        match other.join() {
+            Ok(rate) => Ok(own? + rate?),
+            Err(_) => bail!("a connection to memcached panicked"),
+        }
+    })
+}
+
+/// Writes text of middling redundancy, the same on every machine.
+fn write_text(path: &Path) -> anyhow::Result<()> {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.len() as usize >= TEXT_BYTES) {
+        return Ok(());
+    }
+    let mut text = String::with_capacity(TEXT_BYTES + 64);
+    let mut random = 88_172_645_463_325_252_u64;
+    while text.len() < TEXT_BYTES {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        text += match random % 7 {
+            0 => "the quick brown fox ",
+            1 => "jumps over ",
+            2 => "a lazy dog, ",
+            _ => "",
+        };
+        text += &format!("{:x} ", random >> 44);
+    }
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}

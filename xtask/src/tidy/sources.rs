@@ -1,0 +1,199 @@
+//! Rules about single files: length, `unsafe`, backward `use`, stray words.
+
+use super::File;
+use crate::Problem;
+
+/// The most lines of a file written by hand.
+const MOST_LINES: usize = 800;
+/// Kinds of files that are written by hand.
+const BY_HAND: &[&str] = &[
+    "rs", "c", "h", "cpp", "go", "js", "mjs", "css", "html", "py", "sh", "md", "toml",
+];
+
+/// The only folder that may open `unsafe`.
+const UNSAFE_FOLDER: &str = "crates/machine/";
+/// Where the rule about `unsafe` holds; programs under test may do what users do.
+const OURS: &[&str] = &["crates/", "xtask/"];
+
+/// The rooms of the analysis, lowest first: each may use those before it.
+const ROOMS: &[&str] = &["resolve", "views", "advice", "report"];
+const ANALYSIS: &str = "crates/analysis/src/";
+
+/// Marks of unfinished work and of somebody's own machine, split so that this file has none.
+const STRAY: &[(&str, &str, &str)] = &[
+    ("TO", "DO", "unfinished work; finish it or leave it out"),
+    ("FIX", "ME", "unfinished work; finish it or leave it out"),
+    ("/wo", "rk/", "a path of one machine; use a relative one"),
+    ("/ro", "ot/", "a path of one machine; use a relative one"),
+];
+
+/// What is wrong with `file`.
+pub(super) fn problems(file: &File) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    problems.extend(too_long(file));
+    if file.path.ends_with(".rs") {
+        problems.extend(opens_unsafe(file));
+        problems.extend(looks_back(file));
+    }
+    problems.extend(stray(file));
+    problems
+}
+
+fn too_long(file: &File) -> Option<Problem> {
+    let kind = file.path.rsplit('.').next().unwrap_or_default();
+    let lines = file.text.lines().count();
+    (BY_HAND.contains(&kind) && lines > MOST_LINES).then(|| {
+        Problem::new(
+            &file.path,
+            format!("{lines} lines are more than {MOST_LINES}; split it by noun"),
+        )
+    })
+}
+
+/// The code of a line: without a line comment and without what stands in double quotes.
+fn code(line: &str) -> String {
+    let mut code = String::new();
+    let mut quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if quoted => {
+                characters.next();
+            }
+            '"' => quoted = !quoted,
+            '/' if !quoted && characters.peek() == Some(&'/') => break,
+            _ if !quoted => code.push(character),
+            _ => {}
+        }
+    }
+    code
+}
+
+fn words(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|character: char| !character.is_alphanumeric() && character != '_')
+}
+
+fn opens_unsafe(file: &File) -> Vec<Problem> {
+    let judged = OURS.iter().any(|folder| file.path.starts_with(folder));
+    if !judged || file.path.starts_with(UNSAFE_FOLDER) {
+        return Vec::new();
+    }
+    file.text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| words(&code(line)).any(|word| word == "unsafe"))
+        .map(|(number, _)| {
+            Problem::new(
+                format!("{}:{}", file.path, number + 1),
+                format!("`unsafe` outside {UNSAFE_FOLDER}; put a safe function there"),
+            )
+        })
+        .collect()
+}
+
+/// A `use` of a later room in an earlier one.
+fn looks_back(file: &File) -> Vec<Problem> {
+    let Some(inside) = file.path.strip_prefix(ANALYSIS) else {
+        return Vec::new();
+    };
+    let room = inside.split(['/', '.']).next().unwrap_or_default();
+    let Some(floor) = ROOMS.iter().position(|known| *known == room) else {
+        return Vec::new();
+    };
+    let mut problems = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        let code = code(line);
+        for later in &ROOMS[floor + 1..] {
+            let reached = paths_into(later).iter().any(|path| code.contains(path));
+            if reached {
+                problems.push(Problem::new(
+                    format!("{}:{}", file.path, number + 1),
+                    format!("{room} uses {later}, which comes after it; turn the arrow around"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn paths_into(room: &str) -> [String; 4] {
+    [
+        format!("crate::{room}::"),
+        format!("crate::{room};"),
+        format!("crate::{{{room}"),
+        format!("super::{room}::"),
+    ]
+}
+
+fn stray(file: &File) -> Vec<Problem> {
+    // Lock files quote other people's addresses; licences are other people's words.
+    if file.path.ends_with("lock") || file.path.ends_with("lock.json") {
+        return Vec::new();
+    }
+    let mut problems = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        for (head, tail, what) in STRAY {
+            let word = format!("{head}{tail}");
+            if line.contains(&word) {
+                problems.push(Problem::new(
+                    format!("{}:{}", file.path, number + 1),
+                    format!("`{word}`: {what}"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_source_of_801_lines_is_too_long_and_a_table_of_data_is_not() {
+        let long = "x\n".repeat(801);
+        assert!(too_long(&file("a.rs", &long)).is_some());
+        assert!(too_long(&file("a.rs", &"x\n".repeat(800))).is_none());
+        assert!(too_long(&file("a.json", &long)).is_none());
+    }
+
+    #[test]
+    fn unsafe_is_seen_in_code_and_not_in_words_about_it() {
+        let text = "// unsafe here\n#![forbid(unsafe_code)]\nlet x = \"unsafe\";\nunsafe { f() }\n";
+        let found = opens_unsafe(&file("crates/cli/src/main.rs", text));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].place, "crates/cli/src/main.rs:4");
+        assert_eq!(opens_unsafe(&file("crates/machine/src/perf.rs", text)), []);
+        assert_eq!(opens_unsafe(&file("fixtures/programs/a.rs", text)), []);
+    }
+
+    #[test]
+    fn a_room_may_use_earlier_rooms_only() {
+        let views = "crates/analysis/src/views/sharing.rs";
+        assert_eq!(looks_back(&file(views, "use crate::resolve::Access;")), []);
+        for backward in [
+            "use crate::advice::Finding;",
+            "use crate::report;",
+            "use crate::{report, resolve};",
+            "fn f() { crate::report::render() }",
+        ] {
+            assert_eq!(looks_back(&file(views, backward)).len(), 1, "{backward}");
+        }
+        let report = "crates/analysis/src/report/html.rs";
+        assert_eq!(looks_back(&file(report, "use crate::advice::x;")), []);
+    }
+
+    #[test]
+    fn a_path_of_one_machine_is_stray_except_in_a_lock_file() {
+        let path = ["/ro", "ot/somewhere"].concat();
+        assert_eq!(stray(&file("README.md", &path)).len(), 1);
+        assert_eq!(stray(&file("Cargo.lock", &path)), []);
+    }
+}

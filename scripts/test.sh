@@ -4,7 +4,8 @@
 #   scripts/test.sh [STEP...]      all steps, or only these
 #
 # A step that fails does not stop the others. Each writes target/test-logs/STEP.log; what failed is
-# shown. A step counts as many checks as it reports, or as one.
+# shown. A step counts as many checks as it reports, or as one. A step that hangs is ended after
+# STEP_LIMIT seconds, with what its processes were doing in its log.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +16,7 @@ rm -f "$logs"/*.log
 # The foreign Parquet reader, if install-needs.sh had to fetch one.
 [ -x target/venv/bin/python3 ] && export PATH="$PWD/target/venv/bin:$PATH"
 
+STEP_LIMIT=${STEP_LIMIT:-1200}
 only=("$@")
 passed=0
 failed=0
@@ -24,6 +26,30 @@ sum() {
     sed -nE "s/$1/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
 }
 
+# What every process of a session is doing: for a step that hangs.
+doing() {
+    echo "still running after $STEP_LIMIT s:"
+    ps -s "$1" -L -o pid,tid,stat,pcpu,time,wchan:20,args | cut -c1-200
+}
+
+# limited COMMAND...: runs a command or function in a session of its own, for at most STEP_LIMIT.
+limited() {
+    local pid end=$((SECONDS + STEP_LIMIT))
+    # setsid runs programs only, so functions go through a shell.
+    setsid bash -c '"$@"' step "$@" &
+    pid=$!
+    # The session does not hear of Ctrl-C.
+    trap 'kill -KILL -- -'"$pid"' 2>/dev/null; exit 130' INT TERM
+    while kill -0 "$pid" 2>/dev/null; do
+        if [ "$SECONDS" -ge "$end" ]; then
+            doing "$pid"
+            pkill -KILL -s "$pid" || kill -KILL -- "-$pid"
+        fi
+        sleep 0.2
+    done
+    wait "$pid"
+}
+
 # step NAME COMMAND...: runs it and counts.
 step() {
     local name=$1 log=$logs/$1.log start=$SECONDS status good bad
@@ -31,7 +57,7 @@ step() {
     if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $name "* ]]; then
         return
     fi
-    "$@" >"$log" 2>&1
+    limited "$@" >"$log" 2>&1
     status=$?
     # cargo test, then node's test runner, then cargo xtask answers.
     good=$(($(sum '^test result: .* ([0-9]+) passed;.*' "$log") + $(sum '^[^ ]+ pass ([0-9]+)$' "$log") +
@@ -75,6 +101,8 @@ demo() {
     make --no-print-directory demo DEMO_REPORT="$report" &&
         grep -q 'False sharing of' "$report"
 }
+
+export -f browser demo
 
 step fmt cargo fmt --all --check -- --color never
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings

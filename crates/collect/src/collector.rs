@@ -509,8 +509,8 @@ impl Collector {
             let Some(choice) = choice else { return Ok(()) };
             match self.watcher.watch(&choice, now, &mut self.chance) {
                 Ok(shots) => self.budget.armed(shots),
-                // The thread is gone.
-                Err(error) if error.raw_os_error() == Some(3) => {}
+                // Never choose it again: without this a target that has just ended is chosen forever.
+                Err(error) if error.raw_os_error() == Some(3) => self.threads.gone(choice.watched),
                 Err(error) if error.raw_os_error() == Some(28) => {
                     let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
                     return self.lose("watchpoint-refused", 1, detail.to_owned());

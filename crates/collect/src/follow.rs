@@ -19,6 +19,8 @@ struct ThreadState {
     row: Thread,
     on_cpu: Option<(CpuId, Time)>,
     last_seen: Time,
+    /// The kernel no longer knows it, though its end may not have been told yet.
+    gone: bool,
     ended: bool,
 }
 
@@ -48,6 +50,7 @@ impl Threads {
             },
             on_cpu: None,
             last_seen: time,
+            gone: false,
             ended: false,
         });
         state.row.pid = pid;
@@ -149,6 +152,14 @@ impl Threads {
         stay
     }
 
+    /// The kernel said that a thread is gone: it is not active from now on. Its end is told later,
+    /// by the record that is on its way.
+    pub(crate) fn gone(&mut self, tid: Tid) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.gone = true;
+        }
+    }
+
     /// CPU time of all threads so far, ns.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ns
@@ -161,6 +172,7 @@ impl Threads {
             .iter()
             .filter(|(_, state)| {
                 !state.ended
+                    && !state.gone
                     && state.row.pid == pid
                     && (state.on_cpu.is_some() || now.since(state.last_seen) < ACTIVE_NS)
             })
@@ -336,6 +348,17 @@ mod tests {
         assert_eq!(recorded as u64, STAYS_PER_SECOND);
         assert_eq!(threads.stays_thinned, 10);
         assert_eq!(threads.cpu_ns(), STAYS_PER_SECOND + 10);
+    }
+
+    #[test]
+    fn a_thread_that_the_kernel_no_longer_knows_is_not_active_though_its_end_was_not_told() {
+        let mut threads = Threads::default();
+        threads.found(Pid(1), Tid(1), Time(0), None);
+        threads.found(Pid(1), Tid(2), Time(0), None);
+        threads.switched(Tid(2), CpuId(0), Time(1), false);
+        threads.gone(Tid(2));
+        assert_eq!(threads.active(Pid(1), Time(2)), [Tid(1)]);
+        assert!(threads.ended(Tid(2), Time(5)).is_some());
     }
 
     #[test]

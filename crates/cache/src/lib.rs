@@ -1,0 +1,9 @@
+//! What caches make of a stream of memory accesses: pure algorithms, no input or output.
+//!
+//! The stream is a sequence of [`Access`] values in one global order. Whoever makes it numbers the
+//! threads and the instructions densely from zero, so that everything here can be held in vectors.
+#![forbid(unsafe_code)]
+
+mod access;
+
+pub use access::{Access, Kind};

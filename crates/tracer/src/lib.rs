@@ -1,0 +1,1 @@
+//! The exact source: a plugin for QEMU user mode that hands every memory access to a collector.

@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod hash;
 
 pub use access::{Access, Kind};
+pub use hash::line_hash;

@@ -205,6 +205,91 @@ pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this process the parent of descendants whose own parent ends before them, in the place of
+/// init, so that none of them is ever out of sight. Each must then be reaped: [`reap_orphans`].
+///
+/// # Errors
+/// EINVAL: a kernel before 3.4.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: PR_SET_CHILD_SUBREAPER takes an integer by value, no pointer.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Reaps adopted children that have ended, up to the first that is one of `not_these`: somebody else
+/// waits for those.
+pub fn reap_orphans(not_these: impl Fn(u32) -> bool) {
+    loop {
+        // SAFETY: a plain structure of integers and pointers; all zeros is a value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: writes one siginfo_t, which lives through the call.
+        let got = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, flags) };
+        if got != 0 {
+            return;
+        }
+        // SAFETY: waitid succeeded, so it filled in the fields of a child, or left the zeros.
+        let pid = unsafe { info.si_pid() };
+        if pid <= 0 || not_these(pid as u32) {
+            return;
+        }
+        // SAFETY: no status is asked for; the pid is a child that has ended and was not reaped.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+    }
+}
+
+/// Ends this process by `signal`, as if it had never been blocked or handled, so that who waits for
+/// it sees the signal.
+pub fn end_by_signal(signal: i32) -> ! {
+    // SAFETY: the set is initialised before use; SIG_DFL is a valid disposition; neither call keeps
+    // a pointer. The signal is pending for the calling thread before it is unblocked here.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        // Only a signal that does not end a process comes here.
+        libc::_exit(128 + signal)
+    }
+}
+
+/// Takes the lock of an open file or directory for as long as it is open; false if another process
+/// holds it. The kernel gives it back when the holder ends, however it ends.
+///
+/// # Errors
+/// The kernel's: a file system without locks, for one.
+pub fn try_lock(file: &std::fs::File) -> io::Result<bool> {
+    // SAFETY: no pointers; the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// The user that this process acts as.
+#[must_use]
+pub fn effective_user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether there is a process of this id, ours or not, in this process's view of the machine.
+#[must_use]
+pub fn exists(pid: u32) -> bool {
+    match i32::try_from(pid) {
+        Ok(0) | Err(_) => false,
+        Ok(_) => signal(pid, 0).map_or_else(|e| e.raw_os_error() != Some(libc::ESRCH), |()| true),
+    }
+}
+
 /// A descriptor that becomes readable when the process ends.
 ///
 /// # Errors
@@ -368,6 +453,33 @@ mod tests {
     fn a_program_that_does_not_exist_says_so_at_release() {
         let held = HeldChild::fork(&words(&["no-such-program-anywhere"])).unwrap();
         assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_lock_is_held_until_its_file_is_closed() {
+        let path = std::env::temp_dir().join(format!("lock-test-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        // Two descriptions of one directory; the lock belongs to a description.
+        let (first, second) = (
+            std::fs::File::open(&path).unwrap(),
+            std::fs::File::open(&path).unwrap(),
+        );
+        assert!(try_lock(&first).unwrap());
+        assert!(!try_lock(&second).unwrap());
+        drop(first);
+        assert!(try_lock(&second).unwrap());
+        std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn this_process_exists_and_one_that_was_waited_for_does_not() {
+        assert!(exists(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(!exists(pid));
+        assert!(!exists(0));
+        assert!(!exists(u32::MAX));
     }
 
     #[test]

@@ -81,6 +81,57 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(threads)
 }
 
+/// The processes whose chain of parents leads to `ancestor`, without itself, in ascending order.
+/// Those that have ended and only wait to be reaped are left out. Processes that begin meanwhile may
+/// be missed.
+///
+/// # Errors
+/// The kernel's: `/proc` is not there.
+pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
+    let mut parents = std::collections::HashMap::new();
+    let mut alive = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let stat = fs::read(proc_path(pid, "stat")).unwrap_or_default();
+        if let Some((parent, ended)) = parse_stat(&String::from_utf8_lossy(&stat)) {
+            parents.insert(pid, parent);
+            if !ended {
+                alive.push(pid);
+            }
+        }
+    }
+    let descends = |&pid: &u32| {
+        let mut at = pid;
+        // Parents form no loop, but they were not all read at one moment.
+        for _ in 0..=parents.len() {
+            match parents.get(&at) {
+                Some(&parent) if parent == ancestor => return true,
+                Some(&parent) => at = parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    alive.retain(descends);
+    alive.sort_unstable();
+    Ok(alive)
+}
+
+/// The parent of a process, from its `stat`, and whether all its threads have ended.
+fn parse_stat(stat: &str) -> Option<(u32, bool)> {
+    // The name may hold blanks and brackets: what follows its last bracket is numbers.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut words = rest.split_ascii_whitespace();
+    let state = words.next()?;
+    let parent = words.next()?.parse().ok()?;
+    // num_threads is the 20th field: the first thread may have ended before the others.
+    let threads: u32 = words.nth(15)?.parse().ok()?;
+    Some((parent, matches!(state, "Z" | "X") && threads <= 1))
+}
+
 /// The name of a thread, if it is still there.
 #[must_use]
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
@@ -150,6 +201,47 @@ mod tests {
         let mapping = parse_mapping("1000-2000 rw-p 00000000 00:00 0 ").unwrap();
         assert_eq!(mapping.path, "");
         assert_eq!(parse_mapping("garbage"), None);
+    }
+
+    #[test]
+    fn the_parent_is_read_behind_any_name_and_a_process_without_its_first_thread_is_alive() {
+        let stat = |name: &str, state: &str, threads: u32| {
+            format!(
+                "77 ({name}) {state} 12 77 77 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0 0"
+            )
+        };
+        assert_eq!(parse_stat(&stat("a) S 1 (b", "R", 1)), Some((12, false)));
+        assert_eq!(parse_stat(&stat("sh", "Z", 1)), Some((12, true)));
+        assert_eq!(parse_stat(&stat("sh", "Z", 3)), Some((12, false)));
+        assert_eq!(parse_stat("77 (sh"), None);
+    }
+
+    #[test]
+    fn a_grandchild_is_a_descendant_until_it_has_ended() {
+        use std::io::{BufRead, BufReader};
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        assert_eq!(descendants(child.id()).unwrap(), [grandchild]);
+        assert!(
+            descendants(std::process::id())
+                .unwrap()
+                .contains(&grandchild)
+        );
+        crate::process::signal(grandchild, libc::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(
+            !descendants(std::process::id())
+                .unwrap()
+                .contains(&grandchild)
+        );
     }
 
     #[test]

@@ -69,4 +69,4 @@ pub use rows::*;
 pub use run::*;
 pub use storage::Damage;
 pub use tables::{Row, TableColumns, Tables, schema, table_columns};
-pub use writer::{CreateMode, Writer, recording_path, write_table};
+pub use writer::{CreateMode, Writer, check_place, recording_path, write_table};

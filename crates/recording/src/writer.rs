@@ -224,6 +224,26 @@ pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), Error> {
         .try_for_each(|segment| remove(segment))
 }
 
+/// Says whether `dir` holds an older recording, which [`Writer::create`] with this `mode` would
+/// replace, and changes nothing: for who must know before something begins that it can be recorded.
+///
+/// # Errors
+/// Those of [`Writer::create`] as far as they can be foreseen.
+pub fn check_place(dir: &Path, mode: CreateMode) -> Result<bool, Error> {
+    match inspect(dir, mode) {
+        Ok(found) => {
+            // Whether a file can be made is known for sure only from making one.
+            let trial = dir.join(format!(".trial.{}.linewise-tmp", std::process::id()));
+            fs::write(&trial, b"").map_err(|e| Error::write(&trial, e))?;
+            remove(&trial)?;
+            Ok(found.is_recording)
+        }
+        // A directory that is not there is made by `Writer::create`, before anything begins.
+        Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes `dir` ours: a new or empty directory, or that of an older recording.
 fn claim_directory(dir: &Path, mode: CreateMode) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -231,16 +251,33 @@ fn claim_directory(dir: &Path, mode: CreateMode) -> Result<(), Error> {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(Error::write(dir, e)),
         Err(_) => {}
     }
+    // `run.json` goes last, by being replaced: until then the directory stays replaceable.
+    let found = inspect(dir, mode)?;
+    found.ours.iter().try_for_each(|path| remove(path))?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(|e| Error::write(dir, e))
+}
+
+/// What is in a directory that can be recorded into.
+struct Found {
+    is_recording: bool,
+    /// The files of an older recording but `run.json`.
+    ours: Vec<PathBuf>,
+}
+
+/// Looks at a directory that is there; an error if it cannot be recorded into.
+fn inspect(dir: &Path, mode: CreateMode) -> Result<Found, Error> {
     let foreign = |reason: &str| Error::NotARecording {
         path: dir.to_owned(),
         reason: format!("{reason}, and linewise does not write over it; choose another name"),
     };
-    if !dir.is_dir() {
-        return Err(foreign("a file"));
-    }
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Err(foreign("a file")),
+        Err(e) => return Err(Error::read(dir, e)),
+    };
     let mut ours = Vec::new();
     let (mut is_recording, mut has_others) = (false, false);
-    for entry in fs::read_dir(dir).map_err(|e| Error::read(dir, e))? {
+    for entry in entries {
         let entry = entry.map_err(|e| Error::read(dir, e))?;
         match FileRole::of(&entry.file_name()) {
             FileRole::Run => is_recording = true,
@@ -270,7 +307,5 @@ fn claim_directory(dir: &Path, mode: CreateMode) -> Result<(), Error> {
     } else if has_others {
         return Err(foreign("a directory of other files"));
     }
-    // `run.json` goes last, by being replaced: until then the directory stays replaceable.
-    ours.iter().try_for_each(|path| remove(path))?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(|e| Error::write(dir, e))
+    Ok(Found { is_recording, ours })
 }

@@ -283,6 +283,26 @@ fn what_is_not_a_recording_is_never_written_over() {
 }
 
 #[test]
+fn a_look_at_the_place_changes_nothing_and_foresees_what_create_would_say() {
+    let (directory, dir) = finished();
+    let before = names(&dir);
+    assert!(check_place(&dir, CreateMode::Replace).unwrap());
+    let error = check_place(&dir, CreateMode::New).unwrap_err();
+    assert!(matches!(error, Error::AlreadyRecorded { .. }), "{error}");
+    assert_eq!(names(&dir), before);
+    assert_eq!(
+        Recording::open(&dir).unwrap().tables().unwrap(),
+        fixture_rows::tables()
+    );
+    assert!(!check_place(&directory.path().join("new.linewise"), CreateMode::New).unwrap());
+    assert!(!directory.path().join("new.linewise").exists());
+    let file = directory.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    let error = check_place(&file, CreateMode::Replace).unwrap_err();
+    assert!(matches!(error, Error::NotARecording { .. }), "{error}");
+}
+
+#[test]
 fn an_empty_directory_becomes_a_recording() {
     let directory = tempfile::tempdir().unwrap();
     let writer = Writer::create(directory.path(), &fixture_rows::info(), CreateMode::New).unwrap();

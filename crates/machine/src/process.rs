@@ -149,6 +149,12 @@ pub struct Child {
 }
 
 impl Child {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     fn wait_with(&mut self, flags: i32) -> io::Result<Option<Ended>> {
         if self.ended.is_some() {
             return Ok(self.ended);

@@ -168,6 +168,12 @@ pub fn command_line(pid: u32) -> io::Result<Vec<String>> {
     Ok(words)
 }
 
+/// How many files this process has open; 0 when the kernel does not tell.
+#[must_use]
+pub fn own_open_files() -> u64 {
+    fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
+}
+
 /// Highest resident size of this process so far, in bytes; 0 when the kernel does not tell.
 #[must_use]
 pub fn own_peak_resident_bytes() -> u64 {

@@ -6,6 +6,8 @@
 
 mod access;
 mod hash;
+pub mod hierarchy;
+pub mod reuse;
 
 pub use access::{Access, Kind};
 pub use hash::line_hash;

@@ -1,0 +1,1 @@
+//! From time distances to stack distances.

@@ -1,0 +1,750 @@
+//! The simulator's main loop: hits in the first level, and who is asked on a miss.
+//!
+//! `coherence.rs` holds what happens between caches.
+
+use crate::{Access, Kind};
+
+use super::array::Array;
+use super::config::{CacheShape, Config, Inclusion, Protocol, SharedSupply, Spanning};
+use super::counts::{
+    Class, Coherence, Counts, Level, Matrix, Report, Served, SetCounts, WriteBacks,
+};
+use super::follow::Follow;
+use super::l1::{EMPTY, L1, Way};
+use super::lines::{Info, Lines, NO_INFO, NONE, flag, state};
+use super::mask::Mask;
+use super::outcome::{Answer, Outcome, Transfer};
+use super::window::Window;
+
+/// Accesses that are looked at together. Enough for the host to overlap its own misses, few enough
+/// that what is loaded for the last is still there.
+const CHUNK: usize = 32;
+
+/// A cache behind the first level.
+#[derive(Clone, Debug)]
+pub(super) struct Outer {
+    pub(super) array: Array,
+    pub(super) window: Window,
+    pub(super) inclusion: Inclusion,
+}
+
+impl Outer {
+    fn new(shape: &CacheShape, line_bytes: u32, seed: u64) -> Self {
+        Self {
+            array: Array::new(
+                shape.sets(line_bytes),
+                shape.number_of_ways(line_bytes),
+                shape.replacement,
+                seed,
+            ),
+            window: Window::new(shape.lines(line_bytes)),
+            inclusion: shape.inclusion,
+        }
+    }
+}
+
+/// An access to one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    pub(super) line: u64,
+    /// First byte in the line.
+    pub(super) first: u32,
+    /// Last byte in the line.
+    pub(super) last: u32,
+    pub(super) site: u32,
+    /// Where the site is counted.
+    pub(super) counted: u32,
+    pub(super) thread: u16,
+    pub(super) kind: Kind,
+}
+
+impl Touch {
+    #[inline]
+    pub(super) fn info(&self) -> u64 {
+        Info::pack(self.site, self.thread, self.first, self.last)
+    }
+}
+
+/// What a request to the group and beyond brought.
+pub(super) struct Fetched {
+    pub(super) served: Served,
+    /// State of the core's new copy.
+    pub(super) state: u8,
+    /// Outcome in the group, if it has a last level.
+    pub(super) llc: Option<Option<Class>>,
+    pub(super) transfer: Option<Transfer>,
+    /// Whether the access's bytes overlap those that others wrote since the core lost the line.
+    pub(super) overlaps: bool,
+}
+
+/// The state of a simulation whose lines have at most `M::BITS` bytes (or pairs of bytes).
+#[derive(Clone, Debug)]
+pub(super) struct Engine<M> {
+    pub(super) line_shift: u32,
+    offset_mask: u64,
+    /// Logarithm of the bytes that a bit of a mask stands for.
+    granule: u32,
+    /// The core of each thread seen or placed.
+    core_of: Vec<u8>,
+    placement: Vec<u32>,
+    pub(super) group_of: Vec<u8>,
+    /// Cores of each group.
+    pub(super) members: Vec<u128>,
+    pub(super) socket_of: Vec<u32>,
+    pub(super) node_of: Vec<u8>,
+    pub(super) protocol: Protocol,
+    pub(super) shared_supply: SharedSupply,
+    pub(super) victims_allocate: bool,
+    spanning: Spanning,
+    counted_sites: u32,
+
+    pub(super) l1: Vec<L1<M>>,
+    pub(super) l2: Vec<Option<Outer>>,
+    pub(super) llc: Vec<Option<Outer>>,
+    pub(super) lines: Lines<M>,
+    /// A line on its way into a first-level cache, and whether the copy that the second level
+    /// gave up meanwhile was dirty.
+    pub(super) in_flight: (u32, bool),
+
+    /// Misses of first levels.
+    misses: u64,
+    /// Whether the last chunk had enough of them to look ahead.
+    many_misses: bool,
+    /// By thread.
+    pub(super) threads: Vec<Counts>,
+    /// By site plus one; at the front those for which there is no room.
+    pub(super) sites: Vec<Counts>,
+    pub(super) sets: [Vec<SetCounts>; 3],
+    pub(super) core_transfers: Matrix,
+    pub(super) thread_transfers: Matrix,
+    /// Inside and between sockets.
+    pub(super) coherence: [Coherence; 2],
+    pub(super) back_invalidations: u64,
+    pub(super) write_backs: WriteBacks,
+    pub(super) follow: Follow<M>,
+}
+
+impl<M: Mask> Engine<M> {
+    /// An empty machine. The configuration is valid.
+    pub(super) fn new(config: &Config) -> Self {
+        let line_bytes = config.line_bytes;
+        let sets = |shapes: &mut dyn Iterator<Item = CacheShape>| {
+            let most = shapes.map(|shape| shape.sets(line_bytes)).max();
+            vec![SetCounts::default(); most.unwrap_or(0) as usize]
+        };
+        let seed = |level: u64, at: usize| config.seed ^ level << 32 ^ (at as u64) << 40;
+        let mut members = vec![0; config.groups.len()];
+        for (core, described) in config.cores.iter().enumerate() {
+            members[described.group as usize] |= 1 << core;
+        }
+        let mut core_transfers = Matrix::default();
+        core_transfers.grow(config.cores.len());
+        let mut engine = Self {
+            line_shift: line_bytes.trailing_zeros(),
+            offset_mask: u64::from(line_bytes) - 1,
+            granule: (line_bytes / M::BITS.min(line_bytes)).trailing_zeros(),
+            core_of: Vec::new(),
+            placement: config.threads.clone(),
+            group_of: config.cores.iter().map(|core| core.group as u8).collect(),
+            members,
+            socket_of: config.groups.iter().map(|group| group.socket).collect(),
+            node_of: config.groups.iter().map(|group| group.node).collect(),
+            protocol: config.protocol,
+            shared_supply: config.shared_supply,
+            victims_allocate: config.victims_allocate,
+            spanning: config.spanning,
+            counted_sites: config.counted_sites.min(NONE - 1),
+            l1: (config.cores.iter().enumerate())
+                .map(|(at, core)| L1::new(&core.l1, line_bytes, seed(1, at)))
+                .collect(),
+            l2: (config.cores.iter().enumerate())
+                .map(|(at, core)| core.l2.map(|l2| Outer::new(&l2, line_bytes, seed(2, at))))
+                .collect(),
+            llc: (config.groups.iter().enumerate())
+                .map(|(at, group)| {
+                    group
+                        .llc
+                        .map(|llc| Outer::new(&llc, line_bytes, seed(3, at)))
+                })
+                .collect(),
+            lines: Lines::new(
+                config.cores.len(),
+                config.groups.len(),
+                config.homes,
+                config.nodes(),
+            ),
+            in_flight: (NONE, false),
+            misses: 0,
+            many_misses: false,
+            threads: Vec::new(),
+            sites: vec![Counts::default(); 1],
+            sets: [
+                sets(&mut config.cores.iter().map(|core| core.l1)),
+                sets(&mut config.cores.iter().filter_map(|core| core.l2)),
+                sets(&mut config.groups.iter().filter_map(|group| group.llc)),
+            ],
+            core_transfers,
+            thread_transfers: Matrix::default(),
+            coherence: [Coherence::default(); 2],
+            back_invalidations: 0,
+            write_backs: WriteBacks::default(),
+            follow: Follow::new(config.followed_lines),
+        };
+        engine.know_thread(config.threads.len().min(1 << 16) - 1);
+        engine
+    }
+
+    /// Simulates accesses in their order; `observe` is told the index and what happened for every
+    /// line that is touched.
+    #[inline]
+    pub(super) fn run(&mut self, accesses: &[Access], mut observe: impl FnMut(usize, &Outcome)) {
+        let mut index = 0;
+        let mut warm = 0;
+        for chunk in accesses.chunks(CHUNK) {
+            let misses = self.misses;
+            if self.many_misses {
+                warm ^= self.warm(chunk);
+            }
+            for access in chunk {
+                self.step(access, &mut |outcome| observe(index, outcome));
+                index += 1;
+            }
+            self.many_misses = self.misses - misses > CHUNK as u64 / 8;
+        }
+        std::hint::black_box(warm);
+    }
+
+    /// Loads what the simulation of these accesses will need of the host's memory if they miss:
+    /// the loads do not depend on each other, so that the host waits for all at once.
+    #[inline(never)]
+    fn warm(&self, chunk: &[Access]) -> u64 {
+        let mut sum = 0;
+        for access in chunk {
+            let Some(&core) = self.core_of.get(usize::from(access.thread)) else {
+                continue;
+            };
+            let group = usize::from(self.group_of[usize::from(core)]);
+            let line = access.address >> self.line_shift;
+            sum ^= self.lines.warm(line, core.into(), group);
+            if let Some(l2) = &self.l2[usize::from(core)] {
+                sum ^= u64::from(l2.array.warm(line));
+            }
+            if let Some(llc) = &self.llc[group] {
+                sum ^= u64::from(llc.array.warm(line));
+            }
+        }
+        sum
+    }
+
+    /// Moves a thread to a core.
+    pub(super) fn place(&mut self, thread: u16, core: usize) {
+        self.know_thread(usize::from(thread));
+        self.core_of[usize::from(thread)] = core as u8;
+    }
+
+    #[inline(always)]
+    fn step(&mut self, access: &Access, observe: &mut impl FnMut(&Outcome)) {
+        let first = (access.address & self.offset_mask) as u32;
+        let last = first + u32::from(access.size.max(1)) - 1;
+        let usual = u64::from(last) <= self.offset_mask
+            && usize::from(access.thread) < self.core_of.len()
+            && (access.site as usize) < self.sites.len() - 1;
+        if !usual {
+            self.unusual(access, observe);
+            return;
+        }
+        let touch = Touch {
+            line: access.address >> self.line_shift,
+            first,
+            last,
+            site: access.site,
+            counted: access.site + 1,
+            thread: access.thread,
+            kind: access.kind,
+        };
+        let outcome = self.touch(&touch);
+        observe(&outcome);
+    }
+
+    /// A thread or site not seen before, a site too many, or several lines.
+    #[cold]
+    fn unusual(&mut self, access: &Access, observe: &mut impl FnMut(&Outcome)) {
+        self.know_thread(usize::from(access.thread));
+        let counted = if access.site < self.counted_sites {
+            let needed = access.site as usize + 2;
+            if self.sites.len() < needed {
+                self.sites
+                    .resize(needed.next_power_of_two(), Counts::default());
+            }
+            access.site + 1
+        } else {
+            0
+        };
+        let first = (access.address & self.offset_mask) as u32;
+        let mut left = u32::from(access.size.max(1));
+        let mut touch = Touch {
+            line: access.address >> self.line_shift,
+            first,
+            last: (first + left - 1).min(self.offset_mask as u32),
+            site: access.site,
+            counted,
+            thread: access.thread,
+            kind: access.kind,
+        };
+        if self.spanning == Spanning::OneReference && first + left - 1 > self.offset_mask as u32 {
+            let lines = (u64::from(first + left - 1) >> self.line_shift) + 1;
+            let outcome = self.touch_together(touch, lines);
+            observe(&outcome);
+            return;
+        }
+        loop {
+            let outcome = self.touch(&touch);
+            observe(&outcome);
+            left -= touch.last - touch.first + 1;
+            if left == 0 {
+                return;
+            }
+            // Memory ends where the address does: what reaches further begins again at 0.
+            touch.line = (touch.line + 1) & (u64::MAX >> self.line_shift);
+            touch.first = 0;
+            touch.last = (left - 1).min(self.offset_mask as u32);
+        }
+    }
+
+    fn know_thread(&mut self, thread: usize) {
+        while self.core_of.len() <= thread {
+            let core = self.placement[self.core_of.len() % self.placement.len()];
+            self.core_of.push(core as u8);
+            self.threads.push(Counts::default());
+        }
+        self.thread_transfers.grow(self.core_of.len());
+    }
+
+    /// An access that is one reference although it touches `lines` lines, as cachegrind counts:
+    /// the first level is asked for each; if it misses one, the last level is asked for all, in
+    /// the order of the addresses. The machine has one core and two levels.
+    fn touch_together(&mut self, first: Touch, lines: u64) -> Outcome {
+        let mut merged: Option<Outcome> = None;
+        let mut missed = false;
+        for number in 0..lines {
+            let touch = Touch {
+                line: (first.line + number) & (u64::MAX >> self.line_shift),
+                ..first
+            };
+            let hits = self.way_of(0, touch.line).is_some();
+            if !hits && !missed {
+                missed = true;
+                for earlier in 0..number {
+                    self.ask_again(first.line + earlier, &mut merged);
+                }
+            }
+            let outcome = self.visit(&touch);
+            merge(&mut merged, &outcome);
+            if hits && missed {
+                self.ask_again(touch.line, &mut merged);
+            }
+        }
+        let merged = merged.expect("an access touches a line");
+        self.count(&first, &merged);
+        merged
+    }
+
+    /// Asks the last level for a line that the first level of the only core has.
+    fn ask_again(&mut self, line: u64, merged: &mut Option<Outcome>) {
+        let Some(merged) = merged else { return };
+        if self.llc[0].is_some() {
+            let id = self.lines.id(line, 0);
+            let in_llc = self.lines.lines[id as usize].llcs & 1 == 1;
+            let missed = self.ask_llc(0, id, in_llc);
+            if !in_llc {
+                self.llc_insert(0, id, false, false);
+            }
+            merge_answer(
+                &mut merged.answers[Level::Llc as usize],
+                missed.map_or(Answer::Hit, Answer::Miss),
+            );
+        }
+    }
+
+    /// An access to one line, counted.
+    #[inline(always)]
+    fn touch(&mut self, touch: &Touch) -> Outcome {
+        let outcome = self.visit(touch);
+        self.count(touch, &outcome);
+        outcome
+    }
+
+    /// An access to one line. Counts evictions, coherence and transfers, not the access.
+    #[inline(always)]
+    fn visit(&mut self, touch: &Touch) -> Outcome {
+        let core = self.core_of[usize::from(touch.thread)] as usize;
+        let l1 = &self.l1[core];
+        let set = l1.sets.of(touch.line);
+        let Some(way) = l1.find(set, touch.line) else {
+            return self.miss(core, set, touch);
+        };
+        let held = &l1.held[way];
+        let writes = touch.kind.writes();
+        let mut upgrade = false;
+        if (writes && !held.ready) || Info::thread(held.last) != touch.thread || l1.window.is_full()
+        {
+            upgrade = self.prepare(core, way, touch);
+        }
+        self.note(core, set, way, touch);
+        self.hit(core, touch, upgrade)
+    }
+
+    #[inline(always)]
+    fn hit(&self, core: usize, touch: &Touch, upgrade: bool) -> Outcome {
+        Outcome {
+            line: touch.line << self.line_shift,
+            core: core as u16,
+            served: Served::L1,
+            answers: [Answer::Hit, Answer::NotAsked, Answer::NotAsked],
+            upgrade,
+            transfer: None,
+        }
+    }
+
+    /// The bytes of an access.
+    #[inline]
+    pub(super) fn bits_of(&self, touch: &Touch) -> M {
+        M::range(touch.first >> self.granule, touch.last >> self.granule)
+    }
+
+    /// Notes an access in the way that has its line.
+    #[inline(always)]
+    fn note(&mut self, core: usize, set: usize, way: usize, touch: &Touch) {
+        let bits = self.bits_of(touch);
+        let info = touch.info();
+        let l1 = &mut self.l1[core];
+        l1.used(set, way);
+        let held = &mut l1.held[way];
+        held.read |= bits.only_if(touch.kind != Kind::Store);
+        held.written |= bits.only_if(touch.kind.writes());
+        held.last = info;
+        held.last_store = if touch.kind.writes() {
+            info
+        } else {
+            held.last_store
+        };
+        let slot = l1.slots[way];
+        if !l1.window.is_newest(slot) {
+            l1.slots[way] = l1.window.touch(slot, held.id);
+        }
+    }
+
+    /// What a hit needs beyond its bytes; whether that was an upgrade.
+    #[inline(never)]
+    fn prepare(&mut self, core: usize, way: usize, touch: &Touch) -> bool {
+        if self.l1[core].window.is_full() {
+            self.compact_l1(core);
+        }
+        let held = self.l1[core].held[way];
+        if Info::thread(held.last) != touch.thread {
+            self.flush(core, way);
+        }
+        if !touch.kind.writes() || held.ready {
+            return false;
+        }
+        let upgrade = self.gain(core, held.id, held.state, touch);
+        let held = &mut self.l1[core].held[way];
+        held.state = state::MODIFIED;
+        held.dirty = true;
+        held.ready = true;
+        upgrade
+    }
+
+    /// An access that the first level misses.
+    #[inline(never)]
+    fn miss(&mut self, core: usize, set: usize, touch: &Touch) -> Outcome {
+        if self.l1[core].wide
+            && let Some(way) = self.way_of(core, touch.line)
+        {
+            let upgrade = self.prepare(core, way, touch);
+            self.note(core, set, way, touch);
+            return self.hit(core, touch, upgrade);
+        }
+        self.misses += 1;
+        let group = self.group_of[core] as usize;
+        let id = self.lines.id(touch.line, self.node_of[group]);
+        let at = self.lines.core_line(id, core);
+        if self.l1[core].window.is_full() {
+            self.compact_l1(core);
+        }
+        let mine = self.lines.core_lines[at];
+        let l1_class = class(
+            mine.flags & flag::TOUCHED != 0,
+            mine.flags & flag::L1_LOST != 0,
+            self.l1[core].window.holds(mine.l1_slot),
+        );
+        let slot = self.l1[core].window.touch(mine.l1_slot, id);
+        let (l2_answer, in_l2) = self.ask_l2(core, id, at);
+
+        let mut answers = [Answer::Miss(l1_class), l2_answer, Answer::NotAsked];
+        let (served, new_state, transfer, upgrade);
+        if in_l2 {
+            let line = &self.lines.lines[id as usize];
+            let known = if line.owner as usize == core {
+                line.state
+            } else {
+                state::SHARED
+            };
+            served = Served::L2;
+            transfer = None;
+            upgrade = touch.kind.writes() && self.gain(core, id, known, touch);
+            new_state = if touch.kind.writes() {
+                state::MODIFIED
+            } else {
+                known
+            };
+        } else {
+            let fetched = self.fetch(core, id, at, touch);
+            served = fetched.served;
+            transfer = fetched.transfer;
+            new_state = fetched.state;
+            upgrade = false;
+            answers[Level::Llc as usize] = match fetched.llc {
+                None => Answer::NotAsked,
+                Some(None) => Answer::Hit,
+                Some(Some(class)) => Answer::Miss(class),
+            };
+            if fetched.overlaps {
+                for answer in &mut answers[..2] {
+                    if *answer == Answer::Miss(Class::FalseSharing) {
+                        *answer = Answer::Miss(Class::TrueSharing);
+                    }
+                }
+            } else {
+                self.open(at, &answers, touch);
+            }
+        }
+        let way = self.fill(core, set, id, at, in_l2);
+        let bits = self.bits_of(touch);
+        let mine = &mut self.lines.core_lines[at];
+        mine.flags |= flag::TOUCHED | flag::IN_L1;
+        mine.flags &= !(flag::L1_LOST | flag::L2_LOST);
+        mine.way = way as u32;
+        let info = touch.info();
+        let writes = touch.kind.writes();
+        let last_store = if in_l2 { mine.last_store } else { NO_INFO };
+        let exclusive = matches!(&self.l2[core], Some(l2) if l2.inclusion == Inclusion::Exclusive);
+        let only_copy_dirty = exclusive && matches!(new_state, state::MODIFIED | state::OWNED);
+        let (_, dirty_in_flight) = std::mem::replace(&mut self.in_flight, (NONE, false));
+        let l1 = &mut self.l1[core];
+        l1.tags[way] = touch.line;
+        l1.slots[way] = slot;
+        l1.held[way] = Way {
+            read: bits.only_if(touch.kind != Kind::Store),
+            written: bits.only_if(writes),
+            last: info,
+            last_store: if writes { info } else { last_store },
+            id,
+            state: new_state,
+            dirty: writes || dirty_in_flight || only_copy_dirty,
+            ready: writes,
+        };
+        l1.used(set, way);
+        Outcome {
+            line: touch.line << self.line_shift,
+            core: core as u16,
+            served,
+            answers,
+            upgrade,
+            transfer,
+        }
+    }
+
+    /// Asks the second level: what it says, and whether it has the line.
+    #[inline]
+    fn ask_l2(&mut self, core: usize, id: u32, at: usize) -> (Answer, bool) {
+        let Some(l2) = &mut self.l2[core] else {
+            return (Answer::NotAsked, false);
+        };
+        let mine = self.lines.core_lines[at];
+        let in_window = l2.window.holds(mine.l2_slot);
+        let in_l2 = mine.flags & flag::IN_L2 != 0;
+        let exclusive = l2.inclusion == Inclusion::Exclusive;
+        if in_l2 {
+            let set = l2.array.sets.of(self.lines.number(id));
+            if exclusive {
+                l2.array.remove(set, id, mine.place);
+                self.lines.core_lines[at].flags &= !flag::IN_L2;
+            } else {
+                l2.array.touch(set, id, mine.place);
+            }
+        }
+        if exclusive {
+            l2.window.remove(mine.l2_slot);
+            self.lines.core_lines[at].l2_slot = 0;
+        } else {
+            self.touch_l2_window(core, id, at);
+        }
+        if in_l2 {
+            (Answer::Hit, true)
+        } else {
+            let had = mine.flags & flag::TOUCHED != 0;
+            let lost = mine.flags & flag::L2_LOST != 0;
+            (Answer::Miss(class(had, lost, in_window)), false)
+        }
+    }
+
+    /// Counts an access.
+    #[inline(always)]
+    fn count(&mut self, touch: &Touch, outcome: &Outcome) {
+        let thread = &mut self.threads[usize::from(touch.thread)];
+        let site = &mut self.sites[touch.counted as usize];
+        thread.served[touch.kind as usize][outcome.served as usize] += 1;
+        site.served[touch.kind as usize][outcome.served as usize] += 1;
+        if outcome.answers[0] == Answer::Hit && !outcome.upgrade {
+            let set = self.l1[usize::from(outcome.core)].sets.of(touch.line);
+            self.sets[0][set].hits += 1;
+        } else {
+            self.count_more(touch, outcome);
+        }
+    }
+
+    #[inline(never)]
+    fn count_more(&mut self, touch: &Touch, outcome: &Outcome) {
+        let core = usize::from(outcome.core);
+        let group = self.group_of[core] as usize;
+        let thread = &mut self.threads[usize::from(touch.thread)];
+        let site = &mut self.sites[touch.counted as usize];
+        for counts in [&mut *thread, &mut *site] {
+            counts.upgrades += u64::from(outcome.upgrade);
+            counts.llc_hits += u64::from(outcome.answers[2] == Answer::Hit);
+            for (level, answer) in outcome.answers.iter().enumerate() {
+                match *answer {
+                    // Open until the residency tells.
+                    Answer::NotAsked | Answer::Hit | Answer::Miss(Class::FalseSharing) => {}
+                    Answer::Miss(class) => {
+                        counts.classes[level][class as usize] += 1;
+                        counts.overlapping[level] += u64::from(class == Class::TrueSharing);
+                    }
+                }
+            }
+        }
+        for (level, answer) in outcome.answers.iter().enumerate() {
+            let sets = match level {
+                0 => Some(self.l1[core].sets),
+                1 => self.l2[core].as_ref().map(|l2| l2.array.sets),
+                _ => self.llc[group].as_ref().map(|llc| llc.array.sets),
+            };
+            let Some(sets) = sets else { continue };
+            let counts = &mut self.sets[level][sets.of(touch.line)];
+            match *answer {
+                Answer::NotAsked => {}
+                Answer::Hit => counts.hits += 1,
+                Answer::Miss(class) => {
+                    counts.misses += 1;
+                    counts.lines += u64::from(class == Class::Compulsory);
+                }
+            }
+        }
+    }
+
+    /// The lines that a level of a core's path holds now, by address.
+    pub(super) fn resident(&self, core: usize, level: Level) -> Vec<u64> {
+        let outer = match level {
+            Level::L1 => {
+                let tags = self.l1[core].tags.iter();
+                return tags
+                    .filter(|&&tag| tag != EMPTY)
+                    .map(|tag| tag << self.line_shift)
+                    .collect();
+            }
+            Level::L2 => &self.l2[core],
+            Level::Llc => &self.llc[self.group_of[core] as usize],
+        };
+        outer
+            .iter()
+            .flat_map(|outer| outer.array.ids())
+            .map(|id| self.lines.number(id) << self.line_shift)
+            .collect()
+    }
+
+    /// Ends the stream: closes all residencies and hands over the counts.
+    pub(super) fn finish(mut self) -> Report {
+        for core in 0..self.l1.len() {
+            for way in 0..self.l1[core].tags.len() {
+                if self.l1[core].tags[way] != EMPTY {
+                    self.flush(core, way);
+                }
+            }
+        }
+        for core in 0..self.l1.len() {
+            let open: Vec<usize> = self.lines.of_core(core).collect();
+            for at in open {
+                self.close_core(at, Class::FalseSharing);
+            }
+        }
+        for at in 0..self.lines.group_lines.len() {
+            self.close_group(at, Class::FalseSharing);
+        }
+        let mut total = Counts::default();
+        for thread in &self.threads {
+            total += thread;
+        }
+        let other_sites = self.sites.remove(0);
+        trim(&mut self.sites);
+        trim(&mut self.threads);
+        let (lines, other_lines, other_line_transfers) = self.follow.finish(self.line_shift);
+        let [intra_socket, inter_socket] = self.coherence;
+        Report {
+            total,
+            threads: self.threads,
+            sites: self.sites,
+            other_sites,
+            sets: self.sets,
+            core_transfers: self.core_transfers,
+            thread_transfers: self.thread_transfers,
+            intra_socket,
+            inter_socket,
+            back_invalidations: self.back_invalidations,
+            write_backs: self.write_backs,
+            lines,
+            other_lines,
+            other_line_transfers,
+        }
+    }
+}
+
+/// Why a cache misses a line: whether it ever had it, lost it to an invalidation, and would have
+/// it if it were fully associative. Sharing is not told true from false yet.
+#[inline]
+pub(super) fn class(had: bool, lost: bool, in_window: bool) -> Class {
+    match (had, lost, in_window) {
+        (false, _, _) => Class::Compulsory,
+        (true, true, _) => Class::FalseSharing,
+        (true, false, true) => Class::Conflict,
+        (true, false, false) => Class::Capacity,
+    }
+}
+
+/// Drops those at the end that counted nothing.
+fn trim(counts: &mut Vec<Counts>) {
+    let used = counts
+        .iter()
+        .rposition(|counts| *counts != Counts::default());
+    counts.truncate(used.map_or(0, |last| last + 1));
+}
+
+/// Adds what happened to one line of a reference to what happened to those before.
+fn merge(merged: &mut Option<Outcome>, outcome: &Outcome) {
+    let Some(merged) = merged else {
+        *merged = Some(*outcome);
+        return;
+    };
+    merged.served = merged.served.max(outcome.served);
+    for (into, from) in merged.answers.iter_mut().zip(&outcome.answers) {
+        merge_answer(into, *from);
+    }
+}
+
+/// A miss outweighs a hit, a hit the silence of a level that was not asked.
+fn merge_answer(into: &mut Answer, from: Answer) {
+    match (*into, from) {
+        (Answer::Miss(_), _) | (Answer::Hit, Answer::Hit | Answer::NotAsked) => {}
+        (Answer::Hit | Answer::NotAsked, _) => *into = from,
+    }
+}

@@ -1,0 +1,76 @@
+//! Sets of the bytes of a line.
+
+use std::fmt::Debug;
+use std::ops::{BitAnd, BitOr, BitOrAssign};
+
+/// A set of the bytes of one line, bit `i` for byte `i`; a register wide.
+pub(super) trait Mask:
+    Copy
+    + Debug
+    + Default
+    + PartialEq
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+    + BitOrAssign
+    + Into<u128>
+{
+    /// How many bits there are.
+    const BITS: u32;
+
+    /// The bits `first..=last`.
+    fn range(first: u32, last: u32) -> Self;
+
+    /// This set if `condition` holds, the empty one otherwise; without a branch.
+    fn only_if(self, condition: bool) -> Self;
+
+    /// Whether no bit is set.
+    fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl Mask for u64 {
+    const BITS: u32 = 64;
+
+    #[inline]
+    fn only_if(self, condition: bool) -> Self {
+        self & Self::from(condition).wrapping_neg()
+    }
+
+    #[inline]
+    fn range(first: u32, last: u32) -> Self {
+        (!0 >> (63 - (last - first))) << first
+    }
+}
+
+impl Mask for u128 {
+    const BITS: u32 = 128;
+
+    #[inline]
+    fn only_if(self, condition: bool) -> Self {
+        self & Self::from(condition).wrapping_neg()
+    }
+
+    #[inline]
+    fn range(first: u32, last: u32) -> Self {
+        (!0 >> (127 - (last - first))) << first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_holds_its_ends_and_nothing_outside() {
+        for first in 0..64 {
+            for last in first..64 {
+                let small = u64::range(first, last);
+                assert_eq!(small.count_ones(), last - first + 1);
+                assert_eq!(small.trailing_zeros(), first);
+                assert_eq!(63 - small.leading_zeros(), last);
+                assert_eq!(u128::range(first + 64, last + 64) >> 64, u128::from(small));
+            }
+        }
+    }
+}

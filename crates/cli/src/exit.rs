@@ -20,6 +20,18 @@ pub(crate) fn of_target(ended: Option<Ended>) -> ExitCode {
     }
 }
 
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 /// Prints a failure as one chain of causes, unless the reader of our output has gone away.
 pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error.chain().any(|cause| {

@@ -6,8 +6,10 @@ mod bench;
 mod doctor;
 mod exit;
 mod generate;
+mod interrupt;
 mod record;
 mod report;
+mod scratch;
 
 use std::process::ExitCode;
 
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),
         Verb::Man(args) => generate::man(&args, Arguments::command()),
     };
+    interrupt::wait_if_ending();
     result.unwrap_or_else(|error| exit::report_failure(&error))
 }
 

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use linewise_collect::{Outcome, Progress, RecordOptions, Target};
+use linewise_collect::{Event, Outcome, Progress, RecordOptions, Target};
+use linewise_machine::process::StopSignals;
 
-use crate::exit;
 use crate::report::{self, OutputArgs};
+use crate::scratch::Scratch;
+use crate::{exit, interrupt};
 
 /// What to record and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,7 +29,7 @@ pub(crate) struct CollectArgs {
     /// Samples a second of thread time, instead of as many as the overhead allows
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM)
+    /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Replace a recording of the same name
@@ -99,13 +101,16 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Records, names what was found, and says where the recording is.
 pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let directory = linewise_recording::recording_path(&args.output);
-    let outcome = collect(&args.collect, &directory)?;
-    eprintln!(
-        "linewise: {} samples in {}; see `linewise report {}`",
-        outcome.samples,
-        directory.display(),
-        directory.display()
-    );
+    let outcome = collect(&args.collect, &directory, None)?;
+    let place = directory.display();
+    if outcome.failure.is_none() {
+        eprintln!(
+            "linewise: {} samples in {place}; see `linewise report {place}`",
+            outcome.samples
+        );
+    } else if linewise_recording::Recording::open(&directory).is_ok() {
+        eprintln!("linewise: the recording is cut short; see `linewise report {place}`");
+    }
     Ok(exit_code(&args.collect, &outcome))
 }
 
@@ -113,20 +118,24 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     args.show.check()?;
     let scratch;
-    let directory = match &args.output {
-        Some(name) => linewise_recording::recording_path(name),
+    let (directory, to_remove) = match &args.output {
+        Some(name) => (linewise_recording::recording_path(name), None),
         None => {
             scratch = Scratch::new()?;
-            scratch.path.join("run.linewise")
+            let path = scratch.path.clone();
+            (path.join("run.linewise"), Some(path))
         }
     };
-    let outcome = collect(&args.collect, &directory)?;
+    let outcome = collect(&args.collect, &directory, to_remove)?;
     report::show(&directory, &args.show)?;
     Ok(exit_code(&args.collect, &outcome))
 }
 
 /// The target's own exit code, where it ended by itself.
 fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
+    if outcome.failure.is_some() {
+        return exit::LINEWISE_FAILED.into();
+    }
     // A target that we asked to end after --duration did not fail.
     if outcome.ended_by == "duration" || args.pid.is_some() {
         return ExitCode::SUCCESS;
@@ -134,7 +143,13 @@ fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
     exit::of_target(outcome.ended)
 }
 
-fn collect(args: &CollectArgs, directory: &Path) -> anyhow::Result<Outcome> {
+/// Records into `directory` and resolves names there. A signal that comes later ends linewise, and
+/// removes `scratch`.
+fn collect(
+    args: &CollectArgs,
+    directory: &Path,
+    scratch: Option<PathBuf>,
+) -> anyhow::Result<Outcome> {
     let target = match args.pid {
         Some(pid) => Target::Attach(pid),
         None => Target::Launch(args.command.clone()),
@@ -149,16 +164,27 @@ fn collect(args: &CollectArgs, directory: &Path) -> anyhow::Result<Outcome> {
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();
-    let outcome = linewise_collect::record(&options, |progress| {
-        if show {
-            show_progress(&progress);
+    let clear = if show { "\r\x1b[K" } else { "" };
+    let signals = StopSignals::block().context("cannot wait for signals")?;
+    let outcome = linewise_collect::record(&options, &signals, |event| match event {
+        Event::Progress(progress) if show => show_progress(&progress),
+        Event::Progress(_) => {}
+        Event::Warning(text) => eprintln!("{clear}linewise: {text}"),
+        Event::Failed(error) => {
+            let rest = match options.target {
+                Target::Launch(_) => "; the program runs on, unrecorded",
+                Target::Attach(_) => "",
+            };
+            eprintln!("{clear}linewise: {}{rest}", exit::chain(error));
         }
     })?;
-    if show {
-        eprint!("\r\x1b[K");
-    }
+    eprint!("{clear}");
+    interrupt::end_at_once(signals, scratch);
     // Names are resolved now, so that the recording can be carried to another machine.
-    report::resolve(directory).context("recorded, but the names could not be resolved")?;
+    let resolved = report::resolve(directory);
+    if outcome.failure.is_none() {
+        resolved.context("recorded, but the names could not be resolved")?;
+    }
     Ok(outcome)
 }
 
@@ -169,40 +195,6 @@ fn show_progress(progress: &Progress) {
         progress.samples,
         progress.threads
     );
-}
-
-/// A folder that goes away with its owner.
-pub(crate) struct Scratch {
-    pub(crate) path: PathBuf,
-}
-
-impl Scratch {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let base = std::env::temp_dir();
-        for attempt in 0..100u32 {
-            let path = base.join(format!("linewise-{}-{attempt}", std::process::id()));
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(error).with_context(|| {
-                        format!("cannot make a folder in {} for the recording; set TMPDIR, or keep it elsewhere with --output", base.display())
-                    });
-                }
-            }
-        }
-        anyhow::bail!(
-            "cannot find a free name for the recording in {}",
-            base.display()
-        )
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Best effort: a leftover in the temporary folder harms nobody.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
 }
 
 #[cfg(test)]

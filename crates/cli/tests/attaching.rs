@@ -79,3 +79,31 @@ fn an_attached_process_that_ends_ends_its_recording_though_nobody_waits_for_it()
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     child.wait().unwrap();
 }
+
+#[test]
+fn threads_beyond_the_limit_of_open_files_are_counted_and_the_others_sampled() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let running = place.start(place.command(target).args(["crowd", "enough"]));
+    let pid = running.child.id().to_string();
+    crate::util::until("300 threads", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        (tasks.count() == 301).then_some(())
+    });
+    let script = "ulimit -n 200 && exec \"$0\" run --json --pid $1 --duration 1s";
+    let output = place.finish(place.command("sh").args(["-c", script, BINARY, &pid]));
+    std::fs::write(place.path("enough"), "").unwrap();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let report = output.json();
+    let lost = &report["losses"]["threads-not-sampled"];
+    let count = lost["count"].as_u64().unwrap_or(0);
+    assert!((1..301).contains(&count), "{:#}", report["losses"]);
+    let reason = lost["detail"].as_str().unwrap();
+    assert!(
+        reason.contains("of the 301 threads") && reason.contains("raise it with `ulimit -n "),
+        "{reason}"
+    );
+    assert!(output.stderr.contains(reason), "{}", output.stderr);
+    assert!(crate::util::total_samples(&report) > 0);
+    assert_eq!(running.finish().code, Some(12));
+}

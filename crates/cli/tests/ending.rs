@@ -47,6 +47,142 @@ fn sigint_and_sigterm_end_a_recording_that_still_reports() {
     }
 }
 
+/// A script with two children and an orphan, which say their process ids.
+const FAMILY: &str = "sleep 100 & echo $! > first; (sleep 100 & echo $! > orphan)
+    sleep 100 & echo $! > second; wait";
+
+#[test]
+fn a_script_that_is_ended_leaves_none_of_its_children_behind() {
+    for how in ["duration", "INT", "TERM"] {
+        let place = Place::new();
+        let mut command = place.linewise(["record", "-o", "family"]);
+        if how == "duration" {
+            command.args(["--duration", "400ms"]);
+        }
+        let running = place.start(command.args(["--", "sh", "-c", FAMILY]));
+        let family = ["first", "orphan", "second"].map(|name| place.wait_for(name));
+        if how != "duration" {
+            signal(&running.child.id().to_string(), how);
+        }
+        let output = running.finish();
+        let code = if how == "duration" { 0 } else { 128 + 15 };
+        assert_eq!(output.code, Some(code), "{how}: {}", output.stderr);
+        for pid in family {
+            assert!(!alive(&pid), "{how}: {pid} was left behind");
+        }
+    }
+}
+
+#[test]
+fn a_child_that_does_not_listen_is_killed_when_the_user_insists() {
+    let place = Place::new();
+    let script = r#"sh -c "trap '' TERM; echo \$\$ > deaf; while :; do sleep 0.05; done" & wait"#;
+    let running =
+        place.start(&mut place.linewise(["record", "-o", "deaf", "--", "sh", "-c", script]));
+    let deaf = place.wait_for("deaf");
+    let own = running.child.id().to_string();
+    signal(&own, "TERM");
+    // The script itself is gone at once, and the recording waits for its child.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&own, "TERM");
+    let output = running.finish();
+    assert_eq!(output.code, Some(128 + 15), "{}", output.stderr);
+    assert!(!alive(&deaf), "it was left behind");
+}
+
+#[test]
+fn what_a_target_leaves_behind_by_itself_goes_on() {
+    let place = Place::new();
+    let script = "sleep 100 & echo $! > daemon; exit 6";
+    let output =
+        place.finish(&mut place.linewise(["record", "-o", "daemon", "--", "sh", "-c", script]));
+    assert_eq!(output.code, Some(6), "{}", output.stderr);
+    let daemon = place.wait_for("daemon");
+    assert!(alive(&daemon), "it was ended");
+    signal(&daemon, "KILL");
+}
+
+/// Waits until the recording below `directory` has ended properly.
+fn until_complete(recording: &std::path::Path) {
+    until("the recording to end", || {
+        let text = fs::read_to_string(recording.join("run.json")).ok()?;
+        let run: serde_json::Value = serde_json::from_str(&text).ok()?;
+        (run["complete"] == true).then_some(())
+    });
+}
+
+#[test]
+fn a_signal_while_the_report_is_made_ends_linewise_at_once() {
+    use std::os::unix::process::ExitStatusExt;
+    for kept in [true, false] {
+        let place = Place::new();
+        // A report to a pipe that nobody reads is never done.
+        let made = std::process::Command::new("mkfifo")
+            .arg(place.path("report"))
+            .status();
+        assert!(made.unwrap().success());
+        let mut command = place.linewise(["run", "--report-to", "report"]);
+        if kept {
+            command.args(["-o", "kept"]);
+        }
+        let mut running = place.start(command.args(["--", "true"]));
+        let recording = if kept {
+            place.path("kept.linewise")
+        } else {
+            until("the scratch folder", || place.leftovers().pop()).join("run.linewise")
+        };
+        until_complete(&recording);
+        // One that comes before the report is begun belongs to the recording.
+        let own = running.child.id().to_string();
+        let status = until("the end", || {
+            signal(&own, "INT");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            running.child.try_wait().unwrap()
+        });
+        assert_eq!(status.signal(), Some(2));
+        assert!(place.leftovers().is_empty());
+        if kept {
+            let output = place.finish(&mut place.linewise(["report", "--json", "kept.linewise"]));
+            assert_eq!(output.json()["run"]["complete"], true, "{}", output.stderr);
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next_and_nothing_else() {
+    let place = Place::new();
+    let mut running =
+        place.start(&mut place.linewise(["run", "--", "sh", "-c", "echo $$ > pid; sleep 100"]));
+    let target = place.wait_for("pid");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    signal(&target, "KILL");
+    let left = place.leftovers();
+    assert_eq!(left.len(), 1, "{left:?}");
+
+    // A process that is alive, other names, what is no folder, and what is somewhere else.
+    let mut others = Vec::new();
+    let own = format!("linewise-{}-7", std::process::id());
+    for name in [own.as_str(), "linewise-notes-1", "my-linewise-4194999-0"] {
+        others.push(place.path("tmp").join(name));
+        fs::create_dir(others.last().unwrap()).unwrap();
+    }
+    others.push(place.path("tmp/linewise-4194999-1"));
+    fs::write(others.last().unwrap(), "precious").unwrap();
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    fs::write(place.path("elsewhere/file"), "precious").unwrap();
+    others.push(place.path("tmp/linewise-4194999-2"));
+    std::os::unix::fs::symlink(place.path("elsewhere"), others.last().unwrap()).unwrap();
+
+    let output = place.finish(&mut place.linewise(["run", "--", "true"]));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let mut found = place.leftovers();
+    found.sort();
+    others.sort();
+    assert_eq!(found, others);
+    assert!(place.path("elsewhere/file").exists());
+}
+
 #[test]
 fn a_second_signal_ends_a_target_that_does_not_listen() {
     let place = Place::new();
@@ -57,6 +193,8 @@ fn a_second_signal_ends_a_target_that_does_not_listen() {
     signal(&own, "TERM");
     place.wait_for("asked");
     assert!(alive(&target));
+    // Not so soon that it is taken for an echo of the first, as timeout(1) sends it.
+    std::thread::sleep(std::time::Duration::from_millis(300));
     signal(&own, "TERM");
     let output = running.finish();
     assert_eq!(output.code, Some(128 + 9), "{}", output.stderr);

@@ -42,6 +42,35 @@ fn a_recording_of_the_same_name_is_kept_without_force() {
 }
 
 #[test]
+fn an_older_recording_survives_a_command_that_cannot_run() {
+    let place = Place::new();
+    let record = |command: &str| {
+        place.finish(&mut place.linewise(["record", "--force", "-o", "one", "--", command]))
+    };
+    assert_eq!(record("true").code, Some(0));
+    fs::write(place.path("one.linewise/notes"), "mine").unwrap();
+    let all = || {
+        let mut files: Vec<_> = fs::read_dir(place.path("one.linewise"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = all();
+    fs::write(place.path("text"), "no program").unwrap();
+    assert_eq!(record("./text").code, Some(126));
+    assert_eq!(record("./no-such-program").code, Some(127));
+    assert!(all() == before, "the older recording was touched");
+    // An empty folder that was there before stays as well.
+    fs::create_dir(place.path("two.linewise")).unwrap();
+    let output = place.finish(&mut place.linewise(["record", "-o", "two", "--", "./text"]));
+    assert_eq!(output.code, Some(126), "{}", output.stderr);
+    assert_eq!(fs::read_dir(place.path("two.linewise")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_truncated_recording_is_called_damaged_by_the_name_of_the_file() {
     let place = Place::new();
     let Some(target) = place.target() else { return };
@@ -114,14 +143,15 @@ fn a_recording_where_it_cannot_be_written_fails_before_the_target_runs() {
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_but_not_the_target() {
+fn a_full_disk_ends_the_recording_at_once_but_not_the_target() {
     let place = Place::new();
     let Some(_) = place.target() else { return };
     fs::create_dir(place.path("small")).unwrap();
     let flags = if root() { "-m" } else { "-rm" };
-    // The target fills the disk as soon as the recording is begun, and outlasts the first batch.
+    // The target fills the disk as soon as the recording is begun, and outlasts its failure.
     let script = "mount -t tmpfs -o size=64k none small 2> mount.err || exit 77
-        exec \"$LINEWISE\" record -o small/x -- sh -c 'dd if=/dev/zero of=small/filler bs=4k 2> dd.err; ./target fight 2; echo $? > code'";
+        \"$LINEWISE\" record -o small/x -- sh -c 'dd if=/dev/zero of=small/filler bs=4k 2> dd.err; ./target take-after enough; echo $? > code'
+        code=$?; \"$LINEWISE\" report --json small/x.linewise > report.json; exit $code";
     let mut command = place.command("unshare");
     command
         .args([flags, "sh", "-c", script])
@@ -134,16 +164,30 @@ fn a_full_disk_ends_the_recording_but_not_the_target() {
     {
         return skip("unshare cannot make a mount namespace");
     }
-    let output = place.finish(&mut command);
+    let mut running = place.start(&mut command);
+    let told = crate::util::until("the failure to be told", || {
+        let ended = running.child.try_wait().unwrap().is_some();
+        let complaints = running.complaints();
+        (ended || complaints.contains("the disk is full; free some space")).then_some(complaints)
+    });
+    let target_ran_on = !place.path("code").exists();
+    fs::write(place.path("enough"), "").unwrap();
+    let output = running.finish();
     if output.code == Some(77) {
         return skip(&fs::read_to_string(place.path("mount.err")).unwrap());
     }
+    assert!(target_ran_on, "{told}");
+    assert!(told.contains("the program runs on, unrecorded"), "{told}");
     assert_eq!(output.code, Some(125), "{}", output.stderr);
-    assert!(
-        output.stderr.contains("the disk is full; free some space"),
+    assert_eq!(
+        output.stderr.matches("the disk is full").count(),
+        1,
         "{}",
         output.stderr
     );
-    // linewise waited for the target, which nothing disturbed.
-    assert_eq!(fs::read_to_string(place.path("code")).unwrap(), "5\n");
+    // linewise waited for the target, which nothing disturbed: it got its four debug registers twice.
+    assert_eq!(fs::read_to_string(place.path("code")).unwrap(), "8\n");
+    let report = fs::read_to_string(place.path("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["run"]["complete"], false);
 }

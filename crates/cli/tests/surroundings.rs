@@ -89,6 +89,25 @@ fn threads_that_share_one_cpu_are_said_to() {
 }
 
 #[test]
+fn accesses_to_thread_local_variables_have_addresses() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let output = place.finish(
+        place
+            .linewise(["run", "--json", "--"])
+            .arg(target)
+            .args(["local", "0.6"]),
+    );
+    assert_eq!(output.code, Some(13), "{}", output.stderr);
+    let samples = &output.json()["samples"];
+    let accesses = samples["accesses"].as_u64().unwrap();
+    let without = samples["unknown"]["address-not-in-registers"]
+        .as_u64()
+        .unwrap_or(0);
+    assert!(accesses > 10 * without && accesses > 0, "{samples:#}");
+}
+
+#[test]
 fn a_reader_who_has_seen_enough_is_no_failure() {
     let place = Place::new();
     let verbs = [

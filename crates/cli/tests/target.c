@@ -77,6 +77,24 @@ static void *lasting(void *unused) {
     return unused;
 }
 
+// Works now and then until the file is there.
+static void *patient(void *unused) {
+    while (access(until, F_OK) != 0) {
+        work(0.0005);
+        usleep(50000);
+    }
+    return unused;
+}
+
+static __thread volatile long own;
+
+// Counts in thread-local memory alone.
+static void *loner(void *unused) {
+    while (now() < end)
+        for (int i = 0; i < 1000000; i++) own++;
+    return unused;
+}
+
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
     const char *argument = count > 2 ? arguments[2] : "0";
@@ -121,6 +139,22 @@ int main(int count, char **arguments) {
             if (pthread_create(&threads[i], &small, lasting, NULL)) return 1;
         for (int i = 0; i < 500; i++) pthread_join(threads[i], NULL);
         return 11;
+    }
+    if (!strcmp(mode, "crowd")) {
+        static pthread_t threads[300];
+        until = argument;
+        for (int i = 0; i < 300; i++)
+            if (pthread_create(&threads[i], NULL, patient, NULL)) return 1;
+        for (int i = 0; i < 300; i++) pthread_join(threads[i], NULL);
+        return 12;
+    }
+    if (!strcmp(mode, "local")) {
+        pthread_t thread;
+        end = now() + seconds;
+        if (pthread_create(&thread, NULL, loner, NULL)) return 1;
+        loner(NULL);
+        pthread_join(thread, NULL);
+        return 13;
     }
     if (!strcmp(mode, "taken")) {
         take_first = 1;

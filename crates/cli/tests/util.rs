@@ -141,6 +141,11 @@ impl Place {
 }
 
 impl Running {
+    /// What it has said on its error output so far.
+    pub(crate) fn complaints(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
     pub(crate) fn finish(mut self) -> Output {
         let start = Instant::now();
         let status = loop {

@@ -7,14 +7,15 @@ use std::time::Duration;
 use linewise_machine::latency;
 use linewise_machine::probe::SkidRule;
 use linewise_machine::process::{self, Ended};
-use linewise_machine::ring::{Record, SampleRecord};
+use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
     Tid, Time, Trap, UnknownReason, Writer,
 };
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Register};
 
+use crate::bases::ThreadBases;
 use crate::board::{Board, Published};
 use crate::budget::Budget;
 use crate::chance::Chance;
@@ -47,6 +48,7 @@ pub(crate) struct Collector {
     cpus: Vec<u32>,
     code: CodeCache,
     reader: AccessReader,
+    bases: ThreadBases,
     threads: Threads,
     stacks: Stacks,
     maps: Maps,
@@ -87,6 +89,7 @@ impl Collector {
             cpus,
             code: CodeCache::new(rule),
             reader: AccessReader::new(),
+            bases: ThreadBases::default(),
             threads: Threads::default(),
             stacks: Stacks::default(),
             maps: Maps::default(),
@@ -201,6 +204,7 @@ impl Collector {
                     .found(Pid(pid), Tid(tid), Time(time), Some(name));
                 if exec {
                     self.code.forget(pid);
+                    self.bases.forget(tid);
                     self.mapped_lately.insert(Pid(pid));
                 }
             }
@@ -210,6 +214,7 @@ impl Collector {
                 tid,
                 time,
             } => {
+                self.bases.forget(tid);
                 self.threads
                     .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
                 if pid == tid {
@@ -295,7 +300,7 @@ impl Collector {
             sample.class = SampleClass::Compute;
             return Ok(self.writer.push([sample])?);
         }
-        let Some(registers) = record.registers else {
+        let Some(registers) = self.registers(&record, &instruction) else {
             sample.reason = Some(UnknownReason::NoRegisters);
             return Ok(self.writer.push([sample])?);
         };
@@ -315,6 +320,16 @@ impl Collector {
                 Ok(self.writer.push([sample])?)
             }
         }
+    }
+
+    /// The registers of a sample, with the thread's base where the instruction asks for it.
+    fn registers(&mut self, record: &SampleRecord, instruction: &Instruction) -> Option<Registers> {
+        let registers = record.registers?;
+        if instruction.memory_segment() != Register::FS {
+            return Some(registers);
+        }
+        let base = self.bases.of(record.pid, record.tid);
+        Some(registers.with_thread_base(base))
     }
 
     /// The instruction overwrote its own address: look when it runs next, if that can be paid for.
@@ -380,7 +395,8 @@ impl Collector {
             sample: answer,
         } in answers
         {
-            let access = answer.and_then(|record| record.registers).map(|registers| {
+            let registers = answer.and_then(|record| self.registers(&record, &instruction));
+            let access = registers.map(|registers| {
                 self.reader
                     .access(&instruction, &registers, RegistersFrom::Before)
             });
@@ -423,7 +439,7 @@ impl Collector {
                 continue;
             }
             likely = likely.or(Some(*instruction));
-            let read = record.registers.map(|registers| {
+            let read = self.registers(record, instruction).map(|registers| {
                 self.reader
                     .access(instruction, &registers, RegistersFrom::After)
             });

@@ -380,8 +380,12 @@ fn operation(access: OpAccess) -> Option<Operation> {
 fn value(register: Register, registers: &Registers) -> Option<u64> {
     use Register as R;
     if matches!(register, R::CS | R::DS | R::ES | R::SS) {
-        // Flat in 64-bit code. FS and GS are not, and their bases are not sampled.
+        // Flat in 64-bit code. FS and GS are not, and the kernel samples neither base; that of FS may
+        // be known from elsewhere.
         return Some(0);
+    }
+    if register == R::FS {
+        return registers.thread_base();
     }
     let number = match register.full_register() {
         R::RAX => 0,

@@ -71,14 +71,15 @@ fn a_static_variable_is_found_from_the_instruction_pointer() {
 }
 
 #[test]
-fn thread_local_accesses_have_no_address_in_the_registers() {
-    // mov rax, fs:[rbx] ; nop
-    let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x03, 0x90]);
-    let found = first(waiting(code(&bytes), start + 4, SkidRule::Next));
-    assert_eq!(
-        AccessReader::new().access(&found, &Registers::from_pairs(&[]), RegistersFrom::After),
-        Err(UnknownReason::AddressNotInRegisters)
-    );
+fn thread_local_accesses_have_an_address_where_the_base_is_known() {
+    // mov rax, fs:[rbx-8] ; nop
+    let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x43, 0xf8, 0x90]);
+    let found = first(waiting(code(&bytes), start + 5, SkidRule::Next));
+    let registers = Registers::from_pairs(&[(1, 0x40)]);
+    let mut read = |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After);
+    assert_eq!(read(registers), Err(UnknownReason::AddressNotInRegisters));
+    let access = read(registers.with_thread_base(Some(0x7000))).unwrap();
+    assert_eq!((access.address, access.size), (0x7038, 8));
 }
 
 #[test]

@@ -11,18 +11,22 @@
 
 #![forbid(unsafe_code)]
 
+mod attach;
+mod bases;
 mod board;
 mod budget;
 mod chance;
 mod code;
 mod collector;
 mod decode;
+mod doubles;
 mod duty;
 mod error;
+mod family;
 mod follow;
 mod samplers;
 mod session;
 mod watch;
 
 pub use error::Error;
-pub use session::{Outcome, Progress, RecordOptions, Target, record};
+pub use session::{Event, Outcome, Progress, RecordOptions, Target, record};

@@ -6,6 +6,7 @@ use std::io;
 use linewise_machine::perf::{Event, SamplerOptions};
 use linewise_machine::ring::{Record, Ring};
 
+use crate::doubles::{Doubles, Verdict};
 use crate::error::{Error, sampler};
 
 /// Ring sizes to try, in pages: an ordinary user may lock 516 KiB a CPU and other tools take part
@@ -22,7 +23,9 @@ struct CpuRing {
 pub(crate) struct Samplers {
     options: SamplerOptions,
     rings: Vec<CpuRing>,
-    others: Vec<Event>,
+    /// Those of threads that were running already, with their ids.
+    others: Vec<(u64, Event)>,
+    doubles: Doubles,
     /// On from the first moment to the last, whatever the samplers are.
     trackers: Vec<Event>,
 }
@@ -64,23 +67,34 @@ impl Samplers {
             options,
             rings,
             others: Vec::new(),
+            doubles: Doubles::default(),
             trackers,
         })
     }
 
-    /// Samples another thread that is already running.
+    /// Open files that [`Samplers::add`] takes for each thread.
+    pub(crate) fn files_a_thread(&self) -> usize {
+        2 * self.rings.len()
+    }
+
+    /// Samples another thread that is already running, on all CPUs or, if that fails, on none.
     ///
     /// # Errors
-    /// The kernel's: ESRCH if it is gone.
+    /// The kernel's: ESRCH if it is gone, EMFILE if it takes too many open files.
     pub(crate) fn add(&mut self, tid: u32) -> io::Result<()> {
+        let mut samplers = Vec::new();
+        let mut trackers = Vec::new();
         for ring in &self.rings {
             let event = Event::sampler(tid, ring.cpu, self.options)?;
             event.redirect_to(&ring.first)?;
-            event.enable()?;
-            self.others.push(event);
-            self.trackers
-                .push(track(tid, ring.cpu, self.options, &ring.first)?);
+            samplers.push((event.id()?, event));
+            trackers.push(track(tid, ring.cpu, self.options, &ring.first)?);
         }
+        for (_, event) in &samplers {
+            event.enable()?;
+        }
+        self.others.append(&mut samplers);
+        self.trackers.append(&mut trackers);
         Ok(())
     }
 
@@ -92,7 +106,7 @@ impl Samplers {
         self.rings
             .iter()
             .map(|ring| &ring.first)
-            .chain(&self.others)
+            .chain(self.others.iter().map(|(_, event)| event))
             .try_for_each(Event::enable)
     }
 
@@ -102,7 +116,7 @@ impl Samplers {
             .rings
             .iter()
             .map(|ring| &ring.first)
-            .chain(&self.others)
+            .chain(self.others.iter().map(|(_, event)| event))
         {
             // It can only fail for an event that no longer counts.
             let _ = event.disable();
@@ -117,6 +131,30 @@ impl Samplers {
         }
         // A record without a time goes first: it speaks of what came before.
         into.sort_by_key(|record| record.time().unwrap_or(0));
+        if !self.others.is_empty() {
+            into.retain(|record| self.counts(record));
+        }
+    }
+
+    /// Whether a record counts: not when it is the second sample of a thread that inherited a
+    /// sampler and was given one, too.
+    fn counts(&mut self, record: &Record) -> bool {
+        match record {
+            Record::Sample(sample) => match self.doubles.judge(sample.tid, sample.cpu, sample.id) {
+                Verdict::Keep => true,
+                Verdict::Drop => false,
+                Verdict::KeepAndClose(id) => {
+                    self.others.retain(|(other, _)| *other != id);
+                    true
+                }
+            },
+            Record::Fork { tid, .. } | Record::Exit { tid, .. } => {
+                let cpus = self.rings.iter().map(|ring| ring.cpu);
+                self.doubles.forget(*tid, cpus);
+                true
+            }
+            _ => true,
+        }
     }
 }
 
@@ -128,4 +166,70 @@ fn track(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Resu
         tracker.enable()?;
     }
     Ok(tracker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linewise_machine::{affinity, process, procfs};
+
+    const PERIOD_NS: u64 = 200_000;
+
+    /// Computes until this thread has used that much CPU time.
+    fn work(ns: u64) -> u64 {
+        let (pid, tid) = (std::process::id(), process::current_tid());
+        let used = || procfs::thread_cpu_time_ns(pid, tid).unwrap();
+        let start = used();
+        loop {
+            std::hint::black_box((0..100_000u64).fold(0, |sum, i| sum ^ std::hint::black_box(i)));
+            // The kernel brings the figure up to date at switches and ticks.
+            std::thread::yield_now();
+            let now = used();
+            if now - start >= ns {
+                return now - start;
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_inherits_a_sampler_and_is_given_one_is_sampled_once() {
+        let options = SamplerOptions {
+            period_ns: PERIOD_NS,
+            enable_on_exec: false,
+            inherit: true,
+        };
+        let cpus = affinity::allowed_cpus();
+        let mut samplers = match Samplers::open(process::current_tid(), &cpus, options) {
+            Ok(samplers) => samplers,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        samplers.enable().unwrap();
+        let (tell, tid) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(process::current_tid()).unwrap();
+            wait.recv().unwrap();
+            (0..20).map(|_| work(10_000_000)).sum::<u64>()
+        });
+        let tid = tid.recv().unwrap();
+        samplers.add(tid).unwrap();
+        let opened = samplers.others.len();
+        go.send(()).unwrap();
+        let mut samples = 0;
+        let mut records = Vec::new();
+        while !thread.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            samplers.drain(&mut records);
+            samples += records
+                .iter()
+                .filter(|record| matches!(record, Record::Sample(s) if s.tid == tid))
+                .count();
+        }
+        let expected = thread.join().unwrap() as f64 / PERIOD_NS as f64;
+        assert!(
+            (0.5..1.4).contains(&(samples as f64 / expected)),
+            "{samples} samples, {expected:.0} periods"
+        );
+        assert!(samplers.others.len() < opened, "both samplers stay open");
+    }
 }

@@ -13,13 +13,19 @@ use linewise_machine::process::{self, Child, Ended, HeldChild, StopSignals};
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, Time, Writer};
 
+use crate::attach::attach;
 use crate::budget::{Budget, Limits};
 use crate::collector::Collector;
 use crate::error::Error;
+use crate::family::Family;
 use crate::samplers::Samplers;
 
 /// How often the rings are emptied and watches taken down.
 const TICK: Duration = Duration::from_millis(8);
+/// How long a target that was asked to end is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A signal that comes so soon after the first is the same one again.
+const ECHO: Duration = Duration::from_millis(100);
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -58,8 +64,19 @@ pub struct Progress {
     pub threads: usize,
 }
 
+/// What is told while a recording is under way.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// How far it is, twice a second.
+    Progress(Progress),
+    /// Less than all will be seen, for this reason.
+    Warning(&'a str),
+    /// The recording has failed and ends here. A launched target runs on to its end.
+    Failed(&'a Error),
+}
+
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Outcome {
     /// How the target ended, if it ended while recorded and was launched here.
     pub ended: Option<Ended>,
@@ -67,6 +84,9 @@ pub struct Outcome {
     pub ended_by: &'static str,
     /// Samples recorded.
     pub samples: u64,
+    /// Why the recording ended before its time: [`Event::Failed`] told so at that moment. What was
+    /// flushed until then can be read.
+    pub failure: Option<Error>,
 }
 
 /// The target before its recording begins.
@@ -81,35 +101,40 @@ enum Running {
     Process,
 }
 
-/// Records until the target ends, the duration is over, or SIGINT, SIGTERM or SIGHUP comes. Call it
-/// from the only thread of the process. The target is never stopped; nothing stays armed in it.
+/// Records until the target ends, the duration is over, or one of `signals` comes. Call it from the
+/// only thread of the process. The target is never stopped; nothing stays armed in it.
 ///
-/// A launched target that is still running when its recording ends is asked to end (SIGTERM), and
-/// waited for.
+/// A launched target that is still running when its recording ends is asked to end (SIGTERM) with
+/// all processes that descend from it, and waited for. From here on this process is the one that
+/// orphans of its descendants come to.
 ///
 /// # Errors
-/// See [`Error`]. When the command cannot be run, no recording is left behind.
+/// See [`Error`]. When the command cannot be run, no recording is left behind, and an older one that
+/// was to be replaced is still there. A failure after the target has begun is no error but part of
+/// the [`Outcome`].
 pub fn record(
     options: &RecordOptions,
-    mut progress: impl FnMut(Progress),
+    signals: &StopSignals,
+    mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
     // A child is forked before anything below changes what it would inherit: the limit of open
     // files, the time slice.
-    let beginning = match &options.target {
+    let (beginning, family) = match &options.target {
         Target::Launch(command) => {
-            Beginning::Held(HeldChild::fork(command).map_err(Error::Fork)?, command)
+            let family = Family::before_the_first();
+            let held = HeldChild::fork(command).map_err(Error::Fork)?;
+            (Beginning::Held(held, command), family)
         }
         &Target::Attach(pid) => {
             procfs::threads(pid).map_err(|_| Error::NoSuchProcess { pid })?;
-            Beginning::Process(pid)
+            (Beginning::Process(pid), Family::none())
         }
     };
-    let _ = process::raise_open_files();
+    let open_files = process::raise_open_files();
     // The rings want to be emptied on time though every CPU is busy.
     linewise_machine::affinity::prefer_short_slices();
     let skid = probe::skid_rule()?;
     let watchpoints = probe::watchpoint_costs();
-    let signals = StopSignals::block().map_err(Error::Wait)?;
     let start = now();
     let limits = Limits {
         overhead: options.overhead,
@@ -123,6 +148,7 @@ pub fn record(
         inherit: true,
     };
 
+    let mut left_out = None;
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {
             let pid = held.pid();
@@ -132,21 +158,32 @@ pub fn record(
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
             let info = describe(words, pid, true, start, &skid, watchpoints.as_ref().ok());
-            let writer = create(options, &info)?;
-            let child = release(held, command, &options.directory)?;
+            let (child, writer) = begin(held, command, options, &info)?;
+            let writer = match writer {
+                Ok(writer) => writer,
+                Err(error) => {
+                    let mut running = Running::Child(child);
+                    return run_out(error, &mut running, &family, options, signals, start, tell);
+                }
+            };
             (Running::Child(child), pid, samplers, writer, info)
         }
         Beginning::Process(pid) => {
-            let samplers = attach(pid, &cpus, sampler_options)?;
+            let attached = attach(pid, &cpus, sampler_options, open_files)?;
+            left_out = attached.left_out;
             let words = procfs::command_line(pid).unwrap_or_default();
             let info = describe(words, pid, false, start, &skid, watchpoints.as_ref().ok());
-            let writer = create(options, &info)?;
-            (Running::Process, pid, samplers, writer, info)
+            let writer = Writer::create(&options.directory, &info, mode(options))?;
+            (Running::Process, pid, attached.samplers, writer, info)
         }
     };
 
     let mut collector = Collector::new(samplers, writer, info, budget, skid.rule, cpus);
     collector.found_process(pid);
+    if let Some((threads, reason)) = left_out {
+        tell(Event::Warning(&reason));
+        collector.lose("threads-not-sampled", threads, reason)?;
+    }
     if let Err(error) = &watchpoints {
         collector.lose(
             "watchpoints-unavailable",
@@ -158,26 +195,46 @@ pub fn record(
         options,
         &mut running,
         pid,
-        &signals,
+        &family,
+        signals,
         &mut collector,
-        &mut progress,
+        &mut tell,
     ) {
         Ok(ended_by) => ended_by,
         Err(error) => {
-            // It is the recording that failed: the target runs on to its end, unwatched.
             drop(collector);
-            let ended_by = outlast(&mut running, &signals, options.duration, start)?;
-            settle(running, pid, ended_by, &signals)?;
-            return Err(error);
+            return run_out(error, &mut running, &family, options, signals, start, tell);
         }
     };
-    let ended = settle(running, pid, ended_by, &signals)?;
+    let ended = settle(&mut running, &family, ended_by, signals)?;
     let samples = collector.samples();
     collector.finish(ended_by, ended)?;
     Ok(Outcome {
         ended,
         ended_by,
         samples,
+        failure: None,
+    })
+}
+
+/// It is the recording that failed: the target runs on to its end, unwatched.
+fn run_out(
+    error: Error,
+    running: &mut Running,
+    family: &Family,
+    options: &RecordOptions,
+    signals: &StopSignals,
+    start: Time,
+    mut tell: impl FnMut(Event<'_>),
+) -> Result<Outcome, Error> {
+    tell(Event::Failed(&error));
+    let ended_by = outlast(running, family, signals, options.duration, start)?;
+    let ended = settle(running, family, ended_by, signals)?;
+    Ok(Outcome {
+        ended,
+        ended_by,
+        samples: 0,
+        failure: Some(error),
     })
 }
 
@@ -196,20 +253,46 @@ fn online_cpus() -> Vec<u32> {
     }
 }
 
-fn create(options: &RecordOptions, info: &RunInfo) -> Result<Writer, Error> {
-    let mode = if options.replace {
+fn mode(options: &RecordOptions) -> CreateMode {
+    if options.replace {
         CreateMode::Replace
     } else {
         CreateMode::New
-    };
-    Ok(Writer::create(&options.directory, info, mode)?)
+    }
 }
 
-/// Lets the held child run; takes the recording away again when it cannot.
-fn release(held: HeldChild, command: &[OsString], directory: &Path) -> Result<Child, Error> {
+/// Lets the held child run and creates its recording: before the child runs where that loses
+/// nothing, and as soon as it runs where an older recording gives way. The inner error is that of
+/// creating it when the child runs already.
+fn begin(
+    held: HeldChild,
+    command: &[OsString],
+    options: &RecordOptions,
+    info: &RunInfo,
+) -> Result<(Child, Result<Writer, Error>), Error> {
+    let directory = &options.directory;
+    let create = || Ok(Writer::create(directory, info, mode(options))?);
+    if linewise_recording::check_place(directory, mode(options))? {
+        let child = release(held, command)?;
+        return Ok((child, create()));
+    }
+    let there_before = directory.exists();
+    let writer = create()?;
+    match release(held, command) {
+        Ok(child) => Ok((child, Ok(writer))),
+        Err(error) => {
+            // Nothing was recorded; a leftover would only be in the way of the next try.
+            let _ = std::fs::remove_file(directory.join("run.json"));
+            if !there_before {
+                let _ = std::fs::remove_dir(directory);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
     held.release().map_err(|source| {
-        // Nothing was recorded; a leftover would only be in the way of the next try.
-        let _ = std::fs::remove_dir_all(directory);
         let program = command
             .first()
             .map(|word| word.to_string_lossy().into_owned())
@@ -219,46 +302,6 @@ fn release(held: HeldChild, command: &[OsString], directory: &Path) -> Result<Ch
             _ => Error::NotExecutable { program, source },
         }
     })
-}
-
-/// Opens samplers on every thread of a running process. Threads that begin meanwhile are found by
-/// looking again until there are no new ones.
-fn attach(pid: u32, cpus: &[u32], options: SamplerOptions) -> Result<Samplers, Error> {
-    let mut samplers = Samplers::open(pid, cpus, options).map_err(|error| match error {
-        Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
-            Error::NoSuchProcess { pid }
-        }
-        Error::Sampler { source, .. } if matches!(source.raw_os_error(), Some(1 | 13)) => {
-            Error::NotPermitted { pid }
-        }
-        error => error,
-    })?;
-    samplers
-        .enable()
-        .map_err(crate::error::sampler("cannot start a sampler"))?;
-    let mut known = vec![pid];
-    loop {
-        let threads = procfs::threads(pid).map_err(|_| Error::NoSuchProcess { pid })?;
-        let new: Vec<u32> = threads
-            .into_iter()
-            .filter(|tid| !known.contains(tid))
-            .collect();
-        if new.is_empty() {
-            return Ok(samplers);
-        }
-        for tid in new {
-            match samplers.add(tid) {
-                // Gone already: it needs no sampler.
-                Err(error) if error.raw_os_error() == Some(3) => {}
-                result => {
-                    result.map_err(crate::error::sampler(
-                        "cannot sample a thread of the process",
-                    ))?;
-                }
-            }
-            known.push(tid);
-        }
-    }
 }
 
 fn describe(
@@ -317,9 +360,10 @@ fn run(
     options: &RecordOptions,
     running: &mut Running,
     pid: u32,
+    family: &Family,
     signals: &StopSignals,
     collector: &mut Collector,
-    progress: &mut impl FnMut(Progress),
+    tell: &mut impl FnMut(Event<'_>),
 ) -> Result<&'static str, Error> {
     // Without a pidfd (before Linux 5.3) the target's end is noticed at the next tick.
     let pidfd = process::pidfd(pid).ok();
@@ -329,9 +373,11 @@ fn run(
     let mut shown = Instant::now();
     loop {
         process::wait_readable(&fds, TICK);
-        let stop = signals.next();
         let gone = match running {
-            Running::Child(child) => child.try_wait().map_err(Error::Wait)?.is_some(),
+            Running::Child(child) => {
+                family.reap(child);
+                child.try_wait().map_err(Error::Wait)?.is_some()
+            }
             // A process that nobody waits for can still be signalled after its end.
             Running::Process => {
                 pidfd
@@ -340,20 +386,22 @@ fn run(
                     || process::signal(pid, 0).is_err()
             }
         };
+        // Looked at after the target's end: Ctrl-C reaches both, and then it is what ended it.
+        let stop = signals.next();
         collector.tick()?;
         if shown.elapsed() >= Duration::from_millis(500) {
             shown = Instant::now();
-            progress(Progress {
+            tell(Event::Progress(Progress {
                 elapsed: start.elapsed(),
                 samples: collector.samples(),
                 threads: collector.threads_alive(),
-            });
-        }
-        if gone {
-            return Ok("target-exited");
+            }));
         }
         if stop.is_some() {
             return Ok("interrupted");
+        }
+        if gone {
+            return Ok("target-exited");
         }
         if options
             .duration
@@ -368,6 +416,7 @@ fn run(
 /// Waits for what would have ended the recording of a launched target.
 fn outlast(
     running: &mut Running,
+    family: &Family,
     signals: &StopSignals,
     duration: Option<Duration>,
     start: Time,
@@ -376,11 +425,13 @@ fn outlast(
         return Ok("interrupted");
     };
     loop {
-        if child.try_wait().map_err(Error::Wait)?.is_some() {
-            return Ok("target-exited");
-        }
+        family.reap(child);
+        let gone = child.try_wait().map_err(Error::Wait)?.is_some();
         if signals.next().is_some() {
             return Ok("interrupted");
+        }
+        if gone {
+            return Ok("target-exited");
         }
         if duration.is_some_and(|duration| u128::from(now().since(start)) >= duration.as_nanos()) {
             return Ok("duration");
@@ -389,36 +440,52 @@ fn outlast(
     }
 }
 
-/// Brings a launched target to its end; an attached one goes on untouched.
+/// Brings a launched target to its end, with all that descends from it; an attached one goes on
+/// untouched, and so does what a target left behind when it ended by itself.
 fn settle(
-    running: Running,
-    pid: u32,
+    running: &mut Running,
+    family: &Family,
     ended_by: &str,
     signals: &StopSignals,
 ) -> Result<Option<Ended>, Error> {
-    let Running::Child(mut child) = running else {
+    let Running::Child(child) = running else {
         return Ok(None);
     };
-    if let Some(ended) = child.try_wait().map_err(Error::Wait)? {
-        return Ok(Some(ended));
+    if ended_by == "target-exited" {
+        return child.wait().map(Some).map_err(Error::Wait);
     }
     // Ctrl-C reached the target by itself, from the terminal; SIGTERM and the end of the duration
-    // did not. A target that is already ending does not mind another.
-    if ended_by != "target-exited" {
-        let _ = process::signal(pid, SIGTERM);
+    // did not. A target that is already ending does not mind another. What it starts after this, to
+    // end in good order, is not asked to end.
+    if child.try_wait().map_err(Error::Wait)?.is_none() {
+        let _ = process::signal(child.pid(), SIGTERM);
+    }
+    for pid in family.members() {
+        if pid != child.pid() {
+            let _ = process::signal(pid, SIGTERM);
+        }
     }
     let asked = Instant::now();
-    let mut killed = false;
+    let mut killing = false;
     loop {
-        if let Some(ended) = child.try_wait().map_err(Error::Wait)? {
-            return Ok(Some(ended));
+        family.reap(child);
+        let ended = child.try_wait().map_err(Error::Wait)?;
+        let mut left = family.members();
+        if ended.is_none() && left.is_empty() {
+            // Where /proc tells nothing, the target itself is known.
+            left.push(child.pid());
+        }
+        if killing {
+            // Again and again, for what was forked meanwhile. Whom we may not end, we do not wait for.
+            left.retain(|&pid| process::signal(pid, SIGKILL).is_ok());
+        }
+        if ended.is_some() && left.is_empty() {
+            return Ok(ended);
         }
         process::wait_readable(&[signals.raw_fd()], Duration::from_millis(20));
-        // The user insists, or the target does not listen.
-        if !killed && (signals.next().is_some() || asked.elapsed() > Duration::from_secs(10)) {
-            let _ = process::signal(pid, SIGKILL);
-            killed = true;
-        }
+        // The user insists, or the target does not listen. timeout(1) sends each signal twice.
+        let insists = signals.next().is_some() && asked.elapsed() > ECHO;
+        killing |= insists || asked.elapsed() > PATIENCE;
     }
 }
 

@@ -28,6 +28,8 @@ pub struct ReadFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     values: [u64; REGISTER_COUNT],
+    /// Not sampled: found elsewhere, if at all.
+    thread_base: Option<u64>,
 }
 
 impl Registers {
@@ -36,6 +38,7 @@ impl Registers {
     pub fn from_pairs(pairs: &[(u32, u64)]) -> Self {
         let mut registers = Self {
             values: [0; REGISTER_COUNT],
+            thread_base: None,
         };
         for &(number, value) in pairs {
             if let Some(slot) = Self::slot(number) {
@@ -54,6 +57,21 @@ impl Registers {
     #[must_use]
     pub fn get(&self, number: u32) -> Option<u64> {
         Self::slot(number).map(|slot| self.values[slot])
+    }
+
+    /// The same with the base that the thread's local variables are counted from, if it is known.
+    #[must_use]
+    pub fn with_thread_base(self, thread_base: Option<u64>) -> Self {
+        Self {
+            thread_base,
+            ..self
+        }
+    }
+
+    /// The base that the thread's local variables are counted from (x86-64: of the segment `fs`).
+    #[must_use]
+    pub fn thread_base(&self) -> Option<u64> {
+        self.thread_base
     }
 
     /// The user stack pointer.
@@ -339,8 +357,10 @@ fn trailer(bytes: &[u8]) -> Option<(u32, u64, u32)> {
     Some((tid, time, cpu))
 }
 
-/// Parses one whole record. `None`: a kind that we do not use, or too short for its kind.
-fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
+/// Parses one whole record, header included. `with_read` as for [`Ring::drain`]. `None`: a kind that
+/// we do not use, or too short for its kind.
+#[must_use]
+pub fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
     let mut cursor = Cursor { bytes };
     let kind = cursor.u32()?;
     let misc = (cursor.u32()? & 0xffff) as u16;
@@ -445,7 +465,10 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
         for value in &mut values {
             *value = cursor.u64()?;
         }
-        Some(Registers { values })
+        Some(Registers {
+            values,
+            thread_base: None,
+        })
     } else {
         None
     };

@@ -11,7 +11,7 @@ use linewise_bench::{
 };
 use linewise_recording::Recording;
 
-use crate::record::Scratch;
+use crate::scratch::Scratch;
 
 /// Arguments of `linewise bench sharing`.
 #[derive(Clone, Debug, clap::Args)]

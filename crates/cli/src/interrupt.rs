@@ -1,0 +1,37 @@
+//! Ctrl-C after the recording: while the report is made, it ends linewise at once.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use linewise_machine::process::{self, StopSignals};
+
+/// Whether a signal is ending this process.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on the first of `signals` removes the folder `scratch` and ends this process, as that
+/// signal does by default. What came before belonged to the recording.
+pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<PathBuf>) {
+    while signals.next().is_some() {}
+    std::thread::spawn(move || {
+        loop {
+            process::wait_readable(&[signals.raw_fd()], Duration::from_secs(3600));
+            if let Some(signal) = signals.next() {
+                ENDING.store(true, Ordering::SeqCst);
+                if let Some(scratch) = &scratch {
+                    // Best effort: the next recording removes what is left.
+                    let _ = fs::remove_dir_all(scratch);
+                }
+                process::end_by_signal(signal);
+            }
+        }
+    });
+}
+
+/// Lets a signal have the last word: what fails because the folder goes away is no failure.
+pub(crate) fn wait_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,96 @@
+//! Attaching to a process that runs already: samplers on as many of its threads as can be opened.
+
+use std::collections::HashSet;
+
+use linewise_machine::perf::SamplerOptions;
+use linewise_machine::procfs;
+
+use crate::error::{Error, sampler};
+use crate::samplers::Samplers;
+
+/// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
+/// what is read along the way.
+const KEPT_FREE: u64 = 96;
+
+/// A process that is sampled.
+pub(crate) struct Attached {
+    pub(crate) samplers: Samplers,
+    /// How many of its threads are not, and why.
+    pub(crate) left_out: Option<(u64, String)>,
+}
+
+/// Opens samplers on the threads of a running process. Threads that begin meanwhile are found by
+/// looking again until there are no new ones; they may have inherited a sampler, which
+/// [`crate::doubles`] sorts out. `open_files` is the limit of open files: where it is too low, the
+/// busiest threads are sampled.
+///
+/// # Errors
+/// [`Error::NoSuchProcess`], [`Error::NotPermitted`], or [`Error::Sampler`] if not even the first
+/// thread can be sampled.
+pub(crate) fn attach(
+    pid: u32,
+    cpus: &[u32],
+    options: SamplerOptions,
+    open_files: u64,
+) -> Result<Attached, Error> {
+    let mut samplers = Samplers::open(pid, cpus, options).map_err(|error| match error {
+        Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
+            Error::NoSuchProcess { pid }
+        }
+        Error::Sampler { source, .. } if matches!(source.raw_os_error(), Some(1 | 13)) => {
+            Error::NotPermitted { pid }
+        }
+        error => error,
+    })?;
+    samplers
+        .enable()
+        .map_err(sampler("cannot start a sampler"))?;
+    let taken = procfs::own_open_files() + KEPT_FREE;
+    let files_a_thread = samplers.files_a_thread().max(1) as u64;
+    let mut room = open_files.saturating_sub(taken) / files_a_thread;
+    let mut known = HashSet::from([pid]);
+    let mut left_out = 0;
+    loop {
+        let threads = procfs::threads(pid).map_err(|_| Error::NoSuchProcess { pid })?;
+        let mut new: Vec<u32> = threads
+            .into_iter()
+            .filter(|&tid| known.insert(tid))
+            .collect();
+        if new.is_empty() {
+            break;
+        }
+        if new.len() as u64 > room {
+            new.sort_by_cached_key(|&tid| {
+                std::cmp::Reverse(procfs::thread_cpu_time_ns(pid, tid).unwrap_or(0))
+            });
+        }
+        for tid in new {
+            if room == 0 {
+                left_out += 1;
+                continue;
+            }
+            match samplers.add(tid) {
+                Ok(()) => room -= 1,
+                Err(error) => match error.raw_os_error() {
+                    // Gone already: it needs no sampler.
+                    Some(3) => {}
+                    // ENFILE, EMFILE, ENOMEM: others took what was counted on.
+                    Some(23 | 24 | 12) => {
+                        room = 0;
+                        left_out += 1;
+                    }
+                    _ => return Err(sampler("cannot sample a thread of the process")(error)),
+                },
+            }
+        }
+    }
+    let left_out = (left_out > 0).then(|| {
+        let all = known.len() as u64;
+        let wanted = taken + all * files_a_thread;
+        let reason = format!(
+            "{left_out} of the {all} threads of process {pid} are not sampled, the least busy ones: each takes {files_a_thread} open files, and the limit is {open_files}; raise it with `ulimit -n {wanted}` and attach again"
+        );
+        (left_out, reason)
+    });
+    Ok(Attached { samplers, left_out })
+}

@@ -1,0 +1,189 @@
+//! System calls of the guest: those that order threads, map files, or replace the program.
+
+use std::cell::Cell;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::code::Architecture;
+use super::guest::Map;
+use super::{exec, process, writer};
+use crate::words::EventKind;
+
+/// Numbers of the calls that are looked at, by architecture.
+struct Numbers {
+    mmap: i64,
+    clone: i64,
+    fork: i64,
+    vfork: i64,
+    execve: i64,
+    execveat: i64,
+    exit: i64,
+    futex: i64,
+}
+
+/// asm/unistd_64.h of Linux.
+const X86_64: Numbers = Numbers {
+    mmap: 9,
+    clone: 56,
+    fork: 57,
+    vfork: 58,
+    execve: 59,
+    execveat: 322,
+    exit: 60,
+    futex: 202,
+};
+
+/// asm-generic/unistd.h of Linux; it has no fork and no vfork.
+const AARCH64: Numbers = Numbers {
+    mmap: 222,
+    clone: 220,
+    fork: -1,
+    vfork: -1,
+    execve: 221,
+    execveat: 281,
+    exit: 93,
+    futex: 98,
+};
+
+static ARCHITECTURE: AtomicU8 = AtomicU8::new(0);
+
+/// Which numbers count.
+pub(super) fn remember(architecture: Architecture) {
+    ARCHITECTURE.store(architecture as u8, Ordering::Relaxed);
+}
+
+/// The architecture of the guest.
+pub(super) fn architecture() -> Architecture {
+    if ARCHITECTURE.load(Ordering::Relaxed) == Architecture::Aarch64 as u8 {
+        Architecture::Aarch64
+    } else {
+        Architecture::X86_64
+    }
+}
+
+fn numbers() -> &'static Numbers {
+    match architecture() {
+        Architecture::X86_64 => &X86_64,
+        Architecture::Aarch64 => &AARCH64,
+    }
+}
+
+thread_local! {
+    /// Length, rights, flags, descriptor and offset of the mmap that runs in this thread.
+    static MMAP: Cell<[u64; 5]> = const { Cell::new([0; 5]) };
+}
+
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
+const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
+
+/// A system call begins.
+#[expect(clippy::too_many_arguments, reason = "QEMU's interface")]
+pub(super) extern "C" fn on_call(
+    _id: u64,
+    vcpu: c_uint,
+    number: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    a6: u64,
+    _a7: u64,
+    _a8: u64,
+) {
+    let event = |kind, a, b| {
+        // SAFETY: QEMU calls it in the thread that runs this virtual CPU; the reference ends here.
+        if let Some(end) = unsafe { writer::end(vcpu) } {
+            end.event(vcpu, kind, a, b);
+        }
+    };
+    let numbers = numbers();
+    if number == numbers.clone || number == numbers.fork || number == numbers.vfork {
+        let flags = if number == numbers.clone { a1 } else { 0 };
+        let cleared = match architecture() {
+            _ if flags & CLONE_CHILD_CLEARTID == 0 => 0,
+            Architecture::X86_64 => a4,
+            Architecture::Aarch64 => a5,
+        };
+        // QEMU makes a process of its own of what vfork would let share the memory.
+        let shares = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
+        event(EventKind::Creates, cleared, u64::from(shares));
+    } else if number == numbers.futex {
+        // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.
+        match a2 & 127 {
+            0 | 6 | 9 | 11 | 13 => event(EventKind::FutexWaits, a1, 0),
+            1 | 3 | 4 | 5 | 7 | 10 | 12 => event(EventKind::FutexWakes, a1, 0),
+            _ => {}
+        }
+    }
+    event(EventKind::CallBegan, number as u64, a1);
+    if number == numbers.exit {
+        event(EventKind::ThreadEnded, 0, 0);
+        // SAFETY: as above.
+        unsafe { writer::close(vcpu) };
+    } else if number == numbers.mmap {
+        MMAP.set([a2, a3, a4, a5, a6]);
+    } else if number == numbers.execve || number == numbers.execveat {
+        let call = if number == numbers.execve {
+            exec::Call::Path {
+                path: a1,
+                arguments: a2,
+                environment: a3,
+            }
+        } else {
+            exec::Call::At {
+                directory: a1,
+                path: a2,
+                arguments: a3,
+                environment: a4,
+                flags: a5,
+            }
+        };
+        exec::replace(call, |traced| {
+            let kind = if traced {
+                EventKind::ExecTraced
+            } else {
+                EventKind::ExecUntraced
+            };
+            event(kind, 0, 0);
+        });
+    }
+}
+
+/// A system call is over.
+pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result: i64) {
+    // SAFETY: QEMU calls it in the thread that runs this virtual CPU.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.event(vcpu, EventKind::CallEnded, number as u64, result as u64);
+    }
+    if number == numbers().mmap && !(-4095..0).contains(&result) {
+        mapped(result as u64);
+    }
+}
+
+fn mapped(start: u64) {
+    let [length, rights, flags, descriptor, offset] = MMAP.get();
+    let path = if flags & libc::MAP_ANONYMOUS as u64 == 0 {
+        std::fs::read_link(format!("/proc/self/fd/{}", descriptor as i32))
+            .map(|path| std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string()))
+            .unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    // Reserved room without rights: what is mapped into it comes by itself.
+    if path.is_empty() && rights == 0 {
+        return;
+    }
+    let Some(process) = process::current() else {
+        return;
+    };
+    process.guest().map(Map {
+        start,
+        end: start.wrapping_add(length.next_multiple_of(4096)),
+        offset,
+        executable: rights & libc::PROT_EXEC as u64 != 0,
+        writable: rights & libc::PROT_WRITE as u64 != 0,
+        path,
+    });
+}

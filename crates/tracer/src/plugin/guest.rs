@@ -1,0 +1,183 @@
+//! What the guest has mapped, and which of its code is wanted.
+
+use super::code::Classifier;
+use super::writer;
+use crate::clock;
+use crate::words;
+
+/// A mapping of the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Map {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) offset: u64,
+    pub(super) executable: bool,
+    pub(super) writable: bool,
+    pub(super) path: Vec<u8>,
+}
+
+/// Code that is wanted: file offsets of a module, all of it if there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) module: Vec<u8>,
+    pub(super) ranges: Vec<(u64, u64)>,
+}
+
+/// The guest's code and mappings.
+pub(super) struct Guest {
+    pub(super) classifier: Classifier,
+    /// What QEMU itself had mapped when the plugin was installed.
+    before: Vec<Map>,
+    /// What the guest mapped since, in order.
+    maps: Vec<Map>,
+    looked: bool,
+    /// Empty: everything.
+    wanted: Vec<Wanted>,
+    /// For the words of definitions.
+    pub(super) record: Vec<u64>,
+}
+
+/// One line of `/proc/PID/maps`.
+fn parse(line: &[u8]) -> Option<Map> {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    // The path is the rest of the line, spaces included; five fields come first.
+    let mut rest = line;
+    let mut fields = [&line[..0]; 5];
+    for field in &mut fields {
+        rest = rest.trim_ascii_start();
+        let length = rest
+            .iter()
+            .position(|&byte| byte == b' ')
+            .unwrap_or(rest.len());
+        (*field, rest) = rest.split_at(length);
+    }
+    let (start, end) = text(fields[0])?.split_once('-')?;
+    Some(Map {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(text(fields[2])?, 16).ok()?,
+        executable: fields[1].contains(&b'x'),
+        writable: fields[1].contains(&b'w'),
+        path: rest.trim_ascii_start().to_vec(),
+    })
+}
+
+fn own_maps() -> Vec<Map> {
+    std::fs::read("/proc/self/maps")
+        .unwrap_or_default()
+        .split(|&byte| byte == b'\n')
+        .filter_map(parse)
+        .collect()
+}
+
+impl Guest {
+    /// Call it before the guest's program is loaded.
+    pub(super) fn new(classifier: Classifier, wanted: Vec<Wanted>) -> Self {
+        Self {
+            classifier,
+            before: own_maps(),
+            maps: Vec::new(),
+            looked: false,
+            wanted,
+            record: Vec::new(),
+        }
+    }
+
+    /// Finds what QEMU loaded for the guest: the program and its interpreter. Does so once, at the
+    /// first translation.
+    pub(super) fn look(&mut self) {
+        if std::mem::replace(&mut self.looked, true) {
+            return;
+        }
+        let found: Vec<Map> = own_maps()
+            .into_iter()
+            .filter(|map| map.path.starts_with(b"/") && !map.path.starts_with(b"/memfd:"))
+            .filter(|map| {
+                !self
+                    .before
+                    .iter()
+                    .any(|old| old.path == map.path && old.start < map.end && map.start < old.end)
+            })
+            .collect();
+        for map in found {
+            self.map(map);
+        }
+    }
+
+    /// The guest mapped something.
+    pub(super) fn map(&mut self, map: Map) {
+        // QEMU maps guest code for reading, since it is only translated: what a file maps without
+        // the right to write may be code.
+        self.announce(&map);
+        self.maps.retain(|old| {
+            old.end <= map.start
+                || map.end <= old.start
+                || old.path != map.path
+                || old.start != map.start
+        });
+        self.maps.push(map);
+    }
+
+    fn announce(&mut self, map: &Map) {
+        let mut rest = vec![
+            clock::stamp(),
+            map.start,
+            map.end,
+            map.offset,
+            u64::from(map.executable) | (u64::from(map.writable) << 1),
+        ];
+        words::push_text(&mut rest, &map.path[..map.path.len().min(4096)]);
+        self.record.clear();
+        self.record
+            .push(words::definition(words::DEFINES_MAP, rest.len() as u16));
+        self.record.append(&mut rest);
+        // SAFETY: whoever has `&mut Guest` holds its lock.
+        unsafe { writer::define(&self.record) };
+    }
+
+    /// Tells of all mappings again, in a child process.
+    pub(super) fn announce_all(&mut self) {
+        for map in self.maps.clone() {
+            self.announce(&map);
+        }
+    }
+
+    /// Whether the instruction at `address` is to be recorded.
+    pub(super) fn wants(&self, address: u64) -> bool {
+        if self.wanted.is_empty() {
+            return true;
+        }
+        let Some(map) = self
+            .maps
+            .iter()
+            .rev()
+            .find(|map| map.start <= address && address < map.end)
+        else {
+            return false;
+        };
+        let offset = address - map.start + map.offset;
+        self.wanted.iter().any(|wanted| {
+            wanted.module == map.path
+                && (wanted.ranges.is_empty()
+                    || wanted
+                        .ranges
+                        .iter()
+                        .any(|&(low, high)| low <= offset && offset < high))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_is_read_with_spaces_in_its_path() {
+        let map = parse(b"7f00-8f00 r-xp 00001000 08:01 1234     /opt/a b/c.so").unwrap();
+        assert_eq!((map.start, map.end, map.offset), (0x7f00, 0x8f00, 0x1000));
+        assert!(map.executable && !map.writable);
+        assert_eq!(map.path, b"/opt/a b/c.so");
+        assert_eq!(parse(b"1-2 rw-p 0 0 0").unwrap().path, b"");
+        assert_eq!(parse(b""), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What is known of this process: its collector, its image.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::api::Api;
+use super::guest::Guest;
+use super::lock::{Guard, Lock};
+use crate::region::{Region, started};
+
+/// Everything that callbacks need and that is not in a ring's end.
+pub(super) struct Process {
+    pub(super) region: Region,
+    pub(super) api: Api,
+    /// The address space, see `RingHeader::image`.
+    pub(super) image: AtomicU32,
+    pub(super) parent: AtomicU32,
+    /// Guest code and its translation; held while definitions are written.
+    pub(super) guest: Lock<Guest>,
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+/// This process, once the plugin is installed.
+#[inline]
+pub(super) fn current() -> Option<&'static Process> {
+    // SAFETY: null or leaked by `set`, never freed.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes it known for good.
+pub(super) fn set(region: Region, api: Api, guest: Guest) {
+    let image = region.header().next_image.fetch_add(1, Ordering::Relaxed);
+    let process = Box::new(Process {
+        region,
+        api,
+        image: AtomicU32::new(image),
+        parent: AtomicU32::new(image),
+        guest: Lock::new(guest),
+    });
+    PROCESS.store(Box::into_raw(process), Ordering::Release);
+}
+
+impl Process {
+    /// The guest's code and mappings, and the right to write definitions.
+    pub(super) fn guest(&self) -> Guard<'_, Guest> {
+        self.guest.lock()
+    }
+
+    /// Whether nobody reads any more, by agreement.
+    pub(super) fn detached(&self) -> bool {
+        self.region.header().detached.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the process that reads is still there.
+    pub(super) fn collector_lives(&self) -> bool {
+        let header = self.region.header();
+        let collector = header.collector.load(Ordering::Relaxed);
+        started(collector) == Some(header.collector_started.load(Ordering::Relaxed))
+    }
+
+    /// A forked child is an image of its own.
+    pub(super) fn become_child(&self) {
+        let parent = self.image.load(Ordering::Relaxed);
+        let image = self
+            .region
+            .header()
+            .next_image
+            .fetch_add(1, Ordering::Relaxed);
+        self.parent.store(parent, Ordering::Relaxed);
+        self.image.store(image, Ordering::Relaxed);
+    }
+}
+
+/// Ends this process: its accesses can no longer be handed to anybody.
+pub(super) fn end_for_lack_of_a_collector() -> ! {
+    say("linewise: the collector has ended without its target; the traced program ends here\n");
+    // SAFETY: does not return; no handlers run, which could wait for the collector again.
+    unsafe { libc::_exit(EXIT_WITHOUT_COLLECTOR) }
+}
+
+/// The exit code of a target whose collector is gone.
+pub(super) const EXIT_WITHOUT_COLLECTOR: i32 = 125;
+
+/// Writes to standard error, unbuffered.
+pub(super) fn say(text: &str) {
+    // SAFETY: the bytes live through the call; if nobody hears it there is nobody to tell.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// Process and thread id.
+pub(super) fn ids() -> (u64, u64) {
+    // SAFETY: no arguments; both cannot fail.
+    unsafe { (libc::getpid() as u64, libc::gettid() as u64) }
+}
+
+/// CLOCK_MONOTONIC in ns.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

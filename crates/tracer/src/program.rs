@@ -1,0 +1,228 @@
+//! How a program is run under QEMU: what the kernel would do with it, and the command line.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The ELF file.
+    pub path: PathBuf,
+    /// Its arguments, the first of which it sees as its name.
+    pub arguments: Vec<Vec<u8>>,
+    /// ELF machine: 62 for x86-64, 183 for aarch64. 0 for a file of 32 bits or of the other byte
+    /// order.
+    pub machine: u16,
+}
+
+/// Why a program cannot be run under QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The kernel could not run it either: it is missing, not executable, or no program.
+    Impossible,
+    /// It runs with other rights than its caller's (set-user-id, capabilities), which QEMU would
+    /// take away, or it cannot be read.
+    Rights,
+}
+
+/// Finds what the kernel would run for `path` with `arguments`: follows `#!` to an ELF file.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn resolve(path: PathBuf, arguments: Vec<Vec<u8>>) -> Result<Program, Refusal> {
+    let mut program = Program {
+        path,
+        arguments,
+        machine: 0,
+    };
+    // The kernel follows four scripts that run scripts.
+    for _ in 0..5 {
+        let metadata = fs::metadata(&program.path).map_err(|_| Refusal::Impossible)?;
+        if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
+            return Err(Refusal::Impossible);
+        }
+        if metadata.mode() & 0o6000 != 0 || has_capabilities(&program.path) {
+            return Err(Refusal::Rights);
+        }
+        let mut head = Vec::new();
+        fs::File::open(&program.path)
+            .and_then(|file| file.take(256).read_to_end(&mut head))
+            .map_err(|_| Refusal::Rights)?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            program = interpreted(program, line).ok_or(Refusal::Impossible)?;
+            continue;
+        }
+        if head.len() < 20 || !head.starts_with(b"\x7fELF") {
+            return Err(Refusal::Impossible);
+        }
+        // ELF header: class 64, least byte first, machine.
+        if head[4] == 2 && head[5] == 1 {
+            program.machine = u16::from_le_bytes([head[18], head[19]]);
+        }
+        return Ok(program);
+    }
+    Err(Refusal::Impossible)
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: two strings that end in NUL; with length 0 nothing is written.
+    unsafe {
+        libc::getxattr(
+            path.as_ptr(),
+            c"security.capability".as_ptr(),
+            std::ptr::null_mut(),
+            0,
+        ) > 0
+    }
+}
+
+/// The interpreter of a script whose first line, after `#!`, begins with `line`.
+fn interpreted(script: Program, line: &[u8]) -> Option<Program> {
+    let line = line.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    let end = line
+        .iter()
+        .position(|&byte| byte == b' ' || byte == b'\t')
+        .unwrap_or(line.len());
+    let (interpreter, argument) = line.split_at(end);
+    if interpreter.is_empty() {
+        return None;
+    }
+    let mut arguments = vec![interpreter.to_vec()];
+    let argument = argument.trim_ascii();
+    if !argument.is_empty() {
+        arguments.push(argument.to_vec());
+    }
+    arguments.push(script.path.as_os_str().as_bytes().to_vec());
+    arguments.extend(script.arguments.into_iter().skip(1));
+    Some(Program {
+        path: PathBuf::from(OsStr::from_bytes(interpreter)),
+        arguments,
+        machine: 0,
+    })
+}
+
+/// How QEMU is run.
+#[derive(Clone, Debug, Default)]
+pub struct Qemu {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Options, one word each.
+    pub options: Vec<Vec<u8>>,
+    /// The plugin's path, with commas doubled as QEMU wants them.
+    pub plugin: Vec<u8>,
+    /// See [`crate::Region::path`].
+    pub region: Vec<u8>,
+}
+
+impl Qemu {
+    /// The words and the environment that run `program`. Variables of the dynamic linker are for
+    /// the guest alone: QEMU is a program of the host and must not load the guest's libraries.
+    #[must_use]
+    pub fn command(
+        &self,
+        program: Program,
+        environment: Vec<Vec<u8>>,
+    ) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let mut words = vec![self.path.clone()];
+        words.extend(self.options.iter().cloned());
+        let mut plugin = self.plugin.clone();
+        plugin.extend(b",region=");
+        plugin.extend(&self.region);
+        words.extend([b"-plugin".to_vec(), plugin]);
+        let mut kept = Vec::new();
+        for variable in environment {
+            // QEMU splits at commas; what holds one stays where it is.
+            if variable.starts_with(b"LD_") && !variable.contains(&b',') {
+                words.extend([b"-E".to_vec(), variable]);
+            } else {
+                kept.push(variable);
+            }
+        }
+        let mut arguments = program.arguments.into_iter();
+        words.extend([b"-0".to_vec(), arguments.next().unwrap_or_default()]);
+        words.push(program.path.as_os_str().as_bytes().to_vec());
+        words.extend(arguments);
+        (words, kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<Vec<u8>> {
+        list.iter().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn the_first_line_of_a_script_names_its_interpreter() {
+        let script = Program {
+            path: "/a/script".into(),
+            arguments: words(&["name", "x", "y"]),
+            machine: 0,
+        };
+        let program = interpreted(script, b" /bin/sh -e -u\nrest").unwrap();
+        assert_eq!(program.path, Path::new("/bin/sh"));
+        assert_eq!(
+            program.arguments,
+            words(&["/bin/sh", "-e -u", "/a/script", "x", "y"])
+        );
+    }
+
+    #[test]
+    fn programs_are_found_and_what_is_none_is_refused() {
+        let own = std::env::current_exe().unwrap();
+        let program = resolve(own, words(&["x"])).unwrap();
+        let machine = if cfg!(target_arch = "x86_64") {
+            62
+        } else {
+            183
+        };
+        assert_eq!(program.machine, machine);
+        assert_eq!(
+            resolve("/nowhere".into(), Vec::new()),
+            Err(Refusal::Impossible)
+        );
+        assert_eq!(resolve("/".into(), Vec::new()), Err(Refusal::Impossible));
+    }
+
+    #[test]
+    fn variables_of_the_linker_go_to_the_guest_alone() {
+        let qemu = Qemu {
+            path: b"qemu".to_vec(),
+            options: words(&["-B", "0"]),
+            plugin: b"p.so".to_vec(),
+            region: b"/r".to_vec(),
+        };
+        let program = Program {
+            path: "/bin/x".into(),
+            arguments: words(&["zero", "one"]),
+            machine: 62,
+        };
+        let (line, environment) = qemu.command(program, words(&["A=1", "LD_PRELOAD=/l.so"]));
+        assert_eq!(
+            line,
+            words(&[
+                "qemu",
+                "-B",
+                "0",
+                "-plugin",
+                "p.so,region=/r",
+                "-E",
+                "LD_PRELOAD=/l.so",
+                "-0",
+                "zero",
+                "/bin/x",
+                "one"
+            ])
+        );
+        assert_eq!(environment, words(&["A=1"]));
+    }
+}

@@ -1,0 +1,335 @@
+//! What stands in a ring: words of 64 bits.
+//!
+//! ```text
+//! access       address 48 | slot 9 | log2(size) 3 | store 1 | tag 0
+//! block        stamp, low 37 bits | block 24                | tag 1
+//! far block    unused             | block 32                | tag 2 , stamp 64
+//! event        unused             | kind 8                  | tag 3 , stamp 64 , a 64 , b 64
+//! definition   unused             | words that follow 16 | kind 8 | tag 4 , ...
+//! ```
+//!
+//! A *block* is a piece of code that QEMU translated at once; its *slots* are those instructions of
+//! it that may access memory. An access belongs to the last block in front of it. The stamp of a
+//! block is taken beside its first access, and again at every sixteenth and at every atomic one.
+//!
+//! Two words for a block that accesses memory once, 1.5 a piece for one that does so twice: 8 to 16
+//! bytes an access.
+
+/// Bits of the stamp in a block word.
+pub const STAMP_BITS: u32 = 37;
+/// Blocks that fit in a block word; later ones need a far block.
+pub const NEAR_BLOCKS: u32 = 1 << 24;
+/// Slots that an access word can name.
+pub const MAX_SLOTS: usize = 512;
+/// Bits of an address in an access word.
+pub const ADDRESS_BITS: u32 = 48;
+/// Words of the longest record in a thread's ring.
+pub const LONGEST: u64 = 4;
+
+/// The tag of an access.
+pub const ACCESS: u64 = 0;
+/// The tag of a block.
+pub const BLOCK: u64 = 1;
+/// The tag of a block with a full stamp.
+pub const FAR_BLOCK: u64 = 2;
+/// The tag of an event.
+pub const EVENT: u64 = 3;
+/// The tag of a definition.
+pub const DEFINITION: u64 = 4;
+
+/// The tag of a word.
+#[inline]
+#[must_use]
+pub fn tag(word: u64) -> u64 {
+    word & 7
+}
+
+/// Packs an access: `meta` is the store bit and the size, see [`meta`].
+#[inline]
+#[must_use]
+pub fn access(address: u64, slot: u64, meta: u64) -> u64 {
+    (address << 16) | (slot << 7) | meta
+}
+
+/// The bits of an access that say what it does: `size` is 1, 2, 4, ... 128 bytes.
+#[must_use]
+pub fn meta(log2_size: u32, store: bool) -> u64 {
+    (u64::from(log2_size.min(7)) << 4) | (u64::from(store) << 3)
+}
+
+/// The guest address of an access word.
+#[inline]
+#[must_use]
+pub fn address(word: u64) -> u64 {
+    word >> 16
+}
+
+/// The slot of an access word.
+#[inline]
+#[must_use]
+pub fn slot(word: u64) -> usize {
+    (word >> 7) as usize & (MAX_SLOTS - 1)
+}
+
+/// The bytes of an access word.
+#[inline]
+#[must_use]
+pub fn size(word: u64) -> u16 {
+    1 << ((word >> 4) & 7)
+}
+
+/// Whether an access word is a store.
+#[inline]
+#[must_use]
+pub fn is_store(word: u64) -> bool {
+    word & 8 != 0
+}
+
+/// Packs a block below [`NEAR_BLOCKS`].
+#[inline]
+#[must_use]
+pub fn block(id: u32, stamp: u64) -> u64 {
+    (stamp << 27) | (u64::from(id) << 3) | BLOCK
+}
+
+/// The id of a block word.
+#[inline]
+#[must_use]
+pub fn block_id(word: u64) -> u32 {
+    (word >> 3) as u32 & (NEAR_BLOCKS - 1)
+}
+
+/// The stamp of a block word, given the stamp before it in the same ring: the first one at or after
+/// `last` that ends in the word's bits.
+#[inline]
+#[must_use]
+pub fn block_stamp(word: u64, last: u64) -> u64 {
+    let low = word >> 27;
+    let passed = low.wrapping_sub(last) & ((1 << STAMP_BITS) - 1);
+    last.wrapping_add(passed)
+}
+
+/// Packs the first word of a far block; its stamp follows.
+#[must_use]
+pub fn far_block(id: u32) -> u64 {
+    (u64::from(id) << 3) | FAR_BLOCK
+}
+
+/// The id of a far block.
+#[must_use]
+pub fn far_block_id(word: u64) -> u32 {
+    (word >> 3) as u32
+}
+
+/// What an event tells. Its two values are named in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EventKind {
+    /// The thread was first seen. a: its process, b: its thread id.
+    ThreadStarted = 1,
+    /// The thread makes no more accesses.
+    ThreadEnded = 2,
+    /// A system call begins. a: its number in the guest's numbering, b: its first argument.
+    CallBegan = 3,
+    /// A system call is over. a: its number, b: what it returned.
+    CallEnded = 4,
+    /// A thread or process is about to be made. a: the address that its end will clear and wake, or
+    /// 0; b: whether it shares the memory.
+    Creates = 5,
+    /// A futex call that may wait begins. a: the address.
+    FutexWaits = 6,
+    /// A futex call that may wake others begins. a: the address.
+    FutexWakes = 7,
+    /// The program is about to be replaced by one that cannot be traced. a: see [`ExecTrouble`].
+    ExecUntraced = 8,
+    /// The program is about to be replaced by one that will be traced.
+    ExecTraced = 9,
+}
+
+/// Why a new program cannot be traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum ExecTrouble {
+    /// It is not an ELF file of the traced architecture, nor a script for one.
+    Architecture = 1,
+    /// It runs with other rights than its caller (set-user-id, capabilities), which QEMU would take
+    /// away.
+    Rights = 2,
+    /// The call to run QEMU in its place failed.
+    Exec = 3,
+    /// How it is named could not be read, or it is named by an open file.
+    Unnamed = 4,
+}
+
+impl ExecTrouble {
+    /// The one with this number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            1 => Self::Architecture,
+            2 => Self::Rights,
+            3 => Self::Exec,
+            4 => Self::Unnamed,
+            _ => return None,
+        })
+    }
+}
+
+/// Packs the first word of an event; stamp, a and b follow.
+#[must_use]
+pub fn event(kind: EventKind) -> u64 {
+    ((kind as u64) << 3) | EVENT
+}
+
+/// The kind of an event word.
+#[must_use]
+pub fn event_kind(word: u64) -> Option<EventKind> {
+    use EventKind::*;
+    [
+        ThreadStarted,
+        ThreadEnded,
+        CallBegan,
+        CallEnded,
+        Creates,
+        FutexWaits,
+        FutexWakes,
+        ExecUntraced,
+        ExecTraced,
+    ]
+    .into_iter()
+    .find(|&kind| kind as u64 == word >> 3)
+}
+
+/// A definition's kind: a block. Id, then for each slot three words: its address (48 bits, above it
+/// [`UPDATES`], [`ORDERS`] and from bit 56 on the bytes of its operand, 0 if not known), then its
+/// length and bytes in two words (length in the top byte of the second).
+pub const DEFINES_BLOCK: u64 = 1;
+/// In a slot's first word: it reads and writes the same bytes.
+pub const UPDATES: u64 = 1 << 48;
+/// In a slot's first word: it orders threads (atomic, acquiring or releasing).
+pub const ORDERS: u64 = 1 << 49;
+/// A definition's kind: a mapping. Stamp, start, end, offset, flags (1 executable, 2 writable), then
+/// the path: its length in bytes and the bytes.
+pub const DEFINES_MAP: u64 = 2;
+/// A definition's kind: a program that is about to run untraced. An [`ExecTrouble`], then its path.
+pub const DEFINES_UNTRACED: u64 = 3;
+
+/// Packs the first word of a definition with this many words behind it.
+#[must_use]
+pub fn definition(kind: u64, words: u16) -> u64 {
+    (u64::from(words) << 11) | ((kind & 0xff) << 3) | DEFINITION
+}
+
+/// Kind of a definition, and the words behind its first.
+#[must_use]
+pub fn definition_parts(word: u64) -> (u64, usize) {
+    ((word >> 3) & 0xff, (word >> 11) as usize & 0xffff)
+}
+
+/// Packs an instruction of up to 15 bytes.
+#[must_use]
+pub fn pack_instruction(bytes: &[u8]) -> [u64; 2] {
+    let mut packed = [0u8; 16];
+    let length = bytes.len().min(15);
+    packed[..length].copy_from_slice(&bytes[..length]);
+    packed[15] = length as u8;
+    let value = u128::from_le_bytes(packed);
+    [value as u64, (value >> 64) as u64]
+}
+
+/// The bytes of a packed instruction and how many of them count.
+#[must_use]
+pub fn unpack_instruction(packed: [u64; 2]) -> ([u8; 15], usize) {
+    let value = (u128::from(packed[1]) << 64) | u128::from(packed[0]);
+    let all = value.to_le_bytes();
+    let mut bytes = [0; 15];
+    bytes.copy_from_slice(&all[..15]);
+    (bytes, usize::from(all[15]).min(15))
+}
+
+/// Appends a text as its length and its bytes, eight to a word, little end first.
+pub fn push_text(words: &mut Vec<u64>, text: &[u8]) {
+    words.push(text.len() as u64);
+    for piece in text.chunks(8) {
+        let mut bytes = [0; 8];
+        bytes[..piece.len()].copy_from_slice(piece);
+        words.push(u64::from_le_bytes(bytes));
+    }
+}
+
+/// Reads what [`push_text`] wrote; `None` if it claims to be longer than the words are.
+#[must_use]
+pub fn text(words: &[u64]) -> Option<Vec<u8>> {
+    let (&length, rest) = words.split_first()?;
+    let mut bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if length > bytes.len() as u64 {
+        return None;
+    }
+    bytes.truncate(length as usize);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_access_comes_back(address in 0u64..1 << 48, at in 0u64..512, log in 0u32..8, store: bool) {
+            let word = access(address, at, meta(log, store));
+            prop_assert_eq!(tag(word), ACCESS);
+            prop_assert_eq!(super::address(word), address);
+            prop_assert_eq!(slot(word), at as usize);
+            prop_assert_eq!(size(word), 1 << log);
+            prop_assert_eq!(is_store(word), store);
+        }
+
+        #[test]
+        fn a_block_stamp_comes_back_when_little_time_passed(
+            id in 0..NEAR_BLOCKS, last in 0u64..1 << 62, passed in 0u64..1 << STAMP_BITS
+        ) {
+            let word = block(id, last + passed);
+            prop_assert_eq!(tag(word), BLOCK);
+            prop_assert_eq!(block_id(word), id);
+            prop_assert_eq!(block_stamp(word, last), last + passed);
+        }
+
+        #[test]
+        fn a_far_block_comes_back(id: u32) {
+            prop_assert_eq!(tag(far_block(id)), FAR_BLOCK);
+            prop_assert_eq!(far_block_id(far_block(id)), id);
+        }
+
+        #[test]
+        fn instructions_and_texts_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
+            let cut = &bytes[..bytes.len().min(15)];
+            let (back, length) = unpack_instruction(pack_instruction(&bytes));
+            prop_assert_eq!(&back[..length], cut);
+            let mut words = Vec::new();
+            push_text(&mut words, &bytes);
+            prop_assert_eq!(text(&words), Some(bytes.clone()));
+        }
+
+        #[test]
+        fn no_words_are_a_text_that_panics(words in proptest::collection::vec(any::<u64>(), 0..8)) {
+            if let Some(bytes) = text(&words) {
+                prop_assert!(bytes.len() <= words.len() * 8);
+            }
+        }
+    }
+
+    #[test]
+    fn events_and_definitions_come_back() {
+        assert_eq!(
+            event_kind(event(EventKind::FutexWakes)),
+            Some(EventKind::FutexWakes)
+        );
+        assert_eq!(event_kind(EVENT), None);
+        assert_eq!(tag(definition(DEFINES_MAP, 65_535)), DEFINITION);
+        assert_eq!(
+            definition_parts(definition(DEFINES_MAP, 65_535)),
+            (DEFINES_MAP, 65_535)
+        );
+    }
+}

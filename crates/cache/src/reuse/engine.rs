@@ -216,40 +216,53 @@ impl Engine {
         batch: &[Reference],
         sink: &mut impl FnMut(&Reference, Outcome, f64),
     ) {
+        let mut places = [usize::MAX; BATCH];
         for batch in batch.chunks(BATCH) {
             if self.entries * size_of::<Entry>() > TOUCH_FROM_BYTES {
-                self.touch(batch);
+                self.touch(batch, &mut places);
             }
-            for reference in batch {
+            for (reference, &place) in batch.iter().zip(&places) {
                 // The threshold may have been lowered since the batch was gathered.
                 if reference.key <= self.threshold {
                     let weight = self.weight();
-                    let outcome = self.resolve(reference);
+                    let outcome = self.resolve(reference, place);
                     sink(reference, outcome, weight);
                 }
             }
         }
     }
 
-    /// Loads what the batch will need, without a dependence from one reference to the next.
-    fn touch(&self, batch: &[Reference]) {
+    /// Loads what the batch will need, without a dependence from one reference to the next. Notes
+    /// where in the main table each is now.
+    fn touch(&self, batch: &[Reference], places: &mut [usize; BATCH]) {
         let mut seen = 0;
-        for reference in batch {
+        let followed = |reference: &Reference| reference.key <= self.threshold;
+        for reference in batch.iter().filter(|reference| followed(reference)) {
             seen ^= self.main.touch(reference.key);
         }
-        for reference in batch {
-            if let Ok(at) = self.main.find(reference.key) {
-                let entry = self.main.get(at);
-                let group = self.threads[usize::from({ entry.when }.thread())].group;
-                let group = &self.groups[usize::from(group)];
-                seen ^= group.recency.touch(entry.slot);
+        for (reference, place) in batch.iter().zip(places) {
+            *place = usize::MAX;
+            if !followed(reference) {
+                continue;
             }
+            let Ok(at) = self.main.find(reference.key) else {
+                continue;
+            };
+            *place = at;
+            let entry = self.main.get(at);
+            let owner = self.threads[usize::from({ entry.when }.thread())].group;
+            let group = &self.groups[usize::from(reference.group)];
+            seen ^= if owner == reference.group {
+                group.recency.touch(entry.slot)
+            } else {
+                group.others.touch(reference.key)
+            };
         }
         std::hint::black_box(seen);
     }
 
     #[inline]
-    fn resolve(&mut self, reference: &Reference) -> Outcome {
+    fn resolve(&mut self, reference: &Reference, place: usize) -> Outcome {
         let &Reference {
             key,
             thread,
@@ -276,7 +289,13 @@ impl Engine {
             self.pack();
         }
 
-        let Ok(at) = self.main.find(key) else {
+        // Entries may have moved since the batch was looked up.
+        let found = if self.main.is_at(key, place) {
+            Ok(place)
+        } else {
+            self.main.find(key)
+        };
+        let Ok(at) = found else {
             let slot = self.groups[group_number].recency.push();
             let at = self.main.insert(Entry {
                 key,

@@ -24,17 +24,17 @@
 //! The stack distance at line granularity says whether a fully associative LRU cache hits: see
 //! [`MissRatioCurve`](crate::MissRatioCurve).
 
-//mod conversion;
+mod conversion;
 mod engine;
 mod histogram;
 mod options;
 mod profile;
 mod recency;
-//pub mod ribench;
+pub mod ribench;
 mod table;
 mod tracker;
 
-//pub use conversion::stack_from_time;
+pub use conversion::stack_from_time;
 pub use engine::Outcome;
 pub use histogram::{Bin, Histogram};
 pub use options::{Attribution, Choice, Grouping, ReuseError, ReuseOptions, Sampling};

@@ -116,12 +116,47 @@ impl Recency {
     }
 
     /// Moves the line at `slot` to the next slot; returns how many lines were used since, and the
-    /// new slot. The order must not be full.
+    /// new slot. The order must not be full. Counters above the level at which both slots meet
+    /// neither have to be read nor change.
     #[inline]
     pub(super) fn renew(&mut self, slot: u32) -> (u64, u32) {
-        let distance = self.count_behind(slot);
-        self.remove(slot);
-        (distance, self.push())
+        let (old, new) = (slot as usize, self.next);
+        self.next += 1;
+        let renewed = new as u32;
+        let mut count = (self.bits[old >> 6] >> (old & 63) >> 1).count_ones();
+        self.bits[old >> 6] &= !(1 << (old & 63));
+        self.bits[new >> 6] |= 1 << (new & 63);
+        if old >> 6 == new >> 6 {
+            return (u64::from(count), renewed);
+        }
+
+        count += words_behind(&self.words, old >> 6);
+        self.words[old >> 6] -= 1;
+        self.words[new >> 6] += 1;
+        if old >> 12 == new >> 12 {
+            return (u64::from(count), renewed);
+        }
+
+        count += blocks_behind(&self.blocks, old >> 12);
+        self.blocks[old >> 12] -= 1;
+        self.blocks[new >> 12] += 1;
+        if old >> 16 == new >> 16 {
+            return (u64::from(count), renewed);
+        }
+
+        count += spans_behind(&self.spans, old >> 16);
+        self.spans[old >> 16] -= 1;
+        self.spans[new >> 16] += 1;
+        if old >> 20 == new >> 20 {
+            return (u64::from(count), renewed);
+        }
+
+        count += self.reaches[(old >> 20) + 1..=new >> 20]
+            .iter()
+            .sum::<u32>();
+        self.reaches[old >> 20] -= 1;
+        self.reaches[new >> 20] += 1;
+        (u64::from(count), renewed)
     }
 
     /// Loads what [`renew`](Self::renew) will read first, for its effect on the caches.
@@ -129,52 +164,6 @@ impl Recency {
     pub(super) fn touch(&self, slot: u32) -> u64 {
         let word = slot as usize >> 6;
         self.bits[word] ^ u64::from(self.words[word])
-    }
-
-    #[inline]
-    fn count_behind(&self, slot: u32) -> u64 {
-        let slot = slot as usize;
-        let last = self.next - 1;
-        let (word, block, span, reach) = (slot >> 6, slot >> 12, slot >> 16, slot >> 20);
-        let mut count = (self.bits[word] >> (slot & 63) >> 1).count_ones();
-        if word == last >> 6 {
-            return u64::from(count);
-        }
-
-        let lanes = &self.words[block * BLOCK..][..BLOCK];
-        let mask = &BYTES[BLOCK - 1 - word % BLOCK..][..BLOCK];
-        count += lanes
-            .iter()
-            .zip(mask)
-            .map(|(&lane, &mask)| u32::from(lane & mask))
-            .sum::<u32>();
-        if block == last >> 12 {
-            return u64::from(count);
-        }
-
-        let lanes = &self.blocks[span * SPAN..][..SPAN];
-        let mask = &SHORTS[SPAN - 1 - block % SPAN..][..SPAN];
-        // 15 blocks of 4096 slots fit into 16 bits.
-        let sum = lanes
-            .iter()
-            .zip(mask)
-            .fold(0u16, |sum, (&lane, &mask)| sum.wrapping_add(lane & mask));
-        count += u32::from(sum);
-        if span == last >> 16 {
-            return u64::from(count);
-        }
-
-        let lanes = &self.spans[reach * REACH..][..REACH];
-        let mask = &WORDS[REACH - 1 - span % REACH..][..REACH];
-        count += lanes
-            .iter()
-            .zip(mask)
-            .map(|(&lane, &mask)| lane & mask)
-            .sum::<u32>();
-        if reach < last >> 20 {
-            count += self.reaches[reach + 1..=last >> 20].iter().sum::<u32>();
-        }
-        u64::from(count)
     }
 
     /// The rank of every slot that is in use.
@@ -226,6 +215,40 @@ impl Recency {
         self.next = live;
         self.slots = slots;
     }
+}
+
+/// The set bits of the words behind this one in its block.
+#[inline]
+fn words_behind(words: &[u8], word: usize) -> u32 {
+    let lanes = &words[word / BLOCK * BLOCK..][..BLOCK];
+    let mask = &BYTES[BLOCK - 1 - word % BLOCK..][..BLOCK];
+    let masked = lanes
+        .iter()
+        .zip(mask)
+        .map(|(&lane, &mask)| u32::from(lane & mask));
+    masked.sum()
+}
+
+/// The set bits of the blocks behind this one in its span.
+#[inline]
+fn blocks_behind(blocks: &[u16], block: usize) -> u32 {
+    let lanes = &blocks[block / SPAN * SPAN..][..SPAN];
+    let mask = &SHORTS[SPAN - 1 - block % SPAN..][..SPAN];
+    // 15 blocks of 4096 slots fit into 16 bits.
+    let masked = lanes.iter().zip(mask).map(|(&lane, &mask)| lane & mask);
+    u32::from(masked.fold(0, u16::wrapping_add))
+}
+
+/// The set bits of the spans behind this one in its reach.
+#[inline]
+fn spans_behind(spans: &[u32], span: usize) -> u32 {
+    let lanes = &spans[span / REACH * REACH..][..REACH];
+    let mask = &WORDS[REACH - 1 - span % REACH..][..REACH];
+    lanes
+        .iter()
+        .zip(mask)
+        .map(|(&lane, &mask)| lane & mask)
+        .sum()
 }
 
 /// Makes the vector exactly `length` long, giving memory back where it shrinks.

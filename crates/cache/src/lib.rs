@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod curve;
 mod hash;
 pub mod hierarchy;
 pub mod reuse;
 
 pub use access::{Access, Kind};
+pub use curve::{CurveMark, CurvePoint, MissRatioCurve, Misses};
 pub use hash::line_hash;

@@ -13,6 +13,9 @@ const SAMPLE_PART: f64 = 0.4;
 /// more samples say nothing new.
 const SAMPLE_RATES: std::ops::RangeInclusive<f64> = 50.0..=4000.0;
 
+/// The deepest debt, in watches: a collector that is too expensive still looks around now and then.
+const DEBT: f64 = 50.0;
+
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -27,8 +30,7 @@ pub(crate) struct Limits {
 pub(crate) struct Budget {
     limits: Limits,
     sample_ns: f64,
-    arm_ns: f64,
-    trap_ns: f64,
+    watch: Option<WatchpointCosts>,
     samples_per_second: f64,
     /// What may still be spent on watches, in ns of target time; negative after an overdraft.
     purse_ns: f64,
@@ -54,8 +56,7 @@ impl Budget {
         Self {
             limits,
             sample_ns: skid.sample_ns,
-            arm_ns: watch.map_or(0.0, |costs| costs.arm_ns),
-            trap_ns: watch.map_or(0.0, |costs| costs.trap_ns),
+            watch: watch.copied(),
             samples_per_second: rate,
             purse_ns: 0.0,
             spent_ns: 0.0,
@@ -76,20 +77,21 @@ impl Budget {
         (1e9 / self.samples_per_second) as u64
     }
 
-    /// What one armed breakpoint is expected to cost the thread it is armed in, ns: the interrupts
-    /// that arm and disarm it, and the trap.
-    fn shot_ns(&self) -> f64 {
-        self.arm_ns + self.trap_ns
-    }
-
     /// A sample came.
     pub(crate) fn sampled(&mut self) {
         self.sampled_ns += self.sample_ns;
     }
 
-    /// `shots` breakpoints were armed.
+    /// What arming `shots` breakpoints as one group is expected to take from the thread, ns.
+    fn cost_ns(&self, shots: u32) -> f64 {
+        let Some(watch) = self.watch else { return 0.0 };
+        let step = (watch.watch_ns - watch.shot_ns) / f64::from(watch.count.max(2) - 1);
+        watch.shot_ns + step.max(0.0) * f64::from(shots.max(1) - 1)
+    }
+
+    /// `shots` breakpoints were armed in a thread.
     pub(crate) fn armed(&mut self, shots: u32) {
-        let cost = f64::from(shots) * self.shot_ns();
+        let cost = self.cost_ns(shots);
         self.purse_ns -= cost;
         self.spent_ns += cost;
         self.watches += 1;
@@ -101,17 +103,15 @@ impl Budget {
         let allowed = self.limits.overhead * thread_ns as f64;
         let samples = thread_ns as f64 * self.samples_per_second * 1e-9 * self.sample_ns;
         self.purse_ns += allowed - samples - collector_ns as f64 * in_the_way;
-        // No hoarding: what a quiet second did not use must not become a burst. And no debt
-        // without end: a collector that is too expensive still looks around now and then.
-        self.purse_ns = self
-            .purse_ns
-            .clamp(-4.0 * self.shot_ns(), 40.0 * self.shot_ns().max(1.0));
+        // No hoarding: what a quiet second did not use must not become a burst.
+        let watch_ns = self.cost_ns(4).max(1.0);
+        self.purse_ns = self.purse_ns.clamp(-DEBT * watch_ns, 10.0 * watch_ns);
         self.last = now;
     }
 
     /// Whether another `shots` breakpoints can be paid for.
     pub(crate) fn affords(&self, shots: u32) -> bool {
-        self.purse_ns >= f64::from(shots) * self.shot_ns() * 0.5
+        self.purse_ns >= self.cost_ns(shots) * 0.5
     }
 
     /// The account, for `run.json`.
@@ -126,8 +126,9 @@ impl Budget {
                 0.0
             },
             sample_ns: self.sample_ns,
-            arm_ns: self.arm_ns,
-            trap_ns: self.trap_ns,
+            arm_ns: self.watch.map_or(0.0, |watch| watch.arm_ns),
+            trap_ns: self.watch.map_or(0.0, |watch| watch.trap_ns),
+            watch_ns: self.watch.map_or(0.0, |watch| watch.watch_ns),
             samples_per_second: self.samples_per_second,
             watches_per_second: if seconds > 0.0 {
                 self.watches as f64 / seconds
@@ -157,6 +158,8 @@ mod tests {
             arm_ns: 15_000.0,
             trap_ns: 25_000.0,
             exposure_offset_ns: 0.0,
+            shot_ns: 30_000.0,
+            watch_ns: 60_000.0,
         };
         Budget::new(Limits { overhead, rate }, &skid, Some(&watch), Time(0))
     }

@@ -1,7 +1,7 @@
 //! What happens at every tick: records become rows, samples become accesses, accesses are
 //! published and watched, and what the watches saw is written down.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use linewise_machine::latency;
@@ -33,11 +33,25 @@ const SLOW_NS: u64 = 1_000_000_000;
 /// Rounds of a latency measurement beside the running target, and how long it may take.
 const LATENCY_ROUNDS: u32 = 4;
 const LATENCY_LIMIT: Duration = Duration::from_millis(20);
+/// Rounds of the look at the round trip that decides whether the rest is measured again, and how
+/// much it may have moved.
+const GLANCE_ROUNDS: usize = 4;
+const GLANCE_CHANGE: f64 = 1.3;
+/// Measured every second until this many rows are there, and at least once in this many seconds.
+const LATENCY_ROWS: usize = 3;
+const LATENCY_AGE_NS: u64 = 5 * SLOW_NS;
 
 /// A sample that waits for its instruction to run again.
 struct Pending {
     sample: Sample,
     instruction: Instruction,
+}
+
+/// What is known of the latency between two CPUs.
+#[derive(Default)]
+struct LatencySeen {
+    rows: usize,
+    last: Option<Latency>,
 }
 
 pub(crate) struct Collector {
@@ -62,6 +76,7 @@ pub(crate) struct Collector {
     collector_ns: u64,
     slow_at: Time,
     latency_turn: usize,
+    latencies: HashMap<(u32, u32), LatencySeen>,
     first_ns: u64,
     losses: BTreeMap<&'static str, (u64, String)>,
     duty: Duty,
@@ -104,6 +119,7 @@ impl Collector {
             first_ns: process::own_cpu_time_ns(),
             slow_at: Time(0),
             latency_turn: 0,
+            latencies: HashMap::new(),
             losses: BTreeMap::new(),
             duty,
             phase_ns: 0,
@@ -560,24 +576,40 @@ impl Collector {
         let a = allowed[self.latency_turn % allowed.len()];
         let b = allowed[(self.latency_turn + 1) % allowed.len()];
         self.latency_turn += 1;
-        let (cpu_a, cpu_b) = (a.min(b), a.max(b));
-        match latency::measure_line_costs(cpu_a, cpu_b, LATENCY_ROUNDS, LATENCY_LIMIT) {
-            Ok(costs) => self.writer.push([Latency {
-                time: now,
-                cpu_a: CpuId(cpu_a),
-                cpu_b: CpuId(cpu_b),
-                round_trip_ns: costs.round_trip.median_ns,
-                transfer_idle_ns: costs.transfer_idle_ns,
-                transfer_busy_ns: costs.transfer_busy_ns,
-                busy_share: costs.busy_share,
-                transfer_crowded_ns: costs.transfer_crowded_ns,
-                crowded_share: costs.crowded_share,
-                transfer_saturated_ns: costs.transfer_saturated_ns,
-                hit_ns: costs.hit_ns,
-            }])?,
-            Err(error) => self.lose("latency-not-measured", 1, error.to_string())?,
+        let cpus = (a.min(b), a.max(b));
+        let row = match self.latency_as_before(now, cpus) {
+            Some(row) => row,
+            None => match measured_latency(now, cpus) {
+                Ok(row) => {
+                    let seen = self.latencies.entry(cpus).or_default();
+                    seen.rows += 1;
+                    seen.last = Some(row.clone());
+                    row
+                }
+                Err(error) => return self.lose("latency-not-measured", 1, error.to_string()),
+            },
+        };
+        Ok(self.writer.push([row])?)
+    }
+
+    /// The costs measured last between two CPUs, if a glance at the round trip, which costs a tenth
+    /// of measuring them all, shows that they still hold.
+    fn latency_as_before(&self, now: Time, cpus: (u32, u32)) -> Option<Latency> {
+        let seen = self.latencies.get(&cpus)?;
+        let last = seen.last.as_ref()?;
+        if seen.rows < LATENCY_ROWS || now.since(last.time) >= LATENCY_AGE_NS {
+            return None;
         }
-        Ok(())
+        let trip =
+            latency::glance_at_round_trip(cpus.0, cpus.1, GLANCE_ROUNDS, LATENCY_LIMIT).ok()?;
+        let change = trip.median_ns / last.round_trip_ns;
+        (1.0 / GLANCE_CHANGE..=GLANCE_CHANGE)
+            .contains(&change)
+            .then(|| Latency {
+                time: now,
+                round_trip_ns: trip.median_ns,
+                ..last.clone()
+            })
     }
 
     /// Ends the recording.
@@ -635,6 +667,26 @@ impl Collector {
             .account(self.threads.cpu_ns(), own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)
     }
+}
+
+fn measured_latency(
+    time: Time,
+    (cpu_a, cpu_b): (u32, u32),
+) -> Result<Latency, latency::LatencyError> {
+    let costs = latency::measure_line_costs(cpu_a, cpu_b, LATENCY_ROUNDS, LATENCY_LIMIT)?;
+    Ok(Latency {
+        time,
+        cpu_a: CpuId(cpu_a),
+        cpu_b: CpuId(cpu_b),
+        round_trip_ns: costs.round_trip.median_ns,
+        transfer_idle_ns: costs.transfer_idle_ns,
+        transfer_busy_ns: costs.transfer_busy_ns,
+        busy_share: costs.busy_share,
+        transfer_crowded_ns: costs.transfer_crowded_ns,
+        crowded_share: costs.crowded_share,
+        transfer_saturated_ns: costs.transfer_saturated_ns,
+        hit_ns: costs.hit_ns,
+    })
 }
 
 fn fill(sample: &mut Sample, access: &Access, origin: AddressOrigin) {

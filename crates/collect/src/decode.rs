@@ -11,8 +11,6 @@
 //! in time; a backward branch (a loop) is taken to be, since a loop's head is entered from its end
 //! ```
 
-use std::collections::HashMap;
-
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
     Register, UsedMemory,
@@ -54,47 +52,65 @@ impl Code64<'_> {
     }
 
     /// The instruction that ends right before `address`, by the vote of many starting points.
+    ///
+    /// Chains of decoding merge, so each offset is decoded once: where a start leads is where the
+    /// instruction behind it leads, and that one is known when going backwards.
     fn before(&self, address: u64) -> Option<Instruction> {
-        let mut votes: HashMap<u64, u32> = HashMap::new();
-        for back in LONGEST_INSTRUCTION..=SYNC_BYTES {
-            let Some(mut at) = address.checked_sub(back).filter(|&at| at >= self.start) else {
+        const NOWHERE: u8 = 0;
+        // Both by distance from `address`: where the chain that begins there ends, as the distance
+        // of its last instruction; how many starts end there.
+        let mut leads = [NOWHERE; SYNC_BYTES as usize + 1];
+        let mut votes = [0u8; SYNC_BYTES as usize + 1];
+        for back in 1..=SYNC_BYTES {
+            let Some(at) = address.checked_sub(back).filter(|&at| at >= self.start) else {
                 break;
             };
-            while let Some(instruction) = self.decode_at(at) {
-                let next = instruction.next_ip();
-                if next == address {
-                    *votes.entry(at).or_default() += 1;
-                }
-                if next >= address {
-                    break;
-                }
-                at = next;
+            let Some(instruction) = self.decode_at(at) else {
+                continue;
+            };
+            let last = match back.checked_sub(instruction.len() as u64) {
+                Some(0) => back as u8,
+                Some(rest) => leads[rest as usize],
+                None => NOWHERE,
+            };
+            leads[back as usize] = last;
+            if back >= LONGEST_INSTRUCTION && last != NOWHERE {
+                votes[usize::from(last)] += 1;
             }
         }
-        let best = votes.into_iter().max_by_key(|&(at, count)| (count, at))?.0;
-        self.decode_at(best)
+        let (back, _) = votes
+            .iter()
+            .enumerate()
+            .filter(|&(_, &count)| count > 0)
+            .max_by_key(|&(back, &count)| (count, std::cmp::Reverse(back)))?;
+        self.decode_at(address - back as u64)
     }
 
     /// The direct branches in the window.
     fn branches(&self) -> Vec<Instruction> {
-        let mut found: Vec<Instruction> = Vec::new();
-        // Read the window from several alignments: each falls into step soon, and a branch that
-        // is only seen out of step hardly ever hits the exact target.
+        let mut found = Vec::new();
+        let mut seen = [false; (WINDOW_BEFORE + WINDOW_AFTER) as usize];
+        // Read the window from several alignments: each falls into step soon, where it ends because
+        // an earlier one was there. A branch that is only seen out of step hardly ever hits the
+        // exact target.
         for first in 0..4 {
-            let mut at = self.start + first;
-            while at < self.start + self.bytes.len() as u64 {
-                let Some(instruction) = self.decode_at(at) else {
+            let mut at = first;
+            while let Some(seen) = seen.get_mut(at).filter(|seen| !**seen) {
+                *seen = true;
+                let Some(instruction) = self.decode_at(self.start + at as u64) else {
+                    if at >= self.bytes.len() {
+                        break;
+                    }
                     at += 1;
                     continue;
                 };
                 if matches!(
                     instruction.flow_control(),
                     FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                ) && !found.iter().any(|seen| seen.ip() == instruction.ip())
-                {
+                ) {
                     found.push(instruction);
                 }
-                at = instruction.next_ip();
+                at += instruction.len();
             }
         }
         found

@@ -29,11 +29,22 @@ struct Chunk {
     trapped: bool,
 }
 
+/// The chunks of one line, a perf group. The first closes last: without it the others would be
+/// armed each for itself.
+#[derive(Default)]
+struct Group(Vec<Chunk>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
 /// A line under watch in one thread.
 struct LineWatch {
     row: Watch,
     ring: Ring,
-    chunks: Vec<Chunk>,
+    group: Group,
 }
 
 /// A finished watch with what it saw.
@@ -106,7 +117,8 @@ impl<T> Watcher<T> {
             Operation::Load => BreakOn::Write,
             Operation::Store | Operation::Update => BreakOn::ReadWrite,
         };
-        let mut opened: Vec<Chunk> = Vec::new();
+        let mut group = Group::default();
+        let opened = &mut group.0;
         let mut refused = None;
         for index in (0..8u8).filter(|index| chunks & (1 << index) != 0) {
             let address = line.0 + u64::from(index) * CHUNK;
@@ -155,14 +167,8 @@ impl<T> Watcher<T> {
         };
         self.next_id += 1;
         let shots = opened.len() as u32;
-        self.watches.insert(
-            choice.watched,
-            LineWatch {
-                row,
-                ring,
-                chunks: opened,
-            },
-        );
+        self.watches
+            .insert(choice.watched, LineWatch { row, ring, group });
         Ok(shots)
     }
 
@@ -250,13 +256,13 @@ fn choose_chunks(choice: &Choice, line_size: u64, registers: u32, chance: &mut C
 }
 
 fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
-    // Disarm before reading, so that nothing traps in between.
-    for chunk in &watch.chunks {
+    // Disarm before reading, so that nothing traps in between: the first takes the others with it.
+    if let Some(first) = watch.group.0.first() {
         // A failure means that the thread is gone, and its debug registers with it.
-        let _ = chunk.event.disable();
+        let _ = first.event.disable();
     }
     let mut traps = Vec::new();
-    let chunks = &mut watch.chunks;
+    let chunks = &mut watch.group.0;
     watch.ring.drain(true, |record| {
         if let Record::Sample(sample) = record
             && let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.id == sample.id)
@@ -268,7 +274,8 @@ fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
     });
     watch.row.closed = now;
     watch.row.exposure_ns = watch
-        .chunks
+        .group
+        .0
         .iter()
         .filter(|chunk| !chunk.trapped)
         .filter_map(|chunk| chunk.event.read().ok())

@@ -28,6 +28,13 @@ pub fn pin_current_thread(cpu: u32) -> io::Result<()> {
     }
 }
 
+/// The CPU that the caller runs on at this moment.
+#[must_use]
+pub fn current_cpu() -> Option<u32> {
+    // SAFETY: no arguments.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// The CPUs that the calling thread may run on, in ascending order; empty when the kernel does
 /// not tell.
 #[must_use]

@@ -400,10 +400,34 @@ pub fn measure_round_trip(
     budget: Duration,
 ) -> Result<RoundTrip, LatencyError> {
     let start = Instant::now();
-    let deadline = start + budget * 3;
+    ping_pong_while(cpu_a, cpu_b, budget * 3, |_| start.elapsed() < budget)
+}
+
+/// Measures the round trip between two CPUs in `rounds` rounds (2 to 15 µs each), giving up after
+/// `limit`: cheap enough to be done beside anything.
+///
+/// # Errors
+/// See [`LatencyError`].
+pub fn glance_at_round_trip(
+    cpu_a: u32,
+    cpu_b: u32,
+    rounds: usize,
+    limit: Duration,
+) -> Result<RoundTrip, LatencyError> {
+    ping_pong_while(cpu_a, cpu_b, limit, |done| done < rounds)
+}
+
+/// Plays rounds for as long as `more` (of the number done) says.
+fn ping_pong_while(
+    cpu_a: u32,
+    cpu_b: u32,
+    limit: Duration,
+    more: impl Fn(usize) -> bool + Send + Sync,
+) -> Result<RoundTrip, LatencyError> {
+    let deadline = Instant::now() + limit;
     let mut rounds = with_partner(cpu_a, cpu_b, deadline, |arena, step| {
         let mut rounds = Vec::new();
-        while start.elapsed() < budget {
+        while more(rounds.len()) {
             let Some(round) = arena.ping_pong(step, deadline) else {
                 break;
             };
@@ -414,7 +438,7 @@ pub fn measure_round_trip(
     summarise(&mut rounds).ok_or(LatencyError::Busy {
         cpu_a,
         cpu_b,
-        waited_ms: (budget * 3).as_millis() as u64,
+        waited_ms: limit.as_millis() as u64,
     })
 }
 

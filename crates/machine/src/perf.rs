@@ -155,15 +155,16 @@ impl Event {
         open(&mut attr, tid, i32::try_from(cpu).unwrap_or(-1), None)
     }
 
-    /// A breakpoint in thread `tid` that delivers one sample and then stays silent. It is opened
-    /// disabled: [`Event::arm_once`] arms it.
+    /// A breakpoint in thread `tid` that delivers one sample and then stays silent. Nothing happens
+    /// before [`Event::arm_once`].
     ///
     /// A second `arm_once` of the same event must not happen: Linux 6.18 then leaves the debug
     /// register armed but silent, and the target crawls. Open a new event for each shot.
     ///
     /// Members of a `group` reach the hardware together with its first event: arm the members
-    /// before it, and the thread is interrupted once for all of them. When the first event fires,
-    /// the others are taken down with it.
+    /// before it, and the thread is interrupted once for all of them. When the first event fires or
+    /// is disabled, the others are taken down with it. Close the members before it: without a first
+    /// event they would be armed again, each for itself.
     ///
     /// # Errors
     /// ENOSPC: all debug registers of the thread are taken. EACCES, ESRCH as above.
@@ -188,6 +189,9 @@ impl Event {
             BreakOn::Execute => size_of::<libc::c_long>() as u64,
             _ => u64::from(length),
         };
+        // A member that counts as enabled while its group is off is opened and given its one shot
+        // without interrupting the thread.
+        attr.set_disabled(group.is_none().into());
         open(&mut attr, tid, -1, group)
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event, SamplerOptions};
 use crate::process::current_tid;
 use crate::ring::Record;
@@ -61,6 +62,11 @@ pub struct WatchpointCosts {
     /// What the kernel counts between arming and a trap that comes at once, in ns: to be
     /// subtracted from every exposure.
     pub exposure_offset_ns: f64,
+    /// What one breakpoint takes from the thread that it is armed in, in ns: the interrupts that
+    /// arm it and take it away, and its trap.
+    pub shot_ns: f64,
+    /// The same for a group of `count` watchpoints of which one traps.
+    pub watch_ns: f64,
 }
 
 /// Why a probe failed.
@@ -283,61 +289,129 @@ pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
         traps.push(start.elapsed().as_nanos() as f64);
     }
 
-    let stop = AtomicBool::new(false);
-    let partner = AtomicU32::new(0);
-    let (arms, exposures) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            partner.store(current_tid(), Ordering::Release);
-            while !stop.load(Ordering::Relaxed) {
-                line.0[1].fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let result = watch_partner(&partner, address + 8, SHOTS);
-        stop.store(true, Ordering::Relaxed);
+    let partner = Partner::default();
+    let here = current_cpu();
+    let (mut single, mut group) = std::thread::scope(|scope| {
+        scope.spawn(|| partner.work(&line.0[1], here));
+        let result = watch_partner(&partner, address, 1, SHOTS)
+            .and_then(|single| Ok((single, watch_partner(&partner, address, count, SHOTS)?)));
+        partner.stop.store(true, Ordering::Relaxed);
         result
     })?;
-    let (mut arms, mut exposures) = (arms, exposures);
+    // A partner that had to share its CPU lost more than the watches took.
+    let lost = |seen: &mut Seen| median(&mut seen.lost_ns).map(|ns| ns.clamp(1_000.0, 500_000.0));
     Ok(WatchpointCosts {
         count,
-        arm_ns: median(&mut arms).ok_or(ProbeError::Nothing("no watchpoint could be armed"))?,
+        arm_ns: median(&mut single.arm_ns)
+            .ok_or(ProbeError::Nothing("no watchpoint could be armed"))?,
         trap_ns: median(&mut traps).unwrap_or(0.0),
-        exposure_offset_ns: median(&mut exposures)
+        exposure_offset_ns: median(&mut single.exposure_ns)
             .ok_or(ProbeError::Nothing("an armed watchpoint never trapped"))?,
+        shot_ns: lost(&mut single).unwrap_or(0.0),
+        watch_ns: lost(&mut group).unwrap_or(0.0),
     })
 }
 
-/// Arms one-shot watchpoints in a thread that touches the chunk all the time: ns to arm, and what
-/// the kernel counted up to the trap.
-fn watch_partner(
-    partner: &AtomicU32,
-    address: u64,
-    shots: usize,
-) -> Result<(Vec<f64>, Vec<f64>), ProbeError> {
-    while partner.load(Ordering::Acquire) == 0 {
-        std::thread::yield_now();
+/// A thread that works all the time on one word and adds up the time that it was kept from that.
+#[derive(Default)]
+struct Partner {
+    tid: AtomicU32,
+    stop: AtomicBool,
+    lost_ns: AtomicU64,
+}
+
+impl Partner {
+    /// Works on another CPU than `here`, if there is one: a thread that does not run is armed
+    /// without an interrupt.
+    fn work(&self, word: &AtomicU64, here: Option<u32>) {
+        /// No interruption is shorter.
+        const SHORTEST: Duration = Duration::from_micros(1);
+        let elsewhere = allowed_cpus().into_iter().find(|&cpu| Some(cpu) != here);
+        // Unpinned, the scheduler finds it a CPU in a while.
+        let _ = elsewhere.map(pin_current_thread);
+        self.tid.store(current_tid(), Ordering::Release);
+        let mut last = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            word.fetch_add(1, Ordering::Relaxed);
+            let now = Instant::now();
+            let gap = now - last;
+            if gap > SHORTEST {
+                self.lost_ns
+                    .fetch_add(gap.as_nanos() as u64, Ordering::Relaxed);
+            }
+            last = now;
+        }
     }
-    let tid = partner.load(Ordering::Acquire);
-    let (mut arms, mut exposures) = (Vec::new(), Vec::new());
+
+    fn tid(&self) -> u32 {
+        loop {
+            match self.tid.load(Ordering::Acquire) {
+                0 => std::thread::yield_now(),
+                tid => return tid,
+            }
+        }
+    }
+
+    /// What it lost since the last call.
+    fn lost_ns(&self) -> f64 {
+        self.lost_ns.swap(0, Ordering::Relaxed) as f64
+    }
+}
+
+/// What the watches of a partner took and told.
+#[derive(Default)]
+struct Seen {
+    arm_ns: Vec<f64>,
+    exposure_ns: Vec<f64>,
+    lost_ns: Vec<f64>,
+}
+
+/// Arms `shots` groups of `count` one-shot watchpoints around the word that the partner works on,
+/// which is the second of its line.
+fn watch_partner(
+    partner: &Partner,
+    line: u64,
+    count: u32,
+    shots: usize,
+) -> Result<Seen, ProbeError> {
+    let tid = partner.tid();
+    let mut seen = Seen::default();
     for _ in 0..shots {
-        let event = Event::breakpoint(tid, address, 8, BreakOn::ReadWrite, None)
+        partner.lost_ns();
+        let first = Event::breakpoint(tid, line + 8, 8, BreakOn::ReadWrite, None)
             .map_err(kernel("cannot open a watchpoint"))?;
-        let mut ring = event
+        let mut others = Vec::new();
+        for chunk in 2..=u64::from(count) {
+            let address = line + 8 * (chunk % 8);
+            others.push(
+                Event::breakpoint(tid, address, 8, BreakOn::ReadWrite, Some(&first))
+                    .map_err(kernel("cannot open a watchpoint"))?,
+            );
+        }
+        let mut ring = first
             .map_ring(1)
             .map_err(kernel("cannot map a ring buffer"))?;
         let start = Instant::now();
-        event
-            .arm_once()
+        others
+            .iter()
+            .chain([&first])
+            .try_for_each(Event::arm_once)
             .map_err(kernel("cannot arm a watchpoint"))?;
-        arms.push(start.elapsed().as_nanos() as f64);
+        seen.arm_ns.push(start.elapsed().as_nanos() as f64);
         let deadline = start + Duration::from_millis(5);
         while ring.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
         ring.drain(true, |record| {
             if let Record::Sample(sample) = record {
-                exposures.push(sample.read.running_ns as f64);
+                seen.exposure_ns.push(sample.read.running_ns as f64);
             }
         });
+        // The first closes last.
+        drop(others);
+        drop(first);
+        std::thread::sleep(Duration::from_micros(20));
+        seen.lost_ns.push(partner.lost_ns());
     }
-    Ok((arms, exposures))
+    Ok(seen)
 }

@@ -416,6 +416,9 @@ pub struct Frame {
 }
 
 /// The cost of moving a line between two CPUs, as measured at one moment (table `latencies`).
+///
+/// The round trip is always of that moment; the costs are repeated from an earlier row where it
+/// shows that they still hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latency {
     /// When.

@@ -67,10 +67,14 @@ pub struct Overhead {
     pub estimated: f64,
     /// Measured cost of one sample to the sampled thread, ns.
     pub sample_ns: f64,
-    /// Measured cost of arming a watch to the watched thread, ns.
+    /// Measured time to arm a watchpoint, of the collector, ns.
     pub arm_ns: f64,
     /// Measured cost of one trap to the trapping thread, ns.
     pub trap_ns: f64,
+    /// Measured cost of a watch, with a trap, to the watched thread, ns; 0 in recordings that do
+    /// not tell.
+    #[serde(default)]
+    pub watch_ns: f64,
     /// Samples a second of thread time, last in force.
     pub samples_per_second: f64,
     /// Watches a second, last in force, all threads.

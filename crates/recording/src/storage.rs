@@ -165,19 +165,23 @@ pub(crate) fn replace_file(
 /// How hard to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// While the target runs: cheap, small, read once more soon.
+    /// While the target runs: cheap, and read once more soon.
     Segment,
     /// When the recording ended: kept and carried away.
     Table,
 }
 
 fn properties<R: Row>(effort: Effort) -> Result<WriterProperties, ParquetError> {
-    let (level, statistics) = match effort {
-        Effort::Segment => (1, EnabledStatistics::None),
-        Effort::Table => (3, EnabledStatistics::Chunk),
+    let (compression, statistics) = match effort {
+        // Setting a compressor up costs more than it could save on so few rows.
+        Effort::Segment => (Compression::UNCOMPRESSED, EnabledStatistics::None),
+        Effort::Table => (
+            Compression::ZSTD(ZstdLevel::try_new(3)?),
+            EnabledStatistics::Chunk,
+        ),
     };
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(level)?))
+        .set_compression(compression)
         .set_statistics_enabled(statistics)
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_created_by(format!("linewise {}", env!("CARGO_PKG_VERSION")))

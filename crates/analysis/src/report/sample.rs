@@ -52,6 +52,7 @@ pub(crate) fn everyday() -> Report {
                 sample_ns: 4_100.0,
                 arm_ns: 21_300.0,
                 trap_ns: 14_200.0,
+                watch_ns: 45_000.0,
                 samples_per_second: 997.0,
                 watches_per_second: 410.0,
                 collector_cpu_ns: 210_000_000,

@@ -329,10 +329,13 @@ fn footer(out: &mut String, report: &Report) {
     );
     fact(out, "Overhead", &words, "");
     let words = format!(
-        "{} a sample, {} to arm a watch, {} a trap",
+        "{} a sample, {} a watch",
         text::nanoseconds(overhead.sample_ns),
-        text::nanoseconds(overhead.arm_ns),
-        text::nanoseconds(overhead.trap_ns)
+        text::nanoseconds(if overhead.watch_ns > 0.0 {
+            overhead.watch_ns
+        } else {
+            overhead.arm_ns + overhead.trap_ns
+        })
     );
     fact(out, "Measured cost", &words, "");
     let words = format!(

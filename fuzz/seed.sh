@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Fills fuzz/corpus with what the fuzz targets are to start from.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+mkdir -p corpus/perf_records corpus/recording corpus/resolve
+
+# A sample with registers, a fork, a switch and a mapping: header (type, misc, size), then words.
+record() {
+    local name=$1
+    shift
+    printf '%b' "$@" >"corpus/perf_records/$name"
+}
+zeros() { for ((i = 0; i < $1; i++)); do printf '\\x00'; done; }
+record sample '\x09\x00\x00\x00\x02\x00\x20\x01' "$(zeros 56)" '\x02\x00\x00\x00\x00\x00\x00\x00' \
+    "$(zeros 16)" '\x02\x00\x00\x00\x00\x00\x00\x00' "$(zeros 192)"
+record fork '\x07\x00\x00\x00\x00\x00\x40\x00' "$(zeros 56)"
+record switch '\x0e\x00\x00\x00\x00\x20\x28\x00' "$(zeros 32)"
+record map '\x01\x00\x00\x00\x02\x00\x60\x00' "$(zeros 32)" '/lib/libc.so' "$(zeros 44)"
+
+# Each table of each recorded version, behind the byte that chooses its name.
+for run in ../fixtures/recordings/*.linewise; do
+    version=$(basename "$run" .linewise)
+    { printf '\x00'; cat "$run/run.json"; } >"corpus/recording/$version-run"
+    # In the order of the reader's list; one that has moved is refused, which is an input as well.
+    number=0
+    for table in samples watches traps threads switches maps stacks objects fields frames latencies losses; do
+        if [ -e "$run/$table.parquet" ]; then
+            { printf "\\x$(printf %02x $((number * 4 + 1)))"; cat "$run/$table.parquet"; } \
+                >"corpus/recording/$version-$table"
+        fi
+        number=$((number + 1))
+    done
+done
+
+program=$(mktemp -d)
+trap 'rm -rf "$program"' EXIT
+cat >"$program/program.c" <<'C'
+struct node { struct node *next; union { long a; char b[8]; } value; } nodes[4];
+static inline __attribute__((always_inline)) long add(long a) { return nodes[1].value.a += a; }
+__attribute__((noinline)) long worker(long a) { static long calls; return add(a) + ++calls; }
+int main(void) { return (int)worker(1); }
+C
+for version in 4 5; do
+    gcc -gdwarf-$version -O1 -nostartfiles -nostdlib -static -e main -o "corpus/resolve/dwarf$version" "$program/program.c"
+done
+gcc -O1 -nostartfiles -nostdlib -static -e main -o corpus/resolve/symbols "$program/program.c"

@@ -4,7 +4,7 @@
 //! measured time, go through one tracker on one thread. The time is the thread's CPU time as the
 //! kernel counts it. The last slices are measured, when the footprint is in place.
 //!
-//! `cargo run --release -p linewise-cache --example reuse_speed [-- PATTERN]`
+//! `cargo run --release -p linewise-cache --example reuse_speed [-- PATTERN [MODE]]`
 
 use std::error::Error;
 
@@ -15,6 +15,7 @@ const SLICE: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let only = std::env::args().nth(1);
+    let only_mode = std::env::args().nth(2);
     println!(
         "{:<16}{:>8}{:>12}  {:<22}{:>14}{:>16}",
         "pattern", "threads", "lines", "mode", "M accesses/s", "bytes a line"
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let modes: [(&str, Sampling, Attribution); 5] = [
         ("exact", Sampling::Exact, Attribution::default()),
-        ("exact, sites+pairs", Sampling::Exact, sites),
+        ("sites and pairs", Sampling::Exact, sites),
         ("SHARDS 1/64", share(Choice::Hashed), Attribution::default()),
         (
             "stratified 1/64",
@@ -48,6 +49,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         for lines in [1_000u64, 100_000, 10_000_000] {
             for threads in [1u16, 8] {
                 for (mode, sampling, attribution) in &modes {
+                    if only_mode
+                        .as_ref()
+                        .is_some_and(|only| !mode.contains(only.as_str()))
+                    {
+                        continue;
+                    }
                     let large = lines > 1_000_000;
                     if large && threads == 8 && *mode != "exact" && *mode != "SHARDS 1/64" {
                         continue;

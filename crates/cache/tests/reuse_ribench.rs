@@ -79,17 +79,9 @@ fn sampled(parameters: &Parameters, threads: u16, choice: Choice) -> (f64, f64) 
     let rate = 1.0 / 64.0;
     let profile = tracked(parameters, threads, Sampling::FixedRate { rate, choice });
     let expected = parameters.expected(threads);
-    let without_adjustment = |histogram: &Histogram| {
-        let mut whole = Histogram::new();
-        for bin in histogram.bins().filter(|bin| bin.from > 0) {
-            whole.add(bin.from, bin.count);
-        }
-        whole
-    };
-    let time = without_adjustment(&profile.total.time);
     (
-        expected.time.accuracy(&time),
-        expected.stack.accuracy_by_octave(&profile.total.stack),
+        expected.time.accuracy(&profile.unadjusted.time),
+        expected.stack.accuracy_by_octave(&profile.unadjusted.stack),
     )
 }
 
@@ -132,6 +124,8 @@ fn one_in_64_is_accurate_where_the_arrays_are_large_enough_for_it() {
         worst[2] >= 0.95 && worst[3] >= 0.95,
         "stratified: {worst:?}"
     );
-    // One element in 64 of arrays of 500 or 1,000 is 8 or 16, give or take 3 or 4.
+    // Chosen one by one, the elements followed of an array of 500 or 1,000 are 8 or 16, give or take
+    // 3 or 4, so the weights are off by a quarter. Its stack distances scatter as much, and those
+    // of the cases lie 2 % below powers of two, so half of them come out in the next octave.
     assert!(worst[0] >= 0.80, "hashed: {worst:?}");
 }

@@ -137,7 +137,7 @@ impl Histogram {
         self.counts[bin] += count;
     }
 
-    /// Multiplies nothing, moves `difference` into the bins so that the mass becomes right: what is
+    /// Makes the mass greater by `difference`: what is
     /// missing goes to the smallest distance; what is too much is taken from the smallest
     /// distances on, and no bin becomes negative.
     pub(super) fn adjust(&mut self, difference: f64) {

@@ -105,6 +105,10 @@ pub struct ReuseProfile {
     pub entries: usize,
     /// All touches.
     pub total: Distances,
+    /// All touches as the sample shows them, before their number was corrected by
+    /// [`adjusted`](Self::adjusted): the better estimate of the shape where no unit is much hotter
+    /// than others. The same as the total when exact.
+    pub unadjusted: Distances,
     /// Of the reuses, those by another thread of the same cache (definition 6.2.3). The rest is
     /// intra-thread (6.2.1). Not adjusted when sampled.
     pub other_thread: Distances,

@@ -6,60 +6,56 @@
 //!
 //! ```text
 //! bits      64 slots in a word
-//! words     set bits of a word, u8      64 words in a block
-//! blocks    of a block, u16             16 blocks in a span
+//! words     set bits of a word, u8      8 words in a row
+//! rows      of a row, u16               16 rows in a block
+//! blocks    of a block, u16             8 blocks in a span
 //! spans     of a span, u32              16 spans in a reach
 //! reaches   of a reach (2^20 slots), u32
 //! ```
 //!
-//! so a count is at most one popcount, three masked sums of fixed length and a short sum over
-//! the reaches; a near slot needs only the first two. When all slots are taken, the set bits move
-//! together at the front (the caller renumbers the slots that it remembers by [`Ranks`]).
+//! so a count is at most one popcount, four masked sums of fixed length (one of them in a register
+//! of eight bytes) and a short sum over the reaches; a near slot needs only the first ones. When
+//! all slots are taken, the set bits move together at the front (the caller renumbers the slots
+//! that it remembers by [`Ranks`]).
 
-const BLOCK: usize = 64;
-const SPAN: usize = 16;
-const REACH: usize = 16;
+/// Slots of each unit, as powers of two.
+const WORD: u32 = 6;
+const ROW: u32 = 9;
+const BLOCK: u32 = 13;
+const SPAN: u32 = 16;
+const REACH: u32 = 20;
 
-/// Windows into these give masks for "all lanes behind this one".
-static BYTES: [u8; 2 * BLOCK] = behind();
-static SHORTS: [u16; 2 * SPAN] = behind_short();
-static WORDS: [u32; 2 * REACH] = behind_word();
+const ROW_WORDS: usize = 1 << (ROW - WORD);
+const BLOCK_ROWS: usize = 1 << (BLOCK - ROW);
+const SPAN_BLOCKS: usize = 1 << (SPAN - BLOCK);
+const REACH_SPANS: usize = 1 << (REACH - SPAN);
 
-const fn behind() -> [u8; 2 * BLOCK] {
-    let mut mask = [0; 2 * BLOCK];
-    let mut lane = BLOCK;
-    while lane < 2 * BLOCK {
-        mask[lane] = u8::MAX;
-        lane += 1;
-    }
-    mask
-}
-
-const fn behind_short() -> [u16; 2 * SPAN] {
-    let mut mask = [0; 2 * SPAN];
-    let mut lane = SPAN;
-    while lane < 2 * SPAN {
+/// Windows into these are masks for "all lanes behind this one".
+static SHORTS: [u16; 2 * BLOCK_ROWS] = {
+    let mut mask = [0; 2 * BLOCK_ROWS];
+    let mut lane = BLOCK_ROWS;
+    while lane < 2 * BLOCK_ROWS {
         mask[lane] = u16::MAX;
         lane += 1;
     }
     mask
-}
-
-const fn behind_word() -> [u32; 2 * REACH] {
-    let mut mask = [0; 2 * REACH];
-    let mut lane = REACH;
-    while lane < 2 * REACH {
+};
+static WORDS: [u32; 2 * REACH_SPANS] = {
+    let mut mask = [0; 2 * REACH_SPANS];
+    let mut lane = REACH_SPANS;
+    while lane < 2 * REACH_SPANS {
         mask[lane] = u32::MAX;
         lane += 1;
     }
     mask
-}
+};
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Recency {
     bits: Vec<u64>,
     words: Vec<u8>,
+    rows: Vec<u16>,
     blocks: Vec<u16>,
     spans: Vec<u32>,
     reaches: Vec<u32>,
@@ -85,7 +81,7 @@ impl Recency {
     pub(super) fn memory_bytes(&self) -> usize {
         self.bits.capacity() * 8
             + self.words.capacity()
-            + self.blocks.capacity() * 2
+            + (self.rows.capacity() + self.blocks.capacity()) * 2
             + (self.spans.capacity() + self.reaches.capacity()) * 4
     }
 
@@ -95,11 +91,12 @@ impl Recency {
         let slot = self.next;
         self.next += 1;
         self.live += 1;
-        self.bits[slot >> 6] |= 1 << (slot & 63);
-        self.words[slot >> 6] += 1;
-        self.blocks[slot >> 12] += 1;
-        self.spans[slot >> 16] += 1;
-        self.reaches[slot >> 20] += 1;
+        self.bits[slot >> WORD] |= 1 << (slot & 63);
+        self.words[slot >> WORD] += 1;
+        self.rows[slot >> ROW] += 1;
+        self.blocks[slot >> BLOCK] += 1;
+        self.spans[slot >> SPAN] += 1;
+        self.reaches[slot >> REACH] += 1;
         slot as u32
     }
 
@@ -108,11 +105,12 @@ impl Recency {
     pub(super) fn remove(&mut self, slot: u32) {
         let slot = slot as usize;
         self.live -= 1;
-        self.bits[slot >> 6] &= !(1 << (slot & 63));
-        self.words[slot >> 6] -= 1;
-        self.blocks[slot >> 12] -= 1;
-        self.spans[slot >> 16] -= 1;
-        self.reaches[slot >> 20] -= 1;
+        self.bits[slot >> WORD] &= !(1 << (slot & 63));
+        self.words[slot >> WORD] -= 1;
+        self.rows[slot >> ROW] -= 1;
+        self.blocks[slot >> BLOCK] -= 1;
+        self.spans[slot >> SPAN] -= 1;
+        self.reaches[slot >> REACH] -= 1;
     }
 
     /// Moves the line at `slot` to the next slot; returns how many lines were used since, and the
@@ -123,39 +121,47 @@ impl Recency {
         let (old, new) = (slot as usize, self.next);
         self.next += 1;
         let renewed = new as u32;
-        let mut count = (self.bits[old >> 6] >> (old & 63) >> 1).count_ones();
-        self.bits[old >> 6] &= !(1 << (old & 63));
-        self.bits[new >> 6] |= 1 << (new & 63);
-        if old >> 6 == new >> 6 {
+        let (word, into) = (old >> WORD, new >> WORD);
+        let mut count = (self.bits[word] >> (old & 63) >> 1).count_ones();
+        self.bits[word] &= !(1 << (old & 63));
+        self.bits[into] |= 1 << (new & 63);
+        if word == into {
             return (u64::from(count), renewed);
         }
 
-        count += words_behind(&self.words, old >> 6);
-        self.words[old >> 6] -= 1;
-        self.words[new >> 6] += 1;
-        if old >> 12 == new >> 12 {
+        count += words_behind(&self.words, word);
+        self.words[word] -= 1;
+        self.words[into] += 1;
+        let (row, into) = (old >> ROW, new >> ROW);
+        if row == into {
             return (u64::from(count), renewed);
         }
 
-        count += blocks_behind(&self.blocks, old >> 12);
-        self.blocks[old >> 12] -= 1;
-        self.blocks[new >> 12] += 1;
-        if old >> 16 == new >> 16 {
+        count += lanes_behind::<BLOCK_ROWS>(&self.rows, row);
+        self.rows[row] -= 1;
+        self.rows[into] += 1;
+        let (block, into) = (old >> BLOCK, new >> BLOCK);
+        if block == into {
             return (u64::from(count), renewed);
         }
 
-        count += spans_behind(&self.spans, old >> 16);
-        self.spans[old >> 16] -= 1;
-        self.spans[new >> 16] += 1;
-        if old >> 20 == new >> 20 {
+        count += lanes_behind::<SPAN_BLOCKS>(&self.blocks, block);
+        self.blocks[block] -= 1;
+        self.blocks[into] += 1;
+        let (span, into) = (old >> SPAN, new >> SPAN);
+        if span == into {
             return (u64::from(count), renewed);
         }
 
-        count += self.reaches[(old >> 20) + 1..=new >> 20]
-            .iter()
-            .sum::<u32>();
-        self.reaches[old >> 20] -= 1;
-        self.reaches[new >> 20] += 1;
+        count += spans_behind(&self.spans, span);
+        self.spans[span] -= 1;
+        self.spans[into] += 1;
+        let (reach, into) = (old >> REACH, new >> REACH);
+        if reach != into {
+            count += self.reaches[reach + 1..=into].iter().sum::<u32>();
+            self.reaches[reach] -= 1;
+            self.reaches[into] += 1;
+        }
         (u64::from(count), renewed)
     }
 
@@ -187,68 +193,73 @@ impl Recency {
 
     /// Moves all lines together at the front and makes room for `slots` slots in all (rounded up).
     pub(super) fn pack(&mut self, slots: usize) {
-        let slots = slots.max(self.live + 1).next_multiple_of(64 * BLOCK);
+        let slots = slots.max(self.live + 1).next_multiple_of(1 << BLOCK);
         assert!(u32::try_from(slots).is_ok(), "no more than 2^32 slots");
         let live = self.live;
-        refill(&mut self.bits, slots / 64, |index| {
-            let ones = live.saturating_sub(index * 64);
+        refill(&mut self.bits, slots >> WORD, |index| {
+            let ones = live.saturating_sub(index << WORD);
             if ones >= 64 {
                 u64::MAX
             } else {
                 (1 << ones) - 1
             }
         });
-        let full = |index: usize, size: usize| live.saturating_sub(index * size).min(size);
-        refill(&mut self.words, slots / 64, |index| {
-            full(index, 1 << 6) as u8
+        let full = |index: usize, log: u32| live.saturating_sub(index << log).min(1 << log);
+        refill(&mut self.words, slots >> WORD, |index| {
+            full(index, WORD) as u8
         });
-        let blocks = (slots >> 12).next_multiple_of(SPAN);
-        refill(&mut self.blocks, blocks, |index| {
-            full(index, 1 << 12) as u16
+        refill(&mut self.rows, slots >> ROW, |index| {
+            full(index, ROW) as u16
         });
-        let spans = slots.div_ceil(1 << 16).next_multiple_of(REACH);
-        refill(&mut self.spans, spans, |index| full(index, 1 << 16) as u32);
-        let reaches = slots.div_ceil(1 << 20);
+        let blocks = (slots >> BLOCK).next_multiple_of(SPAN_BLOCKS);
+        refill(&mut self.blocks, blocks, |index| full(index, BLOCK) as u16);
+        let spans = slots.div_ceil(1 << SPAN).next_multiple_of(REACH_SPANS);
+        refill(&mut self.spans, spans, |index| full(index, SPAN) as u32);
+        let reaches = slots.div_ceil(1 << REACH);
         refill(&mut self.reaches, reaches, |index| {
-            full(index, 1 << 20) as u32
+            full(index, REACH) as u32
         });
         self.next = live;
         self.slots = slots;
     }
 }
 
-/// The set bits of the words behind this one in its block.
+/// The set bits of the words behind this one in its row.
 #[inline]
 fn words_behind(words: &[u8], word: usize) -> u32 {
-    let lanes = &words[word / BLOCK * BLOCK..][..BLOCK];
-    let mask = &BYTES[BLOCK - 1 - word % BLOCK..][..BLOCK];
-    let masked = lanes
-        .iter()
-        .zip(mask)
-        .map(|(&lane, &mask)| u32::from(lane & mask));
-    masked.sum()
+    const PAIRS: u64 = 0x00ff_00ff_00ff_00ff;
+    let row: &[u8; ROW_WORDS] = words[word & !(ROW_WORDS - 1)..]
+        .first_chunk()
+        .expect("rows are complete");
+    let lane = 8 * (word % ROW_WORDS);
+    let behind = u64::from_le_bytes(*row) >> lane >> 8;
+    let pairs = (behind & PAIRS) + (behind >> 8 & PAIRS);
+    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as u32
 }
 
-/// The set bits of the blocks behind this one in its span.
+/// The sum of the lanes behind this one among `LANES` aligned ones, which fits into 16 bits.
 #[inline]
-fn blocks_behind(blocks: &[u16], block: usize) -> u32 {
-    let lanes = &blocks[block / SPAN * SPAN..][..SPAN];
-    let mask = &SHORTS[SPAN - 1 - block % SPAN..][..SPAN];
-    // 15 blocks of 4096 slots fit into 16 bits.
-    let masked = lanes.iter().zip(mask).map(|(&lane, &mask)| lane & mask);
+fn lanes_behind<const LANES: usize>(lanes: &[u16], lane: usize) -> u32 {
+    let own: &[u16; LANES] = lanes[lane & !(LANES - 1)..]
+        .first_chunk()
+        .expect("groups of lanes are complete");
+    let mask: &[u16; LANES] = SHORTS[BLOCK_ROWS - 1 - lane % LANES..]
+        .first_chunk()
+        .expect("the mask is twice as long");
+    let masked = own.iter().zip(mask).map(|(&lane, &mask)| lane & mask);
     u32::from(masked.fold(0, u16::wrapping_add))
 }
 
 /// The set bits of the spans behind this one in its reach.
 #[inline]
 fn spans_behind(spans: &[u32], span: usize) -> u32 {
-    let lanes = &spans[span / REACH * REACH..][..REACH];
-    let mask = &WORDS[REACH - 1 - span % REACH..][..REACH];
-    lanes
-        .iter()
-        .zip(mask)
-        .map(|(&lane, &mask)| lane & mask)
-        .sum()
+    let own: &[u32; REACH_SPANS] = spans[span & !(REACH_SPANS - 1)..]
+        .first_chunk()
+        .expect("reaches are complete");
+    let mask: &[u32; REACH_SPANS] = WORDS[REACH_SPANS - 1 - span % REACH_SPANS..]
+        .first_chunk()
+        .expect("the mask is twice as long");
+    own.iter().zip(mask).map(|(&lane, &mask)| lane & mask).sum()
 }
 
 /// Makes the vector exactly `length` long, giving memory back where it shrinks.

@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// Where the key is, or where it belongs. The key must not be above the greatest.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Result<usize, usize> {
         let home = self.home(key);
         // From its home on, keys below this one come first and nothing else is among them, so how

@@ -145,6 +145,7 @@ impl ReuseTracker {
             .collect();
         let mut by_thread = Vec::new();
         let mut total = Distances::default();
+        let mut unadjusted = Distances::default();
         let mut adjusted = 0.0;
         for (thread, (group, touches)) in self.engine.threads().enumerate() {
             let mut distances = self
@@ -153,6 +154,7 @@ impl ReuseTracker {
                 .get(thread)
                 .cloned()
                 .unwrap_or_default();
+            unadjusted.merge(&distances);
             adjusted += distances.complete(touches as f64);
             by_cache[usize::from(group)].distances.merge(&distances);
             total.merge(&distances);
@@ -173,6 +175,7 @@ impl ReuseTracker {
             rate: self.engine.rate(),
             entries: self.engine.entries(),
             total,
+            unadjusted,
             other_thread: self.tallies.other_thread.clone(),
             by_thread,
             by_cache,

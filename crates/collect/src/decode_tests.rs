@@ -76,7 +76,7 @@ fn thread_local_accesses_have_an_address_where_the_base_is_known() {
     let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x43, 0xf8, 0x90]);
     let found = first(waiting(code(&bytes), start + 5, SkidRule::Next));
     let registers = Registers::from_pairs(&[(1, 0x40)]);
-    let mut read = |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After);
+    let read = |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After);
     assert_eq!(read(registers), Err(UnknownReason::AddressNotInRegisters));
     let access = read(registers.with_thread_base(Some(0x7000))).unwrap();
     assert_eq!((access.address, access.size), (0x7038, 8));

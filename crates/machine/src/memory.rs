@@ -55,7 +55,7 @@ pub fn thread_base(pid: u32, tid: u32) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     let none = || io::Error::from(io::ErrorKind::NotFound);
-    if list == 0 || list % 8 != 0 {
+    if list == 0 || !list.is_multiple_of(8) {
         return Err(none());
     }
     let mut bytes = [0; CONTROL_BLOCK as usize];

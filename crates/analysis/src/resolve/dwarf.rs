@@ -104,6 +104,15 @@ pub(super) struct Debug<'a> {
 }
 
 impl<'a> Debug<'a> {
+    /// Bytes of the sections that [`Debug::load`] would read.
+    pub(super) fn size(elf: &Elf, supplementary: Option<&Elf>) -> u64 {
+        [Some(elf), supplementary]
+            .into_iter()
+            .flatten()
+            .flat_map(|elf| SECTIONS.iter().map(|id| elf.section_size(id.name())))
+            .fold(0, u64::saturating_add)
+    }
+
     /// Reads the sections of `elf` into `store` and lists the units. `supplementary` is the file
     /// that dwz moved common entries to.
     pub(super) fn load(elf: &Elf, supplementary: Option<&Elf>, store: &'a Store) -> Self {

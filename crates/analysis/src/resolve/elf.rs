@@ -174,6 +174,34 @@ impl Elf {
         decompress(CompressionFormat::Zlib, data, u64::from_be_bytes(*size))
     }
 
+    /// Bytes that [`Elf::section_bytes`] would return for the section called `name`, without reading
+    /// them; zero if it would return none.
+    pub(super) fn section_size(&self, name: &str) -> u64 {
+        let old_name = name
+            .strip_prefix(".debug_")
+            .map(|rest| format!(".zdebug_{rest}"));
+        let found = self.section(name).map(|section| (section, false));
+        let old = || Some((self.section(&old_name?)?, true));
+        let Some((section, old)) = found.or_else(old) else {
+            return 0;
+        };
+        if section.offset.saturating_add(section.size) > self.file.size() {
+            return 0;
+        }
+        let first = |length: u64| self.file.read(section.offset, length.min(section.size));
+        let size = if old {
+            first(12).and_then(|bytes| Some(u64::from_be_bytes(*bytes.get(4..)?.first_chunk()?)))
+        } else if section.compressed {
+            first(size_of::<CompressionHeader64<LE>>() as u64).and_then(|bytes| {
+                let (header, _) = pod::from_bytes::<CompressionHeader64<LE>>(&bytes).ok()?;
+                Some(header.ch_size.get(LE))
+            })
+        } else {
+            return section.size;
+        };
+        size.filter(|&size| size <= LARGEST_SECTION).unwrap_or(0)
+    }
+
     /// CRC-32 of the whole file, as .gnu_debuglink states it.
     pub(super) fn checksum(&self) -> Option<u32> {
         const STEP: u64 = 1 << 20;

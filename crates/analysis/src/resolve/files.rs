@@ -4,7 +4,7 @@
 //! while its recording is resolved must not end the collector with a bus error, and of a large
 //! binary only the sections that answer a question should be in memory.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -123,11 +123,17 @@ fn own_vdso(root: &Path) -> Option<Vec<u8>> {
     Some(image)
 }
 
+/// What a store holds unless it is told otherwise. Browsers come with more than that; of them the
+/// symbols are left.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// Keeps the sections that a resolver works on: an append-only list, so that what was put in
-/// can be borrowed for as long as the store lives.
-#[derive(Debug, Default)]
+/// can be borrowed for as long as the store lives. Its limit bounds the resolver's memory, of which
+/// the sections are the most.
+#[derive(Debug)]
 pub struct Store {
     first: OnceCell<Box<Node>>,
+    room: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -136,7 +142,30 @@ struct Node {
     next: OnceCell<Box<Node>>,
 }
 
+impl Default for Store {
+    fn default() -> Self {
+        Self::with_limit(MOST_BYTES)
+    }
+}
+
 impl Store {
+    /// A store for debug info of up to `bytes` bytes, over all files. Files whose debug info does not
+    /// fit any more are resolved by their symbols, with that reason.
+    #[must_use]
+    pub fn with_limit(bytes: u64) -> Self {
+        Self {
+            first: OnceCell::new(),
+            room: Cell::new(bytes),
+        }
+    }
+
+    /// Sets `bytes` bytes aside, if there is room for them.
+    pub(super) fn reserve(&self, bytes: u64) -> bool {
+        let left = self.room.get().checked_sub(bytes);
+        self.room.set(left.unwrap_or(self.room.get()));
+        left.is_some()
+    }
+
     /// Keeps `bytes` and lends them.
     pub(super) fn keep(&self, bytes: Vec<u8>) -> &[u8] {
         let mut place = &self.first;

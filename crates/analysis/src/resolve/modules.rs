@@ -1,6 +1,6 @@
 //! One module: a mapped file with its symbols and its debug info, wherever that is.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use linewise_recording::{Map, Pid};
 
@@ -48,6 +48,8 @@ pub(super) struct Module<'a> {
     debug_elf: Option<Elf>,
     supplementary: Option<Elf>,
     missing: Missing,
+    /// Bytes of its debug info, if that is more than the store has room for.
+    too_large: Cell<Option<u64>>,
     store: &'a Store,
     symbols: OnceCell<Symbols>,
     debug: OnceCell<Option<DebugInfo<'a>>>,
@@ -72,6 +74,7 @@ impl<'a> Module<'a> {
             debug_elf: None,
             supplementary: None,
             missing: Missing::File,
+            too_large: Cell::new(None),
             store,
             symbols: OnceCell::new(),
             debug: OnceCell::new(),
@@ -179,6 +182,11 @@ impl<'a> Module<'a> {
                     return None;
                 }
                 let elf = self.debug_elf.as_ref().or(self.elf.as_ref())?;
+                let size = Debug::size(elf, self.supplementary.as_ref());
+                if !self.store.reserve(size) {
+                    self.too_large.set(Some(size));
+                    return None;
+                }
                 let debug = Debug::load(elf, self.supplementary.as_ref(), self.store);
                 let variables = Variables::index(&debug);
                 Some(DebugInfo {
@@ -213,6 +221,12 @@ impl<'a> Module<'a> {
     /// Why the function or the line of an address in this module is not known, and what to do.
     pub(super) fn reason(&self) -> String {
         let path = &self.path;
+        if let Some(bytes) = self.too_large.get() {
+            return format!(
+                "the debug info of {path} has {} MB, too much beside what was read before; build with -g1 or without -g what is not of interest",
+                bytes / 1_000_000
+            );
+        }
         match self.missing {
             Missing::File if path == "[vdso]" => {
                 "the kernel's vdso could not be read; what runs there is a clock reading".to_owned()

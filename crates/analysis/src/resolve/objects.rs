@@ -12,6 +12,9 @@ use super::variables::Variable;
 const ARENA: u64 = 64 << 20;
 /// Where Go puts its heap arenas on 64-bit Linux: from the first up to the second.
 const GO_HEAP: std::ops::Range<u64> = 0xc0_0000_0000..0x1c0_0000_0000;
+/// What is said of memory in such an arena: of which threads is not known.
+const ARENA_NAME: &str = "heap (malloc arena of threads)";
+const GO_NAME: &str = "heap (Go)";
 /// What is said of memory whose blocks are not known: the line that the address is on.
 const LINE: u64 = 64;
 
@@ -98,13 +101,13 @@ impl Resolver<'_> {
         let Some(map) = map else {
             return unknown(pid, address, "unmapped memory");
         };
-        if is_heap(&map, address) {
+        if let Some(name) = self.heap_name(pid, &map, address) {
             return Object {
                 pid,
                 address: address.line(LINE),
                 size: LINE,
                 kind: ObjectKind::Heap,
-                name: "heap".to_owned(),
+                name: name.to_owned(),
                 type_name: String::new(),
                 declared_at: String::new(),
             };
@@ -128,20 +131,58 @@ impl Resolver<'_> {
                 declared_at: String::new(),
             };
         }
-        let name = if map.path.is_empty() {
-            "anonymous memory"
-        } else {
-            &map.path
+        let name = match anonymous_name(&map.path) {
+            _ if map.path.is_empty() => "anonymous memory".to_owned(),
+            Some(name) => format!("anonymous memory that the program calls `{name}`"),
+            None => map.path.clone(),
         };
         Object {
             pid,
             address: map.start,
             size: map.end.0.saturating_sub(map.start.0),
             kind: ObjectKind::Mapping,
-            name: name.to_owned(),
+            name,
             type_name: String::new(),
             declared_at: String::new(),
         }
+    }
+
+    /// The name of the heap that `address` in `map` is on, if it is on one that is known by the name
+    /// or the place of its memory. A large block that glibc maps by itself has neither, unless the
+    /// program runs with `glibc.mem.decorate_maps`: it stays anonymous memory.
+    fn heap_name(&self, pid: Pid, map: &Map, address: Address) -> Option<&'static str> {
+        match map.kind {
+            MapKind::Heap => return Some("heap"),
+            MapKind::File | MapKind::Stack => return None,
+            MapKind::Anonymous => {}
+        }
+        if let Some(name) = anonymous_name(&map.path) {
+            return if name.contains("malloc arena") {
+                Some(ARENA_NAME)
+            } else if name.contains("Go: heap") {
+                Some(GO_NAME)
+            } else if name.contains("malloc") {
+                Some("heap (mapped by malloc)")
+            } else {
+                None
+            };
+        }
+        if !map.path.is_empty() {
+            return None;
+        }
+        if GO_HEAP.contains(&address.0) {
+            return Some(GO_NAME);
+        }
+        let arena = address.0 & !(ARENA - 1);
+        // An arena has its 64 MiB to itself: what it does not use yet is kept free for it. Other
+        // memory may begin at such an address by chance.
+        let alone = || {
+            let within = map.end.0..arena.saturating_add(ARENA);
+            self.maps
+                .get(&pid)
+                .is_none_or(|maps| !maps.iter().any(|other| within.contains(&other.start.0)))
+        };
+        (map.start.0 == arena && map.end.0 - arena <= ARENA && alone()).then_some(ARENA_NAME)
     }
 
     fn static_at(&mut self, pid: Pid, address: Address) -> Option<Found> {
@@ -273,20 +314,14 @@ fn unknown(pid: Pid, address: Address, name: &str) -> Object {
     }
 }
 
-/// Whether `address` in `map` is memory of an allocator that is known by its place.
-fn is_heap(map: &Map, address: Address) -> bool {
-    match map.kind {
-        MapKind::Heap => true,
-        MapKind::Anonymous => {
-            map.path == "[heap]"
-                || (map.path.is_empty() || map.path.starts_with("[anon"))
-                    && (map.start.0 == address.0 & !(ARENA - 1)
-                        || GO_HEAP.contains(&address.0)
-                        || map.path.contains("malloc")
-                        || map.path.contains("Go: heap"))
-        }
-        MapKind::File | MapKind::Stack => false,
-    }
+/// The name that a program gave to memory without a file (`PR_SET_VMA_ANON_NAME`), as the kernel
+/// shows it: `[anon:NAME]`, or `[anon_shmem:NAME]` for memory that processes share.
+fn anonymous_name(path: &str) -> Option<&str> {
+    let inner = path.strip_prefix('[')?.strip_suffix(']')?;
+    let name = inner
+        .strip_prefix("anon:")
+        .or_else(|| inner.strip_prefix("anon_shmem:"))?;
+    Some(name.trim())
 }
 
 fn from_debug_info(module: &Module<'_>, address: u64) -> Option<Found> {

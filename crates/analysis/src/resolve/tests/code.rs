@@ -241,3 +241,29 @@ fn main() { std::process::exit(work::spin(1) as i32); }
         }
     }
 }
+
+#[test]
+fn debug_info_beyond_the_limit_is_not_read_and_symbols_are_left() {
+    for flags in [&["-g", "-O2"][..], &["-gdwarf-4", "-O2", "-gz"]] {
+        let Some(program) = build("gcc", flags, ("program.c", SOURCE)) else {
+            return;
+        };
+        let address = program.address("worker");
+        let resolve = |limit: u64| {
+            let store = Store::with_limit(limit);
+            let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+            resolver.frames(PID, address)
+        };
+        assert!(resolve(1 << 20)[0].line > 0, "{flags:?}");
+        let frames = resolve(100);
+        assert_eq!(frames[0].function, "worker");
+        assert_eq!(frames[0].line, 0);
+        assert!(
+            frames[0]
+                .reason
+                .contains("too much beside what was read before"),
+            "{}",
+            frames[0].reason
+        );
+    }
+}

@@ -420,10 +420,13 @@ fn stacks_heaps_and_mappings_are_told_apart() {
         assert!(object.address.0 <= address && address - object.address.0 < object.size);
         (object.kind, object.name)
     };
-    let heap = (ObjectKind::Heap, "heap".to_owned());
-    assert_eq!(named(0x10_0123), heap);
-    assert_eq!(named(0x7f00_0000_0a00), heap);
-    assert_eq!(named(0xc0_0000_1234), heap);
+    let heap = |name: &str| (ObjectKind::Heap, name.to_owned());
+    assert_eq!(named(0x10_0123), heap("heap"));
+    assert_eq!(
+        named(0x7f00_0000_0a00),
+        heap("heap (malloc arena of threads)")
+    );
+    assert_eq!(named(0xc0_0000_1234), heap("heap (Go)"));
     let worker = (ObjectKind::Stack, "stack of worker-1 (101)".to_owned());
     assert_eq!(named(0x7f10_008f_8000), worker);
     assert_eq!(
@@ -447,4 +450,45 @@ fn stacks_heaps_and_mappings_are_told_apart() {
         named(0x4000),
         (ObjectKind::Mapping, "unmapped memory".to_owned())
     );
+}
+
+#[test]
+fn memory_is_named_as_the_program_named_it_and_an_arena_only_where_it_can_be_one() {
+    let anonymous = |start, end, path| map(start, end, MapKind::Anonymous, path);
+    let maps = [
+        // Aligned like an arena, but something else lies in its 64 MiB.
+        anonymous(0x7f00_0000_0000, 0x7f00_0010_0000, ""),
+        anonymous(0x7f00_0200_0000, 0x7f00_0210_0000, ""),
+        // Aligned like an arena, and too long for one.
+        anonymous(0x7f10_0000_0000, 0x7f10_0800_0000, ""),
+        anonymous(0x7f20_0000_0000, 0x7f20_0002_1000, ""),
+        anonymous(
+            0x7f30_0000_0000,
+            0x7f30_0010_0000,
+            "[anon: glibc: malloc arena]",
+        ),
+        anonymous(0x7f31_0010_0000, 0x7f31_0020_0000, "[anon: glibc: malloc]"),
+        anonymous(0x7f32_0010_0000, 0x7f32_0020_0000, "[anon:frame pool]"),
+        anonymous(0x7f33_0010_0000, 0x7f33_0020_0000, "[vvar]"),
+    ];
+    let files = super::MemoryFiles::default();
+    let store = Store::default();
+    let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    let mut named = |address: u64| {
+        let (object, _) = resolver.object(PID, Address(address));
+        (object.kind, object.name)
+    };
+    let mapping = |name: &str| (ObjectKind::Mapping, name.to_owned());
+    let heap = |name: &str| (ObjectKind::Heap, name.to_owned());
+    assert_eq!(named(0x7f00_0000_0a00), mapping("anonymous memory"));
+    assert_eq!(named(0x7f10_0000_0a00), mapping("anonymous memory"));
+    let arena = heap("heap (malloc arena of threads)");
+    assert_eq!(named(0x7f20_0000_0a00), arena);
+    assert_eq!(named(0x7f30_0001_0a00), arena);
+    assert_eq!(named(0x7f31_0010_0040), heap("heap (mapped by malloc)"));
+    assert_eq!(
+        named(0x7f32_0010_0040),
+        mapping("anonymous memory that the program calls `frame pool`")
+    );
+    assert_eq!(named(0x7f33_0010_0040), mapping("[vvar]"));
 }

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::addressed::{Addressed, Samples};
 use crate::arguments::Arguments;
 use crate::round_trip::{State, median};
 
@@ -19,6 +20,8 @@ use crate::round_trip::{State, median};
 const NOISE_SHARE: f64 = 0.02;
 /// The share of a program's runs that must be right.
 const BAR: f64 = 0.95;
+/// The share of the samples waiting for memory that must know the address, by language.
+const ADDRESS_BAR: f64 = 0.9;
 
 #[derive(Deserialize)]
 struct Fixtures {
@@ -63,6 +66,7 @@ struct Object {
 #[derive(Deserialize)]
 struct Report {
     run: Run,
+    samples: Samples,
     findings: Vec<Finding>,
 }
 
@@ -114,6 +118,7 @@ enum Expected {
 /// One binary, what is expected of it and what became of its runs.
 struct Case {
     program: String,
+    language: String,
     variant: &'static str,
     binary: PathBuf,
     expected: Expected,
@@ -125,6 +130,7 @@ struct Outcome {
     round_trip_ns: Option<f64>,
     /// Of the dearest finding; 0 without one.
     cost_share: f64,
+    addressed: Addressed,
     /// What was wrong, if anything.
     fault: Option<String>,
 }
@@ -189,7 +195,33 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         print_table(&rows);
         println!("answers: {} passed, {failed} failed", rows.len() - failed);
     }
-    Ok(failed == 0)
+    let addressed = addressed_by_language(&cases);
+    if !json {
+        for (language, addressed) in &addressed {
+            println!(
+                "addresses, {language}: {:.1} % of {} samples that wait for memory",
+                addressed.share().unwrap_or(0.0) * 100.0,
+                addressed.all
+            );
+        }
+    }
+    // Go is shown; its runtime is not built for us.
+    let enough = addressed
+        .iter()
+        .filter(|(language, _)| **language != "Go")
+        .all(|(_, addressed)| addressed.share().is_none_or(|share| share >= ADDRESS_BAR));
+    Ok(failed == 0 && enough)
+}
+
+/// What the samples of all programs of a language know.
+fn addressed_by_language(cases: &[Case]) -> BTreeMap<&str, Addressed> {
+    let mut sums: BTreeMap<&str, Addressed> = BTreeMap::new();
+    for case in cases {
+        for run in &case.runs {
+            *sums.entry(&case.language).or_default() += run.addressed;
+        }
+    }
+    sums
 }
 
 /// Builds the programs with known answers.
@@ -243,6 +275,7 @@ fn cases(root: &Path, only: Option<&str>) -> anyhow::Result<Vec<Case>> {
             };
             cases.push(Case {
                 program: program.name.clone(),
+                language: program.language.clone(),
                 variant,
                 binary,
                 expected,
@@ -283,6 +316,7 @@ impl Case {
                     .iter()
                     .map(|f| f.cost.share)
                     .fold(0.0, f64::max),
+                addressed: Addressed::from(&report.samples),
                 fault: self.expected.fault(&report),
             },
             read => {
@@ -292,6 +326,7 @@ impl Case {
                 Outcome {
                     round_trip_ns: None,
                     cost_share: 0.0,
+                    addressed: Addressed::default(),
                     fault: Some(format!("{}: {why}", output.status)),
                 }
             }

@@ -2,6 +2,7 @@
 //! `cargo xtask licences`) and measurements of the real binary (`cargo xtask answers`,
 //! `cargo xtask overhead`).
 
+mod addressed;
 mod answers;
 mod arguments;
 mod licences;

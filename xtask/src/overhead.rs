@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
+use crate::addressed::{Addressed, Samples};
 use crate::answers::build_programs;
 use crate::arguments::Arguments;
 use crate::round_trip::{self, State, median};
@@ -33,6 +34,8 @@ enum Workload {
     Fixture(&'static str),
     /// A shell command over `$FILE`.
     Shell(&'static str, &'static str),
+    /// A Rust program: an example of linewise-bench.
+    Example(&'static str),
     /// redis-server under redis-benchmark.
     Redis,
     /// memcached with two threads under two connections that pipeline.
@@ -47,6 +50,7 @@ const WORKLOADS: &[Workload] = &[
     Workload::Shell("pigz", "pigz -k -c $FILE"),
     // It is quick: several times, for a run of seconds.
     Workload::Shell("zstd", "zstd -q -T2 -c $FILE $FILE $FILE $FILE"),
+    Workload::Example("rayon_sort"),
     Workload::Redis,
     Workload::Memcached,
 ];
@@ -73,6 +77,7 @@ struct Pair {
     cpu_share: f64,
     rss_bytes: f64,
     recording_bytes: f64,
+    addressed: Addressed,
 }
 
 /// Where everything is.
@@ -106,10 +111,19 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     );
     fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
     build_programs(root)?;
+    build_examples(root)?;
     write_text(&places.work.join("text"))?;
     println!(
-        "{:<20} {:<8} {:>5} {:>9} {:>18}  {:>9} {:>9} {:>9}",
-        "program", "state", "pairs", "slowdown", "lowest..highest", "collector", "RSS", "recording"
+        "{:<18} {:<6} {:>5} {:>8} {:>15} {:>9} {:>8} {:>9} {:>9}",
+        "program",
+        "state",
+        "pairs",
+        "slowdown",
+        "lowest..highest",
+        "collector",
+        "RSS",
+        "recording",
+        "addresses"
     );
     for workload in WORKLOADS {
         if only.as_deref().is_some_and(|only| only != workload.name()) {
@@ -161,6 +175,7 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
                 / info.end.saturating_sub(info.start).max(1) as f64,
             rss_bytes: info.overhead.collector_rss_bytes as f64,
             recording_bytes: folder_bytes(&recording)? as f64,
+            addressed: places.addressed(&recording)?,
         });
     }
     for (state, pairs) in &by_state {
@@ -182,7 +197,7 @@ fn print_row(name: &str, state: State, pairs: &[Pair]) {
     };
     let slowdowns = || pairs.iter().map(|pair| pair.slowdown * 100.0);
     println!(
-        "{name:<20} {state:<8} {:>5} {:>7.1} % {:>18}  {:>7.1} % {:>6.1} MB {:>6.0} kB",
+        "{name:<18} {state:<6} {:>5} {:>6.1} % {:>15} {:>7.1} % {:>5.1} MB {:>6.0} kB {:>7.1} %",
         pairs.len(),
         middle(|pair| pair.slowdown) * 100.0,
         format!(
@@ -193,13 +208,14 @@ fn print_row(name: &str, state: State, pairs: &[Pair]) {
         middle(|pair| pair.cpu_share) * 100.0,
         middle(|pair| pair.rss_bytes) / 1e6,
         middle(|pair| pair.recording_bytes) / 1e3,
+        middle(|pair| pair.addressed.share().unwrap_or(f64::NAN)) * 100.0,
     );
 }
 
 impl Workload {
     fn name(&self) -> &'static str {
         match self {
-            Self::Fixture(name) | Self::Shell(name, _) => name,
+            Self::Fixture(name) | Self::Example(name) | Self::Shell(name, _) => name,
             Self::Redis => "redis-server",
             Self::Memcached => "memcached",
         }
@@ -208,7 +224,7 @@ impl Workload {
     /// A tool that it needs and this machine lacks.
     fn missing(&self) -> Option<&'static str> {
         let needed: &[&'static str] = match self {
-            Self::Fixture(_) => &[],
+            Self::Fixture(_) | Self::Example(_) => &[],
             Self::Shell(name, _) => &[name],
             Self::Redis => &["redis-server", "redis-benchmark"],
             Self::Memcached => &["memcached"],
@@ -223,8 +239,12 @@ impl Workload {
     /// Work done a second, alone or while recorded; the unit is the workload's own.
     fn speed(&self, places: &Places, recording: Option<&Path>) -> anyhow::Result<f64> {
         match self {
-            Self::Fixture(name) => {
-                let binary = places.root.join("fixtures/build").join(name);
+            Self::Fixture(_) | Self::Example(_) => {
+                let folder = match self {
+                    Self::Example(_) => "target/release/examples",
+                    _ => "fixtures/build",
+                };
+                let binary = places.root.join(folder).join(self.name());
                 let seconds = places.seconds.to_string();
                 let said = places.output(recording, &[&binary.to_string_lossy(), &seconds])?;
                 let number = |key: &str| -> anyhow::Result<f64> {
@@ -305,6 +325,22 @@ impl Places {
         };
         run.args(&command[1..]).stdin(Stdio::null());
         run
+    }
+
+    /// Of the samples that wait for memory, those with an address.
+    fn addressed(&self, recording: &Path) -> anyhow::Result<Addressed> {
+        #[derive(Deserialize)]
+        struct Report {
+            samples: Samples,
+        }
+        let output = Command::new(&self.linewise)
+            .args(["report", "--json"])
+            .arg(recording)
+            .output()
+            .context("running linewise report")?;
+        let report: Report = serde_json::from_slice(&output.stdout)
+            .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        Ok(Addressed::from(&report.samples))
     }
 
     /// What a command prints.
@@ -436,6 +472,21 @@ fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
             Err(_) => bail!("a connection to memcached panicked"),
         }
     })
+}
+
+/// Builds the Rust programs that are measured.
+fn build_examples(root: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cargo")
+        .args(["build", "--release", "--quiet", "--examples", "--package"])
+        .arg("linewise-bench")
+        .current_dir(root)
+        .status()
+        .context("running cargo")?;
+    ensure!(
+        status.success(),
+        "the examples of linewise-bench do not build"
+    );
+    Ok(())
 }
 
 /// Writes text of middling redundancy, the same on every machine.

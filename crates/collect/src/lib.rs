@@ -22,6 +22,7 @@ mod decode;
 mod doubles;
 mod duty;
 mod error;
+pub mod exact;
 mod family;
 mod follow;
 mod samplers;

@@ -131,7 +131,9 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
     let (Some(path), Some(arguments), Some(environment)) =
         (path, strings(arguments), strings(environment))
     else {
-        // The kernel will find the same fault.
+        // The kernel will find the same fault, unless guest addresses are no host addresses.
+        announce(false);
+        tell(ExecTrouble::Unnamed, b"");
         return;
     };
     let name = path.clone();

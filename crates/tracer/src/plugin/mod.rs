@@ -1,8 +1,8 @@
 //! The plugin: what QEMU calls.
 //!
-//! `qemu-x86_64 -B 0 -plugin libexact.so,region=/proc/1234/fd/5 program` loads it. With `-B 0` guest
-//! addresses are host addresses, so what QEMU maps for the guest is where the guest sees it, and
-//! the arguments of system calls can be read.
+//! `qemu-x86_64 -plugin liblinewise_tracer.so,region=/proc/1234/fd/5 program` loads it. Between
+//! architectures of 64 bits QEMU lets guest addresses be host addresses (its `guest_base` is 0), so
+//! what it maps for the guest is where the guest sees it, and arguments of system calls can be read.
 //!
 //! Written for interface 1 (QEMU 6.0 to 8.1) and tested with QEMU 7.2. The functions used have kept
 //! their types in interfaces 2 to 4 but for one, so it offers itself to those as well; that is

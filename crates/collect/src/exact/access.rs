@@ -1,0 +1,151 @@
+//! What the exact source hands out.
+
+use linewise_cache::{Access, Kind};
+use linewise_tracer::words::EventKind;
+
+/// Bits of an address that are the guest's own; those above are the number of the address space.
+pub const GUEST_BITS: u32 = 48;
+
+/// One access of the target, in its place among all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedAccess {
+    /// First byte: the guest's address in the low 48 bits, above them the number of the address
+    /// space (0 for the launched program; a new one for each fork and exec), so that equal addresses
+    /// of different processes are different lines. Memory that processes share is not recognised.
+    pub address: u64,
+    /// CLOCK_MONOTONIC ns, never decreasing. Taken once for up to sixteen accesses.
+    pub time_ns: u64,
+    /// Index in [`ExactOutcome::instructions`](super::ExactOutcome::instructions).
+    pub site: u32,
+    /// Bytes, at least 1; may reach into the next line.
+    pub size: u16,
+    /// Index in [`ExactOutcome::threads`](super::ExactOutcome::threads).
+    pub thread: u16,
+    /// What it does.
+    pub kind: Kind,
+    /// It orders threads: atomic, acquiring or releasing.
+    pub orders: bool,
+    /// Its line is in the share that was asked for. Others are only handed to a consumer that
+    /// [wants all orders](Consumer::wants_orders).
+    pub chosen: bool,
+}
+
+impl TracedAccess {
+    /// As the cache algorithms take it.
+    #[inline]
+    #[must_use]
+    pub fn access(&self) -> Access {
+        Access {
+            address: self.address,
+            size: self.size,
+            kind: self.kind,
+            thread: self.thread,
+            site: self.site,
+        }
+    }
+
+    /// The address as the guest sees it.
+    #[inline]
+    #[must_use]
+    pub fn guest_address(&self) -> u64 {
+        self.address & ((1 << GUEST_BITS) - 1)
+    }
+}
+
+/// Something else that a thread did, in its place among the accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedEvent {
+    /// The thread.
+    pub thread: u16,
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// What.
+    pub kind: EventKind,
+    /// See [`EventKind`]; addresses as in [`TracedAccess::address`].
+    pub a: u64,
+    /// See [`EventKind`].
+    pub b: u64,
+}
+
+/// Who takes the accesses, while the target runs.
+///
+/// The order is one that could have been: each thread's accesses in its own order, and between
+/// threads by time stamp. The stamp is taken beside the access, not together with it, so accesses of
+/// different threads that are less than about a microsecond apart may stand in the wrong order.
+pub trait Consumer {
+    /// Takes the next accesses.
+    fn accesses(&mut self, batch: &[TracedAccess]);
+
+    /// Takes an event that lies between the accesses before and those to come.
+    fn event(&mut self, event: &TracedEvent) {
+        let _ = event;
+    }
+
+    /// Whether it also takes accesses that are not [chosen](TracedAccess::chosen) but order threads.
+    fn wants_orders(&self) -> bool {
+        false
+    }
+
+    /// There will be no more.
+    fn finish(&mut self) {}
+}
+
+impl<C: Consumer + ?Sized> Consumer for &mut C {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        (**self).accesses(batch);
+    }
+
+    fn event(&mut self, event: &TracedEvent) {
+        (**self).event(event);
+    }
+
+    fn wants_orders(&self) -> bool {
+        (**self).wants_orders()
+    }
+
+    fn finish(&mut self) {
+        (**self).finish();
+    }
+}
+
+/// Two consumers that both see everything.
+#[derive(Clone, Debug, Default)]
+pub struct Both<A, B>(pub A, pub B);
+
+impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        Chosen(&mut self.0).accesses(batch);
+        Chosen(&mut self.1).accesses(batch);
+    }
+
+    fn event(&mut self, event: &TracedEvent) {
+        self.0.event(event);
+        self.1.event(event);
+    }
+
+    fn wants_orders(&self) -> bool {
+        self.0.wants_orders() || self.1.wants_orders()
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+        self.1.finish();
+    }
+}
+
+/// Keeps from a consumer what it does not want.
+struct Chosen<'a, C>(&'a mut C);
+
+impl<C: Consumer> Chosen<'_, C> {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        if self.0.wants_orders() || batch.iter().all(|access| access.chosen) {
+            self.0.accesses(batch);
+            return;
+        }
+        for piece in batch.chunk_by(|before, after| before.chosen == after.chosen) {
+            if piece[0].chosen {
+                self.0.accesses(piece);
+            }
+        }
+    }
+}

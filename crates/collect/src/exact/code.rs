@@ -1,0 +1,180 @@
+//! The code that the target ran: blocks and their slots, instructions, mappings.
+
+use std::collections::HashMap;
+
+use linewise_recording::{Address, Map, MapKind, Pid, Time};
+use linewise_tracer::words::{self, ExecTrouble};
+
+use super::clock::Clock;
+
+/// An instruction that accessed memory, or could have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Where it stands, as the guest sees it.
+    pub address: u64,
+    /// The process that translated it.
+    pub pid: Pid,
+    /// Its bytes, the first `length` of them.
+    pub bytes: [u8; 15],
+    /// How many there are.
+    pub length: u8,
+    /// It reads and writes the same bytes.
+    pub updates: bool,
+    /// It orders threads: atomic, acquiring or releasing.
+    pub orders: bool,
+}
+
+/// A program that ran without being traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Untraced {
+    pub(super) path: String,
+    pub(super) trouble: Option<ExecTrouble>,
+}
+
+/// What an access needs to know of its instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) site: u32,
+    pub(super) updates: bool,
+    pub(super) orders: bool,
+    /// Bytes of its operand if more than 8, which QEMU accesses in pieces; else 0.
+    pub(super) wide: u8,
+    /// Its accesses are not simply handed on.
+    pub(super) special: bool,
+}
+
+/// All code seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    /// Only a share of the lines is recorded, and what orders threads besides.
+    pub(super) share: bool,
+    /// By block: the first of its slots and how many; none if it is not known.
+    blocks: Vec<(u32, u32)>,
+    slots: Vec<Slot>,
+    pub(super) instructions: Vec<Instruction>,
+    sites: HashMap<(u32, u64, [u64; 2]), u32>,
+    pub(super) maps: Vec<Map>,
+    pub(super) untraced: Vec<Untraced>,
+    /// Definitions that made no sense.
+    pub(super) malformed: u64,
+}
+
+/// Blocks beyond this are not believed.
+const MAX_BLOCKS: usize = 1 << 26;
+
+impl Code {
+    pub(super) fn new(share: bool) -> Self {
+        Self {
+            share,
+            ..Self::default()
+        }
+    }
+
+    /// The first slot of a block and how many it has.
+    #[inline]
+    pub(super) fn block(&self, id: u32) -> (u32, u32) {
+        self.blocks.get(id as usize).copied().unwrap_or((0, 0))
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, index: u32) -> Slot {
+        self.slots[index as usize]
+    }
+
+    /// Takes a definition: what stands behind its first word. `program` tells apart programs that
+    /// have different code at the same address.
+    pub(super) fn define(
+        &mut self,
+        kind: u64,
+        rest: &[u64],
+        program: u32,
+        pid: Pid,
+        clock: &Clock,
+    ) {
+        let done = match kind {
+            words::DEFINES_BLOCK => self.define_block(rest, program, pid),
+            words::DEFINES_MAP => self.define_map(rest, pid, clock),
+            words::DEFINES_UNTRACED => self.define_untraced(rest),
+            _ => None,
+        };
+        if done.is_none() {
+            self.malformed += 1;
+        }
+    }
+
+    fn define_block(&mut self, rest: &[u64], program: u32, pid: Pid) -> Option<()> {
+        let (&id, slots) = rest.split_first()?;
+        let id = usize::try_from(id).ok().filter(|&id| id < MAX_BLOCKS)?;
+        if slots.len() % 3 != 0 || slots.len() / 3 > words::MAX_SLOTS {
+            return None;
+        }
+        let first = self.slots.len() as u32;
+        for slot in slots.chunks_exact(3) {
+            let packed = [slot[1], slot[2]];
+            let address = slot[0] & ((1 << words::ADDRESS_BITS) - 1);
+            let updates = slot[0] & words::UPDATES != 0;
+            let orders = slot[0] & words::ORDERS != 0;
+            let instructions = &mut self.instructions;
+            let site = *self
+                .sites
+                .entry((program, address, packed))
+                .or_insert_with(|| {
+                    let (bytes, length) = words::unpack_instruction(packed);
+                    instructions.push(Instruction {
+                        address,
+                        pid,
+                        bytes,
+                        length: length as u8,
+                        updates,
+                        orders,
+                    });
+                    instructions.len() as u32 - 1
+                });
+            let bytes = (slot[0] >> 56) as u8;
+            self.slots.push(Slot {
+                site,
+                updates,
+                orders,
+                wide: if bytes > 8 { bytes } else { 0 },
+                special: updates || bytes > 8 || orders && self.share,
+            });
+        }
+        if self.blocks.len() <= id {
+            self.blocks.resize(id + 1, (0, 0));
+        }
+        self.blocks[id] = (first, self.slots.len() as u32 - first);
+        Some(())
+    }
+
+    fn define_map(&mut self, rest: &[u64], pid: Pid, clock: &Clock) -> Option<()> {
+        let (fields, path) = rest.split_first_chunk::<5>()?;
+        let path = String::from_utf8_lossy(&words::text(path)?).into_owned();
+        let writable = fields[4] & 2 != 0;
+        self.maps.push(Map {
+            pid,
+            time: Time(clock.ns(fields[0])),
+            start: Address(fields[1]),
+            end: Address(fields[2]),
+            offset: fields[3],
+            executable: fields[4] & 1 != 0,
+            writable,
+            kind: if path.is_empty() {
+                MapKind::Anonymous
+            } else {
+                MapKind::File
+            },
+            path,
+            build_id: String::new(),
+        });
+        Some(())
+    }
+
+    fn define_untraced(&mut self, rest: &[u64]) -> Option<()> {
+        let (&trouble, path) = rest.split_first()?;
+        self.untraced.push(Untraced {
+            path: String::from_utf8_lossy(&words::text(path)?).into_owned(),
+            trouble: ExecTrouble::from_number(trouble),
+        });
+        Some(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Why nothing was traced.
+
+use std::io;
+
+use linewise_machine::process::Ended;
+use linewise_tracer::words::ExecTrouble;
+
+use super::code::Untraced;
+
+/// Why nothing was traced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExactError {
+    /// No command was given.
+    #[error("no command to trace was given")]
+    NoCommand,
+    /// The command's program is not there.
+    #[error("cannot run {program}: no such program; check the spelling, or give its path")]
+    NoSuchProgram {
+        /// Its name.
+        program: String,
+    },
+    /// It cannot be executed.
+    #[error("cannot run {program}: it is not executable, or no program")]
+    NotExecutable {
+        /// Its name.
+        program: String,
+    },
+    /// It would run with other rights.
+    #[error(
+        "cannot trace {program}: it runs with other rights than yours (set-user-id, capabilities) \
+         or cannot be read, and QEMU would run it without them; trace a copy without those rights"
+    )]
+    Rights {
+        /// Its name.
+        program: String,
+    },
+    /// It is for a processor that the tracer does not know.
+    #[error(
+        "cannot trace {program}: it is built for another architecture (ELF machine {machine}); the \
+         exact source knows x86-64 and aarch64, 64 bits"
+    )]
+    Architecture {
+        /// Its name.
+        program: String,
+        /// See `e_machine` in elf.h.
+        machine: u16,
+    },
+    /// QEMU is missing.
+    #[error(
+        "the exact source needs {name}, which is not on PATH; install it: apt-get install qemu-user"
+    )]
+    NoQemu {
+        /// Of this name.
+        name: &'static str,
+    },
+    /// The plugin is missing.
+    #[error(
+        "the exact source needs liblinewise_tracer.so, which is not there (looked for {looked}); \
+         build it with `cargo build --release -p linewise-tracer`, or say where it is in \
+         LINEWISE_TRACER"
+    )]
+    NoPlugin {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// QEMU ran without the plugin, or could not load the program.
+    #[error(
+        "QEMU ended ({ended:?}) before the program began; its messages are above. The tracer \
+         works in QEMU 6.0 and newer, built with plugins (Debian: qemu-user, not qemu-user-static)"
+    )]
+    NotInstalled {
+        /// How it ended.
+        ended: Ended,
+    },
+    /// No shared memory.
+    #[error("no memory to share with the target: {0}; see `ulimit -v` and `ulimit -n`")]
+    Memory(#[source] io::Error),
+    /// No process.
+    #[error("cannot start QEMU: {0}")]
+    Start(#[source] io::Error),
+    /// Signals or waiting failed.
+    #[error("cannot wait for the target: {0}")]
+    Wait(#[source] io::Error),
+}
+
+/// A sentence about a program that ran untraced.
+pub(super) fn untraced_text(untraced: &Untraced) -> String {
+    let path = &untraced.path;
+    match untraced.trouble {
+        Some(ExecTrouble::Architecture) => {
+            format!("{path} ran untraced: it is built for another architecture than the command")
+        }
+        Some(ExecTrouble::Rights) => format!(
+            "{path} ran untraced: it runs with other rights than its caller, or cannot be read"
+        ),
+        Some(ExecTrouble::Exec) => {
+            format!("{path} ran untraced: QEMU could not be run in its place")
+        }
+        Some(ExecTrouble::Unnamed) => {
+            "a program that was named by an open file or directory ran untraced".to_owned()
+        }
+        None => format!("{path} ran untraced"),
+    }
+}

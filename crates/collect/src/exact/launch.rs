@@ -1,0 +1,187 @@
+//! Finding QEMU and the plugin, and the command line that runs a program under them.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use linewise_tracer::program::{self, Program, Qemu, Refusal};
+
+use super::ExactError;
+
+/// The plugin's file.
+const PLUGIN: &str = "liblinewise_tracer.so";
+
+/// The instruction sets that the tracer knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guest {
+    X86_64,
+    Aarch64,
+}
+
+impl Guest {
+    fn of_machine(machine: u16) -> Option<Self> {
+        match machine {
+            62 => Some(Self::X86_64),
+            183 => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
+    fn qemu(self) -> &'static str {
+        match self {
+            Self::X86_64 => "qemu-x86_64",
+            Self::Aarch64 => "qemu-aarch64",
+        }
+    }
+
+    /// A CPU that has all that this QEMU can emulate.
+    fn options(self) -> Vec<Vec<u8>> {
+        let cpu: &[u8] = match self {
+            Self::X86_64 => b"max",
+            // The architected algorithm of pointer authentication takes most of the time.
+            Self::Aarch64 => b"max,pauth-impdef=on",
+        };
+        let mut words = vec![b"-cpu".to_vec(), cpu.to_vec()];
+        if self == Self::Aarch64 && cfg!(not(target_arch = "aarch64")) {
+            // Where Debian's cross compilers have the interpreter and the libraries.
+            let root = Path::new("/usr/aarch64-linux-gnu");
+            if env::var_os("QEMU_LD_PREFIX").is_none() && root.is_dir() {
+                words.extend([b"-L".to_vec(), root.as_os_str().as_bytes().to_vec()]);
+            }
+        }
+        words
+    }
+}
+
+/// How the command is run.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) program: Program,
+    pub(super) qemu: Qemu,
+}
+
+/// Looks along PATH, as execvp does.
+fn on_path(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name));
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0))
+}
+
+/// Beside the binary, in `../lib/linewise`, beside the directory of tests and examples, or where
+/// `LINEWISE_TRACER` says.
+fn find_plugin() -> Result<PathBuf, ExactError> {
+    if let Some(path) = env::var_os("LINEWISE_TRACER") {
+        let path = PathBuf::from(path);
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(ExactError::NoPlugin {
+                looked: path.display().to_string(),
+            })
+        };
+    }
+    let mut places = Vec::new();
+    if let Ok(own) = env::current_exe()
+        && let Some(directory) = own.parent()
+    {
+        places.push(directory.join(PLUGIN));
+        if let Some(above) = directory.parent() {
+            places.push(above.join("lib/linewise").join(PLUGIN));
+            // Cargo puts tests and examples one below the libraries, and those of dependencies
+            // into `deps`.
+            places.push(above.join(PLUGIN));
+            places.push(above.join("deps").join(PLUGIN));
+        }
+        places.push(directory.join("deps").join(PLUGIN));
+    }
+    places
+        .iter()
+        .find(|place| place.is_file())
+        .cloned()
+        .ok_or_else(|| ExactError::NoPlugin {
+            looked: places
+                .iter()
+                .map(|place| place.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+impl Launch {
+    /// Finds all that `command` needs. `region` is [`linewise_tracer::Region::path`].
+    pub(super) fn find(command: &[OsString], region: String) -> Result<Self, ExactError> {
+        let name = command.first().ok_or(ExactError::NoCommand)?;
+        let shown = || name.to_string_lossy().into_owned();
+        let path = on_path(name).ok_or_else(|| ExactError::NoSuchProgram { program: shown() })?;
+        if !path.exists() {
+            return Err(ExactError::NoSuchProgram { program: shown() });
+        }
+        let words = command.iter().map(|word| word.clone().into_vec()).collect();
+        let program = program::resolve(path, words).map_err(|refusal| match refusal {
+            Refusal::Impossible => ExactError::NotExecutable { program: shown() },
+            Refusal::Rights => ExactError::Rights { program: shown() },
+        })?;
+        let guest = Guest::of_machine(program.machine).ok_or_else(|| ExactError::Architecture {
+            program: shown(),
+            machine: program.machine,
+        })?;
+        let qemu =
+            on_path(guest.qemu().as_ref()).ok_or(ExactError::NoQemu { name: guest.qemu() })?;
+        let plugin = find_plugin()?.into_os_string().into_vec();
+        let mut doubled = Vec::with_capacity(plugin.len());
+        for byte in plugin {
+            doubled.push(byte);
+            if byte == b',' {
+                doubled.push(byte);
+            }
+        }
+        Ok(Self {
+            program,
+            qemu: Qemu {
+                path: qemu.into_os_string().into_vec(),
+                options: guest.options(),
+                plugin: doubled,
+                region: region.into_bytes(),
+            },
+        })
+    }
+
+    /// What the plugin reads when it is loaded; `only` comes from `super::only`.
+    pub(super) fn configuration(&self, only: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut entry = |key: &[u8], value: &[u8]| {
+            text.extend(key);
+            text.push(b'=');
+            text.extend(value);
+            text.push(0);
+        };
+        entry(b"qemu", &self.qemu.path);
+        for option in &self.qemu.options {
+            entry(b"option", option);
+        }
+        entry(b"plugin", &self.qemu.plugin);
+        text.extend(only);
+        text
+    }
+
+    /// The words to execute.
+    pub(super) fn command(&self) -> Vec<OsString> {
+        let environment = env::vars_os()
+            .filter(|(name, _)| name.as_bytes().starts_with(b"LD_"))
+            .map(|(name, value)| {
+                let mut variable = name.into_vec();
+                variable.push(b'=');
+                variable.extend(value.into_vec());
+                variable
+            })
+            .collect();
+        let (words, _) = self.qemu.command(self.program.clone(), environment);
+        words.into_iter().map(OsString::from_vec).collect()
+    }
+}

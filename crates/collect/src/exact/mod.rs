@@ -1,0 +1,239 @@
+//! The exact source: every access of every thread, in one order, while the program runs under
+//! QEMU's user-mode emulation.
+//!
+//! ```text
+//! qemu-user + plugin ─ rings ─► Stream ─ TracedAccess, TracedEvent ─► Consumer
+//!                                            observed order      └──► EqualRate ─► Consumer
+//! ```
+//!
+//! Nothing is kept unless it is asked for. The target runs in a process of its own and waits when
+//! this one falls behind. What it does in the kernel (a `read` into its memory) is not seen.
+
+mod access;
+mod clock;
+mod code;
+mod equal_rate;
+mod error;
+mod launch;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_ns};
+use linewise_recording::{Loss, Map, Time};
+use linewise_tracer::{Region, threshold};
+
+pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+pub use code::Instruction;
+pub use equal_rate::{EqualRate, WINDOW};
+pub use error::ExactError;
+pub use linewise_tracer::words::EventKind;
+pub use stream::{ExactThread, Totals};
+
+use launch::Launch;
+use stream::Stream;
+
+/// What to trace.
+#[derive(Clone, Debug)]
+pub struct ExactOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Record one line in so many, chosen by their hash; 1 for all.
+    pub one_line_in: u32,
+    /// End after this long.
+    pub duration: Option<Duration>,
+}
+
+impl ExactOptions {
+    /// Traces all of a command.
+    #[must_use]
+    pub fn new(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            one_line_in: 1,
+            duration: None,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct ExactOutcome {
+    /// How the command ended.
+    pub ended: Ended,
+    /// Why the trace ended: `target-exited`, `duration` or `interrupted`.
+    pub ended_by: &'static str,
+    /// Sums.
+    pub totals: Totals,
+    /// The threads, by their numbers in the accesses.
+    pub threads: Vec<ExactThread>,
+    /// The instructions, by their numbers in the accesses.
+    pub instructions: Vec<Instruction>,
+    /// What the target mapped.
+    pub maps: Vec<Map>,
+    /// Time that threads waited for this process, in ns, all together.
+    pub waited_ns: u64,
+    /// What is not in the trace.
+    pub losses: Vec<Loss>,
+}
+
+/// How long an idle collector sleeps at most.
+const NAP: Duration = Duration::from_millis(4);
+/// How often the command is asked whether it has ended.
+const ASK_NS: u64 = 2_000_000;
+/// After this long the request to end becomes an order.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs a command under the tracer and hands its accesses to `consumer` until it ends, the duration
+/// is over, or SIGINT, SIGTERM or SIGHUP comes; then it is asked to end (SIGTERM), and after ten
+/// seconds ordered to.
+///
+/// # Errors
+/// See [`ExactError`].
+pub fn trace<C: Consumer>(
+    options: &ExactOptions,
+    consumer: &mut C,
+) -> Result<ExactOutcome, ExactError> {
+    let region = Region::create().map_err(ExactError::Memory)?;
+    let launch = Launch::find(&options.command, region.path().unwrap_or_default())?;
+    let threshold = threshold(options.one_line_in);
+    region.set_threshold(threshold);
+    region
+        .set_configuration(&launch.configuration(b""))
+        .map_err(ExactError::Memory)?;
+    let held = HeldChild::fork(&launch.command()).map_err(ExactError::Start)?;
+    let root = held.pid();
+    let signals = StopSignals::block().map_err(ExactError::Wait)?;
+    let mut stream = Stream::new(region.clone(), threshold);
+    let mut child = held.release().map_err(ExactError::Start)?;
+
+    let start = monotonic_ns();
+    let mut asked = start;
+    let mut ended_by = "target-exited";
+    let mut ending: Option<u64> = None;
+    let ended = loop {
+        let progress = stream.round(consumer, false);
+        let now = monotonic_ns();
+        if now - asked > ASK_NS || !progress {
+            asked = now;
+            if let Some(ended) = child.try_wait().map_err(ExactError::Wait)? {
+                break ended;
+            }
+            let over = options
+                .duration
+                .is_some_and(|duration| u128::from(now - start) >= duration.as_nanos());
+            let interrupted = signals.next().is_some();
+            match ending {
+                None if over || interrupted => {
+                    ended_by = if interrupted {
+                        "interrupted"
+                    } else {
+                        "duration"
+                    };
+                    ending = Some(now);
+                    let _ = process::signal(root, SIGTERM);
+                }
+                Some(since) if interrupted || u128::from(now - since) > GRACE.as_nanos() => {
+                    let _ = process::signal(root, SIGKILL);
+                }
+                _ => {}
+            }
+        }
+        if !progress {
+            region.prepare_sleep();
+            if !stream.round(consumer, false) {
+                region.sleep(NAP);
+            }
+        }
+    };
+    let others = stream.others(root);
+    // What others still write is as old as the command's end, or comes after it.
+    region.detach();
+    while stream.round(consumer, true) {
+        if others > 0 {
+            break;
+        }
+    }
+    if !region.installed() || stream.threads.is_empty() && ending.is_none() {
+        return Err(ExactError::NotInstalled { ended });
+    }
+    stream.finish(consumer);
+    Ok(outcome(stream, &region, ended, ended_by, others))
+}
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+const SIGILL: i32 = 4;
+
+fn outcome(
+    stream: Stream,
+    region: &Region,
+    ended: Ended,
+    ended_by: &'static str,
+    others: usize,
+) -> ExactOutcome {
+    let mut losses = Vec::new();
+    let mut lose = |what: &str, count: u64, detail: String| {
+        if count > 0 {
+            losses.push(Loss {
+                time: Time(monotonic_ns()),
+                tid: None,
+                what: what.to_owned(),
+                count,
+                detail,
+            });
+        }
+    };
+    let totals = stream.totals;
+    lose(
+        "no-ring",
+        region.unrecorded(),
+        "accesses of threads or processes beyond the 4,096 that can be traced at a time".to_owned(),
+    );
+    lose(
+        "malformed",
+        totals.malformed + stream.code.malformed,
+        "records of the tracer that made no sense: the target wrote over the shared memory"
+            .to_owned(),
+    );
+    lose(
+        "unexplained",
+        totals.unexplained,
+        "accesses by code that the tracer never described".to_owned(),
+    );
+    lose(
+        "unnumbered",
+        totals.unnumbered,
+        "records of threads beyond the 65,535 that can be told apart".to_owned(),
+    );
+    lose(
+        "still-running",
+        others as u64,
+        "processes that went on after the command had ended, from then on untraced".to_owned(),
+    );
+    for untraced in &stream.code.untraced {
+        lose("untraced-program", 1, error::untraced_text(untraced));
+    }
+    if ended == Ended::Signal(SIGILL) {
+        lose(
+            "illegal-instruction",
+            1,
+            "the target ended by SIGILL: QEMU emulates no AVX-512 (nor, before 7.2, AVX); build it for \
+             x86-64-v3 or less, or let it choose at run time"
+                .to_owned(),
+        );
+    }
+    ExactOutcome {
+        ended,
+        ended_by,
+        totals,
+        waited_ns: stream.threads.iter().map(|thread| thread.waited_ns).sum(),
+        threads: stream.threads,
+        instructions: stream.code.instructions,
+        maps: stream.code.maps,
+        losses,
+    }
+}

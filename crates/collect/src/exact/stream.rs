@@ -1,0 +1,605 @@
+//! From the rings to one stream: decode, merge by time, hand out.
+//!
+//! In each round the clock is read first, then the heads of all rings. What is stamped before that
+//! moment (less [`MARGIN`]) and written is merged; later stamps wait for the next round, since
+//! another thread may still write something earlier. A thread that was interrupted between its stamp
+//! and its word comes too late for that: its accesses are handed out with the time reached by then,
+//! which is closer to when they happened than their stamp, and counted ([`Totals::late`]).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use linewise_cache::Kind;
+use linewise_machine::process::monotonic_ns;
+use linewise_recording::Pid;
+use linewise_tracer::words::{self, EventKind};
+use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
+
+use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+use super::clock::Clock;
+use super::code::Code;
+
+/// Accesses handed out at a time.
+const BATCH: usize = 2048;
+/// How long, in ticks, a stamp may take to become visible to the reader.
+const MARGIN: u64 = 20_000;
+/// Rings of writers that are gone are looked for this often.
+const LOOK_NS: u64 = 100_000_000;
+/// The clock is set right this often.
+const CORRECT_NS: u64 = 500_000_000;
+
+/// A thread of the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExactThread {
+    /// Its process.
+    pub pid: Pid,
+    /// Its id.
+    pub tid: u32,
+    /// Number of its address space, see [`TracedAccess::address`].
+    pub space: u16,
+    /// When it was first seen, CLOCK_MONOTONIC ns.
+    pub start_ns: u64,
+    /// When it was last seen.
+    pub end_ns: u64,
+    /// How many accesses it made.
+    pub accesses: u64,
+    /// How long it waited for the collector.
+    pub waited_ns: u64,
+}
+
+/// Sums over a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Accesses handed out, or kept from a consumer that wants only the chosen ones.
+    pub accesses: u64,
+    /// Of those, how many were handed out later than their stamp says, see `DESIGN.md`.
+    pub late: u64,
+    /// Times that a thread waited for the collector.
+    pub waits: u64,
+    /// Words that made no sense: the target wrote over the shared memory.
+    pub malformed: u64,
+    /// Accesses of code that was never defined.
+    pub unexplained: u64,
+    /// Words of threads beyond the 65,535 that have numbers.
+    pub unnumbered: u64,
+}
+
+/// A process image.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    /// Tells programs apart; a fork keeps its parent's.
+    program: u32,
+}
+
+/// What is read from one ring.
+#[derive(Debug)]
+struct Reading {
+    ring: Ring,
+    kind: RingKind,
+    pid: u32,
+    /// When the process of this id started, if that could be seen.
+    started: Option<u64>,
+    image: u32,
+    thread: u16,
+    position: u64,
+    freed: u64,
+    head: u64,
+    closed: bool,
+    /// The current block: first slot and how many.
+    block: (u32, u32),
+    stamp: u64,
+    /// The stamp of the current block lies before what was handed out already.
+    late: bool,
+    waited_ns: u64,
+}
+
+/// The stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    region: Region,
+    readings: Vec<Option<Reading>>,
+    images: HashMap<u32, Image>,
+    pub(super) code: Code,
+    clock: Clock,
+    threshold: u64,
+    batch: Vec<TracedAccess>,
+    pub(super) threads: Vec<ExactThread>,
+    pub(super) totals: Totals,
+    /// The latest stamp handed out.
+    reached: u64,
+    heap: BinaryHeap<Reverse<(u64, usize)>>,
+    last_look: u64,
+    last_correction: u64,
+}
+
+impl Stream {
+    pub(super) fn new(region: Region, threshold: u64) -> Self {
+        Self {
+            region,
+            readings: Vec::new(),
+            images: HashMap::new(),
+            code: Code::new(threshold != u64::MAX),
+            clock: Clock::new(),
+            threshold,
+            batch: Vec::with_capacity(BATCH),
+            threads: Vec::new(),
+            totals: Totals::default(),
+            reached: 0,
+            heap: BinaryHeap::new(),
+            last_look: monotonic_ns(),
+            last_correction: monotonic_ns(),
+        }
+    }
+
+    /// Reads what is there; whether that was anything. With `all` without regard for what may still
+    /// come, when nobody writes any more.
+    pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> bool {
+        let until = if all {
+            u64::MAX - 1
+        } else {
+            stamp().saturating_sub(MARGIN)
+        };
+        let mut progress = self.look_at_heads();
+        progress |= self.define();
+        let before = self.totals.accesses;
+        progress |= self.merge(consumer, until);
+        self.flush(consumer);
+        progress |= self.totals.accesses != before;
+        self.give_back();
+        let now = monotonic_ns();
+        if now - self.last_look > LOOK_NS {
+            self.last_look = now;
+            self.look_for_the_dead();
+        }
+        if now - self.last_correction > CORRECT_NS {
+            self.last_correction = now;
+            self.clock.correct(self.reached);
+        }
+        progress
+    }
+
+    /// Finds new rings and notes how far each is written.
+    fn look_at_heads(&mut self) -> bool {
+        let mut progress = false;
+        let used = self.region.rings_used();
+        if self.readings.len() < used {
+            self.readings.resize_with(used, || None);
+        }
+        for index in 0..used {
+            if self.readings[index].is_none() {
+                let ring = self.region.ring(index);
+                if ring.state() == RingState::Free {
+                    continue;
+                }
+                progress = true;
+                let reading = self.begin(ring);
+                // Another image in the same process: the old one was replaced (exec).
+                for old in self.readings.iter_mut().flatten() {
+                    old.closed |= old.pid == reading.pid && old.image != reading.image;
+                }
+                self.readings[index] = Some(reading);
+            }
+            if let Some(reading) = &mut self.readings[index] {
+                // The state first: what is written before it is closed is then seen.
+                reading.closed |= reading.ring.state() != RingState::Open;
+                let head = reading.ring.head();
+                if head.wrapping_sub(reading.freed) > reading.ring.capacity() {
+                    // Nobody who follows the rules writes that.
+                    self.totals.malformed += 1;
+                    reading.position = head;
+                    reading.freed = head;
+                    reading.ring.free(head);
+                }
+                reading.head = head;
+            }
+        }
+        progress
+    }
+
+    fn begin(&mut self, ring: Ring) -> Reading {
+        let (pid, tid) = ring.ids();
+        let (image, parent) = ring.images();
+        let kind = ring.kind();
+        let program = if parent == image {
+            image
+        } else {
+            self.images
+                .get(&parent)
+                .map_or(parent, |image| image.program)
+        };
+        self.images.entry(image).or_insert(Image { program });
+        let opened = ring.opened();
+        let now = self.clock.ns(opened);
+        let mut thread = u16::MAX;
+        if kind == RingKind::Thread && self.threads.len() < usize::from(u16::MAX) {
+            thread = self.threads.len() as u16;
+            self.threads.push(ExactThread {
+                pid: Pid(pid),
+                tid,
+                space: image.min(u32::from(u16::MAX)) as u16,
+                start_ns: now,
+                end_ns: now,
+                accesses: 0,
+                waited_ns: 0,
+            });
+        }
+        Reading {
+            ring,
+            kind,
+            pid,
+            started: linewise_tracer::started(pid),
+            image,
+            thread,
+            position: 0,
+            freed: 0,
+            head: 0,
+            closed: false,
+            block: (0, 0),
+            stamp: opened,
+            late: false,
+            waited_ns: 0,
+        }
+    }
+
+    /// Takes all definitions that are there. They are written before the accesses that need them,
+    /// and the heads of those were noted before.
+    fn define(&mut self) -> bool {
+        let mut progress = false;
+        let mut rest = Vec::new();
+        for reading in self.readings.iter_mut().flatten() {
+            if reading.kind != RingKind::Process {
+                continue;
+            }
+            reading.head = reading.ring.head();
+            let program = self
+                .images
+                .get(&reading.image)
+                .map_or(0, |image| image.program);
+            while reading.position < reading.head {
+                progress = true;
+                let word = reading.ring.word(reading.position);
+                let (kind, length) = words::definition_parts(word);
+                let end = reading.position + 1 + length as u64;
+                if words::tag(word) != words::DEFINITION || end > reading.head {
+                    self.totals.malformed += 1;
+                    reading.position = reading.head;
+                    break;
+                }
+                rest.clear();
+                rest.extend((reading.position + 1..end).map(|at| reading.ring.word(at)));
+                self.code
+                    .define(kind, &rest, program, Pid(reading.pid), &self.clock);
+                reading.position = end;
+            }
+            if reading.freed != reading.position {
+                reading.freed = reading.position;
+                reading.ring.free(reading.freed);
+            }
+        }
+        progress
+    }
+
+    fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> bool {
+        let mut readings = std::mem::take(&mut self.readings);
+        self.heap.clear();
+        for (index, reading) in readings.iter_mut().enumerate() {
+            if let Some(reading) = reading
+                && reading.kind == RingKind::Thread
+                && let Some(next) = reading.next_stamp()
+            {
+                self.heap.push(Reverse((next, index)));
+            }
+        }
+        let mut progress = false;
+        while let Some(Reverse((next, index))) = self.heap.pop() {
+            if next > until {
+                break;
+            }
+            let turn = self
+                .heap
+                .peek()
+                .map_or(until, |&Reverse((other, _))| other.min(until));
+            if let Some(reading) = &mut readings[index] {
+                progress = true;
+                if let Some(next) = self.run(reading, turn, consumer) {
+                    self.heap.push(Reverse((next, index)));
+                }
+            }
+        }
+        self.readings = readings;
+        progress
+    }
+
+    /// Hands out what a thread wrote up to a stamp; its next stamp, if it goes on.
+    fn run<C: Consumer>(
+        &mut self,
+        reading: &mut Reading,
+        until: u64,
+        consumer: &mut C,
+    ) -> Option<u64> {
+        let space = u64::from(reading.image.min(u32::from(u16::MAX))) << GUEST_BITS;
+        if reading.thread == u16::MAX {
+            self.totals.unnumbered += reading.head - reading.position;
+            reading.position = reading.head;
+            return None;
+        }
+        let share_wanted = consumer.wants_orders();
+        let mut position = reading.position;
+        let head = reading.head;
+        let mut block = reading.block;
+        let mut time_ns = self.clock.ns(reading.stamp.max(self.reached));
+        let (mut emitted, mut late) = (0u64, 0u64);
+        let mut late_from = if reading.late { 0 } else { u64::MAX };
+        let quantum = reading.ring.capacity() / 8;
+        let mut next = None;
+        macro_rules! at_stamp {
+            ($stamp:expr) => {
+                late += emitted.saturating_sub(late_from);
+                reading.stamp = $stamp;
+                if reading.stamp < self.reached {
+                    late_from = emitted;
+                } else {
+                    late_from = u64::MAX;
+                    self.reached = reading.stamp;
+                }
+                time_ns = self.clock.ns(self.reached);
+            };
+        }
+        while position < head {
+            let word = reading.ring.word(position);
+            match words::tag(word) {
+                words::ACCESS => {
+                    position += 1;
+                    let slot = words::slot(word) as u32;
+                    if slot >= block.1 {
+                        self.totals.unexplained += 1;
+                        continue;
+                    }
+                    let slot = self.code.slot(block.0 + slot);
+                    let access = TracedAccess {
+                        address: words::address(word) | space,
+                        time_ns,
+                        site: slot.site,
+                        size: words::size(word),
+                        thread: reading.thread,
+                        kind: if words::is_store(word) {
+                            Kind::Store
+                        } else {
+                            Kind::Load
+                        },
+                        orders: slot.orders,
+                        chosen: true,
+                    };
+                    if slot.special {
+                        let Some(access) = self.special(access, slot) else {
+                            continue;
+                        };
+                        emitted += 1;
+                        if access.chosen || share_wanted {
+                            self.batch.push(access);
+                        }
+                    } else {
+                        emitted += 1;
+                        self.batch.push(access);
+                    }
+                    if self.batch.len() == BATCH {
+                        self.flush(consumer);
+                    }
+                }
+                words::BLOCK => {
+                    let stamp = words::block_stamp(word, reading.stamp);
+                    if stamp > until {
+                        next = Some(stamp);
+                        break;
+                    }
+                    position += 1;
+                    at_stamp!(stamp);
+                    block = self.code.block(words::block_id(word));
+                    if position - reading.freed >= quantum {
+                        reading.freed = position;
+                        reading.ring.free(position);
+                    }
+                }
+                words::FAR_BLOCK if position + 1 < head => {
+                    let stamp = reading.ring.word(position + 1);
+                    if stamp > until {
+                        next = Some(stamp);
+                        break;
+                    }
+                    position += 2;
+                    at_stamp!(stamp);
+                    block = self.code.block(words::far_block_id(word));
+                }
+                words::EVENT if position + 3 < head => {
+                    let stamp = reading.ring.word(position + 1);
+                    if stamp > until {
+                        next = Some(stamp);
+                        break;
+                    }
+                    at_stamp!(stamp);
+                    let kind = words::event_kind(word);
+                    let (a, b) = (
+                        reading.ring.word(position + 2),
+                        reading.ring.word(position + 3),
+                    );
+                    position += 4;
+                    match kind {
+                        Some(kind) => {
+                            self.event(reading.thread, kind, a, b, time_ns, space, consumer);
+                        }
+                        None => self.totals.malformed += 1,
+                    }
+                }
+                // A record is published whole: this is none.
+                _ => {
+                    self.totals.malformed += 1;
+                    position = head;
+                }
+            }
+        }
+        late += emitted.saturating_sub(late_from);
+        reading.late = late_from != u64::MAX;
+        reading.position = position;
+        reading.block = block;
+        self.totals.late += late;
+        self.totals.accesses += emitted;
+        let thread = &mut self.threads[usize::from(reading.thread)];
+        thread.accesses += emitted;
+        thread.end_ns = thread.end_ns.max(time_ns);
+        next
+    }
+
+    /// Makes one access of an instruction's several, or none.
+    fn special(
+        &mut self,
+        mut access: TracedAccess,
+        slot: super::code::Slot,
+    ) -> Option<TracedAccess> {
+        if slot.updates {
+            // Its store follows, or stands for both.
+            if access.kind == Kind::Load {
+                return None;
+            }
+            access.kind = Kind::Update;
+        }
+        if u16::from(slot.wide) > access.size
+            && let Some(last) = self.batch.last_mut()
+            && last.thread == access.thread
+            && last.site == access.site
+            && last.kind == access.kind
+            && last.address + u64::from(last.size) == access.address
+            && last.size + access.size <= u16::from(slot.wide)
+        {
+            last.size += access.size;
+            return None;
+        }
+        if slot.orders && self.code.share {
+            let first = access.address & ((1 << GUEST_BITS) - 1);
+            access.chosen = kept(first, first + u64::from(access.size) - 1, self.threshold);
+        }
+        Some(access)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one event")]
+    #[cold]
+    fn event<C: Consumer>(
+        &mut self,
+        thread: u16,
+        kind: EventKind,
+        a: u64,
+        b: u64,
+        time_ns: u64,
+        space: u64,
+        consumer: &mut C,
+    ) {
+        self.flush(consumer);
+        let a = match kind {
+            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
+            EventKind::Creates if a != 0 => a | space,
+            _ => a,
+        };
+        consumer.event(&TracedEvent {
+            thread,
+            time_ns,
+            kind,
+            a,
+            b,
+        });
+    }
+
+    fn flush<C: Consumer>(&mut self, consumer: &mut C) {
+        if !self.batch.is_empty() {
+            consumer.accesses(&self.batch);
+            self.batch.clear();
+        }
+    }
+
+    /// Frees what was read, and rings whose writers are done.
+    fn give_back(&mut self) {
+        for entry in &mut self.readings {
+            let Some(reading) = entry else { continue };
+            if reading.freed != reading.position {
+                reading.freed = reading.position;
+                reading.ring.free(reading.freed);
+            }
+            if reading.kind == RingKind::Thread {
+                let (waited_ns, waits) = reading.ring.waited();
+                if waited_ns != reading.waited_ns {
+                    reading.waited_ns = waited_ns;
+                    if let Some(thread) = self.threads.get_mut(usize::from(reading.thread)) {
+                        thread.waited_ns = waited_ns;
+                    }
+                }
+                if reading.closed && reading.position == reading.head {
+                    self.totals.waits += waits;
+                }
+            }
+            if reading.closed && reading.position == reading.head {
+                reading.ring.recycle();
+                *entry = None;
+            }
+        }
+    }
+
+    /// Notes as closed the rings of processes that are gone.
+    fn look_for_the_dead(&mut self) {
+        let mut living: HashMap<u32, bool> = HashMap::new();
+        for reading in self.readings.iter().flatten() {
+            let alive = || {
+                linewise_tracer::started(reading.pid) == reading.started
+                    // The first thread may have ended before the others.
+                    || linewise_machine::procfs::threads(reading.pid)
+                        .is_ok_and(|threads| threads.len() > 1)
+            };
+            living.entry(reading.pid).or_insert_with(alive);
+        }
+        for reading in self.readings.iter_mut().flatten() {
+            if !living[&reading.pid] {
+                reading.closed = true;
+                reading.head = reading.ring.head();
+            }
+        }
+    }
+
+    /// Processes that still have rings, other than this one.
+    pub(super) fn others(&self, root: u32) -> usize {
+        let mut pids: Vec<u32> = self
+            .readings
+            .iter()
+            .flatten()
+            .filter(|reading| !reading.closed && reading.pid != root)
+            .map(|reading| reading.pid)
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.retain(|&pid| linewise_tracer::started(pid).is_some());
+        pids.len()
+    }
+
+    /// Adds up what open rings still hold, at the end.
+    pub(super) fn finish<C: Consumer>(&mut self, consumer: &mut C) {
+        for reading in self.readings.iter().flatten() {
+            if reading.kind == RingKind::Thread {
+                self.totals.waits += reading.ring.waited().1;
+            }
+        }
+        self.flush(consumer);
+        consumer.finish();
+    }
+}
+
+impl Reading {
+    /// The stamp of what comes next; the current one in the middle of a block. `None` if nothing is
+    /// there.
+    fn next_stamp(&self) -> Option<u64> {
+        if self.position >= self.head {
+            return None;
+        }
+        let word = self.ring.word(self.position);
+        Some(match words::tag(word) {
+            words::BLOCK => words::block_stamp(word, self.stamp),
+            words::FAR_BLOCK | words::EVENT => self.ring.word(self.position + 1),
+            _ => self.stamp,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! That the target's end is its own, and that nobody waits for ever.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use linewise_machine::process::Ended;
+
+use super::*;
+
+#[test]
+fn exit_codes_and_signals_are_the_targets_own() {
+    let programs = Programs::new();
+    let program = programs.compile("endings");
+    for (arguments, ended) in [
+        (&["code", "7"][..], Ended::Code(7)),
+        (&["exit", "9"], Ended::Code(9)),
+        (&["signal", "6"], Ended::Signal(6)),
+        (&["signal", "15"], Ended::Signal(15)),
+        (&["signal", "9"], Ended::Signal(9)),
+        (&["fault"], Ended::Signal(11)),
+    ] {
+        let Some((counts, outcome)) = count(&program, arguments) else {
+            return;
+        };
+        assert_eq!(outcome.ended, ended, "{arguments:?}");
+        assert_eq!(outcome.ended_by, "target-exited");
+        assert!(counts.accesses > 1000);
+    }
+}
+
+#[test]
+fn an_illegal_instruction_is_explained() {
+    if !cfg!(target_arch = "x86_64") {
+        println!("skipped: the program is for x86-64");
+        return;
+    }
+    let programs = Programs::new();
+    let Some((_, outcome)) = count(&programs.compile("endings"), &["illegal"]) else {
+        return;
+    };
+    assert_eq!(outcome.ended, Ended::Signal(4));
+    assert!(
+        outcome
+            .losses
+            .iter()
+            .any(|loss| loss.detail.contains("AVX-512")),
+        "{:?}",
+        outcome.losses
+    );
+}
+
+#[test]
+fn after_the_duration_the_target_is_asked_to_end() {
+    let programs = Programs::new();
+    let mut options = ExactOptions::new(command(&programs.compile("endings"), &["for-ever"]));
+    options.duration = Some(Duration::from_millis(300));
+    let mut counts = Counts::default();
+    let Some(outcome) = try_trace(&options, &mut counts) else {
+        return;
+    };
+    assert_eq!(outcome.ended, Ended::Signal(15));
+    assert_eq!(outcome.ended_by, "duration");
+    assert!(counts.accesses > 10_000);
+}
+
+#[test]
+fn what_cannot_be_traced_is_named_with_what_to_do() {
+    let trace_it = |name: &str| {
+        trace(
+            &ExactOptions::new(vec![name.into()]),
+            &mut Counts::default(),
+        )
+        .unwrap_err()
+        .to_string()
+    };
+    assert!(trace_it("no-such-program-anywhere").contains("no such program"));
+    assert!(trace_it("/etc/passwd").contains("not executable"));
+}
+
+/// Not a test: the collector that the next test kills.
+#[test]
+#[ignore = "run by another test"]
+fn a_collector_to_be_killed() {
+    let Some(words) = std::env::var_os("EXACT_TEST_COMMAND") else {
+        return;
+    };
+    let words = words.into_string().unwrap();
+    let options = ExactOptions::new(words.split(' ').map(OsString::from).collect());
+    try_trace(&options, &mut Counts::default());
+}
+
+#[test]
+fn a_target_whose_collector_was_killed_says_so_and_ends() {
+    let programs = Programs::new();
+    let program = programs.compile("endings");
+    if count(&program, &["code", "0"]).is_none() {
+        return;
+    }
+    let pid_file = programs.path().join("pid");
+    let messages = programs.path().join("messages");
+    let mut collector = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("exact::tests::endings::a_collector_to_be_killed")
+        .env(
+            "EXACT_TEST_COMMAND",
+            format!("{} for-ever {}", program.display(), pid_file.display()),
+        )
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&messages).unwrap())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now();
+    let pid: u32 = loop {
+        let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
+        if let Some(pid) = text.strip_suffix('\n') {
+            break pid.parse().unwrap();
+        }
+        assert!(
+            patience.elapsed() < Duration::from_secs(60),
+            "it never began"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    collector.kill().unwrap();
+    collector.wait().unwrap();
+    let patience = Instant::now();
+    while linewise_tracer::started(pid).is_some() {
+        assert!(patience.elapsed() < Duration::from_secs(60), "it hangs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = std::fs::read_to_string(&messages).unwrap();
+    assert!(said.contains("the collector has ended"), "{said}");
+}

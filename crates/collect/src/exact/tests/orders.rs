@@ -1,0 +1,159 @@
+//! The two interleavings.
+
+use super::super::{Both, EqualRate};
+use super::*;
+
+/// Marks in the order of their numbers, by the atomic in front of each.
+#[derive(Default)]
+struct Sequence {
+    /// By thread, the position of its last atomic access to a place that both use.
+    atomics: HashMap<u16, (u64, u64)>,
+    position: u64,
+    /// Position of the atomic, address of the mark.
+    marks: Vec<(u64, u64)>,
+}
+
+impl Consumer for Sequence {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        for access in batch {
+            self.position += 1;
+            if access.orders && access.kind == Kind::Update {
+                self.atomics
+                    .insert(access.thread, (self.position, access.address));
+            } else if access.kind == Kind::Store
+                && access.size == 1
+                && let Some((position, _)) = self.atomics.remove(&access.thread)
+            {
+                self.marks.push((position, access.address));
+            }
+        }
+    }
+}
+
+impl Sequence {
+    /// How many numbers there are, how many stand before a lower one, and by how many positions the
+    /// worst is off.
+    fn inversions(&mut self, times: usize) -> (usize, usize, u64) {
+        self.marks.sort_unstable();
+        let mut addresses: Vec<u64> = self.marks.iter().map(|&(_, address)| address).collect();
+        // Marks lie side by side; stray bytes of other code do not.
+        let mut sorted = addresses.clone();
+        sorted.sort_unstable();
+        let base = sorted
+            .windows(2 * times)
+            .find(|window| window[2 * times - 1] - window[0] == 2 * times as u64 - 1)
+            .map(|window| window[0])
+            .expect("every number is there once");
+        addresses.retain(|&address| address >= base && address < base + 2 * times as u64);
+        assert_eq!(addresses.len(), 2 * times);
+        let mut inversions = 0;
+        let mut worst = 0;
+        let mut highest = 0;
+        for &address in &addresses {
+            let number = address - base;
+            if number < highest {
+                inversions += 1;
+                worst = worst.max(highest - number);
+            }
+            highest = highest.max(number);
+        }
+        (addresses.len(), inversions, worst)
+    }
+}
+
+#[test]
+fn atomics_stand_nearly_always_in_the_order_in_which_they_happened() {
+    const TIMES: usize = 200_000;
+    let programs = Programs::new();
+    let options = ExactOptions::new(command(&programs.compile("sequence"), &["200000"]));
+    let mut both = Both(Sequence::default(), EqualRate::new(Sequence::default()));
+    let Some(outcome) = try_trace(&options, &mut both) else {
+        return;
+    };
+    let Both(mut observed, equal) = both;
+    let (numbers, inversions, worst) = observed.inversions(TIMES);
+    println!(
+        "{inversions} of {numbers} numbers stand behind a higher one, the worst by {worst}; {} late",
+        outcome.totals.late
+    );
+    // Stamps are taken beside the access, so neighbours change places; half would be chance.
+    assert!(inversions * 5 < numbers, "{inversions} of {numbers}");
+    // The second order keeps the observed one of these.
+    let (_, again, _) = equal.into_inner().inversions(TIMES);
+    assert_eq!(again, inversions);
+}
+
+/// Times that a line was stored to by another thread than the last that stored to it, on the line
+/// where that happened most.
+#[derive(Default)]
+struct Transfers {
+    owners: HashMap<u64, (u16, u64)>,
+    accesses: u64,
+}
+
+impl Consumer for Transfers {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        self.accesses += batch.len() as u64;
+        for access in batch.iter().filter(|access| access.kind.writes()) {
+            let entry = self
+                .owners
+                .entry(access.address >> 6)
+                .or_insert((access.thread, 0));
+            if entry.0 != access.thread {
+                *entry = (access.thread, entry.1 + 1);
+            }
+        }
+    }
+}
+
+impl Transfers {
+    fn most(&self) -> u64 {
+        self.owners.values().map(|owner| owner.1).max().unwrap_or(0)
+    }
+}
+
+#[test]
+fn the_equal_rate_order_does_not_depend_on_how_many_cpus_the_target_had() {
+    const TIMES: u64 = 1_000_000;
+    if Command::new("taskset").arg("-V").output().is_err() {
+        println!("skipped: no taskset (util-linux)");
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("counters");
+    let run = |cpus: Option<&str>, distance: &str| {
+        let mut words = Vec::new();
+        if let Some(cpus) = cpus {
+            words = command(Path::new("taskset"), &["-c", cpus]);
+        }
+        words.extend(command(&program, &[distance, &TIMES.to_string()]));
+        let mut both = Both(Transfers::default(), EqualRate::new(Transfers::default()));
+        let outcome = try_trace(&ExactOptions::new(words), &mut both)?;
+        assert!(outcome.losses.is_empty(), "{:?}", outcome.losses);
+        let Both(observed, equal) = both;
+        let (forced, rounds) = (equal.forced_rounds(), equal.rounds());
+        let equal = equal.into_inner();
+        assert_eq!(observed.accesses, equal.accesses);
+        println!(
+            "cpus {cpus:?}, distance {distance}: {} transfers observed, {} at equal rate, {forced} of \
+             {rounds} rounds forced",
+            observed.most(),
+            equal.most()
+        );
+        Some(equal.most())
+    };
+    let Some(free) = run(None, "8") else {
+        return;
+    };
+    let confined = run(Some("0"), "8").unwrap();
+    let padded = run(None, "256")
+        .unwrap()
+        .max(run(Some("0"), "256").unwrap());
+    // Each increment is a load and a store, in turns: nearly every store finds the other's.
+    assert!(free > TIMES, "{free} transfers of {TIMES} increments each");
+    assert!(
+        free.abs_diff(confined) * 10 <= free,
+        "{free} with all CPUs, {confined} with one"
+    );
+    assert!(padded * 1000 <= free, "{padded} padded, {free} shared");
+}

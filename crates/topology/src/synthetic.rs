@@ -151,6 +151,61 @@ pub fn virtual_machine_of_two() -> Topology {
     .build()
 }
 
+/// A machine like an Apple M1 Max or M2 Pro under Linux: a cluster of two efficient cores and two
+/// of four performance cores, in that order. The cores of a cluster share a second-level cache,
+/// which is the last; lines have 128 bytes. The memory-side cache is not told, as on the real one.
+#[must_use]
+pub fn apple_of_three_clusters() -> Topology {
+    // First CPU, CPUs; first-level data, its ways, instructions, its ways; second level, its ways.
+    let clusters = [
+        (0, 2, [(64 * KIB, 8), (128 * KIB, 8), (4 * MIB, 16)]),
+        (2, 4, [(128 * KIB, 8), (192 * KIB, 6), (12 * MIB, 12)]),
+        (6, 4, [(128 * KIB, 8), (192 * KIB, 6), (12 * MIB, 12)]),
+    ];
+    let mut caches = Vec::new();
+    for (at, (level, kind)) in [
+        (1, CacheKind::Data),
+        (1, CacheKind::Instruction),
+        (2, CacheKind::Unified),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for &(first, cpus, shapes) in &clusters {
+            let width = if level == 1 { 1 } else { cpus };
+            let (size_bytes, ways) = shapes[at];
+            for start in (first..first + cpus).step_by(width as usize) {
+                caches.push(Cache {
+                    level,
+                    kind,
+                    size_bytes: Some(size_bytes),
+                    line_bytes: Some(128),
+                    ways: Some(ways),
+                    sets: u32::try_from(size_bytes / 128 / u64::from(ways)).ok(),
+                    cpus: (start..start + width).collect(),
+                });
+            }
+        }
+    }
+    Topology {
+        cpus: (0..10)
+            .map(|id| Cpu {
+                id,
+                core: Some(id),
+                socket: Some(0),
+                node: Some(0),
+            })
+            .collect(),
+        caches,
+        nodes: vec![Node {
+            id: 0,
+            cpus: (0..10).collect(),
+            distances: vec![10],
+        }],
+        holes: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,5 +252,26 @@ mod tests {
         let groups = epyc_of_eight_ccxs().llc_groups();
         assert_eq!(groups.len(), 8);
         assert_eq!(groups[1].to_string(), "8-15,72-79");
+    }
+
+    #[test]
+    fn the_clusters_of_the_apple_have_one_second_level_each_and_it_is_their_last() {
+        let machine = apple_of_three_clusters();
+        let groups: Vec<String> = machine.llc_groups().iter().map(CpuSet::to_string).collect();
+        assert_eq!(groups, ["0-1", "2-5", "6-9"]);
+        assert_eq!(machine.line_size(), Some(128));
+        assert_eq!(machine.proximity(2, 5), Some(crate::Proximity::SameLlc));
+        assert_eq!(machine.proximity(5, 6), Some(crate::Proximity::SameSocket));
+        for cpu in &machine.cpus {
+            let mut of_cpu = machine
+                .caches
+                .iter()
+                .filter(|cache| cache.cpus.contains(cpu.id));
+            assert_eq!(of_cpu.clone().count(), 3);
+            assert!(of_cpu.all(|cache| {
+                let lines = cache.size_bytes.unwrap() / 128;
+                u64::from(cache.sets.unwrap()) * u64::from(cache.ways.unwrap()) == lines
+            }));
+        }
     }
 }

@@ -44,15 +44,15 @@ impl<M: Mask> Engine<M> {
         {
             self.close_core(at, Class::TrueSharing);
         }
+        let line = self.lines.lines[id as usize];
         let group = self.group_of[core] as usize;
-        if self.llc[group].is_some() {
+        if line.opened && self.llc[group].is_some() {
             let at = self.lines.group_line(id, group);
             let ours = &self.lines.group_lines[at];
             if ours.flags & flag::L1_OPEN != 0 && !(ours.foreign & touched).is_empty() {
                 self.close_group(at, Class::TrueSharing);
             }
         }
-        let line = self.lines.lines[id as usize];
         if !written.is_empty() && line.lost | u128::from(line.lost_groups) != 0 {
             for loser in bits(line.lost) {
                 let at = self.lines.core_line(id, loser);
@@ -105,7 +105,8 @@ impl<M: Mask> Engine<M> {
     /// Decides a group's open miss if no cache of the group has the line any more.
     fn close_group_if_gone(&mut self, group: usize, id: u32) {
         let line = &self.lines.lines[id as usize];
-        if self.llc[group].is_some()
+        if line.opened
+            && self.llc[group].is_some()
             && line.llcs >> group & 1 == 0
             && line.holders & self.members[group] == 0
         {
@@ -285,6 +286,7 @@ impl<M: Mask> Engine<M> {
             ours.flags |= flag::L1_OPEN;
             ours.site = touch.counted;
             ours.thread = touch.thread;
+            self.lines.lines[id as usize].opened = true;
             class
         });
         if in_llc && exclusive {

@@ -230,7 +230,8 @@ impl<M: Mask> Engine<M> {
                 sum ^= u64::from(l2.array.warm(line));
             }
             if let Some(llc) = &self.llc[group] {
-                sum ^= u64::from(llc.array.warm(line));
+                let set = llc.array.sets.of(line);
+                sum ^= u64::from(llc.array.warm(line)) ^ self.sets[2][set].hits;
             }
         }
         sum
@@ -246,9 +247,10 @@ impl<M: Mask> Engine<M> {
     fn step(&mut self, access: &Access, observe: &mut impl FnMut(&Outcome)) {
         let first = (access.address & self.offset_mask) as u32;
         let last = first + u32::from(access.size.max(1)) - 1;
+        let (thread, counted) = (usize::from(access.thread), access.site as usize + 1);
         let usual = u64::from(last) <= self.offset_mask
-            && usize::from(access.thread) < self.core_of.len()
-            && (access.site as usize) < self.sites.len() - 1;
+            && thread < self.core_of.len()
+            && counted < self.sites.len();
         if !usual {
             self.unusual(access, observe);
             return;
@@ -258,12 +260,21 @@ impl<M: Mask> Engine<M> {
             first,
             last,
             site: access.site,
-            counted: access.site + 1,
+            counted: counted as u32,
             thread: access.thread,
             kind: access.kind,
         };
-        let outcome = self.touch(&touch);
-        observe(&outcome);
+        let core = self.core_of[thread];
+        let bits = self.bits_of(&touch);
+        match self.l1[usize::from(core)].hit(&touch, bits) {
+            Some(set) => {
+                self.threads[thread].served[touch.kind as usize][Served::L1 as usize] += 1;
+                self.sites[counted].served[touch.kind as usize][Served::L1 as usize] += 1;
+                self.sets[0][set].hits += 1;
+                observe(&self.hit(core.into(), &touch, false));
+            }
+            None => observe(&self.touch(&touch)),
+        }
     }
 
     /// A thread or site not seen before, a site too many, or several lines.
@@ -367,7 +378,7 @@ impl<M: Mask> Engine<M> {
     }
 
     /// An access to one line, counted.
-    #[inline(always)]
+    #[inline(never)]
     fn touch(&mut self, touch: &Touch) -> Outcome {
         let outcome = self.visit(touch);
         self.count(touch, &outcome);
@@ -375,22 +386,14 @@ impl<M: Mask> Engine<M> {
     }
 
     /// An access to one line. Counts evictions, coherence and transfers, not the access.
-    #[inline(always)]
     fn visit(&mut self, touch: &Touch) -> Outcome {
         let core = self.core_of[usize::from(touch.thread)] as usize;
-        let l1 = &self.l1[core];
-        let set = l1.sets.of(touch.line);
-        let Some(way) = l1.find(set, touch.line) else {
-            return self.miss(core, set, touch);
+        let Some(way) = self.way_of(core, touch.line) else {
+            return self.miss(core, touch);
         };
-        let held = &l1.held[way];
-        let writes = touch.kind.writes();
-        let mut upgrade = false;
-        if (writes && !held.ready) || Info::thread(held.last) != touch.thread || l1.window.is_full()
-        {
-            upgrade = self.prepare(core, way, touch);
-        }
-        self.note(core, set, way, touch);
+        let upgrade = self.prepare(core, way, touch);
+        let bits = self.bits_of(touch);
+        self.l1[core].note(way, touch, bits);
         self.hit(core, touch, upgrade)
     }
 
@@ -412,30 +415,7 @@ impl<M: Mask> Engine<M> {
         M::range(touch.first >> self.granule, touch.last >> self.granule)
     }
 
-    /// Notes an access in the way that has its line.
-    #[inline(always)]
-    fn note(&mut self, core: usize, set: usize, way: usize, touch: &Touch) {
-        let bits = self.bits_of(touch);
-        let info = touch.info();
-        let l1 = &mut self.l1[core];
-        l1.used(set, way);
-        let held = &mut l1.held[way];
-        held.read |= bits.only_if(touch.kind != Kind::Store);
-        held.written |= bits.only_if(touch.kind.writes());
-        held.last = info;
-        held.last_store = if touch.kind.writes() {
-            info
-        } else {
-            held.last_store
-        };
-        let slot = l1.slots[way];
-        if !l1.window.is_newest(slot) {
-            l1.slots[way] = l1.window.touch(slot, held.id);
-        }
-    }
-
     /// What a hit needs beyond its bytes; whether that was an upgrade.
-    #[inline(never)]
     fn prepare(&mut self, core: usize, way: usize, touch: &Touch) -> bool {
         if self.l1[core].window.is_full() {
             self.compact_l1(core);
@@ -456,15 +436,7 @@ impl<M: Mask> Engine<M> {
     }
 
     /// An access that the first level misses.
-    #[inline(never)]
-    fn miss(&mut self, core: usize, set: usize, touch: &Touch) -> Outcome {
-        if self.l1[core].wide
-            && let Some(way) = self.way_of(core, touch.line)
-        {
-            let upgrade = self.prepare(core, way, touch);
-            self.note(core, set, way, touch);
-            return self.hit(core, touch, upgrade);
-        }
+    fn miss(&mut self, core: usize, touch: &Touch) -> Outcome {
         self.misses += 1;
         let group = self.group_of[core] as usize;
         let id = self.lines.id(touch.line, self.node_of[group]);
@@ -519,6 +491,7 @@ impl<M: Mask> Engine<M> {
                 self.open(at, &answers, touch);
             }
         }
+        let set = self.l1[core].sets.of(touch.line);
         let way = self.fill(core, set, id, at, in_l2);
         let bits = self.bits_of(touch);
         let mine = &mut self.lines.core_lines[at];
@@ -544,7 +517,7 @@ impl<M: Mask> Engine<M> {
             dirty: writes || dirty_in_flight || only_copy_dirty,
             ready: writes,
         };
-        l1.used(set, way);
+        l1.used(way, set);
         Outcome {
             line: touch.line << self.line_shift,
             core: core as u16,
@@ -590,27 +563,13 @@ impl<M: Mask> Engine<M> {
     }
 
     /// Counts an access.
-    #[inline(always)]
     fn count(&mut self, touch: &Touch, outcome: &Outcome) {
-        let thread = &mut self.threads[usize::from(touch.thread)];
-        let site = &mut self.sites[touch.counted as usize];
-        thread.served[touch.kind as usize][outcome.served as usize] += 1;
-        site.served[touch.kind as usize][outcome.served as usize] += 1;
-        if outcome.answers[0] == Answer::Hit && !outcome.upgrade {
-            let set = self.l1[usize::from(outcome.core)].sets.of(touch.line);
-            self.sets[0][set].hits += 1;
-        } else {
-            self.count_more(touch, outcome);
-        }
-    }
-
-    #[inline(never)]
-    fn count_more(&mut self, touch: &Touch, outcome: &Outcome) {
         let core = usize::from(outcome.core);
         let group = self.group_of[core] as usize;
         let thread = &mut self.threads[usize::from(touch.thread)];
         let site = &mut self.sites[touch.counted as usize];
         for counts in [&mut *thread, &mut *site] {
+            counts.served[touch.kind as usize][outcome.served as usize] += 1;
             counts.upgrades += u64::from(outcome.upgrade);
             counts.llc_hits += u64::from(outcome.answers[2] == Answer::Hit);
             for (level, answer) in outcome.answers.iter().enumerate() {

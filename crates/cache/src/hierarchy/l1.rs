@@ -1,13 +1,19 @@
 //! A core's first-level cache: the one that every access goes through.
 
+use crate::Kind;
+
 use super::array::{Dice, MOST_SCANNED_WAYS, Sets, tree_touch, tree_victim};
 use super::config::{CacheShape, Replacement};
-use super::lines::{NO_INFO, state};
+use super::engine::Touch;
+use super::lines::{Info, NO_INFO, state};
 use super::mask::Mask;
 use super::window::Window;
 
 /// The tag of an empty way. No line number reaches it, since a line has several bytes.
 pub(super) const EMPTY: u64 = u64::MAX;
+
+/// Bits of a way's number in [`L1::choose`]. The slot has the other 56: enough for years.
+const WAY_BITS: u32 = 8;
 
 /// What a way knows of its line besides the tag.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,19 +92,56 @@ impl<M: Mask> L1<M> {
             return None;
         }
         let base = set * self.ways as usize;
-        let mut matches = 0u64;
-        for (way, &tag) in self.tags[base..base + self.ways as usize]
-            .iter()
-            .enumerate()
-        {
-            matches |= u64::from(tag == line) << way;
-        }
+        let tags = &self.tags[base..base + self.ways as usize];
+        // The same for any number of ways; for the usual ones without a loop.
+        let matches = match tags.len() {
+            8 => matches::<8>(tags, line),
+            12 => matches::<12>(tags, line),
+            _ => matches_of_any(tags, line),
+        };
         (matches != 0).then(|| base + matches.trailing_zeros() as usize)
+    }
+
+    /// An access that finds its line here and needs no one else: its set. `None` if it does not,
+    /// and then nothing has happened.
+    #[inline(always)]
+    pub(super) fn hit(&mut self, touch: &Touch, bits: M) -> Option<usize> {
+        let set = self.sets.of(touch.line);
+        let way = self.find(set, touch.line)?;
+        let held = &self.held[way];
+        let unready = touch.kind.writes() && !held.ready;
+        if unready || Info::thread(held.last) != touch.thread || self.window.is_full() {
+            return None;
+        }
+        self.note_in(set, way, touch, bits);
+        Some(set)
+    }
+
+    /// Notes an access in the way that has its line.
+    pub(super) fn note(&mut self, way: usize, touch: &Touch, bits: M) {
+        self.note_in(self.sets.of(touch.line), way, touch, bits);
+    }
+
+    #[inline(always)]
+    fn note_in(&mut self, set: usize, way: usize, touch: &Touch, bits: M) {
+        let writes = touch.kind.writes();
+        let info = touch.info();
+        let held = &mut self.held[way];
+        held.read |= bits.only_if(touch.kind != Kind::Store);
+        held.written |= bits.only_if(writes);
+        held.last = info;
+        held.last_store = if writes { info } else { held.last_store };
+        let id = held.id;
+        let slot = self.slots[way];
+        if !self.window.is_newest(slot) {
+            self.slots[way] = self.window.touch(slot, id);
+            self.used(way, set);
+        }
     }
 
     /// Notes for replacement that `way` was used.
     #[inline]
-    pub(super) fn used(&mut self, set: usize, way: usize) {
+    pub(super) fn used(&mut self, way: usize, set: usize) {
         self.recent[set] = way as u32;
         if self.replacement == Replacement::TreePlru {
             tree_touch(
@@ -116,14 +159,18 @@ impl<M: Mask> L1<M> {
         let tags = &self.tags[range.clone()];
         match self.replacement {
             // An empty way has slot 0, older than all lines.
+            Replacement::Lru if self.wide => {
+                let slots = self.slots[range].iter().enumerate();
+                let oldest = slots.min_by_key(|&(_, &slot)| slot);
+                base + oldest.map_or(0, |(way, _)| way)
+            }
             Replacement::Lru => {
-                let mut oldest = (u64::MAX, 0);
-                for (way, &slot) in self.slots[range].iter().enumerate() {
-                    if slot < oldest.0 {
-                        oldest = (slot, way);
-                    }
-                }
-                base + oldest.1
+                // Slot and way in a word: the least of several without a branch.
+                let slots = self.slots[range].iter().enumerate();
+                let oldest = slots.fold(u64::MAX, |oldest, (way, &slot)| {
+                    oldest.min(slot << WAY_BITS | way as u64)
+                });
+                base + (oldest & ((1 << WAY_BITS) - 1)) as usize
             }
             Replacement::TreePlru => {
                 let empty = tags.iter().position(|&tag| tag == EMPTY);
@@ -141,4 +188,20 @@ impl<M: Mask> L1<M> {
         self.tags[way] = EMPTY;
         self.slots[way] = 0;
     }
+}
+
+/// Which of `WAYS` tags are `line`, as bits.
+#[inline(always)]
+fn matches<const WAYS: usize>(tags: &[u64], line: u64) -> u64 {
+    tags.first_chunk::<WAYS>()
+        .map_or(0, |tags| matches_of_any(tags, line))
+}
+
+#[inline(always)]
+fn matches_of_any(tags: &[u64], line: u64) -> u64 {
+    let mut matches = 0;
+    for (way, &tag) in tags.iter().enumerate() {
+        matches |= u64::from(tag == line) << way;
+    }
+    matches
 }

@@ -41,8 +41,9 @@ pub(super) mod flag {
     pub(in super::super) const L2_OPEN: u8 = 64;
 }
 
-/// Where a line is.
+/// Where a line is. One line of the host.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(super) struct Line {
     /// Cores whose private caches have it.
     pub(super) holders: u128,
@@ -60,6 +61,8 @@ pub(super) struct Line {
     pub(super) state: u8,
     /// The group whose last-level cache is newer than memory.
     pub(super) dirty_llc: u8,
+    /// Whether a group ever had a sharing miss that the access itself did not decide.
+    pub(super) opened: bool,
 }
 
 impl Line {
@@ -72,11 +75,13 @@ impl Line {
         owner: NOBODY,
         state: state::SHARED,
         dirty_llc: NOBODY,
+        opened: false,
     };
 }
 
-/// What a core remembers of a line.
+/// What a core remembers of a line. One line of the host.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 pub(super) struct CoreLine<M> {
     /// Last slot in the window of the first level, unless the first level has the line.
     pub(super) l1_slot: u64,
@@ -100,8 +105,9 @@ pub(super) struct CoreLine<M> {
     pub(super) flags: u8,
 }
 
-/// What a group's last level remembers of a line.
+/// What a group's last level remembers of a line. Half a line of the host.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 pub(super) struct GroupLine<M> {
     /// Last slot in the window.
     pub(super) slot: u64,
@@ -337,6 +343,14 @@ mod tests {
             assert_eq!(lines.number(id), number(i as u64));
             assert_eq!(u64::from(lines.home(id)), number(i as u64) / 64 % 2);
         }
+    }
+
+    #[test]
+    fn records_do_not_reach_into_a_second_line_of_the_host() {
+        assert_eq!(size_of::<Line>(), 64);
+        assert_eq!(size_of::<CoreLine<u64>>(), 64);
+        assert_eq!(size_of::<CoreLine<u128>>(), 64);
+        assert_eq!(size_of::<GroupLine<u64>>(), 32);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) struct Window {
     tail: u64,
     count: u64,
     capacity: u64,
+    /// Room to work in.
+    kept: Vec<u32>,
 }
 
 impl Window {
@@ -39,6 +41,7 @@ impl Window {
             tail: 1,
             count: 0,
             capacity,
+            kept: Vec::new(),
         }
     }
 
@@ -91,22 +94,33 @@ impl Window {
     /// line's new slot, the least recent first.
     #[cold]
     pub(super) fn compact(&mut self, mut moved: impl FnMut(u32, u64)) {
-        let mut kept = Vec::with_capacity(self.count as usize);
-        for slot in self.tail..self.now {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.clear();
+        let mut slot = self.tail;
+        while slot < self.now {
             let place = slot & self.slot_mask;
-            if self.live[(place >> 6) as usize] >> (place & 63) & 1 == 1 {
-                kept.push(self.lines[place as usize]);
+            let word = self.live[(place >> 6) as usize] >> (place & 63);
+            if word == 0 {
+                // To the next word; the window is a whole number of them.
+                slot = (slot | 63) + 1;
+            } else {
+                slot += u64::from(word.trailing_zeros());
+                if slot < self.now {
+                    kept.push(self.lines[(slot & self.slot_mask) as usize]);
+                }
+                slot += 1;
             }
         }
         self.live.fill(0);
         self.tail = self.now;
-        for line in kept {
+        for &line in &kept {
             let place = self.now & self.slot_mask;
             self.live[(place >> 6) as usize] |= 1 << (place & 63);
             self.lines[place as usize] = line;
             moved(line, self.now);
             self.now += 1;
         }
+        self.kept = kept;
     }
 
     #[inline]

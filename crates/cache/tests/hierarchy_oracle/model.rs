@@ -11,16 +11,16 @@ use linewise_cache::{Access, Kind};
 type Line = u64;
 
 /// One cache, and the fully-associative cache of the same capacity that is asked the same.
-pub struct Cache {
-    pub sets: Vec<Vec<Line>>,
+pub(crate) struct Cache {
+    pub(crate) sets: Vec<Vec<Line>>,
     ways: usize,
-    pub inclusion: Inclusion,
+    pub(crate) inclusion: Inclusion,
     ideal: Vec<Line>,
     capacity: usize,
     had: BTreeSet<Line>,
     invalidated: BTreeSet<Line>,
     /// By set: hits, misses, evictions, different lines.
-    pub counts: Vec<[u64; 4]>,
+    pub(crate) counts: Vec<[u64; 4]>,
 }
 
 impl Cache {
@@ -46,7 +46,7 @@ impl Cache {
         (line % self.sets.len() as u64) as usize
     }
 
-    pub fn has(&self, line: Line) -> bool {
+    pub(crate) fn has(&self, line: Line) -> bool {
         self.sets[self.set(line)].contains(&line)
     }
 
@@ -99,18 +99,18 @@ impl Cache {
 
 /// State of a core's copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub(crate) enum State {
     Shared,
     Owned,
     Exclusive,
     Modified,
 }
 
-pub struct Core {
-    pub group: usize,
-    pub l1: Cache,
-    pub l2: Option<Cache>,
-    pub states: BTreeMap<Line, State>,
+pub(crate) struct Core {
+    pub(crate) group: usize,
+    pub(crate) l1: Cache,
+    pub(crate) l2: Option<Cache>,
+    pub(crate) states: BTreeMap<Line, State>,
     /// First-level copies newer than the second level.
     l1_dirty: BTreeSet<Line>,
     last: BTreeMap<Line, Access>,
@@ -118,8 +118,8 @@ pub struct Core {
     lost_at: BTreeMap<Line, usize>,
 }
 
-pub struct Group {
-    pub llc: Option<Cache>,
+pub(crate) struct Group {
+    pub(crate) llc: Option<Cache>,
     socket: u32,
     node: u8,
     dirty: BTreeSet<Line>,
@@ -140,35 +140,35 @@ struct Open {
 
 /// Counts of a thread or site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub served: BTreeMap<(usize, Served), u64>,
-    pub classes: [[u64; 5]; 3],
-    pub overlapping: [u64; 3],
-    pub llc_hits: u64,
-    pub upgrades: u64,
+pub(crate) struct Tally {
+    pub(crate) served: BTreeMap<(usize, Served), u64>,
+    pub(crate) classes: [[u64; 5]; 3],
+    pub(crate) overlapping: [u64; 3],
+    pub(crate) llc_hits: u64,
+    pub(crate) upgrades: u64,
 }
 
-pub struct Model {
+pub(crate) struct Model {
     line_bytes: u64,
     config: Config,
-    pub cores: Vec<Core>,
-    pub groups: Vec<Group>,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) groups: Vec<Group>,
     homes: BTreeMap<Line, u8>,
     /// Who wrote which byte, in order.
     writes: Vec<(usize, u64)>,
     open: Vec<Open>,
-    pub threads: BTreeMap<u16, Tally>,
-    pub sites: BTreeMap<u32, Tally>,
+    pub(crate) threads: BTreeMap<u16, Tally>,
+    pub(crate) sites: BTreeMap<u32, Tally>,
     /// From core, to core, true or false.
-    pub core_transfers: BTreeMap<(usize, usize, bool), u64>,
-    pub thread_transfers: BTreeMap<(u16, u16, bool), u64>,
+    pub(crate) core_transfers: BTreeMap<(usize, usize, bool), u64>,
+    pub(crate) thread_transfers: BTreeMap<(u16, u16, bool), u64>,
     /// Line, site, site, true or false.
-    pub line_transfers: BTreeMap<(Line, u32, u32, bool), u64>,
+    pub(crate) line_transfers: BTreeMap<(Line, u32, u32, bool), u64>,
     /// Within and between sockets: supplied, upgrades, invalidations.
-    pub coherence: [[u64; 3]; 2],
-    pub back_invalidations: u64,
+    pub(crate) coherence: [[u64; 3]; 2],
+    pub(crate) back_invalidations: u64,
     /// First to second level, private to last level, to memory.
-    pub write_backs: [u64; 3],
+    pub(crate) write_backs: [u64; 3],
 }
 
 fn bytes(access: &Access) -> BTreeSet<u64> {
@@ -176,7 +176,7 @@ fn bytes(access: &Access) -> BTreeSet<u64> {
 }
 
 impl Model {
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
             line_bytes: config.line_bytes.into(),
             cores: (config.cores.iter())
@@ -216,7 +216,7 @@ impl Model {
     }
 
     /// An access: each line that it touches by itself.
-    pub fn run(&mut self, access: &Access) {
+    pub(crate) fn run(&mut self, access: &Access) {
         let mut rest = *access;
         while rest.size > 0 {
             let room = self.line_bytes - rest.address % self.line_bytes;
@@ -356,7 +356,7 @@ impl Model {
     }
 
     /// Decides the sharing misses that are left.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for open in std::mem::take(&mut self.open) {
             let class = if open.needed { 3 } else { 4 };
             self.threads.get_mut(&open.access.thread).unwrap().classes[open.level][class] += 1;
@@ -799,4 +799,4 @@ impl Tally {
 }
 
 /// The three kinds, in the order of their numbers.
-pub const KINDS: [Kind; 3] = [Kind::Load, Kind::Store, Kind::Update];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Load, Kind::Store, Kind::Update];

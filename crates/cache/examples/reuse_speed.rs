@@ -2,7 +2,9 @@
 //!
 //! Method: streams of accesses of several patterns and footprints, made in slices outside of the
 //! measured time, go through one tracker on one thread. The time is the thread's CPU time as the
-//! kernel counts it. The last slices are measured, when the footprint is in place.
+//! kernel counts it. Every thread first touches all of its lines once, so that the footprint is in
+//! place, and one slice of the pattern follows, before the time is taken; `first touches` is what
+//! a footprint costs that only grows.
 //!
 //! `cargo run --release -p linewise-cache --example reuse_speed [-- PATTERN [MODE]]`
 
@@ -92,12 +94,26 @@ fn measure(
     };
     let mut slice = Vec::with_capacity(SLICE);
     let exact = options.sampling == Sampling::Exact;
-    let warm = if exact {
-        (2 * lines as usize).div_ceil(SLICE)
-    } else {
-        4
-    };
     let measured = if exact { 6 } else { 24 };
+    let growing = std::ptr::fn_addr_eq(make, grow as Make);
+    for thread in 0..if growing { 0 } else { threads } {
+        let shared = std::ptr::fn_addr_eq(make, shared as Make);
+        for first in (0..stream.part()).step_by(SLICE) {
+            let part = if shared { 0 } else { u64::from(thread) << 36 };
+            slice.clear();
+            slice.extend(
+                (first..stream.part().min(first + SLICE as u64)).map(|line| Access {
+                    address: part | line << 6,
+                    size: 8,
+                    kind: Kind::Load,
+                    thread,
+                    site: 0,
+                }),
+            );
+            tracker.record(&slice);
+        }
+    }
+    let warm = usize::from(!growing);
     let mut seconds = 0.0;
     for number in 0..warm + measured {
         slice.clear();
@@ -161,6 +177,12 @@ impl Stream {
     }
 }
 
+/// Every line once.
+fn grow(stream: &mut Stream) -> Access {
+    let line = stream.round();
+    stream.access(line, 0, Kind::Load, 1)
+}
+
 type Make = fn(&mut Stream) -> Access;
 
 const PATTERNS: &[(&str, Make)] = &[
@@ -170,6 +192,7 @@ const PATTERNS: &[(&str, Make)] = &[
     ("stencil", stencil),
     ("pointer chase", chase),
     ("shared random", shared),
+    ("first touches", grow),
 ];
 
 /// Few lines are hot: P(line) falls as 1/rank.

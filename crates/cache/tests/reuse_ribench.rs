@@ -2,9 +2,7 @@
 
 use linewise_cache::Access;
 use linewise_cache::reuse::ribench::{CASES, ELEMENT_BYTES, Parameters};
-use linewise_cache::reuse::{
-    Choice, Histogram, ReuseOptions, ReuseProfile, ReuseTracker, Sampling,
-};
+use linewise_cache::reuse::{Choice, ReuseOptions, ReuseProfile, ReuseTracker, Sampling};
 
 fn tracked(parameters: &Parameters, threads: u16, sampling: Sampling) -> ReuseProfile {
     let options = ReuseOptions {

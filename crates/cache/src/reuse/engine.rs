@@ -236,6 +236,7 @@ impl Engine {
     /// where in the main table each is now.
     fn touch(&self, batch: &[Reference], places: &mut [usize; BATCH]) {
         let mut seen = 0;
+        let mut foreign = false;
         let followed = |reference: &Reference| reference.key <= self.threshold;
         for reference in batch.iter().filter(|reference| followed(reference)) {
             seen ^= self.main.touch(reference.key);
@@ -255,8 +256,17 @@ impl Engine {
             seen ^= if owner == reference.group {
                 group.recency.touch(entry.slot)
             } else {
+                foreign = true;
                 group.others.touch(reference.key)
             };
+        }
+        if foreign {
+            for reference in batch.iter().filter(|reference| followed(reference)) {
+                let group = &self.groups[usize::from(reference.group)];
+                if let Ok(at) = group.others.find(reference.key) {
+                    seen ^= group.recency.touch(group.others.get(at).slot);
+                }
+            }
         }
         std::hint::black_box(seen);
     }

@@ -118,7 +118,7 @@ impl ReuseOptions {
             Sampling::Exact => 1.0,
             Sampling::FixedRate { rate, .. } | Sampling::FixedSize { rate, .. } => rate,
         };
-        if !(rate >= SMALLEST_RATE && rate <= 1.0) {
+        if !(SMALLEST_RATE..=1.0).contains(&rate) {
             return Err(ReuseError::Rate(rate));
         }
         match self.sampling {

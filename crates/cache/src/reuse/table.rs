@@ -8,7 +8,7 @@
 //!
 //! The order buys three things (Amble, Knuth: Ordered hash tables, 1974): a search for an absent
 //! key ends as soon as one for a present key; the array grows in place by any factor, in two
-//! sequential passes, so that it is never less than two thirds full; and the lines with the
+//! sequential passes, so that it is never much less than two thirds full; and the lines with the
 //! greatest hashes, which fixed-size sampling gives up first, are its tail.
 
 /// What is remembered of a line, 28 bytes.
@@ -164,7 +164,7 @@ impl Table {
     /// Inserts an entry whose key is absent; returns where.
     pub(super) fn insert(&mut self, entry: Entry) -> usize {
         if (self.used + 1) * 5 > self.homes * 4 {
-            let homes = (self.homes + self.homes / 5).max(SMALLEST);
+            let homes = (self.homes + self.homes / 4).max(SMALLEST);
             self.spread(homes, self.greatest_key);
         }
         let (Ok(at) | Err(at)) = self.find(entry.key);

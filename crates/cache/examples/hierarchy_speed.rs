@@ -11,7 +11,8 @@
 //! cargo run --release -p linewise-cache --example hierarchy_speed -- walk order
 //! ```
 //!
-//! Words on the command line choose the streams whose names contain one of them.
+//! Words on the command line choose the streams whose names contain one of them; a number is that
+//! of the accesses in a round.
 
 use std::process::ExitCode;
 
@@ -19,7 +20,7 @@ use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy, Level, Report};
 use linewise_cache::{Access, Kind};
 use linewise_topology::synthetic;
 
-const ACCESSES: usize = 1 << 22;
+const ACCESSES: u64 = 1 << 22;
 const ROUNDS: usize = 5;
 
 /// CPU time of this thread, ns.
@@ -120,13 +121,23 @@ const STREAMS: [(&str, Maker); 9] = [
 
 fn stream(make: Maker) -> Vec<Access> {
     let mut dice = Dice(0x1234_5678_9abc_def1);
-    (0..ACCESSES as u64).map(|i| make(i, &mut dice)).collect()
+    (0..accesses()).map(|i| make(i, &mut dice)).collect()
 }
 
 /// Whether a stream is asked for on the command line; all are if none is.
 fn wanted(name: &str) -> bool {
-    let mut words = std::env::args().skip(1).peekable();
+    let mut words = std::env::args()
+        .skip(1)
+        .filter(|word| word.parse::<u64>().is_err())
+        .peekable();
     words.peek().is_none() || words.any(|word| name.contains(&word))
+}
+
+/// Accesses of a stream: the number on the command line, if there is one.
+fn accesses() -> u64 {
+    std::env::args()
+        .find_map(|word| word.parse().ok())
+        .unwrap_or(ACCESSES)
 }
 
 /// Fastest and median speed in accesses a second of CPU time, and the report.

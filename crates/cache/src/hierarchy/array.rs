@@ -144,10 +144,11 @@ impl Array {
         self.ids.iter().copied().filter(|&id| id != EMPTY)
     }
 
-    /// Loads the host's memory of the set of line number `line`; the value means nothing.
+    /// Who may be the next to leave the set of line number `line`, or [`EMPTY`]. Sure for narrow
+    /// LRU sets only.
     #[inline]
-    pub(super) fn warm(&self, line: u64) -> u32 {
-        self.ids[self.sets.of(line) * self.ways as usize]
+    pub(super) fn next_victim(&self, line: u64) -> u32 {
+        self.ids[(self.sets.of(line) + 1) * self.ways as usize - 1]
     }
 
     /// Notes an access to `id`, which is here in `slot` (what [`insert`](Self::insert) said).
@@ -247,13 +248,19 @@ impl Array {
     }
 }
 
-/// Where `id` stands in a set that holds it.
+/// Where `id` stands in a set of at most 64 ways that holds it.
 #[inline]
 fn scan(lines: &[u32], id: u32) -> usize {
-    lines
-        .iter()
-        .position(|&line| line == id)
-        .expect("a line that is marked as present is in its set")
+    // Without a branch for each way: which it is cannot be foretold.
+    let mut matches = 0u64;
+    for (way, &line) in lines.iter().enumerate() {
+        matches |= u64::from(line == id) << way;
+    }
+    debug_assert!(
+        matches != 0,
+        "a line that is marked as present is in its set"
+    );
+    matches.trailing_zeros() as usize
 }
 
 fn unlink(next: &mut [u32], back: &mut [u32], slot: u32) {

@@ -4,7 +4,7 @@
 
 use crate::{Access, Kind};
 
-use super::array::Array;
+use super::array::{self, Array};
 use super::config::{CacheShape, Config, Inclusion, Protocol, SharedSupply, Spanning};
 use super::counts::{
     Class, Coherence, Counts, Level, Matrix, Report, Served, SetCounts, WriteBacks,
@@ -227,11 +227,18 @@ impl<M: Mask> Engine<M> {
             let line = access.address >> self.line_shift;
             sum ^= self.lines.warm(line, core.into(), group);
             if let Some(l2) = &self.l2[usize::from(core)] {
-                sum ^= u64::from(l2.array.warm(line));
+                let victim = l2.array.next_victim(line);
+                if victim != array::EMPTY {
+                    sum ^= self.lines.warm_victim(victim, core.into());
+                }
             }
             if let Some(llc) = &self.llc[group] {
                 let set = llc.array.sets.of(line);
-                sum ^= u64::from(llc.array.warm(line)) ^ self.sets[2][set].hits;
+                let victim = llc.array.next_victim(line);
+                if victim != array::EMPTY {
+                    sum ^= self.lines.lines[victim as usize].llcs;
+                }
+                sum ^= self.sets[2][set].hits;
             }
         }
         sum
@@ -266,14 +273,21 @@ impl<M: Mask> Engine<M> {
         };
         let core = self.core_of[thread];
         let bits = self.bits_of(&touch);
-        match self.l1[usize::from(core)].hit(&touch, bits) {
-            Some(set) => {
-                self.threads[thread].served[touch.kind as usize][Served::L1 as usize] += 1;
-                self.sites[counted].served[touch.kind as usize][Served::L1 as usize] += 1;
-                self.sets[0][set].hits += 1;
-                observe(&self.hit(core.into(), &touch, false));
-            }
-            None => observe(&self.touch(&touch)),
+        let l1 = &mut self.l1[usize::from(core)];
+        let set = l1.sets.of(touch.line);
+        let way = l1.find(set, touch.line);
+        if let Some(way) = way
+            && l1.needs_no_one(way, &touch)
+        {
+            l1.note(set, way, &touch, bits);
+            self.threads[thread].served[touch.kind as usize][Served::L1 as usize] += 1;
+            self.sites[counted].served[touch.kind as usize][Served::L1 as usize] += 1;
+            self.sets[0][set].hits += 1;
+            observe(&self.hit(core.into(), &touch, false));
+        } else {
+            let outcome = self.visit(&touch, way);
+            self.count(&touch, &outcome);
+            observe(&outcome);
         }
     }
 
@@ -342,14 +356,15 @@ impl<M: Mask> Engine<M> {
                 line: (first.line + number) & (u64::MAX >> self.line_shift),
                 ..first
             };
-            let hits = self.way_of(0, touch.line).is_some();
+            let way = self.way_of(0, touch.line);
+            let hits = way.is_some();
             if !hits && !missed {
                 missed = true;
                 for earlier in 0..number {
                     self.ask_again(first.line + earlier, &mut merged);
                 }
             }
-            let outcome = self.visit(&touch);
+            let outcome = self.visit(&touch, way);
             merge(&mut merged, &outcome);
             if hits && missed {
                 self.ask_again(touch.line, &mut merged);
@@ -360,7 +375,8 @@ impl<M: Mask> Engine<M> {
         merged
     }
 
-    /// Asks the last level for a line that the first level of the only core has.
+    /// Asks the last level for a line that the first level of the only core has. The machine has
+    /// one node.
     fn ask_again(&mut self, line: u64, merged: &mut Option<Outcome>) {
         let Some(merged) = merged else { return };
         if self.llc[0].is_some() {
@@ -368,6 +384,7 @@ impl<M: Mask> Engine<M> {
             let in_llc = self.lines.lines[id as usize].llcs & 1 == 1;
             let missed = self.ask_llc(0, id, in_llc);
             if !in_llc {
+                merged.served = Served::LocalDram;
                 self.llc_insert(0, id, false, false);
             }
             merge_answer(
@@ -378,22 +395,34 @@ impl<M: Mask> Engine<M> {
     }
 
     /// An access to one line, counted.
-    #[inline(never)]
     fn touch(&mut self, touch: &Touch) -> Outcome {
-        let outcome = self.visit(touch);
+        let way = self.way_of(self.core(touch), touch.line);
+        let outcome = self.visit(touch, way);
         self.count(touch, &outcome);
         outcome
     }
 
-    /// An access to one line. Counts evictions, coherence and transfers, not the access.
-    fn visit(&mut self, touch: &Touch) -> Outcome {
-        let core = self.core_of[usize::from(touch.thread)] as usize;
-        let Some(way) = self.way_of(core, touch.line) else {
+    fn core(&self, touch: &Touch) -> usize {
+        self.core_of[usize::from(touch.thread)].into()
+    }
+
+    /// An access to one line, which the first level has in `way` or does not have. Counts
+    /// evictions, coherence and transfers, not the access.
+    #[inline(never)]
+    fn visit(&mut self, touch: &Touch, way: Option<usize>) -> Outcome {
+        let core = self.core(touch);
+        let way = if way.is_none() && self.l1[core].wide {
+            self.way_of(core, touch.line)
+        } else {
+            way
+        };
+        let Some(way) = way else {
             return self.miss(core, touch);
         };
         let upgrade = self.prepare(core, way, touch);
         let bits = self.bits_of(touch);
-        self.l1[core].note(way, touch, bits);
+        let l1 = &mut self.l1[core];
+        l1.note(l1.sets.of(touch.line), way, touch, bits);
         self.hit(core, touch, upgrade)
     }
 

@@ -102,28 +102,17 @@ impl<M: Mask> L1<M> {
         (matches != 0).then(|| base + matches.trailing_zeros() as usize)
     }
 
-    /// An access that finds its line here and needs no one else: its set. `None` if it does not,
-    /// and then nothing has happened.
+    /// Whether an access to the line in `way` changes nothing but what [`note`](Self::note) does.
     #[inline(always)]
-    pub(super) fn hit(&mut self, touch: &Touch, bits: M) -> Option<usize> {
-        let set = self.sets.of(touch.line);
-        let way = self.find(set, touch.line)?;
+    pub(super) fn needs_no_one(&self, way: usize, touch: &Touch) -> bool {
         let held = &self.held[way];
         let unready = touch.kind.writes() && !held.ready;
-        if unready || Info::thread(held.last) != touch.thread || self.window.is_full() {
-            return None;
-        }
-        self.note_in(set, way, touch, bits);
-        Some(set)
+        !unready && Info::thread(held.last) == touch.thread && !self.window.is_full()
     }
 
     /// Notes an access in the way that has its line.
-    pub(super) fn note(&mut self, way: usize, touch: &Touch, bits: M) {
-        self.note_in(self.sets.of(touch.line), way, touch, bits);
-    }
-
     #[inline(always)]
-    fn note_in(&mut self, set: usize, way: usize, touch: &Touch, bits: M) {
+    pub(super) fn note(&mut self, set: usize, way: usize, touch: &Touch, bits: M) {
         let writes = touch.kind.writes();
         let info = touch.info();
         let held = &mut self.held[way];

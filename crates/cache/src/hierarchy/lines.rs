@@ -260,6 +260,14 @@ impl<M: Mask> Lines<M> {
             ^ self.group_lines.get(ours).map_or(0, |ours| ours.slot)
     }
 
+    /// The same for a line that `core` may evict.
+    #[inline]
+    pub(super) fn warm_victim(&self, id: u32, core: usize) -> u64 {
+        let block = self.core_blocks[(id >> 6) as usize * self.cores + core];
+        let mine = (block as usize) << 6 | (id & 63) as usize;
+        self.lines[id as usize].llcs ^ self.core_lines.get(mine).map_or(0, |mine| mine.l1_slot)
+    }
+
     /// Where all records of `core` are.
     pub(super) fn of_core(&self, core: usize) -> impl Iterator<Item = usize> + '_ {
         self.core_blocks

@@ -10,10 +10,11 @@
 //!
 //! A *block* is a piece of code that QEMU translated at once; its *slots* are those instructions of
 //! it that may access memory. An access belongs to the last block in front of it. The stamp of a
-//! block is taken beside its first access, and again at every sixteenth and at every atomic one.
+//! block is taken beside its first access, and again at every sixteenth and at every atomic one. A
+//! block that jumps to itself is written and stamped again only after up to sixteen accesses.
 //!
-//! Two words for a block that accesses memory once, 1.5 a piece for one that does so twice: 8 to 16
-//! bytes an access.
+//! So an access takes 8 to 16 bytes: two words for a block that accesses memory once, 1.5 a piece for
+//! one that does so twice, little more than one in a tight loop.
 
 /// Bits of the stamp in a block word.
 pub const STAMP_BITS: u32 = 37;

@@ -76,9 +76,11 @@ impl Code {
         self.blocks.get(id as usize).copied().unwrap_or((0, 0))
     }
 
+    /// The slots of a block, as [`Code::block`] names them.
     #[inline]
-    pub(super) fn slot(&self, index: u32) -> Slot {
-        self.slots[index as usize]
+    pub(super) fn slots(&self, first: u32, count: u32) -> &[Slot] {
+        let first = first as usize;
+        self.slots.get(first..first + count as usize).unwrap_or(&[])
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that

@@ -17,10 +17,12 @@ use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
 
 use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
 use super::clock::Clock;
-use super::code::Code;
+use super::code::{Code, Slot};
 
-/// Accesses handed out at a time.
-const BATCH: usize = 2048;
+/// Accesses handed out at a time; 16 KiB, so that they stay in the first-level cache.
+const BATCH: usize = 512;
+/// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
+const FEW: usize = 8;
 /// How long, in ticks, a stamp may take to become visible to the reader.
 const MARGIN: u64 = 20_000;
 /// Rings of writers that are gone are looked for this often.
@@ -88,9 +90,16 @@ struct Reading {
     /// The current block: first slot and how many.
     block: (u32, u32),
     stamp: u64,
+    /// The time of the accesses handed out last.
+    time_ns: u64,
     /// The stamp of the current block lies before what was handed out already.
     late: bool,
-    waited_ns: u64,
+    late_from: u64,
+    /// Words that are freed at a time.
+    quantum: u64,
+    /// Number of its address space, in its place in an address.
+    space: u64,
+    accesses: u64,
 }
 
 /// The stream.
@@ -107,7 +116,8 @@ pub(super) struct Stream {
     pub(super) totals: Totals,
     /// The latest stamp handed out.
     reached: u64,
-    heap: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The latest time handed out.
+    time_ns: u64,
     last_look: u64,
     last_correction: u64,
 }
@@ -125,7 +135,7 @@ impl Stream {
             threads: Vec::new(),
             totals: Totals::default(),
             reached: 0,
-            heap: BinaryHeap::new(),
+            time_ns: 0,
             last_look: monotonic_ns(),
             last_correction: monotonic_ns(),
         }
@@ -141,10 +151,8 @@ impl Stream {
         };
         let mut progress = self.look_at_heads();
         progress |= self.define();
-        let before = self.totals.accesses;
         progress |= self.merge(consumer, until);
         self.flush(consumer);
-        progress |= self.totals.accesses != before;
         self.give_back();
         let now = monotonic_ns();
         if now - self.last_look > LOOK_NS {
@@ -210,6 +218,7 @@ impl Stream {
         self.images.entry(image).or_insert(Image { program });
         let opened = ring.opened();
         let now = self.clock.ns(opened);
+        let quantum = ring.capacity() / 8;
         let mut thread = u16::MAX;
         if kind == RingKind::Thread && self.threads.len() < usize::from(u16::MAX) {
             thread = self.threads.len() as u16;
@@ -236,8 +245,12 @@ impl Stream {
             closed: false,
             block: (0, 0),
             stamp: opened,
+            time_ns: now,
             late: false,
-            waited_ns: 0,
+            late_from: 0,
+            quantum,
+            space: u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS,
+            accesses: 0,
         }
     }
 
@@ -279,30 +292,40 @@ impl Stream {
         progress
     }
 
+    /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
     fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> bool {
         let mut readings = std::mem::take(&mut self.readings);
-        self.heap.clear();
-        for (index, reading) in readings.iter_mut().enumerate() {
-            if let Some(reading) = reading
-                && reading.kind == RingKind::Thread
-                && let Some(next) = reading.next_stamp()
-            {
-                self.heap.push(Reverse((next, index)));
+        let mut next: Vec<(u64, usize)> = readings
+            .iter()
+            .enumerate()
+            .filter_map(|(index, reading)| {
+                let reading = reading.as_ref()?;
+                Some((reading.next_stamp()?, index))
+            })
+            .filter(|&(stamp, _)| stamp <= until)
+            .collect();
+        let progress = !next.is_empty();
+        if next.len() <= FEW {
+            while let Some((place, other)) = lowest(&next) {
+                let index = next[place].1;
+                let reading = readings[index].as_mut();
+                match reading.and_then(|it| self.run(it, other.min(until), consumer)) {
+                    Some(stamp) if stamp <= until => next[place].0 = stamp,
+                    _ => {
+                        next.swap_remove(place);
+                    }
+                }
             }
-        }
-        let mut progress = false;
-        while let Some(Reverse((next, index))) = self.heap.pop() {
-            if next > until {
-                break;
-            }
-            let turn = self
-                .heap
-                .peek()
-                .map_or(until, |&Reverse((other, _))| other.min(until));
-            if let Some(reading) = &mut readings[index] {
-                progress = true;
-                if let Some(next) = self.run(reading, turn, consumer) {
-                    self.heap.push(Reverse((next, index)));
+        } else {
+            let mut heap: BinaryHeap<_> = next.into_iter().map(Reverse).collect();
+            while let Some(Reverse((_, index))) = heap.pop() {
+                let turn = heap
+                    .peek()
+                    .map_or(until, |&Reverse((other, _))| other.min(until));
+                let reading = readings[index].as_mut();
+                match reading.and_then(|it| self.run(it, turn, consumer)) {
+                    Some(stamp) if stamp <= until => heap.push(Reverse((stamp, index))),
+                    _ => {}
                 }
             }
         }
@@ -311,200 +334,137 @@ impl Stream {
     }
 
     /// Hands out what a thread wrote up to a stamp; its next stamp, if it goes on.
+    #[inline]
     fn run<C: Consumer>(
         &mut self,
         reading: &mut Reading,
         until: u64,
         consumer: &mut C,
     ) -> Option<u64> {
-        let space = u64::from(reading.image.min(u32::from(u16::MAX))) << GUEST_BITS;
         if reading.thread == u16::MAX {
             self.totals.unnumbered += reading.head - reading.position;
             reading.position = reading.head;
             return None;
         }
-        let share_wanted = consumer.wants_orders();
+        let Reading {
+            ref ring,
+            thread,
+            space,
+            head,
+            ..
+        } = *reading;
         let mut position = reading.position;
-        let head = reading.head;
-        let mut block = reading.block;
-        let mut time_ns = self.clock.ns(reading.stamp.max(self.reached));
-        let (mut emitted, mut late) = (0u64, 0u64);
-        let mut late_from = if reading.late { 0 } else { u64::MAX };
-        let quantum = reading.ring.capacity() / 8;
+        let (first, count) = reading.block;
+        let mut slots = self.code.slots(first, count);
+        let mut time_ns = reading.time_ns.max(self.time_ns);
+        let mut emitted = 0u64;
         let mut next = None;
-        macro_rules! at_stamp {
-            ($stamp:expr) => {
-                late += emitted.saturating_sub(late_from);
-                reading.stamp = $stamp;
-                if reading.stamp < self.reached {
-                    late_from = emitted;
-                } else {
-                    late_from = u64::MAX;
-                    self.reached = reading.stamp;
-                }
-                time_ns = self.clock.ns(self.reached);
-            };
-        }
         while position < head {
-            let word = reading.ring.word(position);
-            match words::tag(word) {
-                words::ACCESS => {
-                    position += 1;
-                    let slot = words::slot(word) as u32;
-                    if slot >= block.1 {
-                        self.totals.unexplained += 1;
-                        continue;
-                    }
-                    let slot = self.code.slot(block.0 + slot);
+            let word = ring.word(position);
+            let tag = words::tag(word);
+            if tag == words::ACCESS {
+                position += 1;
+                let Some(&slot) = slots.get(words::slot(word)) else {
+                    self.totals.unexplained += 1;
+                    continue;
+                };
+                let size = words::size(word);
+                let store = words::is_store(word);
+                if slot.special {
                     let access = TracedAccess {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
-                        size: words::size(word),
-                        thread: reading.thread,
-                        kind: if words::is_store(word) {
-                            Kind::Store
-                        } else {
-                            Kind::Load
-                        },
+                        size,
+                        thread,
+                        kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
                         chosen: true,
                     };
-                    if slot.special {
-                        let Some(access) = self.special(access, slot) else {
-                            continue;
-                        };
+                    if let Some(access) = special(access, slot, &mut self.batch, self.threshold) {
                         emitted += 1;
-                        if access.chosen || share_wanted {
+                        if access.chosen || consumer.wants_orders() {
                             self.batch.push(access);
                         }
-                    } else {
-                        emitted += 1;
-                        self.batch.push(access);
                     }
-                    if self.batch.len() == BATCH {
-                        self.flush(consumer);
-                    }
+                } else {
+                    emitted += 1;
+                    // Made in its place: a copy would wait for each of its fields.
+                    self.batch.push(TracedAccess {
+                        address: words::address(word) | space,
+                        time_ns,
+                        site: slot.site,
+                        size,
+                        thread,
+                        kind: if store { Kind::Store } else { Kind::Load },
+                        orders: slot.orders,
+                        chosen: true,
+                    });
                 }
-                words::BLOCK => {
-                    let stamp = words::block_stamp(word, reading.stamp);
-                    if stamp > until {
-                        next = Some(stamp);
-                        break;
-                    }
-                    position += 1;
-                    at_stamp!(stamp);
-                    block = self.code.block(words::block_id(word));
-                    if position - reading.freed >= quantum {
-                        reading.freed = position;
-                        reading.ring.free(position);
-                    }
+                if self.batch.len() == BATCH {
+                    consumer.accesses(&self.batch);
+                    self.batch.clear();
                 }
-                words::FAR_BLOCK if position + 1 < head => {
-                    let stamp = reading.ring.word(position + 1);
-                    if stamp > until {
-                        next = Some(stamp);
-                        break;
-                    }
-                    position += 2;
-                    at_stamp!(stamp);
-                    block = self.code.block(words::far_block_id(word));
-                }
-                words::EVENT if position + 3 < head => {
-                    let stamp = reading.ring.word(position + 1);
-                    if stamp > until {
-                        next = Some(stamp);
-                        break;
-                    }
-                    at_stamp!(stamp);
-                    let kind = words::event_kind(word);
-                    let (a, b) = (
-                        reading.ring.word(position + 2),
-                        reading.ring.word(position + 3),
-                    );
-                    position += 4;
-                    match kind {
-                        Some(kind) => {
-                            self.event(reading.thread, kind, a, b, time_ns, space, consumer);
-                        }
-                        None => self.totals.malformed += 1,
-                    }
-                }
+                continue;
+            }
+            let (stamp, length) = match tag {
+                words::BLOCK => (words::block_stamp(word, reading.stamp), 1),
+                words::FAR_BLOCK if position + 1 < head => (ring.word(position + 1), 2),
+                words::EVENT if position + 3 < head => (ring.word(position + 1), 4),
                 // A record is published whole: this is none.
                 _ => {
                     self.totals.malformed += 1;
                     position = head;
+                    break;
                 }
+            };
+            if stamp > until {
+                next = Some(stamp);
+                break;
+            }
+            reading.stamp = stamp;
+            if reading.late {
+                self.totals.late += emitted - reading.late_from;
+            }
+            reading.late = stamp < self.reached;
+            reading.late_from = emitted;
+            self.reached = self.reached.max(stamp);
+            time_ns = self.clock.ns(self.reached).max(self.time_ns);
+            self.time_ns = time_ns;
+            if tag == words::EVENT {
+                let (a, b) = (ring.word(position + 2), ring.word(position + 3));
+                match words::event_kind(word) {
+                    Some(kind) => {
+                        self.flush(consumer);
+                        consumer.event(&event(kind, a, b, thread, time_ns, space));
+                    }
+                    None => self.totals.malformed += 1,
+                }
+                slots = &[];
+                reading.block = (0, 0);
+            } else {
+                let id = if tag == words::BLOCK {
+                    words::block_id(word)
+                } else {
+                    words::far_block_id(word)
+                };
+                reading.block = self.code.block(id);
+                slots = self.code.slots(reading.block.0, reading.block.1);
+            }
+            position += length;
+            if position - reading.freed >= reading.quantum {
+                reading.freed = position;
+                ring.free(position);
             }
         }
-        late += emitted.saturating_sub(late_from);
-        reading.late = late_from != u64::MAX;
+        if reading.late {
+            self.totals.late += emitted - reading.late_from;
+            reading.late_from = 0;
+        }
         reading.position = position;
-        reading.block = block;
-        self.totals.late += late;
-        self.totals.accesses += emitted;
-        let thread = &mut self.threads[usize::from(reading.thread)];
-        thread.accesses += emitted;
-        thread.end_ns = thread.end_ns.max(time_ns);
+        reading.time_ns = time_ns;
+        reading.accesses += emitted;
         next
-    }
-
-    /// Makes one access of an instruction's several, or none.
-    fn special(
-        &mut self,
-        mut access: TracedAccess,
-        slot: super::code::Slot,
-    ) -> Option<TracedAccess> {
-        if slot.updates {
-            // Its store follows, or stands for both.
-            if access.kind == Kind::Load {
-                return None;
-            }
-            access.kind = Kind::Update;
-        }
-        if u16::from(slot.wide) > access.size
-            && let Some(last) = self.batch.last_mut()
-            && last.thread == access.thread
-            && last.site == access.site
-            && last.kind == access.kind
-            && last.address + u64::from(last.size) == access.address
-            && last.size + access.size <= u16::from(slot.wide)
-        {
-            last.size += access.size;
-            return None;
-        }
-        if slot.orders && self.code.share {
-            let first = access.address & ((1 << GUEST_BITS) - 1);
-            access.chosen = kept(first, first + u64::from(access.size) - 1, self.threshold);
-        }
-        Some(access)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of one event")]
-    #[cold]
-    fn event<C: Consumer>(
-        &mut self,
-        thread: u16,
-        kind: EventKind,
-        a: u64,
-        b: u64,
-        time_ns: u64,
-        space: u64,
-        consumer: &mut C,
-    ) {
-        self.flush(consumer);
-        let a = match kind {
-            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
-            EventKind::Creates if a != 0 => a | space,
-            _ => a,
-        };
-        consumer.event(&TracedEvent {
-            thread,
-            time_ns,
-            kind,
-            a,
-            b,
-        });
     }
 
     fn flush<C: Consumer>(&mut self, consumer: &mut C) {
@@ -522,19 +482,19 @@ impl Stream {
                 reading.freed = reading.position;
                 reading.ring.free(reading.freed);
             }
-            if reading.kind == RingKind::Thread {
+            let done = reading.closed && reading.position == reading.head;
+            if let Some(thread) = self.threads.get_mut(usize::from(reading.thread)) {
+                let accesses = std::mem::take(&mut reading.accesses);
+                self.totals.accesses += accesses;
+                thread.accesses += accesses;
+                thread.end_ns = thread.end_ns.max(reading.time_ns);
                 let (waited_ns, waits) = reading.ring.waited();
-                if waited_ns != reading.waited_ns {
-                    reading.waited_ns = waited_ns;
-                    if let Some(thread) = self.threads.get_mut(usize::from(reading.thread)) {
-                        thread.waited_ns = waited_ns;
-                    }
-                }
-                if reading.closed && reading.position == reading.head {
+                thread.waited_ns = waited_ns;
+                if done {
                     self.totals.waits += waits;
                 }
             }
-            if reading.closed && reading.position == reading.head {
+            if done {
                 reading.ring.recycle();
                 *entry = None;
             }
@@ -588,11 +548,74 @@ impl Stream {
     }
 }
 
+/// Makes one access of an instruction's several, or none.
+fn special(
+    mut access: TracedAccess,
+    slot: Slot,
+    batch: &mut [TracedAccess],
+    threshold: u64,
+) -> Option<TracedAccess> {
+    if slot.updates {
+        // Its store follows, or stands for both.
+        if access.kind == Kind::Load {
+            return None;
+        }
+        access.kind = Kind::Update;
+    }
+    if u16::from(slot.wide) > access.size
+        && let Some(last) = batch.last_mut()
+        && last.thread == access.thread
+        && last.site == access.site
+        && last.kind == access.kind
+        && last.address + u64::from(last.size) == access.address
+        && last.size + access.size <= u16::from(slot.wide)
+    {
+        last.size += access.size;
+        return None;
+    }
+    if slot.orders && threshold != u64::MAX {
+        let first = access.guest_address();
+        access.chosen = kept(first, first + u64::from(access.size) - 1, threshold);
+    }
+    Some(access)
+}
+
+#[cold]
+fn event(kind: EventKind, a: u64, b: u64, thread: u16, time_ns: u64, space: u64) -> TracedEvent {
+    let a = match kind {
+        EventKind::FutexWaits | EventKind::FutexWakes => a | space,
+        EventKind::Creates if a != 0 => a | space,
+        _ => a,
+    };
+    TracedEvent {
+        thread,
+        time_ns,
+        kind,
+        a,
+        b,
+    }
+}
+
+/// Where the lowest stamp stands, and the lowest of the others.
+#[inline]
+fn lowest(next: &[(u64, usize)]) -> Option<(usize, u64)> {
+    let mut place = 0;
+    let (mut low, mut other) = (next.first()?.0, u64::MAX);
+    for (index, &(stamp, _)) in next.iter().enumerate().skip(1) {
+        if stamp < low {
+            (place, other, low) = (index, low, stamp);
+        } else {
+            other = other.min(stamp);
+        }
+    }
+    Some((place, other))
+}
+
 impl Reading {
     /// The stamp of what comes next; the current one in the middle of a block. `None` if nothing is
     /// there.
     fn next_stamp(&self) -> Option<u64> {
-        if self.position >= self.head {
+        if self.kind != RingKind::Thread || self.position >= self.head {
             return None;
         }
         let word = self.ring.word(self.position);

@@ -23,6 +23,19 @@ pub(super) struct Wanted {
     pub(super) ranges: Vec<(u64, u64)>,
 }
 
+impl Wanted {
+    /// Whether `path` is the module: the same path, or a file of that name, for a name without
+    /// directory; `libc` also names `libc.so.6`.
+    fn is(&self, path: &[u8]) -> bool {
+        if self.module.contains(&b'/') {
+            return self.module == path;
+        }
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        name.strip_prefix(self.module.as_slice())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
+    }
+}
+
 /// The guest's code and mappings.
 pub(super) struct Guest {
     pub(super) classifier: Classifier,
@@ -157,7 +170,7 @@ impl Guest {
         };
         let offset = address - map.start + map.offset;
         self.wanted.iter().any(|wanted| {
-            wanted.module == map.path
+            wanted.is(&map.path)
                 && (wanted.ranges.is_empty()
                     || wanted
                         .ranges
@@ -170,6 +183,19 @@ impl Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_module_is_named_by_its_path_or_its_name() {
+        let wanted = |module: &str| Wanted {
+            module: module.into(),
+            ranges: Vec::new(),
+        };
+        assert!(wanted("libc").is(b"/lib/libc.so.6"));
+        assert!(wanted("libc.so.6").is(b"/lib/libc.so.6"));
+        assert!(wanted("/lib/libc.so.6").is(b"/lib/libc.so.6"));
+        assert!(!wanted("libc").is(b"/lib/libcrypt.so.1"));
+        assert!(!wanted("/usr/lib/libc.so.6").is(b"/lib/libc.so.6"));
+    }
 
     #[test]
     fn a_line_of_maps_is_read_with_spaces_in_its_path() {

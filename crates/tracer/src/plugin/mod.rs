@@ -21,7 +21,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use api::{Api, Block, InstructionData};
+use api::{Api, Block, Instruction, InstructionData};
 use code::{Architecture, Classifier};
 use guest::{Guest, Wanted};
 use writer::Access;
@@ -48,6 +48,8 @@ static CHOOSE_INTERFACE: extern "C" fn() = choose_interface;
 /// word has size and kind.
 const STAMPED: u64 = 1;
 const ORDERING: u64 = 2;
+/// Four bits from here: how often a block that jumps to itself runs again without a stamp.
+const LOOPS_SHIFT: u32 = 3;
 const SLOT_BITS: u64 = 0xff80;
 /// A stamp is taken at least at every so many-th instruction that accesses memory.
 const STAMP_EVERY: usize = 16;
@@ -247,7 +249,8 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
     // SAFETY: QEMU's functions on the block and the instructions that it handed out for the time of
     // this call.
     unsafe {
-        let mut slot = 0;
+        let mut accessing: Vec<(*mut Instruction, bool)> = Vec::new();
+        let (mut first, mut target) = (None, None);
         for index in 0..(api.block_length)(block) {
             let instruction = (api.block_instruction)(block, index);
             let address = (api.instruction_address)(instruction);
@@ -262,20 +265,30 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
                     copy(instruction, bytes.as_mut_ptr().cast(), length);
                 }
             }
-            let class = guest.classifier.classify(&bytes[..length]);
-            if !class.accesses || slot == words::MAX_SLOTS || !guest.wants(address) {
-                continue;
+            let bytes = &bytes[..length];
+            first = first.or(Some(address));
+            target = guest.classifier.jumps_to(bytes, address);
+            let class = guest.classifier.classify(bytes);
+            if class.accesses && accessing.len() < words::MAX_SLOTS && guest.wants(address) {
+                record.push((address & ((1 << words::ADDRESS_BITS) - 1)) | class.bits());
+                record.extend(words::pack_instruction(bytes));
+                accessing.push((instruction, class.orders));
             }
-            let mut user = (u64::from(id) << 16) | ((slot as u64) << 7);
-            if slot % STAMP_EVERY == 0 || class.orders {
+        }
+        let loops = if target.is_some() && target == first {
+            STAMP_EVERY / accessing.len().max(1)
+        } else {
+            1
+        };
+        let loops = (loops.clamp(1, 15) as u64 - 1) << LOOPS_SHIFT;
+        for (slot, &(instruction, orders)) in accessing.iter().enumerate() {
+            let mut user = (u64::from(id) << 16) | ((slot as u64) << 7) | loops;
+            if slot % STAMP_EVERY == 0 {
                 user |= STAMPED;
             }
-            if class.orders {
+            if orders {
                 user |= ORDERING;
             }
-            record.push((address & ((1 << words::ADDRESS_BITS) - 1)) | class.bits());
-            record.extend(words::pack_instruction(&bytes[..length]));
-            slot += 1;
             (api.register_access)(
                 instruction,
                 on_access::<SHARE>,
@@ -297,44 +310,32 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
 /// description, word bits. QEMU's functions would have to be called twice for each access.
 static METAS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
+/// The word bits of an access, if such a one was seen before.
 #[inline(always)]
-fn meta(info: u32) -> u64 {
-    let known = &METAS[((info >> 4) ^ (info >> 13)) as usize & 255];
-    let entry = known.load(Ordering::Relaxed);
-    if (entry >> 8) as u32 == info && entry >> 63 != 0 {
-        return entry & 0xff;
-    }
-    ask_meta(info, known)
+fn known_meta(info: u32) -> Option<u64> {
+    let entry = METAS[place_of_meta(info)].load(Ordering::Relaxed);
+    ((entry >> 8) as u32 == info && entry >> 63 != 0).then_some(entry & 0xff)
 }
 
-#[cold]
-#[inline(never)]
-fn ask_meta(info: u32, known: &AtomicU64) -> u64 {
-    let Some(process) = process::current() else {
-        return 0;
-    };
-    // SAFETY: QEMU's functions on a description that it just handed out.
-    let (log2_size, store) = unsafe {
-        (
-            (process.api.access_size)(info),
-            (process.api.access_is_store)(info),
-        )
-    };
-    let meta = words::meta(log2_size, store);
-    known.store((1 << 63) | (u64::from(info) << 8) | meta, Ordering::Relaxed);
-    meta
+#[inline(always)]
+fn place_of_meta(info: u32) -> usize {
+    ((info >> 4) ^ (info >> 13)) as usize & 255
 }
 
 /// An access has happened.
+///
+/// What is rare ends in calls of its own, so that nothing has to be saved for them here.
 extern "C" fn on_access<const SHARE: bool>(
     vcpu: c_uint,
     info: u32,
     address: u64,
     user: *mut c_void,
 ) {
-    let user = user as u64;
-    let meta = meta(info);
-    if SHARE && user & ORDERING == 0 {
+    let Some(meta) = known_meta(info) else {
+        return on_new_access::<SHARE>(vcpu, info, address, user);
+    };
+    let flags = user as u64;
+    if SHARE && flags & ORDERING == 0 {
         let last = address.wrapping_add((1 << ((meta >> 4) & 7)) - 1);
         if !line::kept(address, last, THRESHOLD.load(Ordering::Relaxed)) {
             return;
@@ -345,15 +346,97 @@ extern "C" fn on_access<const SHARE: bool>(
     let Some(end) = (unsafe { writer::end(vcpu) }) else {
         return;
     };
-    end.access(
-        vcpu,
-        Access {
-            address,
-            slot_and_meta: (user & SLOT_BITS) | meta,
-            block: (user >> 16) as u32,
-            // The stamped access of this run of the block may have been on another line.
-            stamped: SHARE || user & STAMPED != 0,
-            ordering: user & ORDERING != 0,
+    if !end.has_room() {
+        return on_full_ring::<SHARE>(vcpu, info, address, user);
+    }
+    end.access(Access {
+        address,
+        slot_and_meta: (flags & SLOT_BITS) | meta,
+        block: (flags >> 16) as u32,
+        // The stamped access of this run of the block may have been on another line.
+        stamped: SHARE || flags & STAMPED != 0,
+        loops: if SHARE {
+            0
+        } else {
+            (flags >> LOOPS_SHIFT) as u32 & 15
         },
-    );
+        ordering: flags & ORDERING != 0,
+    });
+}
+
+/// An access of a size and kind that was not seen before.
+#[cold]
+#[inline(never)]
+extern "C" fn on_new_access<const SHARE: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: *mut c_void,
+) {
+    let Some(process) = process::current() else {
+        return;
+    };
+    // SAFETY: QEMU's functions on a description that it just handed out.
+    let (log2_size, store) = unsafe {
+        (
+            (process.api.access_size)(info),
+            (process.api.access_is_store)(info),
+        )
+    };
+    let meta = words::meta(log2_size, store);
+    METAS[place_of_meta(info)].store((1 << 63) | (u64::from(info) << 8) | meta, Ordering::Relaxed);
+    on_access::<SHARE>(vcpu, info, address, user);
+}
+
+/// An access for which the ring has to be opened or emptied first.
+#[cold]
+#[inline(never)]
+extern "C" fn on_full_ring<const SHARE: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: *mut c_void,
+) {
+    // SAFETY: as in `on_access`.
+    if unsafe { writer::end(vcpu) }.is_some_and(|end| end.make_room(vcpu)) {
+        on_access::<SHARE>(vcpu, info, address, user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_read_and_nonsense_is_refused() {
+        let text =
+            b"qemu=/q\0option=-cpu\0option=max\0plugin=/p\0only-module=/m\0only-range=16-32\0";
+        let configuration = Configuration::parse(text).unwrap();
+        assert_eq!(configuration.qemu.path, b"/q");
+        assert_eq!(
+            configuration.qemu.options,
+            [b"-cpu".to_vec(), b"max".to_vec()]
+        );
+        assert_eq!(configuration.qemu.plugin, b"/p");
+        assert_eq!(
+            configuration.wanted,
+            [Wanted {
+                module: b"/m".to_vec(),
+                ranges: vec![(16, 32)]
+            }]
+        );
+        for text in [
+            &b"what=1\0"[..],
+            b"qemu",
+            b"only-range=1-2\0",
+            b"only-module=m\0only-range=x\0",
+        ] {
+            assert!(Configuration::parse(text).is_err());
+        }
+    }
+
+    #[test]
+    fn outside_of_qemu_the_first_interface_is_asked_for() {
+        assert_eq!(qemu_plugin_version.load(Ordering::Relaxed), 1);
+    }
 }

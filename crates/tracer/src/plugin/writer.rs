@@ -31,6 +31,8 @@ pub(super) struct End {
     stamp: u64,
     block: u32,
     index: u32,
+    /// Times that the block ran again since it was stamped.
+    again: u32,
     open: bool,
     /// Room is no longer waited for.
     blind: bool,
@@ -47,6 +49,7 @@ impl End {
             stamp: 0,
             block: 0,
             index: 0,
+            again: 0,
             open: false,
             blind: false,
         }
@@ -70,30 +73,43 @@ impl End {
 
     /// Writes an access that `slot_and_meta` (the low 16 bits of its word) describes, after the
     /// block if it is a new one or wants a stamp.
+    /// Only while there [is room](End::has_room).
     #[inline(always)]
-    pub(super) fn access(&mut self, vcpu: c_uint, access: Access) {
-        if self.head >= self.limit && !self.make_room(vcpu) {
-            return;
-        }
-        if access.stamped || access.block != self.block {
-            let now = if access.ordering {
-                clock::stamp_after()
-            } else {
-                clock::stamp()
-            };
-            if access.block < words::NEAR_BLOCKS
-                && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS
-            {
-                self.put(words::block(access.block, now));
-            } else {
-                self.put(words::far_block(access.block));
-                self.put(now);
-            }
-            self.stamp = now;
-            self.block = access.block;
+    pub(super) fn access(&mut self, access: Access) {
+        if access.block != self.block
+            || access.ordering
+            || (access.stamped && self.is_due(access.loops))
+        {
+            self.begin_block(access.block, access.ordering);
         }
         self.put((access.address << 16) | access.slot_and_meta);
         self.publish();
+    }
+
+    /// Whether a block that runs again is to be stamped again; one that jumps to itself only every
+    /// so many times.
+    #[inline(always)]
+    fn is_due(&mut self, loops: u32) -> bool {
+        self.again += 1;
+        self.again > loops
+    }
+
+    #[inline(always)]
+    fn begin_block(&mut self, block: u32, ordering: bool) {
+        let now = if ordering {
+            clock::stamp_after()
+        } else {
+            clock::stamp()
+        };
+        if block < words::NEAR_BLOCKS && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS {
+            self.put(words::block(block, now));
+        } else {
+            self.put(words::far_block(block));
+            self.put(now);
+        }
+        self.stamp = now;
+        self.block = block;
+        self.again = 0;
     }
 
     /// Writes an event.
@@ -126,9 +142,14 @@ impl End {
         self.publish();
     }
 
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self, vcpu: c_uint) -> bool {
+    /// Whether a record of any kind fits; not before the ring is open.
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.head < self.limit
+    }
+
+    /// Opens the ring and waits for room, whichever it needs; false if nothing is to be written.
+    pub(super) fn make_room(&mut self, vcpu: c_uint) -> bool {
         self.make_room_for(vcpu, 0)
     }
 
@@ -243,6 +264,8 @@ pub(super) struct Access {
     pub(super) block: u32,
     /// It wants a stamp.
     pub(super) stamped: bool,
+    /// But not the first so many times that the block runs again.
+    pub(super) loops: u32,
     /// Its stamp must not be taken early: it orders threads.
     pub(super) ordering: bool,
 }

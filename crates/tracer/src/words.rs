@@ -147,6 +147,27 @@ pub enum EventKind {
     ExecTraced = 9,
 }
 
+impl EventKind {
+    /// The one with this number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        use EventKind::*;
+        [
+            ThreadStarted,
+            ThreadEnded,
+            CallBegan,
+            CallEnded,
+            Creates,
+            FutexWaits,
+            FutexWakes,
+            ExecUntraced,
+            ExecTraced,
+        ]
+        .into_iter()
+        .find(|&kind| kind as u64 == number)
+    }
+}
+
 /// Why a new program cannot be traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -185,20 +206,7 @@ pub fn event(kind: EventKind) -> u64 {
 /// The kind of an event word.
 #[must_use]
 pub fn event_kind(word: u64) -> Option<EventKind> {
-    use EventKind::*;
-    [
-        ThreadStarted,
-        ThreadEnded,
-        CallBegan,
-        CallEnded,
-        Creates,
-        FutexWaits,
-        FutexWakes,
-        ExecUntraced,
-        ExecTraced,
-    ]
-    .into_iter()
-    .find(|&kind| kind as u64 == word >> 3)
+    EventKind::from_number(word >> 3)
 }
 
 /// A definition's kind: a block. Id, then for each slot three words: its address (48 bits, above it

@@ -46,6 +46,23 @@ pub enum ExactError {
         /// See `e_machine` in elf.h.
         machine: u16,
     },
+    /// What shall be traced is not there.
+    #[error(
+        "cannot trace only {only:?}: the program has no function of that name and it names no module; \
+         give a function of the program as `nm` shows it, a library like libc, a path, or PATH:FUNCTION"
+    )]
+    Only {
+        /// What was asked for.
+        only: String,
+    },
+    /// The trace cannot be kept there.
+    #[error("cannot keep the trace in {path}: {source}", path = path.display())]
+    Keep {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// QEMU is missing.
     #[error(
         "the exact source needs {name}, which is not on PATH; install it: apt-get install qemu-user"

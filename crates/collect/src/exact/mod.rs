@@ -14,8 +14,11 @@ mod clock;
 mod code;
 mod equal_rate;
 mod error;
+mod kept;
 mod launch;
+mod only;
 mod stream;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +33,12 @@ pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
 pub use code::Instruction;
 pub use equal_rate::{EqualRate, WINDOW};
 pub use error::ExactError;
+pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
 pub use stream::{ExactThread, Totals};
+pub use tables::Tables;
 
+use kept::TraceWriter;
 use launch::Launch;
 use stream::Stream;
 
@@ -43,6 +49,12 @@ pub struct ExactOptions {
     pub command: Vec<OsString>,
     /// Record one line in so many, chosen by their hash; 1 for all.
     pub one_line_in: u32,
+    /// Record only the code of this module or function: `NAME` is a function of the program, or a
+    /// module by its file's name (`libc` also for `libc.so.6`); `PATH` with a slash is a module;
+    /// `PATH:FUNCTION` a function of it.
+    pub only: Option<String>,
+    /// Keep the trace, with what orders threads also outside of the share.
+    pub keep_trace: Option<KeepTrace>,
     /// End after this long.
     pub duration: Option<Duration>,
 }
@@ -54,6 +66,8 @@ impl ExactOptions {
         Self {
             command,
             one_line_in: 1,
+            only: None,
+            keep_trace: None,
             duration: None,
         }
     }
@@ -80,8 +94,12 @@ pub struct ExactOutcome {
     pub losses: Vec<Loss>,
 }
 
-/// How long an idle collector sleeps at most.
-const NAP: Duration = Duration::from_millis(4);
+/// How long the collector sleeps at most when there was nothing, or next to nothing, to read. A
+/// writer wakes it when a quarter of its ring is full.
+const LONG_NAP: Duration = Duration::from_millis(4);
+const SHORT_NAP: Duration = Duration::from_millis(1);
+/// Words that are next to nothing: reading on their writer's heels costs both more.
+const LITTLE: u64 = 1 << 13;
 /// How often the command is asked whether it has ended.
 const ASK_NS: u64 = 2_000_000;
 /// After this long the request to end becomes an order.
@@ -97,12 +115,75 @@ pub fn trace<C: Consumer>(
     options: &ExactOptions,
     consumer: &mut C,
 ) -> Result<ExactOutcome, ExactError> {
+    let Some(keep) = &options.keep_trace else {
+        return trace_to(options, consumer);
+    };
+    let no_file = |source| ExactError::Keep {
+        path: keep.path.clone(),
+        source,
+    };
+    let writer = TraceWriter::create(keep).map_err(no_file)?;
+    let mut both = Both(consumer, writer);
+    let mut outcome = trace_to(options, &mut both)?;
+    let mut writer = both.1;
+    let tables = Tables {
+        threads: std::mem::take(&mut outcome.threads),
+        instructions: std::mem::take(&mut outcome.instructions),
+        maps: std::mem::take(&mut outcome.maps),
+    };
+    writer.close(&tables);
+    Tables {
+        threads: outcome.threads,
+        instructions: outcome.instructions,
+        maps: outcome.maps,
+    } = tables;
+    if let Some(error) = writer.error {
+        outcome.losses.push(loss(
+            "trace-not-kept",
+            writer.missing,
+            format!(
+                "accesses that could not be kept: {}: {error}",
+                keep.path.display()
+            ),
+        ));
+    } else if writer.missing > 0 {
+        outcome.losses.push(loss(
+            "trace-cut",
+            writer.missing,
+            format!(
+                "accesses that were not kept: {} had reached its limit of {} bytes",
+                keep.path.display(),
+                keep.max_bytes
+            ),
+        ));
+    }
+    Ok(outcome)
+}
+
+fn loss(what: &str, count: u64, detail: String) -> Loss {
+    Loss {
+        time: Time(monotonic_ns()),
+        tid: None,
+        what: what.to_owned(),
+        count,
+        detail,
+    }
+}
+
+fn trace_to<C: Consumer>(
+    options: &ExactOptions,
+    consumer: &mut C,
+) -> Result<ExactOutcome, ExactError> {
     let region = Region::create().map_err(ExactError::Memory)?;
     let launch = Launch::find(&options.command, region.path().unwrap_or_default())?;
     let threshold = threshold(options.one_line_in);
     region.set_threshold(threshold);
+    let only = match &options.only {
+        Some(only) => only::configuration(only, &launch.program.path)?,
+        None => Vec::new(),
+    };
     region
-        .set_configuration(&launch.configuration(b""))
+        .set_configuration(&launch.configuration(&only))
         .map_err(ExactError::Memory)?;
     let held = HeldChild::fork(&launch.command()).map_err(ExactError::Start)?;
     let root = held.pid();
@@ -115,9 +196,9 @@ pub fn trace<C: Consumer>(
     let mut ended_by = "target-exited";
     let mut ending: Option<u64> = None;
     let ended = loop {
-        let progress = stream.round(consumer, false);
+        let words = stream.round(consumer, false);
         let now = monotonic_ns();
-        if now - asked > ASK_NS || !progress {
+        if now - asked > ASK_NS || words == 0 {
             asked = now;
             if let Some(ended) = child.try_wait().map_err(ExactError::Wait)? {
                 break ended;
@@ -142,17 +223,19 @@ pub fn trace<C: Consumer>(
                 _ => {}
             }
         }
-        if !progress {
+        if words < LITTLE {
             region.prepare_sleep();
-            if !stream.round(consumer, false) {
-                region.sleep(NAP);
+            match stream.round(consumer, false) {
+                0 => region.sleep(LONG_NAP),
+                words if words < LITTLE => region.sleep(SHORT_NAP),
+                _ => {}
             }
         }
     };
     let others = stream.others(root);
     // What others still write is as old as the command's end, or comes after it.
     region.detach();
-    while stream.round(consumer, true) {
+    while stream.round(consumer, true) > 0 {
         if others > 0 {
             break;
         }
@@ -178,13 +261,7 @@ fn outcome(
     let mut losses = Vec::new();
     let mut lose = |what: &str, count: u64, detail: String| {
         if count > 0 {
-            losses.push(Loss {
-                time: Time(monotonic_ns()),
-                tid: None,
-                what: what.to_owned(),
-                count,
-                detail,
-            });
+            losses.push(loss(what, count, detail));
         }
     };
     let totals = stream.totals;

@@ -141,17 +141,17 @@ impl Stream {
         }
     }
 
-    /// Reads what is there; whether that was anything. With `all` without regard for what may still
+    /// Reads what is there; how many words, at least 1 if anything. With `all` without regard for what may still
     /// come, when nobody writes any more.
-    pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> bool {
+    pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> u64 {
         let until = if all {
             u64::MAX - 1
         } else {
             stamp().saturating_sub(MARGIN)
         };
-        let mut progress = self.look_at_heads();
-        progress |= self.define();
-        progress |= self.merge(consumer, until);
+        let mut progress = u64::from(self.look_at_heads());
+        progress += u64::from(self.define());
+        progress += self.merge(consumer, until);
         self.flush(consumer);
         self.give_back();
         let now = monotonic_ns();
@@ -293,7 +293,7 @@ impl Stream {
     }
 
     /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
-    fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> bool {
+    fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> u64 {
         let mut readings = std::mem::take(&mut self.readings);
         let mut next: Vec<(u64, usize)> = readings
             .iter()
@@ -304,7 +304,10 @@ impl Stream {
             })
             .filter(|&(stamp, _)| stamp <= until)
             .collect();
-        let progress = !next.is_empty();
+        let position = |readings: &[Option<Reading>]| -> u64 {
+            readings.iter().flatten().map(|it| it.position).sum()
+        };
+        let before = position(&readings);
         if next.len() <= FEW {
             while let Some((place, other)) = lowest(&next) {
                 let index = next[place].1;
@@ -329,8 +332,9 @@ impl Stream {
                 }
             }
         }
+        let read = position(&readings).wrapping_sub(before);
         self.readings = readings;
-        progress
+        read
     }
 
     /// Hands out what a thread wrote up to a stamp; its next stamp, if it goes on.

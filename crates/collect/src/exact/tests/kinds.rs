@@ -98,3 +98,78 @@ fn a_share_of_the_lines_is_the_share_that_the_hash_chooses() {
         lines.len()
     );
 }
+
+#[test]
+fn only_a_function_or_a_module_is_recorded() {
+    let programs = Programs::new();
+    let program = programs.compile("threads");
+    let run = |only: &str| {
+        let mut options = ExactOptions::new(command(&program, &["2", "2", "503"]));
+        options.only = Some(only.to_owned());
+        let mut counts = Counts::default();
+        let outcome = try_trace(&options, &mut counts)?;
+        assert!(outcome.losses.is_empty(), "{:?}", outcome.losses);
+        Some((counts, outcome))
+    };
+    let Some((function, _)) = run("work") else {
+        return;
+    };
+    assert_eq!(function.with(8, [503, 503, 0]).len(), 2);
+    assert!(
+        function.accesses < 5 * 503,
+        "{} accesses of one function",
+        function.accesses
+    );
+    let (libc, outcome) = run("libc").unwrap();
+    assert!(libc.with(8, [503, 503, 0]).is_empty());
+    assert!(libc.accesses > 100);
+    for instruction in &outcome.instructions {
+        assert!(
+            outcome.maps.iter().any(|map| map.path.contains("/libc")
+                && map.start.0 <= instruction.address
+                && instruction.address < map.end.0),
+            "{:#x} is not in libc",
+            instruction.address
+        );
+    }
+}
+
+#[test]
+fn a_kept_trace_holds_what_was_handed_out_up_to_its_size() {
+    use super::super::{KeepTrace, Piece, TraceReader};
+    let programs = Programs::new();
+    let program = programs.compile("counts");
+    let path = programs.path().join("trace");
+    for max_bytes in [1 << 30, 20_000] {
+        let mut options = ExactOptions::new(command(&program, &[]));
+        options.keep_trace = Some(KeepTrace {
+            path: path.clone(),
+            max_bytes,
+        });
+        let mut counts = Counts::default();
+        let Some(outcome) = try_trace(&options, &mut counts) else {
+            return;
+        };
+        assert!(std::fs::metadata(&path).unwrap().len() <= max_bytes);
+        let mut kept = Counts::default();
+        let (mut whole, mut threads) = (None, 0);
+        let mut reader = TraceReader::open(&path).unwrap();
+        while let Some(piece) = reader.piece().unwrap() {
+            match piece {
+                Piece::Accesses(accesses) => kept.accesses(&accesses),
+                Piece::Tables(tables) => threads = tables.threads.len(),
+                Piece::End { complete } => whole = Some(complete),
+                Piece::Event(_) => {}
+            }
+        }
+        if max_bytes == 1 << 30 {
+            assert!(outcome.losses.is_empty(), "{:?}", outcome.losses);
+            assert_eq!(kept.of, counts.of);
+            assert_eq!((whole, threads), (Some(true), 1));
+        } else {
+            assert_eq!(whole, Some(false));
+            assert_eq!(outcome.losses[0].what, "trace-cut");
+            assert_eq!(kept.accesses + outcome.losses[0].count, counts.accesses);
+        }
+    }
+}

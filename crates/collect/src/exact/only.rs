@@ -1,0 +1,108 @@
+//! Which code is to be instrumented: a module, or a function of one.
+
+use std::path::Path;
+
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+
+use super::ExactError;
+
+/// Writes what `--only` asks for as the plugin reads it.
+///
+/// `NAME` is a function of the program, or a module by its file's name (`libc` also for
+/// `libc.so.6`); `PATH` with a slash is a module; `PATH:FUNCTION` a function of it. Functions are named
+/// as the linker names them.
+pub(super) fn configuration(only: &str, program: &Path) -> Result<Vec<u8>, ExactError> {
+    let program = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+    if let Some((module, function)) = only.rsplit_once(':')
+        && !module.is_empty()
+    {
+        let module = std::fs::canonicalize(module).map_err(|_| unknown(only))?;
+        return ranges(&module, function)
+            .map(|ranges| entries(&module, &ranges))
+            .ok_or_else(|| unknown(only));
+    }
+    if only.is_empty() {
+        return Err(unknown(only));
+    }
+    if only.contains('/') {
+        let module = std::fs::canonicalize(only).map_err(|_| unknown(only))?;
+        return Ok(entries(&module, &[]));
+    }
+    if let Some(ranges) = ranges(&program, only) {
+        return Ok(entries(&program, &ranges));
+    }
+    let own_name = program.file_name().is_some_and(|name| name == only);
+    if own_name || only.starts_with("lib") || only.contains(".so") {
+        return Ok(entries(Path::new(only), &[]));
+    }
+    Err(unknown(only))
+}
+
+fn unknown(only: &str) -> ExactError {
+    ExactError::Only {
+        only: only.to_owned(),
+    }
+}
+
+fn entries(module: &Path, ranges: &[(u64, u64)]) -> Vec<u8> {
+    let mut text = b"only-module=".to_vec();
+    text.extend(std::os::unix::ffi::OsStrExt::as_bytes(module.as_os_str()));
+    text.push(0);
+    for (low, high) in ranges {
+        text.extend(format!("only-range={low}-{high}\0").into_bytes());
+    }
+    text
+}
+
+/// File offsets of a function; none if there is no such function.
+fn ranges(module: &Path, function: &str) -> Option<Vec<(u64, u64)>> {
+    let bytes = std::fs::read(module).ok()?;
+    let file = object::File::parse(bytes.as_slice()).ok()?;
+    let mut ranges: Vec<(u64, u64)> = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
+        .filter(|symbol| {
+            // `memcpy@@GLIBC_2.14` is `memcpy`.
+            symbol
+                .name()
+                .is_ok_and(|name| name.split('@').next() == Some(function))
+        })
+        .filter_map(|symbol| {
+            let segment = file.segments().find(|segment| {
+                segment.address() <= symbol.address()
+                    && symbol.address() - segment.address() < segment.size()
+            })?;
+            let low = symbol.address() - segment.address() + segment.file_range().0;
+            Some((low, low.checked_add(symbol.size())?))
+        })
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    (!ranges.is_empty()).then_some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_modules_and_nonsense_are_told_apart() {
+        let own = std::env::current_exe().unwrap();
+        let text = String::from_utf8(configuration("main", &own).unwrap()).unwrap();
+        assert!(
+            text.starts_with("only-module=/") && text.contains("only-range="),
+            "{text}"
+        );
+        let text = configuration("libc", &own).unwrap();
+        assert_eq!(text, b"only-module=libc\0");
+        let path = own.to_str().unwrap();
+        let text = String::from_utf8(configuration(path, &own).unwrap()).unwrap();
+        assert!(!text.contains("only-range="), "{text}");
+        for only in ["", "no_such_function", "/nowhere", "/nowhere:main"] {
+            let error = configuration(only, &own).unwrap_err().to_string();
+            assert!(error.contains("function"), "{error}");
+        }
+        assert!(configuration(&format!("{path}:main"), &own).is_ok());
+    }
+}

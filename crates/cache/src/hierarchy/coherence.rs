@@ -44,7 +44,8 @@ impl<M: Mask> Engine<M> {
         {
             self.close_core(at, Class::TrueSharing);
         }
-        let line = self.lines.lines[id as usize];
+        let line = &self.lines.lines[id as usize];
+        let (lost, lost_groups, detail) = (line.lost, line.lost_groups, line.detail);
         let group = self.group_of[core] as usize;
         if line.opened && self.llc[group].is_some() {
             let at = self.lines.group_line(id, group);
@@ -53,18 +54,18 @@ impl<M: Mask> Engine<M> {
                 self.close_group(at, Class::TrueSharing);
             }
         }
-        if !written.is_empty() && line.lost | u128::from(line.lost_groups) != 0 {
-            for loser in bits(line.lost) {
+        if !written.is_empty() && lost | u128::from(lost_groups) != 0 {
+            for loser in bits(lost) {
                 let at = self.lines.core_line(id, loser);
                 self.lines.core_lines[at].foreign |= written;
             }
-            for loser in bits(line.lost_groups.into()) {
+            for loser in bits(lost_groups.into()) {
                 let at = self.lines.group_line(id, loser);
                 self.lines.group_lines[at].foreign |= written;
             }
         }
-        if line.detail != NONE {
-            self.follow.touched(line.detail, thread, read, written);
+        if detail != NONE {
+            self.follow.touched(detail, thread, read, written);
         }
     }
 
@@ -459,16 +460,17 @@ impl<M: Mask> Engine<M> {
     /// not told apart yet.
     pub(super) fn ask_llc(&mut self, group: usize, id: u32, hits: bool) -> Option<Class> {
         let at = self.lines.group_line(id, group);
-        let ours = self.lines.group_lines[at];
+        let ours = &self.lines.group_lines[at];
+        let (slot, place, flags) = (ours.slot, ours.place, ours.flags);
         let llc = self.llc[group].as_mut()?;
-        let in_window = llc.window.holds(ours.slot);
+        let in_window = llc.window.holds(slot);
         if llc.inclusion == Inclusion::Exclusive {
-            llc.window.remove(ours.slot);
+            llc.window.remove(slot);
             self.lines.group_lines[at].slot = 0;
         } else {
             if self.lines.lines[id as usize].llcs >> group & 1 == 1 {
                 let set = llc.array.sets.of(self.lines.number(id));
-                llc.array.touch(set, id, ours.place);
+                llc.array.touch(set, id, place);
             }
             self.touch_llc_window(group, id, at);
         }
@@ -477,7 +479,7 @@ impl<M: Mask> Engine<M> {
             return None;
         }
         let lost = self.lines.lines[id as usize].lost_groups >> group & 1 == 1;
-        Some(class(ours.flags & flag::TOUCHED != 0, lost, in_window))
+        Some(class(flags & flag::TOUCHED != 0, lost, in_window))
     }
 
     /// Takes a line out of an exclusive last level for a core that fetches it.

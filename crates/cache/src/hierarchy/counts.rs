@@ -5,6 +5,8 @@ use std::ops::AddAssign;
 
 use crate::Kind;
 
+use super::outcome::Answer;
+
 /// Who served an access, the nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Served {
@@ -235,6 +237,19 @@ impl SetCounts {
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.hits + self.misses
+    }
+
+    /// Counts an answer of the set's cache.
+    #[inline]
+    pub(super) fn add(&mut self, answer: Answer) {
+        match answer {
+            Answer::NotAsked => {}
+            Answer::Hit => self.hits += 1,
+            Answer::Miss(class) => {
+                self.misses += 1;
+                self.lines += u64::from(class == Class::Compulsory);
+            }
+        }
     }
 }
 

@@ -106,10 +106,10 @@ pub(super) struct Engine<M> {
     /// gave up meanwhile was dirty.
     pub(super) in_flight: (u32, bool),
 
-    /// Misses of first levels.
-    misses: u64,
+    /// Accesses that private caches could not serve.
+    fetches: u64,
     /// Whether the last chunk had enough of them to look ahead.
-    many_misses: bool,
+    many_fetches: bool,
     /// By thread.
     pub(super) threads: Vec<Counts>,
     /// By site plus one; at the front those for which there is no room.
@@ -174,8 +174,8 @@ impl<M: Mask> Engine<M> {
                 config.nodes(),
             ),
             in_flight: (NONE, false),
-            misses: 0,
-            many_misses: false,
+            fetches: 0,
+            many_fetches: false,
             threads: Vec::new(),
             sites: vec![Counts::default(); 1],
             sets: [
@@ -201,15 +201,15 @@ impl<M: Mask> Engine<M> {
         let mut index = 0;
         let mut warm = 0;
         for chunk in accesses.chunks(CHUNK) {
-            let misses = self.misses;
-            if self.many_misses {
+            let fetches = self.fetches;
+            if self.many_fetches {
                 warm ^= self.warm(chunk);
             }
             for access in chunk {
                 self.step(access, &mut |outcome| observe(index, outcome));
                 index += 1;
             }
-            self.many_misses = self.misses - misses > CHUNK as u64 / 8;
+            self.many_fetches = self.fetches - fetches > CHUNK as u64 / 8;
         }
         std::hint::black_box(warm);
     }
@@ -449,14 +449,15 @@ impl<M: Mask> Engine<M> {
         if self.l1[core].window.is_full() {
             self.compact_l1(core);
         }
-        let held = self.l1[core].held[way];
-        if Info::thread(held.last) != touch.thread {
+        if Info::thread(self.l1[core].held[way].last) != touch.thread {
             self.flush(core, way);
         }
+        let held = &self.l1[core].held[way];
         if !touch.kind.writes() || held.ready {
             return false;
         }
-        let upgrade = self.gain(core, held.id, held.state, touch);
+        let (id, known) = (held.id, held.state);
+        let upgrade = self.gain(core, id, known, touch);
         let held = &mut self.l1[core].held[way];
         held.state = state::MODIFIED;
         held.dirty = true;
@@ -466,14 +467,13 @@ impl<M: Mask> Engine<M> {
 
     /// An access that the first level misses.
     fn miss(&mut self, core: usize, touch: &Touch) -> Outcome {
-        self.misses += 1;
         let group = self.group_of[core] as usize;
         let id = self.lines.id(touch.line, self.node_of[group]);
         let at = self.lines.core_line(id, core);
         if self.l1[core].window.is_full() {
             self.compact_l1(core);
         }
-        let mine = self.lines.core_lines[at];
+        let mine = &self.lines.core_lines[at];
         let l1_class = class(
             mine.flags & flag::TOUCHED != 0,
             mine.flags & flag::L1_LOST != 0,
@@ -500,6 +500,7 @@ impl<M: Mask> Engine<M> {
                 known
             };
         } else {
+            self.fetches += 1;
             let fetched = self.fetch(core, id, at, touch);
             served = fetched.served;
             transfer = fetched.transfer;
@@ -563,21 +564,22 @@ impl<M: Mask> Engine<M> {
         let Some(l2) = &mut self.l2[core] else {
             return (Answer::NotAsked, false);
         };
-        let mine = self.lines.core_lines[at];
-        let in_window = l2.window.holds(mine.l2_slot);
-        let in_l2 = mine.flags & flag::IN_L2 != 0;
+        let mine = &self.lines.core_lines[at];
+        let (l2_slot, place, flags) = (mine.l2_slot, mine.place, mine.flags);
+        let in_window = l2.window.holds(l2_slot);
+        let in_l2 = flags & flag::IN_L2 != 0;
         let exclusive = l2.inclusion == Inclusion::Exclusive;
         if in_l2 {
             let set = l2.array.sets.of(self.lines.number(id));
             if exclusive {
-                l2.array.remove(set, id, mine.place);
+                l2.array.remove(set, id, place);
                 self.lines.core_lines[at].flags &= !flag::IN_L2;
             } else {
-                l2.array.touch(set, id, mine.place);
+                l2.array.touch(set, id, place);
             }
         }
         if exclusive {
-            l2.window.remove(mine.l2_slot);
+            l2.window.remove(l2_slot);
             self.lines.core_lines[at].l2_slot = 0;
         } else {
             self.touch_l2_window(core, id, at);
@@ -585,8 +587,8 @@ impl<M: Mask> Engine<M> {
         if in_l2 {
             (Answer::Hit, true)
         } else {
-            let had = mine.flags & flag::TOUCHED != 0;
-            let lost = mine.flags & flag::L2_LOST != 0;
+            let had = flags & flag::TOUCHED != 0;
+            let lost = flags & flag::L2_LOST != 0;
             (Answer::Miss(class(had, lost, in_window)), false)
         }
     }
@@ -597,37 +599,32 @@ impl<M: Mask> Engine<M> {
         let group = self.group_of[core] as usize;
         let thread = &mut self.threads[usize::from(touch.thread)];
         let site = &mut self.sites[touch.counted as usize];
-        for counts in [&mut *thread, &mut *site] {
+        for counts in [thread, site] {
             counts.served[touch.kind as usize][outcome.served as usize] += 1;
             counts.upgrades += u64::from(outcome.upgrade);
             counts.llc_hits += u64::from(outcome.answers[2] == Answer::Hit);
             for (level, answer) in outcome.answers.iter().enumerate() {
-                match *answer {
-                    // Open until the residency tells.
-                    Answer::NotAsked | Answer::Hit | Answer::Miss(Class::FalseSharing) => {}
-                    Answer::Miss(class) => {
-                        counts.classes[level][class as usize] += 1;
-                        counts.overlapping[level] += u64::from(class == Class::TrueSharing);
-                    }
+                // What looks false is open until the residency tells.
+                if let Answer::Miss(class) = *answer
+                    && class != Class::FalseSharing
+                {
+                    counts.classes[level][class as usize] += 1;
+                    counts.overlapping[level] += u64::from(class == Class::TrueSharing);
                 }
             }
         }
-        for (level, answer) in outcome.answers.iter().enumerate() {
-            let sets = match level {
-                0 => Some(self.l1[core].sets),
-                1 => self.l2[core].as_ref().map(|l2| l2.array.sets),
-                _ => self.llc[group].as_ref().map(|llc| llc.array.sets),
-            };
-            let Some(sets) = sets else { continue };
-            let counts = &mut self.sets[level][sets.of(touch.line)];
-            match *answer {
-                Answer::NotAsked => {}
-                Answer::Hit => counts.hits += 1,
-                Answer::Miss(class) => {
-                    counts.misses += 1;
-                    counts.lines += u64::from(class == Class::Compulsory);
-                }
-            }
+        let [l1, l2, llc] = outcome.answers;
+        let set = self.l1[core].sets.of(touch.line);
+        self.sets[0][set].add(l1);
+        if l2 != Answer::NotAsked
+            && let Some(outer) = &self.l2[core]
+        {
+            self.sets[1][outer.array.sets.of(touch.line)].add(l2);
+        }
+        if llc != Answer::NotAsked
+            && let Some(outer) = &self.llc[group]
+        {
+            self.sets[2][outer.array.sets.of(touch.line)].add(llc);
         }
     }
 

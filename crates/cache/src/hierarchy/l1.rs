@@ -12,7 +12,7 @@ use super::window::Window;
 /// The tag of an empty way. No line number reaches it, since a line has several bytes.
 pub(super) const EMPTY: u64 = u64::MAX;
 
-/// Bits of a way's number in [`L1::choose`]. The slot has the other 56: enough for years.
+/// Bits of a way's number beside its slot in a word. The slot has the other 56: enough for years.
 const WAY_BITS: u32 = 8;
 
 /// What a way knows of its line besides the tag.
@@ -154,12 +154,12 @@ impl<M: Mask> L1<M> {
                 base + oldest.map_or(0, |(way, _)| way)
             }
             Replacement::Lru => {
-                // Slot and way in a word: the least of several without a branch.
-                let slots = self.slots[range].iter().enumerate();
-                let oldest = slots.fold(u64::MAX, |oldest, (way, &slot)| {
-                    oldest.min(slot << WAY_BITS | way as u64)
-                });
-                base + (oldest & ((1 << WAY_BITS) - 1)) as usize
+                let slots = &self.slots[range];
+                base + match slots.len() {
+                    8 => oldest::<8>(slots),
+                    12 => oldest::<12>(slots),
+                    _ => oldest_of_any(slots),
+                }
             }
             Replacement::TreePlru => {
                 let empty = tags.iter().position(|&tag| tag == EMPTY);
@@ -193,4 +193,22 @@ fn matches_of_any(tags: &[u64], line: u64) -> u64 {
         matches |= u64::from(tag == line) << way;
     }
     matches
+}
+
+/// The least of `WAYS` slots.
+#[inline(always)]
+fn oldest<const WAYS: usize>(slots: &[u64]) -> usize {
+    slots
+        .first_chunk::<WAYS>()
+        .map_or(0, |slots| oldest_of_any(slots))
+}
+
+#[inline(always)]
+fn oldest_of_any(slots: &[u64]) -> usize {
+    // Slot and way in a word: the least of several without a branch.
+    let keys = slots.iter().enumerate();
+    let oldest = keys.fold(u64::MAX, |oldest, (way, &slot)| {
+        oldest.min(slot << WAY_BITS | way as u64)
+    });
+    (oldest & ((1 << WAY_BITS) - 1)) as usize
 }

@@ -55,8 +55,10 @@ case "${1-}" in
         want node nodejs
         want npm npm
         want python3 python3
-        # Nothing runs it yet; doctor tells whether it is there.
+        # The exact source; its test for another architecture wants the cross compiler as well.
         want "qemu-$(uname -m)" qemu-user
+        want aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+        [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || packages="$packages libc6-dev-arm64-cross"
         ;;
     *)
         echo "usage: scripts/install-needs.sh demo|test" >&2

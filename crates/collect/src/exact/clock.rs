@@ -54,7 +54,8 @@ impl Clock {
     #[inline]
     pub(super) fn ns(&self, stamp: u64) -> u64 {
         let ticks = stamp.saturating_sub(self.stamp);
-        self.ns + ((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64
+        self.ns
+            .saturating_add(((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64)
     }
 
     /// Moves the line: it goes on from where it is at `reached`, the latest stamp that was

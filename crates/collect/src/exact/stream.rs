@@ -346,7 +346,7 @@ impl Stream {
         consumer: &mut C,
     ) -> Option<u64> {
         if reading.thread == u16::MAX {
-            self.totals.unnumbered += reading.head - reading.position;
+            self.totals.unnumbered += reading.head.saturating_sub(reading.position);
             reading.position = reading.head;
             return None;
         }
@@ -486,7 +486,7 @@ impl Stream {
                 reading.freed = reading.position;
                 reading.ring.free(reading.freed);
             }
-            let done = reading.closed && reading.position == reading.head;
+            let done = reading.closed && reading.position >= reading.head;
             if let Some(thread) = self.threads.get_mut(usize::from(reading.thread)) {
                 let accesses = std::mem::take(&mut reading.accesses);
                 self.totals.accesses += accesses;
@@ -571,7 +571,7 @@ fn special(
         && last.thread == access.thread
         && last.site == access.site
         && last.kind == access.kind
-        && last.address + u64::from(last.size) == access.address
+        && last.address.wrapping_add(last.size.into()) == access.address
         && last.size + access.size <= u16::from(slot.wide)
     {
         last.size += access.size;

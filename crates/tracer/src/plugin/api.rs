@@ -105,9 +105,15 @@ impl Api {
         macro_rules! function {
             ($name:literal) => {{
                 let found = find($name).ok_or_else(|| $name.to_string_lossy().into_owned())?;
+                #[expect(
+                    clippy::missing_transmute_annotations,
+                    reason = "the field that it goes to names the type"
+                )]
                 // SAFETY: the function of this name has the type of the field since interface 1;
                 // where it does not, the caller chooses by version.
-                unsafe { std::mem::transmute(found) }
+                unsafe {
+                    std::mem::transmute(found)
+                }
             }};
         }
         let instruction_data = if version >= 3 {

@@ -78,7 +78,6 @@ const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
 const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
 
 /// A system call begins.
-#[expect(clippy::too_many_arguments, reason = "QEMU's interface")]
 pub(super) extern "C" fn on_call(
     _id: u64,
     vcpu: c_uint,

@@ -347,7 +347,7 @@ extern "C" fn on_access<const SHARE: bool>(
         return;
     };
     if !end.has_room() {
-        return on_full_ring::<SHARE>(vcpu, info, address, user);
+        return on_first_access::<SHARE>(vcpu, info, address, user);
     }
     end.access(Access {
         address,
@@ -362,6 +362,20 @@ extern "C" fn on_access<const SHARE: bool>(
         },
         ordering: flags & ORDERING != 0,
     });
+    // Waiting for room comes after an access was written, not between it and its stamp.
+    if !end.has_room() {
+        make_room(vcpu);
+    }
+}
+
+/// Empties a ring that has just become full.
+#[cold]
+#[inline(never)]
+extern "C" fn make_room(vcpu: c_uint) {
+    // SAFETY: as in `on_access`.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.make_room(vcpu);
+    }
 }
 
 /// An access of a size and kind that was not seen before.
@@ -388,10 +402,10 @@ extern "C" fn on_new_access<const SHARE: bool>(
     on_access::<SHARE>(vcpu, info, address, user);
 }
 
-/// An access for which the ring has to be opened or emptied first.
+/// An access for which the ring has to be opened first, or for which none is left.
 #[cold]
 #[inline(never)]
-extern "C" fn on_full_ring<const SHARE: bool>(
+extern "C" fn on_first_access<const SHARE: bool>(
     vcpu: c_uint,
     info: u32,
     address: u64,

@@ -305,7 +305,7 @@ pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
         arm_ns: median(&mut single.arm_ns)
             .ok_or(ProbeError::Nothing("no watchpoint could be armed"))?,
         trap_ns: median(&mut traps).unwrap_or(0.0),
-        exposure_offset_ns: median(&mut single.exposure_ns)
+        exposure_offset_ns: median(&mut group.exposure_ns)
             .ok_or(ProbeError::Nothing("an armed watchpoint never trapped"))?,
         shot_ns: lost(&mut single).unwrap_or(0.0),
         watch_ns: lost(&mut group).unwrap_or(0.0),

@@ -21,10 +21,14 @@ use std::collections::HashMap;
 
 use linewise_recording::{Address, CpuId, Operation, Pid, Switch, Tid, Time, Trap, Watch};
 
-/// A wait up to this long means that the thread was at work on the chunk, ns. Arming four chunks
-/// takes a virtual machine some 5 to 15 µs more than arming one, by how busy it is, and the kernel
-/// counts from the first: a shorter limit would take that for an absence.
-const PRESENT_NS: f64 = 25_000.0;
+/// A wait up to this long means that the thread was at work on the chunk, ns. What arming takes a
+/// virtual machine varies by some 15 µs either way, by how busy it is: a shorter limit would take
+/// that for an absence.
+const PRESENT_NS: f64 = 40_000.0;
+/// The mean wait of the fastest thread that counts as elsewhere, ns. Of one that comes sooner the
+/// waits do not tell more than that it is present; and a few waits that the machine stretched just
+/// beyond the limit must not look like a thread that comes all the time and is never there.
+const FASTEST_ABSENT_NS: f64 = 2.0 * PRESENT_NS;
 /// What the watches of one thread say of one chunk.
 #[derive(Clone, Debug, Default)]
 struct ChunkWaits {
@@ -99,7 +103,8 @@ impl ChunkWaits {
             return 0.0;
         }
         let seen = f64::from(self.present) / f64::from(self.watches);
-        let by_chance = 1.0 - (-self.late_rate() * PRESENT_NS * 1e-9).exp();
+        let rate = self.late_rate().min(1e9 / FASTEST_ABSENT_NS);
+        let by_chance = 1.0 - (-rate * PRESENT_NS * 1e-9).exp();
         (seen - by_chance * (1.0 - seen)).max(0.0)
     }
 }

@@ -208,8 +208,9 @@ fn measure(spec: &WorkloadSpec, overhead: &str) -> anyhow::Result<Repeat> {
         .context("cannot run linewise for the benchmark")?;
     anyhow::ensure!(
         output.status.success(),
-        "the benchmark {} failed: {}",
+        "the benchmark {} failed ({}): {}",
         spec.workload,
+        output.status,
         String::from_utf8_lossy(&output.stderr).trim()
     );
     let truth = Truth::from_output(&String::from_utf8_lossy(&output.stdout))?;

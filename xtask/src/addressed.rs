@@ -15,7 +15,7 @@ const WITHOUT_ADDRESS: [&str; 4] = [
 ];
 
 /// The `samples` of a report.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(crate) struct Samples {
     accesses: u64,
     unknown: BTreeMap<String, u64>,

@@ -616,6 +616,7 @@ int pop()
     /// A report with one finding whose accesses are (thread, function, line).
     fn report(kind: &str, object: &str, accesses: &[(u32, &str, usize)]) -> Report {
         Report {
+            samples: Samples::default(),
             run: Run {
                 round_trip_ns: None,
             },

@@ -8,12 +8,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-topology", &[]),
     ("linewise-machine", &["linewise-topology"]),
     ("linewise-recording", &["linewise-topology"]),
+    ("linewise-cache", &["linewise-topology"]),
+    ("linewise-tracer", &["linewise-cache"]),
     (
         "linewise-collect",
         &[
+            "linewise-cache",
             "linewise-machine",
             "linewise-recording",
             "linewise-topology",
+            "linewise-tracer",
         ],
     ),
     ("linewise-analysis", &["linewise-recording"]),

@@ -113,7 +113,7 @@ fi
 step build cargo build --release --locked --quiet --package linewise
 step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
-step tests cargo test --workspace --locked --quiet -- --show-output
+step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate
 step answers cargo xtask answers --runs 1 --seconds 2

@@ -95,6 +95,8 @@ mod l1;
 mod lines;
 mod mask;
 mod outcome;
+#[cfg(test)]
+mod verify;
 mod window;
 
 pub use config::{

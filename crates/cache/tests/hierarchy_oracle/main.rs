@@ -8,8 +8,11 @@ use linewise_cache::hierarchy::{
     SharedSupply, Transfers,
 };
 use linewise_cache::{Access, Kind};
-use model::{KINDS, Model, Tally};
+use model::{Model, Tally};
 use proptest::prelude::*;
+
+/// The three kinds, in the order of their numbers.
+const KINDS: [Kind; 3] = [Kind::Load, Kind::Store, Kind::Update];
 
 fn inclusion() -> impl Strategy<Value = Inclusion> {
     prop_oneof![

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use linewise_cache::Access;
 use linewise_cache::hierarchy::{
     CacheShape, Config, Inclusion, Protocol, Served, SharedSupply, Ways,
 };
-use linewise_cache::{Access, Kind};
 
 type Line = u64;
 
@@ -797,6 +797,3 @@ impl Tally {
         self.upgrades += other.upgrades;
     }
 }
-
-/// The three kinds, in the order of their numbers.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Load, Kind::Store, Kind::Update];

@@ -130,7 +130,8 @@ pub enum EventKind {
     ThreadStarted = 1,
     /// The thread makes no more accesses.
     ThreadEnded = 2,
-    /// A system call begins. a: its number in the guest's numbering, b: its first argument.
+    /// A system call begins. a: its number in the guest's numbering, b: 0 if it is one that only takes
+    /// the kernel's own time (mmap, clone, getpid, ...), 1 if it may wait for something.
     CallBegan = 3,
     /// A system call is over. a: its number, b: what it returned.
     CallEnded = 4,
@@ -139,7 +140,7 @@ pub enum EventKind {
     Creates = 5,
     /// A futex call that may wait begins. a: the address.
     FutexWaits = 6,
-    /// A futex call that may wake others begins. a: the address.
+    /// A futex call that may wake others begins. a: the address, b: how many at most.
     FutexWakes = 7,
     /// The program is about to be replaced by one that cannot be traced. a: see [`ExecTrouble`].
     ExecUntraced = 8,

@@ -19,6 +19,8 @@ struct Numbers {
     execveat: i64,
     exit: i64,
     futex: i64,
+    /// Calls that wait for nobody. Those of files may wait for a disk, but not for another thread.
+    brief: &'static [i64],
 }
 
 /// asm/unistd_64.h of Linux.
@@ -31,6 +33,14 @@ const X86_64: Numbers = Numbers {
     execveat: 322,
     exit: 60,
     futex: 202,
+    // open, close, stat, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask,
+    // access, sched_yield, mremap, madvise, getpid, clone, fork, vfork, uname, readlink, get*id,
+    // prctl, arch_prctl, gettid, sched_setaffinity, sched_getaffinity, set_tid_address,
+    // clock_gettime, tgkill, openat, newfstatat, set_robust_list, prlimit64, getrandom, rseq, clone3
+    brief: &[
+        2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 21, 24, 25, 28, 39, 56, 57, 58, 63, 89, 102, 104,
+        107, 108, 157, 158, 186, 203, 204, 218, 228, 234, 257, 262, 273, 302, 318, 334, 435,
+    ],
 };
 
 /// asm-generic/unistd.h of Linux; it has no fork and no vfork.
@@ -43,6 +53,14 @@ const AARCH64: Numbers = Numbers {
     execveat: 281,
     exit: 93,
     futex: 98,
+    // faccessat, openat, close, lseek, readlinkat, newfstatat, fstat, set_tid_address,
+    // set_robust_list, clock_gettime, sched_setaffinity, sched_getaffinity, sched_yield, tgkill,
+    // rt_sigaction, rt_sigprocmask, uname, prctl, getpid, get*id, gettid, brk, munmap, mremap, clone,
+    // mmap, mprotect, madvise, prlimit64, getrandom, rseq, clone3
+    brief: &[
+        48, 56, 57, 62, 78, 79, 80, 96, 99, 113, 122, 123, 124, 131, 134, 135, 160, 167, 172, 174,
+        175, 176, 177, 178, 214, 215, 216, 220, 222, 226, 233, 261, 278, 293, 435,
+    ],
 };
 
 static ARCHITECTURE: AtomicU8 = AtomicU8::new(0);
@@ -98,6 +116,7 @@ pub(super) extern "C" fn on_call(
         }
     };
     let numbers = numbers();
+    let mut waits = !numbers.brief.contains(&number);
     if number == numbers.clone || number == numbers.fork || number == numbers.vfork {
         let flags = if number == numbers.clone { a1 } else { 0 };
         let cleared = match architecture() {
@@ -112,11 +131,19 @@ pub(super) extern "C" fn on_call(
         // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.
         match a2 & 127 {
             0 | 6 | 9 | 11 | 13 => event(EventKind::FutexWaits, a1, 0),
-            1 | 3 | 4 | 5 | 7 | 10 | 12 => event(EventKind::FutexWakes, a1, 0),
+            1 | 3 | 4 | 5 | 10 | 12 => {
+                waits = false;
+                event(EventKind::FutexWakes, a1, a3 & 0xffff_ffff);
+            }
+            // FUTEX_UNLOCK_PI
+            7 => {
+                waits = false;
+                event(EventKind::FutexWakes, a1, 1);
+            }
             _ => {}
         }
     }
-    event(EventKind::CallBegan, number as u64, a1);
+    event(EventKind::CallBegan, number as u64, u64::from(waits));
     if number == numbers.exit {
         event(EventKind::ThreadEnded, 0, 0);
         // SAFETY: as above.

@@ -155,9 +155,8 @@ fn the_equal_rate_order_does_not_depend_on_how_many_cpus_the_target_had() {
         .max(run(Some("0"), "256").unwrap());
     // Each increment is a load and a store, in turns: nearly every store finds the other's.
     assert!(free > TIMES, "{free} transfers of {TIMES} increments each");
-    // How long one worker is alone before the other begins varies, so twice the tenth that is aimed at.
     assert!(
-        free.abs_diff(confined) * 5 <= free,
+        free.abs_diff(confined) * 10 <= free,
         "{free} with all CPUs, {confined} with one"
     );
     assert!(padded * 1000 <= free, "{padded} padded, {free} shared");

@@ -71,7 +71,13 @@ fn a_thread_that_comes_a_thousand_times_a_second_is_not_present() {
 
 #[test]
 fn waits_that_the_machine_stretched_just_beyond_the_limit_do_not_make_a_thread_absent() {
-    let wait = |id: u64| if id % 10 == 0 { 43_000 } else { 12_000 };
+    let wait = |id: u64| {
+        if id.is_multiple_of(10) {
+            43_000
+        } else {
+            12_000
+        }
+    };
     let watches: Vec<Watch> = (0..40).map(|id| watch(id, 1, wait(id))).collect();
     let traps: Vec<Trap> = (0..40).map(|id| trap(id, 0, wait(id), 1)).collect();
     let presence = one(&watches, &traps).presence();

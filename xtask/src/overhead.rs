@@ -30,27 +30,29 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Something whose speed can be measured.
 enum Workload {
-    /// A program of fixtures/programs: prints its iterations and seconds.
-    Fixture(&'static str),
+    /// A program in this folder, by name: prints its iterations and seconds.
+    Program(&'static str, &'static str),
     /// A shell command over `$FILE`.
     Shell(&'static str, &'static str),
-    /// A Rust program: an example of linewise-bench.
-    Example(&'static str),
     /// redis-server under redis-benchmark.
     Redis,
     /// memcached with two threads under two connections that pipeline.
     Memcached,
 }
 
+/// Where the programs of fixtures/programs are built, and the examples of linewise-bench.
+const FIXTURES: &str = "fixtures/build";
+const EXAMPLES: &str = "target/release/examples";
+
 const WORKLOADS: &[Workload] = &[
-    Workload::Fixture("counters_c"),
-    Workload::Fixture("counters_c_fixed"),
-    Workload::Fixture("control_private_c"),
-    Workload::Fixture("lock_beside_data_c"),
+    Workload::Program(FIXTURES, "counters_c"),
+    Workload::Program(FIXTURES, "counters_c_fixed"),
+    Workload::Program(FIXTURES, "control_private_c"),
+    Workload::Program(FIXTURES, "lock_beside_data_c"),
     Workload::Shell("pigz", "pigz -k -c $FILE"),
     // It is quick: several times, for a run of seconds.
     Workload::Shell("zstd", "zstd -q -T2 -c $FILE $FILE $FILE $FILE"),
-    Workload::Example("rayon_sort"),
+    Workload::Program(EXAMPLES, "rayon_sort"),
     Workload::Redis,
     Workload::Memcached,
 ];
@@ -215,7 +217,7 @@ fn print_row(name: &str, state: State, pairs: &[Pair]) {
 impl Workload {
     fn name(&self) -> &'static str {
         match self {
-            Self::Fixture(name) | Self::Example(name) | Self::Shell(name, _) => name,
+            Self::Program(_, name) | Self::Shell(name, _) => name,
             Self::Redis => "redis-server",
             Self::Memcached => "memcached",
         }
@@ -224,7 +226,7 @@ impl Workload {
     /// A tool that it needs and this machine lacks.
     fn missing(&self) -> Option<&'static str> {
         let needed: &[&'static str] = match self {
-            Self::Fixture(_) | Self::Example(_) => &[],
+            Self::Program(..) => &[],
             Self::Shell(name, _) => &[name],
             Self::Redis => &["redis-server", "redis-benchmark"],
             Self::Memcached => &["memcached"],
@@ -239,12 +241,8 @@ impl Workload {
     /// Work done a second, alone or while recorded; the unit is the workload's own.
     fn speed(&self, places: &Places, recording: Option<&Path>) -> anyhow::Result<f64> {
         match self {
-            Self::Fixture(_) | Self::Example(_) => {
-                let folder = match self {
-                    Self::Example(_) => "target/release/examples",
-                    _ => "fixtures/build",
-                };
-                let binary = places.root.join(folder).join(self.name());
+            Self::Program(folder, name) => {
+                let binary = places.root.join(folder).join(name);
                 let seconds = places.seconds.to_string();
                 let said = places.output(recording, &[&binary.to_string_lossy(), &seconds])?;
                 let number = |key: &str| -> anyhow::Result<f64> {

@@ -104,7 +104,7 @@ impl Budget {
         let samples = thread_ns as f64 * self.samples_per_second * 1e-9 * self.sample_ns;
         self.purse_ns += allowed - samples - collector_ns as f64 * in_the_way;
         // No hoarding: what a quiet second did not use must not become a burst.
-        let watch_ns = self.cost_ns(4).max(1.0);
+        let watch_ns = self.watch.map_or(1.0, |watch| watch.watch_ns.max(1.0));
         self.purse_ns = self.purse_ns.clamp(-DEBT * watch_ns, 10.0 * watch_ns);
         self.last = now;
     }

@@ -8,6 +8,7 @@ pub mod affinity;
 pub mod facts;
 pub mod latency;
 pub mod memory;
+pub mod memory_latency;
 pub mod perf;
 pub mod probe;
 pub mod process;

@@ -353,6 +353,7 @@ fn describe(
         skid_rule: skid.rule.word().to_owned(),
         exposure_offset_ns: watchpoints.map_or(0.0, |costs| costs.exposure_offset_ns),
         overhead: Overhead::default(),
+        exact: None,
     }
 }
 

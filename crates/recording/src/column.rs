@@ -14,6 +14,9 @@ use crate::rows::{
     Address, AddressOrigin, CpuId, MapKind, ObjectKind, Operation, Pid, SampleClass, StackId, Tid,
     Time, UnknownReason, WatchOutcome,
 };
+use crate::rows_exact::{
+    CacheLevel, CacheSubject, Measure, Order, ReuseScope, Sharing, Touch, Unit,
+};
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,22 +170,31 @@ number_cells! {
     Address: Address, UInt64Array, |value| value.0, Address;
 }
 
-impl Cell for Option<Tid> {
-    const KIND: ColumnKind = Tid::KIND;
-    const NULLABLE: bool = true;
+/// Cells that may be null: a number, or a newtype around one.
+macro_rules! optional_cells {
+    ($($cell:ty: $array:ty, |$value:ident| $encode:expr, $decode:expr;)+) => {$(
+        impl Cell for Option<$cell> {
+            const KIND: ColumnKind = <$cell>::KIND;
+            const NULLABLE: bool = true;
 
-    fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef {
-        Arc::new(
-            cells
-                .map(|tid| tid.map(|tid| tid.0))
-                .collect::<UInt32Array>(),
-        )
-    }
+            fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                Arc::new(cells.map(|cell| cell.map(|$value| $encode)).collect::<$array>())
+            }
 
-    fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
-        let array: &UInt32Array = typed(array, Self::KIND)?;
-        Ok(array.iter().map(|tid| tid.map(Tid)).collect())
-    }
+            fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
+                let array: &$array = typed(array, Self::KIND)?;
+                Ok(array.iter().map(|cell| cell.map($decode)).collect())
+            }
+        }
+    )+};
+}
+
+optional_cells! {
+    u32: UInt32Array, |value| value, std::convert::identity;
+    f64: Float64Array, |value| value, std::convert::identity;
+    Pid: UInt32Array, |value| value.0, Pid;
+    Tid: UInt32Array, |value| value.0, Tid;
+    Address: UInt64Array, |value| value.0, Address;
 }
 
 impl Cell for bool {
@@ -255,10 +267,18 @@ fn parse<T>(word: &str, from_word: impl Fn(&str) -> Option<T>) -> Result<T, Stri
 
 word_cells!(
     AddressOrigin,
+    CacheLevel,
+    CacheSubject,
     MapKind,
+    Measure,
     ObjectKind,
     Operation,
+    Order,
+    ReuseScope,
     SampleClass,
+    Sharing,
+    Touch,
+    Unit,
     UnknownReason,
     WatchOutcome,
 );

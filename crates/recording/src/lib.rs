@@ -38,6 +38,7 @@
 //!     skid_rule: "next".into(),
 //!     exposure_offset_ns: 0.0,
 //!     overhead: Overhead::default(),
+//!     exact: None,
 //! };
 //! let mut writer = Writer::create(dir, &info, CreateMode::New)?;
 //! writer.push([Switch { tid: Tid(101), cpu: CpuId(1), start: Time(1_000), end: Time(5_000) }])?;
@@ -57,6 +58,7 @@ mod column;
 mod error;
 mod recording;
 mod rows;
+mod rows_exact;
 mod run;
 mod storage;
 mod tables;
@@ -66,6 +68,7 @@ pub use column::{Column, ColumnKind};
 pub use error::Error;
 pub use recording::Recording;
 pub use rows::*;
+pub use rows_exact::*;
 pub use run::*;
 pub use storage::Damage;
 pub use tables::{Row, TableColumns, Tables, schema, table_columns};

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
+use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Row, Tables, all_tables};

@@ -93,6 +93,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 words!(
     /// What an instruction does to memory.
     Operation {

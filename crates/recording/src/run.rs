@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::rows::{Pid, Time};
+use crate::rows_exact::{CacheLevel, Order};
 
 /// The version of the recording format that this crate writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -22,7 +23,7 @@ pub struct RunInfo {
     pub pid: Pid,
     /// Whether linewise started the target (`false`: attached).
     pub launched: bool,
-    /// The source of the samples: `timer`.
+    /// Where the rows come from: `timer` or `exact`.
     pub source: String,
     /// Why that source was chosen, one line.
     pub source_reason: String,
@@ -56,6 +57,86 @@ pub struct RunInfo {
     pub exposure_offset_ns: f64,
     /// What the recording cost.
     pub overhead: Overhead,
+    /// What an exact run was; `None` for other sources.
+    #[serde(default)]
+    pub exact: Option<ExactRun>,
+}
+
+/// The facts of a run in which every access was seen (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExactRun {
+    /// The emulator and its version: `qemu-x86_64 7.2.22`.
+    pub emulator: String,
+    /// Accesses that were followed, of all threads; an estimate of all when a share of the lines was.
+    pub accesses: f64,
+    /// Accesses that were really followed.
+    pub followed: u64,
+    /// One line in so many was followed; 1 is all.
+    pub one_line_in: u32,
+    /// Share of the followed lines for which reuse distances were measured, 0 to 1; it falls while
+    /// a program with many lines runs. 0 when they were not asked for.
+    pub reuse_rate: f64,
+    /// The module or function that alone was followed, if one was asked for.
+    pub only: Option<String>,
+    /// Accesses that were handed out later than their time stamp says.
+    pub late: u64,
+    /// How often threads of the target waited for the collector.
+    pub waits: u64,
+    /// How long they waited, all together, ns.
+    pub waited_ns: u64,
+    /// File of the kept trace, if one was asked for.
+    pub trace: Option<String>,
+    /// What was simulated: `this machine`, or the name of an invented one.
+    pub machine: String,
+    /// The simulated caches, one for each different level: all caches of a level are alike unless
+    /// `count` says otherwise.
+    pub caches: Vec<SimulatedCache>,
+    /// What of the simulated machine was not told by the system and had to be assumed, a sentence
+    /// each.
+    pub assumptions: Vec<String>,
+    /// Sums of the simulation, one for each order.
+    pub sums: Vec<SimulationSums>,
+}
+
+/// A kind of cache of the simulated machine (part of `run.json`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimulatedCache {
+    /// Which level.
+    pub level: CacheLevel,
+    /// Bytes of each.
+    pub size_bytes: u64,
+    /// Ways of each; 0 is fully associative.
+    pub ways: u32,
+    /// How many of this size the machine has.
+    pub count: u32,
+    /// Cores that share each.
+    pub cores: u32,
+}
+
+/// Sums of a simulation in one order of the accesses, scaled back if a share of the lines was
+/// followed (part of `run.json`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimulationSums {
+    /// The order.
+    pub order: Order,
+    /// Transfers between accesses whose bytes overlap.
+    pub true_sharing: f64,
+    /// Transfers between accesses whose bytes do not.
+    pub false_sharing: f64,
+    /// Standard error of the number of transfers; `None` when all lines were followed.
+    pub transfers_error: Option<f64>,
+    /// Accesses that another cache of the same socket served.
+    pub intra_socket_supplied: f64,
+    /// Stores that had to take copies away in the same socket alone.
+    pub intra_socket_upgrades: f64,
+    /// Accesses that a cache of another socket served.
+    pub inter_socket_supplied: f64,
+    /// Stores that had to take copies away in another socket.
+    pub inter_socket_upgrades: f64,
+    /// Copies that stores took out of other caches.
+    pub invalidations: f64,
+    /// Dirty lines that went to memory.
+    pub written_back: f64,
 }
 
 /// What the recording cost the target (part of `run.json`).

@@ -128,6 +128,7 @@ impl Rows {
             skid_rule: "next".into(),
             exposure_offset_ns: 0.0,
             overhead: Overhead::default(),
+            exact: None,
         };
         sharing(&Input {
             info: &info,

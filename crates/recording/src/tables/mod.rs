@@ -2,16 +2,20 @@
 //!
 //! A new table is one file with a [`table!`] and one line in [`all_tables!`].
 
+mod caches;
 mod fields;
 mod frames;
 mod latencies;
 mod losses;
 mod maps;
 mod objects;
+mod reuse;
+mod reuse_pairs;
 mod samples;
 mod stacks;
 mod switches;
 mod threads;
+mod transfers;
 mod traps;
 mod watches;
 
@@ -25,6 +29,7 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
+use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
 use crate::storage::Damage;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
@@ -182,6 +187,10 @@ macro_rules! all_tables {
             frames: Frame,
             latencies: Latency,
             losses: Loss,
+            reuse: ReuseBin,
+            reuse_pairs: ReusePairBin,
+            caches: CacheCounts,
+            transfers: TransferCount,
         }
     };
 }

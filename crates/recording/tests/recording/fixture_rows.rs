@@ -31,7 +31,161 @@ pub(crate) fn info() -> RunInfo {
             estimated: 0.0125,
             ..Overhead::default()
         },
+        exact: Some(exact_run()),
     }
+}
+
+fn exact_run() -> ExactRun {
+    ExactRun {
+        emulator: "qemu-x86_64 7.2.22".into(),
+        accesses: 64_000.0,
+        followed: 1000,
+        one_line_in: 64,
+        reuse_rate: 0.5,
+        only: Some("count".into()),
+        late: 3,
+        waits: 2,
+        waited_ns: 150_000,
+        trace: Some("counters.trace".into()),
+        machine: "this machine".into(),
+        caches: CacheLevel::ALL
+            .iter()
+            .map(|&level| SimulatedCache {
+                level,
+                size_bytes: 32 << 10,
+                ways: 8,
+                count: 2,
+                cores: 1,
+            })
+            .collect(),
+        assumptions: vec!["inclusion: non-inclusive caches".into()],
+        sums: Order::ALL
+            .iter()
+            .map(|&order| SimulationSums {
+                order,
+                true_sharing: 64.0,
+                false_sharing: 640.0,
+                transfers_error: Some(12.5),
+                intra_socket_supplied: 704.0,
+                intra_socket_upgrades: 1.0,
+                inter_socket_supplied: 2.0,
+                inter_socket_upgrades: 3.0,
+                invalidations: 650.0,
+                written_back: 64.0,
+            })
+            .collect(),
+    }
+}
+
+fn reuse() -> Vec<ReuseBin> {
+    let bin = |scope, touch| ReuseBin {
+        order: Order::Observed,
+        scope,
+        cache: (scope == ReuseScope::Shared).then_some(0),
+        tid: (touch != Touch::OtherThread).then_some(Tid(101)),
+        measure: Measure::Stack,
+        unit: Unit::Line,
+        touch,
+        from: if touch == Touch::Cold { 0 } else { 32 },
+        to: if touch == Touch::Cold { 0 } else { 34 },
+        count: 12.5,
+        miss_ratio_error: Some(0.001),
+    };
+    ReuseScope::ALL
+        .iter()
+        .flat_map(|&scope| Touch::ALL.iter().map(move |&touch| bin(scope, touch)))
+        .chain([ReuseBin {
+            order: Order::EqualRate,
+            measure: Measure::Time,
+            unit: Unit::Byte,
+            miss_ratio_error: None,
+            ..bin(ReuseScope::Private, Touch::Reuse)
+        }])
+        .collect()
+}
+
+fn reuse_pairs() -> Vec<ReusePairBin> {
+    let pair = ReusePairBin {
+        order: Order::EqualRate,
+        scope: ReuseScope::Private,
+        pid: Some(Pid(100)),
+        use_ip: Some(Address(0x40_1150)),
+        reuse_ip: Some(Address(0x40_1154)),
+        measure: Measure::Stack,
+        unit: Unit::Line,
+        touch: Touch::Reuse,
+        from: 512,
+        to: 1024,
+        count: 3.25,
+    };
+    let others = ReusePairBin {
+        pid: None,
+        use_ip: None,
+        reuse_ip: None,
+        ..pair.clone()
+    };
+    vec![pair, others]
+}
+
+fn caches() -> Vec<CacheCounts> {
+    let row = |subject| CacheCounts {
+        order: Order::Observed,
+        level: CacheLevel::L1d,
+        subject,
+        cache: (subject == CacheSubject::Thread).then_some(1),
+        tid: (subject == CacheSubject::Thread).then_some(Tid(102)),
+        pid: (subject == CacheSubject::Instruction).then_some(Pid(100)),
+        ip: (subject == CacheSubject::Instruction).then_some(Address(0x40_1150)),
+        loads: 600.0,
+        stores: 300.0,
+        updates: 100.0,
+        hits: 985.0,
+        compulsory: 1.0,
+        capacity: 2.0,
+        conflict: 3.0,
+        true_sharing: 4.0,
+        false_sharing: 5.0,
+        from_l2: 2.0,
+        from_llc: 2.0,
+        from_peer: 7.0,
+        from_other_group: 1.0,
+        from_other_socket: 1.0,
+        from_local_dram: 1.0,
+        from_remote_dram: 1.0,
+        upgrades: 6.0,
+    };
+    CacheSubject::ALL
+        .iter()
+        .map(|&subject| row(subject))
+        .collect()
+}
+
+fn transfers() -> Vec<TransferCount> {
+    let row = |sharing| TransferCount {
+        order: Order::Observed,
+        pid: Some(Pid(100)),
+        line: Some(Address(0x40_4040)),
+        from_tid: Some(Tid(101)),
+        to_tid: Some(Tid(102)),
+        from_ip: Some(Address(0x40_1150)),
+        to_ip: Some(Address(0x40_1150)),
+        from_bytes: 0xff,
+        to_bytes: 0xff << 56,
+        sharing,
+        count: 320.0,
+    };
+    let others = TransferCount {
+        pid: None,
+        line: None,
+        from_tid: None,
+        to_tid: None,
+        from_ip: None,
+        to_ip: None,
+        from_bytes: 0,
+        to_bytes: 0,
+        ..row(Sharing::False)
+    };
+    vec![row(Sharing::True), row(Sharing::False), others]
 }
 
 fn sample(i: u64) -> Sample {
@@ -227,6 +381,10 @@ pub(crate) fn tables() -> Tables {
                 detail: "17 samples were lost".into(),
             },
         ],
+        reuse: reuse(),
+        reuse_pairs: reuse_pairs(),
+        caches: caches(),
+        transfers: transfers(),
         damage: Vec::new(),
     }
 }
@@ -244,5 +402,9 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.fields.iter().cloned())?;
     writer.push(tables.frames.iter().cloned())?;
     writer.push(tables.latencies.iter().cloned())?;
-    writer.push(tables.losses.iter().cloned())
+    writer.push(tables.losses.iter().cloned())?;
+    writer.push(tables.reuse.iter().cloned())?;
+    writer.push(tables.reuse_pairs.iter().cloned())?;
+    writer.push(tables.caches.iter().cloned())?;
+    writer.push(tables.transfers.iter().cloned())
 }

@@ -1,0 +1,22 @@
+//! Table `reuse_pairs`: touches by the pair of instructions that used and came back, in one octave
+//! of distances.
+
+use super::table;
+use crate::rows::{Address, Pid};
+use crate::rows_exact::{Measure, Order, ReusePairBin, ReuseScope, Touch, Unit};
+
+table! {
+    ReusePairBin in reuse_pairs: "Touches by the pair of instructions that used and came back, in one octave of distances.";
+    latest: |_| None;
+    order: Order = "The order in which accesses of different threads were taken.",
+    scope: ReuseScope = "Whose uses count as one stream: each thread's, or those behind one last-level cache.",
+    pid: Option<Pid> = "The process of the instructions; null in the sum of the pairs that have no rows.",
+    use_ip: Option<Address> = "The instruction that used; null likewise.",
+    reuse_ip: Option<Address> = "The instruction that came back; null likewise.",
+    measure: Measure = "How the distance is counted: distinct units in between, or accesses.",
+    unit: Unit = "What is used and reused.",
+    touch: Touch = "`reuse` or `invalidated`.",
+    from: u64 = "The smallest distance of the octave; 0 where there is no distance.",
+    to: u64 = "The first distance above the octave; 0 where there is no distance.",
+    count: f64 = "Touches, scaled back to all units where some were sampled.",
+}

@@ -1,0 +1,21 @@
+//! Table `transfers`: transfers of a line from an instruction of one thread to one of another.
+
+use super::table;
+use crate::rows::{Address, Pid, Tid};
+use crate::rows_exact::{Order, Sharing, TransferCount};
+
+table! {
+    TransferCount in transfers: "Transfers of a line from an instruction of one thread to one of another.";
+    latest: |_| None;
+    order: Order = "The order in which accesses of different threads were taken.",
+    pid: Option<Pid> = "The process; null in the sum of the transfers that have no row of their own.",
+    line: Option<Address> = "The first byte of the line; null likewise.",
+    from_tid: Option<Tid> = "The thread that had the line; null likewise.",
+    to_tid: Option<Tid> = "The thread that fetched it; null likewise.",
+    from_ip: Option<Address> = "The instruction of the access that the line came from; null likewise.",
+    to_ip: Option<Address> = "The instruction that fetched it; null likewise.",
+    from_bytes: u64 = "Bytes of the line that `from_ip` touched: bit i is byte i, or pair i of a line of 128 bytes; 0 if unknown.",
+    to_bytes: u64 = "Bytes of the line that `to_ip` touched, likewise.",
+    sharing: Sharing = "Whether the bytes of the two accesses overlap.",
+    count: f64 = "Transfers; of a line as counted, in the sum scaled back to all lines where some were sampled.",
+}

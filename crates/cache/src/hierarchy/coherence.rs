@@ -443,6 +443,7 @@ impl<M: Mask> Engine<M> {
             core: supplier as u16,
             thread: Info::thread(other),
             site: Info::site(other),
+            bytes: Info::bytes(other),
             overlap: Info::overlap(other, touch.info()),
         };
         let overlap = transfer.overlap;

@@ -141,6 +141,11 @@ impl Info {
         (info >> 16) as u16
     }
 
+    /// First and last byte in the line.
+    pub(super) fn bytes(info: u64) -> (u8, u8) {
+        ((info >> 8) as u8, info as u8)
+    }
+
     /// Whether two accesses touch a common byte.
     pub(super) fn overlap(a: u64, b: u64) -> bool {
         let first = |info: u64| info >> 8 & 0xff;

@@ -52,6 +52,8 @@ pub struct Transfer {
     pub thread: u16,
     /// The site of that access.
     pub site: u32,
+    /// The first and the last byte of the line that it touched.
+    pub bytes: (u8, u8),
     /// Whether the bytes of the two accesses overlap: true sharing.
     pub overlap: bool,
 }

@@ -58,6 +58,7 @@ impl Reference {
     }
 }
 
+#[derive(Clone)]
 struct Group {
     /// The cache that the group stands for; `None` for a thread by itself.
     cache: Option<u16>,
@@ -99,11 +100,14 @@ const SLACK: usize = 4;
 const STRATUM_BITS: u32 = 6;
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Engine {
     shift: u32,
     choice: Choice,
     /// Greatest key that is followed.
     threshold: u64,
+    /// Units of the program for each unit of the stream; 1 unless the stream is a sample.
+    thinned: f64,
     /// Entries at most; `usize::MAX` where there is no limit.
     most_entries: usize,
     grouping: Grouping,
@@ -119,7 +123,7 @@ impl Engine {
     pub(super) fn new(options: &ReuseOptions) -> Result<Self, ReuseError> {
         options.check()?;
         let (rate, choice, most_entries) = match options.sampling {
-            Sampling::Exact => (1.0, Choice::Hashed, usize::MAX),
+            Sampling::Exact | Sampling::Thinned { .. } => (1.0, Choice::Hashed, usize::MAX),
             Sampling::FixedRate { rate, choice } => (rate, choice, usize::MAX),
             Sampling::FixedSize {
                 entries,
@@ -135,6 +139,10 @@ impl Engine {
             shift: options.granularity_bytes.trailing_zeros(),
             choice,
             threshold,
+            thinned: match options.sampling {
+                Sampling::Thinned { rate } => 1.0 / rate,
+                _ => 1.0,
+            },
             most_entries,
             grouping: options.grouping.clone(),
             main: Table::new(threshold),
@@ -289,7 +297,7 @@ impl Engine {
             entry.version = { entry.version }.wrapping_add(u32::from(reference.writes));
             return Outcome::Reuse {
                 use_site,
-                time: (clock - before.clock()).saturating_sub(1),
+                time: self.scaled((clock - before.clock()).saturating_sub(1)),
                 stack: 0,
                 same_thread: true,
             };
@@ -361,7 +369,7 @@ impl Engine {
         }
         Outcome::Reuse {
             use_site,
-            time: (clock - before.clock()).saturating_sub(1),
+            time: self.scaled((clock - before.clock()).saturating_sub(1)),
             stack: self.estimate(distance),
             same_thread: before.thread() == thread,
         }
@@ -371,7 +379,7 @@ impl Engine {
     #[inline]
     fn estimate(&self, distance: u64) -> u64 {
         if self.threshold == u64::MAX - 1 {
-            return distance;
+            return self.scaled(distance);
         }
         let scale = self.weight();
         let expected = distance as f64 * scale;
@@ -385,11 +393,21 @@ impl Engine {
         expected.round() as u64
     }
 
+    /// A distance in the stream as one in the program.
+    #[inline]
+    fn scaled(&self, distance: u64) -> u64 {
+        if self.thinned == 1.0 {
+            distance
+        } else {
+            (distance as f64 * self.thinned).round() as u64
+        }
+    }
+
     /// Touches that a followed one stands for.
     #[inline]
     fn weight(&self) -> f64 {
         if self.threshold == u64::MAX - 1 {
-            1.0
+            self.thinned
         } else {
             TWO_TO_64 / (self.threshold as f64 + 1.0)
         }
@@ -406,10 +424,10 @@ impl Engine {
     }
 
     /// Threads seen: the group's number and the touches of each.
-    pub(super) fn threads(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+    pub(super) fn threads(&self) -> impl Iterator<Item = (u16, f64)> + '_ {
         self.threads
             .iter()
-            .map(|thread| (thread.group, thread.touches))
+            .map(|thread| (thread.group, thread.touches as f64 * self.thinned))
     }
 
     /// The cache that each group stands for, by the group's number.

@@ -27,6 +27,12 @@ pub enum Sampling {
         /// How they are chosen.
         choice: Choice,
     },
+    /// The stream is a sample already: it holds the units of a share that was chosen by hash, and
+    /// no others. All of them are followed; touches and distances are scaled back.
+    Thinned {
+        /// The share, above 0 and at most 1.
+        rate: f64,
+    },
     /// At most so many: the share is lowered whenever more would have to be followed (FAST 2015,
     /// section 4), by a sixteenth at a time.
     FixedSize {
@@ -116,7 +122,9 @@ impl ReuseOptions {
         }
         let rate = match self.sampling {
             Sampling::Exact => 1.0,
-            Sampling::FixedRate { rate, .. } | Sampling::FixedSize { rate, .. } => rate,
+            Sampling::FixedRate { rate, .. }
+            | Sampling::Thinned { rate }
+            | Sampling::FixedSize { rate, .. } => rate,
         };
         if !(SMALLEST_RATE..=1.0).contains(&rate) {
             return Err(ReuseError::Rate(rate));

@@ -51,7 +51,7 @@ static WORDS: [u32; 2 * REACH_SPANS] = {
 };
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Recency {
     bits: Vec<u64>,
     words: Vec<u8>,

@@ -75,6 +75,7 @@ const SMALLEST: usize = 64;
 const NEAR: usize = 4;
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Table {
     entries: Vec<Entry>,
     used: usize,

@@ -36,6 +36,7 @@ pub struct Touch {
 /// assert_eq!(profile.total.time.bins().last().map(|bin| bin.from), Some(5));
 /// # Ok::<(), linewise_cache::reuse::ReuseError>(())
 /// ```
+#[derive(Clone)]
 pub struct ReuseTracker {
     engine: Engine,
     tallies: Tallies,
@@ -155,7 +156,7 @@ impl ReuseTracker {
                 .cloned()
                 .unwrap_or_default();
             unadjusted.merge(&distances);
-            adjusted += distances.complete(touches as f64);
+            adjusted += distances.complete(touches);
             by_cache[usize::from(group)].distances.merge(&distances);
             total.merge(&distances);
             by_thread.push(distances);
@@ -189,6 +190,7 @@ impl ReuseTracker {
 }
 
 /// The histograms under construction.
+#[derive(Clone)]
 struct Tallies {
     attribution: Attribution,
     sampled: bool,
@@ -269,6 +271,7 @@ impl Tallies {
 }
 
 /// Histograms of pairs of instructions, a bounded number of them.
+#[derive(Clone)]
 struct Pairs {
     shown: usize,
     index: HashMap<u64, u32, BuildHasherDefault<PairHasher>>,

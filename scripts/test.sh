@@ -76,7 +76,9 @@ step() {
     else
         printf 'FAILED  %-10s %4d s  %d passed, %d failed\n' \
             "$name" $((SECONDS - start)) "$good" "$bad"
-        sed 's/^/        | /' <(tail -n 150 "$log")
+        # What went wrong stands far above the end of a long log.
+        sed 's/^/        | /' <(grep -nE -A8 'FAILED$|panicked at|^error|^thread .* panicked|^warning: unused' "$log" |
+            head -n 120; echo ...; tail -n 30 "$log")
     fi
 }
 

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use linewise_machine::facts::Facts;
+use linewise_machine::guard;
 use linewise_machine::sysfs::read_topology;
 
 use report::{DoctorReport, RoundTripNs, SamplerProbe, WatchpointProbe};
@@ -72,6 +73,7 @@ impl Measure for ThisMachine {
                 count: costs.count,
                 arm_ns: costs.arm_ns,
                 trap_ns: costs.trap_ns,
+                guarded: guard::needed(&Facts::read(Path::new("/"), &[])),
             })
             .map_err(|error| error.to_string())
     }

@@ -32,12 +32,26 @@ pub(crate) struct CollectArgs {
     /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
+    /// Guard the target against traps that lose their reason, which some hypervisors deliver and which end it. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
+    #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
+    guard: GuardWhen,
     /// Replace a recording of the same name
     #[arg(long)]
     force: bool,
     /// No progress line
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// When the target is guarded.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum GuardWhen {
+    /// In virtual machines on Intel processors, where it is known to be needed
+    Auto,
+    /// Always
+    On,
+    /// Never
+    Off,
 }
 
 /// Arguments of `linewise record`.
@@ -161,6 +175,11 @@ fn collect(
         overhead: args.overhead,
         rate: args.rate,
         duration: args.duration,
+        guard: match args.guard {
+            GuardWhen::Auto => None,
+            GuardWhen::On => Some(true),
+            GuardWhen::Off => Some(false),
+        },
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();

@@ -3,6 +3,7 @@
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,14 @@ static int take(void) {
     return got;
 }
 
+// Runs a function in two threads.
+static void two(void *(*work)(void *), double seconds) {
+    pthread_t threads[2];
+    end = now() + seconds;
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
 static void *fighter(void *which) {
     if (take_first) taken += take();
     while (now() < end && !(until && access(until, F_OK) == 0))
@@ -59,10 +68,56 @@ static void *fighter(void *which) {
 
 // Two threads count on one line, each in its own word.
 static void fight(double seconds) {
-    pthread_t threads[2];
-    end = now() + seconds;
-    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, fighter, (void *)i);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    two(fighter, seconds);
+}
+
+// Whether somebody traces the calling thread.
+static int traced(void) {
+    char line[256];
+    int tracer = 0;
+    FILE *status = fopen("/proc/thread-self/status", "r");
+    while (fgets(line, sizeof line, status) && sscanf(line, "TracerPid: %d", &tracer) != 1) {}
+    fclose(status);
+    return tracer != 0;
+}
+
+// Counts on the shared line; once it is traced, or after `end` - 1, sends itself what the kernel
+// sends for a trap that lost its reason.
+static void *victim(void *which) {
+    int sent = 0;
+    while (now() < end) {
+        for (int i = 0; i < 100000; i++) line.mine[(long)which]++;
+        if (!sent && (now() > end - 1 || traced())) {
+            siginfo_t info;
+            memset(&info, 0, sizeof info);
+            info.si_signo = SIGTRAP;
+            info.si_code = TRAP_BRKPT;
+            info.si_addr = (void *)victim;
+            syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGTRAP, &info);
+            sent = 1;
+        }
+    }
+    return NULL;
+}
+
+static atomic_int said, heard;
+
+static void hear(int signal) {
+    heard += signal == SIGUSR1;
+}
+
+// Counts on the shared line and sends itself a signal ten times a second.
+static void *caller(void *which) {
+    double next = now();
+    while (now() < end) {
+        for (int i = 0; i < 100000; i++) line.mine[(long)which]++;
+        if (now() >= next) {
+            said++;
+            raise(SIGUSR1);
+            next += 0.1;
+        }
+    }
+    return NULL;
 }
 
 static void *brief(void *unused) {
@@ -155,6 +210,16 @@ int main(int count, char **arguments) {
         loner(NULL);
         pthread_join(thread, NULL);
         return 13;
+    }
+    if (!strcmp(mode, "lost-trap")) {
+        two(victim, seconds);
+        return 14;
+    }
+    if (!strcmp(mode, "signals")) {
+        signal(SIGUSR1, hear);
+        two(caller, seconds);
+        printf("%d %d\n", said, heard);
+        return 15;
     }
     if (!strcmp(mode, "taken")) {
         take_first = 1;

@@ -3,6 +3,7 @@
 mod attaching;
 mod crowds;
 mod ending;
+mod guarding;
 mod launching;
 mod recordings;
 mod surroundings;

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::latency;
 use linewise_machine::probe::SkidRule;
-use linewise_machine::process::{self, Ended};
+use linewise_machine::process::{self, Change, Ended};
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
@@ -26,7 +27,7 @@ use crate::error::Error;
 use crate::follow::{Maps, Stacks, Threads};
 use crate::samplers::Samplers;
 use crate::session::loss;
-use crate::watch::{Answer, CHUNK, Closed, Watcher};
+use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
 
 /// Time between two looks at the slow things: latency, mappings, threads.
 const SLOW_NS: u64 = 1_000_000_000;
@@ -94,6 +95,7 @@ impl Collector {
         budget: Budget,
         rule: SkidRule,
         cpus: Vec<u32>,
+        guard: Option<Guard>,
     ) -> Self {
         let registers = info.watchpoint_bytes / CHUNK as u32;
         let duty = Duty::new(budget.overhead(), cpus.len(), info.start);
@@ -109,7 +111,7 @@ impl Collector {
             stacks: Stacks::default(),
             maps: Maps::default(),
             board: Board::new(info.line_size),
-            watcher: Watcher::new(info.line_size, registers),
+            watcher: Watcher::new(info.line_size, registers, guard),
             chance: Chance::seeded(info.start.0),
             records: Vec::new(),
             mapped_lately: HashSet::new(),
@@ -541,13 +543,13 @@ impl Collector {
             let Some(choice) = choice else { return Ok(()) };
             match self.watcher.watch(&choice, now, &mut self.chance) {
                 Ok(shots) => self.budget.armed(shots),
-                // Never choose it again: without this a target that has just ended is chosen forever.
-                Err(error) if error.raw_os_error() == Some(3) => self.threads.gone(choice.watched),
-                Err(error) if error.raw_os_error() == Some(28) => {
+                Err(refused) if refused.is_gone() => self.threads.gone(choice.watched),
+                Err(Refused::Unguarded(reason)) => self.unguarded(reason)?,
+                Err(Refused::Kernel(error)) if error.raw_os_error() == Some(28) => {
                     let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
                     return self.lose("watchpoint-refused", 1, detail.to_owned());
                 }
-                Err(error) => {
+                Err(Refused::Kernel(error)) => {
                     return self.lose(
                         "watchpoint-refused",
                         1,
@@ -557,6 +559,42 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    fn unguarded(&mut self, reason: Unguarded) -> Result<(), Error> {
+        let detail = match reason {
+            Unguarded::Gone => return Ok(()),
+            Unguarded::Forbidden => {
+                "threads that may not be traced are not watched, because a trap could end them on this hypervisor: run as root, set kernel.yama.ptrace_scope to 0, or end the debugger that has them; `--guard off` watches them all the same"
+            }
+            Unguarded::Signals => {
+                "threads that get many signals are not watched, because guarding them costs a switch for each signal; `--guard off` watches them all the same, at the risk that a trap ends them on this hypervisor"
+            }
+        };
+        self.lose("threads-not-guarded", 1, detail.to_owned())
+    }
+
+    /// A guarded thread stopped or ended.
+    pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Result<(), Error> {
+        match self.watcher.attend(tid, change) {
+            Some(reason) => self.unguarded(reason),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes down what is armed and lets the target go its own way.
+    pub(crate) fn release(&mut self) -> Result<(), Error> {
+        self.stop();
+        self.take_down(Time(process::monotonic_ns()), true)?;
+        self.watcher.release();
+        match self.watcher.held_back() {
+            0 => Ok(()),
+            held_back => self.lose(
+                "traps-without-reason",
+                held_back,
+                "the hypervisor delivered traps without their reason; the signals that would have ended the target were held back".to_owned(),
+            ),
+        }
     }
 
     fn read_maps(&mut self, now: Time) -> Result<(), Error> {

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use linewise_machine::facts::Facts;
+use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::probe::{self, SkidProbe, WatchpointCosts};
-use linewise_machine::process::{self, Child, Ended, HeldChild, StopSignals};
+use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, StopSignals};
 use linewise_machine::{procfs, sysfs};
-use linewise_recording::{CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, Time, Writer};
+use linewise_recording::{
+    CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, Tid, Time, Writer,
+};
 
 use crate::attach::attach;
 use crate::budget::{Budget, Limits};
@@ -51,6 +54,9 @@ pub struct RecordOptions {
     pub rate: Option<f64>,
     /// End after this long.
     pub duration: Option<Duration>,
+    /// Whether threads are guarded against traps that lost their reason
+    /// ([`linewise_machine::guard`]); without a word, where that is known to happen.
+    pub guard: Option<bool>,
 }
 
 /// How far a recording is, for a progress line.
@@ -130,6 +136,7 @@ pub fn record(
             (Beginning::Process(pid), Family::none())
         }
     };
+    let changes = ChangeSignal::block().map_err(Error::Wait)?;
     let open_files = process::raise_open_files();
     // The rings want to be emptied on time though every CPU is busy.
     linewise_machine::affinity::prefer_short_slices();
@@ -178,7 +185,10 @@ pub fn record(
         }
     };
 
-    let mut collector = Collector::new(samplers, writer, info, budget, skid.rule, cpus);
+    let guarded =
+        (options.guard).unwrap_or_else(|| guard::needed(&Facts::read(Path::new("/"), &[])));
+    let guard = guarded.then(Guard::default);
+    let mut collector = Collector::new(samplers, writer, info, budget, skid.rule, cpus, guard);
     collector.found_process(pid);
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));
@@ -195,11 +205,14 @@ pub fn record(
         options,
         &mut running,
         pid,
-        &family,
         signals,
+        &changes,
         &mut collector,
         &mut tell,
-    ) {
+    )
+    // The target is asked to end, if at all, when nobody stands in its way.
+    .and_then(|ended_by| collector.release().map(|()| ended_by))
+    {
         Ok(ended_by) => ended_by,
         Err(error) => {
             drop(collector);
@@ -361,24 +374,39 @@ fn run(
     options: &RecordOptions,
     running: &mut Running,
     pid: u32,
-    family: &Family,
     signals: &StopSignals,
+    changes: &ChangeSignal,
     collector: &mut Collector,
     tell: &mut impl FnMut(Event<'_>),
 ) -> Result<&'static str, Error> {
     // Without a pidfd (before Linux 5.3) the target's end is noticed at the next tick.
     let pidfd = process::pidfd(pid).ok();
-    let mut fds = vec![signals.raw_fd()];
+    let mut fds = vec![signals.raw_fd(), changes.raw_fd()];
     fds.extend(pidfd.as_ref().map(AsRawFd::as_raw_fd));
     let start = Instant::now();
     let mut shown = Instant::now();
     loop {
         process::wait_readable(&fds, TICK);
-        let gone = match running {
-            Running::Child(child) => {
-                family.reap(child);
-                child.try_wait().map_err(Error::Wait)?.is_some()
+        changes.clear();
+        loop {
+            match process::next_change() {
+                Ok(Some((pid, change))) => {
+                    if let Running::Child(child) = running {
+                        child.note(pid, change);
+                    }
+                    collector.attend(Tid(pid), change)?;
+                }
+                Ok(None) => break,
+                Err(error) => match running {
+                    Running::Child(child) if child.ended().is_none() => {
+                        return Err(Error::Wait(error));
+                    }
+                    _ => break,
+                },
             }
+        }
+        let gone = match running {
+            Running::Child(child) => child.ended().is_some(),
             // A process that nobody waits for can still be signalled after its end.
             Running::Process => {
                 pidfd

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 
+use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::perf::{BreakOn, Event};
+use linewise_machine::process::Change;
 use linewise_machine::ring::{Record, Ring, SampleRecord};
 use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
@@ -70,6 +72,33 @@ pub(crate) struct Watcher<T> {
     next_id: u64,
     watches: HashMap<Tid, LineWatch>,
     awaited: HashMap<Tid, Awaited<T>>,
+    /// Dropped after what is armed.
+    guard: Option<Guard>,
+}
+
+/// Why a thread was not watched.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The kernel's error.
+    Kernel(io::Error),
+    /// It would not be safe for the thread.
+    Unguarded(Unguarded),
+}
+
+impl Refused {
+    /// The thread has ended, and is not to be chosen again.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Self::Kernel(error) => error.raw_os_error() == Some(3),
+            Self::Unguarded(reason) => *reason == Unguarded::Gone,
+        }
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Kernel(error)
+    }
 }
 
 /// What came of an awaited instruction: the sample before it ran, or nothing in time.
@@ -79,8 +108,10 @@ pub(crate) struct Answer<T> {
 }
 
 impl<T> Watcher<T> {
-    pub(crate) fn new(line_size: u64, registers: u32) -> Self {
+    /// `guard` is there where a trap could harm the target without one.
+    pub(crate) fn new(line_size: u64, registers: u32, guard: Option<Guard>) -> Self {
         Self {
+            guard,
             line_size,
             registers,
             next_id: 1,
@@ -95,6 +126,35 @@ impl<T> Watcher<T> {
             && !self.watches.contains_key(&tid)
             && !self.awaited.contains_key(&tid)
             && self.watches.len() + self.awaited.len() < OPEN
+            && !(self.guard.as_ref()).is_some_and(|guard| guard.has_left(tid.0))
+    }
+
+    fn protect(&mut self, tid: Tid) -> Result<(), Refused> {
+        match &mut self.guard {
+            Some(guard) => guard.protect(tid.0).map_err(Refused::Unguarded),
+            None => Ok(()),
+        }
+    }
+
+    /// A guarded thread stopped or ended. Returns why it is no longer guarded, if that is so.
+    pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Option<Unguarded> {
+        let guard = self.guard.as_mut()?;
+        guard.attend(tid.0, change, || {
+            self.watches.remove(&tid);
+            self.awaited.remove(&tid);
+        })
+    }
+
+    /// Lets all guarded threads go; nothing may be armed any more.
+    pub(crate) fn release(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.release();
+        }
+    }
+
+    /// How many traps would have ended the target.
+    pub(crate) fn held_back(&self) -> u64 {
+        self.guard.as_ref().map_or(0, Guard::held_back)
     }
 
     /// Watches a line in a thread: as many of its chunks as there are debug registers, chosen at
@@ -102,13 +162,14 @@ impl<T> Watcher<T> {
     /// breakpoints were armed.
     ///
     /// # Errors
-    /// The kernel's, when not even one could be armed: ENOSPC when a debugger has them all.
+    /// When not even one could be armed: ENOSPC when a debugger has them all; or when none should.
     pub(crate) fn watch(
         &mut self,
         choice: &Choice,
         now: Time,
         chance: &mut Chance,
-    ) -> io::Result<u32> {
+    ) -> Result<u32, Refused> {
+        self.protect(choice.watched)?;
         let published = &choice.published;
         let line = published.address.line(self.line_size);
         let chunks = choose_chunks(choice, self.line_size, self.registers, chance);
@@ -137,7 +198,8 @@ impl<T> Watcher<T> {
             }
         }
         let Some(first) = opened.first() else {
-            return Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(28)));
+            let refused = refused.unwrap_or_else(|| io::Error::from_raw_os_error(28));
+            return Err(refused.into());
         };
         let ring = first.event.map_ring(1)?;
         for chunk in &opened[1..] {
@@ -175,14 +237,15 @@ impl<T> Watcher<T> {
     /// Waits for an instruction to run in a thread.
     ///
     /// # Errors
-    /// The kernel's.
+    /// See [`Refused`].
     pub(crate) fn await_instruction(
         &mut self,
         tid: Tid,
         ip: Address,
         now: Time,
         ticket: T,
-    ) -> io::Result<()> {
+    ) -> Result<(), Refused> {
+        self.protect(tid)?;
         let event = Event::breakpoint(tid.0, ip.0, 8, BreakOn::Execute, None)?;
         let ring = event.map_ring(1)?;
         event.arm_once()?;

@@ -260,6 +260,7 @@ struct Line([AtomicU64; 8]);
 /// The kernel refuses breakpoints (EACCES, ENOSPC, not offered here).
 pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
     const SHOTS: usize = 40;
+    crate::guard::survive_lost_traps();
     let line = Line([const { AtomicU64::new(0) }; 8]);
     let address = std::ptr::from_ref(&line) as u64;
     let me = current_tid();

@@ -15,6 +15,61 @@ pub enum Ended {
     Signal(i32),
 }
 
+/// What [`next_change`] tells of a process or thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended.
+    Ended(Ended),
+    /// A guarded thread stopped, for this signal and event of ptrace (0: at the signal's delivery).
+    Stopped {
+        /// The signal.
+        signal: i32,
+        /// `PTRACE_EVENT_STOP`, or 0.
+        event: i32,
+    },
+}
+
+impl Change {
+    fn from_status(status: i32) -> Self {
+        if libc::WIFSTOPPED(status) {
+            Self::Stopped {
+                signal: libc::WSTOPSIG(status),
+                event: status >> 16,
+            }
+        } else if libc::WIFSIGNALED(status) {
+            Self::Ended(Ended::Signal(libc::WTERMSIG(status)))
+        } else {
+            Self::Ended(Ended::Code(libc::WEXITSTATUS(status)))
+        }
+    }
+}
+
+fn change(of: i32) -> io::Result<Option<(u32, Change)>> {
+    let mut status = 0;
+    // SAFETY: writes one integer.
+    let got = unsafe { libc::waitpid(of, &mut status, libc::WNOHANG | libc::__WALL) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((got > 0).then(|| (got as u32, Change::from_status(status))))
+}
+
+/// The next change of any child, adopted orphan or guarded thread, if there is one now.
+///
+/// # Errors
+/// ECHILD: there are none of them.
+pub fn next_change() -> io::Result<Option<(u32, Change)>> {
+    change(-1)
+}
+
+/// The same for one child or guarded thread.
+///
+/// # Errors
+/// ECHILD: it is neither.
+pub(crate) fn next_change_of(tid: u32) -> io::Result<Option<Change>> {
+    Ok(change(tid as i32)?.map(|(_, change)| change))
+}
+
 /// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
 /// ends without having run anything.
 #[derive(Debug)]
@@ -165,17 +220,30 @@ impl Child {
         if got < 0 {
             return Err(io::Error::last_os_error());
         }
-        if got > 0 {
-            self.ended = Some(if libc::WIFSIGNALED(status) {
-                Ended::Signal(libc::WTERMSIG(status))
-            } else {
-                Ended::Code(libc::WEXITSTATUS(status))
-            });
+        if got > 0
+            && let Change::Ended(ended) = Change::from_status(status)
+        {
+            self.ended = Some(ended);
         }
         Ok(self.ended)
     }
 
-    /// How it ended, if it has.
+    /// Takes in what [`next_change`] told; that it ended, if it is about this child.
+    pub fn note(&mut self, pid: u32, change: Change) {
+        if pid == self.pid
+            && let Change::Ended(ended) = change
+        {
+            self.ended = Some(ended);
+        }
+    }
+
+    /// How it ended, as far as is known without looking.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// How it ended, if it has. Not while it is guarded: a stop would be lost.
     ///
     /// # Errors
     /// The kernel's.
@@ -322,38 +390,14 @@ impl StopSignals {
     /// # Errors
     /// The kernel's.
     pub fn block() -> io::Result<Self> {
-        // SAFETY: the set is initialised by sigemptyset before use and lives through the calls.
-        let fd = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&mut set, signal);
-            }
-            libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: new and ours.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = signal_descriptor(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
         Ok(Self { fd })
     }
 
     /// The next signal that came, if one did.
     #[must_use]
     pub fn next(&self) -> Option<i32> {
-        // SAFETY: a plain structure of integers; all zeros is a value.
-        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-        // SAFETY: reads at most the size of the structure into it.
-        let got = unsafe {
-            libc::read(
-                self.fd.as_raw_fd(),
-                (&raw mut info).cast(),
-                size_of_val(&info),
-            )
-        };
-        (got == size_of_val(&info) as isize).then_some(info.ssi_signo as i32)
+        next_signal(&self.fd)
     }
 
     /// For [`wait_readable`].
@@ -361,6 +405,60 @@ impl StopSignals {
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+/// SIGCHLD, delivered through a descriptor: there is something for [`next_change`].
+#[derive(Debug)]
+pub struct ChangeSignal {
+    fd: OwnedFd,
+}
+
+impl ChangeSignal {
+    /// Blocks SIGCHLD in this process and delivers it through a descriptor.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn block() -> io::Result<Self> {
+        let fd = signal_descriptor(&[libc::SIGCHLD])?;
+        Ok(Self { fd })
+    }
+
+    /// Forgets the signals that came. Call it before [`next_change`], or one may be slept over.
+    pub fn clear(&self) {
+        while next_signal(&self.fd).is_some() {}
+    }
+
+    /// For [`wait_readable`].
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use and lives through the calls.
+    let fd = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn next_signal(fd: &OwnedFd) -> Option<i32> {
+    // SAFETY: a plain structure of integers; all zeros is a value.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    // SAFETY: reads at most the size of the structure into it.
+    let got = unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size_of_val(&info)) };
+    (got == size_of_val(&info) as isize).then_some(info.ssi_signo as i32)
 }
 
 /// Sleeps until one of the descriptors is readable or `timeout` has passed. Whether one is readable.

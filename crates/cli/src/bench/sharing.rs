@@ -98,12 +98,7 @@ fn compare(spec: &WorkloadSpec, args: &SharingArgs, place: &str) -> anyhow::Resu
             seed: u64::from(run),
             ..spec.clone()
         };
-        // A run that fails is told and made again once: DESIGN ("Known harm") says what can kill one.
-        let repeat = measure(&spec, &args.overhead).or_else(|error| {
-            eprintln!("\n{error:#}; measured again");
-            measure(&spec, &args.overhead)
-        })?;
-        repeats.push(repeat);
+        repeats.push(measure(&spec, &args.overhead)?);
     }
     Comparison::new(repeats).context("a benchmark needs at least one run")
 }

@@ -213,6 +213,8 @@ pub(crate) struct WatchpointProbe {
     pub arm_ns: f64,
     /// Time that a trap takes from the trapping thread, ns.
     pub trap_ns: f64,
+    /// Whether targets are guarded, because traps may lose their reason on this hypervisor.
+    pub guarded: bool,
 }
 
 /// Which instruction a timer sample names.
@@ -409,6 +411,7 @@ pub(super) mod tests {
                 count: 4,
                 arm_ns: 21_000.0,
                 trap_ns: 14_000.0,
+                guarded: true,
             }),
             sampler: Ok(SamplerProbe {
                 skid_rule: SkidRule::Next,

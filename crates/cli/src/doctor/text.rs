@@ -319,6 +319,12 @@ fn watchpoints(page: &mut Page, measured: &Measured<WatchpointProbe>) {
             page.row("number", &format!("{} for each thread", probe.count));
             page.row("arming one", &microseconds(probe.arm_ns));
             page.row("a trap", &microseconds(probe.trap_ns));
+            let guard = if probe.guarded {
+                "on: traps may lose their reason on this hypervisor, so watched threads are traced (record --guard)"
+            } else {
+                "off: not needed here"
+            };
+            page.row("guard", guard);
         }
         Measured::Failed(failed) => page.failed("number, costs", failed),
     }

@@ -45,6 +45,9 @@ words!(
         Line = "line",
         /// A byte.
         Byte = "byte",
+        /// Two neighbouring lines, of which the first begins at a multiple of both: what an adjacent
+        /// line prefetcher fetches together. Distances are in pairs.
+        LinePair = "line-pair",
     }
 );
 

@@ -91,6 +91,9 @@ pub struct ExactRun {
     /// The simulated caches, one for each different level: all caches of a level are alike unless
     /// `count` says otherwise.
     pub caches: Vec<SimulatedCache>,
+    /// Latency of a load from memory, measured beside the run, ns; `None` if it was not.
+    #[serde(default)]
+    pub memory_ns: Option<f64>,
     /// What of the simulated machine was not told by the system and had to be assumed, a sentence
     /// each.
     pub assumptions: Vec<String>,

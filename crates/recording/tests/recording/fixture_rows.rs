@@ -58,6 +58,7 @@ fn exact_run() -> ExactRun {
                 cores: 1,
             })
             .collect(),
+        memory_ns: Some(92.5),
         assumptions: vec!["inclusion: non-inclusive caches".into()],
         sums: Order::ALL
             .iter()

@@ -16,10 +16,11 @@ fn main() -> io::Result<()> {
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })?;
     fs::create_dir_all(&directory)?;
-    let samples: [(&str, model::Report); 5] = [
+    let samples: [(&str, model::Report); 6] = [
         ("everyday", sample::everyday()),
         ("hostile", sample::hostile()),
         ("quiet", sample::quiet()),
+        ("traced", sample::traced()),
         ("too-short", sample::too_short()),
         ("crowd", sample::crowd(500)),
     ];

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{Latency, RunInfo, SampleClass, Tables, Thread, Tid};
+use linewise_recording::{
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, RunInfo, SampleClass, Tables, Tid,
+};
 
 use crate::advice::{Advice, advise};
 use crate::model::{
     Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin,
     Transfers,
 };
-use crate::views::sharing::{Input, LineSharing, SharingView, sharing};
+use crate::views::sharing::{
+    Basis, ExactInput, Input, LineSharing, Orders, SharingView, ThreadTime, exact, sharing,
+};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -19,6 +23,35 @@ const SLICES: u64 = 120;
 /// Everything that a recording says.
 #[must_use]
 pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
+    let (view, time) = sharing_of(info, tables);
+    let advice = advise(&view, tables, info, &time);
+    let samples = count_samples(info, tables);
+    Report {
+        schema: SCHEMA,
+        run: describe_run(info, tables),
+        sharing: sum_sharing(info, &view, tables),
+        notes: notes(info, tables, &samples, &view, &advice),
+        timeline: if info.exact.is_some() {
+            Vec::new()
+        } else {
+            timeline(info, tables, &view)
+        },
+        findings: advice.findings,
+        losses: losses(tables),
+        samples,
+    }
+}
+
+/// The sharing of a run, and the thread time of which its costs are a share, as its source tells.
+fn sharing_of(info: &RunInfo, tables: &Tables) -> (SharingView, ThreadTime) {
+    if info.exact.is_some() {
+        return exact(&ExactInput {
+            info,
+            transfers: &tables.transfers,
+            caches: &tables.caches,
+            latencies: &tables.latencies,
+        });
+    }
     let view = sharing(&Input {
         info,
         samples: &tables.samples,
@@ -27,19 +60,7 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
         switches: &tables.switches,
         latencies: &tables.latencies,
     });
-    let thread_ns = thread_ns(tables);
-    let advice = advise(&view, tables, info, thread_ns);
-    let samples = count_samples(tables);
-    Report {
-        schema: SCHEMA,
-        run: describe_run(info, tables),
-        sharing: sum_sharing(&view, tables),
-        notes: notes(info, tables, &samples, &view, &advice),
-        timeline: timeline(info, tables, &view),
-        findings: advice.findings,
-        losses: losses(tables),
-        samples,
-    }
+    (view, ThreadTime::Measured(thread_ns(tables)))
 }
 
 /// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
@@ -49,21 +70,30 @@ fn thread_ns(tables: &Tables) -> f64 {
     switched.max(sampled) as f64
 }
 
-fn count_samples(tables: &Tables) -> Samples {
+fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
+    if let Some(exact) = &info.exact {
+        return Samples {
+            total: exact.followed,
+            accesses: exact.followed,
+            ..Samples::default()
+        };
+    }
     let mut samples = Samples {
         total: tables.samples.len() as u64,
         ..Samples::default()
     };
+    let mut compute = 0;
     for sample in &tables.samples {
         match sample.class {
             SampleClass::Access => samples.accesses += 1,
-            SampleClass::Compute => samples.compute += 1,
+            SampleClass::Compute => compute += 1,
             SampleClass::Unknown => {
                 let reason = sample.reason.map_or("not-recorded", |reason| reason.word());
                 *samples.unknown.entry(reason.to_owned()).or_default() += 1;
             }
         }
     }
+    samples.compute = Some(compute);
     samples
 }
 
@@ -95,13 +125,13 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         source: info.source.clone(),
         source_reason: info.source_reason.clone(),
         duration_ns: info.end.since(info.start),
-        threads: thread_rows(&tables.threads),
+        threads: thread_rows(info, tables),
         round_trip_ns,
         round_trip_range_ns: match ends {
             (Some(low), Some(high)) => Some(Interval { low, high }),
             _ => None,
         },
-        overhead: info.overhead.clone(),
+        overhead: info.exact.is_none().then(|| info.overhead.clone()),
         machine: format!(
             "{}, {} CPUs{virtual_on}, Linux {}",
             info.cpu_model, info.cpus, info.kernel
@@ -112,26 +142,57 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
     }
 }
 
-fn thread_rows(threads: &[Thread]) -> Vec<ThreadRow> {
-    let mut rows: Vec<ThreadRow> = threads
+fn thread_rows(info: &RunInfo, tables: &Tables) -> Vec<ThreadRow> {
+    let accesses = accesses_by_thread(&tables.caches);
+    let mut rows: Vec<ThreadRow> = tables
+        .threads
         .iter()
         .map(|thread| ThreadRow {
             tid: thread.tid.0,
             name: thread.name.clone(),
             cpu_time_ns: thread.cpu_time_ns,
+            accesses: info
+                .exact
+                .is_some()
+                .then(|| accesses.get(&thread.tid).copied().unwrap_or(0.0) as u64),
         })
         .collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.cpu_time_ns), row.tid));
+    // All of a run have accesses or none has.
+    rows.sort_by_key(|row| (std::cmp::Reverse((row.accesses, row.cpu_time_ns)), row.tid));
     rows
 }
 
-fn sum_sharing(view: &SharingView, tables: &Tables) -> Sharing {
-    let mut transfers = Transfers::default();
+/// The accesses of each thread of an exact run: what it asked the first level for.
+fn accesses_by_thread(caches: &[CacheCounts]) -> BTreeMap<Tid, f64> {
+    let mut accesses: BTreeMap<Tid, f64> = BTreeMap::new();
+    let of_threads = caches
+        .iter()
+        .filter(|row| row.level == CacheLevel::L1d && row.subject == CacheSubject::Thread);
+    for row in of_threads {
+        let Some(tid) = row.tid else { continue };
+        // Both orders have the same accesses.
+        let all = accesses.entry(tid).or_default();
+        *all = all.max(row.loads + row.stores + row.updates);
+    }
+    accesses
+}
+
+fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
+    let mut transfers = Transfers {
+        true_sharing: view.others.true_sharing,
+        false_sharing: view.others.false_sharing,
+        ..Transfers::default()
+    };
     for line in &view.lines {
         transfers.true_sharing += line.true_transfers();
         transfers.false_sharing += line.false_transfers();
         transfers.interval.low += line.transfers.low;
         transfers.interval.high += line.transfers.high;
+    }
+    if info.exact.is_some() {
+        transfers.interval.low += view.others.orders.lowest();
+        transfers.interval.high += view.others.orders.highest();
+        transfers.orders = Some(orders(view));
     }
     // Threads that do not share would only make the matrix large: those that do, and the others
     // while there are few.
@@ -167,6 +228,17 @@ fn sum_sharing(view: &SharingView, tables: &Tables) -> Sharing {
         cpus,
         cpu_matrix,
     }
+}
+
+/// All transfers of an exact run in both orders.
+fn orders(view: &SharingView) -> Orders {
+    let mut sum = view.others.orders;
+    for line in &view.lines {
+        if let Basis::Traced(orders) = line.basis {
+            sum += orders;
+        }
+    }
+    sum
 }
 
 fn sum_cpus(lines: &[LineSharing], tables: &Tables) -> (Vec<u32>, Matrix) {
@@ -223,6 +295,10 @@ fn notes(
             "The recording was cut short: linewise was killed before it could end it. What was written until then is shown.".to_owned(),
         );
     }
+    if let Some(exact) = &info.exact {
+        notes.extend(exact_notes(exact, view));
+        return notes;
+    }
     if samples.total < ENOUGH_SAMPLES {
         notes.push(format!(
             "Too short to say anything: {} samples, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
@@ -255,6 +331,25 @@ fn notes(
     if moved(&tables.latencies) {
         notes.push(
             "The latency between CPUs changed during the run, as it does in virtual machines: compare this run only with runs of a like round trip.".to_owned(),
+        );
+    }
+    notes
+}
+
+/// What the reader of an exact run must know.
+fn exact_notes(exact: &ExactRun, view: &SharingView) -> Vec<String> {
+    let mut notes = Vec::new();
+    if exact.followed == 0 {
+        notes.push(match &exact.only {
+            Some(only) => format!(
+                "Not one access was followed: nothing of `{only}` ran, or it is not called that."
+            ),
+            None => "Not one access was followed.".to_owned(),
+        });
+    }
+    if view.no_latency && orders(view).equal_rate > 0.0 {
+        notes.push(
+            "The latency between CPUs could not be measured, so costs are taken from 25 to 250 ns a transfer, which holds for most machines: let linewise use at least two CPUs.".to_owned(),
         );
     }
     notes
@@ -294,7 +389,7 @@ fn timeline(info: &RunInfo, tables: &Tables, view: &SharingView) -> Vec<Timeline
         .lines
         .iter()
         .map(|line| {
-            let weight: f64 = line.places.iter().map(|place| place.weight_ns).sum();
+            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
             let share = if weight > 0.0 {
                 (line.cost_ns.value / weight).min(1.0)
             } else {

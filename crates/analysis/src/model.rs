@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::views::sharing::Orders;
+
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
 
@@ -37,12 +39,20 @@ pub struct Report {
     pub timeline: Vec<TimelineBin>,
 }
 
+impl Report {
+    /// Whether every access was seen, under an emulator, and not samples of a run at full speed.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.run.source == "exact"
+    }
+}
+
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The command line, or `pid 123 (name)`.
     pub command: String,
-    /// The source of the samples.
+    /// The source of the samples: `timer` or `exact`.
     pub source: String,
     /// Why that source, one line.
     pub source_reason: String,
@@ -54,8 +64,8 @@ pub struct Run {
     pub round_trip_ns: Option<f64>,
     /// The lowest and highest round trip seen in the run.
     pub round_trip_range_ns: Option<Interval>,
-    /// What recording cost.
-    pub overhead: linewise_recording::Overhead,
+    /// What recording cost; `null` of an exact run, which runs the program under an emulator.
+    pub overhead: Option<linewise_recording::Overhead>,
     /// CPU, hypervisor and kernel, one line.
     pub machine: String,
     /// Whether the recording was ended properly.
@@ -73,8 +83,10 @@ pub struct ThreadRow {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// CPU time while recorded.
+    /// CPU time while recorded; of an exact run that of the emulator.
     pub cpu_time_ns: u64,
+    /// Accesses of an exact run; `null` from samples.
+    pub accesses: Option<u64>,
 }
 
 /// All sharing of the run.
@@ -103,6 +115,8 @@ pub struct Transfers {
     pub false_sharing: f64,
     /// Of the sum of both.
     pub interval: Interval,
+    /// The sum in each order of an exact run; `null` from samples.
+    pub orders: Option<Orders>,
 }
 
 /// Two square matrices of the same shape.
@@ -137,8 +151,10 @@ pub struct Finding {
     pub cost: Cost,
     /// Estimated transfers of this line or object, both kinds.
     pub transfers: f64,
-    /// The 90 % interval of `transfers`.
+    /// The 90 % interval of `transfers`; of an exact run the band of the two orders.
     pub transfers_interval: Interval,
+    /// The transfers in each order of an exact run; `null` from samples.
+    pub orders: Option<Orders>,
     /// Of `transfers`, the share by false sharing, 0 to 1.
     pub false_share: f64,
     /// What is fought over.
@@ -238,7 +254,8 @@ pub struct AccessRow {
     pub size: u32,
     /// The field touched, empty if unknown.
     pub field: String,
-    /// Share of the finding's sampled time that this place took, 0 to 1.
+    /// Share of the finding's sampled time that this place took, 0 to 1; of an exact run, of the
+    /// accesses that waited for its lines.
     pub share: f64,
     /// Address of the contended line that it touched.
     pub line_address: u64,
@@ -246,26 +263,28 @@ pub struct AccessRow {
     pub missing: String,
 }
 
-/// What a finding rests on.
+/// What a finding rests on. What its source does not have is `null`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// Samples at its accesses.
-    pub samples: u64,
+    pub samples: Option<u64>,
     /// Times that a thread was watched for its lines.
-    pub watches: u64,
+    pub watches: Option<u64>,
     /// Times that the watched thread touched them.
-    pub traps: u64,
+    pub traps: Option<u64>,
+    /// Accesses that waited for one of its lines at equal rate, each counted by an exact run.
+    pub accesses: Option<u64>,
 }
 
 /// What became of the samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// All.
+    /// All; of an exact run every access, each of which stands for itself.
     pub total: u64,
     /// Those that are an access with an address.
     pub accesses: u64,
-    /// Those that wait for no memory.
-    pub compute: u64,
+    /// Those that wait for no memory; `null` of an exact run, which sees nothing else.
+    pub compute: Option<u64>,
     /// The rest, by reason.
     pub unknown: std::collections::BTreeMap<String, u64>,
 }

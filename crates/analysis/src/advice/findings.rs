@@ -9,13 +9,16 @@ use super::names::{Names, is_exact};
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
-use crate::views::sharing::{LineSharing, Place, SharingView};
+use crate::views::sharing::{Basis, Estimate, LineSharing, Orders, Place, SharingView, ThreadTime};
 
 /// A finding needs to cost at least this share of all thread time: below, the estimate is noise.
 const LEAST_SHARE: f64 = 0.005;
-/// And to rest on at least so many samples and conflicting traps.
+/// And to rest on at least so many samples and conflicting traps,
 const LEAST_SAMPLES: u64 = 5;
 const LEAST_TRAPS: u64 = 3;
+/// or, where every access was seen, on so many transfers: what threads hand to each other when they
+/// begin and end stays below.
+const LEAST_TRANSFERS: f64 = 1_000.0;
 /// Lines of one finding that are described.
 const LINES: usize = 16;
 /// Access places of one finding that are described.
@@ -39,9 +42,9 @@ enum Group {
     Functions(Pid, BTreeSet<String>),
 }
 
-/// Makes findings of the lines of a view. `thread_ns` is the CPU time of all threads.
+/// Makes findings of the lines of a view. Costs are shares of `time`.
 #[must_use]
-pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, thread_ns: f64) -> Advice {
+pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &ThreadTime) -> Advice {
     let names = Names::new(tables);
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     for line in &view.lines {
@@ -49,10 +52,12 @@ pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, thread_ns: f6
     }
     let mut advice = Advice::default();
     for lines in groups.into_values() {
-        let finding = finding(&lines, &names, info, thread_ns);
+        let finding = finding(&lines, &names, info, time);
+        let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
-            && finding.evidence.samples >= LEAST_SAMPLES
-            && finding.evidence.traps >= LEAST_TRAPS;
+            && at_least(finding.evidence.samples, LEAST_SAMPLES)
+            && at_least(finding.evidence.traps, LEAST_TRAPS)
+            && (finding.orders.is_none() || finding.transfers >= LEAST_TRANSFERS);
         if weighty {
             advice.findings.push(finding);
         } else {
@@ -75,7 +80,7 @@ fn main_object<'a>(line: &LineSharing, names: &Names<'a>) -> Option<&'a Object> 
         if let Some(object) = names.object(line.pid, place.touch.address) {
             // Traps count a little, for lines whose accesses are hardly ever sampled.
             weights.entry(object.address).or_insert((0.0, object)).0 +=
-                place.weight_ns + place.traps as f64;
+                place.weight + place.traps as f64;
         }
     }
     weights
@@ -88,7 +93,7 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
     match main_object(line, names) {
         Some(object) if is_exact(object) => Group::Object(line.pid, object.address),
         _ => {
-            let most = line.places.first().map_or(0.0, |place| place.weight_ns);
+            let most = line.places.first().map_or(0.0, |place| place.weight);
             let function = |place: &Place| match names.frames(line.pid, place.touch.ip).first() {
                 Some(frame) => frame.function.clone(),
                 None => place.touch.ip.to_string(),
@@ -96,23 +101,21 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
             let dear = line
                 .places
                 .iter()
-                .filter(|place| place.weight_ns >= 0.2 * most);
+                .filter(|place| place.weight >= 0.2 * most);
             Group::Functions(line.pid, dear.map(function).collect())
         }
     }
 }
 
-fn finding(lines: &[&LineSharing], names: &Names<'_>, info: &RunInfo, thread_ns: f64) -> Finding {
+fn finding(
+    lines: &[&LineSharing],
+    names: &Names<'_>,
+    info: &RunInfo,
+    time: &ThreadTime,
+) -> Finding {
     let mut lines = lines.to_vec();
     lines.sort_by(|a, b| b.cost_ns.value.total_cmp(&a.cost_ns.value));
     let sum = |of: fn(&LineSharing) -> f64| lines.iter().map(|line| of(line)).sum::<f64>();
-    let share = |ns: f64| {
-        if thread_ns > 0.0 {
-            (ns / thread_ns).min(1.0)
-        } else {
-            0.0
-        }
-    };
     let transfers = sum(|line| line.transfers.value);
     let false_transfers = sum(LineSharing::false_transfers);
     let false_share = if transfers > 0.0 {
@@ -125,10 +128,15 @@ fn finding(lines: &[&LineSharing], names: &Names<'_>, info: &RunInfo, thread_ns:
     } else {
         FindingKind::TrueSharing
     };
-    let cost_ns = sum(|line| line.cost_ns.value);
+    let cost_ns = Estimate {
+        value: sum(|line| line.cost_ns.value),
+        low: sum(|line| line.cost_ns.low),
+        high: sum(|line| line.cost_ns.high),
+    };
+    let share = time.share(cost_ns);
     let interval = Interval {
-        low: share(sum(|line| line.cost_ns.low)),
-        high: share(sum(|line| line.cost_ns.high)),
+        low: share.low,
+        high: share.high,
     };
     let object = object_row(lines[0], names);
     let line_rows: Vec<LineRow> = lines
@@ -142,8 +150,8 @@ fn finding(lines: &[&LineSharing], names: &Names<'_>, info: &RunInfo, thread_ns:
         rank: 0,
         kind,
         cost: Cost {
-            ns: cost_ns,
-            share: share(cost_ns),
+            ns: cost_ns.value,
+            share: share.value,
             interval,
         },
         transfers,
@@ -151,6 +159,7 @@ fn finding(lines: &[&LineSharing], names: &Names<'_>, info: &RunInfo, thread_ns:
             low: sum(|line| line.transfers.low),
             high: sum(|line| line.transfers.high),
         },
+        orders: orders(&lines),
         false_share,
         doubt: doubt(&lines, &object, false_share),
         object,
@@ -166,12 +175,39 @@ fn finding(lines: &[&LineSharing], names: &Names<'_>, info: &RunInfo, thread_ns:
                 high: interval.high,
             },
         },
-        evidence: Evidence {
-            samples: lines.iter().map(|line| line.samples).sum(),
-            watches: lines.iter().map(|line| line.watches).sum(),
-            traps: lines.iter().map(|line| line.traps).sum(),
-        },
+        evidence: evidence(&lines),
     }
+}
+
+/// The transfers of lines in both orders, if they come from an exact run.
+fn orders(lines: &[&LineSharing]) -> Option<Orders> {
+    let mut sum = None;
+    for line in lines {
+        if let Basis::Traced(orders) = line.basis {
+            *sum.get_or_insert_with(Orders::default) += orders;
+        }
+    }
+    sum
+}
+
+fn evidence(lines: &[&LineSharing]) -> Evidence {
+    let mut evidence = Evidence::default();
+    let add = |sum: &mut Option<u64>, count: u64| *sum = Some(sum.unwrap_or(0) + count);
+    for line in lines {
+        match line.basis {
+            Basis::Sampled {
+                samples,
+                watches,
+                traps,
+            } => {
+                add(&mut evidence.samples, samples);
+                add(&mut evidence.watches, watches);
+                add(&mut evidence.traps, traps);
+            }
+            Basis::Traced(orders) => add(&mut evidence.accesses, orders.equal_rate as u64),
+        }
+    }
+    evidence
 }
 
 fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
@@ -257,13 +293,13 @@ fn access_rows(lines: &[&LineSharing], names: &Names<'_>, line_size: u64) -> Vec
     let total: f64 = lines
         .iter()
         .flat_map(|line| &line.places)
-        .map(|place| place.weight_ns)
+        .map(|place| place.weight)
         .sum();
     let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
     for line in lines {
         for place in &line.places {
             let row = access_row(line, place, names, line_size, total);
-            rows.push((place.weight_ns, place.traps, row));
+            rows.push((place.weight, place.traps, row));
         }
     }
     rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
@@ -325,7 +361,7 @@ fn access_row(
         size: place.touch.size,
         field,
         share: if total > 0.0 {
-            place.weight_ns / total
+            place.weight / total
         } else {
             0.0
         },
@@ -339,7 +375,11 @@ fn access_row(
 fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64) -> String {
     let mut doubts = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
-    if places().any(|place| !place.touch.locked && place.weight_ns > 0.0) {
+    if orders(lines).is_some() {
+        doubts.push(
+            "The cost is that of a model: a transfer at every access that wants the line, at the latency measured beside the run. A core that has a line keeps it for several accesses, so the true cost may be lower; the interval reaches down to the order in which the emulator ran the threads.",
+        );
+    } else if places().any(|place| !place.touch.locked && place.weight > 0.0) {
         doubts.push(
             "Plain loads and stores hide part of their waiting behind other work: the cost may lie anywhere in its interval.",
         );

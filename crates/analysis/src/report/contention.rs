@@ -1,7 +1,7 @@
 //! Small sums over a report that more than one renderer prints: who shares with whom, how much of
 //! the time, and what cannot be excluded.
 
-use super::model::{Matrix, Report, Run, Samples};
+use super::model::{Evidence, Interval, Matrix, Orders, Report, Run, Samples, ThreadRow};
 use super::text;
 
 /// A row and column of a matrix.
@@ -13,7 +13,7 @@ pub(crate) struct Name {
     pub(crate) name: String,
 }
 
-/// Transfers a second between two rows of a [`View`].
+/// Transfers between two rows of a [`View`], in its unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pair {
     /// The one, an index.
@@ -36,13 +36,36 @@ impl Pair {
 /// A matrix as names and the pairs that are not zero, dearest first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct View {
+    /// Whether the numbers are transfers a second, or, since the seconds of an emulator mean
+    /// nothing, of the whole run.
+    pub(crate) per_second: bool,
     /// The rows and columns.
     pub(crate) names: Vec<Name>,
     /// What is not zero.
     pub(crate) pairs: Vec<Pair>,
 }
 
-/// The thread matrix, in transfers a second, of the threads that share anything.
+impl View {
+    /// What follows a number: ` a second`, or ` in all`.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.per_second {
+            " a second"
+        } else {
+            " in all"
+        }
+    }
+
+    /// What the numbers are: `transfers a second`.
+    pub(crate) fn quantity(&self) -> &'static str {
+        if self.per_second {
+            "transfers a second"
+        } else {
+            "transfers at equal rate"
+        }
+    }
+}
+
+/// The thread matrix of the threads that share anything.
 pub(crate) fn threads(report: &Report) -> View {
     let known: std::collections::HashMap<u32, &str> = report
         .run
@@ -54,23 +77,24 @@ pub(crate) fn threads(report: &Report) -> View {
         id: tid,
         name: (*known.get(&tid).unwrap_or(&"thread")).to_owned(),
     });
-    view(names.collect(), &report.sharing.matrix, &report.run)
+    view(names.collect(), &report.sharing.matrix, report)
 }
 
-/// The CPU matrix, in transfers a second, of the CPUs that share anything.
+/// The CPU matrix of the CPUs that share anything.
 pub(crate) fn cpus(report: &Report) -> View {
     let names = report.sharing.cpus.iter().map(|&cpu| Name {
         id: cpu,
         name: "CPU".to_owned(),
     });
-    view(names.collect(), &report.sharing.cpu_matrix, &report.run)
+    view(names.collect(), &report.sharing.cpu_matrix, report)
 }
 
-fn view(names: Vec<Name>, matrix: &Matrix, run: &Run) -> View {
+fn view(names: Vec<Name>, matrix: &Matrix, report: &Report) -> View {
+    let per_second = !report.is_exact();
     // A run without a duration has no rate; its plain counts are better than nothing.
-    let seconds = match run.duration_ns {
-        0 => 1.0,
-        ns => ns as f64 / 1e9,
+    let seconds = match report.run.duration_ns {
+        ns if per_second && ns > 0 => ns as f64 / 1e9,
+        _ => 1.0,
     };
     let cell = |rows: &[Vec<f64>], a: usize, b: usize| {
         let value = rows.get(a).and_then(|row| row.get(b)).copied();
@@ -95,7 +119,12 @@ fn view(names: Vec<Name>, matrix: &Matrix, run: &Run) -> View {
         used[pair.a] = true;
         used[pair.b] = true;
     }
-    keep(View { names, pairs }, &used)
+    let all = View {
+        per_second,
+        names,
+        pairs,
+    };
+    keep(all, &used)
 }
 
 /// `view` with only the rows that are marked in `used`, and the pairs of two of them.
@@ -119,7 +148,11 @@ fn keep(view: View, used: &[bool]) -> View {
         })
         .collect();
     pairs.sort_by(|x, y| y.all().total_cmp(&x.all()));
-    View { names, pairs }
+    View {
+        per_second: view.per_second,
+        names,
+        pairs,
+    }
 }
 
 /// The part of a [`View`] that fits into a picture.
@@ -129,7 +162,7 @@ pub(crate) struct Picture {
     pub(crate) view: View,
     /// How many rows are in the last one; 0 when none was merged.
     pub(crate) others: usize,
-    /// Transfers a second among the merged rows themselves: its diagonal cell.
+    /// Transfers among the merged rows themselves: its diagonal cell.
     pub(crate) among_others: (f64, f64),
 }
 
@@ -179,7 +212,11 @@ pub(crate) fn busiest(view: &View, limit: usize) -> Picture {
         })
         .collect();
     Picture {
-        view: View { names, pairs },
+        view: View {
+            per_second: view.per_second,
+            names,
+            pairs,
+        },
         others: size - limit,
         among_others,
     }
@@ -192,11 +229,54 @@ pub(crate) fn contended_share(report: &Report) -> Option<f64> {
     (all > 0.0).then(|| contended / all)
 }
 
+/// What the report's source sees one by one: `sample` or `access`.
+pub(crate) fn observation(report: &Report) -> &'static str {
+    if report.is_exact() {
+        "access"
+    } else {
+        "sample"
+    }
+}
+
+/// How much a thread did: its accesses, or where those were not counted its CPU time in ns.
+pub(crate) fn work(thread: &ThreadRow) -> u64 {
+    thread.accesses.unwrap_or(thread.cpu_time_ns)
+}
+
+/// The same in words.
+pub(crate) fn work_words(thread: &ThreadRow) -> String {
+    match thread.accesses {
+        Some(accesses) => text::count(accesses as f64),
+        None => text::nanoseconds(thread.cpu_time_ns as f64),
+    }
+}
+
+/// `5 threads, 12 s of CPU time`, or `5 threads, 12 M accesses`.
+pub(crate) fn threads_words(run: &Run) -> String {
+    let threads = text::plural(run.threads.len() as u64, "thread");
+    if run.threads.iter().any(|thread| thread.accesses.is_some()) {
+        let all: f64 = run.threads.iter().map(|thread| work(thread) as f64).sum();
+        return format!("{threads}, {} accesses", text::count(all));
+    }
+    let cpu_time: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
+    format!("{threads}, {} of CPU time", text::nanoseconds(cpu_time))
+}
+
 /// What a report without findings cannot exclude, in sentences.
 pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     let samples = &report.samples;
     if samples.total == 0 {
-        return vec!["anything: there is not a single sample".to_owned()];
+        let what = observation(report);
+        return vec![format!("anything: there is not a single {what}")];
+    }
+    if report.is_exact() {
+        return [
+            "sharing in the kernel on the threads' behalf: the emulator does not see it",
+            "sharing of memory between processes: their lines are told apart",
+            "another interleaving than the two that were looked at",
+        ]
+        .map(str::to_owned)
+        .into();
     }
     let total = samples.total as f64;
     // No sample at a place that takes the share p has the probability (1 - p)^total; at 10 % that
@@ -227,6 +307,53 @@ pub(crate) fn split(false_share: f64) -> String {
         share if share <= 0.005 => "all by true sharing".to_owned(),
         share => format!("{} by false sharing", text::percent(share)),
     }
+}
+
+/// How often lines moved: `about 4.1 M (3.2..5.0 M), 1.4 M a second`, or the two orders of an exact
+/// run, `4.1 M at equal rate, 120 as observed`.
+pub(crate) fn transfers(
+    value: f64,
+    interval: Interval,
+    orders: Option<Orders>,
+    duration_ns: u64,
+) -> String {
+    if let Some(orders) = orders {
+        return format!(
+            "{} at equal rate, {} as observed",
+            text::count(orders.equal_rate),
+            text::count(orders.observed),
+        );
+    }
+    let mut words = format!(
+        "about {} ({})",
+        text::count(value),
+        text::count_range(interval)
+    );
+    if duration_ns > 0 {
+        let per_second = value * 1e9 / duration_ns as f64;
+        words += &format!(", {} a second", text::count(per_second));
+    }
+    words
+}
+
+/// What a finding rests on: `812 samples`, `300 watches`, `121 traps`.
+pub(crate) fn evidence(evidence: &Evidence) -> Vec<String> {
+    let kinds = [
+        (evidence.samples, "sample"),
+        (evidence.watches, "watch"),
+        (evidence.traps, "trap"),
+        (evidence.accesses, "access"),
+    ];
+    kinds
+        .into_iter()
+        .filter_map(|(count, noun)| {
+            let words = text::plural(count?, noun);
+            Some(match noun {
+                "access" => format!("{words} that waited for the line"),
+                _ => words,
+            })
+        })
+        .collect()
 }
 
 /// The reasons of the samples whose access is unknown, the most frequent first.

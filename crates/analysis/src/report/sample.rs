@@ -7,7 +7,7 @@ use linewise_recording::{ObjectKind, Operation, Overhead};
 
 use super::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost, Matrix,
-    ObjectRow, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin, Transfers,
+    ObjectRow, Orders, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin, Transfers,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -24,6 +24,7 @@ fn thread(tid: u32, name: &str, cpu_time_ns: u64) -> ThreadRow {
         tid,
         name: name.to_owned(),
         cpu_time_ns,
+        accesses: None,
     }
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn everyday() -> Report {
             threads,
             round_trip_ns: Some(82.4),
             round_trip_range_ns: Some(interval(71.0, 338.0)),
-            overhead: Overhead {
+            overhead: Some(Overhead {
                 budget: 0.02,
                 estimated: 0.0143,
                 sample_ns: 4_100.0,
@@ -57,7 +58,7 @@ pub(crate) fn everyday() -> Report {
                 watches_per_second: 410.0,
                 collector_cpu_ns: 210_000_000,
                 collector_rss_bytes: 18_400_000,
-            },
+            }),
             machine: "AMD EPYC 7763, 4 CPUs, KVM, Linux 6.18.2".to_owned(),
             complete: true,
             exit_code: Some(0),
@@ -68,6 +69,7 @@ pub(crate) fn everyday() -> Report {
                 true_sharing: 1_620_000.0,
                 false_sharing: 13_400_000.0,
                 interval: interval(12_100_000.0, 18_200_000.0),
+                orders: None,
             },
             threads: vec![41_311, 41_312, 41_313, 41_314, 41_315],
             matrix: Matrix {
@@ -84,7 +86,7 @@ pub(crate) fn everyday() -> Report {
         samples: Samples {
             total: 12_034,
             accesses: 8_211,
-            compute: 3_404,
+            compute: Some(3_404),
             unknown: BTreeMap::from([
                 ("address-overwritten".to_owned(), 301),
                 ("block-start".to_owned(), 118),
@@ -152,6 +154,7 @@ pub(crate) fn quiet() -> Report {
         true_sharing: 812.0,
         false_sharing: 0.0,
         interval: interval(90.0, 4_100.0),
+        orders: None,
     };
     report.sharing.matrix = Matrix {
         true_sharing: symmetric(5, &[(1, 2, 812.0)]),
@@ -179,7 +182,7 @@ pub(crate) fn too_short() -> Report {
     report.samples = Samples {
         total: 4,
         accesses: 1,
-        compute: 3,
+        compute: Some(3),
         unknown: BTreeMap::new(),
     };
     report.sharing = Sharing::default();
@@ -189,6 +192,47 @@ pub(crate) fn too_short() -> Report {
          or raise --overhead."
             .to_owned(),
     ];
+    report
+}
+
+/// The same program in an exact run: transfers in two orders, and nothing of what only a timer
+/// knows.
+pub(crate) fn traced() -> Report {
+    let mut report = everyday();
+    let run = &mut report.run;
+    run.source = "exact".to_owned();
+    run.source_reason = "asked for".to_owned();
+    run.overhead = None;
+    for (thread, accesses) in run.threads.iter_mut().zip([31, 30, 28, 28, 1]) {
+        thread.accesses = Some(accesses * 1_000_000);
+    }
+    report.samples = Samples {
+        total: 118_204_311,
+        accesses: 118_204_311,
+        ..Samples::default()
+    };
+    report.sharing.transfers.orders = Some(Orders {
+        equal_rate: 15_020_000.0,
+        observed: 5_310.0,
+    });
+    report.sharing.cpus.clear();
+    report.sharing.cpu_matrix = Matrix::default();
+    for finding in &mut report.findings {
+        let observed = finding.transfers / 3_000.0;
+        finding.orders = Some(Orders {
+            equal_rate: finding.transfers,
+            observed,
+        });
+        finding.transfers_interval = interval(observed, finding.transfers);
+        finding.cost.interval.low = 0.0003;
+        finding.evidence = Evidence {
+            accesses: Some(finding.transfers as u64),
+            ..Evidence::default()
+        };
+        finding.doubt = "The cost is that of a model.".to_owned();
+    }
+    report.losses.clear();
+    report.timeline.clear();
     report
 }
 
@@ -346,6 +390,7 @@ fn counters() -> Finding {
         },
         transfers: 13_400_000.0,
         transfers_interval: interval(10_900_000.0, 16_100_000.0),
+        orders: None,
         false_share: 0.97,
         object: ObjectRow {
             kind: ObjectKind::Static,
@@ -381,9 +426,10 @@ fn counters() -> Finding {
                 rests on the transfers alone."
             .to_owned(),
         evidence: Evidence {
-            samples: 812,
-            watches: 300,
-            traps: 121,
+            samples: Some(812),
+            watches: Some(300),
+            traps: Some(121),
+            accesses: None,
         },
     }
 }
@@ -426,6 +472,7 @@ fn queue_lock() -> Finding {
         },
         transfers: 1_620_000.0,
         transfers_interval: interval(1_100_000.0, 2_300_000.0),
+        orders: None,
         false_share: 0.0,
         object: ObjectRow {
             kind: ObjectKind::Heap,
@@ -450,9 +497,10 @@ fn queue_lock() -> Finding {
         expected_gain: interval(0.0, 0.078),
         doubt: String::new(),
         evidence: Evidence {
-            samples: 94,
-            watches: 71,
-            traps: 40,
+            samples: Some(94),
+            watches: Some(71),
+            traps: Some(40),
+            accesses: None,
         },
     }
 }

@@ -36,6 +36,7 @@ use std::collections::{HashMap, HashSet};
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
 pub use files::{DiskFiles, File, Files, Store};
+pub(crate) use recording::byte_runs;
 pub use recording::resolve_recording;
 
 use modules::Module;

@@ -14,7 +14,8 @@ const MOST_LINES: usize = 2000;
 const MOST_TOUCHED: usize = 64;
 
 /// Resolves what a report can ask of a recording: the frames of all its code addresses, and the
-/// objects and fields on its hottest lines, 2,000 at most, those that trapped first.
+/// objects and fields on its hottest lines, 2,000 at most, those that trapped first; of an exact run
+/// those that moved most.
 ///
 /// Lines have `line_size` bytes, a power of two. The bytes of programs and debug info come from
 /// `files`. Rows are sorted, each is there once.
@@ -59,6 +60,7 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
         exact.insert((trap.pid, trap.access_ip));
         add_stack(trap.pid, trap.stack, &mut exact);
     }
+    exact.extend(code_of_exact_run(tables));
     let mut frames = Vec::new();
     for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
         frames.extend(resolver.frames(*pid, *address));
@@ -72,6 +74,51 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     }
     frames.sort_by_key(|frame| (frame.pid, frame.address, frame.depth));
     frames
+}
+
+/// The instructions that the tables of an exact run name.
+fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
+    let transfers = tables
+        .transfers
+        .iter()
+        .flat_map(|row| [(row.pid, row.from_ip), (row.pid, row.to_ip)]);
+    let pairs = tables
+        .reuse_pairs
+        .iter()
+        .flat_map(|row| [(row.pid, row.use_ip), (row.pid, row.reuse_ip)]);
+    let caches = tables.caches.iter().map(|row| (row.pid, row.ip));
+    transfers
+        .chain(pairs)
+        .chain(caches)
+        .filter_map(|(pid, ip)| Some((pid?, ip?)))
+}
+
+/// Runs of bytes of one instruction at one line that are told apart; the last may have gaps.
+const MOST_RUNS: usize = 8;
+
+/// The bytes of a line that an instruction touched, as runs: offset of the first byte, and how
+/// many. `mask` is a mask of table `transfers`: 64 bits for the whole line.
+pub(crate) fn byte_runs(mask: u64, line_size: u64) -> Vec<(u64, u64)> {
+    let bytes_of_a_bit = (line_size / 64).max(1);
+    let mut runs = Vec::new();
+    let mut rest = mask;
+    while rest != 0 {
+        let first = rest.trailing_zeros();
+        let bits = if runs.len() + 1 == MOST_RUNS {
+            64 - rest.leading_zeros() - first
+        } else {
+            (rest >> first).trailing_ones()
+        };
+        runs.push((
+            u64::from(first) * bytes_of_a_bit,
+            u64::from(bits) * bytes_of_a_bit,
+        ));
+        rest = match first + bits {
+            64.. => 0,
+            end => rest >> end << end,
+        };
+    }
+    runs
 }
 
 /// How much a line matters, and where it was touched.
@@ -139,6 +186,16 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)>
             touch(watch.pid, watch.address, 0, true);
         }
     }
+    for row in &tables.transfers {
+        let (Some(pid), Some(line)) = (row.pid, row.line) else {
+            continue;
+        };
+        for bytes in [row.from_bytes, row.to_bytes] {
+            for (first, _) in byte_runs(bytes, line_size) {
+                touch(pid, Address(line.0 + first), row.count as u64, true);
+            }
+        }
+    }
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|(place, heat)| (std::cmp::Reverse((heat.trapped, heat.weight_ns)), *place));
     lines.truncate(MOST_LINES);
@@ -186,4 +243,23 @@ fn objects_on(
 
 fn covers(object: &Object, address: Address) -> bool {
     address >= object.address && address.0 - object.address.0 < object.size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::byte_runs;
+
+    #[test]
+    fn a_mask_becomes_the_runs_of_its_bits() {
+        assert_eq!(byte_runs(0, 64), []);
+        assert_eq!(byte_runs(0xff, 64), [(0, 8)]);
+        assert_eq!(byte_runs(u64::MAX, 64), [(0, 64)]);
+        assert_eq!(byte_runs(0xff00_0000_0000_000f, 64), [(0, 4), (56, 8)]);
+        assert_eq!(byte_runs(0b110, 128), [(2, 4)]);
+        // Every eighth byte: seven runs, and one from the eighth to the end.
+        let every_fourth = 0x1111_1111_1111_1111;
+        let runs = byte_runs(every_fourth, 64);
+        assert_eq!(runs.len(), 8);
+        assert_eq!(runs[7], (28, 33));
+    }
 }

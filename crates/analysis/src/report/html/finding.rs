@@ -96,9 +96,13 @@ fn title(out: &mut String, finding: &Finding) {
     let _ = writeln!(
         out,
         "</p></div>\n<p class=\"cost\"><b>{}</b><span>of thread time</span>\
-         <span>{}, 90 % interval</span></p></div>",
+         <span>{}, {}</span></p></div>",
         text::percent(finding.cost.share),
         text::percent_range(finding.cost.interval),
+        match finding.orders {
+            Some(_) => "band of a model",
+            None => "90 % interval",
+        },
     );
 }
 
@@ -306,9 +310,14 @@ fn accesses(out: &mut String, finding: &Finding) {
     if finding.accesses.is_empty() {
         return;
     }
-    out.push_str(
+    let whole = match finding.orders {
+        Some(_) => "of the accesses that waited for the line",
+        None => "of the finding's sampled time",
+    };
+    let _ = write!(
+        out,
         "<div class=\"scroll\"><table class=\"accesses\">\n<thead><tr><th class=\"number\">\
-         <abbr title=\"of the finding's sampled time\">Share</abbr></th><th>Place</th>\
+         <abbr title=\"{whole}\">Share</abbr></th><th>Place</th>\
          <th>Thread</th><th>Does</th><th>Bytes</th><th>Field</th></tr></thead>\n<tbody>\n",
     );
     for access in finding.accesses.iter().take(ACCESSES) {
@@ -410,23 +419,16 @@ fn change(out: &mut String, finding: &Finding) {
 }
 
 fn evidence(out: &mut String, finding: &Finding, duration_ns: u64) {
-    let rate = match duration_ns {
-        0 => String::new(),
-        ns => format!(
-            ", {} a second",
-            text::count(finding.transfers * 1e9 / ns as f64)
-        ),
-    };
-    let evidence = &finding.evidence;
     let _ = writeln!(
         out,
-        "<p class=\"quiet\">About {} transfers ({}){rate}, {}. \
-         Rests on {}, {} and {}.</p>",
-        text::count(finding.transfers),
-        text::count_range(finding.transfers_interval),
+        "<p class=\"quiet\">Transfers: {}, {}. Rests on {}.</p>",
+        contention::transfers(
+            finding.transfers,
+            finding.transfers_interval,
+            finding.orders,
+            duration_ns
+        ),
         contention::split(finding.false_share),
-        text::plural(evidence.samples, "sample"),
-        text::plural(evidence.watches, "watch"),
-        text::plural(evidence.traps, "trap"),
+        text::listing(&contention::evidence(&finding.evidence)),
     );
 }

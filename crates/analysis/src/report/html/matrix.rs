@@ -27,19 +27,26 @@ pub(super) fn write(out: &mut String, report: &Report) {
         out.push_str("<p>No transfer between threads was seen.</p>\n</div>\n</section>\n");
         return;
     }
+    out.push_str("<div class=\"controls\" id=\"matrix-controls\" hidden>\n");
+    // The cores of an exact run are a model's, not CPUs of the machine.
+    if !report.is_exact() {
+        out.push_str(
+            "<div role=\"group\" aria-label=\"Rows and columns\">\
+             <button type=\"button\" data-axis=\"threads\" aria-pressed=\"true\">Threads</button>\
+             <button type=\"button\" data-axis=\"cpus\" aria-pressed=\"false\">CPUs</button></div>\n",
+        );
+    }
     out.push_str(
-        "<div class=\"controls\" id=\"matrix-controls\" hidden>\n\
-         <div role=\"group\" aria-label=\"Rows and columns\">\
-         <button type=\"button\" data-axis=\"threads\" aria-pressed=\"true\">Threads</button>\
-         <button type=\"button\" data-axis=\"cpus\" aria-pressed=\"false\">CPUs</button></div>\n\
-         <div role=\"group\" aria-label=\"Kind of sharing\">\
+        "<div role=\"group\" aria-label=\"Kind of sharing\">\
          <button type=\"button\" data-kind=\"all\" aria-pressed=\"true\">All</button>\
          <button type=\"button\" data-kind=\"true\" aria-pressed=\"false\">True</button>\
          <button type=\"button\" data-kind=\"false\" aria-pressed=\"false\">False</button></div>\n\
          </div>\n",
     );
     panel(out, "threads", "Threads", &threads);
-    panel(out, "cpus", "CPUs", &cpus);
+    if !report.is_exact() {
+        panel(out, "cpus", "CPUs", &cpus);
+    }
     out.push_str("</div>\n</section>\n");
 }
 
@@ -61,7 +68,7 @@ fn panel(out: &mut String, id: &str, title: &str, view: &View) {
     out.push_str("<div class=\"matrix-body\"><div class=\"scroll\">\n");
     heat_map(out, title, &picture, highest);
     out.push_str("</div>\n<div class=\"matrix-side\">\n");
-    scale(out, highest, picture.others > 0);
+    scale(out, highest, view.unit(), picture.others > 0);
     out.push_str(
         "<p class=\"readout\" aria-live=\"polite\" hidden>Point at a cell for its numbers.</p>\n",
     );
@@ -83,6 +90,8 @@ struct Layout {
     cell: (usize, usize),
     left: usize,
     top: usize,
+    /// What follows a number.
+    unit: &'static str,
 }
 
 fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
@@ -95,6 +104,7 @@ fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
         cell: if numbered { (64, 36) } else { (18, 18) },
         left: widest * 7 + 10,
         top: if numbered { 22 } else { widest * 7 + 10 },
+        unit: picture.view.unit(),
     };
     let width = layout.left + size * layout.cell.0 + 8;
     let height = layout.top + size * layout.cell.1 + 2;
@@ -102,7 +112,8 @@ fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
         out,
         "<svg class=\"matrix show-all\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"Transfers a second between {title}; the figures are in the table below\">"
+         aria-label=\"{} between {title}; the figures are in the table below\">",
+        super::capital(picture.view.quantity()),
     );
     let _ = writeln!(
         out,
@@ -224,11 +235,12 @@ fn cell(
     let [all, true_level, false_level] = levels.map(|value| level(value, highest));
     let _ = write!(
         out,
-        "<g class=\"cell a{all} t{true_level} f{false_level}\"><title>{} and {}: {} a second, \
+        "<g class=\"cell a{all} t{true_level} f{false_level}\"><title>{} and {}: {}{}, \
          {} true, {} false</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
         Text(&labels[row]),
         Text(&labels[column]),
         text::count(pair.all()),
+        layout.unit,
         text::count(pair.true_sharing),
         text::count(pair.false_sharing),
         x + 1,
@@ -249,7 +261,7 @@ fn cell(
     out.push_str("</g>\n");
 }
 
-fn scale(out: &mut String, highest: f64, open: bool) {
+fn scale(out: &mut String, highest: f64, unit: &str, open: bool) {
     out.push_str(
         "<svg class=\"matrix show-all scale\" width=\"200\" height=\"30\" viewBox=\"0 0 200 30\" \
          role=\"img\" aria-label=\"Colour scale\">",
@@ -265,7 +277,7 @@ fn scale(out: &mut String, highest: f64, open: bool) {
     }
     let _ = writeln!(
         out,
-        "<text class=\"label end\" x=\"199\" y=\"28\">{} a second{}</text></svg>",
+        "<text class=\"label end\" x=\"199\" y=\"28\">{}{unit}{}</text></svg>",
         text::count(highest),
         if open { " or more" } else { "" },
     );
@@ -274,9 +286,10 @@ fn scale(out: &mut String, highest: f64, open: bool) {
 fn figures(out: &mut String, view: &View) {
     let _ = writeln!(
         out,
-        "<details><summary>Figures, transfers a second</summary><div class=\"scroll\">\
+        "<details><summary>Figures, {}</summary><div class=\"scroll\">\
          <table><thead><tr><th>Between</th><th>and</th><th class=\"number\">All</th>\
-         <th class=\"number\">True</th><th class=\"number\">False</th></tr></thead>\n<tbody>"
+         <th class=\"number\">True</th><th class=\"number\">False</th></tr></thead>\n<tbody>",
+        view.quantity()
     );
     for pair in view.pairs.iter().take(PAIRS) {
         let _ = writeln!(

@@ -13,9 +13,10 @@ mod timeline;
 use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
+use linewise_recording::Overhead;
 use sha2::Digest as _;
 
-use super::model::{Report, ThreadRow};
+use super::model::{Report, Samples, ThreadRow};
 use super::{contention, text};
 
 const STYLE: &str = include_str!("report.css");
@@ -147,13 +148,7 @@ fn header(out: &mut String, report: &Report) {
         &text::nanoseconds(run.duration_ns as f64),
         "",
     );
-    let cpu_time: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
-    let threads = format!(
-        "{}, {} of CPU time",
-        text::plural(run.threads.len() as u64, "thread"),
-        text::nanoseconds(cpu_time)
-    );
-    fact(out, "Threads", &threads, "");
+    fact(out, "Threads", &contention::threads_words(run), "");
     fact(out, "Transfers", &transfers(report), "");
     fact(out, "Round trip", &contention::round_trip(run), "");
     fact(out, "Machine", &run.machine, "wide");
@@ -187,19 +182,20 @@ fn verdict(report: &Report) -> String {
 }
 
 fn sentence(text: &str) -> String {
+    capital(text) + "."
+}
+
+/// `text` with a capital at its start.
+fn capital(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_uppercase().to_string());
-    format!("{}{}.", first.unwrap_or_default(), chars.as_str())
+    first.unwrap_or_default() + chars.as_str()
 }
 
 fn transfers(report: &Report) -> String {
     let transfers = &report.sharing.transfers;
     let all = transfers.true_sharing + transfers.false_sharing;
-    let mut words = format!(
-        "about {} ({})",
-        text::count(all),
-        text::count_range(transfers.interval)
-    );
+    let mut words = contention::transfers(all, transfers.interval, transfers.orders, 0);
     if all > 0.0 {
         let split = contention::split(transfers.false_sharing / all);
         words += &format!(", {split}");
@@ -229,13 +225,17 @@ fn findings(out: &mut String, report: &Report) {
 fn nothing_found(out: &mut String, report: &Report) {
     let samples = &report.samples;
     out.push_str("<div class=\"card\">\n<p>");
-    let _ = write!(
-        out,
-        "{} of {} were looked at; {} of them wait for memory at a known address.",
-        text::plural(samples.total, "sample"),
-        text::plural(report.run.threads.len() as u64, "thread"),
-        share_of(samples.accesses, samples.total),
-    );
+    let threads = text::plural(report.run.threads.len() as u64, "thread");
+    let looked = text::plural(samples.total, contention::observation(report));
+    let _ = write!(out, "{looked} of {threads} were looked at");
+    if !report.is_exact() {
+        let _ = write!(
+            out,
+            "; {} of them wait for memory at a known address",
+            share_of(samples.accesses, samples.total),
+        );
+    }
+    out.push('.');
     if let Some(share) = contention::contended_share(report) {
         let _ = write!(
             out,
@@ -255,7 +255,7 @@ fn threads(out: &mut String, report: &Report) {
     if threads.is_empty() {
         return;
     }
-    let longest = threads.iter().map(|t| t.cpu_time_ns).max().unwrap_or(0);
+    let longest = threads.iter().map(contention::work).max().unwrap_or(0);
     out.push_str("<section id=\"threads\">\n<h2>Threads</h2>\n<div class=\"card\">\n");
     let (open, more) = threads.split_at(threads.len().min(THREADS_OPEN));
     thread_table(out, open, longest);
@@ -275,12 +275,17 @@ fn threads(out: &mut String, report: &Report) {
 }
 
 fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
-    out.push_str(
+    let work = match threads.first().and_then(|thread| thread.accesses) {
+        Some(_) => "Accesses",
+        None => "CPU time",
+    };
+    let _ = write!(
+        out,
         "<table class=\"threads\"><thead><tr><th>Thread</th><th class=\"number\">Id</th>\
-         <th class=\"number\">CPU time</th><th><span class=\"unseen\">Bar</span></th></tr></thead>\n<tbody>\n",
+         <th class=\"number\">{work}</th><th><span class=\"unseen\">Bar</span></th></tr></thead>\n<tbody>\n",
     );
     for thread in threads {
-        let share = thread.cpu_time_ns as f64 / longest.max(1) as f64;
+        let share = contention::work(thread) as f64 / longest.max(1) as f64;
         let _ = writeln!(
             out,
             "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
@@ -289,7 +294,7 @@ fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
              width=\"{:.2}\" height=\"8\"/></svg></td></tr>",
             Text(&thread.name),
             thread.tid,
-            text::nanoseconds(thread.cpu_time_ns as f64),
+            contention::work_words(thread),
             share * 100.0,
         );
     }
@@ -297,11 +302,36 @@ fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
 }
 
 fn footer(out: &mut String, report: &Report) {
-    let samples = &report.samples;
-    let overhead = &report.run.overhead;
     out.push_str("<footer>\n<h2>What this rests on</h2>\n<dl class=\"facts\">\n");
     let source = format!("{}: {}", report.run.source, report.run.source_reason);
     fact(out, "Source", &source, "wide");
+    if report.is_exact() {
+        fact(out, "Accesses", &text::integer(report.samples.total), "");
+    } else {
+        samples(out, &report.samples);
+    }
+    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+        let words = format!("{what} ({}): {}", text::integer(lost.count), lost.detail);
+        fact(out, "Lost", &words, "wide lost");
+    }
+    if let Some(overhead) = &report.run.overhead {
+        price(out, overhead);
+    }
+    out.push_str(
+        "</dl>\n<p class=\"quiet\">A transfer is a line moving from one core's cache to another's. \
+         Sharing is false when the accesses do not touch the same bytes. Cost is thread time lost. ",
+    );
+    out.push_str(if report.is_exact() {
+        "Transfers are those of a model of the caches, in two orders of the accesses: every thread at \
+         the same rate, and as observed under the emulator. Costs are transfers times the latency \
+         measured beside the run; ranges span both orders.</p>\n</footer>\n"
+    } else {
+        "Ranges are 90 % intervals.</p>\n</footer>\n"
+    });
+}
+
+/// What became of the samples.
+fn samples(out: &mut String, samples: &Samples) {
     let unknown: u64 = samples
         .unknown
         .values()
@@ -310,7 +340,7 @@ fn footer(out: &mut String, report: &Report) {
         "{}: {} at a memory access, {} computing, {} unknown",
         text::integer(samples.total),
         share_of(samples.accesses, samples.total),
-        share_of(samples.compute, samples.total),
+        share_of(samples.compute.unwrap_or(0), samples.total),
         share_of(unknown, samples.total),
     );
     fact(out, "Samples", &words, "wide");
@@ -318,10 +348,10 @@ fn footer(out: &mut String, report: &Report) {
         let reasons = contention::unknown_reasons(samples).join(", ");
         fact(out, "Unknown because of", &reasons, "wide");
     }
-    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
-        let words = format!("{what} ({}): {}", text::integer(lost.count), lost.detail);
-        fact(out, "Lost", &words, "wide lost");
-    }
+}
+
+/// What recording cost.
+fn price(out: &mut String, overhead: &Overhead) {
     let words = format!(
         "{} estimated of {} allowed",
         text::percent(overhead.estimated),
@@ -350,11 +380,6 @@ fn footer(out: &mut String, report: &Report) {
         text::bytes(overhead.collector_rss_bytes)
     );
     fact(out, "Collector", &words, "");
-    out.push_str(
-        "</dl>\n<p class=\"quiet\">A transfer is a line moving from one core's cache to another's. \
-         Sharing is false when the accesses do not touch the same bytes. Cost is thread time lost. \
-         Ranges are 90 % intervals.</p>\n</footer>\n",
-    );
 }
 
 fn share_of(part: u64, whole: u64) -> String {

@@ -16,7 +16,7 @@
       }
     };
     const showAxis = (chosen) => {
-      for (const [axis, panel] of panels) panel.hidden = axis !== chosen;
+      for (const [axis, panel] of panels) if (panel) panel.hidden = axis !== chosen;
     };
     const showKind = (kind) => {
       for (const picture of document.querySelectorAll("svg.matrix")) {

@@ -136,3 +136,22 @@ fn a_report_without_findings_or_samples_is_still_a_page() {
     assert!(document.contains("Too short: 4 samples"));
     assert!(document.contains("No transfer between threads was seen"));
 }
+
+#[test]
+fn an_exact_report_speaks_of_two_orders_and_of_nothing_that_only_a_timer_knows() {
+    let document = render(&sample::traced());
+    for words in [
+        "13 M at equal rate, 4.5 k as observed",
+        "13,400,000 accesses that waited for the line",
+        "118,204,311",
+        "transfers at equal rate",
+        "band of a model",
+    ] {
+        assert!(document.contains(words), "{words}");
+    }
+    let body = document.split("</style>").nth(1).unwrap_or_default();
+    let body = body.split("<script>").next().unwrap_or_default();
+    for words in ["sample", "Overhead", "a second", "CPUs</button>", "90 %"] {
+        assert!(!body.contains(words), "{words}");
+    }
+}

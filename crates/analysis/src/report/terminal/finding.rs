@@ -251,24 +251,15 @@ fn who(place: &Place<'_>) -> Vec<String> {
 }
 
 fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
-    let mut text = format!(
-        "about {} ({})",
-        text::count(finding.transfers),
-        text::count_range(finding.transfers_interval),
+    let mut text = contention::transfers(
+        finding.transfers,
+        finding.transfers_interval,
+        finding.orders,
+        duration_ns,
     );
-    if duration_ns > 0 {
-        let per_second = finding.transfers * 1e9 / duration_ns as f64;
-        text += &format!(", {} a second", text::count(per_second));
-    }
     text += &format!(", {}", contention::split(finding.false_share));
     page.labelled("  transfers", INDENT + 2, Tone::Dim, &text);
-    let evidence = &finding.evidence;
-    let text = format!(
-        "{}, {}, {}",
-        text::plural(evidence.samples, "sample"),
-        text::plural(evidence.watches, "watch"),
-        text::plural(evidence.traps, "trap"),
-    );
+    let text = contention::evidence(&finding.evidence).join(", ");
     page.labelled_in("  rests on", INDENT + 2, Tone::Dim, Tone::Dim, &text);
 }
 

@@ -112,6 +112,11 @@ mod tests {
     }
 
     #[test]
+    fn an_exact_report_has_nothing_that_only_a_timer_knows() {
+        insta::assert_snapshot!(plain(&sample::traced()));
+    }
+
+    #[test]
     fn a_run_that_was_too_short_says_so_first() {
         insta::assert_snapshot!(plain(&sample::too_short()));
     }

@@ -17,12 +17,15 @@ const THREADS: usize = 6;
 /// What was looked at when nothing was found, and what may still be there.
 pub(super) fn nothing_found(page: &mut Page, report: &Report) {
     let samples = &report.samples;
-    let looked = format!(
-        "{} of {}; {} of them wait for memory at a known address",
-        text::plural(samples.total, "sample"),
+    let mut looked = format!(
+        "{} of {}",
+        text::plural(samples.total, contention::observation(report)),
         text::plural(report.run.threads.len() as u64, "thread"),
-        share_of(samples.accesses, samples.total),
     );
+    if !report.is_exact() {
+        let waiting = share_of(samples.accesses, samples.total);
+        looked += &format!("; {waiting} of them wait for memory at a known address");
+    }
     page.labelled("  looked at", INDENT, Tone::Dim, &looked);
     if let Some(share) = contention::contended_share(report) {
         let contended = format!(
@@ -32,11 +35,12 @@ pub(super) fn nothing_found(page: &mut Page, report: &Report) {
         page.labelled("  contended", INDENT, Tone::Dim, &contended);
     }
     let transfers = &report.sharing.transfers;
-    let moved = format!(
-        "about {} ({}) in the whole run",
-        text::count(transfers.true_sharing + transfers.false_sharing),
-        text::count_range(transfers.interval)
-    );
+    let moved = contention::transfers(
+        transfers.true_sharing + transfers.false_sharing,
+        transfers.interval,
+        transfers.orders,
+        0,
+    ) + " in the whole run";
     page.labelled("  transfers", INDENT, Tone::Dim, &moved);
     page.blank();
     page.line(&[(Tone::Plain, "Not excluded:")]);
@@ -62,7 +66,8 @@ fn sharing(page: &mut Page, report: &Report) {
     if view.pairs.is_empty() {
         return;
     }
-    page.line(&[(Tone::Dim, "transfers a second between threads")]);
+    let head = format!("{} between threads", view.quantity());
+    page.line(&[(Tone::Dim, &head)]);
     if view.names.len() <= MATRIX {
         matrix(page, &view);
     } else {
@@ -141,25 +146,20 @@ fn list_pair(page: &mut Page, view: &contention::View, pair: &Pair) {
 }
 
 fn threads(page: &mut Page, run: &Run) {
-    let total: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
     let mut names: Vec<String> = run
         .threads
         .iter()
         .take(THREADS)
         .map(|t| {
             let safe = text::sanitise(&t.name);
-            let time = text::nanoseconds(t.cpu_time_ns as f64);
-            format!("{} {} {time}", text::shorten(&safe, 20), t.tid)
+            let work = contention::work_words(t);
+            format!("{} {} {work}", text::shorten(&safe, 20), t.tid)
         })
         .collect();
     if run.threads.len() > THREADS {
         names.push(format!("{} more", run.threads.len() - THREADS));
     }
-    let sum = format!(
-        "{}, {} of CPU time",
-        text::plural(run.threads.len() as u64, "thread"),
-        text::nanoseconds(total),
-    );
+    let sum = contention::threads_words(run);
     page.labelled_in("threads", INDENT, Tone::Dim, Tone::Dim, &sum);
     for line in text::wrap_list(&names, page.width() - INDENT) {
         let gap = " ".repeat(INDENT);
@@ -169,6 +169,11 @@ fn threads(page: &mut Page, run: &Run) {
 
 fn samples(page: &mut Page, report: &Report) {
     let samples = &report.samples;
+    if report.is_exact() {
+        let text = format!("{}, every one of them seen", text::integer(samples.total));
+        page.labelled_in("accesses", INDENT, Tone::Dim, Tone::Dim, &text);
+        return;
+    }
     let unknown: u64 = samples
         .unknown
         .values()
@@ -177,7 +182,7 @@ fn samples(page: &mut Page, report: &Report) {
         "{}: {} at a memory access, {} computing, {} unknown",
         text::integer(samples.total),
         share_of(samples.accesses, samples.total),
-        share_of(samples.compute, samples.total),
+        share_of(samples.compute.unwrap_or(0), samples.total),
         share_of(unknown, samples.total),
     );
     if unknown > 0 {
@@ -199,13 +204,14 @@ fn losses(page: &mut Page, report: &Report) {
 
 fn run(page: &mut Page, report: &Report) {
     let run = &report.run;
-    let overhead = &run.overhead;
-    let text = format!(
-        "{} estimated of {} allowed",
-        text::percent(overhead.estimated),
-        text::percent(overhead.budget),
-    );
-    page.labelled_in("overhead", INDENT, Tone::Dim, Tone::Dim, &text);
+    if let Some(overhead) = &run.overhead {
+        let text = format!(
+            "{} estimated of {} allowed",
+            text::percent(overhead.estimated),
+            text::percent(overhead.budget),
+        );
+        page.labelled_in("overhead", INDENT, Tone::Dim, Tone::Dim, &text);
+    }
     let text = contention::round_trip(run);
     page.labelled_in("round trip", INDENT, Tone::Dim, Tone::Dim, &text);
     let text = format!("{}: {}", run.source, run.source_reason);

@@ -1,4 +1,4 @@
-//! View `sharing`: which lines do threads fight over, how often does each move, what does it cost?
+//! From samples and watches to the transfers of each line and what they cost.
 //!
 //! For each line and each thread A at it, from the samples: the time W that A spent there. From the
 //! watches: the presence p of the others, and how often they come while they are elsewhere. From
@@ -23,8 +23,9 @@ use linewise_recording::{
     Watch,
 };
 
-use super::curve::{Curves, TransferCurve};
-use super::encounter::{Encounter, Stays, Touch, encounters};
+use super::super::curve::{Curves, TransferCurve};
+use super::super::encounter::{Encounter, Stays, Touch, encounters};
+use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView};
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
 const SLICE_NS: u64 = 250_000_000;
@@ -54,103 +55,6 @@ pub struct Input<'a> {
     pub switches: &'a [Switch],
     /// Table `latencies`.
     pub latencies: &'a [Latency],
-}
-
-/// One access place of one thread at a line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Place {
-    /// The thread.
-    pub tid: Tid,
-    /// What it did there.
-    pub touch: Touch,
-    /// Sampled thread time, ns.
-    pub weight_ns: f64,
-    /// Samples.
-    pub samples: u64,
-    /// Traps.
-    pub traps: u64,
-}
-
-/// Transfers to one thread, from one other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flow {
-    /// The thread that waits for the line.
-    pub to: Tid,
-    /// The thread that had it.
-    pub from: Tid,
-    /// Transfers by true sharing.
-    pub true_sharing: f64,
-    /// Transfers by false sharing.
-    pub false_sharing: f64,
-}
-
-/// A value with its 90 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
-    /// Best estimate.
-    pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Estimate {
-    fn add(&mut self, other: Self) {
-        self.value += other.value;
-        self.low += other.low;
-        self.high += other.high;
-    }
-}
-
-/// A line that moved between threads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LineSharing {
-    /// The process.
-    pub pid: Pid,
-    /// First byte of the line.
-    pub line: Address,
-    /// Estimated transfers over the run.
-    pub transfers: Estimate,
-    /// Thread time lost over the run, ns.
-    pub cost_ns: Estimate,
-    /// Who waited for whom.
-    pub flows: Vec<Flow>,
-    /// Transfers between CPUs, by the lower and the higher number: true, false.
-    pub cpu_flows: BTreeMap<(CpuId, CpuId), (f64, f64)>,
-    /// Who touches it where, most time first.
-    pub places: Vec<Place>,
-    /// Samples at the line.
-    pub samples: u64,
-    /// Watches of the line.
-    pub watches: u64,
-    /// Conflicting traps.
-    pub traps: u64,
-}
-
-impl LineSharing {
-    /// Transfers by false sharing.
-    #[must_use]
-    pub fn false_transfers(&self) -> f64 {
-        self.flows.iter().map(|flow| flow.false_sharing).sum()
-    }
-
-    /// Transfers by true sharing.
-    #[must_use]
-    pub fn true_transfers(&self) -> f64 {
-        self.flows.iter().map(|flow| flow.true_sharing).sum()
-    }
-}
-
-/// All sharing of a run.
-#[derive(Clone, Debug, Default)]
-pub struct SharingView {
-    /// Lines that moved, dearest first.
-    pub lines: Vec<LineSharing>,
-    /// Lines that several threads were seen at, but never at the same time on different CPUs.
-    pub taking_turns: u64,
-    /// Whether no latency was measured, so that nothing can be said of costs and transfers.
-    pub no_latency: bool,
 }
 
 /// What the samples say of one thread at one line.
@@ -373,9 +277,11 @@ fn line_sharing(
         flows,
         cpu_flows,
         places: places(stays, met),
-        samples: stays.threads.values().map(|stay| stay.samples).sum(),
-        watches: met.values().map(|encounter| encounter.watches).sum(),
-        traps: met.values().map(|encounter| encounter.traps).sum(),
+        basis: Basis::Sampled {
+            samples: stays.threads.values().map(|stay| stay.samples).sum(),
+            watches: met.values().map(|encounter| encounter.watches).sum(),
+            traps: met.values().map(|encounter| encounter.traps).sum(),
+        },
     })
 }
 
@@ -704,7 +610,7 @@ fn place_at(places: &mut Places, tid: Tid, touch: Touch) -> &mut Place {
     places.entry((tid, touch)).or_insert(Place {
         tid,
         touch,
-        weight_ns: 0.0,
+        weight: 0.0,
         samples: 0,
         traps: 0,
     })
@@ -716,7 +622,7 @@ fn places(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
     for (&tid, stay) in &stays.threads {
         for (&key, &(weight_ns, samples)) in &stay.places {
             let place = place_at(&mut places, tid, key);
-            place.weight_ns += weight_ns;
+            place.weight += weight_ns;
             place.samples += samples;
         }
     }
@@ -727,8 +633,8 @@ fn places(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
     }
     let mut places: Vec<Place> = places.into_values().collect();
     places.sort_by(|a, b| {
-        b.weight_ns
-            .total_cmp(&a.weight_ns)
+        b.weight
+            .total_cmp(&a.weight)
             .then(b.traps.cmp(&a.traps))
             .then(a.tid.cmp(&b.tid))
     });
@@ -736,5 +642,5 @@ fn places(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
 }
 
 #[cfg(test)]
-#[path = "sharing_tests.rs"]
+#[path = "../sharing_tests.rs"]
 mod tests;

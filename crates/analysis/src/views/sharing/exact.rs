@@ -1,0 +1,313 @@
+//! From the transfers of an exact run to what they would cost.
+//!
+//! The table `transfers` counts, for both orders of the accesses, how often a coherent hierarchy
+//! moved each line from an access of one thread to one of another. So nothing is estimated but
+//! the order, which is why transfers are a band: what the equal-rate order gives (the value) and
+//! what was observed.
+//!
+//! ```text
+//! cost   =  transfers × (time of a transfer - time of a hit), both measured beside the run
+//! share  =  cost / (accesses × time of an access + all costs)
+//! ```
+//!
+//! The hierarchy has no time: a line moves at every access that wants it, while a real core that
+//! has a line keeps it for several accesses. The value of a fought-over line is therefore a bound
+//! from above, and the cost is a model's, not a measured one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use linewise_recording::{
+    Address, CacheCounts, CacheLevel, CacheSubject, Latency, Operation, Order, Pid, RunInfo,
+    Sharing, Tid, TransferCount,
+};
+
+use super::super::encounter::Touch;
+use crate::resolve::byte_runs;
+
+use super::{Basis, Estimate, Flow, LineSharing, Orders, Others, Place, SharingView, ThreadTime};
+
+/// Thread time for an access that waits for no other core, ns: two or three accesses in five
+/// instructions, some of them dear. The programs of `fixtures/programs` take 0.4 to 2.
+const ACCESS_NS: Estimate = Estimate {
+    value: 1.0,
+    low: 0.3,
+    high: 3.0,
+};
+/// What a transfer costs where no latency could be measured: from neighbours under one last-level
+/// cache to cores of two sockets, ns.
+const ASSUMED_NS: Estimate = Estimate {
+    value: 70.0,
+    low: 25.0,
+    high: 250.0,
+};
+
+/// The tables that the view needs from an exact run.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactInput<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// Table `transfers`.
+    pub transfers: &'a [TransferCount],
+    /// Table `caches`: what an instruction does to memory.
+    pub caches: &'a [CacheCounts],
+    /// Table `latencies`.
+    pub latencies: &'a [Latency],
+}
+
+/// Computes the view, and the thread time of which its costs are a share.
+#[must_use]
+pub fn exact(input: &ExactInput<'_>) -> (SharingView, ThreadTime) {
+    let price = price(input.latencies);
+    let mut view = SharingView {
+        no_latency: input.latencies.is_empty(),
+        ..SharingView::default()
+    };
+    let mut lines: BTreeMap<(Pid, Address), Rows<'_>> = BTreeMap::new();
+    for row in input.transfers {
+        match (row.pid, row.line, row.to_tid, row.from_tid) {
+            (Some(pid), Some(line), Some(to), Some(from)) => {
+                lines
+                    .entry((pid, line))
+                    .or_default()
+                    .rows
+                    .push((row, from, to));
+            }
+            _ => add_to_others(&mut view.others, row),
+        }
+    }
+    let operations = operations(input.caches);
+    for ((pid, line), rows) in lines {
+        view.lines
+            .push(rows.line(pid, line, input.info.line_size, price, &operations));
+    }
+    view.lines.sort_by(|a, b| {
+        b.cost_ns
+            .value
+            .total_cmp(&a.cost_ns.value)
+            .then(b.transfers.high.total_cmp(&a.transfers.high))
+            .then(a.line.cmp(&b.line))
+    });
+    let time = thread_time(input.info, &view, price);
+    (view, time)
+}
+
+fn add_to_others(others: &mut Others, row: &TransferCount) {
+    match row.order {
+        Order::Observed => others.orders.observed += row.count,
+        Order::EqualRate => {
+            others.orders.equal_rate += row.count;
+            match row.sharing {
+                Sharing::True => others.true_sharing += row.count,
+                Sharing::False => others.false_sharing += row.count,
+            }
+        }
+    }
+}
+
+/// What one transfer costs, ns: the value where nobody wants the line back at once, since that is
+/// what the model's transfers are; the interval over all states of the machine during the run,
+/// up to two cores that want it all the time.
+fn price(latencies: &[Latency]) -> Estimate {
+    let lost = |transfer_ns: f64, hit_ns: f64| (transfer_ns - hit_ns).max(0.5 * transfer_ns);
+    let mut idle: Vec<f64> = latencies
+        .iter()
+        .map(|latency| lost(latency.transfer_idle_ns, latency.hit_ns))
+        .filter(|ns| ns.is_finite() && *ns > 0.0)
+        .collect();
+    idle.sort_by(f64::total_cmp);
+    let (Some(&low), Some(&median)) = (idle.first(), idle.get(idle.len() / 2)) else {
+        return ASSUMED_NS;
+    };
+    let high = latencies
+        .iter()
+        .map(|latency| lost(latency.transfer_saturated_ns, latency.hit_ns))
+        .chain(idle.last().copied())
+        .filter(|ns| ns.is_finite())
+        .fold(median, f64::max);
+    Estimate {
+        value: median,
+        low,
+        high,
+    }
+}
+
+fn thread_time(info: &RunInfo, view: &SharingView, price: Estimate) -> ThreadTime {
+    let accesses = info.exact.as_ref().map_or(0.0, |exact| exact.accesses);
+    let others = estimate(view.others.orders);
+    let mut lost = scaled(others, price);
+    for line in &view.lines {
+        lost.add(line.cost_ns);
+    }
+    ThreadTime::Modelled {
+        work: scaled(
+            Estimate {
+                value: accesses,
+                low: accesses,
+                high: accesses,
+            },
+            ACCESS_NS,
+        ),
+        lost,
+    }
+}
+
+/// The band of both orders. The equal-rate order does not depend on the machine: it is the value.
+fn estimate(orders: Orders) -> Estimate {
+    Estimate {
+        value: orders.equal_rate,
+        low: orders.lowest(),
+        high: orders.highest(),
+    }
+}
+
+fn scaled(count: Estimate, each: Estimate) -> Estimate {
+    Estimate {
+        value: count.value * each.value,
+        low: count.low * each.low,
+        high: count.high * each.high,
+    }
+}
+
+/// What instructions do to memory, by what they did at the first level.
+fn operations(caches: &[CacheCounts]) -> HashMap<(Pid, Address), Operation> {
+    let mut operations = HashMap::new();
+    let of_instructions = caches
+        .iter()
+        .filter(|row| row.subject == CacheSubject::Instruction && row.level == CacheLevel::L1d);
+    for row in of_instructions {
+        let (Some(pid), Some(ip)) = (row.pid, row.ip) else {
+            continue;
+        };
+        let operation = if row.updates > 0.0 || row.loads > 0.0 && row.stores > 0.0 {
+            Operation::Update
+        } else if row.stores > 0.0 {
+            Operation::Store
+        } else {
+            Operation::Load
+        };
+        operations.insert((pid, ip), operation);
+    }
+    operations
+}
+
+/// The transfers of one line: row, thread that had it, thread that fetched it.
+#[derive(Default)]
+struct Rows<'a> {
+    rows: Vec<(&'a TransferCount, Tid, Tid)>,
+}
+
+/// What one instruction of one thread did at a line.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    /// Accesses that waited for the line, at equal rate.
+    waited: f64,
+    /// The same as observed: it ranks those that never waited at equal rate.
+    observed: f64,
+    bytes: u64,
+}
+
+impl Rows<'_> {
+    fn line(
+        &self,
+        pid: Pid,
+        line: Address,
+        line_size: u64,
+        price: Estimate,
+        operations: &HashMap<(Pid, Address), Operation>,
+    ) -> LineSharing {
+        let mut orders = Orders::default();
+        let mut flows: BTreeMap<(Tid, Tid), Flow> = BTreeMap::new();
+        for &(row, from, to) in &self.rows {
+            let flow = flows.entry((to, from)).or_insert(Flow {
+                to,
+                from,
+                true_sharing: 0.0,
+                false_sharing: 0.0,
+            });
+            match (row.order, row.sharing) {
+                (Order::Observed, _) => orders.observed += row.count,
+                (Order::EqualRate, Sharing::True) => flow.true_sharing += row.count,
+                (Order::EqualRate, Sharing::False) => flow.false_sharing += row.count,
+            }
+            if row.order == Order::EqualRate {
+                orders.equal_rate += row.count;
+            }
+        }
+        let transfers = estimate(orders);
+        LineSharing {
+            pid,
+            line,
+            transfers,
+            cost_ns: scaled(transfers, price),
+            flows: flows.into_values().collect(),
+            // The cores of the model are no CPUs of the machine.
+            cpu_flows: BTreeMap::new(),
+            places: self.places(pid, line, line_size, operations),
+            basis: Basis::Traced(orders),
+        }
+    }
+
+    fn places(
+        &self,
+        pid: Pid,
+        line: Address,
+        line_size: u64,
+        operations: &HashMap<(Pid, Address), Operation>,
+    ) -> Vec<Place> {
+        let mut uses: BTreeMap<(Tid, Address), Use> = BTreeMap::new();
+        for &(row, from, to) in &self.rows {
+            let sides = [
+                (from, row.from_ip, row.from_bytes, 0.0),
+                (to, row.to_ip, row.to_bytes, row.count),
+            ];
+            for (tid, ip, bytes, waited) in sides {
+                let used = uses.entry((tid, ip.unwrap_or_default())).or_default();
+                used.bytes |= bytes;
+                match row.order {
+                    Order::EqualRate => used.waited += waited,
+                    Order::Observed => used.observed += waited,
+                }
+            }
+        }
+        let mut uses: Vec<_> = uses.into_iter().collect();
+        uses.sort_by(|(a_key, a), (b_key, b)| {
+            b.waited
+                .total_cmp(&a.waited)
+                .then(b.observed.total_cmp(&a.observed))
+                .then(a_key.cmp(b_key))
+        });
+        let mut places = Vec::new();
+        for ((tid, ip), used) in uses {
+            let mut runs = byte_runs(used.bytes, line_size);
+            if runs.is_empty() {
+                // Which bytes is not known; that it was there is.
+                runs.push((0, 0));
+            }
+            let all: u64 = runs.iter().map(|&(_, bytes)| bytes).sum();
+            for (offset, bytes) in runs {
+                places.push(Place {
+                    tid,
+                    touch: Touch {
+                        ip,
+                        address: Address(line.0 + offset),
+                        size: bytes as u32,
+                        operation: operations
+                            .get(&(pid, ip))
+                            .copied()
+                            .unwrap_or(Operation::Load),
+                        // Whether it is does not change what the model counts.
+                        locked: true,
+                    },
+                    weight: used.waited * bytes as f64 / all.max(1) as f64,
+                    samples: 0,
+                    traps: 0,
+                });
+            }
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+#[path = "exact_tests.rs"]
+mod tests;

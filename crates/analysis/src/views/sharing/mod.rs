@@ -1,0 +1,175 @@
+//! View `sharing`: which lines do threads fight over, how often does each move, what does it cost?
+//!
+//! One result, from either source: [`sampled`] estimates it from timer samples and watches,
+//! [`exact`] takes the transfers that a coherent hierarchy made of every access. What one of them
+//! cannot know is not there ([`Basis`]), never zero.
+
+mod exact;
+mod sampled;
+mod thread_time;
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use linewise_recording::{Address, CpuId, Pid, Tid};
+use serde::{Deserialize, Serialize};
+
+use super::encounter::Touch;
+
+pub use exact::{ExactInput, exact};
+pub use sampled::{Input, sharing};
+pub use thread_time::ThreadTime;
+
+/// One access place of one thread at a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// The thread.
+    pub tid: Tid,
+    /// What it did there.
+    pub touch: Touch,
+    /// What the accesses seen here stand for: sampled thread time in ns, or, from the exact source,
+    /// accesses that waited for the line at equal rate.
+    pub weight: f64,
+    /// Samples.
+    pub samples: u64,
+    /// Traps.
+    pub traps: u64,
+}
+
+/// Transfers to one thread, from one other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flow {
+    /// The thread that waits for the line.
+    pub to: Tid,
+    /// The thread that had it.
+    pub from: Tid,
+    /// Transfers by true sharing.
+    pub true_sharing: f64,
+    /// Transfers by false sharing.
+    pub false_sharing: f64,
+}
+
+/// A value with its 90 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Best estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Estimate {
+    fn add(&mut self, other: Self) {
+        self.value += other.value;
+        self.low += other.low;
+        self.high += other.high;
+    }
+}
+
+/// What the figures of a line rest on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Basis {
+    /// Timer samples, and watches in other threads.
+    Sampled {
+        /// Samples at the line.
+        samples: u64,
+        /// Watches of the line.
+        watches: u64,
+        /// Conflicting traps.
+        traps: u64,
+    },
+    /// Every access, in two orders.
+    Traced(Orders),
+}
+
+/// Transfers in the two orders of an exact run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Orders {
+    /// Each thread on a core of its own, one access a round, held back by synchronisation only.
+    pub equal_rate: f64,
+    /// As the machine ran the threads under the emulator.
+    pub observed: f64,
+}
+
+impl Orders {
+    /// The lower of the two.
+    #[must_use]
+    pub fn lowest(self) -> f64 {
+        self.equal_rate.min(self.observed)
+    }
+
+    /// The higher of the two.
+    #[must_use]
+    pub fn highest(self) -> f64 {
+        self.equal_rate.max(self.observed)
+    }
+}
+
+impl AddAssign for Orders {
+    fn add_assign(&mut self, other: Self) {
+        self.equal_rate += other.equal_rate;
+        self.observed += other.observed;
+    }
+}
+
+/// A line that moved between threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineSharing {
+    /// The process.
+    pub pid: Pid,
+    /// First byte of the line.
+    pub line: Address,
+    /// Estimated transfers over the run.
+    pub transfers: Estimate,
+    /// Thread time lost over the run, ns.
+    pub cost_ns: Estimate,
+    /// Who waited for whom.
+    pub flows: Vec<Flow>,
+    /// Transfers between CPUs, by the lower and the higher number: true, false.
+    pub cpu_flows: BTreeMap<(CpuId, CpuId), (f64, f64)>,
+    /// Who touches it where, most weight first.
+    pub places: Vec<Place>,
+    /// What this rests on.
+    pub basis: Basis,
+}
+
+impl LineSharing {
+    /// Transfers by false sharing.
+    #[must_use]
+    pub fn false_transfers(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.false_sharing).sum()
+    }
+
+    /// Transfers by true sharing.
+    #[must_use]
+    pub fn true_transfers(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.true_sharing).sum()
+    }
+}
+
+/// All sharing of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SharingView {
+    /// Lines that moved, dearest first.
+    pub lines: Vec<LineSharing>,
+    /// Lines that several threads were seen at, but never at the same time on different CPUs.
+    pub taking_turns: u64,
+    /// Whether no latency was measured. From samples nothing can then be said of costs and
+    /// transfers; an exact run knows the transfers and takes an assumed price.
+    pub no_latency: bool,
+    /// Transfers of lines that have no rows of their own.
+    pub others: Others,
+}
+
+/// Transfers of the lines of an exact run that are only known as a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Others {
+    /// By true sharing, at equal rate.
+    pub true_sharing: f64,
+    /// By false sharing, at equal rate.
+    pub false_sharing: f64,
+    /// Of both kinds, in both orders.
+    pub orders: Orders,
+}

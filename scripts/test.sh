@@ -118,6 +118,7 @@ step fixtures make --no-print-directory -C fixtures/programs
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate
+step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
 if has chromium && has npm; then
     step browser browser

@@ -6,6 +6,7 @@
 //! 5.4) and a few more. There the truth came from a PMU; here every workload counts by *value*:
 //! `prev = swap(shared, my_id)`, and the line moved if and only if `prev != my_id`. How each one
 //! counts, and what it cannot count, stands in the header of its module and in [`Truth::notes`].
+//! The programs of [`reuse`] count the distances of their reuses in the same way.
 //!
 //! ```
 //! use linewise_bench::{Workload, WorkloadSpec, run_workload};
@@ -17,6 +18,7 @@
 //! ```
 
 mod compare;
+pub mod reuse;
 mod run;
 mod spec;
 mod truth;

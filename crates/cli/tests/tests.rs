@@ -5,6 +5,7 @@ mod crowds;
 mod ending;
 mod guarding;
 mod launching;
+mod measuring;
 mod recordings;
 mod surroundings;
 mod util;

@@ -20,13 +20,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-tracer",
         ],
     ),
-    ("linewise-analysis", &["linewise-recording"]),
-    ("linewise-bench", &["linewise-machine", "linewise-topology"]),
+    ("linewise-analysis", &["linewise-cache", "linewise-recording"]),
+    (
+        "linewise-bench",
+        &["linewise-machine", "linewise-cache", "linewise-topology"],
+    ),
     (
         "linewise",
         &[
             "linewise-analysis",
             "linewise-bench",
+            "linewise-cache",
             "linewise-collect",
             "linewise-machine",
             "linewise-recording",

@@ -117,6 +117,8 @@ pub(super) struct Engine {
     batch: Vec<Reference>,
     last: Last,
     entries: usize,
+    /// The most units that one access has touched.
+    most_units: u64,
 }
 
 impl Engine {
@@ -151,6 +153,7 @@ impl Engine {
             batch: Vec::with_capacity(BATCH),
             last: NOBODY,
             entries: 0,
+            most_units: 1,
         })
     }
 
@@ -186,7 +189,9 @@ impl Engine {
             let first = access.address >> self.shift;
             let bytes_behind_first = u64::from(access.size.max(1)) - 1;
             let last = access.address.saturating_add(bytes_behind_first) >> self.shift;
-            state.touches += last - first + 1;
+            let units = last - first + 1;
+            state.touches += units;
+            self.most_units = self.most_units.max(units);
             let group = state.group;
             let clock = &mut self.groups[usize::from(group)].clock;
             *clock += 1;
@@ -367,17 +372,19 @@ impl Engine {
         if ended {
             return Outcome::Invalidated { use_site };
         }
+        let time = self.scaled((clock - before.clock()).saturating_sub(1));
         Outcome::Reuse {
             use_site,
-            time: self.scaled((clock - before.clock()).saturating_sub(1)),
-            stack: self.estimate(distance),
+            time,
+            stack: self.estimate(distance, time),
             same_thread: before.thread() == thread,
         }
     }
 
-    /// The stack distance of which the sample shows `distance`.
+    /// The stack distance of which the sample shows `distance`, after `time` accesses: these cannot
+    /// have touched more units than they are.
     #[inline]
-    fn estimate(&self, distance: u64) -> u64 {
+    fn estimate(&self, distance: u64, time: u64) -> u64 {
         if self.threshold == u64::MAX - 1 {
             return self.scaled(distance);
         }
@@ -390,7 +397,12 @@ impl Engine {
                 expected + (scale - 1.0).min((1u64 << STRATUM_BITS) as f64 - 1.0) / 2.0
             }
         };
-        expected.round() as u64
+        let most = match self.most_units {
+            1 => time,
+            // Of the two accesses at the ends as well.
+            units => (time + 2).saturating_mul(units),
+        };
+        (expected.round() as u64).min(most)
     }
 
     /// A distance in the stream as one in the program.

@@ -1,5 +1,6 @@
 //! `linewise bench`: linewise against benchmarks with known answers.
 
+mod reuse;
 mod rtt;
 mod sharing;
 
@@ -19,6 +20,11 @@ pub(crate) struct BenchArgs {
 enum Benchmark {
     /// Sharing that counts its own transfers, beside what linewise estimates of it
     Sharing(sharing::SharingArgs),
+    /// Programs whose reuse distances are known, beside what the exact source measures of them
+    Reuse(reuse::ReuseArgs),
+    /// Run one program of `bench reuse` alone and print its truth as a line of JSON
+    #[command(hide = true)]
+    ReuseProgram(reuse::ProgramArgs),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -48,6 +54,8 @@ struct WorkloadArgs {
 pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.benchmark {
         Benchmark::Sharing(args) => sharing::run(&args),
+        Benchmark::Reuse(args) => reuse::run(&args),
+        Benchmark::ReuseProgram(args) => reuse::run_program(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

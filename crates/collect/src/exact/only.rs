@@ -10,10 +10,10 @@ use super::ExactError;
 ///
 /// `NAME` is a function of the program, or a module by its file's name (`libc` also for
 /// `libc.so.6`); `PATH` with a slash is a module; `PATH:FUNCTION` a function of it. Functions are named
-/// as the linker names them.
+/// as the linker names them; those of Rust also by their path (`crate::module::function`).
 pub(super) fn configuration(only: &str, program: &Path) -> Result<Vec<u8>, ExactError> {
     let program = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
-    if let Some((module, function)) = only.rsplit_once(':')
+    if let Some((module, function)) = split(only)
         && !module.is_empty()
     {
         let module = std::fs::canonicalize(module).map_err(|_| unknown(only))?;
@@ -36,6 +36,16 @@ pub(super) fn configuration(only: &str, program: &Path) -> Result<Vec<u8>, Exact
         return Ok(entries(Path::new(only), &[]));
     }
     Err(unknown(only))
+}
+
+/// Module and function, at the last colon that is not one of two.
+fn split(only: &str) -> Option<(&str, &str)> {
+    let alone = |&at: &usize| {
+        let colon = |at: usize| only.as_bytes().get(at) == Some(&b':');
+        colon(at) && !colon(at + 1) && !(at > 0 && colon(at - 1))
+    };
+    let at = (0..only.len()).rev().find(alone)?;
+    Some((&only[..at], &only[at + 1..]))
 }
 
 fn unknown(only: &str) -> ExactError {
@@ -64,9 +74,11 @@ fn ranges(module: &Path, function: &str) -> Option<Vec<(u64, u64)>> {
         .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
         .filter(|symbol| {
             // `memcpy@@GLIBC_2.14` is `memcpy`.
+            let named = |name: &str| name.split('@').next() == Some(function);
+            let path = |name| format!("{:#}", rustc_demangle::demangle(name)) == function;
             symbol
                 .name()
-                .is_ok_and(|name| name.split('@').next() == Some(function))
+                .is_ok_and(|name| named(name) || function.contains("::") && path(name))
         })
         .filter_map(|symbol| {
             let segment = file.segments().find(|segment| {
@@ -104,5 +116,13 @@ mod tests {
             assert!(error.contains("function"), "{error}");
         }
         assert!(configuration(&format!("{path}:main"), &own).is_ok());
+        // Of Rust by its path, in the program and with a module in front.
+        let function = "linewise_collect::exact::only::configuration";
+        for only in [function.to_owned(), format!("{path}:{function}")] {
+            let text = String::from_utf8(configuration(&only, &own).unwrap()).unwrap();
+            assert!(text.contains("only-range="), "{text}");
+        }
+        assert_eq!(split("/a:b::c"), Some(("/a", "b::c")));
+        assert_eq!(split("a::b"), None);
     }
 }

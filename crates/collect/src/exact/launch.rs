@@ -36,14 +36,18 @@ impl Guest {
         }
     }
 
-    /// A CPU that has all that this QEMU can emulate.
+    /// A CPU that has all that this QEMU can emulate, unless the user names one.
     fn options(self) -> Vec<Vec<u8>> {
         let cpu: &[u8] = match self {
             Self::X86_64 => b"max",
             // The architected algorithm of pointer authentication takes most of the time.
             Self::Aarch64 => b"max,pauth-impdef=on",
         };
-        let mut words = vec![b"-cpu".to_vec(), cpu.to_vec()];
+        let mut words = Vec::new();
+        // QEMU's own variable is for who wants another.
+        if env::var_os("QEMU_CPU").is_none() {
+            words.extend([b"-cpu".to_vec(), cpu.to_vec()]);
+        }
         if self == Self::Aarch64 && cfg!(not(target_arch = "aarch64")) {
             // Where Debian's cross compilers have the interpreter and the libraries.
             let root = Path::new("/usr/aarch64-linux-gnu");

@@ -1,10 +1,11 @@
 //! Chores that need more than a shell script: the rules of the house (`cargo xtask tidy`,
 //! `cargo xtask licences`) and measurements of the real binary (`cargo xtask answers`,
-//! `cargo xtask overhead`).
+//! `cargo xtask overhead`, `cargo xtask exact-stability`).
 
 mod addressed;
 mod answers;
 mod arguments;
+mod exact_stability;
 mod licences;
 mod metadata;
 mod overhead;
@@ -30,7 +31,13 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "answers",
         "what linewise says of fixtures/programs against answers.json; at least 95 % must be right\n\
-         [--runs 20] [--seconds 3] [--only NAME] [--json]; with --runs 1, two of three",
+         [--runs 20] [--seconds 3] [--source timer|exact] [--only NAME] [--json]\n\
+         with --runs 1, two of three",
+    ),
+    (
+        "exact-stability",
+        "transfers that exact runs of one program count on one CPU and on two\n\
+         [--runs 10] [--times 1000000] [--json]",
     ),
     (
         "overhead",
@@ -65,11 +72,14 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(&root),
         "licences" => licences::run(&root),
         "answers" => return measured(&verb, answers::run(&root, Arguments::new(typed))),
+        "exact-stability" => {
+            return measured(&verb, exact_stability::run(&root, Arguments::new(typed)));
+        }
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(typed))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");
             for (name, what) in COMMANDS {
-                eprintln!("  {name:<10}{}", what.replace('\n', "\n            "));
+                eprintln!("  {name:<16}{}", what.replace('\n', "\n                  "));
             }
             return ExitCode::from(if verb == "help" { 0 } else { 2 });
         }

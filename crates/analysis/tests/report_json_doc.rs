@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
+const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const ROWS: &str = include_str!("../../recording/src/rows.rs");
 
@@ -158,6 +159,7 @@ fn document() -> String {
     let mut found = HashMap::new();
     types(ROWS, &mut found);
     types(RUN, &mut found);
+    types(SHARING, &mut found);
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
     let mut queue = vec!["Report".to_owned()];

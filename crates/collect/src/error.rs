@@ -51,6 +51,9 @@ pub enum Error {
     /// The recording could not be written.
     #[error(transparent)]
     Recording(#[from] linewise_recording::Error),
+    /// The exact source could not run the command.
+    #[error(transparent)]
+    Exact(#[from] crate::exact::ExactError),
     /// Signals or waiting failed.
     #[error("cannot wait for the target: {0}")]
     Wait(#[source] io::Error),

@@ -148,6 +148,20 @@ impl Code {
         Some(())
     }
 
+    /// A process that was made has its parent's mappings.
+    pub(super) fn inherit(&mut self, parent: Pid, child: Pid) {
+        let theirs: Vec<Map> = self
+            .maps
+            .iter()
+            .filter(|map| map.pid == parent && parent != child)
+            .map(|map| Map {
+                pid: child,
+                ..map.clone()
+            })
+            .collect();
+        self.maps.extend(theirs);
+    }
+
     fn define_map(&mut self, rest: &[u64], pid: Pid, clock: &Clock) -> Option<()> {
         let (fields, path) = rest.split_first_chunk::<5>()?;
         let path = String::from_utf8_lossy(&words::text(path)?).into_owned();

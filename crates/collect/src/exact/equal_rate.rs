@@ -148,6 +148,11 @@ impl<C: Consumer> EqualRate<C> {
         self.round
     }
 
+    /// The consumer behind, which has what was handed on so far.
+    pub(super) fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+
     /// The consumer behind.
     #[must_use]
     pub fn into_inner(self) -> C {

@@ -63,6 +63,9 @@ pub enum ExactError {
         /// Why not.
         source: io::Error,
     },
+    /// What was traced cannot be measured as was asked for.
+    #[error(transparent)]
+    Measure(super::record::MeasureError),
     /// QEMU is missing.
     #[error(
         "the exact source needs {name}, which is not on PATH; install it: apt-get install qemu-user"

@@ -29,7 +29,18 @@ impl Guest {
         }
     }
 
-    fn qemu(self) -> &'static str {
+    /// That of this machine.
+    pub(super) fn native() -> Option<Self> {
+        if cfg!(target_arch = "x86_64") {
+            Some(Self::X86_64)
+        } else if cfg!(target_arch = "aarch64") {
+            Some(Self::Aarch64)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn qemu(self) -> &'static str {
         match self {
             Self::X86_64 => "qemu-x86_64",
             Self::Aarch64 => "qemu-aarch64",
@@ -67,7 +78,7 @@ pub(super) struct Launch {
 }
 
 /// Looks along PATH, as execvp does.
-fn on_path(name: &OsStr) -> Option<PathBuf> {
+pub(super) fn on_path(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
     }
@@ -79,7 +90,7 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
 
 /// Beside the binary, in `../lib/linewise`, beside the directory of tests and examples, or where
 /// `LINEWISE_TRACER` says.
-fn find_plugin() -> Result<PathBuf, ExactError> {
+pub(super) fn find_plugin() -> Result<PathBuf, ExactError> {
     if let Some(path) = env::var_os("LINEWISE_TRACER") {
         let path = PathBuf::from(path);
         return if path.is_file() {

@@ -12,17 +12,21 @@
 mod access;
 mod clock;
 mod code;
+mod emulator;
 mod equal_rate;
 mod error;
 mod kept;
 mod launch;
 mod only;
+mod record;
 mod stream;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_ns};
@@ -31,10 +35,14 @@ use linewise_tracer::{Region, threshold};
 
 pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
 pub use code::Instruction;
+pub use emulator::{Readiness, readiness};
 pub use equal_rate::{EqualRate, WINDOW};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
+pub use record::{
+    ExactRecordOptions, ExactRecorded, MeasureError, ReuseShare, SimulatedMachine, record_exact,
+};
 pub use stream::{ExactThread, Totals};
 pub use tables::Tables;
 
@@ -92,6 +100,8 @@ pub struct ExactOutcome {
     pub waited_ns: u64,
     /// What is not in the trace.
     pub losses: Vec<Loss>,
+    /// The emulator's path.
+    pub emulator: PathBuf,
 }
 
 /// How long the collector sleeps at most when there was nothing, or next to nothing, to read. A
@@ -244,7 +254,9 @@ fn trace_to<C: Consumer>(
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
-    Ok(outcome(stream, &region, ended, ended_by, others))
+    let mut outcome = outcome(stream, &region, ended, ended_by, others);
+    outcome.emulator = OsString::from_vec(launch.qemu.path).into();
+    Ok(outcome)
 }
 
 const SIGTERM: i32 = 15;
@@ -312,5 +324,6 @@ fn outcome(
         instructions: stream.code.instructions,
         maps: stream.code.maps,
         losses,
+        emulator: PathBuf::new(),
     }
 }

@@ -71,6 +71,7 @@ pub struct Totals {
 struct Image {
     /// Tells programs apart; a fork keeps its parent's.
     program: u32,
+    pid: Pid,
 }
 
 /// What is read from one ring.
@@ -208,14 +209,22 @@ impl Stream {
         let (pid, tid) = ring.ids();
         let (image, parent) = ring.images();
         let kind = ring.kind();
-        let program = if parent == image {
-            image
-        } else {
-            self.images
-                .get(&parent)
-                .map_or(parent, |image| image.program)
-        };
-        self.images.entry(image).or_insert(Image { program });
+        let above = self
+            .images
+            .get(&parent)
+            .copied()
+            .filter(|_| parent != image);
+        if !self.images.contains_key(&image) {
+            if let Some(above) = above {
+                self.code.inherit(above.pid, Pid(pid));
+            }
+            let program = match above {
+                Some(above) => above.program,
+                None => parent,
+            };
+            let pid = Pid(pid);
+            self.images.insert(image, Image { program, pid });
+        }
         let opened = ring.opened();
         let now = self.clock.ns(opened);
         let quantum = ring.capacity() / 8;

@@ -4,6 +4,7 @@ mod crowds;
 mod endings;
 mod kinds;
 mod orders;
+mod recorded;
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,0 +1,202 @@
+//! Everything that is measured in one order of the accesses: the simulated hierarchy, reuse
+//! distances in private and in shared caches, and which lines move between whom.
+
+use linewise_cache::Access;
+use linewise_cache::hierarchy::{ConfigError, Hierarchy, Report, Transfers};
+use linewise_cache::reuse::{
+    Attribution, Choice, Grouping, ReuseError, ReuseOptions, ReuseProfile, ReuseTracker, Sampling,
+};
+
+use super::super::access::{Consumer, TracedAccess};
+use super::machine::Model;
+use super::moves::{Move, Moved, Moves};
+
+/// Pairs of instructions that have rows of their own.
+const PAIRS: usize = 512;
+/// Transfers that have rows of their own.
+const MOVES: usize = 4096;
+
+/// How reuse distances are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum ReuseShare {
+    /// Not at all.
+    None,
+    /// Of one line in so many, chosen by hash; 1 for all.
+    OneLineIn(u32),
+    /// Of one line in 64: cheap beside the simulation, and good to a percent where there are some
+    /// thousand lines.
+    #[default]
+    Usual,
+}
+
+impl ReuseShare {
+    const USUAL: u32 = 64;
+
+    fn sampling(self, one_line_in: u32) -> Option<Sampling> {
+        let one_in = match self {
+            Self::None => return None,
+            Self::OneLineIn(one_in) => one_in.max(1),
+            Self::Usual => Self::USUAL,
+        };
+        Some(if one_line_in > 1 {
+            // What comes in is a sample already, and the tracer chose it.
+            Sampling::Thinned {
+                rate: 1.0 / f64::from(one_line_in),
+            }
+        } else if one_in > 1 {
+            Sampling::FixedRate {
+                rate: 1.0 / f64::from(one_in),
+                choice: Choice::Stratified,
+            }
+        } else {
+            Sampling::Exact
+        })
+    }
+}
+
+/// The measurement of one order, under way. A copy goes on by itself from the same state.
+#[derive(Clone)]
+pub(super) struct Measures {
+    hierarchy: Hierarchy,
+    private: Option<ReuseTracker>,
+    shared: Option<ReuseTracker>,
+    moves: Moves,
+    line_bytes: u64,
+    /// Logarithm of the bytes that a bit of a byte mask stands for.
+    bit_shift: u32,
+    accesses: Vec<Access>,
+    followed: u64,
+}
+
+/// Why nothing can be measured.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// The machine cannot be simulated.
+    #[error("this machine's caches cannot be simulated: {0}; name another with --machine")]
+    Machine(ConfigError),
+    /// Reuse cannot be measured like that.
+    #[error("reuse distances cannot be measured: {0}")]
+    Reuse(ReuseError),
+}
+
+impl Measures {
+    /// Nothing measured yet.
+    pub(super) fn new(
+        model: &Model,
+        reuse: ReuseShare,
+        one_line_in: u32,
+    ) -> Result<Self, MeasureError> {
+        let line_bytes = model.config.line_bytes;
+        let tracker = |grouping: Grouping| {
+            reuse
+                .sampling(one_line_in)
+                .map(|sampling| {
+                    ReuseTracker::new(&ReuseOptions {
+                        granularity_bytes: line_bytes,
+                        grouping,
+                        sampling,
+                        attribution: Attribution {
+                            sites: false,
+                            pairs: PAIRS,
+                        },
+                    })
+                })
+                .transpose()
+                .map_err(MeasureError::Reuse)
+        };
+        let groups = (0..u16::MAX)
+            .map(|thread| model.group(thread) as u16)
+            .collect();
+        Ok(Self {
+            hierarchy: Hierarchy::new(&model.config).map_err(MeasureError::Machine)?,
+            private: tracker(Grouping::Private)?,
+            shared: tracker(Grouping::Shared(groups))?,
+            moves: Moves::new(MOVES),
+            line_bytes: u64::from(line_bytes),
+            bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
+            accesses: Vec::new(),
+            followed: 0,
+        })
+    }
+
+    /// Takes the next accesses.
+    fn take(&mut self, batch: &[TracedAccess]) {
+        let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
+        self.followed += batch.len() as u64;
+        self.accesses.clear();
+        self.accesses.extend(batch.iter().map(TracedAccess::access));
+        let accesses = &self.accesses;
+        self.hierarchy.run_with(accesses, |index, outcome| {
+            let Some(transfer) = outcome.transfer else {
+                return;
+            };
+            let access = &accesses[index];
+            // Its part in this line: it may begin in the line before.
+            let first = access.address.saturating_sub(outcome.line);
+            let end = access.address.saturating_add(u64::from(access.size));
+            let last = (end - 1 - outcome.line).min(line_bytes - 1);
+            let mask = |first: u64, last: u64| {
+                let (first, last) = (first >> bit_shift, last >> bit_shift);
+                (u64::MAX >> (63 - last)) & (u64::MAX << first)
+            };
+            let key = Move {
+                line: outcome.line,
+                from_site: transfer.site,
+                to_site: access.site,
+                from_thread: transfer.thread,
+                to_thread: access.thread,
+                overlap: transfer.overlap,
+            };
+            let (from_first, from_last) = transfer.bytes;
+            moves.count(
+                key,
+                mask(from_first.into(), from_last.into()),
+                mask(first, last),
+            );
+        });
+        for tracker in [&mut self.private, &mut self.shared].into_iter().flatten() {
+            tracker.record(&self.accesses);
+        }
+    }
+
+    /// Ends the measurement.
+    pub(super) fn finish(self) -> Measured {
+        let (moves, other_moves) = self.moves.finish();
+        Measured {
+            report: self.hierarchy.finish(),
+            private: self.private.map(|tracker| tracker.profile()),
+            shared: self.shared.map(|tracker| tracker.profile()),
+            moves,
+            other_moves,
+            followed: self.followed,
+        }
+    }
+}
+
+impl Consumer for Measures {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        if batch.iter().all(|access| access.chosen) {
+            self.take(batch);
+            return;
+        }
+        for piece in batch.chunk_by(|before, after| before.chosen == after.chosen) {
+            if piece[0].chosen {
+                self.take(piece);
+            }
+        }
+    }
+}
+
+/// What was measured in one order.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) report: Report,
+    pub(super) private: Option<ReuseProfile>,
+    pub(super) shared: Option<ReuseProfile>,
+    /// The heaviest first.
+    pub(super) moves: Vec<(Move, Moved)>,
+    pub(super) other_moves: Transfers,
+    /// Accesses.
+    pub(super) followed: u64,
+}

@@ -1,0 +1,320 @@
+//! Recording an exact run: measure both orders while the program runs, and write what came of it.
+
+mod machine;
+mod measures;
+mod moves;
+mod names;
+mod orders;
+mod rows;
+
+use std::path::{Path, PathBuf};
+
+use linewise_machine::facts::Facts;
+use linewise_machine::process::{Ended, StopSignals, monotonic_ns};
+use linewise_recording::{
+    CreateMode, ExactRun, FORMAT_VERSION, Order, Overhead, Pid, RunInfo, Tables, Thread, Time,
+    Writer,
+};
+
+use super::access::{Both, Consumer, TracedAccess, TracedEvent};
+use super::{ExactError, ExactOptions, ExactOutcome, emulator, loss, trace};
+use crate::session::Event;
+
+pub use machine::SimulatedMachine;
+pub use measures::{MeasureError, ReuseShare};
+
+use machine::Model;
+use measures::Measures;
+use names::ThreadNames;
+use orders::{BothMeasured, BothOrders};
+use rows::Names;
+
+/// What to record and where.
+#[derive(Clone, Debug)]
+pub struct ExactRecordOptions {
+    /// What to trace.
+    pub trace: ExactOptions,
+    /// The machine to simulate.
+    pub machine: SimulatedMachine,
+    /// How reuse distances are measured.
+    pub reuse: ReuseShare,
+    /// The recording.
+    pub directory: PathBuf,
+    /// Whether an older one gives way.
+    pub replace: bool,
+    /// Why this source was chosen, in a line.
+    pub reason: String,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct ExactRecorded {
+    /// How the command ended.
+    pub ended: Ended,
+    /// Why the recording ended: `target-exited`, `duration` or `interrupted`.
+    pub ended_by: &'static str,
+    /// Accesses that were followed.
+    pub accesses: u64,
+    /// How long threads of the command waited for this process, in ns, all together.
+    pub waited_ns: u64,
+    /// Why there is no whole recording: [`Event::Failed`] told so at that moment.
+    pub failure: Option<crate::Error>,
+}
+
+/// Runs a command under the tracer, measures it in both orders, and writes the recording.
+///
+/// A target that is still running when its recording ends is asked to end, see [`trace`]. `signals`
+/// are those that end it; call this from the only thread of the process.
+///
+/// # Errors
+/// [`crate::Error::Exact`] when the command cannot be traced or its machine not be simulated,
+/// [`crate::Error::Recording`] when there is no place for the recording. Then nothing was run. A
+/// failure to write after the command has begun is no error but part of what is returned.
+pub fn record_exact(
+    options: &ExactRecordOptions,
+    _signals: &StopSignals,
+    mut tell: impl FnMut(Event<'_>),
+) -> Result<ExactRecorded, crate::Error> {
+    let one_line_in = options.trace.one_line_in.max(1);
+    let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
+    let model = Model::new(&options.machine, one_line_in)
+        .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
+    let measures = Measures::new(&model, options.reuse, one_line_in).map_err(unmeasurable)?;
+    let mode = if options.replace {
+        CreateMode::Replace
+    } else {
+        CreateMode::New
+    };
+    linewise_recording::check_place(&options.directory, mode)?;
+
+    let mut info = describe(options, &model);
+    let mut beginning = Beginning {
+        directory: &options.directory,
+        info: &mut info,
+        mode,
+        writer: None,
+        tell: &mut tell,
+        names: ThreadNames::default(),
+    };
+    let mut orders = BothOrders::new(measures);
+    let outcome = trace(&options.trace, &mut Both(&mut beginning, &mut orders))?;
+    let Beginning { writer, names, .. } = beginning;
+    let measured = orders.into_measured();
+
+    let recorded = |failure| ExactRecorded {
+        ended: outcome.ended,
+        ended_by: outcome.ended_by,
+        accesses: measured.observed.followed,
+        waited_ns: outcome.waited_ns,
+        failure,
+    };
+    let written = match writer {
+        Some(Ok(writer)) => {
+            complete(&mut info, options, &outcome, &measured, &model);
+            let tables = tables(&outcome, &measured, &model, &names, options);
+            write(writer, &info, tables)
+        }
+        // It was told when it happened.
+        Some(Err(error)) => return Ok(recorded(Some(error))),
+        None => {
+            let writer = Writer::create(&options.directory, &info, mode)?;
+            complete(&mut info, options, &outcome, &measured, &model);
+            let tables = tables(&outcome, &measured, &model, &names, options);
+            write(writer, &info, tables)
+        }
+    };
+    let failure = written.err();
+    if let Some(error) = &failure {
+        tell(Event::Failed(error));
+    }
+    Ok(recorded(failure))
+}
+
+fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate::Error> {
+    writer.push(tables.threads)?;
+    writer.push(tables.maps)?;
+    writer.push(tables.losses)?;
+    writer.push(tables.reuse)?;
+    writer.push(tables.reuse_pairs)?;
+    writer.push(tables.caches)?;
+    writer.push(tables.transfers)?;
+    Ok(writer.finish(info)?)
+}
+
+/// Creates the recording when the command has begun, and learns the threads' names.
+struct Beginning<'a, T> {
+    directory: &'a Path,
+    info: &'a mut RunInfo,
+    mode: CreateMode,
+    writer: Option<Result<Writer, crate::Error>>,
+    tell: &'a mut T,
+    names: ThreadNames,
+}
+
+impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        self.names.passed(batch);
+    }
+
+    fn event(&mut self, event: &TracedEvent) {
+        if event.kind == super::EventKind::ThreadStarted && self.writer.is_none() {
+            self.info.pid = Pid(event.a as u32);
+            let writer = Writer::create(self.directory, self.info, self.mode)
+                .map_err(crate::Error::Recording);
+            if let Err(error) = &writer {
+                (self.tell)(Event::Failed(error));
+            }
+            self.writer = Some(writer);
+        }
+        self.names.event(event);
+    }
+}
+
+fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
+    let facts = Facts::read(Path::new("/"), &[]);
+    let start = Time(monotonic_ns());
+    let words = &options.trace.command;
+    RunInfo {
+        format_version: FORMAT_VERSION,
+        linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
+        complete: false,
+        command: words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        pid: Pid(0),
+        launched: true,
+        source: "exact".to_owned(),
+        source_reason: options.reason.clone(),
+        start,
+        end: start,
+        ended_by: String::new(),
+        exit_code: None,
+        exit_signal: None,
+        line_size: u64::from(model.config.line_bytes),
+        cpus: options.machine.topology.cpus.len() as u32,
+        watchpoint_bytes: 0,
+        cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
+        hypervisor: facts.hypervisor.name().to_owned(),
+        kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
+        skid_rule: String::new(),
+        exposure_offset_ns: 0.0,
+        overhead: Overhead::default(),
+        exact: Some(ExactRun {
+            one_line_in: options.trace.one_line_in.max(1),
+            only: options.trace.only.clone(),
+            trace: options
+                .trace
+                .keep_trace
+                .as_ref()
+                .map(|keep| keep.path.display().to_string()),
+            machine: options.machine.name.clone(),
+            caches: model.caches.clone(),
+            assumptions: model.assumptions.clone(),
+            ..ExactRun::default()
+        }),
+    }
+}
+
+/// Fills in what is known at the end.
+fn complete(
+    info: &mut RunInfo,
+    options: &ExactRecordOptions,
+    outcome: &ExactOutcome,
+    measured: &BothMeasured,
+    model: &Model,
+) {
+    info.end = Time(monotonic_ns());
+    info.ended_by = outcome.ended_by.to_owned();
+    match outcome.ended {
+        Ended::Code(code) => info.exit_code = Some(code),
+        Ended::Signal(signal) => info.exit_signal = Some(signal),
+    }
+    if let Some(thread) = outcome.threads.first() {
+        info.pid = thread.pid;
+    }
+    info.overhead.collector_cpu_ns = linewise_machine::process::own_cpu_time_ns();
+    info.overhead.collector_rss_bytes = linewise_machine::procfs::own_peak_resident_bytes();
+    let Some(exact) = &mut info.exact else { return };
+    exact.emulator = emulator::version(&outcome.emulator);
+    exact.followed = measured.observed.followed;
+    exact.accesses = exact.followed as f64 * f64::from(exact.one_line_in);
+    exact.late = outcome.totals.late;
+    exact.waits = outcome.totals.waits;
+    exact.waited_ns = outcome.waited_ns;
+    let profile = measured.observed.private.as_ref();
+    exact.reuse_rate = match (profile, exact.one_line_in) {
+        (None, _) => 0.0,
+        (Some(_), 2..) => 1.0,
+        (Some(profile), _) => profile.rate,
+    };
+    let names = names_of(outcome, model, options);
+    for (order, measured) in in_orders(measured) {
+        exact.sums.push(rows::sums(order, measured, &names));
+    }
+}
+
+fn names_of<'a>(
+    outcome: &'a ExactOutcome,
+    model: &'a Model,
+    options: &ExactRecordOptions,
+) -> Names<'a> {
+    Names {
+        threads: &outcome.threads,
+        instructions: &outcome.instructions,
+        model,
+        one_line_in: options.trace.one_line_in.max(1),
+    }
+}
+
+/// Both orders; a program of one thread has the same in both.
+fn in_orders(measured: &BothMeasured) -> [(Order, &measures::Measured); 2] {
+    let equal_rate = measured.equal_rate.as_ref().unwrap_or(&measured.observed);
+    [
+        (Order::Observed, &measured.observed),
+        (Order::EqualRate, equal_rate),
+    ]
+}
+
+fn tables(
+    outcome: &ExactOutcome,
+    measured: &BothMeasured,
+    model: &Model,
+    thread_names: &ThreadNames,
+    options: &ExactRecordOptions,
+) -> Tables {
+    let mut tables = Tables::default();
+    let names = names_of(outcome, model, options);
+    for (order, measured) in in_orders(measured) {
+        rows::append(&mut tables, order, measured, &names);
+    }
+    tables.maps = outcome.maps.clone();
+    tables.threads = outcome
+        .threads
+        .iter()
+        .map(|thread| {
+            let (name, cpu_time_ns) = thread_names.of(thread, &options.trace.command);
+            Thread {
+                pid: thread.pid,
+                tid: linewise_recording::Tid(thread.tid),
+                name,
+                start: Time(thread.start_ns),
+                end: Time(thread.end_ns),
+                cpu_time_ns,
+                stack_low: linewise_recording::Address(0),
+                stack_high: linewise_recording::Address(0),
+            }
+        })
+        .collect();
+    tables.losses = outcome.losses.clone();
+    if measured.forced_rounds > 0 {
+        tables.losses.push(loss(
+            "equal-rate-forced",
+            measured.forced_rounds,
+            "rounds of the equal rate in which a thread that the machine had not run for long was \
+             not waited for"
+                .to_owned(),
+        ));
+    }
+    tables
+}

@@ -1,0 +1,283 @@
+//! The whole way into a recording: what the tables say of programs whose accesses are known.
+
+use std::path::{Path, PathBuf};
+
+use linewise_machine::process::{Ended, StopSignals};
+use linewise_recording::{
+    CacheCounts, CacheLevel, CacheSubject, Measure, Order, Recording, ReuseScope, Sharing, Tables,
+    Touch,
+};
+
+use super::super::record::{
+    ExactRecordOptions, ExactRecorded, ReuseShare, SimulatedMachine, record_exact,
+};
+use super::super::{ExactError, ExactOptions};
+use super::{Programs, command};
+
+/// Increments of each of two threads: so many that the first has not ended when the second begins.
+const TIMES: usize = 200_000;
+
+struct Recorded {
+    tables: Tables,
+    recording: Recording,
+    outcome: ExactRecorded,
+}
+
+fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecordOptions {
+    ExactRecordOptions {
+        trace: ExactOptions::new(command(program, arguments)),
+        machine: SimulatedMachine::named("2x10").unwrap(),
+        reuse: ReuseShare::OneLineIn(1),
+        directory,
+        replace: true,
+        reason: "asked for".to_owned(),
+    }
+}
+
+/// Records, or says why not.
+fn record(options: &ExactRecordOptions) -> Option<Recorded> {
+    let signals = StopSignals::block().unwrap();
+    let outcome = match record_exact(options, &signals, |_| {}) {
+        Ok(outcome) => outcome,
+        Err(crate::Error::Exact(error @ ExactError::NoQemu { .. })) => {
+            println!("skipped: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(outcome.failure.is_none());
+    let recording = Recording::open(&options.directory).unwrap();
+    Some(Recorded {
+        tables: recording.tables().unwrap(),
+        recording,
+        outcome,
+    })
+}
+
+fn counters(distance: &str, change: impl FnOnce(&mut ExactRecordOptions)) -> Option<Recorded> {
+    let programs = Programs::new();
+    let program = programs.compile("counters");
+    let directory = programs.path().join("made.linewise");
+    let mut options = options(directory, &program, &[distance, &TIMES.to_string()]);
+    change(&mut options);
+    record(&options)
+}
+
+fn asked(row: &CacheCounts) -> f64 {
+    row.loads + row.stores + row.updates
+}
+
+fn misses(row: &CacheCounts) -> f64 {
+    row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing
+}
+
+fn transfers(tables: &Tables, order: Order) -> f64 {
+    let of_order = |count: &&linewise_recording::TransferCount| count.order == order;
+    tables
+        .transfers
+        .iter()
+        .filter(of_order)
+        .map(|count| count.count)
+        .sum()
+}
+
+#[test]
+fn all_accesses_are_in_every_table() {
+    let Some(recorded) = counters("8", |_| {}) else {
+        return;
+    };
+    let Recorded {
+        tables,
+        recording,
+        outcome,
+    } = recorded;
+    assert_eq!(outcome.ended, Ended::Code(0));
+    let info = recording.info();
+    assert!(info.complete);
+    assert_eq!(info.source, "exact");
+    assert_eq!(info.exit_code, Some(0));
+    let exact = info.exact.as_ref().unwrap();
+    assert_eq!(exact.accesses, outcome.accesses as f64);
+    assert!(exact.emulator.starts_with("qemu-"), "{}", exact.emulator);
+    assert_eq!(exact.reuse_rate, 1.0);
+    assert_eq!(exact.machine, "2x10");
+    assert_eq!(tables.threads.len(), 3);
+    assert!(tables.samples.is_empty() && tables.watches.is_empty());
+
+    for order in Order::ALL {
+        let rows = || tables.caches.iter().filter(move |row| row.order == *order);
+        for row in rows() {
+            assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
+            let from = row.from_l2
+                + row.from_llc
+                + row.from_peer
+                + row.from_other_group
+                + row.from_other_socket
+                + row.from_local_dram
+                + row.from_remote_dram;
+            assert_eq!(misses(row), from, "{row:?}");
+        }
+        let sum = |level, subject| -> f64 {
+            rows()
+                .filter(|row| row.level == level && row.subject == subject)
+                .map(asked)
+                .sum()
+        };
+        for level in [CacheLevel::L1d, CacheLevel::L2, CacheLevel::L3] {
+            let total = sum(level, CacheSubject::Total);
+            assert!(total > 0.0);
+            assert_eq!(sum(level, CacheSubject::Thread), total);
+            let instructions = sum(level, CacheSubject::Instruction);
+            let others = sum(level, CacheSubject::OtherInstructions);
+            assert_eq!(instructions + others, total);
+        }
+        // An access that spans two lines counts for each.
+        let touches = sum(CacheLevel::L1d, CacheSubject::Total);
+        assert!(touches >= exact.accesses && touches < exact.accesses * 1.1);
+        for scope in ReuseScope::ALL {
+            for measure in Measure::ALL {
+                let counted: f64 = tables
+                    .reuse
+                    .iter()
+                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
+                    .filter(|row| row.touch != Touch::OtherThread)
+                    .map(|row| row.count)
+                    .sum();
+                assert_eq!(counted, touches, "{order:?} {scope:?} {measure:?}");
+                let cold: f64 = tables
+                    .reuse
+                    .iter()
+                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
+                    .filter(|row| row.touch == Touch::Cold)
+                    .map(|row| row.count)
+                    .sum();
+                let paired: f64 = tables
+                    .reuse_pairs
+                    .iter()
+                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
+                    .map(|row| row.count)
+                    .sum();
+                assert_eq!(paired + cold, touches, "{order:?} {scope:?} {measure:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn false_sharing_has_its_line_its_bytes_and_its_instructions() {
+    let Some(near) = counters("8", |_| {}) else {
+        return;
+    };
+    let Some(far) = counters("256", |_| {}) else {
+        return;
+    };
+    // At equal rate every increment but a few finds the line with the other thread.
+    let (near_transfers, far_transfers) = (
+        transfers(&near.tables, Order::EqualRate),
+        transfers(&far.tables, Order::EqualRate),
+    );
+    assert!(near_transfers > TIMES as f64, "{near_transfers}");
+    assert!(near_transfers > 20.0 * far_transfers, "{far_transfers}");
+    for recorded in [&near, &far] {
+        let exact = recorded.recording.info().exact.as_ref().unwrap();
+        for sums in &exact.sums {
+            let counted = transfers(&recorded.tables, sums.order);
+            assert_eq!(counted, sums.true_sharing + sums.false_sharing);
+            assert_eq!(sums.transfers_error, None);
+        }
+    }
+    let heaviest = near
+        .tables
+        .transfers
+        .iter()
+        .filter(|row| row.order == Order::EqualRate && row.sharing == Sharing::False)
+        .max_by(|a, b| a.count.total_cmp(&b.count))
+        .unwrap();
+    assert_eq!(heaviest.from_bytes & heaviest.to_bytes, 0);
+    let bytes = [heaviest.from_bytes, heaviest.to_bytes];
+    assert!(
+        bytes.contains(&0xff) && bytes.contains(&0xff00),
+        "{bytes:x?}"
+    );
+    assert_ne!(heaviest.from_tid, heaviest.to_tid);
+    assert!(heaviest.from_ip.is_some() && heaviest.to_ip.is_some());
+    let line = heaviest.line.unwrap();
+    let program = near
+        .tables
+        .maps
+        .iter()
+        .find(|map| map.executable && map.path.ends_with("counters-cc"));
+    assert!(program.is_some_and(|map| {
+        let ip = heaviest.to_ip.unwrap();
+        map.start <= ip && ip < map.end && line.0 % 64 == 0
+    }));
+}
+
+#[test]
+fn a_share_of_the_lines_is_scaled_back_and_has_an_error() {
+    let Some(whole) = counters("8", |_| {}) else {
+        return;
+    };
+    let Some(share) = counters("8", |options| options.trace.one_line_in = 4) else {
+        return;
+    };
+    let info = share.recording.info().exact.clone().unwrap();
+    assert_eq!(info.one_line_in, 4);
+    assert_eq!(info.accesses, 4.0 * info.followed as f64);
+    assert!(info.followed < whole.outcome.accesses);
+    for sums in &info.sums {
+        assert!(sums.transfers_error.is_some());
+        let counted = transfers(&share.tables, sums.order);
+        assert_eq!(counted, sums.true_sharing + sums.false_sharing);
+    }
+    let touches = |measure| -> f64 {
+        let chosen = |row: &&linewise_recording::ReuseBin| {
+            row.order == Order::Observed
+                && row.scope == ReuseScope::Private
+                && row.measure == measure
+        };
+        let rows = share.tables.reuse.iter().filter(chosen);
+        rows.map(|row| row.count).sum()
+    };
+    assert_eq!(touches(Measure::Stack), touches(Measure::Time));
+    assert!(touches(Measure::Stack) >= info.accesses);
+    let with_error = |row: &linewise_recording::ReuseBin| row.miss_ratio_error.is_some();
+    assert!(share.tables.reuse.iter().any(with_error));
+}
+
+#[test]
+fn without_reuse_there_are_no_rows_of_it_and_one_thread_is_alike_in_both_orders() {
+    let programs = Programs::new();
+    let program = programs.compile("counts");
+    let mut options = options(programs.path().join("one.linewise"), &program, &[]);
+    options.reuse = ReuseShare::None;
+    let Some(recorded) = record(&options) else {
+        return;
+    };
+    assert!(recorded.tables.reuse.is_empty() && recorded.tables.reuse_pairs.is_empty());
+    let of = |order: Order| -> Vec<CacheCounts> {
+        let rows = recorded.tables.caches.iter();
+        rows.filter(|row| row.order == order)
+            .map(|row| CacheCounts {
+                order: Order::Observed,
+                ..row.clone()
+            })
+            .collect()
+    };
+    assert_eq!(of(Order::Observed), of(Order::EqualRate));
+    assert!(recorded.tables.transfers.is_empty());
+}
+
+#[test]
+fn a_program_that_cannot_be_run_leaves_an_older_recording_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("made.linewise");
+    let missing = Path::new("/nowhere/to/be/found");
+    let signals = StopSignals::block().unwrap();
+    let error = record_exact(&options(place.clone(), missing, &[]), &signals, |_| {}).unwrap_err();
+    assert!(matches!(
+        error,
+        crate::Error::Exact(ExactError::NoSuchProgram { .. })
+    ));
+    assert!(!place.exists());
+}

@@ -7,6 +7,7 @@ use linewise_recording::{
 };
 
 use crate::advice::{Advice, advise};
+use crate::locality;
 use crate::model::{
     Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin,
     Transfers,
@@ -26,7 +27,7 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
     let (view, time) = sharing_of(info, tables);
     let advice = advise(&view, tables, info, &time);
     let samples = count_samples(info, tables);
-    Report {
+    let mut report = Report {
         schema: SCHEMA,
         run: describe_run(info, tables),
         sharing: sum_sharing(info, &view, tables),
@@ -39,7 +40,16 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
         findings: advice.findings,
         losses: losses(tables),
         samples,
-    }
+        reuse: None,
+        curve: Vec::new(),
+        curve_shared: Vec::new(),
+        cache_sizes: Vec::new(),
+        caches: Vec::new(),
+        cache_misses: None,
+        prefetch: None,
+    };
+    locality::fill(&mut report, info, tables);
+    report
 }
 
 /// The sharing of a run, and the thread time of which its costs are a share, as its source tells.

@@ -21,6 +21,7 @@
 
 pub mod advice;
 mod analyse;
+mod locality;
 pub mod model;
 pub mod report;
 pub mod resolve;

@@ -6,6 +6,17 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::views::sharing::Orders;
 
+pub use crate::views::band::Band;
+pub use crate::views::caches::{
+    CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
+};
+pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
+pub use crate::views::place::SourcePlace;
+pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
+pub use crate::views::reuse::{
+    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairReuse, Reuse, Touches,
+};
+
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
 
@@ -37,6 +48,27 @@ pub struct Report {
     pub notes: Vec<String>,
     /// For the timeline: samples and contended time over the run.
     pub timeline: Vec<TimelineBin>,
+    /// Reuse distances; of an exact run only, else the field is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reuse: Option<Reuse>,
+    /// Miss ratio by size of a cache for each thread, all threads together; likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<CurvePoint>,
+    /// Miss ratio by size of a cache for the threads behind each last level; likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve_shared: Vec<CurvePoint>,
+    /// The simulated caches on the curves, the nearest to the core first; likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_sizes: Vec<CacheSize>,
+    /// What each level of the simulated hierarchy served, and why it missed; likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheRow>,
+    /// Whose accesses missed in the simulated caches, and where; likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_misses: Option<CacheMisses>,
+    /// Whether fetching the neighbour of every line that misses would help; likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<Prefetch>,
 }
 
 impl Report {

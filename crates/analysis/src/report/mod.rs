@@ -2,6 +2,7 @@
 //! print.
 
 mod contention;
+mod distances;
 mod drawing;
 pub mod html;
 pub mod json;

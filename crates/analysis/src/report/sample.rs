@@ -13,6 +13,9 @@ use super::model::{
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
 pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>\u{1b}[2J\u{9b}31m\u{202e}gnp";
 
+#[path = "sample_exact.rs"]
+mod sample_exact;
+
 const SECOND: u64 = 1_000_000_000;
 
 fn interval(low: f64, high: f64) -> Interval {
@@ -101,6 +104,13 @@ pub(crate) fn everyday() -> Report {
         )]),
         notes: Vec::new(),
         timeline: timeline(64, 0.41),
+        reuse: None,
+        curve: Vec::new(),
+        curve_shared: Vec::new(),
+        cache_sizes: Vec::new(),
+        caches: Vec::new(),
+        cache_misses: None,
+        prefetch: None,
     }
 }
 
@@ -135,6 +145,36 @@ pub(crate) fn hostile() -> Report {
             access.missing = HOSTILE.to_owned();
         }
     }
+    let exact = sample_exact::with_locality(report.clone());
+    (report.curve, report.curve_shared) = (exact.curve, exact.curve_shared);
+    (report.cache_sizes, report.caches) = (exact.cache_sizes, exact.caches);
+    report.reuse = exact.reuse.map(|mut reuse| {
+        let places = reuse.pairs.iter_mut().chain(&mut reuse.shared_pairs);
+        for place in places.flat_map(|pair| [&mut pair.use_place, &mut pair.reuse_place]) {
+            place.function = format!("{endless}{HOSTILE}");
+            place.file = format!("/{HOSTILE}/{endless}.c");
+        }
+        for function in &mut reuse.by_function {
+            function.function = HOSTILE.to_owned();
+            function.file = format!("/{HOSTILE}");
+        }
+        let thread = reuse.by_thread["41312"].clone();
+        reuse.by_thread.insert(HOSTILE.to_owned(), thread);
+        reuse
+    });
+    report.cache_misses = exact.cache_misses.map(|mut misses| {
+        for place in &mut misses.by_place {
+            place.place.function = format!("{HOSTILE}{endless}");
+            place.place.file = HOSTILE.to_owned();
+        }
+        misses
+    });
+    report.prefetch = exact.prefetch.map(|mut prefetch| {
+        prefetch.doubt = HOSTILE.to_owned();
+        prefetch.by_function[0].function = HOSTILE.to_owned();
+        prefetch.by_function[0].file = HOSTILE.to_owned();
+        prefetch
+    });
     report.samples.unknown.insert(HOSTILE.to_owned(), 3);
     report.losses.insert(
         HOSTILE.to_owned(),
@@ -233,7 +273,7 @@ pub(crate) fn traced() -> Report {
     }
     report.losses.clear();
     report.timeline.clear();
-    report
+    sample_exact::with_locality(report)
 }
 
 /// `count` threads that all take one lock, and many finding besides.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::model::Interval;
+use super::model::{Band, Interval};
 
 /// Replaces every character that a terminal or browser might act on, instead of showing it, by
 /// its visible escape: controls, everything without a width (joiners, marks, variation selectors),
@@ -284,6 +284,32 @@ pub(crate) fn count_range(interval: Interval) -> String {
     format!("{low}..{high}{unit}")
 }
 
+/// A count with its band over both orders, if that says more: `4.1 M (3.2..5.0 M)`.
+pub(crate) fn count_band(value: f64, band: Band) -> String {
+    let Band { low, high } = band;
+    let range = count_range(Interval { low, high });
+    match count(low) == count(high) {
+        true => count(value),
+        false => format!("{} ({range})", count(value)),
+    }
+}
+
+/// A band of shares: `3.2..5.0 %`, or `3.2 %` if that is all.
+pub(crate) fn percent_band(Band { low, high }: Band) -> String {
+    match percent(low) == percent(high) {
+        true => percent(low),
+        false => percent_range(Interval { low, high }),
+    }
+}
+
+/// A band of times: `82 ns to 91 ns`, or `82 ns` if that is all.
+pub(crate) fn nanoseconds_band(Band { low, high }: Band) -> String {
+    match nanoseconds(low) == nanoseconds(high) {
+        true => nanoseconds(low),
+        false => format!("{} to {}", nanoseconds(low), nanoseconds(high)),
+    }
+}
+
 /// A counted number with thousands separated: `12,034`.
 pub(crate) fn integer(value: u64) -> String {
     let digits = value.to_string();
@@ -338,6 +364,21 @@ pub(crate) fn bytes(value: u64) -> String {
     }
 }
 
+/// The size of a cache: `64 B`, `48 KiB`, `1.5 MiB`.
+pub(crate) fn binary_bytes(value: u64) -> String {
+    let mut size = value as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        if size < 1024.0 {
+            break;
+        }
+        size /= 1024.0;
+        unit = larger;
+    }
+    let decimals = usize::from(size < 9.95 && size.fract() != 0.0);
+    format!("{size:.decimals$} {unit}")
+}
+
 /// An address: `0x5581c0`.
 pub(crate) fn address(value: u64) -> String {
     format!("{value:#x}")
@@ -377,6 +418,10 @@ mod tests {
         );
         assert_eq!(integer(1_234_567), "1,234,567");
         assert_eq!(integer(999), "999");
+        assert_eq!(
+            [64, 49_152, 1 << 20, 3 << 19, u64::MAX].map(binary_bytes),
+            ["64 B", "48 KiB", "1 MiB", "1.5 MiB", "16 EiB"]
+        );
         let times = [82.0, 24_000.0, 3.2e6, 3.2e9, 134e9];
         assert_eq!(
             times.map(nanoseconds),

@@ -1,7 +1,13 @@
 //! Views: pure functions from the tables of a recording to plain results, one file each.
 
+pub mod band;
+pub mod caches;
 mod curve;
 mod encounter;
+pub mod miss_ratio;
+pub mod place;
+pub mod prefetch;
+pub mod reuse;
 pub mod sharing;
 
 pub use curve::{Curves, TransferCurve};

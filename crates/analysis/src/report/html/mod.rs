@@ -6,8 +6,13 @@
 //! sizes are table spans or SVG attributes, and colours are classes. Whatever comes from the
 //! measured program is escaped by [`Text`].
 
+mod caches;
+mod chart;
+mod curve;
 mod finding;
 mod matrix;
+mod prefetch;
+mod reuse;
 mod timeline;
 
 use std::fmt::{self, Write as _};
@@ -42,6 +47,10 @@ pub fn render(report: &Report) -> String {
     findings(&mut out, report);
     matrix::write(&mut out, report);
     timeline::write(&mut out, report);
+    caches::write(&mut out, report);
+    reuse::write(&mut out, report);
+    curve::write(&mut out, report);
+    prefetch::write(&mut out, report);
     threads(&mut out, report);
     out.push_str("</main>\n");
     footer(&mut out, report);

@@ -2,6 +2,7 @@
 
 mod finding;
 mod line_drawing;
+mod locality;
 mod page;
 mod summary;
 
@@ -67,6 +68,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
         )]);
     }
     page.blank();
+    locality::print(&mut page, report);
     summary::print(&mut page, report);
     page.finish()
 }

@@ -1,0 +1,222 @@
+//! What an exact run says of caches: hits and misses by level, reuse distances, miss ratios, and
+//! whether fetching neighbouring lines would help. A few lines each; the rest is in the other forms.
+
+use super::super::distances::{self, share};
+use super::super::model::{CacheRow, Histogram, PairReuse, Report, SourcePlace};
+use super::page::{Page, Tone};
+use super::text;
+
+/// Where the text beside the labels begins.
+const INDENT: usize = 13;
+/// Rows of a list.
+const ROWS: usize = 5;
+/// Columns of a number.
+const NUMBER: usize = 9;
+/// Columns of the names in front of them.
+const NAME: usize = 17;
+
+/// Prints it; nothing for a recording that has none.
+pub(super) fn print(page: &mut Page, report: &Report) {
+    caches(page, report);
+    reuse(page, report);
+    prefetch(page, report);
+}
+
+fn row(page: &mut Page, tone: Tone, name: &str, cells: &[String]) {
+    let safe = text::sanitise(name);
+    let name = text::shorten(&safe, NAME);
+    let gap = " ".repeat(NAME.saturating_sub(text::width(&name)));
+    let mut spans = vec![(tone, format!("{name}{gap}"))];
+    spans.extend(cells.iter().map(|cell| (tone, format!("{cell:>NUMBER$}"))));
+    page.line(&spans);
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
+}
+
+fn caches(page: &mut Page, report: &Report) {
+    if report.caches.is_empty() {
+        return;
+    }
+    let heads = words([
+        "asked", "hits", "compuls.", "capacity", "conflict", "true s.", "false s.",
+    ]);
+    row(page, Tone::Dim, "simulated caches", &heads);
+    for level in &report.caches {
+        let mut cells = vec![text::count(level.accesses)];
+        let shares = std::iter::once(level.hits).chain(level.classes().map(|(_, count, _)| count));
+        cells.extend(shares.map(|count| text::percent(share(count, level.accesses))));
+        let size = match level.size_bytes {
+            0 => String::new(),
+            bytes => format!(" {}", text::binary_bytes(bytes)),
+        };
+        let name = format!("  {}{size}", level.level.word());
+        row(page, Tone::Plain, &name, &cells);
+    }
+    orders(page, report);
+    if !report.cache_sizes.is_empty() {
+        let sizes = report.cache_sizes.iter().map(|cache| {
+            let simulated = cache
+                .simulated
+                .map_or_else(String::new, |ratio| format!(" ({})", text::percent(ratio)));
+            format!(
+                "{} {}{simulated}",
+                cache.level.word(),
+                text::percent(cache.miss_ratio)
+            )
+        });
+        let sizes: Vec<String> = sizes.collect();
+        let line = format!(
+            "{} of all touches by their distances (as simulated)",
+            sizes.join(", ")
+        );
+        page.labelled("miss ratio", INDENT, Tone::Dim, &line);
+    }
+    if let Some(misses) = report
+        .cache_misses
+        .as_ref()
+        .filter(|m| !m.by_place.is_empty())
+    {
+        page.line(&[(Tone::Dim, "most misses at")]);
+        for place in misses.by_place.iter().take(ROWS) {
+            let counts: Vec<String> = place
+                .levels
+                .iter()
+                .map(|row| {
+                    format!(
+                        "{} {}",
+                        row.level.word(),
+                        text::count(CacheRow::misses(row))
+                    )
+                })
+                .collect();
+            let counts = counts.join(", ");
+            entry(page, &counts, 32, &place_words(&place.place));
+        }
+        rest(page, misses.by_place.len());
+    }
+    page.blank();
+}
+
+/// Says where the counts depend on the order of the accesses.
+fn orders(page: &mut Page, report: &Report) {
+    let bands = report.caches.iter().flat_map(|row| {
+        let classes = row.classes();
+        classes.map(|(name, _, band)| (row.level.word(), name, band, row.accesses))
+    });
+    // What is a thousandth of the accesses can be read off nowhere above.
+    let widest = bands
+        .filter(|(_, _, band, all)| band.differs(0.1) && band.high - band.low > 0.001 * all)
+        .max_by(|a, b| (a.2.high - a.2.low).total_cmp(&(b.2.high - b.2.low)));
+    if let Some((level, name, band, _)) = widest {
+        let line = format!(
+            "the two orders of the accesses differ most in {name} at {level}: {}",
+            text::count_band(band.low, band)
+                .split('(')
+                .nth(1)
+                .unwrap_or_default()
+                .trim_end_matches(')')
+        );
+        page.labelled("orders", INDENT, Tone::Dim, &line);
+    }
+}
+
+fn reuse(page: &mut Page, report: &Report) {
+    let Some(reuse) = &report.reuse else { return };
+    let caches = &report.cache_sizes[..report.cache_sizes.len().min(3)];
+    let mut heads = words(["touches"]);
+    heads.extend(
+        caches
+            .iter()
+            .map(|cache| format!("in {}", cache.level.word())),
+    );
+    heads.extend(words(["farther", "first", "inval."]));
+    row(page, Tone::Dim, "reuse distances", &heads);
+    let line = |name: &str, histogram: &Histogram, page: &mut Page| {
+        let all = histogram.accesses;
+        let mut cells = vec![text::count(all)];
+        let mut before = histogram.reuses();
+        for cache in caches {
+            let beyond = histogram.reuses_from(cache.bytes);
+            cells.push(text::percent(share((before - beyond).max(0.0), all)));
+            before = beyond;
+        }
+        let rest = [before, histogram.cold, histogram.invalidated];
+        cells.extend(rest.map(|count| text::percent(share(count, all))));
+        row(page, Tone::Plain, name, &cells);
+    };
+    line("  each thread", &reuse.private, page);
+    if let Some(shared) = &reuse.shared {
+        line("  per last level", shared, page);
+    }
+    let farther = |pair: &&PairReuse| pair.touches.beyond.iter().any(|b| b.count >= 1.0);
+    let pairs: Vec<&PairReuse> = reuse.pairs.iter().filter(farther).collect();
+    if let (Some(cache), false) = (caches.first(), pairs.is_empty()) {
+        let head = format!("used again from beyond {}", cache.level.word());
+        page.line(&[(Tone::Dim, &head)]);
+        for pair in pairs.iter().take(ROWS) {
+            let beyond = pair
+                .touches
+                .beyond
+                .first()
+                .map_or(0.0, |beyond| beyond.count);
+            let words = match pair.use_place == pair.reuse_place {
+                true => format!("{}, by itself", place_words(&pair.reuse_place)),
+                false => format!(
+                    "{}, used at {}",
+                    place_words(&pair.reuse_place),
+                    place_words(&pair.use_place)
+                ),
+            };
+            entry(page, &text::count(beyond), 9, &words);
+        }
+        rest(page, pairs.len());
+    }
+    page.blank();
+}
+
+fn place_words(place: &SourcePlace) -> String {
+    match place.file.as_str() {
+        "" => place.function.clone(),
+        file => format!(
+            "{} {}:{}",
+            place.function,
+            text::file_name(file),
+            place.line
+        ),
+    }
+}
+
+/// A line of a list: a number, then what it is of, shortened in the middle.
+fn entry(page: &mut Page, number: &str, columns: usize, what: &str) {
+    let number = format!("  {number:>columns$}  ");
+    let room = page.width().saturating_sub(text::width(&number));
+    let safe = text::sanitise(what);
+    let what = text::shorten(&safe, room);
+    page.line(&[(Tone::Plain, number.as_str()), (Tone::Plain, &what)]);
+}
+
+fn rest(page: &mut Page, rows: usize) {
+    if rows > ROWS {
+        let more = format!("  and {} more: see --html or --json", rows - ROWS);
+        page.line(&[(Tone::Dim, &more)]);
+    }
+}
+
+fn prefetch(page: &mut Page, report: &Report) {
+    let Some(prefetch) = &report.prefetch else {
+        return;
+    };
+    let gain = &prefetch.gain_band;
+    let words = format!(
+        "{} {} G = {} ({} to {}).",
+        distances::prefetch_words(prefetch.verdict),
+        prefetch.doubt,
+        text::nanoseconds(prefetch.gain_ns),
+        text::nanoseconds(gain.low),
+        text::nanoseconds(gain.high),
+    );
+    page.labelled("prefetch", INDENT, Tone::Dim, &words);
+    page.blank();
+}

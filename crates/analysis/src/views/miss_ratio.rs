@@ -1,0 +1,175 @@
+//! View `curve`: which share of all touches would miss in a cache of this size, for every size?
+//!
+//! From the LRU stack distances of the view `reuse`: a touch hits if the cache holds more lines than
+//! came in between (Mattson, Gecsei, Slutz, Traiger, 1970). Beside it, at the sizes of the simulated
+//! caches, what the simulation of their sets and ways counted. Where the two part, the sets, the
+//! replacement or the coherence of the hierarchy is the reason.
+
+use linewise_cache::MissRatioCurve;
+use linewise_cache::reuse::Histogram as Distances;
+use linewise_recording::{
+    CacheCounts, CacheLevel, CacheSubject, Measure, Order, ReuseBin, RunInfo, SimulatedCache, Unit,
+};
+use serde::{Deserialize, Serialize};
+
+use super::band::Band;
+use super::reuse::{Histogram, Reuse};
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// The view `reuse`.
+    pub reuse: &'a Reuse,
+    /// Table `reuse`, for the errors of its rows.
+    pub rows: &'a [ReuseBin],
+    /// Table `caches`.
+    pub caches: &'a [CacheCounts],
+}
+
+/// Miss ratios of caches of every size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MissRatios {
+    /// Of a cache for each thread, all threads together.
+    pub private: Vec<CurvePoint>,
+    /// Of one cache for the threads behind each last level.
+    pub shared: Vec<CurvePoint>,
+    /// The simulated caches on the curves, the nearest to the core first.
+    pub sizes: Vec<CacheSize>,
+}
+
+/// A point of a miss-ratio curve, which falls in straight lines from point to point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Size of the cache.
+    pub bytes: u64,
+    /// The share of all touches that misses in it, 0 to 1.
+    pub miss_ratio: f64,
+}
+
+/// A simulated cache on the miss-ratio curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheSize {
+    /// The level.
+    pub level: CacheLevel,
+    /// Size of one such cache.
+    pub bytes: u64,
+    /// Its ways; 0 is fully associative.
+    pub ways: u32,
+    /// Whether several cores share it: then it lies on the curve of shared reuse.
+    pub shared: bool,
+    /// Miss ratio by the curve: misses as a share of all touches, not of those that ask this level.
+    pub miss_ratio: f64,
+    /// Standard error of it from the sampling of the lines; `null` if all were followed.
+    pub miss_ratio_error: Option<f64>,
+    /// The same share by the simulation; `null` if it has no such level.
+    pub simulated: Option<f64>,
+    /// The simulation's in both orders; `null` likewise.
+    pub simulated_band: Option<Band>,
+}
+
+/// The miss-ratio curves of a recording, at line granularity; empty if it has only others.
+#[must_use]
+pub fn miss_ratios(input: &Input<'_>) -> MissRatios {
+    let line = u32::try_from(input.info.line_size).unwrap_or(64).max(1);
+    if input.reuse.private.unit != Unit::Line {
+        return MissRatios::default();
+    }
+    let curve = |histogram: &Histogram| MissRatioCurve::new(&distances(histogram), line);
+    let private = curve(&input.reuse.private);
+    let shared = input.reuse.shared.as_ref().map(curve);
+    let caches = input.info.exact.as_ref().map_or(&[][..], |run| &run.caches);
+    MissRatios {
+        private: points(&private),
+        shared: shared.as_ref().map(points).unwrap_or_default(),
+        sizes: caches
+            .iter()
+            .map(|cache| {
+                let of_all = shared.as_ref().filter(|_| cache.cores > 1);
+                mark(input, cache, of_all.unwrap_or(&private), of_all.is_some())
+            })
+            .collect(),
+    }
+}
+
+fn points(curve: &MissRatioCurve) -> Vec<CurvePoint> {
+    let point = |point: linewise_cache::CurvePoint| CurvePoint {
+        bytes: point.bytes,
+        miss_ratio: point.misses.ratio(),
+    };
+    curve.points().into_iter().map(point).collect()
+}
+
+/// The histogram as the cache model counts it.
+fn distances(histogram: &Histogram) -> Distances {
+    let mut distances = Distances::new();
+    for bin in &histogram.bins {
+        distances.add(bin.from, bin.count);
+    }
+    distances.add_cold(histogram.cold);
+    distances.add_invalidated(histogram.invalidated);
+    distances
+}
+
+fn mark(
+    input: &Input<'_>,
+    cache: &SimulatedCache,
+    curve: &MissRatioCurve,
+    shared: bool,
+) -> CacheSize {
+    let simulated = |order| simulated_ratio(input.caches, order, cache.level);
+    let orders = [input.reuse.order, Order::EqualRate, Order::Observed];
+    let ratios: Vec<f64> = orders.into_iter().filter_map(simulated).collect();
+    let band = ratios
+        .iter()
+        .map(|&ratio| Band::of(ratio))
+        .reduce(|band, other| band.with(other.low));
+    CacheSize {
+        level: cache.level,
+        bytes: cache.size_bytes,
+        ways: cache.ways,
+        shared,
+        miss_ratio: curve.at(cache.size_bytes).ratio(),
+        miss_ratio_error: error_at(
+            input.rows,
+            input.reuse.order,
+            cache.size_bytes / input.info.line_size.max(1),
+        ),
+        simulated: ratios.first().copied(),
+        simulated_band: band,
+    }
+}
+
+/// Misses of a level as a share of all accesses: of those that ask the first level.
+fn simulated_ratio(rows: &[CacheCounts], order: Order, level: CacheLevel) -> Option<f64> {
+    let total = |level| {
+        rows.iter().find(|row| {
+            row.order == order && row.subject == CacheSubject::Total && row.level == level
+        })
+    };
+    let first = rows
+        .iter()
+        .filter(|row| row.order == order)
+        .map(|row| row.level)
+        .min()?;
+    let all = total(first).map(|row| row.loads + row.stores + row.updates)?;
+    let row = total(level)?;
+    let misses =
+        row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing;
+    (all > 0.0).then(|| misses / all)
+}
+
+/// The error that stands at the bin of `units`, or at the nearest below.
+fn error_at(rows: &[ReuseBin], order: Order, units: u64) -> Option<f64> {
+    rows.iter()
+        .filter(|row| {
+            row.order == order
+                && row.unit == Unit::Line
+                && row.measure == Measure::Stack
+                && row.from <= units
+        })
+        .filter_map(|row| Some((row.from, row.miss_ratio_error?)))
+        .max_by_key(|&(from, _)| from)
+        .map(|(_, error)| error)
+}

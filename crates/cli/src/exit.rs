@@ -49,7 +49,14 @@ pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
         _ => "",
     };
     eprintln!("linewise: {error:#}{hint}");
+    use linewise_collect::exact::ExactError;
     let code = match error.downcast_ref::<linewise_collect::Error>() {
+        Some(linewise_collect::Error::Exact(ExactError::NoSuchProgram { .. })) => NO_SUCH_COMMAND,
+        Some(linewise_collect::Error::Exact(
+            ExactError::NotExecutable { .. }
+            | ExactError::Architecture { .. }
+            | ExactError::Rights { .. },
+        )) => NOT_EXECUTABLE,
         Some(linewise_collect::Error::NoSuchProgram { .. }) => NO_SUCH_COMMAND,
         Some(linewise_collect::Error::NotExecutable { .. }) => NOT_EXECUTABLE,
         _ => LINEWISE_FAILED,

@@ -4,6 +4,7 @@
 
 mod bench;
 mod doctor;
+mod exact;
 mod exit;
 mod generate;
 mod interrupt;
@@ -31,6 +32,7 @@ Examples:
   linewise run --html report.html -- make  the same, with a report to click through
   linewise record --pid 1234 --duration 30s -o slow
   linewise report slow.linewise --json
+  linewise run --source exact -- ./server  every access, under emulation: exact counts
   linewise doctor                          what this machine can do, and why not more
 
 Exit codes: the target's own (128+N when signal N ended it); 125 when linewise itself

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use linewise_collect::{Event, Outcome, Progress, RecordOptions, Target};
 use linewise_machine::process::StopSignals;
 
+use crate::exact::{self, ExactArgs, Source};
 use crate::report::{self, OutputArgs};
 use crate::scratch::Scratch;
 use crate::{exit, interrupt};
@@ -23,6 +24,11 @@ pub(crate) struct CollectArgs {
     /// Record this running process instead of a command
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
+    /// What to record with
+    #[arg(long, value_enum, default_value_t = Source::Auto, value_name = "SOURCE")]
+    source: Source,
+    #[command(flatten)]
+    exact: ExactArgs,
     /// What recording may cost, as a share of the target's CPU time
     #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = parse_percent)]
     overhead: f64,
@@ -118,9 +124,13 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let outcome = collect(&args.collect, &directory, None)?;
     let place = directory.display();
     if outcome.failure.is_none() {
+        let what = match args.collect.source {
+            Source::Exact => "accesses measured",
+            Source::Auto | Source::Timer => "samples",
+        };
         eprintln!(
-            "linewise: {} samples in {place}; see `linewise report {place}`",
-            outcome.samples
+            "linewise: {} {what} in {place}; see `linewise report {place}`",
+            exact::thousands(outcome.samples)
         );
     } else if linewise_recording::Recording::open(&directory).is_ok() {
         eprintln!("linewise: the recording is cut short; see `linewise report {place}`");
@@ -131,6 +141,9 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 /// Records and reports.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     args.show.check()?;
+    if args.collect.exact.keeps_trace() && args.output.is_none() {
+        bail!("--keep-trace puts the trace beside the recording: say where with --output NAME");
+    }
     let scratch;
     let (directory, to_remove) = match &args.output {
         Some(name) => (linewise_recording::recording_path(name), None),
@@ -164,6 +177,12 @@ fn collect(
     directory: &Path,
     scratch: Option<PathBuf>,
 ) -> anyhow::Result<Outcome> {
+    if args.source == Source::Exact {
+        return collect_exactly(args, directory, scratch);
+    }
+    if let Some(option) = args.exact.given() {
+        bail!("{option} is an option of the exact source: add --source exact");
+    }
     let target = match args.pid {
         Some(pid) => Target::Attach(pid),
         None => Target::Launch(args.command.clone()),
@@ -205,6 +224,46 @@ fn collect(
         resolved.context("recorded, but the names could not be resolved")?;
     }
     Ok(outcome)
+}
+
+/// As [`collect`], with the exact source.
+fn collect_exactly(
+    args: &CollectArgs,
+    directory: &Path,
+    scratch: Option<PathBuf>,
+) -> anyhow::Result<Outcome> {
+    if args.pid.is_some() {
+        bail!(
+            "the exact source runs a command under emulation from its beginning and cannot attach: \
+             give the command, or leave out --source exact"
+        );
+    }
+    if args.rate.is_some() {
+        bail!("--rate is an option of the timer: the exact source sees every access (see --lines)");
+    }
+    let common = exact::Common {
+        command: &args.command,
+        duration: args.duration,
+        replace: args.force,
+        directory,
+    };
+    let signals = StopSignals::block().context("cannot wait for signals")?;
+    let recorded = exact::record(&args.exact, &common, &signals, |event| match event {
+        Event::Progress(_) => {}
+        Event::Warning(text) => eprintln!("linewise: {text}"),
+        Event::Failed(error) => eprintln!("linewise: {}", exit::chain(error)),
+    })?;
+    interrupt::end_at_once(signals, scratch);
+    let resolved = report::resolve(directory);
+    if recorded.failure.is_none() {
+        resolved.context("recorded, but the names could not be resolved")?;
+    }
+    Ok(Outcome {
+        ended: Some(recorded.ended),
+        ended_by: recorded.ended_by,
+        samples: recorded.accesses,
+        failure: recorded.failure,
+    })
 }
 
 fn show_progress(progress: &Progress) {

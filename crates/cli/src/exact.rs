@@ -1,0 +1,222 @@
+//! `--source exact`: its options, and recording with it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use linewise_collect::Event;
+use linewise_collect::exact::{
+    ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
+    record_exact,
+};
+use linewise_machine::process::StopSignals;
+use linewise_machine::sysfs;
+
+/// Where samples or accesses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Source {
+    /// The best that this machine has: the timer
+    Auto,
+    /// Interrupts in proportion to CPU time: nearly full speed, estimates
+    Timer,
+    /// Every access, under QEMU's emulation: counts and cache simulation, many times slower
+    Exact,
+}
+
+/// Options of the exact source.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ExactArgs {
+    /// With --source exact: follow a share of all lines, chosen by hash, and scale back
+    #[arg(long, value_name = "1/N", value_parser = parse_share)]
+    lines: Option<u32>,
+    /// With --source exact: follow the code of one module or function alone: FUNCTION, libNAME, PATH or PATH:FUNCTION
+    #[arg(long, value_name = "CODE")]
+    only: Option<String>,
+    /// With --source exact: keep all accesses, compressed, in NAME.trace beside the recording
+    #[arg(long)]
+    keep_trace: bool,
+    /// With --keep-trace: the size at which it ends
+    #[arg(long, default_value = "2GB", value_name = "SIZE", value_parser = parse_size, requires = "keep_trace")]
+    max_size: u64,
+    /// With --source exact: simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
+    #[arg(long, value_name = "MACHINE", value_parser = parse_machine)]
+    machine: Option<&'static str>,
+    /// With --source exact: measure reuse distances of all lines, of a share (1/64 unless told otherwise), or not
+    #[arg(long, value_name = "all|1/N|none", value_parser = parse_reuse)]
+    reuse: Option<ReuseShare>,
+}
+
+impl ExactArgs {
+    /// The first option that was given though only the exact source knows it.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        [
+            (self.lines.is_some(), "--lines"),
+            (self.only.is_some(), "--only"),
+            (self.keep_trace, "--keep-trace"),
+            (self.machine.is_some(), "--machine"),
+            (self.reuse.is_some(), "--reuse"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// Whether the trace is to be kept.
+    pub(crate) fn keeps_trace(&self) -> bool {
+        self.keep_trace
+    }
+}
+
+fn parse_share(text: &str) -> Result<u32, String> {
+    let number = text
+        .strip_prefix("1/")
+        .and_then(|number| number.parse::<u32>().ok());
+    match (text, number) {
+        ("1", _) => Ok(1),
+        (_, Some(number)) if (1..=1 << 20).contains(&number) => Ok(number),
+        (_, Some(_)) => Err("N must lie between 1 and 1048576".to_owned()),
+        _ => Err("a share like 1/64 is wanted".to_owned()),
+    }
+}
+
+fn parse_reuse(text: &str) -> Result<ReuseShare, String> {
+    match text {
+        "all" => Ok(ReuseShare::OneLineIn(1)),
+        "none" => Ok(ReuseShare::None),
+        share => parse_share(share)
+            .map(ReuseShare::OneLineIn)
+            .map_err(|error| format!("{error}, or all, or none")),
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| "a size is wanted, like 500MB or 2GB".to_owned())?;
+    let scale = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 1.0,
+        "K" | "KB" => 1e3,
+        "M" | "MB" => 1e6,
+        "G" | "GB" => 1e9,
+        "T" | "TB" => 1e12,
+        "KIB" => 1024.0,
+        "MIB" => 1024.0 * 1024.0,
+        "GIB" => 1024.0 * 1024.0 * 1024.0,
+        unit => return Err(format!("`{unit}` is no unit of size: use KB, MB, GB or TB")),
+    };
+    let bytes = number * scale;
+    if (1e6..=1e15).contains(&bytes) {
+        Ok(bytes as u64)
+    } else {
+        Err("it must lie between 1MB and 1000TB".to_owned())
+    }
+}
+
+fn parse_machine(text: &str) -> Result<&'static str, String> {
+    let known = SimulatedMachine::NAMES;
+    known
+        .into_iter()
+        .find(|&name| name == text)
+        .ok_or_else(|| format!("the machines are {}", known.join(", ")))
+}
+
+/// What [`record`] needs of the common options.
+pub(crate) struct Common<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) duration: Option<Duration>,
+    pub(crate) replace: bool,
+    pub(crate) directory: &'a Path,
+}
+
+/// Records a command with the exact source.
+pub(crate) fn record(
+    args: &ExactArgs,
+    common: &Common<'_>,
+    signals: &StopSignals,
+    mut tell: impl FnMut(Event<'_>),
+) -> anyhow::Result<ExactRecorded> {
+    let machine =
+        match args.machine.and_then(SimulatedMachine::named) {
+            Some(machine) => machine,
+            None => SimulatedMachine::this(sysfs::read_topology(Path::new("/")).context(
+                "the caches of this machine cannot be read; name another with --machine",
+            )?),
+        };
+    let mut trace = ExactOptions::new(common.command.to_vec());
+    trace.one_line_in = args.lines.unwrap_or(1);
+    trace.only = args.only.clone();
+    trace.duration = common.duration;
+    if args.keep_trace {
+        let path = trace_path(common.directory);
+        if path.exists() && !common.replace {
+            bail!(
+                "{} is there already; choose another name with --output, or replace it with --force",
+                path.display()
+            );
+        }
+        trace.keep_trace = Some(KeepTrace {
+            path,
+            max_bytes: args.max_size,
+        });
+    }
+    let options = ExactRecordOptions {
+        trace,
+        machine,
+        reuse: args.reuse.unwrap_or_default(),
+        directory: common.directory.to_owned(),
+        replace: common.replace,
+        reason: "asked for with --source exact".to_owned(),
+    };
+    Ok(record_exact(&options, signals, &mut tell)?)
+}
+
+/// NAME.trace beside NAME.linewise.
+fn trace_path(directory: &Path) -> PathBuf {
+    directory.with_extension("trace")
+}
+
+/// A count with its thousands marked.
+pub(crate) fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_sizes_are_read_as_people_write_them() {
+        assert_eq!(parse_share("1/64"), Ok(64));
+        assert_eq!(parse_share("1"), Ok(1));
+        for wrong in ["0", "1/0", "2/3", "64", "1/", "-1/2", ""] {
+            assert!(parse_share(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_reuse("all"), Ok(ReuseShare::OneLineIn(1)));
+        assert_eq!(parse_reuse("none"), Ok(ReuseShare::None));
+        assert!(parse_reuse("some").is_err());
+        assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
+        assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
+        for wrong in ["", "GB", "1KB", "-2GB", "2 pages"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_machine("2x10"), Ok("2x10"));
+        assert!(parse_machine("cray").unwrap_err().contains("epyc-8x8"));
+    }
+
+    #[test]
+    fn thousands_are_marked() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+    }
+}

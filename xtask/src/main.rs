@@ -5,11 +5,13 @@
 mod addressed;
 mod answers;
 mod arguments;
+mod cachegrind;
 mod exact_stability;
 mod licences;
 mod metadata;
 mod overhead;
 mod round_trip;
+mod slowdown;
 mod spdx;
 mod tidy;
 
@@ -38,6 +40,16 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "exact-stability",
         "transfers that exact runs of one program count on one CPU and on two\n\
          [--runs 10] [--times 1000000] [--json]",
+    ),
+    (
+        "cachegrind",
+        "references and misses of real programs beside those of valgrind --tool=cachegrind\n\
+         [--d1 32768,8] [--ll 4194304,16] [--only NAME] [--json]",
+    ),
+    (
+        "slowdown",
+        "slowdown of programs under the exact source, beside cachegrind\n\
+         [--rounds 3] [--only NAME] [--sides count,lines,shards,exact,caches,all,cachegrind]",
     ),
     (
         "overhead",
@@ -75,6 +87,8 @@ fn main() -> ExitCode {
         "exact-stability" => {
             return measured(&verb, exact_stability::run(&root, Arguments::new(typed)));
         }
+        "cachegrind" => return measured(&verb, cachegrind::run(&root, Arguments::new(typed))),
+        "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(typed))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(typed))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");

@@ -1,5 +1,6 @@
 //! What `cargo metadata` says, cut down to what the checks need.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -41,13 +42,18 @@ pub(crate) struct Dependency {
     pub path: Option<String>,
 }
 
+/// The cargo that runs us, else the one on the path.
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
 impl Metadata {
     /// Asks cargo about the workspace at `root`, as locked, for the platforms that linewise runs on.
     ///
     /// # Errors
     /// If cargo fails (most often because Cargo.lock does not fit the manifests).
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let output = Command::new(cargo())
             .args(["metadata", "--format-version", "1", "--locked"])
             .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
             .args(["--filter-platform", "aarch64-unknown-linux-gnu"])

@@ -473,7 +473,8 @@ fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
 }
 
 /// Builds the Rust programs that are measured.
-fn build_examples(root: &Path) -> anyhow::Result<()> {
+/// Builds the examples of linewise-bench.
+pub(crate) fn build_examples(root: &Path) -> anyhow::Result<()> {
     let status = Command::new("cargo")
         .args(["build", "--release", "--quiet", "--examples", "--package"])
         .arg("linewise-bench")

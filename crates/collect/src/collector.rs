@@ -707,7 +707,7 @@ impl Collector {
     }
 }
 
-fn measured_latency(
+pub(crate) fn measured_latency(
     time: Time,
     (cpu_a, cpu_b): (u32, u32),
 ) -> Result<Latency, latency::LatencyError> {

@@ -60,6 +60,8 @@ pub(super) struct Measures {
     hierarchy: Hierarchy,
     private: Option<ReuseTracker>,
     shared: Option<ReuseTracker>,
+    /// Private, by pairs of lines: what a prefetcher of adjacent lines would make of it.
+    pairs: Option<ReuseTracker>,
     moves: Moves,
     line_bytes: u64,
     /// Logarithm of the bytes that a bit of a byte mask stands for.
@@ -88,17 +90,17 @@ impl Measures {
         one_line_in: u32,
     ) -> Result<Self, MeasureError> {
         let line_bytes = model.config.line_bytes;
-        let tracker = |grouping: Grouping| {
+        let tracker = |grouping: Grouping, granularity_bytes: u32, pairs: usize| {
             reuse
                 .sampling(one_line_in)
                 .map(|sampling| {
                     ReuseTracker::new(&ReuseOptions {
-                        granularity_bytes: line_bytes,
+                        granularity_bytes,
                         grouping,
                         sampling,
                         attribution: Attribution {
                             sites: false,
-                            pairs: PAIRS,
+                            pairs,
                         },
                     })
                 })
@@ -110,8 +112,14 @@ impl Measures {
             .collect();
         Ok(Self {
             hierarchy: Hierarchy::new(&model.config).map_err(MeasureError::Machine)?,
-            private: tracker(Grouping::Private)?,
-            shared: tracker(Grouping::Shared(groups))?,
+            private: tracker(Grouping::Private, line_bytes, PAIRS)?,
+            shared: tracker(Grouping::Shared(groups), line_bytes, PAIRS)?,
+            // A share of the lines holds no pairs.
+            pairs: if one_line_in > 1 {
+                None
+            } else {
+                tracker(Grouping::Private, 2 * line_bytes, 0)?
+            },
             moves: Moves::new(MOVES),
             line_bytes: u64::from(line_bytes),
             bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
@@ -155,7 +163,8 @@ impl Measures {
                 mask(first, last),
             );
         });
-        for tracker in [&mut self.private, &mut self.shared].into_iter().flatten() {
+        let trackers = [&mut self.private, &mut self.shared, &mut self.pairs];
+        for tracker in trackers.into_iter().flatten() {
             tracker.record(&self.accesses);
         }
     }
@@ -167,6 +176,7 @@ impl Measures {
             report: self.hierarchy.finish(),
             private: self.private.map(|tracker| tracker.profile()),
             shared: self.shared.map(|tracker| tracker.profile()),
+            pairs: self.pairs.map(|tracker| tracker.profile()),
             moves,
             other_moves,
             followed: self.followed,
@@ -194,6 +204,8 @@ pub(super) struct Measured {
     pub(super) report: Report,
     pub(super) private: Option<ReuseProfile>,
     pub(super) shared: Option<ReuseProfile>,
+    /// Private, by pairs of lines.
+    pub(super) pairs: Option<ReuseProfile>,
     /// The heaviest first.
     pub(super) moves: Vec<(Move, Moved)>,
     pub(super) other_moves: Transfers,

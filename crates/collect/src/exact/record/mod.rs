@@ -3,21 +3,24 @@
 mod machine;
 mod measures;
 mod moves;
-mod names;
 mod orders;
+mod places;
 mod rows;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use linewise_machine::facts::Facts;
+use linewise_machine::memory_latency::memory_latency;
 use linewise_machine::process::{Ended, StopSignals, monotonic_ns};
 use linewise_recording::{
-    CreateMode, ExactRun, FORMAT_VERSION, Order, Overhead, Pid, RunInfo, Tables, Thread, Time,
-    Writer,
+    CreateMode, ExactRun, FORMAT_VERSION, Latency, Loss, Order, Overhead, Pid, RunInfo, Tables,
+    Time, Writer,
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
 use super::{ExactError, ExactOptions, ExactOutcome, emulator, loss, trace};
+use crate::collector::measured_latency;
 use crate::session::Event;
 
 pub use machine::SimulatedMachine;
@@ -25,8 +28,8 @@ pub use measures::{MeasureError, ReuseShare};
 
 use machine::Model;
 use measures::Measures;
-use names::ThreadNames;
 use orders::{BothMeasured, BothOrders};
+use places::Places;
 use rows::Names;
 
 /// What to record and where.
@@ -94,11 +97,11 @@ pub fn record_exact(
         mode,
         writer: None,
         tell: &mut tell,
-        names: ThreadNames::default(),
+        places: Places::default(),
     };
     let mut orders = BothOrders::new(measures);
     let outcome = trace(&options.trace, &mut Both(&mut beginning, &mut orders))?;
-    let Beginning { writer, names, .. } = beginning;
+    let Beginning { writer, places, .. } = beginning;
     let measured = orders.into_measured();
 
     let recorded = |failure| ExactRecorded {
@@ -111,7 +114,7 @@ pub fn record_exact(
     let written = match writer {
         Some(Ok(writer)) => {
             complete(&mut info, options, &outcome, &measured, &model);
-            let tables = tables(&outcome, &measured, &model, &names, options);
+            let tables = tables(&outcome, &measured, &model, &places, options);
             write(writer, &info, tables)
         }
         // It was told when it happened.
@@ -119,7 +122,7 @@ pub fn record_exact(
         None => {
             let writer = Writer::create(&options.directory, &info, mode)?;
             complete(&mut info, options, &outcome, &measured, &model);
-            let tables = tables(&outcome, &measured, &model, &names, options);
+            let tables = tables(&outcome, &measured, &model, &places, options);
             write(writer, &info, tables)
         }
     };
@@ -134,6 +137,7 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     writer.push(tables.threads)?;
     writer.push(tables.maps)?;
     writer.push(tables.losses)?;
+    writer.push(tables.latencies)?;
     writer.push(tables.reuse)?;
     writer.push(tables.reuse_pairs)?;
     writer.push(tables.caches)?;
@@ -141,19 +145,19 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     Ok(writer.finish(info)?)
 }
 
-/// Creates the recording when the command has begun, and learns the threads' names.
+/// Creates the recording when the command has begun, and learns what lies where in it.
 struct Beginning<'a, T> {
     directory: &'a Path,
     info: &'a mut RunInfo,
     mode: CreateMode,
     writer: Option<Result<Writer, crate::Error>>,
     tell: &'a mut T,
-    names: ThreadNames,
+    places: Places,
 }
 
 impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
     fn accesses(&mut self, batch: &[TracedAccess]) {
-        self.names.passed(batch);
+        self.places.passed(batch);
     }
 
     fn event(&mut self, event: &TracedEvent) {
@@ -166,7 +170,7 @@ impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
             }
             self.writer = Some(writer);
         }
-        self.names.event(event);
+        self.places.event(event);
     }
 }
 
@@ -236,6 +240,7 @@ fn complete(
     info.overhead.collector_cpu_ns = linewise_machine::process::own_cpu_time_ns();
     info.overhead.collector_rss_bytes = linewise_machine::procfs::own_peak_resident_bytes();
     let Some(exact) = &mut info.exact else { return };
+    exact.memory_ns = memory_latency(MEMORY_LATENCY_BUDGET);
     exact.emulator = emulator::version(&outcome.emulator);
     exact.followed = measured.observed.followed;
     exact.accesses = exact.followed as f64 * f64::from(exact.one_line_in);
@@ -267,6 +272,25 @@ fn names_of<'a>(
     }
 }
 
+/// How long the latency of memory is measured.
+const MEMORY_LATENCY_BUDGET: Duration = Duration::from_millis(20);
+/// Pairs of CPUs whose latency is measured.
+const LATENCY_PAIRS: usize = 8;
+
+/// The costs of a line between neighbouring CPUs of this machine, measured when the target has
+/// ended: while it runs every CPU is busy with the emulation.
+fn latencies(losses: &mut Vec<Loss>) -> Vec<Latency> {
+    let allowed = linewise_machine::affinity::allowed_cpus();
+    let mut rows = Vec::new();
+    for pair in allowed.windows(2).take(LATENCY_PAIRS) {
+        match measured_latency(Time(monotonic_ns()), (pair[0], pair[1])) {
+            Ok(row) => rows.push(row),
+            Err(error) => losses.push(loss("latency-not-measured", 1, error.to_string())),
+        }
+    }
+    rows
+}
+
 /// Both orders; a program of one thread has the same in both.
 fn in_orders(measured: &BothMeasured) -> [(Order, &measures::Measured); 2] {
     let equal_rate = measured.equal_rate.as_ref().unwrap_or(&measured.observed);
@@ -280,7 +304,7 @@ fn tables(
     outcome: &ExactOutcome,
     measured: &BothMeasured,
     model: &Model,
-    thread_names: &ThreadNames,
+    places: &Places,
     options: &ExactRecordOptions,
 ) -> Tables {
     let mut tables = Tables::default();
@@ -288,25 +312,10 @@ fn tables(
     for (order, measured) in in_orders(measured) {
         rows::append(&mut tables, order, measured, &names);
     }
-    tables.maps = outcome.maps.clone();
-    tables.threads = outcome
-        .threads
-        .iter()
-        .map(|thread| {
-            let (name, cpu_time_ns) = thread_names.of(thread, &options.trace.command);
-            Thread {
-                pid: thread.pid,
-                tid: linewise_recording::Tid(thread.tid),
-                name,
-                start: Time(thread.start_ns),
-                end: Time(thread.end_ns),
-                cpu_time_ns,
-                stack_low: linewise_recording::Address(0),
-                stack_high: linewise_recording::Address(0),
-            }
-        })
-        .collect();
-    tables.losses = outcome.losses.clone();
+    tables.maps = places.maps(&outcome.maps);
+    tables.threads = places.threads(&outcome.threads, &options.trace.command);
+    tables.latencies = latencies(&mut tables.losses);
+    tables.losses.extend(outcome.losses.iter().cloned());
     if measured.forced_rounds > 0 {
         tables.losses.push(loss(
             "equal-rate-forced",

@@ -60,9 +60,13 @@ pub(super) fn append(tables: &mut Tables, order: Order, measured: &Measured, nam
         (ReuseScope::Shared, &measured.shared),
     ] {
         if let Some(profile) = profile {
-            append_reuse(&mut tables.reuse, order, scope, profile, names);
+            append_reuse(&mut tables.reuse, order, scope, Unit::Line, profile, names);
             append_pairs(&mut tables.reuse_pairs, order, scope, profile, names);
         }
+    }
+    if let Some(profile) = &measured.pairs {
+        let (scope, unit) = (ReuseScope::Private, Unit::LinePair);
+        append_reuse(&mut tables.reuse, order, scope, unit, profile, names);
     }
 }
 
@@ -306,10 +310,10 @@ fn append_reuse(
     rows: &mut Vec<ReuseBin>,
     order: Order,
     scope: ReuseScope,
+    unit: Unit,
     profile: &ReuseProfile,
     names: &Names<'_>,
 ) {
-    let unit = unit_of(profile);
     let mut errors: HashMap<u64, Option<f64>> = HashMap::new();
     let mut error = |measure, from| {
         if measure == Measure::Time {
@@ -367,14 +371,6 @@ fn both(distances: &Distances) -> [(Measure, &Histogram); 2] {
     ]
 }
 
-fn unit_of(profile: &ReuseProfile) -> Unit {
-    if profile.granularity_bytes == 1 {
-        Unit::Byte
-    } else {
-        Unit::Line
-    }
-}
-
 /// The octave of a distance: 0, 1, 2 to 4, 4 to 8, ...
 fn octave(distance: u64) -> (u64, u64) {
     match distance {
@@ -393,7 +389,6 @@ fn append_pairs(
     profile: &ReuseProfile,
     names: &Names<'_>,
 ) {
-    let unit = unit_of(profile);
     let mut append = |pair: Option<(u32, u32)>, distances: &Distances| {
         for (measure, histogram) in both(distances) {
             let mut octaves: BTreeMap<(Touch, u64, u64), f64> = BTreeMap::new();
@@ -412,7 +407,7 @@ fn append_pairs(
                     use_ip: pair.and_then(|(site, _)| names.ip(site)),
                     reuse_ip: pair.and_then(|(_, reuse)| names.ip(reuse)),
                     measure,
-                    unit,
+                    unit: Unit::Line,
                     touch,
                     from,
                     to,

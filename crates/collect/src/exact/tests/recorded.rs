@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use linewise_machine::process::{Ended, StopSignals};
 use linewise_recording::{
     CacheCounts, CacheLevel, CacheSubject, Measure, Order, Recording, ReuseScope, Sharing, Tables,
-    Touch,
+    Touch, Unit,
 };
 
 use super::super::record::{
@@ -140,6 +140,7 @@ fn all_accesses_are_in_every_table() {
                     .reuse
                     .iter()
                     .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
+                    .filter(|row| row.unit == Unit::Line)
                     .filter(|row| row.touch != Touch::OtherThread)
                     .map(|row| row.count)
                     .sum();
@@ -148,7 +149,7 @@ fn all_accesses_are_in_every_table() {
                     .reuse
                     .iter()
                     .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
-                    .filter(|row| row.touch == Touch::Cold)
+                    .filter(|row| row.unit == Unit::Line && row.touch == Touch::Cold)
                     .map(|row| row.count)
                     .sum();
                 let paired: f64 = tables

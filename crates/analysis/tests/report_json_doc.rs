@@ -9,8 +9,17 @@ use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
 const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
+const VIEWS: [&str; 6] = [
+    include_str!("../src/views/band.rs"),
+    include_str!("../src/views/caches.rs"),
+    include_str!("../src/views/miss_ratio.rs"),
+    include_str!("../src/views/place.rs"),
+    include_str!("../src/views/prefetch.rs"),
+    include_str!("../src/views/reuse.rs"),
+];
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const ROWS: &str = include_str!("../../recording/src/rows.rs");
+const EXACT_ROWS: &str = include_str!("../../recording/src/rows_exact.rs");
 
 const INTRODUCTION: &str = "\
 # The JSON report
@@ -77,7 +86,10 @@ fn types(source: &str, found: &mut HashMap<String, Type>) {
         } else if let Some(name) = line.strip_suffix(',').filter(|name| is_word(name)) {
             add(&mut open, kebab(name), "", &mut words);
         } else if line == "}" || line == "}," {
-            if let Some((name, done)) = open.take() {
+            // What has no described items is a value of the type, in the code of a function.
+            if let Some((name, done)) = open.take()
+                && !done.items.is_empty()
+            {
                 found.insert(name, done);
             }
         } else if !line.starts_with("#[") {
@@ -158,6 +170,10 @@ fn plain(words: &str) -> String {
 fn document() -> String {
     let mut found = HashMap::new();
     types(ROWS, &mut found);
+    types(EXACT_ROWS, &mut found);
+    for view in VIEWS {
+        types(view, &mut found);
+    }
     types(RUN, &mut found);
     types(SHARING, &mut found);
     types(MODEL, &mut found);

@@ -312,3 +312,92 @@ impl Levels {
         self.counts.keys().any(|&(_, of)| of == order)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::exact_rows::{frame, info, instruction, total};
+    use super::*;
+
+    fn view(rows: &[CacheCounts]) -> Option<Caches> {
+        caches(&Input {
+            info: &info(),
+            caches: rows,
+            frames: &[frame(0x10, "fill", 3), frame(0x14, "fill", 3)],
+        })
+    }
+
+    #[test]
+    fn each_level_has_its_counts_at_equal_rate_and_a_band_over_both_orders() {
+        let caches = view(&[
+            total(Order::Observed, CacheLevel::L1d, [90.0, 8.0, 2.0]),
+            total(Order::EqualRate, CacheLevel::L1d, [60.0, 8.0, 32.0]),
+            total(Order::EqualRate, CacheLevel::L2, [5.0, 3.0, 0.0]),
+        ])
+        .expect("rows");
+        let first = &caches.levels[0];
+        assert_eq!((first.level, first.size_bytes), (CacheLevel::L1d, 4096));
+        assert_eq!(
+            (first.hits, first.false_sharing, first.accesses),
+            (60.0, 32.0, 100.0)
+        );
+        assert_eq!(first.accesses, first.hits + first.misses());
+        assert_eq!(
+            first.band.false_sharing,
+            Band {
+                low: 2.0,
+                high: 32.0
+            }
+        );
+        assert_eq!(first.band.capacity, Band::of(8.0));
+        // The observed order never asked the second level.
+        assert_eq!(
+            caches.levels[1].band.capacity,
+            Band {
+                low: 0.0,
+                high: 3.0
+            }
+        );
+    }
+
+    #[test]
+    fn instructions_of_one_line_of_source_are_one_place_and_the_rest_is_counted() {
+        let row = |counts| total(Order::EqualRate, CacheLevel::L1d, counts);
+        let caches = view(&[
+            row([90.0, 10.0, 0.0]),
+            instruction(0x10, row([1.0, 4.0, 0.0])),
+            instruction(0x14, row([1.0, 2.0, 0.0])),
+            instruction(0x99, row([5.0, 1.0, 0.0])),
+            CacheCounts {
+                subject: CacheSubject::OtherInstructions,
+                ..row([83.0, 3.0, 0.0])
+            },
+            CacheCounts {
+                subject: CacheSubject::Thread,
+                tid: Some(linewise_recording::Tid(11)),
+                ..row([90.0, 10.0, 0.0])
+            },
+        ])
+        .expect("rows");
+        let places = &caches.misses.by_place;
+        assert_eq!(
+            (
+                places[0].place.function.as_str(),
+                places[0].levels[0].capacity
+            ),
+            ("fill", 6.0)
+        );
+        assert_eq!(places[1].place.function, "0x99");
+        assert_eq!(caches.misses.other_misses, 3.0);
+        let named: f64 = places.iter().map(|place| place.levels[0].misses()).sum();
+        assert_eq!(
+            named + caches.misses.other_misses,
+            caches.levels[0].misses()
+        );
+        assert_eq!(caches.misses.by_thread[0].tid, 11);
+    }
+
+    #[test]
+    fn a_recording_without_rows_has_no_view() {
+        assert_eq!(view(&[]), None);
+    }
+}

@@ -173,3 +173,93 @@ fn error_at(rows: &[ReuseBin], order: Order, units: u64) -> Option<f64> {
         .max_by_key(|&(from, _)| from)
         .map(|(_, error)| error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::exact_rows::{info, reuse as row, total};
+    use super::super::reuse;
+    use super::*;
+    use linewise_recording::{ReuseScope, Touch};
+
+    fn rows() -> Vec<ReuseBin> {
+        let mut rows = vec![
+            row(11, Touch::Reuse, 0, 1, 80.0),
+            row(11, Touch::Reuse, 100, 104, 15.0),
+            row(11, Touch::Cold, 0, 0, 5.0),
+        ];
+        rows[1].miss_ratio_error = Some(0.01);
+        // Two threads together touch more in between.
+        rows.extend(rows.clone().into_iter().map(|row| ReuseBin {
+            scope: ReuseScope::Shared,
+            from: row.from * 20,
+            to: if row.to > 1 { row.to * 20 } else { row.to },
+            ..row
+        }));
+        rows
+    }
+
+    fn view(caches: &[CacheCounts]) -> MissRatios {
+        let (info, rows) = (info(), rows());
+        let reuse = reuse::reuse(&reuse::Input {
+            info: &info,
+            reuse: &rows,
+            pairs: &[],
+            frames: &[],
+        });
+        miss_ratios(&Input {
+            info: &info,
+            reuse: &reuse.expect("rows"),
+            rows: &rows,
+            caches,
+        })
+    }
+
+    #[test]
+    fn a_curve_falls_from_all_but_the_nearest_reuses_to_the_first_touches() {
+        let ratios = view(&[]);
+        let ends = (ratios.private.first(), ratios.private.last());
+        let ratio = |point: Option<&CurvePoint>| point.map(|point| point.miss_ratio);
+        assert_eq!(ratio(ends.0), Some(0.2));
+        assert_eq!(ratio(ends.1), Some(0.05));
+        assert!(
+            ratios
+                .private
+                .is_sorted_by(|a, b| { a.bytes < b.bytes && a.miss_ratio >= b.miss_ratio })
+        );
+    }
+
+    #[test]
+    fn a_private_cache_is_on_the_private_curve_and_a_shared_one_on_the_shared() {
+        let [first, second] = &view(&[]).sizes[..] else {
+            panic!("two caches");
+        };
+        assert_eq!((first.shared, first.miss_ratio), (false, 0.2));
+        // 1024 lines hold what one thread touches in between, not what both do.
+        assert_eq!((second.shared, second.miss_ratio), (true, 0.2));
+        assert_eq!(
+            (first.miss_ratio_error, second.miss_ratio_error),
+            (None, Some(0.01))
+        );
+        assert_eq!(first.simulated, None);
+    }
+
+    #[test]
+    fn the_simulation_stands_beside_as_a_share_of_all_accesses_in_both_orders() {
+        let caches = [
+            total(Order::EqualRate, CacheLevel::L1d, [80.0, 15.0, 5.0]),
+            total(Order::EqualRate, CacheLevel::L2, [10.0, 10.0, 0.0]),
+            total(Order::Observed, CacheLevel::L1d, [85.0, 15.0, 0.0]),
+            total(Order::Observed, CacheLevel::L2, [3.0, 12.0, 0.0]),
+        ];
+        let sizes = view(&caches).sizes;
+        assert_eq!(sizes[0].simulated, Some(0.2));
+        assert_eq!(sizes[1].simulated, Some(0.1));
+        assert_eq!(
+            sizes[1].simulated_band,
+            Some(Band {
+                low: 0.1,
+                high: 0.12
+            })
+        );
+    }
+}

@@ -4,6 +4,8 @@ pub mod band;
 pub mod caches;
 mod curve;
 mod encounter;
+#[cfg(test)]
+mod exact_rows;
 pub mod miss_ratio;
 pub mod place;
 pub mod prefetch;

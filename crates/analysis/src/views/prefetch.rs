@@ -387,3 +387,7 @@ fn judge(result: &mut Prefetch, touches: f64) {
     result.verdict = verdict;
     result.doubt = doubt.to_owned();
 }
+
+#[cfg(test)]
+#[path = "prefetch_tests.rs"]
+mod tests;

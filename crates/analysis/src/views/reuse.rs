@@ -49,7 +49,7 @@ pub struct Reuse {
     /// The threads behind each last-level cache as one stream; `null` if that was not recorded.
     pub shared: Option<Histogram>,
     /// Private reuse of each thread, by thread id.
-    pub by_thread: BTreeMap<String, Histogram>,
+    pub by_thread: std::collections::BTreeMap<String, Histogram>,
     /// The same bytes instead of the same line, each thread by itself; `null` if not recorded.
     pub private_bytes: Option<Histogram>,
     /// The same bytes, behind each last-level cache; `null` if not recorded.

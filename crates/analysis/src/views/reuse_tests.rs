@@ -1,1 +1,139 @@
+use super::super::exact_rows::{frame, info, pair, reuse as row};
+use super::*;
 
+fn view(rows: &[ReuseBin], pairs: &[ReusePairBin]) -> Option<Reuse> {
+    reuse(&Input {
+        info: &info(),
+        reuse: rows,
+        pairs,
+        frames: &[
+            frame(0x10, "fill", 3),
+            frame(0x20, "sum", 9),
+            frame(0x24, "sum", 9),
+        ],
+    })
+}
+
+fn two_threads() -> Vec<ReuseBin> {
+    vec![
+        row(11, Touch::Reuse, 0, 1, 70.0),
+        row(11, Touch::Reuse, 96, 100, 20.0),
+        row(11, Touch::Cold, 0, 0, 5.0),
+        row(12, Touch::Reuse, 0, 1, 30.0),
+        row(12, Touch::Invalidated, 0, 0, 2.0),
+    ]
+}
+
+#[test]
+fn a_histogram_adds_up_its_threads_and_keeps_its_mass() {
+    let reuse = view(&two_threads(), &[]).expect("rows");
+    let all = &reuse.private;
+    assert_eq!(
+        all.bins[0],
+        Bin {
+            from: 0,
+            to: 1,
+            count: 100.0
+        }
+    );
+    assert_eq!((all.cold, all.invalidated, all.accesses), (5.0, 2.0, 127.0));
+    assert_eq!(all.reuses() + all.cold + all.invalidated, all.accesses);
+    let threads: f64 = reuse.by_thread.values().map(|thread| thread.accesses).sum();
+    assert_eq!(threads, all.accesses);
+    assert_eq!(reuse.by_thread["12"].invalidated, 2.0);
+    assert_eq!(reuse.shared, None);
+}
+
+#[test]
+fn touches_without_a_distance_count_once_whichever_measures_were_recorded() {
+    let mut rows = two_threads();
+    let time = |row: &ReuseBin| ReuseBin {
+        measure: Measure::Time,
+        ..row.clone()
+    };
+    rows.extend(rows.clone().iter().map(time));
+    let all = view(&rows, &[]).expect("rows").private;
+    assert_eq!((all.cold, all.invalidated, all.accesses), (5.0, 2.0, 127.0));
+    assert_eq!(all.time_bins, all.bins);
+}
+
+#[test]
+fn the_equal_rate_order_is_shown_and_the_observed_one_beside_it() {
+    let mut rows = two_threads();
+    let observed = |row: &ReuseBin| ReuseBin {
+        order: Order::Observed,
+        count: row.count * 2.0,
+        ..row.clone()
+    };
+    let of_shared = |row: &ReuseBin| ReuseBin {
+        scope: ReuseScope::Shared,
+        ..row.clone()
+    };
+    rows.extend(rows.clone().iter().map(observed));
+    rows.extend(rows.clone().iter().map(of_shared));
+    rows.push(ReuseBin {
+        scope: ReuseScope::Shared,
+        tid: None,
+        ..row(0, Touch::OtherThread, 0, 1, 40.0)
+    });
+    let reuse = view(&rows, &[]).expect("rows");
+    assert_eq!(reuse.order, Order::EqualRate);
+    assert_eq!(reuse.private.accesses, 127.0);
+    let shared = reuse.shared.expect("shared rows");
+    assert_eq!((shared.accesses, shared.other_thread), (127.0, 40.0));
+    let band = reuse.private.invalidated_band;
+    assert_eq!((band.low, band.high), (2.0, 4.0));
+    let observed = reuse.observed.expect("rows in the observed order");
+    assert_eq!(observed.private.accesses, 254.0);
+    assert_eq!(observed.shared.map(|shared| shared.accesses), Some(254.0));
+}
+
+#[test]
+fn who_comes_back_from_afar_is_named_first_and_by_function() {
+    let pairs = [
+        pair(0x10, 0x10, 0, 1, 9000.0),
+        pair(0x10, 0x20, 2048, 4096, 100.0),
+        // The same places in the source, and half of it fits into the first level.
+        pair(0x10, 0x24, 32, 96, 10.0),
+        ReusePairBin {
+            pid: None,
+            use_ip: None,
+            reuse_ip: None,
+            ..pair(0, 0, 8, 16, 33.0)
+        },
+    ];
+    let reuse = view(&two_threads(), &pairs).expect("rows");
+    assert_eq!(reuse.other_pairs, 33.0);
+    let first = &reuse.pairs[0];
+    assert_eq!(
+        (first.use_place.function.as_str(), first.use_place.line),
+        ("fill", 3)
+    );
+    assert_eq!(first.reuse_place.function, "sum");
+    assert_eq!(first.touches.count, 110.0);
+    let beyond: Vec<f64> = first
+        .touches
+        .beyond
+        .iter()
+        .map(|beyond| beyond.count)
+        .collect();
+    assert_eq!(beyond, [105.0, 100.0]);
+    assert_eq!(reuse.by_function[0].function, "sum");
+    assert_eq!(reuse.by_function[1].touches.count, 9000.0);
+    assert_eq!(reuse.by_function[1].touches.beyond[0].count, 0.0);
+}
+
+#[test]
+fn a_cache_of_exactly_the_distance_misses() {
+    let all = view(&two_threads(), &[]).expect("rows").private;
+    assert_eq!(all.reuses_from(0), 120.0);
+    assert_eq!(all.reuses_from(64), 20.0);
+    assert_eq!(all.reuses_from(96 * 64), 20.0);
+    assert_eq!(all.reuses_from(98 * 64), 10.0);
+    assert_eq!(all.reuses_from(100 * 64), 0.0);
+}
+
+#[test]
+fn a_recording_without_rows_has_no_view() {
+    assert_eq!(view(&[], &[]), None);
+}

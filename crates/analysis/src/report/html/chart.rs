@@ -10,7 +10,7 @@ use super::{Text, text};
 /// Width of a chart.
 pub(super) const WIDTH: f64 = 1000.0;
 /// Room for the labels of the vertical axis.
-pub(super) const LEFT: f64 = 56.0;
+pub(super) const LEFT: f64 = 66.0;
 /// Room above the plot for the names of the caches.
 pub(super) const TOP: f64 = 40.0;
 /// Room under the plot for the labels of the horizontal axis.
@@ -25,7 +25,7 @@ pub(super) struct Shares {
 
 impl Shares {
     /// Shares below are not told apart from nothing.
-    const SMALLEST: f64 = 1e-7;
+    const SMALLEST: f64 = 1e-5;
 
     /// The scale for `shares` on `height` units.
     pub(super) fn new(shares: impl Iterator<Item = f64>, height: f64) -> Self {
@@ -35,7 +35,7 @@ impl Shares {
             .max(Self::SMALLEST);
         Self {
             // A bar of the smallest share still has some height.
-            decades: ((-smallest.log10() + 0.3).ceil() as u32).clamp(2, 8),
+            decades: ((-smallest.log10() + 0.3).ceil() as u32).clamp(2, 6),
             height,
         }
     }

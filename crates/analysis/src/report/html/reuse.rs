@@ -28,7 +28,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         reuse.private.unit.word(),
         sampled(reuse),
     );
-    legend(out, &report.cache_sizes);
+    legend(out, &report.cache_sizes, reuse.observed.is_some());
     let observed = reuse.observed.as_ref();
     let mut panels = vec![(
         "Each thread by itself",
@@ -70,7 +70,7 @@ fn sampled(reuse: &Reuse) -> String {
     }
 }
 
-fn legend(out: &mut String, caches: &[CacheSize]) {
+fn legend(out: &mut String, caches: &[CacheSize], observed: bool) {
     out.push_str("<p class=\"keys\">");
     let caches = &caches[..caches.len().min(MOST_CACHES)];
     let key = |out: &mut String, class: &str, name: &str| {
@@ -89,6 +89,12 @@ fn legend(out: &mut String, caches: &[CacheSize]) {
     }
     key(out, "cold", "first touch");
     key(out, "lost", "invalidated");
+    if observed {
+        out.push_str(
+            "<span><svg class=\"key\" width=\"22\" height=\"12\" aria-hidden=\"true\"><path \
+             class=\"other\" d=\"M0 6H22\"/></svg> in the observed order, where it differs</span>",
+        );
+    }
     out.push_str("</p>\n");
 }
 

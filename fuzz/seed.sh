@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-mkdir -p corpus/perf_records corpus/recording corpus/resolve
+mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace
 
 # A sample with registers, a fork, a switch and a mapping: header (type, misc, size), then words.
 record() {
@@ -46,3 +46,17 @@ for version in 4 5; do
     gcc -gdwarf-$version -O1 -nostartfiles -nostdlib -static -e main -o "corpus/resolve/dwarf$version" "$program/program.c"
 done
 gcc -O1 -nostartfiles -nostdlib -static -e main -o corpus/resolve/symbols "$program/program.c"
+
+# Blocks of a kept trace: two accesses, an event, the tables, the end; then a file that is none.
+accesses='\x01\x02\x21\x00' # kind 1, two items, 33 bytes: five columns behind their lengths
+accesses+='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x02\x03\x00\x00\x00\x80\x40\x10'
+accesses+='\x04\x00\x00\x00\x88\x01\x81\x01\x02\x00\x00\x00\x05\x01'
+event='\x02\x01\x05\x00\x00\x01\x07\x08\x09'
+tables='\x03\x01\x1e\x00\x01\x07\x08\x01\x05\x06\x10\x00\x01\x80\x20\x07\x01\x03\x48\x8b\x07'
+tables+='\x01\x07\x01\x80\x20\x80\x40\x40\x01\x03/li'
+end='\x04\x00\x01\x00\x01'
+for seed in accesses event tables end; do
+    printf '\x01%b' "${!seed}" >"corpus/trace/$seed"
+done
+printf '\x01%b' "$accesses$event$tables$end" >corpus/trace/all
+printf '\x00LWTRACE1\x01\x02' >corpus/trace/cut

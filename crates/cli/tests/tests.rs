@@ -7,5 +7,6 @@ mod guarding;
 mod launching;
 mod measuring;
 mod recordings;
+mod sharing_exact;
 mod surroundings;
 mod util;

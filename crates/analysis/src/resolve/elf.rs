@@ -6,7 +6,7 @@
 
 use object::elf::{
     CompressionHeader64, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB, ELFMAG,
-    FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_X, PT_LOAD, ProgramHeader64, SHF_ALLOC,
+    FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64, SHF_ALLOC,
     SHF_COMPRESSED, SHF_WRITE, SHT_NOBITS, SectionHeader64,
 };
 use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
@@ -31,6 +31,8 @@ pub(super) struct Segment {
     pub(super) file_size: u64,
     /// Whether it holds code.
     pub(super) executable: bool,
+    /// Whether it may be written.
+    pub(super) writable: bool,
 }
 
 /// A named range of the file.
@@ -103,6 +105,7 @@ impl Elf {
                     offset: header.p_offset.get(LE),
                     file_size: header.p_filesz.get(LE),
                     executable: header.p_flags.get(LE).0 & PF_X.0 != 0,
+                    writable: header.p_flags.get(LE).0 & PF_W.0 != 0,
                 });
             }
         }

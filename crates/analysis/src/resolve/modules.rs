@@ -122,20 +122,38 @@ impl<'a> Module<'a> {
     }
 
     /// The distances between memory and the module's own address space that the mapping `map`
-    /// can have: more than one only if segments share a page.
+    /// can have: more than one only if segments share a page, or if it spans several.
     pub(super) fn biases(&self, map: &Map) -> Vec<u64> {
-        let mut biases = Vec::new();
-        for segment in self.segments() {
-            let first = segment.offset & !(PAGE - 1);
+        let bias = |segment: &Segment| {
+            let start = segment
+                .address
+                .wrapping_add(map.offset.wrapping_sub(segment.offset));
+            map.start.0.wrapping_sub(start)
+        };
+        let pages = |segment: &Segment| {
             let end = segment.offset.saturating_add(segment.file_size);
-            if segment.executable == map.executable && (first..end).contains(&map.offset) {
-                let start = segment
-                    .address
-                    .wrapping_add(map.offset.wrapping_sub(segment.offset));
-                biases.push(map.start.0.wrapping_sub(start));
-            }
+            segment.offset & !(PAGE - 1)..end
+        };
+        // What was writable may have been made read-only since (RELRO), not the other way.
+        let begins_in = |segment: &&Segment| {
+            segment.executable == map.executable
+                && (segment.writable || !map.writable)
+                && pages(segment).contains(&map.offset)
+        };
+        let biases: Vec<u64> = self.segments().iter().filter(begins_in).map(bias).collect();
+        if !biases.is_empty() {
+            return biases;
         }
-        biases
+        // An emulator maps code without the right to run it, and the kernel joins what has the same
+        // rights: one mapping for constants and code.
+        let map_end = map
+            .offset
+            .saturating_add(map.end.0.saturating_sub(map.start.0));
+        let spanned = |segment: &&Segment| {
+            let pages = pages(segment);
+            segment.writable == map.writable && pages.start < map_end && map.offset < pages.end
+        };
+        self.segments().iter().filter(spanned).map(bias).collect()
     }
 
     /// The section that holds `address`: its name, first byte, size, and whether it is writable.

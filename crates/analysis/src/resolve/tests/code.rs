@@ -267,3 +267,26 @@ fn debug_info_beyond_the_limit_is_not_read_and_symbols_are_left() {
         );
     }
 }
+
+#[test]
+fn one_mapping_of_constants_and_code_is_understood() {
+    let Some(mut program) = build("gcc", &["-g", "-O2"], ("program.c", SOURCE)) else {
+        return;
+    };
+    // As under an emulator: what is not written was joined, and is executable because it ran.
+    let (written, mut joined): (Vec<_>, Vec<_>) =
+        program.maps.into_iter().partition(|map| map.writable);
+    joined.sort_by_key(|map| map.start);
+    let mut whole = joined[0].clone();
+    whole.end = joined[joined.len() - 1].end;
+    whole.executable = true;
+    program.maps = written;
+    program.maps.push(whole);
+
+    let frames = frames_of_bump(&program);
+    let shown: Vec<_> = frames
+        .iter()
+        .map(|frame| (frame.function.as_str(), frame.line))
+        .collect();
+    assert_eq!(shown, [("bump", 4), ("worker", 7)]);
+}

@@ -116,7 +116,7 @@ pub(super) fn map_on_paper(bytes: &[u8], path: &str) -> (Vec<Map>, u64) {
             end: Address(file_end),
             offset: segment.offset / PAGE * PAGE,
             executable: segment.executable,
-            writable: !segment.executable,
+            writable: segment.writable,
             kind: MapKind::File,
             path: path.to_owned(),
             build_id: elf.build_id.clone(),

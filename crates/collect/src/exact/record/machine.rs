@@ -45,6 +45,9 @@ impl SimulatedMachine {
     pub const NAMES: [&'static str; 5] = ["2x10", "2x10x2", "epyc-8x8", "apple", "vm-2"];
 }
 
+/// Cores that are simulated at least.
+const CORES: usize = 16;
+
 /// The simulation's view of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
@@ -81,6 +84,12 @@ impl Model {
             .iter()
             .map(|Assumption { what, assumed }| format!("{what}: {assumed}"))
             .collect();
+        if widen(&mut config) {
+            assumptions.push(format!(
+                "core: each thread has a core of its own, up to {CORES} of them, all like those of \
+                 the machine"
+            ));
+        }
         if one_line_in > 1 {
             thin(&mut config, one_line_in);
             assumptions.push(format!(
@@ -106,6 +115,18 @@ impl Model {
         let threads = &self.config.threads;
         threads[usize::from(thread) % threads.len()]
     }
+}
+
+/// Adds cores like those that there are, in the same groups, so that few threads have to share one:
+/// lines do not move between threads of one core, and who shares with whom would be an accident of
+/// how the threads are numbered. Whether there was need.
+fn widen(config: &mut Config) -> bool {
+    let own = config.cores.len();
+    for at in own..CORES.max(own) {
+        config.threads.push(at as u32);
+        config.cores.push(config.cores[at % own]);
+    }
+    config.cores.len() > own
 }
 
 /// The kinds of caches, level by level.
@@ -219,6 +240,11 @@ mod tests {
         assert_eq!(model.group(0), 0);
         assert_eq!(model.group(10), 1);
         assert_eq!(model.core(20), model.core(0));
+        let two = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1).unwrap();
+        let cores: std::collections::BTreeSet<u32> =
+            (0..16).map(|thread| two.core(thread)).collect();
+        assert_eq!(cores.len(), 16, "a core for each thread");
+        assert!((0..16).all(|thread| two.group(thread) == 0));
         let apple = Model::new(&SimulatedMachine::named("apple").unwrap(), 1).unwrap();
         assert_eq!(apple.last_level, CacheLevel::L2);
     }

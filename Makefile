@@ -4,6 +4,8 @@ PREFIX ?= /usr/local
 DEMO_REPORT ?= demo-report.html
 CARGO ?= cargo
 LINEWISE := target/release/linewise
+# The exact source's plugin, which linewise looks for in ../lib/linewise.
+TRACER := target/release/liblinewise_tracer.so
 
 .PHONY: demo test build install needs-demo needs-test
 
@@ -17,12 +19,13 @@ test: needs-test
 	scripts/test.sh
 
 build:
-	$(CARGO) build --release --locked --package linewise
+	$(CARGO) build --release --locked --package linewise --package linewise-tracer
 
 # Does not build: under sudo there is often no cargo.
 install:
-	@test -x $(LINEWISE) || { echo "nothing to install yet: run make build first" >&2; exit 1; }
+	@test -x $(LINEWISE) -a -e $(TRACER) || { echo "nothing to install yet: run make build first" >&2; exit 1; }
 	install -D -m 755 $(LINEWISE) $(DESTDIR)$(PREFIX)/bin/linewise
+	install -D -m 755 $(TRACER) $(DESTDIR)$(PREFIX)/lib/linewise/liblinewise_tracer.so
 
 needs-demo:
 	scripts/install-needs.sh demo

@@ -104,7 +104,24 @@ demo() {
         grep -q 'False sharing of' "$report"
 }
 
-export -f browser demo
+# What `make install` installs, elsewhere, finds its plugin and traces a program with it.
+installed() {
+    local place status=1
+    place=$(mktemp -d)
+    make --no-print-directory install DESTDIR="$place" PREFIX=/usr &&
+        "$place/usr/bin/linewise" doctor --json >"$place/doctor.json"
+    if ! has "qemu-$(uname -m)"; then
+        echo "skipped: no qemu-user, so nothing is traced"
+        status=0
+    elif grep -A1 '"name": "exact"' "$place/doctor.json" | grep -q '"ready"' &&
+        "$place/usr/bin/linewise" record --source exact --quiet -o "$place/made" -- /bin/true; then
+        status=0
+    fi
+    rm -rf "$place"
+    return $status
+}
+
+export -f browser demo has installed
 
 step fmt cargo fmt --all --check -- --color never
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -112,7 +129,8 @@ step licences cargo xtask licences
 if has cargo-deny; then
     step deny cargo deny --locked check licenses bans sources
 fi
-step build cargo build --release --locked --quiet --package linewise
+step build cargo build --release --locked --quiet --package linewise --package linewise-tracer
+step install installed
 step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output

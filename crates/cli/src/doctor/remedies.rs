@@ -1,5 +1,8 @@
 //! Why something does not work here, and what the user can do about it.
 
+use std::path::PathBuf;
+
+use linewise_collect::exact::ExactError;
 use linewise_machine::facts::{Facts, Hypervisor, Limit, PerfPermission};
 
 use super::report::{Measured, Remedy, SamplerProbe, Source, SourceState, WatchpointProbe};
@@ -21,7 +24,7 @@ pub(super) fn sources(
         pebs(facts),
         ibs(facts),
         spe(facts),
-        exact(facts),
+        exact(facts, linewise_collect::exact::plugin()),
         Source {
             name: "import",
             state: SourceState::NotBuilt,
@@ -141,27 +144,34 @@ fn spe(facts: &Facts) -> Source {
     }
 }
 
-fn exact(facts: &Facts) -> Source {
-    match facts.qemu_user.known() {
-        Some(path) => Source {
-            name: "exact",
-            state: SourceState::NotBuilt,
-            reason: format!(
-                "{} is installed; this version of linewise does not use it",
-                path.display()
-            ),
-            remedy: "the timer source is used".to_owned(),
-        },
-        None => Source {
-            name: "exact",
-            state: SourceState::Missing,
-            reason: format!(
-                "{}, and this version of linewise would not use it yet",
-                facts.qemu_user.reason().unwrap_or("qemu-user not found")
-            ),
-            remedy: "Debian and Ubuntu: `sudo apt-get install qemu-user`; the timer source \
-                     works without it"
+fn exact(facts: &Facts, plugin: Result<PathBuf, ExactError>) -> Source {
+    let missing = |reason: String, remedy: &str| Source {
+        name: "exact",
+        state: SourceState::Missing,
+        reason,
+        remedy: remedy.to_owned(),
+    };
+    match (facts.qemu_user.known(), plugin) {
+        (None, _) => missing(
+            facts
+                .qemu_user
+                .reason()
+                .unwrap_or("qemu-user not found")
                 .to_owned(),
+            "Debian and Ubuntu: `sudo apt-get install qemu-user`; the timer source works without it",
+        ),
+        (Some(_), Err(error)) => missing(
+            error.to_string(),
+            "`make build`, then `sudo make install`, puts it where linewise looks",
+        ),
+        (Some(qemu), Ok(_)) => Source {
+            name: "exact",
+            state: SourceState::Ready,
+            reason: format!(
+                "every access of a program under {}, many times slower: `--source exact`",
+                qemu.display()
+            ),
+            remedy: String::new(),
         },
     }
 }
@@ -309,12 +319,26 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_qemu_is_named_though_it_is_not_used_yet() {
+    fn the_exact_source_wants_qemu_and_the_plugin() {
         let mut facts = facts("epyc-vm-2cpu");
+        let there = || Ok(PathBuf::from("/usr/local/lib/linewise/plugin.so"));
         facts.qemu_user = Fact::Known("/usr/bin/qemu-x86_64".into());
-        let source = exact(&facts);
-        assert_eq!(source.state, SourceState::NotBuilt);
+        let source = exact(&facts, there());
+        assert_eq!(source.state, SourceState::Ready);
         assert!(source.reason.contains("/usr/bin/qemu-x86_64"));
+
+        let gone = Err(ExactError::NoPlugin {
+            looked: "/usr/local/lib/linewise".to_owned(),
+        });
+        let source = exact(&facts, gone);
+        assert_eq!(source.state, SourceState::Missing);
+        assert!(source.reason.contains("/usr/local/lib/linewise"));
+        assert!(source.remedy.contains("make install"));
+
+        facts.qemu_user = Fact::Unknown("qemu-x86_64 is not on PATH".to_owned());
+        let source = exact(&facts, there());
+        assert_eq!(source.state, SourceState::Missing);
+        assert!(source.remedy.contains("qemu-user"));
     }
 
     #[test]

@@ -4,33 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::ExactError;
-use super::launch::{Guest, find_plugin, on_path};
+use super::launch::find_plugin;
 
-/// What runs programs of this machine's own architecture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    /// The emulator and its version: `qemu-x86_64 7.2.22`.
-    pub emulator: String,
-    /// The plugin.
-    pub plugin: PathBuf,
-}
-
-/// Finds the emulator for programs of this machine's architecture, and the plugin.
+/// The plugin that linewise would use: beside its binary, in `../lib/linewise`, or where
+/// `LINEWISE_TRACER` says.
 ///
 /// # Errors
-/// [`ExactError::NoQemu`], [`ExactError::NoPlugin`]; [`ExactError::Architecture`] on a machine whose
-/// own programs the tracer does not know.
-pub fn readiness() -> Result<Readiness, ExactError> {
-    let guest = Guest::native().ok_or_else(|| ExactError::Architecture {
-        program: "programs of this machine".to_owned(),
-        machine: 0,
-    })?;
-    let name = guest.qemu();
-    let qemu = on_path(name.as_ref()).ok_or(ExactError::NoQemu { name })?;
-    Ok(Readiness {
-        emulator: version(&qemu),
-        plugin: find_plugin()?,
-    })
+/// [`ExactError::NoPlugin`] when it is not there.
+pub fn plugin() -> Result<PathBuf, ExactError> {
+    find_plugin()
 }
 
 /// An emulator's name with the version that it tells; the name alone if it tells none.

@@ -29,18 +29,7 @@ impl Guest {
         }
     }
 
-    /// That of this machine.
-    pub(super) fn native() -> Option<Self> {
-        if cfg!(target_arch = "x86_64") {
-            Some(Self::X86_64)
-        } else if cfg!(target_arch = "aarch64") {
-            Some(Self::Aarch64)
-        } else {
-            None
-        }
-    }
-
-    pub(super) fn qemu(self) -> &'static str {
+    fn qemu(self) -> &'static str {
         match self {
             Self::X86_64 => "qemu-x86_64",
             Self::Aarch64 => "qemu-aarch64",
@@ -78,7 +67,7 @@ pub(super) struct Launch {
 }
 
 /// Looks along PATH, as execvp does.
-pub(super) fn on_path(name: &OsStr) -> Option<PathBuf> {
+fn on_path(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
     }

@@ -35,7 +35,7 @@ use linewise_tracer::{Region, threshold};
 
 pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
 pub use code::Instruction;
-pub use emulator::{Readiness, readiness};
+pub use emulator::plugin;
 pub use equal_rate::{EqualRate, WINDOW};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};

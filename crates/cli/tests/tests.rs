@@ -3,6 +3,7 @@
 mod attaching;
 mod crowds;
 mod ending;
+mod exact;
 mod guarding;
 mod launching;
 mod measuring;

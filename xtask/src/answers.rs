@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addressed::{Addressed, Samples};
 use crate::arguments::Arguments;
-use crate::round_trip::{State, median};
+use crate::round_trip::{Span, median};
 
 /// A finding in a program without a fault may cost at most this share of its thread time.
 const NOISE_SHARE: f64 = 0.02;
@@ -154,7 +154,7 @@ struct Row {
     runs: usize,
     cost_share_median: f64,
     /// Runs for each state of the machine.
-    round_trips: BTreeMap<String, usize>,
+    round_trips_ns: Option<Span>,
     failures: Vec<String>,
 }
 
@@ -364,13 +364,11 @@ impl Case {
     }
 
     fn row(&self, bar: f64) -> Row {
-        let mut round_trips = BTreeMap::new();
-        for run in &self.runs {
-            let state = run
-                .round_trip_ns
-                .map_or_else(|| "unknown".to_owned(), |ns| State::of(ns).to_string());
-            *round_trips.entry(state).or_default() += 1;
-        }
+        let trips: Vec<f64> = self
+            .runs
+            .iter()
+            .filter_map(|run| run.round_trip_ns)
+            .collect();
         let shares: Vec<f64> = self.runs.iter().map(|run| run.cost_share).collect();
         Row {
             program: self.program.clone(),
@@ -379,7 +377,7 @@ impl Case {
             right: self.right(),
             runs: self.runs.len(),
             cost_share_median: median(&shares).unwrap_or(0.0),
-            round_trips,
+            round_trips_ns: Span::of(&trips),
             failures: self
                 .runs
                 .iter()
@@ -574,22 +572,17 @@ fn opens(code: &str, function: &str) -> bool {
 
 fn print_table(rows: &[Row]) {
     println!(
-        "{:<22} {:<8} {:>8} {:>10}  round trips",
+        "{:<22} {:<8} {:>8} {:>10}  round trip/ns",
         "program", "variant", "right", "cost"
     );
     for row in rows {
-        let states: Vec<String> = row
-            .round_trips
-            .iter()
-            .map(|(state, runs)| format!("{state} {runs}"))
-            .collect();
         println!(
             "{:<22} {:<8} {:>8} {:>8.1} %  {}{}",
             row.program,
             row.variant,
             format!("{}/{}", row.right, row.runs),
             row.cost_share_median * 100.0,
-            states.join(", "),
+            (row.round_trips_ns).map_or_else(|| "unknown".to_owned(), |span| span.to_string()),
             if row.passed { "" } else { "  FAILED" }
         );
     }

@@ -3,10 +3,9 @@
 //!
 //! Each pair is one run alone and one recorded, their order alternating, with the round trip
 //! measured before, between and after. A pair during which the machine changed its state is thrown
-//! away and replaced. Programs measure themselves, so that what linewise does before it starts them
+//! away and replaced; the others are shown by state. Programs measure themselves, so that what linewise does before it starts them
 //! does not count.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +20,7 @@ use serde::Deserialize;
 use crate::addressed::{Addressed, Samples};
 use crate::answers::build_programs;
 use crate::arguments::Arguments;
-use crate::round_trip::{self, State, median};
+use crate::round_trip::{self, Span, median};
 
 /// Size of the text that is compressed.
 const TEXT_BYTES: usize = 128 << 20;
@@ -116,9 +115,9 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     build_examples(root)?;
     write_text(&places.work.join("text"))?;
     println!(
-        "{:<18} {:<6} {:>5} {:>8} {:>15} {:>9} {:>8} {:>9} {:>9}",
+        "{:<17} {:<8} {:>4} {:>8} {:>15} {:>9} {:>8} {:>9} {:>9}",
         "program",
-        "state",
+        "trip/ns",
         "pairs",
         "slowdown",
         "lowest..highest",
@@ -142,12 +141,12 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
 
 /// Measures pairs until there are enough within one state each, and prints them by state.
 fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Result<()> {
-    let mut by_state: BTreeMap<State, Vec<Pair>> = BTreeMap::new();
+    let mut by_state: Vec<(Span, Vec<Pair>)> = Vec::new();
     let mut mixed = 0;
-    let state = || round_trip::measure(&places.linewise).map(State::of);
+    let round_trip = || round_trip::measure(&places.linewise);
     // Warms the file cache up, and shows early that the program cannot be run.
     workload.speed(places, None)?;
-    let mut before = state()?;
+    let mut before = round_trip()?;
     for attempt in 0..wanted * 2 {
         if attempt - mixed >= wanted {
             break;
@@ -155,31 +154,42 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
         let recording = places.work.join("run.linewise");
         let recorded_first = attempt % 2 == 1;
         let mut speeds = [0.0; 2];
-        let mut states = [before; 3];
+        let mut trips = [before; 3];
         for (turn, recorded) in [recorded_first, !recorded_first].into_iter().enumerate() {
             speeds[usize::from(recorded)] =
                 workload.speed(places, recorded.then_some(recording.as_path()))?;
-            states[turn + 1] = state()?;
+            trips[turn + 1] = round_trip()?;
         }
-        before = states[2];
-        if states.iter().any(|state| *state != before) {
+        before = trips[2];
+        let Some(span) = Span::of(&trips).filter(|span| span.is_one_state()) else {
             mixed += 1;
             continue;
-        }
+        };
         let [bare, recorded] = speeds;
         let run = recording.join("run.json");
         let text = fs::read(&run).with_context(|| run.display().to_string())?;
         let info: RunInfo =
             serde_json::from_slice(&text).with_context(|| run.display().to_string())?;
-        by_state.entry(before).or_default().push(Pair {
+        let pair = Pair {
             slowdown: bare / recorded - 1.0,
             cpu_share: info.overhead.collector_cpu_ns as f64
                 / info.end.saturating_sub(info.start).max(1) as f64,
             rss_bytes: info.overhead.collector_rss_bytes as f64,
             recording_bytes: folder_bytes(&recording)? as f64,
             addressed: places.addressed(&recording)?,
-        });
+        };
+        match by_state
+            .iter_mut()
+            .find(|(state, _)| state.with(span).is_one_state())
+        {
+            Some((state, pairs)) => {
+                *state = state.with(span);
+                pairs.push(pair);
+            }
+            None => by_state.push((span, vec![pair])),
+        }
     }
+    by_state.sort_by(|(a, _), (b, _)| a.from.total_cmp(&b.from));
     for (state, pairs) in &by_state {
         print_row(workload.name(), *state, pairs);
     }
@@ -192,14 +202,14 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
     Ok(())
 }
 
-fn print_row(name: &str, state: State, pairs: &[Pair]) {
+fn print_row(name: &str, state: Span, pairs: &[Pair]) {
     let middle = |value: fn(&Pair) -> f64| {
         let values: Vec<f64> = pairs.iter().map(value).collect();
         median(&values).unwrap_or(f64::NAN)
     };
     let slowdowns = || pairs.iter().map(|pair| pair.slowdown * 100.0);
     println!(
-        "{name:<18} {state:<6} {:>5} {:>6.1} % {:>15} {:>7.1} % {:>5.1} MB {:>6.0} kB {:>7.1} %",
+        "{name:<17} {state:<8} {:>4} {:>6.1} % {:>15} {:>7.1} % {:>5.1} MB {:>6.0} kB {:>7.1} %",
         pairs.len(),
         middle(|pair| pair.slowdown) * 100.0,
         format!(

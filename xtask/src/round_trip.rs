@@ -6,38 +6,49 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// How far apart the cores are at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum State {
-    /// A round trip of up to 130 ns.
-    Near,
-    /// Neither near nor far.
-    Between,
-    /// 300 ns and more.
-    Far,
+/// Round trips further apart than this factor belong to different states; within one they vary by
+/// less on every machine seen.
+const APART: f64 = 1.5;
+
+/// The round trips of one state of the machine, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Span {
+    /// The shortest.
+    pub(crate) from: f64,
+    /// The longest.
+    pub(crate) to: f64,
 }
 
-impl State {
-    /// The state that a round trip tells of.
-    pub(crate) fn of(round_trip_ns: f64) -> Self {
-        if round_trip_ns <= 130.0 {
-            Self::Near
-        } else if round_trip_ns < 300.0 {
-            Self::Between
-        } else {
-            Self::Far
+impl Span {
+    /// The round trips of one measurement; `None` of none.
+    pub(crate) fn of(round_trips_ns: &[f64]) -> Option<Self> {
+        let from = round_trips_ns.iter().copied().reduce(f64::min)?;
+        let to = round_trips_ns.iter().copied().reduce(f64::max)?;
+        Some(Self { from, to })
+    }
+
+    /// Whether all were measured in one state.
+    pub(crate) fn is_one_state(self) -> bool {
+        self.to <= self.from * APART
+    }
+
+    /// Both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            from: self.from.min(other.from),
+            to: self.to.max(other.to),
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Near => "NEAR",
-            Self::Between => "between",
-            Self::Far => "FAR",
+        f.pad(&if self.from.round() < self.to.round() {
+            format!("{:.0}..{:.0}", self.from, self.to)
+        } else {
+            format!("{:.0}", self.from)
         })
     }
 }
@@ -95,11 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn states_do_not_overlap() {
-        let states = [130.0, 130.1, 299.9, 300.0].map(State::of);
-        assert_eq!(
-            states,
-            [State::Near, State::Between, State::Between, State::Far]
-        );
+    fn a_state_is_what_varies_by_less_than_half() {
+        let near = Span::of(&[120.0, 100.0, 149.0]).unwrap();
+        assert!(near.is_one_state());
+        assert_eq!(near.to_string(), "100..149");
+        let far = Span::of(&[337.2]).unwrap();
+        assert!(far.is_one_state());
+        assert_eq!(far.to_string(), "337");
+        assert!(!near.with(far).is_one_state());
+        assert_eq!(Span::of(&[]), None);
     }
 }

@@ -25,6 +25,17 @@ pub(crate) struct Limits {
     pub rate: Option<f64>,
 }
 
+/// What was measured about this machine before the recording began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    /// Of a sample.
+    pub skid: SkidProbe,
+    /// Of watching, where that is possible.
+    pub watchpoints: Option<WatchpointCosts>,
+    /// Of a switch between threads that are sampled, in addition to what it costs anyway, ns.
+    pub switch_ns: f64,
+}
+
 /// Spends the budget.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -43,20 +54,15 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// A budget from what a sample and a watchpoint were measured to cost here.
-    pub(crate) fn new(
-        limits: Limits,
-        skid: &SkidProbe,
-        watch: Option<&WatchpointCosts>,
-        now: Time,
-    ) -> Self {
+    pub(crate) fn new(limits: Limits, costs: &Costs, now: Time) -> Self {
         let rate = limits.rate.unwrap_or_else(|| {
-            let rate = limits.overhead * SAMPLE_PART * 1e9 / skid.sample_ns;
+            let rate = limits.overhead * SAMPLE_PART * 1e9 / costs.skid.sample_ns;
             rate.clamp(*SAMPLE_RATES.start(), *SAMPLE_RATES.end())
         });
         Self {
             limits,
-            sample_ns: skid.sample_ns,
-            watch: watch.copied(),
+            sample_ns: costs.skid.sample_ns,
+            watch: costs.watchpoints,
             samples_per_second: rate,
             purse_ns: 0.0,
             spent_ns: 0.0,
@@ -161,7 +167,12 @@ mod tests {
             shot_ns: 30_000.0,
             watch_ns: 60_000.0,
         };
-        Budget::new(Limits { overhead, rate }, &skid, Some(&watch), Time(0))
+        let costs = Costs {
+            skid,
+            watchpoints: Some(watch),
+            switch_ns: 2_500.0,
+        };
+        Budget::new(Limits { overhead, rate }, &costs, Time(0))
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::latency;
-use linewise_machine::probe::SkidRule;
 use linewise_machine::process::{self, Change, Ended};
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
@@ -18,7 +17,7 @@ use iced_x86::{Instruction, Register};
 
 use crate::bases::ThreadBases;
 use crate::board::{Board, Published};
-use crate::budget::Budget;
+use crate::budget::{Budget, Costs};
 use crate::chance::Chance;
 use crate::code::CodeCache;
 use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
@@ -93,18 +92,18 @@ impl Collector {
         writer: Writer,
         info: RunInfo,
         budget: Budget,
-        rule: SkidRule,
+        costs: &Costs,
         cpus: Vec<u32>,
         guard: Option<Guard>,
     ) -> Self {
         let registers = info.watchpoint_bytes / CHUNK as u32;
-        let duty = Duty::new(budget.overhead(), cpus.len(), info.start);
+        let duty = Duty::new(budget.overhead(), cpus.len(), costs.switch_ns, info.start);
         Self {
             samplers,
             writer,
             budget,
             cpus,
-            code: CodeCache::new(rule),
+            code: CodeCache::new(costs.skid.rule),
             reader: AccessReader::new(),
             bases: ThreadBases::default(),
             threads: Threads::default(),
@@ -523,6 +522,7 @@ impl Collector {
         // Neither can fail but for samplers of threads that are gone.
         match self.duty.turn(now, self.phase_ns) {
             Turn::Stay => return,
+            Turn::Again => {}
             Turn::Off => self.samplers.disable(),
             Turn::On => drop(self.samplers.enable()),
         }

@@ -2,24 +2,26 @@
 //! would cost more in switching than in samples.
 //!
 //! At every context switch the kernel stops and starts the timer of each sampler, which in a virtual
-//! machine means leaving it. A server that switches 100,000 times a second would lose a quarter of
-//! its speed. So the samplers are on for a while, and off for as long as that while has cost:
+//! machine means leaving it: 2 to 16 µs, as measured at start. A server that switches 30,000 times a
+//! second would lose half its speed. So the samplers are on for a while, and off for as long as that
+//! while has cost:
 //!
 //! ```text
-//! on 100 ms, count switches ─► cost of switching ─► off until the budget has paid for it
+//! on up to 100 ms, count switches ─► cost of switching ─► off until the budget has paid for it
 //! ```
 //!
 //! Samples of an on-phase stand for the off-phase before it as well.
 
 use linewise_recording::Time;
 
-/// Length of an on-phase, ns: long enough for a hundred samples of a busy machine.
+/// The longest on-phase before its cost is looked at, ns: long enough for a hundred samples of a busy
+/// machine.
 const ON_NS: u64 = 100_000_000;
-/// The longest off-phase, ns: a phase of the target that is shorter may be missed.
+/// The shortest on-phase, ns.
+const SHORTEST_ON_NS: u64 = 8_000_000;
+/// The longest off-phase, ns: a phase of the target that is shorter may be missed. An on-phase ends
+/// early when it has cost what the longest off-phase pays for.
 const LONGEST_OFF_NS: u64 = 2_000_000_000;
-/// What a context switch of a sampled thread costs more than one of an unsampled thread, ns:
-/// measured with a byte sent to and fro between two threads of one CPU, 1.5 to 3 µs.
-const SWITCH_NS: f64 = 2_500.0;
 /// The part of the budget that may go into switching.
 const PART: f64 = 0.4;
 
@@ -28,6 +30,8 @@ const PART: f64 = 0.4;
 pub(crate) enum Turn {
     /// Nothing.
     Stay,
+    /// They stay on, and what they cost is counted anew.
+    Again,
     /// Switch them off.
     Off,
     /// Switch them on.
@@ -39,10 +43,12 @@ pub(crate) enum Turn {
 pub(crate) struct Duty {
     overhead: f64,
     cpus: f64,
+    switch_ns: f64,
     on: bool,
     since: Time,
     until: Time,
-    off_ns: u64,
+    /// Length of the last on-phase, ns.
+    on_ns: u64,
     switches: u64,
     weight: f64,
     total_on_ns: u64,
@@ -50,14 +56,16 @@ pub(crate) struct Duty {
 }
 
 impl Duty {
-    pub(crate) fn new(overhead: f64, cpus: usize, now: Time) -> Self {
+    /// `switch_ns` is what a switch of a sampled thread costs more than one of an unsampled thread.
+    pub(crate) fn new(overhead: f64, cpus: usize, switch_ns: f64, now: Time) -> Self {
         Self {
             overhead,
             cpus: cpus.max(1) as f64,
+            switch_ns,
             on: true,
             since: now,
             until: Time(now.0 + ON_NS),
-            off_ns: 0,
+            on_ns: ON_NS,
             switches: 0,
             weight: 1.0,
             total_on_ns: 0,
@@ -81,37 +89,49 @@ impl Duty {
         if on > 0.0 { on / (on + off) } else { 1.0 }
     }
 
-    /// Decides at a tick. `thread_ns` is the CPU time that the target used in this on-phase.
+    /// Decides at a tick. `thread_ns` is the CPU time that the target used since the last turn that
+    /// was not [`Turn::Stay`].
     pub(crate) fn turn(&mut self, now: Time, thread_ns: u64) -> Turn {
-        if now < self.until {
-            return Turn::Stay;
-        }
         let lasted = now.since(self.since);
-        self.since = now;
         if !self.on {
+            if now < self.until {
+                return Turn::Stay;
+            }
             self.total_off_ns += lasted;
-            self.off_ns = lasted;
+            // What comes now is likely to be as long as what came before.
+            self.weight = (self.on_ns + lasted) as f64 / self.on_ns as f64;
             self.on = true;
-            self.switches = 0;
-            self.weight = (ON_NS + lasted) as f64 / ON_NS as f64;
-            self.until = Time(now.0 + ON_NS);
+            self.begin(now);
             return Turn::On;
         }
-        self.total_on_ns += lasted;
         // A server that mostly sleeps has time to spare: what matters is the work it does.
         let busy_ns = (thread_ns as f64).max(0.1 * lasted as f64 * self.cpus);
-        let cost = self.switches as f64 * SWITCH_NS;
+        let cost = self.switches as f64 * self.switch_ns;
         let afforded = self.overhead * PART * busy_ns;
+        let longest = afforded * (1.0 + LONGEST_OFF_NS as f64 / lasted.max(1) as f64);
+        let is_dear = cost >= longest && lasted >= SHORTEST_ON_NS;
+        if now < self.until && !is_dear {
+            return Turn::Stay;
+        }
+        self.total_on_ns += lasted;
+        self.on_ns = lasted.max(1);
         if cost <= 1.2 * afforded {
             self.weight = 1.0;
-            self.until = Time(now.0 + ON_NS);
-            self.switches = 0;
-            return Turn::Stay;
+            self.begin(now);
+            return Turn::Again;
         }
         let off_ns = (lasted as f64 * (cost / afforded - 1.0)) as u64;
         self.on = false;
+        self.since = now;
         self.until = Time(now.0 + off_ns.min(LONGEST_OFF_NS));
         Turn::Off
+    }
+
+    /// Begins an on-phase, or its next part.
+    fn begin(&mut self, now: Time) {
+        self.since = now;
+        self.until = Time(now.0 + ON_NS);
+        self.switches = 0;
     }
 }
 
@@ -121,7 +141,7 @@ mod tests {
 
     /// Runs `seconds` with that many switches a second on two busy CPUs; the share that was on.
     fn share(switches_per_second: u64, seconds: u64) -> f64 {
-        let mut duty = Duty::new(0.02, 2, Time(0));
+        let mut duty = Duty::new(0.02, 2, 2_500.0, Time(0));
         let tick = 10_000_000;
         let (mut on, mut busy) = (true, 0);
         for now in (0..seconds * 1_000_000_000).step_by(tick as usize) {
@@ -131,6 +151,7 @@ mod tests {
             }
             match duty.turn(Time(now), busy) {
                 Turn::Stay => {}
+                Turn::Again => busy = 0,
                 Turn::Off => on = false,
                 Turn::On => {
                     on = true;
@@ -155,7 +176,7 @@ mod tests {
 
     #[test]
     fn samples_after_a_pause_stand_for_the_pause() {
-        let mut duty = Duty::new(0.02, 2, Time(0));
+        let mut duty = Duty::new(0.02, 2, 2_500.0, Time(0));
         (0..100_000).for_each(|_| duty.switched());
         assert_eq!(duty.turn(Time(ON_NS), 2 * ON_NS), Turn::Off);
         assert_eq!(duty.turn(Time(ON_NS + LONGEST_OFF_NS), 0), Turn::On);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use linewise_machine::facts::Facts;
 use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
-use linewise_machine::probe::{self, SkidProbe, WatchpointCosts};
+use linewise_machine::probe;
 use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, StopSignals};
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{
@@ -17,7 +17,7 @@ use linewise_recording::{
 };
 
 use crate::attach::attach;
-use crate::budget::{Budget, Limits};
+use crate::budget::{Budget, Costs, Limits};
 use crate::collector::Collector;
 use crate::error::Error;
 use crate::family::Family;
@@ -140,14 +140,18 @@ pub fn record(
     let open_files = process::raise_open_files();
     // The rings want to be emptied on time though every CPU is busy.
     linewise_machine::affinity::prefer_short_slices();
-    let skid = probe::skid_rule()?;
     let watchpoints = probe::watchpoint_costs();
     let start = now();
     let limits = Limits {
         overhead: options.overhead,
         rate: options.rate,
     };
-    let budget = Budget::new(limits, &skid, watchpoints.as_ref().ok(), start);
+    let costs = Costs {
+        skid: probe::skid_rule()?,
+        watchpoints: watchpoints.as_ref().ok().copied(),
+        switch_ns: probe::switch_cost_ns()?,
+    };
+    let budget = Budget::new(limits, &costs, start);
     let cpus = online_cpus();
     let sampler_options = SamplerOptions {
         period_ns: budget.period_ns(),
@@ -164,7 +168,7 @@ pub fn record(
                 .iter()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
-            let info = describe(words, pid, true, start, &skid, watchpoints.as_ref().ok());
+            let info = describe(words, pid, true, start, &costs);
             let (child, writer) = begin(held, command, options, &info)?;
             let writer = match writer {
                 Ok(writer) => writer,
@@ -179,7 +183,7 @@ pub fn record(
             let attached = attach(pid, &cpus, sampler_options, open_files)?;
             left_out = attached.left_out;
             let words = procfs::command_line(pid).unwrap_or_default();
-            let info = describe(words, pid, false, start, &skid, watchpoints.as_ref().ok());
+            let info = describe(words, pid, false, start, &costs);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
             (Running::Process, pid, attached.samplers, writer, info)
         }
@@ -188,7 +192,7 @@ pub fn record(
     let guarded =
         (options.guard).unwrap_or_else(|| guard::needed(&Facts::read(Path::new("/"), &[])));
     let guard = guarded.then(Guard::default);
-    let mut collector = Collector::new(samplers, writer, info, budget, skid.rule, cpus, guard);
+    let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     collector.found_process(pid);
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));
@@ -317,15 +321,9 @@ fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-fn describe(
-    command: Vec<String>,
-    pid: u32,
-    launched: bool,
-    start: Time,
-    skid: &SkidProbe,
-    watchpoints: Option<&WatchpointCosts>,
-) -> RunInfo {
+fn describe(command: Vec<String>, pid: u32, launched: bool, start: Time, costs: &Costs) -> RunInfo {
     let facts = Facts::read(Path::new("/"), &[]);
+    let watchpoints = costs.watchpoints;
     let topology = sysfs::read_topology(Path::new("/")).ok();
     let source_reason = match (&facts.pmus.core, facts.hypervisor.name()) {
         (Some(pmu), _) => {
@@ -359,12 +357,12 @@ fn describe(
         cpus: topology
             .as_ref()
             .map_or(1, |topology| topology.cpus.len() as u32),
-        watchpoint_bytes: watchpoints.map_or(0, |costs| costs.count * crate::watch::CHUNK as u32),
+        watchpoint_bytes: watchpoints.map_or(0, |watch| watch.count * crate::watch::CHUNK as u32),
         cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
         hypervisor: facts.hypervisor.name().to_owned(),
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
-        skid_rule: skid.rule.word().to_owned(),
-        exposure_offset_ns: watchpoints.map_or(0.0, |costs| costs.exposure_offset_ns),
+        skid_rule: costs.skid.rule.word().to_owned(),
+        exposure_offset_ns: watchpoints.map_or(0.0, |watch| watch.exposure_offset_ns),
         overhead: Overhead::default(),
         exact: None,
     }

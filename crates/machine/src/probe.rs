@@ -1,7 +1,9 @@
 //! What sampling and watching cost on this machine, and where its timer interrupts point.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
@@ -248,6 +250,88 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
         samples,
         // Noise can make the difference negative; a sample costs no less than an interrupt.
         sample_ns: (extra / per_round).clamp(500.0, 50_000.0),
+    })
+}
+
+/// What the samplers of a thread cost it at each switch from one thread to another, ns: the kernel
+/// stops and starts their timers then, which in a virtual machine means leaving it. Takes some 50 ms.
+///
+/// A byte goes to and fro between two threads of one CPU, with a sampler on each and without.
+///
+/// # Errors
+/// The kernel gives us no timer sampler on ourselves, or no socket.
+pub fn switch_cost_ns() -> Result<f64, ProbeError> {
+    const TURNS: usize = 6;
+    const ROUND_TRIPS: u32 = 100;
+    // Too long for a sample to come: it is the switches that are measured.
+    let options = SamplerOptions {
+        period_ns: 1_000_000_000,
+        enable_on_exec: false,
+        inherit: true,
+    };
+    let (mut here, mut there) =
+        UnixStream::pair().map_err(kernel("cannot open a pair of sockets"))?;
+    let cpu = current_cpu();
+    std::thread::scope(|scope| {
+        let (say, tids) = mpsc::channel();
+        let (go, wait) = mpsc::channel::<()>();
+        let (tell, times) = mpsc::channel();
+        let say_too = say.clone();
+        scope.spawn(move || {
+            // Threads on two CPUs would wake each other up, which takes longer and varies.
+            let _ = cpu.map(pin_current_thread);
+            let _ = say_too.send(current_tid());
+            let mut byte = [0];
+            while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+        });
+        scope.spawn(move || {
+            let _ = cpu.map(pin_current_thread);
+            let _ = say.send(current_tid());
+            let mut byte = [0];
+            while wait.recv().is_ok() {
+                let start = Instant::now();
+                for _ in 0..ROUND_TRIPS {
+                    if here.write_all(&byte).is_err() || here.read_exact(&mut byte).is_err() {
+                        return;
+                    }
+                }
+                if tell.send(start.elapsed().as_nanos() as f64).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut samplers = Vec::new();
+        for tid in tids.iter().take(2) {
+            let event = Event::sampler(tid, u32::MAX, options)
+                .map_err(kernel("cannot open a timer sampler"))?;
+            samplers.push(event);
+        }
+        let (mut bare, mut sampled) = (Vec::new(), Vec::new());
+        for turn in 0..=TURNS {
+            for (times_ns, sampling) in [(&mut bare, false), (&mut sampled, true)] {
+                let switch = if sampling {
+                    Event::enable
+                } else {
+                    Event::disable
+                };
+                samplers
+                    .iter()
+                    .try_for_each(switch)
+                    .map_err(kernel("cannot switch a timer sampler"))?;
+                let _ = go.send(());
+                let took = times
+                    .recv()
+                    .map_err(|_| ProbeError::Nothing("no byte came back through a socket"))?;
+                // The first turn warms up.
+                if turn > 0 {
+                    times_ns.push(took);
+                }
+            }
+        }
+        let extra = median(&mut sampled).unwrap_or(0.0) - median(&mut bare).unwrap_or(0.0);
+        let switches = f64::from(2 * ROUND_TRIPS);
+        // Noise can make the difference negative; starting a timer is never free.
+        Ok((extra / switches).clamp(200.0, 100_000.0))
     })
 }
 

@@ -19,7 +19,7 @@ import { chromium } from "playwright-core";
 
 const root = resolve(fileURLToPath(import.meta.url), "../../..");
 const scratch = mkdtempSync(join(tmpdir(), "linewise-browser-"));
-const names = ["everyday", "hostile", "quiet", "too-short", "crowd"];
+const names = ["everyday", "traced", "hostile", "quiet", "too-short", "crowd"];
 let reports = process.env.REPORTS;
 let browser;
 
@@ -169,6 +169,32 @@ test("the tabs switch between threads and CPUs and between the kinds", async () 
   await cpus.locator("svg.matrix:not(.scale) .cell").first().hover();
   assert.match(await cpus.locator(".readout").innerText(), /CPU \d and CPU \d: .* a second/);
   assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("the pictures of an exact run are there and answer the pointer", async () => {
+  const { page, trouble, close } = await open(sample("traced"));
+  const caches = page.locator("#caches");
+  assert.match(await caches.innerText(), /L1d 48 KiB[\s\S]*false sharing/);
+  assert.equal(await caches.locator("svg.chart rect.hit").count(), 3, "a bar for each level");
+  const reuse = page.locator("#reuse svg.chart");
+  assert.equal(await reuse.count(), 2, "private and shared");
+  const bars = reuse.first().locator(".bin");
+  assert.ok((await bars.count()) > 16);
+  assert.match(await bars.nth(3).locator("title").textContent(), /B to .* %/);
+  const { height } = await bars.first().locator("rect:not(.catch)").boundingBox();
+  assert.ok(height > 20, `the commonest distance has a bar of ${height} pixels`);
+  const curve = page.locator("#curve svg.chart");
+  assert.equal(await curve.locator("path.private, path.shared").count(), 2);
+  assert.equal(await curve.locator("circle.dot").count(), 3, "a dot for each simulated cache");
+  assert.match(await page.locator("#prefetch .verdict").innerText(), /will help/);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("a run that was sampled has no pictures of an exact one", async () => {
+  const { page, close } = await open(sample("everyday"));
+  assert.equal(await page.locator("#caches, #reuse, #curve, #prefetch").count(), 0);
   await close();
 });
 

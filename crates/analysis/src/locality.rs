@@ -12,6 +12,7 @@ pub(crate) fn fill(report: &mut Report, info: &RunInfo, tables: &Tables) {
         info,
         reuse: &tables.reuse,
         pairs: &tables.reuse_pairs,
+        caches: &tables.caches,
         frames: &tables.frames,
     });
     if let Some(reuse) = &reuse {

@@ -204,6 +204,7 @@ mod tests {
             info: &info,
             reuse: &rows,
             pairs: &[],
+            caches: &[],
             frames: &[],
         });
         miss_ratios(&Input {

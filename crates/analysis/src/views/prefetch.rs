@@ -379,9 +379,13 @@ fn judge(result: &mut Prefetch, touches: f64) {
             Verdict::Helps,
             "Neighbours are used after most misses. Other prefetchers of the processor may have fetched them already.",
         ),
-        _ => (
+        Some(_) => (
             Verdict::Unclear,
-            "The waits for memory and for lines that others write are too near each other, or what neighbours save contradicts them.",
+            "Lines that threads fight over speak against it, the use of neighbours for it, or the other way round.",
+        ),
+        None => (
+            Verdict::Unclear,
+            "The waits for memory and for lines that others write are too near each other.",
         ),
     };
     result.verdict = verdict;

@@ -64,6 +64,7 @@ fn view(rows: &[ReuseBin], far: f64, transfers: &[TransferCount]) -> Prefetch {
         info: &info,
         reuse: rows,
         pairs: &[],
+        caches: &[],
         frames: &[],
     });
     let level = |order| total(order, CacheLevel::L2, [1000.0, far, 0.0]);
@@ -179,6 +180,7 @@ fn a_latency_that_was_not_measured_is_said_to_be_assumed() {
         info: &info,
         reuse: &rows,
         pairs: &[],
+        caches: &[],
         frames: &[],
     });
     let input = Input {

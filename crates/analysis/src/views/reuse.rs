@@ -9,12 +9,18 @@
 //! A private reuse does not depend on how the threads interleave, but whether another thread's store
 //! came in between does, and shared distances do. So everything is counted in the equal-rate order
 //! where there is one, and the histograms of the observed order stand beside it.
+//!
+//! Where distances were measured on a sample of the lines, a single line that threads fight over may
+//! be missing from it, and with it most of the invalidations. The simulated caches saw every line, and
+//! a miss by sharing of the first level is an invalidated touch of private reuse (of the last level:
+//! of shared reuse). So their number stands in where it is larger, taken from the smallest distances,
+//! to which the sampling has attributed whatever it missed.
 
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    CacheLevel, Frame, Measure, Order, Pid, ReuseBin, ReusePairBin, ReuseScope, RunInfo, Touch,
-    Unit,
+    CacheCounts, CacheLevel, CacheSubject, Frame, Measure, Order, Pid, ReuseBin, ReusePairBin,
+    ReuseScope, RunInfo, Touch, Unit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +39,8 @@ pub struct Input<'a> {
     pub reuse: &'a [ReuseBin],
     /// Table `reuse_pairs`.
     pub pairs: &'a [ReusePairBin],
+    /// Table `caches`.
+    pub caches: &'a [CacheCounts],
     /// Table `frames`.
     pub frames: &'a [Frame],
 }
@@ -212,10 +220,23 @@ pub fn reuse(input: &Input<'_>) -> Option<Reuse> {
         shared_pairs: Vec::new(),
         other_pairs: 0.0,
     };
+    let simulated = Simulated {
+        rows: match result.rate < 1.0 && rows.unit == Unit::Line {
+            true => input.caches,
+            false => &[],
+        },
+    };
+    simulated.complete(&mut result.private, result.shared.as_mut(), order);
+    if let Some((first, _)) = simulated.levels(order) {
+        for (tid, histogram) in &mut result.by_thread {
+            histogram.complete(simulated.invalidations(order, first, Some(tid)));
+        }
+    }
     if order != Order::Observed
-        && let Some(private) = rows.histogram(Order::Observed, ReuseScope::Private, rows.unit)
+        && let Some(mut private) = rows.histogram(Order::Observed, ReuseScope::Private, rows.unit)
     {
-        let shared = rows.histogram(Order::Observed, ReuseScope::Shared, rows.unit);
+        let mut shared = rows.histogram(Order::Observed, ReuseScope::Shared, rows.unit);
+        simulated.complete(&mut private, shared.as_mut(), Order::Observed);
         widen(&mut result.private, Some(&private));
         if let Some(histogram) = &mut result.shared {
             widen(histogram, shared.as_ref());
@@ -234,6 +255,64 @@ pub(super) fn main_order(orders: impl Iterator<Item = Order>) -> Option<Order> {
 fn widen(histogram: &mut Histogram, observed: Option<&Histogram>) {
     if let Some(observed) = observed {
         histogram.invalidated_band = histogram.invalidated_band.with(observed.invalidated);
+    }
+}
+
+/// What the simulated caches say of a sampled run; no rows for any other.
+struct Simulated<'a> {
+    rows: &'a [CacheCounts],
+}
+
+impl Simulated<'_> {
+    fn complete(&self, private: &mut Histogram, shared: Option<&mut Histogram>, order: Order) {
+        let Some((first, last)) = self.levels(order) else {
+            return;
+        };
+        private.complete(self.invalidations(order, first, None));
+        if let Some(shared) = shared {
+            shared.complete(self.invalidations(order, last, None));
+        }
+    }
+
+    /// The first and the last level that was simulated.
+    fn levels(&self, order: Order) -> Option<(CacheLevel, CacheLevel)> {
+        let rows = self.rows.iter().filter(|row| row.order == order);
+        let levels = rows.map(|row| row.level);
+        Some((levels.clone().min()?, levels.max()?))
+    }
+
+    /// Misses by sharing of a level, of all threads or of one.
+    fn invalidations(&self, order: Order, level: CacheLevel, tid: Option<&str>) -> f64 {
+        self.rows
+            .iter()
+            .filter(|row| row.order == order && row.level == level)
+            .filter(|row| match tid {
+                None => row.subject == CacheSubject::Total,
+                Some(tid) => {
+                    row.subject == CacheSubject::Thread
+                        && row.tid.is_some_and(|of| of.to_string() == tid)
+                }
+            })
+            .map(|row| row.true_sharing + row.false_sharing)
+            .sum()
+    }
+}
+
+impl Histogram {
+    /// Makes the invalidated touches as many as these at least, instead of the nearest reuses.
+    fn complete(&mut self, invalidated: f64) {
+        let missing = (invalidated - self.invalidated).clamp(0.0, self.reuses());
+        for bins in [&mut self.bins, &mut self.time_bins] {
+            let mut left = missing;
+            for bin in bins.iter_mut() {
+                let taken = left.min(bin.count);
+                bin.count -= taken;
+                left -= taken;
+            }
+            bins.retain(|bin| bin.count > 0.0);
+        }
+        self.invalidated += missing;
+        self.invalidated_band = Band::of(self.invalidated);
     }
 }
 

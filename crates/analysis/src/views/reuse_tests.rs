@@ -1,4 +1,4 @@
-use super::super::exact_rows::{frame, info, pair, reuse as row};
+use super::super::exact_rows::{frame, info, pair, reuse as row, total};
 use super::*;
 
 fn view(rows: &[ReuseBin], pairs: &[ReusePairBin]) -> Option<Reuse> {
@@ -6,6 +6,7 @@ fn view(rows: &[ReuseBin], pairs: &[ReusePairBin]) -> Option<Reuse> {
         info: &info(),
         reuse: rows,
         pairs,
+        caches: &[],
         frames: &[
             frame(0x10, "fill", 3),
             frame(0x20, "sum", 9),
@@ -136,4 +137,39 @@ fn a_cache_of_exactly_the_distance_misses() {
 #[test]
 fn a_recording_without_rows_has_no_view() {
     assert_eq!(view(&[], &[]), None);
+}
+
+#[test]
+fn a_line_that_the_sample_has_not_got_is_known_from_the_simulation() {
+    let caches = [
+        total(Order::EqualRate, CacheLevel::L1d, [60.0, 20.0, 40.0]),
+        total(Order::EqualRate, CacheLevel::L2, [60.0, 3.0, 0.0]),
+        CacheCounts {
+            subject: CacheSubject::Thread,
+            tid: Some(linewise_recording::Tid(12)),
+            ..total(Order::EqualRate, CacheLevel::L1d, [20.0, 0.0, 25.0])
+        },
+    ];
+    let view = |reuse_rate| {
+        let mut info = info();
+        info.exact.as_mut().expect("an exact run").reuse_rate = reuse_rate;
+        reuse(&Input {
+            info: &info,
+            reuse: &two_threads(),
+            pairs: &[],
+            caches: &caches,
+            frames: &[],
+        })
+        .expect("rows")
+    };
+    let sampled = view(0.5);
+    assert_eq!(
+        (sampled.private.invalidated, sampled.private.accesses),
+        (40.0, 127.0)
+    );
+    assert_eq!(sampled.private.bins[0].count, 62.0);
+    assert_eq!(sampled.private.reuses() + 40.0 + 5.0, 127.0);
+    assert_eq!(sampled.by_thread["12"].invalidated, 25.0);
+    assert_eq!(sampled.by_thread["11"].invalidated, 0.0);
+    assert_eq!(view(1.0).private.invalidated, 2.0);
 }

@@ -15,7 +15,7 @@ const LEVEL: f64 = 74.0;
 /// Where the bars begin.
 const LEFT: f64 = 150.0;
 /// Rows of a table.
-const ROWS: usize = 20;
+const ROWS: usize = 10;
 /// The classes of the five kinds of misses, as in [`CacheRow::classes`].
 const CLASSES: [&str; 5] = ["cold", "capacity", "conflict", "true-sharing", "lost"];
 
@@ -232,7 +232,7 @@ fn levels(out: &mut String, levels: &[CacheRow], caches: &[CacheRow]) {
         let misses = of(cache.level).map_or(0.0, CacheRow::misses);
         let _ = write!(out, "<td class=\"number\">{}</td>", text::count(misses));
     }
-    let _ = writeln!(out, "<td>{}</td></tr>", commonest(levels));
+    let _ = writeln!(out, "<td class=\"nowrap\">{}</td></tr>", commonest(levels));
 }
 
 /// The commonest class of misses over the levels; nothing if there are none.

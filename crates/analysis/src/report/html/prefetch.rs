@@ -15,7 +15,7 @@ const LEFT: f64 = 230.0;
 /// Room for the number behind a bar.
 const RIGHT: f64 = 130.0;
 /// Rows of the table.
-const ROWS: usize = 20;
+const ROWS: usize = 10;
 
 /// Writes the section, unless the recording does not have what it takes.
 pub(super) fn write(out: &mut String, report: &Report) {

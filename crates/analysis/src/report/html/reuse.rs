@@ -13,7 +13,7 @@ const HEIGHT: f64 = 150.0;
 /// Octaves that are always drawn.
 const FEWEST_OCTAVES: usize = 16;
 /// Rows of a table.
-const ROWS: usize = 20;
+const ROWS: usize = 10;
 /// Orders that differ by less look the same.
 const ALIKE: f64 = 0.05;
 

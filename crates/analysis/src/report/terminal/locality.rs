@@ -2,7 +2,7 @@
 //! whether fetching neighbouring lines would help. A few lines each; the rest is in the other forms.
 
 use super::super::distances::{self, share};
-use super::super::model::{CacheRow, Histogram, PairReuse, Report, SourcePlace};
+use super::super::model::{CacheRow, Histogram, PairReuse, PlaceCaches, Report, SourcePlace};
 use super::page::{Page, Tone};
 use super::text;
 
@@ -10,6 +10,8 @@ use super::text;
 const INDENT: usize = 13;
 /// Rows of a list.
 const ROWS: usize = 5;
+/// Of the first row, the share below which a row is not worth the line it takes.
+const SLIGHT: f64 = 0.005;
 /// Columns of a number.
 const NUMBER: usize = 9;
 /// Columns of the names in front of them.
@@ -79,7 +81,11 @@ fn caches(page: &mut Page, report: &Report) {
         .filter(|m| !m.by_place.is_empty())
     {
         page.line(&[(Tone::Dim, "most misses at")]);
-        for place in misses.by_place.iter().take(ROWS) {
+        let all = |place: &PlaceCaches| place.levels.iter().map(CacheRow::misses).sum::<f64>();
+        let first = all(&misses.by_place[0]);
+        let rows = misses.by_place.iter().take(ROWS);
+        let shown: Vec<_> = rows.filter(|place| all(place) > SLIGHT * first).collect();
+        for &place in &shown {
             let counts: Vec<String> = place
                 .levels
                 .iter()
@@ -94,7 +100,7 @@ fn caches(page: &mut Page, report: &Report) {
             let counts = counts.join(", ");
             entry(page, &counts, 32, &place_words(&place.place));
         }
-        rest(page, misses.by_place.len());
+        rest(page, misses.by_place.len() - shown.len());
     }
     page.blank();
 }
@@ -150,17 +156,16 @@ fn reuse(page: &mut Page, report: &Report) {
     if let Some(shared) = &reuse.shared {
         line("  per last level", shared, page);
     }
-    let farther = |pair: &&PairReuse| pair.touches.beyond.iter().any(|b| b.count >= 1.0);
+    let beyond = |pair: &PairReuse| pair.touches.beyond.first().map_or(0.0, |b| b.count);
+    let first = reuse.pairs.iter().map(beyond).fold(0.0, f64::max);
+    let farther = |pair: &&PairReuse| beyond(pair) > 0.0;
     let pairs: Vec<&PairReuse> = reuse.pairs.iter().filter(farther).collect();
+    let rows = pairs.iter().take(ROWS);
+    let shown: Vec<_> = rows.filter(|pair| beyond(pair) > SLIGHT * first).collect();
     if let (Some(cache), false) = (caches.first(), pairs.is_empty()) {
         let head = format!("used again from beyond {}", cache.level.word());
         page.line(&[(Tone::Dim, &head)]);
-        for pair in pairs.iter().take(ROWS) {
-            let beyond = pair
-                .touches
-                .beyond
-                .first()
-                .map_or(0.0, |beyond| beyond.count);
+        for &pair in &shown {
             let words = match pair.use_place == pair.reuse_place {
                 true => format!("{}, by itself", place_words(&pair.reuse_place)),
                 false => format!(
@@ -169,9 +174,9 @@ fn reuse(page: &mut Page, report: &Report) {
                     place_words(&pair.use_place)
                 ),
             };
-            entry(page, &text::count(beyond), 9, &words);
+            entry(page, &text::count(beyond(pair)), 9, &words);
         }
-        rest(page, pairs.len());
+        rest(page, pairs.len() - shown.len());
     }
     page.blank();
 }
@@ -198,8 +203,8 @@ fn entry(page: &mut Page, number: &str, columns: usize, what: &str) {
 }
 
 fn rest(page: &mut Page, rows: usize) {
-    if rows > ROWS {
-        let more = format!("  and {} more: see --html or --json", rows - ROWS);
+    if rows > 0 {
+        let more = format!("  and {rows} more: see --html or --json");
         page.line(&[(Tone::Dim, &more)]);
     }
 }

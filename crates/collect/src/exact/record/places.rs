@@ -159,12 +159,15 @@ impl Places {
         let mut segments = Segments::default();
         let mut maps = Vec::new();
         // Where the break of each process begins: behind the .bss of its program.
-        let mut breaks: HashMap<Pid, u64> = HashMap::new();
+        let mut breaks: HashMap<Pid, (&str, u64)> = HashMap::new();
         for map in told {
             let (cut, bss_end) = segments.cut(map);
             if let Some(end) = bss_end {
                 // The program is the first that is mapped.
-                breaks.entry(map.pid).or_insert(end);
+                let (program, last) = breaks.entry(map.pid).or_insert((&map.path, end));
+                if *program == map.path {
+                    *last = end.max(*last);
+                }
             }
             maps.extend(cut);
         }
@@ -185,9 +188,9 @@ impl Places {
             let main = self
                 .live_first_of(pid)
                 .is_some_and(|first| (start..end).contains(&first));
-            match breaks.get(&pid) {
+            match breaks.get(&pid).map(|&(_, at)| at) {
                 _ if main => maps.push(row(start, end, MapKind::Stack, "[stack]")),
-                Some(&at) if start <= at && at < end => {
+                Some(at) if start <= at && at < end => {
                     if start < at {
                         maps.push(row(start, at, MapKind::Anonymous, ""));
                     }
@@ -222,6 +225,8 @@ struct Segment {
 #[derive(Default)]
 struct Segments {
     of: HashMap<String, Vec<Segment>>,
+    /// How far from the addresses of its file a program was loaded: its first mapping tells.
+    distances: HashMap<(Pid, String), u64>,
 }
 
 impl Segments {
@@ -241,7 +246,23 @@ impl Segments {
         let (from, to) = (map.offset, map.offset + (map.end.0 - map.start.0));
         let mut pieces = Vec::new();
         let mut bss_end = None;
+        let distance = |segment: &Segment| {
+            let start = map.start.0.wrapping_add(segment.offset.wrapping_sub(from));
+            start.wrapping_sub(segment.address)
+        };
+        let place = (map.pid, map.path.clone());
+        let first = self.of(&map.path).first().copied();
+        if let Some(first) = first.filter(|first| first.offset & !(PAGE - 1) == from) {
+            self.distances
+                .entry(place.clone())
+                .or_insert(distance(&first));
+        }
+        let known = self.distances.get(&place).copied();
         for segment in self.of(&map.path) {
+            // Segments share pages of the file, each mapped for itself.
+            if known.is_some_and(|known| known != distance(segment)) {
+                continue;
+            }
             let first = segment.offset & !(PAGE - 1);
             let last = (segment.offset + segment.file_size).next_multiple_of(PAGE);
             let (first, last) = (first.max(from), last.min(to));

@@ -264,6 +264,32 @@ fn a_reader_takes_no_transfer_from_a_writer_that_only_it_disturbs() {
     );
 }
 
+/// A thread that works on the line all the time, and one that reads it within the 30 µs that the
+/// watches cannot tell apart, with `at_line` of its 500 samples at the line.
+fn writer_and_reader(at_line: u64) -> SharingView {
+    Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .at(2, LINE + 4096, Operation::Update, true, 500 - at_line)
+        .at(2, LINE, Operation::Load, false, at_line)
+        .met(2, LINE, Operation::Load, Some(30_000))
+        .view()
+}
+
+#[test]
+fn a_reader_that_is_hardly_ever_sampled_at_the_line_is_not_there_all_the_time() {
+    let transfers = |at_line| {
+        let view = writer_and_reader(at_line);
+        view.lines[0].transfers.value
+    };
+    let (there, passing) = (transfers(250), transfers(0));
+    // No sample of 500: at most 3 with 95 %, and ten times hidden.
+    let expected = there * 10.0 * 3.0 / 500.0;
+    assert!(
+        (0.3..3.0).contains(&(passing / expected)),
+        "{passing} {expected}"
+    );
+}
+
 #[test]
 fn without_a_latency_nothing_is_said() {
     let view = false_sharers().view_with(&[]);

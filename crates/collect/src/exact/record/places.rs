@@ -258,15 +258,24 @@ impl Segments {
                 .or_insert(distance(&first));
         }
         let known = self.distances.get(&place).copied();
-        for segment in self.of(&map.path) {
-            // Segments share pages of the file, each mapped for itself.
-            if known.is_some_and(|known| known != distance(segment)) {
-                continue;
-            }
+        let pages = |segment: &Segment| {
             let first = segment.offset & !(PAGE - 1);
             let last = (segment.offset + segment.file_size).next_multiple_of(PAGE);
-            let (first, last) = (first.max(from), last.min(to));
+            (first.max(from), last.min(to))
+        };
+        let segments = self.of(&map.path);
+        for segment in segments {
+            let (first, last) = pages(segment);
             if first >= last {
+                continue;
+            }
+            // Segments share pages of the file, each mapped for itself: these are pages of the one
+            // that lies at the known distance.
+            let others = |other: &Segment| {
+                let (start, end) = pages(other);
+                Some(distance(other)) == known && start <= first && last <= end
+            };
+            if Some(distance(segment)) != known && segments.iter().any(others) {
                 continue;
             }
             let at = |offset: u64| map.start.0.wrapping_add(offset.wrapping_sub(from));

@@ -34,7 +34,11 @@ fn compile(place: &Place, source: &str, name: &str, flags: &[&str]) -> Option<Pa
 
 /// The JSON report of an exact run; `None`, with the reason said, where there is no emulator.
 fn traced(place: &Place, program: &Path, arguments: &[&str]) -> Option<Value> {
-    if Command::new("qemu-x86_64").arg("--version").output().is_err() {
+    if Command::new("qemu-x86_64")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
         skip("qemu-x86_64 does not run: install qemu-user");
         return None;
     }

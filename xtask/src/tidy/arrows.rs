@@ -20,7 +20,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-tracer",
         ],
     ),
-    ("linewise-analysis", &["linewise-cache", "linewise-recording"]),
+    (
+        "linewise-analysis",
+        &["linewise-cache", "linewise-recording"],
+    ),
     (
         "linewise-bench",
         &["linewise-machine", "linewise-cache", "linewise-topology"],

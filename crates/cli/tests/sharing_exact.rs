@@ -79,7 +79,9 @@ fn counters_on_one_line_are_found_where_they_stand() {
     assert_eq!(first["object"]["kind"], "static", "{first:#}");
     let accesses = first["accesses"].as_array().unwrap();
     let mut threads: Vec<u64> = Vec::new();
-    for access in accesses {
+    // The sum that each worker reads once at its end takes next to nothing.
+    let dear = |access: &&Value| access["share"].as_f64().unwrap() > 0.01;
+    for access in accesses.iter().filter(dear) {
         assert_eq!(access["function"], "worker", "{first:#}");
         assert_ne!(access["op"], "load", "counters are incremented: {first:#}");
         let field = access["field"].as_str().unwrap();
@@ -114,10 +116,12 @@ fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
     let Some(program) = compile(&place, source, "counters", &[]) else {
         return;
     };
-    let times = 100_000.0;
+    // So long that the first thread cannot be done before the second is made: equal rate keeps the
+    // order in which they were seen to count themselves in and out.
+    let times = 1_000_000.0;
     let mut counts = Vec::new();
     for distance in ["8", "8", "256"] {
-        let Some(report) = traced(&place, &program, &[distance, "100000"]) else {
+        let Some(report) = traced(&place, &program, &[distance, "1000000"]) else {
             return;
         };
         let threads = report["sharing"]["threads"].as_array().unwrap().len();

@@ -20,7 +20,7 @@ const ON_NS: u64 = 100_000_000;
 /// The shortest on-phase, ns.
 const SHORTEST_ON_NS: u64 = 8_000_000;
 /// The longest off-phase, ns: a phase of the target that is shorter may be missed. An on-phase ends
-/// early when it has cost what the longest off-phase pays for.
+/// early when it has cost what the longest off-phase pays for, but for the first.
 const LONGEST_OFF_NS: u64 = 2_000_000_000;
 /// The part of the budget that may go into switching.
 const PART: f64 = 0.4;
@@ -109,7 +109,8 @@ impl Duty {
         let cost = self.switches as f64 * self.switch_ns;
         let afforded = self.overhead * PART * busy_ns;
         let longest = afforded * (1.0 + LONGEST_OFF_NS as f64 / lasted.max(1) as f64);
-        let is_dear = cost >= longest && lasted >= SHORTEST_ON_NS;
+        // Not the first: it may be all that there is.
+        let is_dear = cost >= longest && lasted >= SHORTEST_ON_NS && self.total_on_ns > 0;
         if now < self.until && !is_dear {
             return Turn::Stay;
         }

@@ -19,6 +19,14 @@ use crate::tables::{Row, Tables, all_tables};
 /// `run.json` is read up to this size; it holds one command line and some facts.
 const RUN_BYTES: u64 = 16 << 20;
 
+/// The tables that only an exact run fills.
+const EXACT_TABLES: [&str; 4] = [
+    ReuseBin::TABLE,
+    ReusePairBin::TABLE,
+    CacheCounts::TABLE,
+    TransferCount::TABLE,
+];
+
 /// A recording on disk, finished or cut short.
 #[derive(Debug)]
 pub struct Recording {
@@ -70,7 +78,9 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        if self.info.complete {
+        // Recordings of the timer had no such tables before there was an exact source.
+        let expected = self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE);
+        if self.info.complete && expected {
             return Err(Error::MissingTable { path });
         }
         let mut rows = Vec::new();

@@ -71,6 +71,10 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.frames.len(),
         rows.latencies.len(),
         rows.losses.len(),
+        rows.reuse.len(),
+        rows.reuse_pairs.len(),
+        rows.caches.len(),
+        rows.transfers.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

@@ -174,6 +174,22 @@ fn a_damaged_table_of_a_finished_recording_is_an_error_that_names_the_file() {
 }
 
 #[test]
+fn a_recording_from_before_there_was_an_exact_source_opens() {
+    let (_directory, dir) = place();
+    let info = RunInfo {
+        exact: None,
+        ..fixture_rows::info()
+    };
+    let writer = Writer::create(&dir, &info, CreateMode::New).unwrap();
+    writer.finish(&info).unwrap();
+    for table in ["reuse", "reuse_pairs", "caches", "transfers"] {
+        fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
+    }
+    let recording = Recording::open(&dir).unwrap();
+    assert_eq!(recording.tables().unwrap(), Tables::default());
+}
+
+#[test]
 fn one_table_under_the_name_of_another_is_refused() {
     let (_directory, dir) = finished();
     fs::copy(dir.join("switches.parquet"), dir.join("samples.parquet")).unwrap();

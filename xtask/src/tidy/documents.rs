@@ -216,7 +216,8 @@ impl<'a> Helps<'a> {
             return Ok(binary.clone());
         }
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--quiet", "--package", "linewise"])
+            // All packages: their features are those of the tests, which have built nearly all.
+            .args(["build", "--quiet", "--workspace"])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(self.root)
             .output()

@@ -90,8 +90,9 @@ fn threads_beyond_the_limit_of_open_files_are_counted_and_the_others_sampled() {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         (tasks.count() == 301).then_some(())
     });
-    // Threads that work for half a millisecond at a time take a while to fill a sampler's period.
-    let script = "ulimit -n 200 && exec \"$0\" run --json --pid $1 --duration 5s";
+    // The threads work for half a millisecond at a time: the period has to be shorter, whatever a
+    // sample was measured to cost.
+    let script = "ulimit -n 200 && exec \"$0\" run --json --rate 10000 --pid $1 --duration 1s";
     let output = place.finish(place.command("sh").args(["-c", script, BINARY, &pid]));
     std::fs::write(place.path("enough"), "").unwrap();
     assert_eq!(output.code, Some(0), "{}", output.stderr);

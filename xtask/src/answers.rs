@@ -173,12 +173,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         println!("skip: answers: threads on one CPU fight over nothing; needs two");
         return Ok(true);
     }
-    let linewise = root.join("target/release/linewise");
-    ensure!(
-        linewise.exists(),
-        "{} is missing: run `cargo build --release` first",
-        linewise.display()
-    );
+    let linewise = release_binary(root)?;
     build_programs(root)?;
     let mut cases = cases(root, only.as_deref())?;
     let how = How {
@@ -241,6 +236,20 @@ fn addressed_by_language(cases: &[Case]) -> BTreeMap<&str, Addressed> {
         }
     }
     sums
+}
+
+/// The linewise that is measured.
+///
+/// # Errors
+/// If it was not built.
+pub(crate) fn release_binary(root: &Path) -> anyhow::Result<PathBuf> {
+    let linewise = root.join("target/release/linewise");
+    ensure!(
+        linewise.exists(),
+        "{} is missing: run `cargo build --release` first",
+        linewise.display()
+    );
+    Ok(linewise)
 }
 
 /// Builds the programs with known answers.

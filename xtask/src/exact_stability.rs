@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::answers::release_binary;
 use crate::arguments::Arguments;
 use crate::round_trip::median;
 
@@ -69,12 +70,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         println!("skip: exact-stability: one CPU is to be compared with two");
         return Ok(true);
     }
-    let linewise = root.join("target/release/linewise");
-    ensure!(
-        linewise.exists(),
-        "{} is missing: run `cargo build --release` first",
-        linewise.display()
-    );
+    let linewise = release_binary(root)?;
     let work = root.join("target/exact-stability");
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let program = compile(root, &work)?;

@@ -18,7 +18,7 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
 use crate::addressed::{Addressed, Samples};
-use crate::answers::build_programs;
+use crate::answers::{build_programs, release_binary};
 use crate::arguments::Arguments;
 use crate::round_trip::{self, Span, median};
 
@@ -101,15 +101,10 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     arguments.finish()?;
     let places = Places {
         root: root.to_owned(),
-        linewise: root.join("target/release/linewise"),
+        linewise: release_binary(root)?,
         work: root.join("target/overhead"),
         seconds,
     };
-    ensure!(
-        places.linewise.exists(),
-        "{} is missing: run `cargo build --release` first",
-        places.linewise.display()
-    );
     fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
     build_programs(root)?;
     build_examples(root)?;

@@ -141,6 +141,7 @@ pub fn record(
     // The rings want to be emptied on time though every CPU is busy.
     linewise_machine::affinity::prefer_short_slices();
     let watchpoints = probe::watchpoint_costs();
+    let facts = Facts::read(Path::new("/"), &[]);
     let start = now();
     let limits = Limits {
         overhead: options.overhead,
@@ -168,7 +169,7 @@ pub fn record(
                 .iter()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
-            let info = describe(words, pid, true, start, &costs);
+            let info = describe(words, pid, true, start, &facts, &costs);
             let (child, writer) = begin(held, command, options, &info)?;
             let writer = match writer {
                 Ok(writer) => writer,
@@ -183,14 +184,13 @@ pub fn record(
             let attached = attach(pid, &cpus, sampler_options, open_files)?;
             left_out = attached.left_out;
             let words = procfs::command_line(pid).unwrap_or_default();
-            let info = describe(words, pid, false, start, &costs);
+            let info = describe(words, pid, false, start, &facts, &costs);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
             (Running::Process, pid, attached.samplers, writer, info)
         }
     };
 
-    let guarded =
-        (options.guard).unwrap_or_else(|| guard::needed(&Facts::read(Path::new("/"), &[])));
+    let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
     let guard = guarded.then(Guard::default);
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     collector.found_process(pid);
@@ -321,8 +321,14 @@ fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-fn describe(command: Vec<String>, pid: u32, launched: bool, start: Time, costs: &Costs) -> RunInfo {
-    let facts = Facts::read(Path::new("/"), &[]);
+fn describe(
+    command: Vec<String>,
+    pid: u32,
+    launched: bool,
+    start: Time,
+    facts: &Facts,
+    costs: &Costs,
+) -> RunInfo {
     let watchpoints = costs.watchpoints;
     let topology = sysfs::read_topology(Path::new("/")).ok();
     let source_reason = match (&facts.pmus.core, facts.hypervisor.name()) {

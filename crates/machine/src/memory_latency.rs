@@ -43,8 +43,7 @@ pub fn memory_latency(budget: Duration) -> Option<f64> {
         at = std::hint::black_box(at);
         passes.push(pass.elapsed().as_nanos() as f64 / LINES as f64);
     }
-    passes.sort_by(f64::total_cmp);
-    Some(passes[passes.len() / 2])
+    crate::probe::median(&mut passes)
 }
 
 /// One cycle through all links in an order that no prefetcher follows (Sattolo's shuffle).

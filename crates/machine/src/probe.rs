@@ -105,7 +105,7 @@ fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> ProbeError {
     }
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }

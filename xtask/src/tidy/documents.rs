@@ -215,7 +215,7 @@ impl<'a> Helps<'a> {
         if let Some(binary) = &self.binary {
             return Ok(binary.clone());
         }
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let output = Command::new(crate::metadata::cargo())
             // All packages: their features are those of the tests, which have built nearly all.
             .args(["build", "--quiet", "--workspace"])
             .args(["--message-format", "json-render-diagnostics"])

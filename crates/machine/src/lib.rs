@@ -14,5 +14,6 @@ pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod procfs;
+pub mod pthread;
 pub mod ring;
 pub mod sysfs;

@@ -371,6 +371,7 @@ fn describe(
         exposure_offset_ns: watchpoints.map_or(0.0, |watch| watch.exposure_offset_ns),
         overhead: Overhead::default(),
         exact: None,
+        reuse: None,
     }
 }
 

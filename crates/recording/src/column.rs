@@ -17,6 +17,7 @@ use crate::rows::{
 use crate::rows_exact::{
     CacheLevel, CacheSubject, Measure, Order, ReuseScope, Sharing, Touch, Unit,
 };
+use crate::rows_reuse::ReuseOutcome;
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,6 +275,7 @@ word_cells!(
     ObjectKind,
     Operation,
     Order,
+    ReuseOutcome,
     ReuseScope,
     SampleClass,
     Sharing,

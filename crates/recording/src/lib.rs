@@ -39,6 +39,7 @@
 //!     exposure_offset_ns: 0.0,
 //!     overhead: Overhead::default(),
 //!     exact: None,
+//!     reuse: None,
 //! };
 //! let mut writer = Writer::create(dir, &info, CreateMode::New)?;
 //! writer.push([Switch { tid: Tid(101), cpu: CpuId(1), start: Time(1_000), end: Time(5_000) }])?;
@@ -59,6 +60,7 @@ mod error;
 mod recording;
 mod rows;
 mod rows_exact;
+mod rows_reuse;
 mod run;
 mod storage;
 mod tables;
@@ -69,6 +71,7 @@ pub use error::Error;
 pub use recording::Recording;
 pub use rows::*;
 pub use rows_exact::*;
+pub use rows_reuse::*;
 pub use run::*;
 pub use storage::Damage;
 pub use tables::{Row, TableColumns, Tables, schema, table_columns};

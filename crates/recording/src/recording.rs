@@ -12,6 +12,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Row, Tables, all_tables};
@@ -26,6 +27,9 @@ const EXACT_TABLES: [&str; 4] = [
     CacheCounts::TABLE,
     TransferCount::TABLE,
 ];
+
+/// The tables that only sampled reuse fills.
+const SAMPLED_REUSE_TABLES: [&str; 2] = [ReuseWatch::TABLE, ReuseTrap::TABLE];
 
 /// A recording on disk, finished or cut short.
 #[derive(Debug)]
@@ -78,8 +82,9 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        // Recordings of the timer had no such tables before there was an exact source.
-        let expected = self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE);
+        // Recordings had no such tables before there was an exact source, or sampled reuse.
+        let expected = (self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE))
+            && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE));
         if self.info.complete && expected {
             return Err(Error::MissingTable { path });
         }

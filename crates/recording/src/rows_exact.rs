@@ -48,6 +48,8 @@ words!(
         /// Two neighbouring lines, of which the first begins at a multiple of both: what an adjacent
         /// line prefetcher fetches together. Distances are in pairs.
         LinePair = "line-pair",
+        /// Eight aligned bytes: what one watchpoint covers.
+        Chunk = "chunk",
     }
 );
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rows::{Pid, Time};
 use crate::rows_exact::{CacheLevel, Order};
+use crate::rows_reuse::SampledReuse;
 
 /// The version of the recording format that this crate writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -60,6 +61,9 @@ pub struct RunInfo {
     /// What an exact run was; `None` for other sources.
     #[serde(default)]
     pub exact: Option<ExactRun>,
+    /// How reuse was sampled; `None` where it was not.
+    #[serde(default)]
+    pub reuse: Option<SampledReuse>,
 }
 
 /// The facts of a run in which every access was seen (part of `run.json`).

@@ -37,6 +37,7 @@ pub(super) fn info() -> RunInfo {
         skid_rule: String::new(),
         exposure_offset_ns: 0.0,
         overhead: linewise_recording::Overhead::default(),
+        reuse: None,
         exact: Some(ExactRun {
             one_line_in: 1,
             reuse_rate: 1.0,

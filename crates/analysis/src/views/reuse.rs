@@ -409,6 +409,7 @@ pub(super) fn sum<'a>(
 pub(super) fn bytes_of(unit: Unit, line_size: u64) -> u64 {
     match unit {
         Unit::Byte => 1,
+        Unit::Chunk => 8,
         Unit::Line => line_size.max(1),
         Unit::LinePair => 2 * line_size.max(1),
     }

@@ -129,6 +129,7 @@ impl Rows {
             exposure_offset_ns: 0.0,
             overhead: Overhead::default(),
             exact: None,
+            reuse: None,
         };
         sharing(&Input {
             info: &info,

@@ -11,6 +11,8 @@ mod maps;
 mod objects;
 mod reuse;
 mod reuse_pairs;
+mod reuse_traps;
+mod reuse_watches;
 mod samples;
 mod stacks;
 mod switches;
@@ -30,6 +32,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::storage::Damage;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
@@ -191,6 +194,8 @@ macro_rules! all_tables {
             reuse_pairs: ReusePairBin,
             caches: CacheCounts,
             transfers: TransferCount,
+            reuse_watches: ReuseWatch,
+            reuse_traps: ReuseTrap,
         }
     };
 }

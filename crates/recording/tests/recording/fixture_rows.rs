@@ -32,6 +32,12 @@ pub(crate) fn info() -> RunInfo {
             ..Overhead::default()
         },
         exact: Some(exact_run()),
+        reuse: Some(SampledReuse {
+            slots: 2,
+            offset_ns: 18_250.0,
+            deviation_ns: 310.5,
+            offered: 1000,
+        }),
     }
 }
 
@@ -126,6 +132,43 @@ fn reuse_pairs() -> Vec<ReusePairBin> {
         ..pair.clone()
     };
     vec![pair, others]
+}
+
+fn reuse_watches() -> Vec<ReuseWatch> {
+    let watch = |(id, &outcome): (u64, &ReuseOutcome)| ReuseWatch {
+        id,
+        scope: ReuseScope::ALL[id as usize % 2],
+        pid: Pid(100),
+        tid: Tid(101),
+        address: Address(0x60_2000 + id * 8),
+        sample_ip: Address(0x40_1150),
+        weight_ns: 250_000,
+        armed: Time(5_000_000 + id),
+        closed: Time(6_000_000 + id),
+        outcome,
+        shots: 6,
+        others: 1,
+        unwatched: 2,
+    };
+    (0..).zip(ReuseOutcome::ALL).map(watch).collect()
+}
+
+fn reuse_traps() -> Vec<ReuseTrap> {
+    let trap = |operation, loads, time| ReuseTrap {
+        watch: 1,
+        time: Time(time),
+        tid: Tid(if loads { 101 } else { 102 }),
+        cpu: CpuId(1),
+        running_ns: time - 5_000_001,
+        loads,
+        access_ip: Address(0x40_1150),
+        operation,
+    };
+    vec![
+        trap(Some(Operation::Load), true, 5_100_000),
+        trap(Some(Operation::Store), false, 5_200_000),
+        trap(None, true, 5_300_000),
+    ]
 }
 
 fn caches() -> Vec<CacheCounts> {
@@ -386,6 +429,8 @@ pub(crate) fn tables() -> Tables {
         reuse_pairs: reuse_pairs(),
         caches: caches(),
         transfers: transfers(),
+        reuse_watches: reuse_watches(),
+        reuse_traps: reuse_traps(),
         damage: Vec::new(),
     }
 }
@@ -407,5 +452,7 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.reuse.iter().cloned())?;
     writer.push(tables.reuse_pairs.iter().cloned())?;
     writer.push(tables.caches.iter().cloned())?;
-    writer.push(tables.transfers.iter().cloned())
+    writer.push(tables.transfers.iter().cloned())?;
+    writer.push(tables.reuse_watches.iter().cloned())?;
+    writer.push(tables.reuse_traps.iter().cloned())
 }

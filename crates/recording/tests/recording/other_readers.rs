@@ -75,6 +75,8 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.reuse_pairs.len(),
         rows.caches.len(),
         rows.transfers.len(),
+        rows.reuse_watches.len(),
+        rows.reuse_traps.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

@@ -174,15 +174,23 @@ fn a_damaged_table_of_a_finished_recording_is_an_error_that_names_the_file() {
 }
 
 #[test]
-fn a_recording_from_before_there_was_an_exact_source_opens() {
+fn a_recording_from_before_there_was_an_exact_source_or_sampled_reuse_opens() {
     let (_directory, dir) = place();
     let info = RunInfo {
         exact: None,
+        reuse: None,
         ..fixture_rows::info()
     };
     let writer = Writer::create(&dir, &info, CreateMode::New).unwrap();
     writer.finish(&info).unwrap();
-    for table in ["reuse", "reuse_pairs", "caches", "transfers"] {
+    for table in [
+        "reuse",
+        "reuse_pairs",
+        "caches",
+        "transfers",
+        "reuse_watches",
+        "reuse_traps",
+    ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }
     let recording = Recording::open(&dir).unwrap();

@@ -204,6 +204,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         skid_rule: String::new(),
         exposure_offset_ns: 0.0,
         overhead: Overhead::default(),
+        reuse: None,
         exact: Some(ExactRun {
             one_line_in: options.trace.one_line_in.max(1),
             only: options.trace.only.clone(),

@@ -42,12 +42,38 @@ pub(crate) struct ExactArgs {
     /// With --source exact: simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
     #[arg(long, value_name = "MACHINE", value_parser = parse_machine)]
     machine: Option<&'static str>,
-    /// With --source exact: measure reuse distances of all lines, of a share (1/64 unless told otherwise), or not
-    #[arg(long, value_name = "all|1/N|none", value_parser = parse_reuse)]
-    reuse: Option<ReuseShare>,
+    /// Reuse distances. With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
+    #[arg(long, value_name = "all|1/N|sampled|none", value_parser = parse_reuse)]
+    reuse: Option<ReuseChoice>,
+}
+
+/// Which reuse distances are measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ReuseChoice {
+    /// None.
+    None,
+    /// Of lines whose every access is seen.
+    Share(ReuseShare),
+    /// Of sampled addresses, watched until they are touched again.
+    Sampled,
 }
 
 impl ExactArgs {
+    /// Whether reuse is to be sampled at full speed.
+    ///
+    /// # Errors
+    /// When it is to be measured in a way that only the exact source can.
+    pub(crate) fn samples_reuse(&self) -> anyhow::Result<bool> {
+        match self.reuse {
+            Some(ReuseChoice::Share(_)) => bail!(
+                "--reuse all and --reuse 1/N see every access of a line: add --source exact, or take \
+                 --reuse sampled"
+            ),
+            Some(ReuseChoice::Sampled) => Ok(true),
+            Some(ReuseChoice::None) | None => Ok(false),
+        }
+    }
+
     /// The first option that was given though only the exact source knows it.
     pub(crate) fn given(&self) -> Option<&'static str> {
         [
@@ -55,7 +81,6 @@ impl ExactArgs {
             (self.only.is_some(), "--only"),
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
-            (self.reuse.is_some(), "--reuse"),
         ]
         .into_iter()
         .find_map(|(given, name)| given.then_some(name))
@@ -79,13 +104,14 @@ fn parse_share(text: &str) -> Result<u32, String> {
     }
 }
 
-fn parse_reuse(text: &str) -> Result<ReuseShare, String> {
+fn parse_reuse(text: &str) -> Result<ReuseChoice, String> {
     match text {
-        "all" => Ok(ReuseShare::OneLineIn(1)),
-        "none" => Ok(ReuseShare::None),
+        "all" => Ok(ReuseChoice::Share(ReuseShare::OneLineIn(1))),
+        "none" => Ok(ReuseChoice::None),
+        "sampled" => Ok(ReuseChoice::Sampled),
         share => parse_share(share)
-            .map(ReuseShare::OneLineIn)
-            .map_err(|error| format!("{error}, or all, or none")),
+            .map(|share| ReuseChoice::Share(ReuseShare::OneLineIn(share)))
+            .map_err(|error| format!("{error}, or all, sampled or none")),
     }
 }
 
@@ -137,6 +163,15 @@ pub(crate) fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> anyhow::Result<ExactRecorded> {
+    let reuse = match args.reuse {
+        None => ReuseShare::default(),
+        Some(ReuseChoice::None) => ReuseShare::None,
+        Some(ReuseChoice::Share(share)) => share,
+        Some(ReuseChoice::Sampled) => bail!(
+            "--reuse sampled is for programs at full speed: the exact source sees every access, so \
+             take --reuse all or --reuse 1/64"
+        ),
+    };
     let machine =
         match args.machine.and_then(SimulatedMachine::named) {
             Some(machine) => machine,
@@ -164,7 +199,7 @@ pub(crate) fn record(
     let options = ExactRecordOptions {
         trace,
         machine,
-        reuse: args.reuse.unwrap_or_default(),
+        reuse,
         directory: common.directory.to_owned(),
         replace: common.replace,
         reason: "asked for with --source exact".to_owned(),
@@ -201,8 +236,10 @@ mod tests {
         for wrong in ["0", "1/0", "2/3", "64", "1/", "-1/2", ""] {
             assert!(parse_share(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(parse_reuse("all"), Ok(ReuseShare::OneLineIn(1)));
-        assert_eq!(parse_reuse("none"), Ok(ReuseShare::None));
+        let all = ReuseChoice::Share(ReuseShare::OneLineIn(1));
+        assert_eq!(parse_reuse("all"), Ok(all));
+        assert_eq!(parse_reuse("none"), Ok(ReuseChoice::None));
+        assert_eq!(parse_reuse("sampled"), Ok(ReuseChoice::Sampled));
         assert!(parse_reuse("some").is_err());
         assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
         assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));

@@ -199,6 +199,7 @@ fn collect(
             GuardWhen::On => Some(true),
             GuardWhen::Off => Some(false),
         },
+        reuse: args.exact.samples_reuse()?,
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();

@@ -116,6 +116,28 @@ impl Budget {
     }
 
     /// Whether another `shots` breakpoints can be paid for.
+    /// What arming one breakpoint in a thread and taking it down takes from that thread, ns.
+    pub(crate) fn arming_ns(&self) -> f64 {
+        let cost = |watch: WatchpointCosts| (watch.shot_ns - watch.trap_ns).max(0.0);
+        self.watch.map_or(0.0, cost)
+    }
+
+    /// What a trap takes from its thread, ns.
+    pub(crate) fn trap_ns(&self) -> f64 {
+        self.watch.map_or(0.0, |watch| watch.trap_ns)
+    }
+
+    /// What the target lost to watches so far, ns.
+    pub(crate) fn watched_ns(&self) -> f64 {
+        self.spent_ns
+    }
+
+    /// The target lost that much time to something else than samples and watches of lines.
+    pub(crate) fn spend(&mut self, ns: f64) {
+        self.purse_ns -= ns;
+        self.spent_ns += ns;
+    }
+
     pub(crate) fn affords(&self, shots: u32) -> bool {
         self.purse_ns >= self.cost_ns(shots) * 0.5
     }

@@ -25,9 +25,14 @@ impl Chance {
         }
     }
 
+    /// A number from 0 to 1, without 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / ((1u64 << 53) as f64)
+    }
+
     /// True with the given probability.
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
-        (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
+        self.share() < probability
     }
 
     /// A uniform choice of `count` of the 8 chunks of a line that are set in `from`, as a mask.

@@ -28,6 +28,10 @@ use crate::samplers::Samplers;
 use crate::session::loss;
 use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
 
+mod reuse;
+
+pub(crate) use reuse::ReuseSampling;
+
 /// Time between two looks at the slow things: latency, mappings, threads.
 const SLOW_NS: u64 = 1_000_000_000;
 /// Rounds of a latency measurement beside the running target, and how long it may take.
@@ -89,6 +93,7 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn new(
         samplers: Samplers,
+    reuse: Option<ReuseSampling>,
         writer: Writer,
         info: RunInfo,
         budget: Budget,
@@ -132,8 +137,14 @@ impl Collector {
     }
 
     /// Samples so far.
+            reuse: None,
     pub(crate) fn samples(&self) -> u64 {
         self.samples
+    }
+
+    /// Watches chunks for their reuses, too.
+    pub(crate) fn sample_reuse(&mut self, reuse: ReuseSampling) {
+        self.reuse = Some(reuse);
     }
 
     /// Threads alive now.
@@ -182,7 +193,7 @@ impl Collector {
         self.account(now);
         if !self.stopped {
             self.take_turns(now);
-            self.arm(now)?;
+            self.arm_all(now)?;
         }
         self.read_maps(now)?;
         if now.since(self.slow_at) >= SLOW_NS {
@@ -244,6 +255,9 @@ impl Collector {
             }
             Record::Map {
                 pid,
+                if let Some(reuse) = &mut self.reuse {
+                    reuse.forget(Tid(tid), Time(time));
+                }
                 start,
                 length,
                 offset,
@@ -383,6 +397,7 @@ impl Collector {
             address: sample.address,
             size: sample.size,
             operation,
+        self.offer_for_reuse(sample);
         });
     }
 
@@ -396,6 +411,7 @@ impl Collector {
                     row.address.line(self.info.line_size),
                     chunk,
                     &record,
+        self.take_down_reuse(now, all)?;
                     row.operation,
                 );
                 self.board
@@ -441,39 +457,14 @@ impl Collector {
         published: Operation,
     ) -> Trap {
         let first = line.0 + u64::from(chunk) * CHUNK;
-        let fits = |access: &Access| {
-            access.address < first + CHUNK && access.address + u64::from(access.size) > first
-        };
-        let waiting = self.code.trapped(record.pid, record.ip);
-        let candidates: &[Instruction] = match &*waiting {
-            Waiting::Instructions(found) => found.all(),
-            Waiting::Unknown(_) => &[],
-        };
-        let mut access = None;
-        let mut likely = None;
-        for instruction in candidates {
-            if !self.reader.accesses_memory(instruction) {
-                continue;
-            }
-            likely = likely.or(Some(*instruction));
-            let read = self.registers(record, instruction).map(|registers| {
-                self.reader
-                    .access(instruction, &registers, RegistersFrom::After)
-            });
-            if let Some(Ok(found)) = read
-                && fits(&found)
-            {
-                access = Some(found);
-                break;
-            }
-        }
+        let (access, likely) = self.access_before(record, first);
         // What a load's own watch can see are stores; otherwise nothing better is known.
         let guess = match published {
             Operation::Load => Operation::Store,
             Operation::Store | Operation::Update => Operation::Load,
         };
         let access = access.unwrap_or_else(|| Access {
-            ip: likely.map_or(0, |instruction| instruction.ip()),
+            ip: likely,
             address: first,
             size: CHUNK as u32,
             operation: guess,
@@ -509,6 +500,38 @@ impl Collector {
         self.phase_ns += thread_ns;
         self.busy_at = now;
         let busy = thread_ns as f64 / wall as f64 / self.cpus.len().max(1) as f64;
+    /// The access of the chunk at `first` that a trap reports, if an instruction before the reported one
+    /// can be it, and the address of the likeliest one, or 0.
+    fn access_before(&mut self, record: &SampleRecord, first: u64) -> (Option<Access>, u64) {
+        let fits = |access: &Access| {
+            access.address < first + CHUNK && access.address + u64::from(access.size) > first
+        };
+        let waiting = self.code.trapped(record.pid, record.ip);
+        let candidates: &[Instruction] = match &*waiting {
+            Waiting::Instructions(found) => found.all(),
+            Waiting::Unknown(_) => &[],
+        };
+        let mut likely = 0;
+        for instruction in candidates {
+            if !self.reader.accesses_memory(instruction) {
+                continue;
+            }
+            if likely == 0 {
+                likely = instruction.ip();
+            }
+            let read = self.registers(record, instruction).map(|registers| {
+                self.reader
+                    .access(instruction, &registers, RegistersFrom::After)
+            });
+            if let Some(Ok(found)) = read
+                && fits(&found)
+            {
+                return (Some(found), likely);
+            }
+        }
+        (None, likely)
+    }
+
         // Smoothed: one tick holds only a few samples.
         self.in_the_way = 0.95 * self.in_the_way + 0.05 * busy.min(1.0);
         let total = process::own_cpu_time_ns();
@@ -576,7 +599,13 @@ impl Collector {
 
     /// A guarded thread stopped or ended.
     pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Result<(), Error> {
-        match self.watcher.attend(tid, change) {
+        let reuse = &mut self.reuse;
+        let disarm = || {
+            if let Some(reuse) = reuse {
+                reuse.forget(tid, Time(process::monotonic_ns()));
+            }
+        };
+        match self.watcher.attend(tid, change, disarm) {
             Some(reason) => self.unguarded(reason),
             None => Ok(()),
         }
@@ -724,6 +753,7 @@ pub(crate) fn measured_latency(
         crowded_share: costs.crowded_share,
         transfer_saturated_ns: costs.transfer_saturated_ns,
         hit_ns: costs.hit_ns,
+        self.info.reuse = self.reuse.as_ref().map(ReuseSampling::describe);
     })
 }
 

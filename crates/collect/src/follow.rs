@@ -196,6 +196,12 @@ impl Threads {
             .collect()
     }
 
+    /// Where a thread runs, while it does.
+    pub(crate) fn cpu_of(&self, tid: Tid) -> Option<CpuId> {
+        let state = self.threads.get(&tid)?;
+        state.on_cpu.map(|(cpu, _)| cpu)
+    }
+
     /// The rows; threads still alive end at `now`. Their CPU times were seen for `share` of the
     /// time and are scaled up from that.
     pub(crate) fn rows(&self, now: Time, share: f64) -> Vec<Thread> {

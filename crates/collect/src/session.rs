@@ -11,6 +11,7 @@ use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::probe;
 use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, StopSignals};
+use linewise_machine::retrap::retrap_time;
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{
     CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, Tid, Time, Writer,
@@ -18,7 +19,7 @@ use linewise_recording::{
 
 use crate::attach::attach;
 use crate::budget::{Budget, Costs, Limits};
-use crate::collector::Collector;
+use crate::collector::{Collector, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
 use crate::samplers::Samplers;
@@ -57,6 +58,9 @@ pub struct RecordOptions {
     /// Whether threads are guarded against traps that lost their reason
     /// ([`linewise_machine::guard`]); without a word, where that is known to happen.
     pub guard: Option<bool>,
+    /// Whether sampled addresses are watched for their reuses, with half of each thread's watchpoints
+    /// and half of the budget for watches.
+    pub reuse: bool,
 }
 
 /// How far a recording is, for a progress line.
@@ -142,6 +146,9 @@ pub fn record(
     linewise_machine::affinity::prefer_short_slices();
     let watchpoints = probe::watchpoint_costs();
     let facts = Facts::read(Path::new("/"), &[]);
+    let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
+    let for_reuse = if options.reuse { registers / 2 } else { 0 };
+    let reuse = options.reuse.then(|| reuse_sampling(for_reuse));
     let start = now();
     let limits = Limits {
         overhead: options.overhead,
@@ -169,7 +176,7 @@ pub fn record(
                 .iter()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
-            let info = describe(words, pid, true, start, &facts, &costs);
+            let info = describe(words, pid, true, start, &facts, &costs, for_reuse);
             let (child, writer) = begin(held, command, options, &info)?;
             let writer = match writer {
                 Ok(writer) => writer,
@@ -184,7 +191,7 @@ pub fn record(
             let attached = attach(pid, &cpus, sampler_options, open_files)?;
             left_out = attached.left_out;
             let words = procfs::command_line(pid).unwrap_or_default();
-            let info = describe(words, pid, false, start, &facts, &costs);
+            let info = describe(words, pid, false, start, &facts, &costs, for_reuse);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
             (Running::Process, pid, attached.samplers, writer, info)
         }
@@ -194,6 +201,11 @@ pub fn record(
     let guard = guarded.then(Guard::default);
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     collector.found_process(pid);
+    match reuse {
+        Some(Ok(reuse)) => collector.sample_reuse(reuse),
+        Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,
+        None => {}
+    }
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));
         collector.lose("threads-not-sampled", threads, reason)?;
@@ -308,6 +320,20 @@ fn begin(
     }
 }
 
+/// What sampled reuse needs to know of this machine, or why there can be none.
+fn reuse_sampling(slots: u32) -> Result<ReuseSampling, String> {
+    if slots == 0 {
+        return Err(
+            "reuse was not sampled: threads have fewer than two watchpoints here".to_owned(),
+        );
+    }
+    let time = retrap_time().map_err(|error| format!("reuse was not sampled: {error}"))?;
+    // Without a topology all CPUs are taken as near.
+    let topology = sysfs::read_topology(Path::new("/"));
+    let groups = topology.map_or_else(|_| Vec::new(), |topology| topology.llc_groups());
+    Ok(ReuseSampling::new(slots, time, groups))
+}
+
 fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
     held.release().map_err(|source| {
         let program = command
@@ -328,6 +354,7 @@ fn describe(
     start: Time,
     facts: &Facts,
     costs: &Costs,
+    for_reuse: u32,
 ) -> RunInfo {
     let watchpoints = costs.watchpoints;
     let topology = sysfs::read_topology(Path::new("/")).ok();
@@ -363,7 +390,9 @@ fn describe(
         cpus: topology
             .as_ref()
             .map_or(1, |topology| topology.cpus.len() as u32),
-        watchpoint_bytes: watchpoints.map_or(0, |watch| watch.count * crate::watch::CHUNK as u32),
+        watchpoint_bytes: watchpoints.map_or(0, |watch| {
+            (watch.count - for_reuse.min(watch.count)) * crate::watch::CHUNK as u32
+        }),
         cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
         hypervisor: facts.hypervisor.name().to_owned(),
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),

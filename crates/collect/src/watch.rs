@@ -129,7 +129,11 @@ impl<T> Watcher<T> {
             && !(self.guard.as_ref()).is_some_and(|guard| guard.has_left(tid.0))
     }
 
-    fn protect(&mut self, tid: Tid) -> Result<(), Refused> {
+    /// Makes a thread ready to be watched.
+    ///
+    /// # Errors
+    /// When it cannot be guarded.
+    pub(crate) fn protect(&mut self, tid: Tid) -> Result<(), Refused> {
         match &mut self.guard {
             Some(guard) => guard.protect(tid.0).map_err(Refused::Unguarded),
             None => Ok(()),
@@ -137,11 +141,18 @@ impl<T> Watcher<T> {
     }
 
     /// A guarded thread stopped or ended. Returns why it is no longer guarded, if that is so.
-    pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Option<Unguarded> {
+    /// `disarm` takes down what others have armed in it.
+    pub(crate) fn attend(
+        &mut self,
+        tid: Tid,
+        change: Change,
+        disarm: impl FnOnce(),
+    ) -> Option<Unguarded> {
         let guard = self.guard.as_mut()?;
         guard.attend(tid.0, change, || {
             self.watches.remove(&tid);
             self.awaited.remove(&tid);
+            disarm();
         })
     }
 

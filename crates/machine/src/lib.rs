@@ -15,5 +15,6 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod pthread;
+pub mod retrap;
 pub mod ring;
 pub mod sysfs;

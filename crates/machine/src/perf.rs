@@ -226,7 +226,16 @@ impl Event {
     /// # Errors
     /// The kernel's.
     pub fn arm_once(&self) -> io::Result<()> {
-        self.ioctl(u64::from(sys::REFRESH), 1)
+        self.arm_shots(1)
+    }
+
+    /// Arms a breakpoint for several shots, each of which delivers a sample. As with
+    /// [`Event::arm_once`], only once.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn arm_shots(&self, shots: u32) -> io::Result<()> {
+        self.ioctl(u64::from(sys::REFRESH), shots.into())
     }
 
     /// Lets this event write into the ring of `other` (same CPU and task).

@@ -1,0 +1,157 @@
+//! Sampled reuse as part of a recording: what is offered, when it is paid for, and its rows.
+
+use linewise_machine::retrap::RetrapTime;
+use linewise_machine::ring::SampleRecord;
+use linewise_recording::{Address, CpuId, ReuseTrap, Sample, SampledReuse, Tid, Time};
+use linewise_topology::CpuSet;
+
+use super::Collector;
+use crate::error::Error;
+use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
+use crate::watch::Refused;
+
+/// Sampled reuse of one recording.
+pub(crate) struct ReuseSampling {
+    watches: ReuseWatches,
+    time: RetrapTime,
+    /// The CPUs behind each last-level cache.
+    groups: Vec<CpuSet>,
+    /// What it took from the target so far, ns.
+    spent_ns: f64,
+}
+
+impl ReuseSampling {
+    /// As many slots as there are watchpoints for it in each thread.
+    pub(crate) fn new(slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
+        Self {
+            watches: ReuseWatches::new(slots as usize),
+            time,
+            groups,
+            spent_ns: 0.0,
+        }
+    }
+
+    /// What `run.json` says of it.
+    pub(crate) fn describe(&self) -> SampledReuse {
+        SampledReuse {
+            slots: self.watches.slots() as u32,
+            offset_ns: self.time.offset_ns,
+            deviation_ns: self.time.deviation_ns,
+            offered: self.watches.offered,
+        }
+    }
+
+    /// A thread has ended or must not be watched.
+    pub(crate) fn forget(&mut self, tid: Tid, now: Time) {
+        self.watches.forget(tid, now);
+    }
+}
+
+impl Collector {
+    /// A sampled access may be watched.
+    pub(super) fn offer_for_reuse(&mut self, sample: &Sample) {
+        if let Some(reuse) = &mut self.reuse {
+            let candidate = Candidate {
+                pid: sample.pid,
+                tid: sample.tid,
+                cpu: sample.cpu,
+                address: sample.address,
+                sample_ip: sample.access_ip,
+                weight_ns: sample.weight_ns,
+            };
+            reuse.watches.sampled(candidate, &mut self.chance);
+        }
+    }
+
+    /// Arms both kinds of watches, those first that have had less of the budget.
+    pub(super) fn arm_all(&mut self, now: Time) -> Result<(), Error> {
+        let spent = self.reuse.as_ref().map_or(0.0, |reuse| reuse.spent_ns);
+        if spent <= self.budget.watched_ns() / 2.0 {
+            self.arm_reuse(now)?;
+            return self.arm(now);
+        }
+        self.arm(now)?;
+        self.arm_reuse(now)
+    }
+
+    /// Offers the samples of this tick to the slots and arms what was chosen, if that can be paid for.
+    fn arm_reuse(&mut self, now: Time) -> Result<(), Error> {
+        let Some(reuse) = &mut self.reuse else {
+            return Ok(());
+        };
+        if !self.budget.affords(1) {
+            reuse.watches.pass();
+            return Ok(());
+        }
+        reuse.watches.choose(now, &mut self.chance);
+        let (threads, groups, watcher) = (&self.threads, &reuse.groups, &mut self.watcher);
+        let group_of = |cpu: CpuId| groups.iter().position(|group| group.contains(cpu.0));
+        let crowd = Crowd {
+            active: &|pid| threads.active(pid, now),
+            is_far: &|tid, cpu| {
+                let there = threads.cpu_of(tid).and_then(group_of);
+                there.is_some() && there != group_of(cpu)
+            },
+        };
+        let (armed, refused) = reuse
+            .watches
+            .arm(&crowd, &mut self.chance, |tid| watcher.protect(tid));
+        let cost = f64::from(armed) * self.budget.arming_ns();
+        reuse.spent_ns += cost;
+        self.budget.spend(cost);
+        for (tid, refused) in refused {
+            match refused {
+                refused if refused.is_gone() => self.threads.gone(tid),
+                Refused::Unguarded(reason) => self.unguarded(reason)?,
+                Refused::Kernel(error) => self.lose(
+                    "reuse-watch-refused",
+                    1,
+                    format!("the kernel refused a watchpoint for reuse: {error}"),
+                )?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the watches that have ended.
+    pub(super) fn take_down_reuse(&mut self, now: Time, all: bool) -> Result<(), Error> {
+        let Some(reuse) = &mut self.reuse else {
+            return Ok(());
+        };
+        let finished = reuse.watches.collect(now, all);
+        for Finished { row, traps } in finished {
+            let cost = traps.len() as f64 * self.budget.trap_ns();
+            self.budget.spend(cost);
+            if let Some(reuse) = &mut self.reuse {
+                reuse.spent_ns += cost;
+            }
+            for (loads, record) in traps {
+                let trap = self.reuse_trap(row.id, row.address, loads, &record);
+                self.writer.push([trap])?;
+            }
+            self.writer.push([row])?;
+        }
+        Ok(())
+    }
+
+    fn reuse_trap(
+        &mut self,
+        watch: u64,
+        chunk: Address,
+        loads: bool,
+        record: &SampleRecord,
+    ) -> ReuseTrap {
+        let (access, likely) = self.access_before(record, chunk.0);
+        let access_ip = access.map_or(likely, |access| access.ip);
+        ReuseTrap {
+            watch,
+            time: Time(record.time),
+            tid: Tid(record.tid),
+            cpu: CpuId(record.cpu),
+            running_ns: record.read.running_ns,
+            loads,
+            access_ip: Address(access_ip),
+            operation: access.map(|access| access.operation),
+        }
+    }
+}

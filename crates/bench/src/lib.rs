@@ -18,6 +18,7 @@
 //! ```
 
 mod compare;
+pub mod fetch_add;
 pub mod reuse;
 mod run;
 mod spec;

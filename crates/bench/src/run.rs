@@ -55,7 +55,7 @@ impl Line {
 pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(seed: u64, index: usize) -> Self {
+    pub(crate) fn new(seed: u64, index: usize) -> Self {
         // Splitmix, so that neighbouring seeds have nothing in common.
         let mut z = seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -195,20 +195,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Signal {
+pub(crate) enum Signal {
     Wait,
     Go,
     Abandon,
 }
 
 /// Lets all workers start at once, or sends them home if one could not be created.
-struct Gate {
+pub(crate) struct Gate {
     state: Mutex<(usize, Signal)>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn arrive(&self) -> bool {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new((0, Signal::Wait)),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits for the signal; returns whether to go.
+    pub(crate) fn arrive(&self) -> bool {
         let mut state = lock(&self.state);
         state.0 += 1;
         self.changed.notify_all();
@@ -221,7 +229,7 @@ impl Gate {
         state.1 == Signal::Go
     }
 
-    fn wait_for(&self, arrivals: usize) {
+    pub(crate) fn wait_for(&self, arrivals: usize) {
         let mut state = lock(&self.state);
         while state.0 < arrivals {
             state = self
@@ -231,7 +239,7 @@ impl Gate {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         lock(&self.state).1 = signal;
         self.changed.notify_all();
     }
@@ -249,10 +257,7 @@ pub fn run_workload(spec: &WorkloadSpec) -> Result<Truth, WorkloadError> {
     let program = workloads::program(spec.workload);
     let line_addresses = (program.prepare)(spec.threads);
     let stop = Stop(AtomicBool::new(false));
-    let gate = Gate {
-        state: Mutex::new((0, Signal::Wait)),
-        changed: Condvar::new(),
-    };
+    let gate = Gate::new();
     let mut distinct = placement.clone();
     distinct.sort_unstable();
     distinct.dedup();

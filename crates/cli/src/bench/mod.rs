@@ -1,5 +1,7 @@
-//! `linewise bench`: linewise against benchmarks with known answers.
+//! `linewise bench`: linewise against benchmarks with known answers, and its remedies against what
+//! they replace.
 
+mod fetch_add;
 mod reuse;
 mod rtt;
 mod sharing;
@@ -25,6 +27,8 @@ enum Benchmark {
     /// Run one program of `bench reuse` alone and print its truth as a line of JSON
     #[command(hide = true)]
     ReuseProgram(reuse::ProgramArgs),
+    /// Increments of shared variables by locks, atomics, channels and delegation, side by side
+    FetchAdd(fetch_add::FetchAddArgs),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -56,6 +60,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Benchmark::Sharing(args) => sharing::run(&args),
         Benchmark::Reuse(args) => reuse::run(&args),
         Benchmark::ReuseProgram(args) => reuse::run_program(&args),
+        Benchmark::FetchAdd(args) => fetch_add::run(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

@@ -1,0 +1,275 @@
+//! A drawing of curves: throughput on a logarithmic scale over powers of two.
+//!
+//! Sizes are in the drawing's own units, which the style sheet makes about one CSS pixel on a wide
+//! page; a narrow one scrolls.
+
+use super::table::short;
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 1000.0;
+const LEFT: f64 = 52.0;
+/// Where the curves end, and the room for their names begins.
+const RIGHT: f64 = 812.0;
+const TOP: f64 = 14.0;
+const HEIGHT: f64 = 430.0;
+const BOTTOM: f64 = 46.0;
+/// Between the names of two curves.
+const LINE: f64 = 15.0;
+/// Colours in the style sheet.
+const COLOURS: usize = 8;
+
+/// A point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// Where it stands on the horizontal axis, 1 or more.
+    pub(super) x: f64,
+    pub(super) mops: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) samples: usize,
+}
+
+/// A named curve. The number decides on its colour and dashes, so that it looks the same in every
+/// drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Curve {
+    pub(super) number: usize,
+    pub(super) name: String,
+    pub(super) points: Vec<Point>,
+}
+
+/// Powers of two along, powers of ten up.
+struct Scale {
+    octaves: f64,
+    /// Powers of ten.
+    bottom: f64,
+    top: f64,
+}
+
+impl Scale {
+    fn of(curves: &[Curve]) -> Self {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let least = points()
+            .map(|point| point.low)
+            .fold(f64::INFINITY, f64::min);
+        let most = points().map(|point| point.high).fold(0.0, f64::max);
+        let widest = points().map(|point| point.x).fold(1.0, f64::max);
+        let bottom = least.clamp(1e-3, 1e4).log10();
+        Self {
+            octaves: widest.log2().max(1.0),
+            bottom,
+            // A little air, and never no height.
+            top: most.clamp(1e-3, 1e6).log10().max(bottom + 0.1) + 0.03,
+        }
+    }
+
+    fn x(&self, x: f64) -> f64 {
+        LEFT + 10.0 + x.max(1.0).log2() / self.octaves * (RIGHT - LEFT - 20.0)
+    }
+
+    fn y(&self, mops: f64) -> f64 {
+        let up = (mops.max(1e-6).log10() - self.bottom) / (self.top - self.bottom);
+        TOP + HEIGHT * (1.0 - up.clamp(0.0, 1.0))
+    }
+}
+
+/// Draws the curves; `along` says what the horizontal axis counts.
+pub(super) fn draw(out: &mut String, curves: &[Curve], along: &str, described: &str) {
+    let scale = Scale::of(curves);
+    let _ = writeln!(
+        out,
+        "<div class=\"scroll\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" \
+         aria-label=\"{described}\">",
+        TOP + HEIGHT + BOTTOM
+    );
+    axes(out, &scale, curves, along);
+    let names = place_names(curves, &scale);
+    for (curve, name_y) in curves.iter().zip(names) {
+        write_curve(out, curve, &scale, name_y);
+    }
+    out.push_str("</svg></div>\n");
+}
+
+fn axes(out: &mut String, scale: &Scale, curves: &[Curve], along: &str) {
+    for decade in -3..=6 {
+        for step in [1.0, 2.0, 5.0] {
+            let mops = step * 10_f64.powi(decade);
+            if !(scale.bottom..=scale.top).contains(&mops.log10()) {
+                continue;
+            }
+            let y = scale.y(mops);
+            let _ = writeln!(
+                out,
+                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"label end\" \
+                 x=\"{}\" y=\"{:.1}\">{mops}</text>",
+                LEFT - 6.0,
+                y + 4.0
+            );
+        }
+    }
+    let base = TOP + HEIGHT;
+    let _ = writeln!(out, "<path class=\"base\" d=\"M{LEFT} {base}H{RIGHT}\"/>");
+    let _ = writeln!(
+        out,
+        "<text class=\"label\" x=\"0\" y=\"{:.1}\">Mops</text>",
+        TOP + 2.0
+    );
+    let mut ticks: Vec<f64> = curves
+        .iter()
+        .flat_map(|curve| curve.points.iter().map(|point| point.x))
+        .collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    for tick in ticks {
+        let x = scale.x(tick);
+        let _ = writeln!(
+            out,
+            "<path class=\"base\" d=\"M{x:.1} {base}v4\"/><text class=\"label middle\" \
+             x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            base + 18.0,
+            count(tick)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"label middle\" x=\"{:.1}\" y=\"{:.1}\">{along}</text>",
+        (LEFT + RIGHT) / 2.0,
+        base + 38.0
+    );
+}
+
+/// A count as people write it: 65,536 is `64 Ki`.
+fn count(value: f64) -> String {
+    let value = value as u64;
+    match value {
+        mega if mega >= 1 << 20 && mega % (1 << 20) == 0 => format!("{} Mi", mega >> 20),
+        kilo if kilo >= 1 << 10 && kilo % (1 << 10) == 0 => format!("{} Ki", kilo >> 10),
+        small => small.to_string(),
+    }
+}
+
+/// The height of each curve's name: beside its last point, and none over another.
+fn place_names(curves: &[Curve], scale: &Scale) -> Vec<f64> {
+    let wanted: Vec<f64> = curves
+        .iter()
+        .map(|curve| curve.points.last().map_or(0.0, |point| scale.y(point.mops)))
+        .collect();
+    let mut order: Vec<usize> = (0..curves.len()).collect();
+    order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
+    let mut placed = wanted.clone();
+    let mut free = TOP;
+    for &curve in &order {
+        placed[curve] = wanted[curve].max(free);
+        free = placed[curve] + LINE;
+    }
+    // What was pushed below the drawing pushes the others up again.
+    let mut bottom = TOP + HEIGHT + BOTTOM - LINE;
+    for &curve in order.iter().rev() {
+        placed[curve] = placed[curve].min(bottom);
+        bottom = placed[curve] - LINE;
+    }
+    placed
+}
+
+fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64) {
+    let Some(last) = curve.points.last() else {
+        return;
+    };
+    let _ = writeln!(
+        out,
+        "<g class=\"curve s{} d{}\">",
+        curve.number % COLOURS,
+        curve.number / COLOURS % 3
+    );
+    let mut path = String::new();
+    for point in &curve.points {
+        let step = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(
+            path,
+            "{step}{:.1} {:.1}",
+            scale.x(point.x),
+            scale.y(point.mops)
+        );
+    }
+    let _ = writeln!(out, "<path class=\"line\" d=\"{path}\"/>");
+    for point in &curve.points {
+        let (x, y) = (scale.x(point.x), scale.y(point.mops));
+        let _ = writeln!(
+            out,
+            "<path class=\"range\" d=\"M{x:.1} {:.1}V{:.1}\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" \
+             r=\"3\"><title>{}, {}: {} Mops, {} to {} in {}</title></circle>",
+            scale.y(point.low),
+            scale.y(point.high),
+            curve.name,
+            count(point.x),
+            short(point.mops),
+            short(point.low),
+            short(point.high),
+            point.samples,
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<path class=\"lead\" d=\"M{:.1} {:.1}L{:.1} {name_y:.1}\"/><text x=\"{:.1}\" \
+         y=\"{:.1}\">{}</text>\n</g>",
+        scale.x(last.x) + 4.0,
+        scale.y(last.mops),
+        RIGHT + 14.0,
+        RIGHT + 18.0,
+        name_y + 4.0,
+        curve.name,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(number: usize, mops: f64) -> Curve {
+        Curve {
+            number,
+            name: format!("c{number}"),
+            points: vec![Point {
+                x: 4.0,
+                mops,
+                low: mops,
+                high: mops,
+                samples: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn names_of_curves_that_end_together_do_not_overlap() {
+        let curves: Vec<Curve> = (0..16).map(|number| curve(number, 5.0)).collect();
+        let mut names = place_names(&curves, &Scale::of(&curves));
+        names.sort_by(f64::total_cmp);
+        assert!(
+            names
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] >= LINE - 0.01)
+        );
+        assert!(
+            names
+                .iter()
+                .all(|y| (0.0..TOP + HEIGHT + BOTTOM).contains(y))
+        );
+    }
+
+    #[test]
+    fn the_faster_curve_lies_higher_and_both_inside() {
+        let curves = [curve(0, 2.0), curve(1, 400.0)];
+        let scale = Scale::of(&curves);
+        assert!(scale.y(400.0) < scale.y(2.0));
+        assert!((TOP..=TOP + HEIGHT).contains(&scale.y(2.0)));
+        assert!((LEFT..=RIGHT).contains(&scale.x(4.0)));
+    }
+
+    #[test]
+    fn counts_are_written_with_binary_units_where_they_are_whole() {
+        assert_eq!(count(64.0), "64");
+        assert_eq!(count(65_536.0), "64 Ki");
+        assert_eq!(count(4_194_304.0), "4 Mi");
+        assert_eq!(count(1_025.0), "1025");
+    }
+}

@@ -1,0 +1,145 @@
+//! The fetch-and-add experiment of Dill, "Asynchronous Delegation and its Applications" (2019,
+//! section 4.1): threads pick one of many variables of 64 bytes at random and increment it, each
+//! contender by its own means.
+//!
+//! Every sample's account is balanced: each increment must be in the variables, and each must have
+//! returned what its variable held. A contender that loses one is an error, not a row.
+//!
+//! The round trip between two CPUs is measured before and after every sample. Machines change it
+//! in mid-run; a figure is made only of samples of one state, and a sample during which the state
+//! changed belongs to none. Contenders take turns, so that what changes slowly meets them all.
+
+mod curves;
+mod harness;
+mod locks;
+mod messages;
+mod page;
+mod result;
+mod spec;
+mod table;
+
+pub use page::fetch_add_page;
+pub use result::{Experiment, Row, Sample, Span, harmonic_mean};
+pub use spec::{Contender, FetchAddError, FetchAddSpec, Knobs, MAX_VARIABLES, Method, Operation};
+pub use table::{fetch_add_json, fetch_add_table};
+
+use harness::{Add, Next, Sqrt, Stage};
+use linewise_machine::latency::measure_round_trip;
+use std::time::Duration;
+
+/// How long a look at the round trip takes.
+const LOOK: Duration = Duration::from_millis(10);
+/// How many looks at a busy machine, before a sample has no round trip.
+const LOOKS: usize = 3;
+
+/// How far an experiment is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Samples made.
+    pub done: usize,
+    /// Samples to make.
+    pub of: usize,
+    /// The sample that begins now: who, what, on how many variables.
+    pub now: (Contender, Operation, usize),
+}
+
+/// Makes an experiment in this process, and tells `progress` before each sample.
+///
+/// # Errors
+/// The specification is out of range, a thread could not be created or pinned, or a contender lost
+/// an increment.
+pub fn run_fetch_add(
+    spec: &FetchAddSpec,
+    mut progress: impl FnMut(&Progress),
+) -> Result<Experiment, FetchAddError> {
+    spec.validate()?;
+    let placement = spec.placement()?;
+    let contenders = spec.contenders()?;
+    let of = contenders.len() * spec.samples * spec.variables.len() * spec.operations.len();
+    let mut samples = Vec::with_capacity(of);
+    let mut before_ns = round_trip_ns(&placement);
+    for &operation in &spec.operations {
+        for &variables in &spec.variables {
+            for round in 0..spec.samples {
+                for turn in 0..contenders.len() {
+                    // Nobody always comes after the same one.
+                    let contender = contenders[(turn + round) % contenders.len()];
+                    progress(&Progress {
+                        done: samples.len(),
+                        of,
+                        now: (contender, operation, variables),
+                    });
+                    let seed = spec.seed.wrapping_add(round as u64);
+                    let stage = stage(spec, &placement, contender, variables, seed);
+                    let (operations, seconds) = match operation {
+                        Operation::Add => measure::<Add>(&stage, contender, variables)?,
+                        Operation::Sqrt => measure::<Sqrt>(&stage, contender, variables)?,
+                    };
+                    let after_ns = round_trip_ns(&placement);
+                    samples.push(Sample {
+                        contender,
+                        operation,
+                        variables,
+                        servers: stage.servers,
+                        clients: stage.threads - stage.servers,
+                        operations,
+                        seconds,
+                        mops: operations as f64 / seconds.max(f64::MIN_POSITIVE) / 1e6,
+                        round_trips_ns: before_ns.zip(after_ns),
+                    });
+                    before_ns = after_ns;
+                }
+            }
+        }
+    }
+    Ok(Experiment::new(spec, placement, contenders, samples))
+}
+
+/// As few servers as there are variables, the other threads being clients, as in the thesis.
+fn stage<'a>(
+    spec: &FetchAddSpec,
+    placement: &'a [u32],
+    contender: Contender,
+    variables: usize,
+    seed: u64,
+) -> Stage<'a> {
+    Stage {
+        placement,
+        threads: spec.threads,
+        servers: contender.method.servers().min(variables),
+        seconds: spec.seconds,
+        seed,
+    }
+}
+
+/// One sample: increments made, and the seconds that they took.
+fn measure<N: Next>(
+    stage: &Stage<'_>,
+    contender: Contender,
+    variables: usize,
+) -> Result<(u64, f64), FetchAddError> {
+    let (tally, held, elapsed) = match contender.method {
+        Method::PthreadMutex => locks::pthread_mutex::<N>(stage, variables),
+        Method::PthreadSpin => locks::pthread_spin::<N>(stage, variables),
+        Method::StdMutex => locks::std_mutex::<N>(stage, variables),
+        Method::ParkingLot => locks::parking_lot::<N>(stage, variables),
+        Method::Ticket => locks::ticket::<N>(stage, variables),
+        Method::Mcs => locks::mcs::<N>(stage, variables),
+        Method::Atomic => locks::atomic::<N>(stage, variables),
+        Method::Channel(_) => messages::channel::<N>(stage, variables),
+        Method::Ffwd(_) => messages::ffwd::<N>(stage, variables),
+    }?;
+    held.settle(tally, &contender.to_string())?;
+    Ok((tally.operations, elapsed.as_secs_f64()))
+}
+
+/// The round trip between the first CPU in use and the next other one, in ns; `None` on one CPU, or
+/// if the machine is too busy to tell.
+fn round_trip_ns(placement: &[u32]) -> Option<f64> {
+    let (&first, rest) = placement.split_first()?;
+    let other = rest.iter().copied().find(|cpu| *cpu != first)?;
+    (0..LOOKS).find_map(|_| {
+        let trip = measure_round_trip(first, other, LOOK).ok()?;
+        Some(trip.median_ns)
+    })
+}

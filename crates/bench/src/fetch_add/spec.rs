@@ -1,0 +1,330 @@
+//! What is compared: the ways to increment, the operations, and the figures of an experiment.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// The most variables: 2^22, as in the thesis.
+pub const MAX_VARIABLES: usize = 1 << 22;
+/// The most threads.
+const MAX_THREADS: usize = 1024;
+
+/// Why an experiment could not be made, or must not be believed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchAddError {
+    /// A number is out of range.
+    #[error("{what} must be from {low} to {high}, not {given}")]
+    Range {
+        /// What it is the number of.
+        what: &'static str,
+        /// The least.
+        low: f64,
+        /// The most.
+        high: f64,
+        /// What was asked for.
+        given: f64,
+    },
+    /// A CPU was asked for where this process may not run.
+    #[error(
+        "CPU {cpu} is not among the CPUs where this process may run ({allowed:?}); choose among those, or change the CPU set (taskset, cpuset)"
+    )]
+    Cpu {
+        /// What was asked for.
+        cpu: u32,
+        /// What there is.
+        allowed: Vec<u32>,
+    },
+    /// No contender is left.
+    #[error("no contender matches {only:?}; there are {}", names())]
+    Nobody {
+        /// What was asked for.
+        only: Vec<String>,
+    },
+    /// A thread could not be created.
+    #[error(
+        "thread {index} could not be created; free memory or raise the limit on threads (ulimit -u), or use fewer threads"
+    )]
+    Spawn {
+        /// Which one.
+        index: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A thread could not be pinned.
+    #[error(
+        "thread {index} could not be pinned to CPU {cpu}; choose a CPU where this process may run"
+    )]
+    Pin {
+        /// Which one.
+        index: usize,
+        /// Where.
+        cpu: u32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Increments were lost, made twice, or answered wrongly: the contender is broken, and its
+    /// speed means nothing.
+    #[error(
+        "{contender} is broken: its threads made {operations} increments and were given {returned} in all (modulo 2^64), the variables hold {held} and would have given {owed}"
+    )]
+    Sum {
+        /// Which one.
+        contender: String,
+        /// What the threads counted.
+        operations: u64,
+        /// What the variables hold.
+        held: u64,
+        /// The sum of what the threads were given.
+        returned: u64,
+        /// The sum of what increments of such variables return.
+        owed: u64,
+    },
+}
+
+/// What is done to a variable. Both add one and return what it held before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Adds one: the fast server of the thesis.
+    Add,
+    /// Takes a square root that the new value depends on, and adds one: the slow server.
+    Sqrt,
+}
+
+impl Operation {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Add, Self::Sqrt];
+
+    /// Its name on the command line and in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sqrt => "sqrt",
+        }
+    }
+}
+
+/// A way to increment variables that threads share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `pthread_mutex_t`, one for each variable and on its line, like all locks here.
+    PthreadMutex,
+    /// `pthread_spinlock_t`.
+    PthreadSpin,
+    /// `std::sync::Mutex`.
+    StdMutex,
+    /// `parking_lot::Mutex`.
+    ParkingLot,
+    /// A ticket lock.
+    Ticket,
+    /// The queue lock of Mellor-Crummey and Scott.
+    Mcs,
+    /// An atomic instruction.
+    Atomic,
+    /// A crossbeam channel to each of so many servers, and one back to each client.
+    Channel(usize),
+    /// Synchronous delegation to so many servers in the manner of ffwd.
+    Ffwd(usize),
+}
+
+impl Method {
+    /// The threads that only serve.
+    #[must_use]
+    pub fn servers(self) -> usize {
+        match self {
+            Self::Channel(servers) | Self::Ffwd(servers) => servers,
+            _ => 0,
+        }
+    }
+
+    /// The name without the number of servers.
+    #[must_use]
+    pub fn family(self) -> &'static str {
+        match self {
+            Self::PthreadMutex => "pthread-mutex",
+            Self::PthreadSpin => "pthread-spin",
+            Self::StdMutex => "std-mutex",
+            Self::ParkingLot => "parking-lot",
+            Self::Ticket => "ticket",
+            Self::Mcs => "mcs",
+            Self::Atomic => "atomic",
+            Self::Channel(_) => "channel",
+            Self::Ffwd(_) => "ffwd",
+        }
+    }
+
+    /// All that `threads` threads can do: those with servers once for each number in `servers`.
+    fn all(threads: usize) -> Vec<Self> {
+        let mut all = vec![
+            Self::PthreadMutex,
+            Self::PthreadSpin,
+            Self::StdMutex,
+            Self::ParkingLot,
+            Self::Ticket,
+            Self::Mcs,
+            Self::Atomic,
+        ];
+        // A dedicated server needs a client.
+        if threads >= 2 {
+            all.extend([Self::Channel(threads / 2), Self::Ffwd(threads / 2)]);
+        }
+        all
+    }
+}
+
+fn names() -> String {
+    let names: Vec<&str> = Method::all(2).into_iter().map(Method::family).collect();
+    names.join(", ")
+}
+
+/// A method with its knobs: what has a line of its own in the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Contender {
+    /// The method.
+    pub method: Method,
+    /// Request lines between a client and a server, and pending requests that a client keeps for
+    /// each server; `None` for a method that has neither.
+    pub knobs: Option<Knobs>,
+}
+
+/// The knobs of asynchronous delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Knobs {
+    /// Request lines between a client and a server.
+    pub request_lines: usize,
+    /// Pending requests that a client keeps for each server.
+    pub queue_length: usize,
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut name = self.method.family().to_owned();
+        if self.method.servers() > 0 {
+            name += &format!("-{}s", self.method.servers());
+        }
+        if let Some(knobs) = self.knobs {
+            name += &format!(" {}x{}", knobs.request_lines, knobs.queue_length);
+        }
+        f.pad(&name)
+    }
+}
+
+impl Serialize for Contender {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FetchAddSpec {
+    /// Numbers of variables.
+    pub variables: Vec<usize>,
+    /// What is done to them.
+    pub operations: Vec<Operation>,
+    /// Parts of the names of the contenders; all if empty.
+    pub only: Vec<String>,
+    /// Threads, servers among them.
+    pub threads: usize,
+    /// Thread i is pinned to the CPU at i modulo their number, servers first; empty means all CPUs
+    /// where this process may run.
+    pub cpus: Vec<u32>,
+    /// How long a sample takes, in seconds.
+    pub seconds: f64,
+    /// Samples of each figure.
+    pub samples: usize,
+    /// Numbers of request lines between a client and a server.
+    pub request_lines: Vec<usize>,
+    /// Lengths of a client's queue for a server; twice the request lines if empty.
+    pub queue_lengths: Vec<usize>,
+    /// Seed of the random choices.
+    pub seed: u64,
+}
+
+impl Default for FetchAddSpec {
+    /// The experiment of the thesis: 1 to 2^22 variables in powers of four, ten samples of three
+    /// seconds, as many threads as CPUs, 16 request lines.
+    fn default() -> Self {
+        Self {
+            variables: (0..=22).step_by(2).map(|power| 1 << power).collect(),
+            operations: vec![Operation::Add],
+            only: Vec::new(),
+            threads: linewise_machine::affinity::allowed_cpus().len().max(1),
+            cpus: Vec::new(),
+            seconds: 3.0,
+            samples: 10,
+            request_lines: vec![16],
+            queue_lengths: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+fn within(what: &'static str, low: f64, high: f64, given: f64) -> Result<(), FetchAddError> {
+    if (low..=high).contains(&given) {
+        return Ok(());
+    }
+    Err(FetchAddError::Range {
+        what,
+        low,
+        high,
+        given,
+    })
+}
+
+impl FetchAddSpec {
+    pub(super) fn validate(&self) -> Result<(), FetchAddError> {
+        within("threads", 1.0, MAX_THREADS as f64, self.threads as f64)?;
+        within("seconds of a sample", 0.001, 3600.0, self.seconds)?;
+        within("samples", 1.0, 10_000.0, self.samples as f64)?;
+        for &variables in &self.variables {
+            within("variables", 1.0, MAX_VARIABLES as f64, variables as f64)?;
+        }
+        for &lines in &self.request_lines {
+            within("request lines", 1.0, 32.0, lines as f64)?;
+        }
+        for &length in &self.queue_lengths {
+            within("the length of a queue", 1.0, 65_536.0, length as f64)?;
+        }
+        Ok(())
+    }
+
+    /// The CPU of every thread. Empty if the kernel does not tell where this process may run.
+    pub(super) fn placement(&self) -> Result<Vec<u32>, FetchAddError> {
+        let allowed = linewise_machine::affinity::allowed_cpus();
+        if let Some(&cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            return Err(FetchAddError::Cpu { cpu, allowed });
+        }
+        let cpus = if self.cpus.is_empty() {
+            allowed
+        } else {
+            self.cpus.clone()
+        };
+        Ok(cpus.into_iter().cycle().take(self.threads).collect())
+    }
+
+    /// Everybody who takes part, in the order of every output.
+    ///
+    /// # Errors
+    /// If nobody does.
+    pub fn contenders(&self) -> Result<Vec<Contender>, FetchAddError> {
+        let all = Method::all(self.threads).into_iter();
+        let contenders: Vec<Contender> = all
+            .map(|method| Contender {
+                method,
+                knobs: None,
+            })
+            .filter(|contender| {
+                let name = contender.to_string();
+                self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+            })
+            .collect();
+        if contenders.is_empty() {
+            return Err(FetchAddError::Nobody {
+                only: self.only.clone(),
+            });
+        }
+        Ok(contenders)
+    }
+}

@@ -1,0 +1,196 @@
+//! The figures for people and for programs.
+
+use super::result::{Experiment, Row, Span};
+use super::spec::Operation;
+use std::fmt::Write as _;
+
+/// Columns of a table: with the names they fill a terminal of 80.
+const COLUMNS: usize = 5;
+
+/// The figures as tables for people, 80 columns wide: one for each operation and state, a line for
+/// each contender.
+#[must_use]
+pub fn fetch_add_table(experiment: &Experiment) -> String {
+    let mut out = String::new();
+    for (operation, state) in groups(experiment) {
+        let rows: Vec<&Row> = experiment
+            .rows
+            .iter()
+            .filter(|row| row.operation == operation && row.state == state)
+            .collect();
+        let _ = writeln!(out, "{}", title(experiment, operation, state));
+        let mut variables: Vec<usize> = rows.iter().map(|row| row.variables).collect();
+        variables.sort_unstable();
+        variables.dedup();
+        for columns in variables.chunks(COLUMNS) {
+            block(&mut out, experiment, &rows, columns);
+        }
+    }
+    let _ = writeln!(
+        out,
+        "Mops, returned and checked: harmonic mean of up to {} samples of {} s, ± half\n\
+         of what they spread, in %. {} threads on CPUs {}. Variables of 64 bytes.",
+        experiment.samples_asked,
+        experiment.seconds,
+        experiment.threads,
+        list(&experiment.cpus),
+    );
+    if experiment.left_out > 0 {
+        let _ = writeln!(
+            out,
+            "{} of {} samples are in no row: the round trip changed meanwhile, or could not\n\
+             be measured.",
+            experiment.left_out,
+            experiment.samples.len(),
+        );
+    }
+    out
+}
+
+/// The operations and states of which there are rows, in their order.
+pub(super) fn groups(experiment: &Experiment) -> Vec<(Operation, Option<usize>)> {
+    let mut groups = Vec::new();
+    for row in &experiment.rows {
+        let group = (row.operation, row.state);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// What a group is, in a line.
+pub(super) fn title(experiment: &Experiment, operation: Operation, state: Option<usize>) -> String {
+    let span = state.and_then(|state| experiment.states.get(state));
+    let state = span.map_or_else(
+        || "no round trip between CPUs".to_owned(),
+        |span| format!("round trip {} ns", trips(span)),
+    );
+    format!("{}, {state}", operation.name())
+}
+
+fn trips(span: &Span) -> String {
+    if span.from_ns.round() < span.to_ns.round() {
+        format!("{:.0} to {:.0}", span.from_ns, span.to_ns)
+    } else {
+        format!("{:.0}", span.from_ns)
+    }
+}
+
+fn block(out: &mut String, experiment: &Experiment, rows: &[&Row], columns: &[usize]) {
+    let _ = write!(out, "  {:<23}", "variables");
+    for variables in columns {
+        let _ = write!(out, "{variables:>11}");
+    }
+    out.push('\n');
+    for contender in &experiment.contenders {
+        let _ = write!(out, "  {contender:<23}");
+        for variables in columns {
+            let row = rows
+                .iter()
+                .find(|row| row.contender == *contender && row.variables == *variables);
+            let cell = row.map_or_else(|| "-".to_owned(), |row| cell(row));
+            let _ = write!(out, "{cell:>11}");
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+fn cell(row: &Row) -> String {
+    format!("{} ±{:<2.0}", short(row.mops), spread_percent(row))
+}
+
+/// Half of the distance between the slowest and the fastest sample, in percent of the figure.
+fn spread_percent(row: &Row) -> f64 {
+    (row.mops_high - row.mops_low) / 2.0 / row.mops.max(f64::MIN_POSITIVE) * 100.0
+}
+
+/// Three digits.
+pub(super) fn short(mops: f64) -> String {
+    match mops {
+        large if large >= 99.95 => format!("{large:.0}"),
+        medium if medium >= 9.995 => format!("{medium:.1}"),
+        small => format!("{small:.2}"),
+    }
+}
+
+pub(super) fn list(cpus: &[u32]) -> String {
+    let mut distinct = cpus.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let names: Vec<String> = distinct.iter().map(u32::to_string).collect();
+    names.join(",")
+}
+
+/// The same as JSON, with every sample.
+#[must_use]
+pub fn fetch_add_json(experiment: &Experiment) -> serde_json::Value {
+    serde_json::json!({ "schema": 1, "experiment": experiment })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::{experiment, sample};
+    use super::super::spec::Method;
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal_and_every_figure_is_there() {
+        let trips = Some((330.0, 340.0));
+        let samples = (0..=11).map(|power| {
+            let mops = 1_000.0 / f64::from(power + 1);
+            sample(Method::PthreadMutex, 1 << (2 * power), mops, trips)
+        });
+        let table = fetch_add_table(&experiment(samples.collect(), vec![0, 1]));
+        assert!(
+            table.starts_with("add, round trip 330 to 340 ns\n"),
+            "{table}"
+        );
+        for line in table.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        for figure in ["1000 ±0", "83.3 ±0", "4194304"] {
+            assert!(table.contains(figure), "{figure} is not in\n{table}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash_and_what_was_left_out_is_told() {
+        let near = Some((60.0, 60.0));
+        let table = fetch_add_table(&experiment(
+            vec![
+                sample(Method::Atomic, 1, 50.0, near),
+                sample(Method::Ticket, 1, 50.0, Some((60.0, 300.0))),
+            ],
+            vec![0, 1],
+        ));
+        let ticket = table.lines().find(|line| line.contains("ticket"));
+        assert!(
+            ticket.is_some_and(|line| line.trim_end().ends_with('-')),
+            "{table}"
+        );
+        assert!(table.contains("1 of 2 samples are in no row"), "{table}");
+    }
+
+    #[test]
+    fn the_json_names_contenders_and_keeps_every_sample() {
+        let near = Some((60.0, 60.0));
+        let json = fetch_add_json(&experiment(
+            vec![
+                sample(Method::Ffwd(1), 1, 1.0, near),
+                sample(Method::Ffwd(1), 1, 3.0, near),
+            ],
+            vec![0, 1],
+        ));
+        let row = &json["experiment"]["rows"][0];
+        assert_eq!(row["contender"], "ffwd-1s");
+        assert_eq!(row["family"], "ffwd");
+        assert_eq!(row["operation"], "add");
+        assert_eq!(row["mops"], 1.5);
+        assert_eq!(row["request_lines"], serde_json::Value::Null);
+        let samples = json["experiment"]["samples"].as_array();
+        assert_eq!(samples.map(Vec::len), Some(2));
+        assert_eq!(json["experiment"]["samples"][0]["round_trips_ns"][0], 60.0);
+    }
+}

@@ -1,0 +1,114 @@
+//! `linewise bench fetch-add`: increments of shared variables behind locks, by an atomic
+//! instruction, through channels, and delegated.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use linewise_bench::fetch_add::{
+    FetchAddSpec, Operation, Progress, fetch_add_json, fetch_add_page, fetch_add_table,
+    run_fetch_add,
+};
+
+/// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
+/// own means: locks, an atomic instruction, channels, delegation.
+///
+/// Every increment's answer is checked. Contenders take turns; a figure is the harmonic mean of the
+/// samples, and holds only samples made in one state of the machine, by the core-to-core round trip
+/// measured beside each. The whole experiment takes hours: the number of contenders times variables
+/// times samples times seconds. `--only`, `--variables`, `--samples` and `--seconds` make it short.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct FetchAddArgs {
+    /// Numbers of variables, 1 to 4194304; powers of four if not given
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    variables: Vec<usize>,
+    /// Only contenders whose names contain one of these: pthread-mutex, pthread-spin, std-mutex,
+    /// parking-lot, ticket, mcs, atomic, channel, ffwd
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<String>,
+    /// What is done to a variable: add (the fast server), sqrt (the slow one)
+    #[arg(long, value_delimiter = ',', value_parser = operation, default_value = "add")]
+    operation: Vec<Operation>,
+    /// Threads, servers among them; as many as CPUs if not given
+    #[arg(long)]
+    threads: Option<usize>,
+    /// CPUs that the threads are pinned to in turn, servers first
+    #[arg(long, value_delimiter = ',')]
+    cpus: Vec<u32>,
+    /// Seconds of a sample
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Samples of each figure
+    #[arg(long, default_value_t = 10)]
+    samples: usize,
+    /// Seed of the random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write a page with the curves
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print JSON, with every sample
+    #[arg(long)]
+    json: bool,
+}
+
+fn operation(name: &str) -> Result<Operation, String> {
+    let mut all = Operation::ALL.into_iter();
+    all.find(|operation| operation.name() == name)
+        .ok_or_else(|| "there are add and sqrt".to_owned())
+}
+
+pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
+    let experiment = run_fetch_add(&spec(args), |progress| tell(progress, args.seconds))?;
+    eprint!("\r\x1b[K");
+    if let Some(path) = &args.html {
+        fs::write(path, fetch_add_page(&experiment))
+            .with_context(|| format!("cannot write the page {}", path.display()))?;
+    }
+    if args.json {
+        println!("{:#}", fetch_add_json(&experiment));
+    } else {
+        print!("{}", fetch_add_table(&experiment));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn spec(args: &FetchAddArgs) -> FetchAddSpec {
+    let usual = FetchAddSpec::default();
+    FetchAddSpec {
+        variables: if args.variables.is_empty() {
+            usual.variables
+        } else {
+            args.variables.clone()
+        },
+        operations: args.operation.clone(),
+        only: args.only.clone(),
+        threads: args.threads.unwrap_or(usual.threads),
+        cpus: args.cpus.clone(),
+        seconds: args.seconds,
+        samples: args.samples,
+        seed: args.seed,
+        ..usual
+    }
+}
+
+fn tell(progress: &Progress, seconds: f64) {
+    let left = Duration::from_secs_f64((progress.of - progress.done) as f64 * seconds);
+    let (contender, operation, variables) = progress.now;
+    eprint!(
+        "\r\x1b[K{} of {}, about {} to go: {contender}, {} among {variables}",
+        progress.done + 1,
+        progress.of,
+        minutes(left),
+        operation.name(),
+    );
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        short @ 0..120 => format!("{short} s"),
+        long => format!("{} min", long / 60),
+    }
+}

@@ -49,6 +49,16 @@ fn two_thousand_threads_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn threads_that_live_for_less_than_a_period_are_sampled() {
+    let Some((code, report)) = crowd("short-lives") else {
+        return;
+    };
+    assert_eq!(code, Some(19));
+    let samples = report["samples"]["total"].as_u64().unwrap();
+    assert!(samples >= 100, "{:#}", report["samples"]);
+}
+
+#[test]
 fn five_hundred_threads_at_a_time_are_followed() {
     let Some((code, report)) = crowd("alive") else {
         return;

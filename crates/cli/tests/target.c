@@ -33,6 +33,11 @@ static void work(double seconds) {
         for (int i = 0; i < 1000; i++) private++;
 }
 
+static void *short_lived(void *unused) {
+    work(0.0005);
+    return unused;
+}
+
 // Takes the four debug registers of the calling thread; says how many it got.
 static int take(void) {
     int got = 0;
@@ -183,6 +188,10 @@ int main(int count, char **arguments) {
             pthread_join(thread, NULL);
         }
         return 10;
+    }
+    if (!strcmp(mode, "short-lives")) {
+        for (double stop = now() + 1.5; now() < stop;) two(short_lived, 0);
+        return 19;
     }
     if (!strcmp(mode, "alive")) {
         static pthread_t threads[500];

@@ -83,9 +83,22 @@ impl Budget {
         (1e9 / self.samples_per_second) as u64
     }
 
-    /// A sample came.
-    pub(crate) fn sampled(&mut self) {
+    /// Samples come with a shorter period from now on, ns.
+    pub(crate) fn shorten_period(&mut self, period_ns: u64) {
+        self.samples_per_second = 1e9 / period_ns as f64;
+    }
+
+    /// Whether the period is the budget's choice, rather than the user's.
+    pub(crate) fn chooses_period(&self) -> bool {
+        self.limits.rate.is_none()
+    }
+
+    /// A sample came that stands for `period_ns` of thread time; what it cost more than such a
+    /// sample may, ns.
+    pub(crate) fn sampled(&mut self, period_ns: u64) -> f64 {
         self.sampled_ns += self.sample_ns;
+        self.purse_ns -= self.sample_ns;
+        (self.sample_ns - self.limits.overhead * SAMPLE_PART * period_ns as f64).max(0.0)
     }
 
     /// What arming `shots` breakpoints as one group is expected to take from the thread, ns.
@@ -103,19 +116,6 @@ impl Budget {
         self.watches += 1;
     }
 
-    /// Time has passed: `thread_ns` of target CPU time and `collector_ns` of ours, of which
-    /// `in_the_way` (0 to 1) was taken from the target because no other CPU was free.
-    pub(crate) fn passed(&mut self, now: Time, thread_ns: u64, collector_ns: u64, in_the_way: f64) {
-        let allowed = self.limits.overhead * thread_ns as f64;
-        let samples = thread_ns as f64 * self.samples_per_second * 1e-9 * self.sample_ns;
-        self.purse_ns += allowed - samples - collector_ns as f64 * in_the_way;
-        // No hoarding: what a quiet second did not use must not become a burst.
-        let watch_ns = self.watch.map_or(1.0, |watch| watch.watch_ns.max(1.0));
-        self.purse_ns = self.purse_ns.clamp(-DEBT * watch_ns, 10.0 * watch_ns);
-        self.last = now;
-    }
-
-    /// Whether another `shots` breakpoints can be paid for.
     /// What arming one breakpoint in a thread and taking it down takes from that thread, ns.
     pub(crate) fn arming_ns(&self) -> f64 {
         let cost = |watch: WatchpointCosts| (watch.shot_ns - watch.trap_ns).max(0.0);
@@ -138,6 +138,18 @@ impl Budget {
         self.spent_ns += ns;
     }
 
+    /// Time has passed: `thread_ns` of target CPU time and `collector_ns` of ours, of which
+    /// `in_the_way` (0 to 1) was taken from the target because no other CPU was free.
+    pub(crate) fn passed(&mut self, now: Time, thread_ns: u64, collector_ns: u64, in_the_way: f64) {
+        let allowed = self.limits.overhead * thread_ns as f64;
+        self.purse_ns += allowed - collector_ns as f64 * in_the_way;
+        // No hoarding: what a quiet second did not use must not become a burst.
+        let watch_ns = self.watch.map_or(1.0, |watch| watch.watch_ns.max(1.0));
+        self.purse_ns = self.purse_ns.clamp(-DEBT * watch_ns, 10.0 * watch_ns);
+        self.last = now;
+    }
+
+    /// Whether another `shots` breakpoints can be paid for.
     pub(crate) fn affords(&self, shots: u32) -> bool {
         self.purse_ns >= self.cost_ns(shots) * 0.5
     }
@@ -211,7 +223,7 @@ mod tests {
             now += 5_000_000;
             budget.passed(Time(now), 10_000_000, 20_000, 1.0);
             for _ in 0..10_000_000 / budget.period_ns() {
-                budget.sampled();
+                budget.sampled(budget.period_ns());
             }
             while budget.affords(4) {
                 budget.armed(4);

@@ -44,6 +44,10 @@ const GLANCE_CHANGE: f64 = 1.3;
 /// Measured every second until this many rows are there, and at least once in this many seconds.
 const LATENCY_ROWS: usize = 3;
 const LATENCY_AGE_NS: u64 = 5 * SLOW_NS;
+/// So many threads without a sample, with that share of the target's CPU time, make the period
+/// shorter.
+const SHORT_LIVES: u64 = 20;
+const SHORT_SHARE: f64 = 0.1;
 
 /// A sample that waits for its instruction to run again.
 struct Pending {
@@ -76,7 +80,8 @@ pub(crate) struct Collector {
     records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
     samples: u64,
-    samples_at_tick: u64,
+    /// What the samples since the last tick stand for.
+    sampled_ns: u64,
     collector_ns: u64,
     slow_at: Time,
     latency_turn: usize,
@@ -88,12 +93,12 @@ pub(crate) struct Collector {
     stopped: bool,
     in_the_way: f64,
     busy_at: Time,
+    reuse: Option<ReuseSampling>,
 }
 
 impl Collector {
     pub(crate) fn new(
         samplers: Samplers,
-    reuse: Option<ReuseSampling>,
         writer: Writer,
         info: RunInfo,
         budget: Budget,
@@ -120,7 +125,7 @@ impl Collector {
             records: Vec::new(),
             mapped_lately: HashSet::new(),
             samples: 0,
-            samples_at_tick: 0,
+            sampled_ns: 0,
             collector_ns: process::own_cpu_time_ns(),
             first_ns: process::own_cpu_time_ns(),
             slow_at: Time(0),
@@ -132,19 +137,19 @@ impl Collector {
             stopped: false,
             in_the_way: 0.0,
             busy_at: info.start,
+            reuse: None,
             info,
         }
-    }
-
-    /// Samples so far.
-            reuse: None,
-    pub(crate) fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// Watches chunks for their reuses, too.
     pub(crate) fn sample_reuse(&mut self, reuse: ReuseSampling) {
         self.reuse = Some(reuse);
+    }
+
+    /// Samples so far.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// Threads alive now.
@@ -193,6 +198,7 @@ impl Collector {
         self.account(now);
         if !self.stopped {
             self.take_turns(now);
+            self.shorten_period();
             self.arm_all(now)?;
         }
         self.read_maps(now)?;
@@ -250,14 +256,14 @@ impl Collector {
                 }
             }
             Record::Exit { tid, time, .. } => {
+                if let Some(reuse) = &mut self.reuse {
+                    reuse.forget(Tid(tid), Time(time));
+                }
                 let stay = self.threads.ended(Tid(tid), Time(time));
                 self.writer.push(stay)?;
             }
             Record::Map {
                 pid,
-                if let Some(reuse) = &mut self.reuse {
-                    reuse.forget(Tid(tid), Time(time));
-                }
                 start,
                 length,
                 offset,
@@ -289,8 +295,11 @@ impl Collector {
 
     fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
         self.samples += 1;
-        self.samples_at_tick += 1;
-        self.budget.sampled();
+        self.sampled_ns += record.period;
+        let extra_ns = self.budget.sampled(record.period);
+        if self.budget.chooses_period() {
+            self.duty.sampled(extra_ns);
+        }
         let sp = record
             .registers
             .map_or(0, |registers| registers.stack_pointer());
@@ -304,7 +313,7 @@ impl Collector {
             ip: Address(record.ip),
             sp: Address(sp),
             stack: self.stacks.id(&record.chain),
-            weight_ns: (self.budget.period_ns() as f64 * self.duty.weight()) as u64,
+            weight_ns: (record.period as f64 * self.duty.weight()) as u64,
             class: SampleClass::Unknown,
             access_ip: Address(0),
             address: Address(0),
@@ -389,6 +398,7 @@ impl Collector {
         let Some(operation) = sample.operation else {
             return;
         };
+        self.offer_for_reuse(sample);
         self.board.publish(Published {
             time: sample.time,
             pid: sample.pid,
@@ -397,12 +407,12 @@ impl Collector {
             address: sample.address,
             size: sample.size,
             operation,
-        self.offer_for_reuse(sample);
         });
     }
 
     /// Takes down watches and breakpoints that are done, and writes what they saw.
     fn take_down(&mut self, now: Time, all: bool) -> Result<(), Error> {
+        self.take_down_reuse(now, all)?;
         let (closed, answers) = self.watcher.collect(now, all);
         for Closed { row, traps } in closed {
             for (chunk, record) in traps {
@@ -411,7 +421,6 @@ impl Collector {
                     row.address.line(self.info.line_size),
                     chunk,
                     &record,
-        self.take_down_reuse(now, all)?;
                     row.operation,
                 );
                 self.board
@@ -492,14 +501,6 @@ impl Collector {
         }
     }
 
-    /// Pays the budget for the time since the last tick.
-    fn account(&mut self, now: Time) {
-        let thread_ns = self.samples_at_tick * self.budget.period_ns();
-        let wall = now.since(self.busy_at).max(1);
-        self.samples_at_tick = 0;
-        self.phase_ns += thread_ns;
-        self.busy_at = now;
-        let busy = thread_ns as f64 / wall as f64 / self.cpus.len().max(1) as f64;
     /// The access of the chunk at `first` that a trap reports, if an instruction before the reported one
     /// can be it, and the address of the likeliest one, or 0.
     fn access_before(&mut self, record: &SampleRecord, first: u64) -> (Option<Access>, u64) {
@@ -532,6 +533,13 @@ impl Collector {
         (None, likely)
     }
 
+    /// Pays the budget for the time since the last tick.
+    fn account(&mut self, now: Time) {
+        let thread_ns = std::mem::take(&mut self.sampled_ns);
+        let wall = now.since(self.busy_at).max(1);
+        self.phase_ns += thread_ns;
+        self.busy_at = now;
+        let busy = thread_ns as f64 / wall as f64 / self.cpus.len().max(1) as f64;
         // Smoothed: one tick holds only a few samples.
         self.in_the_way = 0.95 * self.in_the_way + 0.05 * busy.min(1.0);
         let total = process::own_cpu_time_ns();
@@ -550,6 +558,21 @@ impl Collector {
             Turn::On => drop(self.samplers.enable()),
         }
         self.phase_ns = 0;
+    }
+
+    /// Shortens the period where many threads live for less than it: their samplers begin with a whole
+    /// period each, so that none of them would ever be sampled. What that costs more is made up for
+    /// by pauses.
+    fn shorten_period(&mut self) {
+        let unsampled = self.threads.unsampled();
+        if self.budget.chooses_period()
+            && self.duty.is_on()
+            && unsampled.threads >= SHORT_LIVES
+            && unsampled.share() >= SHORT_SHARE
+            && let Some(period_ns) = self.samplers.refine()
+        {
+            self.budget.shorten_period(period_ns);
+        }
     }
 
     /// Arms watches for as long as the budget lasts.
@@ -712,6 +735,16 @@ impl Collector {
             );
             self.lose("sampled-part-time", 1, detail)?;
         }
+        let unsampled = self.threads.unsampled();
+        if unsampled.share() >= SHORT_SHARE {
+            let detail = format!(
+                "threads that ended before their first sample, with {:.0} % of the target's CPU time: they used {} µs each on average; `--rate {}` sees more of them",
+                unsampled.share() * 100.0,
+                unsampled.life_ns() / 1000,
+                2_000_000_000 / unsampled.life_ns().max(1)
+            );
+            self.lose("threads-too-short", unsampled.threads, detail)?;
+        }
         if self.stacks.dropped > 0 {
             let detail = "too many distinct call chains: these samples have none";
             self.lose("call-chains", self.stacks.dropped, detail.to_owned())?;
@@ -721,6 +754,7 @@ impl Collector {
             .map(|(what, (count, detail))| loss(what, count, detail))
             .collect();
         self.writer.push(losses)?;
+        self.info.reuse = self.reuse.as_ref().map(ReuseSampling::describe);
         self.info.end = now;
         self.info.ended_by = ended_by.to_owned();
         match ended {
@@ -729,9 +763,8 @@ impl Collector {
             None => {}
         }
         let own = process::own_cpu_time_ns() - self.first_ns;
-        self.info.overhead = self
-            .budget
-            .account(self.threads.cpu_ns(), own, self.in_the_way);
+        let cpu_ns = self.threads.cpu_ns() as f64 / self.duty.share();
+        self.info.overhead = self.budget.account(cpu_ns as u64, own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)
     }
 }
@@ -753,7 +786,6 @@ pub(crate) fn measured_latency(
         crowded_share: costs.crowded_share,
         transfer_saturated_ns: costs.transfer_saturated_ns,
         hit_ns: costs.hit_ns,
-        self.info.reuse = self.reuse.as_ref().map(ReuseSampling::describe);
     })
 }
 

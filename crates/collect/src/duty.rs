@@ -1,5 +1,6 @@
 //! Sampling part of the time, for targets whose threads come and go so often that the samplers
-//! would cost more in switching than in samples.
+//! would cost more in switching than in samples, or live so shortly that they need more samples than
+//! the budget has.
 //!
 //! At every context switch the kernel stops and starts the timer of each sampler, which in a virtual
 //! machine means leaving it: 2 to 16 µs, as measured at start. A server that switches 30,000 times a
@@ -7,7 +8,7 @@
 //! while has cost:
 //!
 //! ```text
-//! on up to 100 ms, count switches ─► cost of switching ─► off until the budget has paid for it
+//! on up to 100 ms, add up costs ─► off until the budget has paid for them
 //! ```
 //!
 //! Samples of an on-phase stand for the off-phase before it as well.
@@ -22,7 +23,8 @@ const SHORTEST_ON_NS: u64 = 8_000_000;
 /// The longest off-phase, ns: a phase of the target that is shorter may be missed. An on-phase ends
 /// early when it has cost what the longest off-phase pays for, but for the first.
 const LONGEST_OFF_NS: u64 = 2_000_000_000;
-/// The part of the budget that may go into switching.
+/// The part of the budget that may go into switching and into samples beyond those that the budget
+/// has chosen.
 const PART: f64 = 0.4;
 
 /// What to do with the samplers now.
@@ -49,7 +51,8 @@ pub(crate) struct Duty {
     until: Time,
     /// Length of the last on-phase, ns.
     on_ns: u64,
-    switches: u64,
+    /// Since the last turn, ns of target time.
+    cost_ns: f64,
     weight: f64,
     total_on_ns: u64,
     total_off_ns: u64,
@@ -66,7 +69,7 @@ impl Duty {
             since: now,
             until: Time(now.0 + ON_NS),
             on_ns: ON_NS,
-            switches: 0,
+            cost_ns: 0.0,
             weight: 1.0,
             total_on_ns: 0,
             total_off_ns: 0,
@@ -75,7 +78,17 @@ impl Duty {
 
     /// A thread left its CPU.
     pub(crate) fn switched(&mut self) {
-        self.switches += 1;
+        self.cost_ns += self.switch_ns;
+    }
+
+    /// A sample came that cost this much more than the budget had chosen to spend on it, ns.
+    pub(crate) fn sampled(&mut self, extra_ns: f64) {
+        self.cost_ns += extra_ns;
+    }
+
+    /// Whether the samplers are on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
     }
 
     /// How many times its period a sample of the current on-phase stands for.
@@ -106,22 +119,21 @@ impl Duty {
         }
         // A server that mostly sleeps has time to spare: what matters is the work it does.
         let busy_ns = (thread_ns as f64).max(0.1 * lasted as f64 * self.cpus);
-        let cost = self.switches as f64 * self.switch_ns;
         let afforded = self.overhead * PART * busy_ns;
         let longest = afforded * (1.0 + LONGEST_OFF_NS as f64 / lasted.max(1) as f64);
         // Not the first: it may be all that there is.
-        let is_dear = cost >= longest && lasted >= SHORTEST_ON_NS && self.total_on_ns > 0;
+        let is_dear = self.cost_ns >= longest && lasted >= SHORTEST_ON_NS && self.total_on_ns > 0;
         if now < self.until && !is_dear {
             return Turn::Stay;
         }
         self.total_on_ns += lasted;
         self.on_ns = lasted.max(1);
-        if cost <= 1.2 * afforded {
+        if self.cost_ns <= 1.2 * afforded {
             self.weight = 1.0;
             self.begin(now);
             return Turn::Again;
         }
-        let off_ns = (lasted as f64 * (cost / afforded - 1.0)) as u64;
+        let off_ns = (lasted as f64 * (self.cost_ns / afforded - 1.0)) as u64;
         self.on = false;
         self.since = now;
         self.until = Time(now.0 + off_ns.min(LONGEST_OFF_NS));
@@ -132,7 +144,7 @@ impl Duty {
     fn begin(&mut self, now: Time) {
         self.since = now;
         self.until = Time(now.0 + ON_NS);
-        self.switches = 0;
+        self.cost_ns = 0.0;
     }
 }
 

@@ -22,6 +22,30 @@ struct ThreadState {
     /// The kernel no longer knows it, though its end may not have been told yet.
     gone: bool,
     ended: bool,
+    sampled: bool,
+}
+
+/// Threads that ended without a sample, because they used less CPU time than a sampler's period.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unsampled {
+    /// How many they are.
+    pub threads: u64,
+    /// CPU time of all of them, ns.
+    pub cpu_ns: u64,
+    /// CPU time of all threads of the target meanwhile, ns.
+    pub of_ns: u64,
+}
+
+impl Unsampled {
+    /// Their part of the target's CPU time, 0 to 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.cpu_ns as f64 / self.of_ns.max(1) as f64
+    }
+
+    /// The CPU time of one of them on average, ns.
+    pub(crate) fn life_ns(&self) -> u64 {
+        self.cpu_ns / self.threads.max(1)
+    }
 }
 
 /// The threads of the target.
@@ -32,6 +56,7 @@ pub(crate) struct Threads {
     /// Stays that were not recorded.
     pub(crate) stays_thinned: u64,
     cpu_ns: u64,
+    unsampled: Unsampled,
 }
 
 impl Threads {
@@ -52,6 +77,7 @@ impl Threads {
             last_seen: time,
             gone: false,
             ended: false,
+            sampled: false,
         });
         state.row.pid = pid;
         if let Some(name) = name {
@@ -77,6 +103,7 @@ impl Threads {
         }
         if let Some(state) = self.threads.get_mut(&tid) {
             state.last_seen = state.last_seen.max(time);
+            state.sampled = true;
             if sp.0 != 0 {
                 let row = &mut state.row;
                 row.stack_low = if row.stack_low.0 == 0 {
@@ -148,6 +175,10 @@ impl Threads {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.ended = true;
             state.row.end = time;
+            if !state.sampled {
+                self.unsampled.threads += 1;
+                self.unsampled.cpu_ns += state.row.cpu_time_ns;
+            }
         }
         stay
     }
@@ -163,6 +194,20 @@ impl Threads {
     /// CPU time of all threads so far, ns.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ns
+    }
+
+    /// The threads that ended without a sample.
+    pub(crate) fn unsampled(&self) -> Unsampled {
+        Unsampled {
+            of_ns: self.cpu_ns,
+            ..self.unsampled
+        }
+    }
+
+    /// Where a thread runs, while it does.
+    pub(crate) fn cpu_of(&self, tid: Tid) -> Option<CpuId> {
+        let state = self.threads.get(&tid)?;
+        state.on_cpu.map(|(cpu, _)| cpu)
     }
 
     /// The threads of a process that ran lately.
@@ -194,12 +239,6 @@ impl Threads {
             .filter(|state| !state.ended)
             .map(|state| state.row.pid)
             .collect()
-    }
-
-    /// Where a thread runs, while it does.
-    pub(crate) fn cpu_of(&self, tid: Tid) -> Option<CpuId> {
-        let state = self.threads.get(&tid)?;
-        state.on_cpu.map(|(cpu, _)| cpu)
     }
 
     /// The rows; threads still alive end at `now`. Their CPU times were seen for `share` of the

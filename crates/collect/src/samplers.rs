@@ -13,6 +13,11 @@ use crate::error::{Error, sampler};
 /// of it.
 const RING_PAGES: [usize; 5] = [64, 32, 16, 8, 4];
 
+/// How much shorter the period becomes for threads that live shortly, but no shorter than a few times
+/// what a sample costs.
+const FINER: u64 = 8;
+const SHORTEST_PERIOD_NS: u64 = 100_000;
+
 struct CpuRing {
     cpu: u32,
     first: Event,
@@ -25,6 +30,12 @@ pub(crate) struct Samplers {
     rings: Vec<CpuRing>,
     /// Those of threads that were running already, with their ids.
     others: Vec<(u64, Event)>,
+    /// What takes the place of `first` in a launched target whose threads live too shortly for its
+    /// period. (The period of an open sampler cannot be changed for the threads to come: where two
+    /// threads of one program follow each other on a CPU, the kernel swaps their samplers instead of
+    /// stopping and starting them, and the opened one ends with whichever thread has it then.)
+    fine: Vec<Event>,
+    is_fine: bool,
     doubles: Doubles,
     /// On from the first moment to the last, whatever the samplers are.
     trackers: Vec<Event>,
@@ -37,7 +48,7 @@ impl Samplers {
     /// The kernel's, with what to try.
     pub(crate) fn open(tid: u32, cpus: &[u32], options: SamplerOptions) -> Result<Self, Error> {
         let mut rings = Vec::new();
-        let mut trackers = Vec::new();
+        let (mut trackers, mut fine) = (Vec::new(), Vec::new());
         let mut pages = &RING_PAGES[..];
         for &cpu in cpus {
             let first = match Event::sampler(tid, cpu, options) {
@@ -61,12 +72,20 @@ impl Samplers {
                 track(tid, cpu, options, &first)
                     .map_err(sampler("cannot follow the target's threads"))?,
             );
+            if options.enable_on_exec {
+                fine.push(
+                    finer(tid, cpu, options, &first)
+                        .map_err(sampler("perf_event_open of a cpu-clock event failed"))?,
+                );
+            }
             rings.push(CpuRing { cpu, first, ring });
         }
         Ok(Self {
             options,
             rings,
             others: Vec::new(),
+            fine,
+            is_fine: false,
             doubles: Doubles::default(),
             trackers,
         })
@@ -98,29 +117,45 @@ impl Samplers {
         Ok(())
     }
 
+    /// The samplers that are on, or will be when they are enabled.
+    fn chosen(&self) -> impl Iterator<Item = &Event> {
+        let (first, fine) = match self.is_fine {
+            false => (&self.rings[..], &[][..]),
+            true => (&[][..], &self.fine[..]),
+        };
+        let others = self.others.iter().map(|(_, event)| event);
+        first
+            .iter()
+            .map(|ring| &ring.first)
+            .chain(fine)
+            .chain(others)
+    }
+
     /// Starts all samplers (those of a launched target start by themselves at exec).
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn enable(&self) -> io::Result<()> {
-        self.rings
-            .iter()
-            .map(|ring| &ring.first)
-            .chain(self.others.iter().map(|(_, event)| event))
-            .try_for_each(Event::enable)
+        self.chosen().try_for_each(Event::enable)
     }
 
     /// Stops sampling.
     pub(crate) fn disable(&self) {
-        for event in self
-            .rings
-            .iter()
-            .map(|ring| &ring.first)
-            .chain(self.others.iter().map(|(_, event)| event))
-        {
-            // It can only fail for an event that no longer counts.
-            let _ = event.disable();
+        // It can only fail for an event that no longer counts.
+        self.chosen().for_each(|event| drop(event.disable()));
+    }
+
+    /// Samples with a shorter period from now on, if that can be done for this target; the period,
+    /// ns. Starts the samplers.
+    pub(crate) fn refine(&mut self) -> Option<u64> {
+        if self.is_fine || self.fine.is_empty() {
+            return None;
         }
+        self.disable();
+        self.is_fine = true;
+        // It fails only where no thread is left.
+        let _ = self.enable();
+        Some(fine_period(self.options))
     }
 
     /// All new records, in the order of their times.
@@ -166,6 +201,22 @@ fn track(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Resu
         tracker.enable()?;
     }
     Ok(tracker)
+}
+
+fn fine_period(options: SamplerOptions) -> u64 {
+    (options.period_ns / FINER).max(SHORTEST_PERIOD_NS)
+}
+
+/// A sampler of a shorter period that writes into the ring of `first`. It waits to be enabled.
+fn finer(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Result<Event> {
+    let options = SamplerOptions {
+        period_ns: fine_period(options),
+        enable_on_exec: false,
+        ..options
+    };
+    let fine = Event::sampler(tid, cpu, options)?;
+    fine.redirect_to(first)?;
+    Ok(fine)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ const SAMPLE_TYPE: u64 = (sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_ADDR
     | sys::PERF_SAMPLE_ID
     | sys::PERF_SAMPLE_CPU
+    | sys::PERF_SAMPLE_PERIOD
     | sys::PERF_SAMPLE_READ
     | sys::PERF_SAMPLE_CALLCHAIN
     | sys::PERF_SAMPLE_REGS_USER) as u64;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event, SamplerOptions};
-use crate::process::current_tid;
+use crate::process::{current_tid, thread_cpu_time_ns};
 use crate::ring::Record;
 
 /// Which instruction a timer interrupt reports when a load made the core wait.
@@ -206,19 +206,20 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
         .map_ring(8)
         .map_err(kernel("cannot map a ring buffer"))?;
     let (mut same, mut next, mut samples) = (0u32, 0u32, 0u32);
-    let (mut quiet_ns, mut sampled_ns) = (Vec::new(), Vec::new());
-    let mut counts = Vec::new();
-    chase(&chain, STEPS);
+    let mut extra_ns = Vec::new();
+    // Time that other programs took from this thread says nothing about samples.
+    let timed_chase = || {
+        let start = thread_cpu_time_ns();
+        let load = chase(&chain, STEPS);
+        (load, (thread_cpu_time_ns() - start) as f64)
+    };
+    timed_chase();
     for _ in 0..20 {
-        let start = Instant::now();
-        chase(&chain, STEPS);
-        quiet_ns.push(start.elapsed().as_nanos() as f64);
+        let (_, quiet_ns) = timed_chase();
         event
             .enable()
             .map_err(kernel("cannot start a timer sampler"))?;
-        let start = Instant::now();
-        let load = chase(&chain, STEPS);
-        sampled_ns.push(start.elapsed().as_nanos() as f64);
+        let (load, sampled_ns) = timed_chase();
         event
             .disable()
             .map_err(kernel("cannot stop a timer sampler"))?;
@@ -230,7 +231,7 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
                 next += u32::from(LOAD_BYTES.contains(&sample.ip.wrapping_sub(load)));
             }
         });
-        counts.push(f64::from(samples - before));
+        extra_ns.push((sampled_ns - quiet_ns) / f64::from((samples - before).max(1)));
     }
     if same + next == 0 {
         return Err(ProbeError::Nothing(
@@ -242,14 +243,12 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
     } else {
         SkidRule::Same
     };
-    let per_round = median(&mut counts).unwrap_or(1.0).max(1.0);
-    let extra = median(&mut sampled_ns).unwrap_or(0.0) - median(&mut quiet_ns).unwrap_or(0.0);
     Ok(SkidProbe {
         rule,
         agreement: f64::from(same.max(next)) / f64::from(samples),
         samples,
         // Noise can make the difference negative; a sample costs no less than an interrupt.
-        sample_ns: (extra / per_round).clamp(500.0, 50_000.0),
+        sample_ns: median(&mut extra_ns).unwrap_or(0.0).clamp(500.0, 50_000.0),
     })
 }
 

@@ -103,6 +103,8 @@ pub struct SampleRecord {
     pub id: u64,
     /// Where it ran.
     pub cpu: u32,
+    /// The period of the event: ns for samplers.
+    pub period: u64,
     /// What the event had counted, for breakpoints.
     pub read: ReadFormat,
     /// The call chain, innermost first.
@@ -441,6 +443,7 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
     let id = cursor.u64()?;
     let cpu = cursor.u32()?;
     let _reserved = cursor.u32()?;
+    let period = cursor.u64()?;
     let read = if with_read {
         ReadFormat {
             count: cursor.u64()?,
@@ -480,6 +483,7 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
         address,
         id,
         cpu,
+        period,
         read,
         chain,
         registers,
@@ -500,6 +504,7 @@ mod tests {
         }
         body.extend_from_slice(&1u32.to_ne_bytes());
         body.extend_from_slice(&0u32.to_ne_bytes());
+        body.extend_from_slice(&250_000u64.to_ne_bytes());
         body.extend_from_slice(&(chain.len() as u64).to_ne_bytes());
         for address in chain {
             body.extend_from_slice(&address.to_ne_bytes());
@@ -527,6 +532,10 @@ mod tests {
         assert_eq!(
             (sample.ip, sample.pid, sample.tid, sample.time),
             (0x40_1000, 7, 8, 99)
+        );
+        assert_eq!(
+            (sample.address, sample.id, sample.cpu, sample.period),
+            (0x1234, 5, 1, 250_000)
         );
         assert_eq!(sample.chain, vec![0x40_1000, 0x40_2000]);
         assert_eq!(sample.registers.unwrap().get(0), Some(0));

@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::words;
+
 /// Rings that there can be at a time; each process needs one besides those of its threads.
 const RINGS: usize = 4096;
 /// Rings of the full size; the others are an eighth of it, so that a crowd of threads does not take
@@ -32,7 +34,7 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
@@ -54,7 +56,7 @@ pub(crate) struct Header {
     pub(crate) installed: AtomicU32,
     /// Nothing is to be recorded or waited for any more.
     pub(crate) detached: AtomicU32,
-    pub(crate) next_block: AtomicU32,
+    pub(crate) next_slot: AtomicU32,
     pub(crate) next_image: AtomicU32,
     /// One past the highest ring ever used.
     rings_used: AtomicU32,
@@ -366,6 +368,26 @@ impl Region {
         None
     }
 
+    /// Numbers for the slots of a block, in one bank; `None` if there are no more.
+    pub(crate) fn take_slots(&self, count: u32) -> Option<u32> {
+        let bank = words::BANK_SLOTS;
+        let first = |next: u32| {
+            let left = bank - next % bank;
+            if count <= left {
+                Some(next)
+            } else {
+                next.checked_add(left)
+            }
+        };
+        let taken =
+            self.header()
+                .next_slot
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+                    first(next)?.checked_add(count)
+                });
+        taken.ok().and_then(first)
+    }
+
     /// The writer of a ring is done.
     pub(crate) fn close(&self, index: usize) {
         self.ring_header(index)
@@ -606,6 +628,26 @@ mod tests {
         assert_eq!(ring.word(0), 7);
         assert_eq!(ring.word(count * 3), 7);
         assert_eq!(ring.word(u64::MAX), 0);
+    }
+
+    #[test]
+    fn the_slots_of_a_block_lie_in_one_bank_and_are_nobody_elses() {
+        let region = Region::create().unwrap();
+        let mut end = 0;
+        for count in [1, 512, 0, 511, 300].repeat(20) {
+            let first = region.take_slots(count).unwrap();
+            assert!(first >= end && first < end + 512);
+            assert!(
+                count == 0 || first / words::BANK_SLOTS == (first + count - 1) / words::BANK_SLOTS
+            );
+            end = first + count;
+        }
+        region
+            .header()
+            .next_slot
+            .store(u32::MAX - 10, Ordering::Relaxed);
+        assert_eq!(region.take_slots(12), None);
+        assert_eq!(region.take_slots(10), Some(u32::MAX - 10));
     }
 
     #[test]

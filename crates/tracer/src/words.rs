@@ -1,61 +1,65 @@
 //! What stands in a ring: words of 64 bits.
 //!
 //! ```text
-//! access       address 48 | slot 9 | log2(size) 3 | store 1 | tag 0
-//! block        stamp, low 37 bits | block 24                | tag 1
-//! far block    unused             | block 32                | tag 2 , stamp 64
-//! event        unused             | kind 8                  | tag 3 , stamp 64 , a 64 , b 64
-//! definition   unused             | words that follow 16 | kind 8 | tag 4 , ...
+//! access       address 48 | slot, low 12 bits | log2(size) 3 | store 1     (low 4 bits: 0 to 11)
+//! mark         stamp, low 44 bits | bank 16                        | 12
+//! far mark     unused             | bank 32                        | 13 , stamp 64
+//! event        unused             | kind 8                         | 14 , stamp 64 , a 64 , b 64
+//! definition   words that follow 16 | kind 8                       | 15 , ...
 //! ```
 //!
-//! A *block* is a piece of code that QEMU translated at once; its *slots* are those instructions of
-//! it that may access memory. An access belongs to the last block in front of it. The stamp of a
-//! block is taken beside its first access, and again at every sixteenth and at every atomic one. A
-//! block that jumps to itself is written and stamped again only after up to sixteen accesses.
+//! A *slot* is an instruction that may access memory in a piece of code that QEMU translated; they
+//! are numbered as they are translated, in *banks* of 4,096. An access belongs to the bank of the last
+//! mark in front of it. Code that runs together was mostly translated together, so that banks change
+//! seldom.
 //!
-//! So an access takes 8 to 16 bytes: two words for a block that accesses memory once, 1.5 a piece for
-//! one that does so twice, little more than one in a tight loop.
+//! A mark tells the bank and a stamp. It stands in front of every atomic access, of at most sixteen
+//! others, and where the bank changes, then with the stamp of the mark before it. So an access takes
+//! little more than 8 bytes.
 
-/// Bits of the stamp in a block word.
-pub const STAMP_BITS: u32 = 37;
-/// Blocks that fit in a block word; later ones need a far block.
-pub const NEAR_BLOCKS: u32 = 1 << 24;
-/// Slots that an access word can name.
+/// Bits of the stamp in a mark.
+pub const STAMP_BITS: u32 = 44;
+/// Banks that fit in a mark; later ones need a far mark.
+pub const NEAR_BANKS: u32 = 1 << 16;
+/// Slots of a bank.
+pub const BANK_SLOTS: u32 = 1 << 12;
+/// Slots that a block of code can have; others of it are not followed.
 pub const MAX_SLOTS: usize = 512;
 /// Bits of an address in an access word.
 pub const ADDRESS_BITS: u32 = 48;
 /// Words of the longest record in a thread's ring.
 pub const LONGEST: u64 = 4;
 
-/// The tag of an access.
-pub const ACCESS: u64 = 0;
-/// The tag of a block.
-pub const BLOCK: u64 = 1;
-/// The tag of a block with a full stamp.
-pub const FAR_BLOCK: u64 = 2;
-/// The tag of an event.
-pub const EVENT: u64 = 3;
-/// The tag of a definition.
-pub const DEFINITION: u64 = 4;
+/// The bits of an access word that name the slot.
+pub const SLOT_BITS: u64 = 0xfff0;
 
-/// The tag of a word.
+/// The tag of a mark; those below are accesses.
+pub const MARK: u64 = 12;
+/// The tag of a mark with a full stamp.
+pub const FAR_MARK: u64 = 13;
+/// The tag of an event.
+pub const EVENT: u64 = 14;
+/// The tag of a definition.
+pub const DEFINITION: u64 = 15;
+
+/// The tag of a word; below [`MARK`] it is an access and what this says of it, see [`meta`].
 #[inline]
 #[must_use]
 pub fn tag(word: u64) -> u64 {
-    word & 7
+    word & 15
 }
 
-/// Packs an access: `meta` is the store bit and the size, see [`meta`].
+/// Packs an access of a slot; `meta` is size and kind, see [`meta`].
 #[inline]
 #[must_use]
-pub fn access(address: u64, slot: u64, meta: u64) -> u64 {
-    (address << 16) | (slot << 7) | meta
+pub fn access(address: u64, slot: u32, meta: u64) -> u64 {
+    (address << 16) | ((u64::from(slot) << 4) & SLOT_BITS) | meta
 }
 
-/// The bits of an access that say what it does: `size` is 1, 2, 4, ... 128 bytes.
+/// The bits of an access that say what it does: `size` is 1, 2, 4, ... 32 bytes.
 #[must_use]
 pub fn meta(log2_size: u32, store: bool) -> u64 {
-    (u64::from(log2_size.min(7)) << 4) | (u64::from(store) << 3)
+    (u64::from(log2_size.min(5)) << 1) | u64::from(store)
 }
 
 /// The guest address of an access word.
@@ -65,61 +69,61 @@ pub fn address(word: u64) -> u64 {
     word >> 16
 }
 
-/// The slot of an access word.
+/// The slot of an access word, within its bank.
 #[inline]
 #[must_use]
-pub fn slot(word: u64) -> usize {
-    (word >> 7) as usize & (MAX_SLOTS - 1)
+pub fn slot_in_bank(word: u64) -> usize {
+    (word >> 4) as usize & (BANK_SLOTS as usize - 1)
 }
 
 /// The bytes of an access word.
 #[inline]
 #[must_use]
 pub fn size(word: u64) -> u16 {
-    1 << ((word >> 4) & 7)
+    1 << ((word >> 1) & 7)
 }
 
 /// Whether an access word is a store.
 #[inline]
 #[must_use]
 pub fn is_store(word: u64) -> bool {
-    word & 8 != 0
+    word & 1 != 0
 }
 
-/// Packs a block below [`NEAR_BLOCKS`].
+/// Packs a mark with a bank below [`NEAR_BANKS`].
 #[inline]
 #[must_use]
-pub fn block(id: u32, stamp: u64) -> u64 {
-    (stamp << 27) | (u64::from(id) << 3) | BLOCK
+pub fn mark(bank: u32, stamp: u64) -> u64 {
+    (stamp << 20) | (u64::from(bank) << 4) | MARK
 }
 
-/// The id of a block word.
+/// The bank of a mark.
 #[inline]
 #[must_use]
-pub fn block_id(word: u64) -> u32 {
-    (word >> 3) as u32 & (NEAR_BLOCKS - 1)
+pub fn mark_bank(word: u64) -> u32 {
+    (word >> 4) as u32 & (NEAR_BANKS - 1)
 }
 
-/// The stamp of a block word, given the stamp before it in the same ring: the first one at or after
-/// `last` that ends in the word's bits.
+/// The stamp of a mark, given the stamp before it in the same ring: the first one at or after `last`
+/// that ends in the word's bits.
 #[inline]
 #[must_use]
-pub fn block_stamp(word: u64, last: u64) -> u64 {
-    let low = word >> 27;
+pub fn mark_stamp(word: u64, last: u64) -> u64 {
+    let low = word >> 20;
     let passed = low.wrapping_sub(last) & ((1 << STAMP_BITS) - 1);
     last.wrapping_add(passed)
 }
 
-/// Packs the first word of a far block; its stamp follows.
+/// Packs the first word of a far mark; its stamp follows.
 #[must_use]
-pub fn far_block(id: u32) -> u64 {
-    (u64::from(id) << 3) | FAR_BLOCK
+pub fn far_mark(bank: u32) -> u64 {
+    (u64::from(bank) << 4) | FAR_MARK
 }
 
-/// The id of a far block.
+/// The bank of a far mark.
 #[must_use]
-pub fn far_block_id(word: u64) -> u32 {
-    (word >> 3) as u32
+pub fn far_mark_bank(word: u64) -> u32 {
+    (word >> 4) as u32
 }
 
 /// What an event tells. Its two values are named in each.
@@ -201,16 +205,16 @@ impl ExecTrouble {
 /// Packs the first word of an event; stamp, a and b follow.
 #[must_use]
 pub fn event(kind: EventKind) -> u64 {
-    ((kind as u64) << 3) | EVENT
+    ((kind as u64) << 4) | EVENT
 }
 
 /// The kind of an event word.
 #[must_use]
 pub fn event_kind(word: u64) -> Option<EventKind> {
-    EventKind::from_number(word >> 3)
+    EventKind::from_number(word >> 4)
 }
 
-/// A definition's kind: a block. Id, then for each slot three words: its address (48 bits, above it
+/// A definition's kind: a block. Its first slot, then for each slot three words: its address (48 bits, above it
 /// [`UPDATES`], [`ORDERS`] and from bit 56 on the bytes of its operand, 0 if not known), then its
 /// length and bytes in two words (length in the top byte of the second).
 pub const DEFINES_BLOCK: u64 = 1;
@@ -227,13 +231,13 @@ pub const DEFINES_UNTRACED: u64 = 3;
 /// Packs the first word of a definition with this many words behind it.
 #[must_use]
 pub fn definition(kind: u64, words: u16) -> u64 {
-    (u64::from(words) << 11) | ((kind & 0xff) << 3) | DEFINITION
+    (u64::from(words) << 12) | ((kind & 0xff) << 4) | DEFINITION
 }
 
 /// Kind of a definition, and the words behind its first.
 #[must_use]
 pub fn definition_parts(word: u64) -> (u64, usize) {
-    ((word >> 3) & 0xff, (word >> 11) as usize & 0xffff)
+    ((word >> 4) & 0xff, (word >> 12) as usize & 0xffff)
 }
 
 /// Packs an instruction of up to 15 bytes.
@@ -286,29 +290,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_access_comes_back(address in 0u64..1 << 48, at in 0u64..512, log in 0u32..8, store: bool) {
-            let word = access(address, at, meta(log, store));
-            prop_assert_eq!(tag(word), ACCESS);
+        fn an_access_comes_back(address in 0u64..1 << 48, slot: u32, log in 0u32..6, store: bool) {
+            let word = access(address, slot, meta(log, store));
+            prop_assert!(tag(word) < MARK);
             prop_assert_eq!(super::address(word), address);
-            prop_assert_eq!(slot(word), at as usize);
+            prop_assert_eq!(slot_in_bank(word), (slot % BANK_SLOTS) as usize);
             prop_assert_eq!(size(word), 1 << log);
             prop_assert_eq!(is_store(word), store);
         }
 
         #[test]
-        fn a_block_stamp_comes_back_when_little_time_passed(
-            id in 0..NEAR_BLOCKS, last in 0u64..1 << 62, passed in 0u64..1 << STAMP_BITS
+        fn a_stamp_comes_back_when_little_time_passed(
+            bank in 0..NEAR_BANKS, last in 0u64..1 << 62, passed in 0u64..1 << STAMP_BITS
         ) {
-            let word = block(id, last + passed);
-            prop_assert_eq!(tag(word), BLOCK);
-            prop_assert_eq!(block_id(word), id);
-            prop_assert_eq!(block_stamp(word, last), last + passed);
+            let word = mark(bank, last + passed);
+            prop_assert_eq!(tag(word), MARK);
+            prop_assert_eq!(mark_bank(word), bank);
+            prop_assert_eq!(mark_stamp(word, last), last + passed);
         }
 
         #[test]
-        fn a_far_block_comes_back(id: u32) {
-            prop_assert_eq!(tag(far_block(id)), FAR_BLOCK);
-            prop_assert_eq!(far_block_id(far_block(id)), id);
+        fn a_far_mark_comes_back(bank: u32) {
+            prop_assert_eq!(tag(far_mark(bank)), FAR_MARK);
+            prop_assert_eq!(far_mark_bank(far_mark(bank)), bank);
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! The code that the target ran: blocks and their slots, instructions, mappings.
+//! The code that the target ran: its slots, instructions, mappings.
 
 use std::collections::HashMap;
 
@@ -34,6 +34,7 @@ pub(super) struct Untraced {
 /// What an access needs to know of its instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
+    /// [`NO_SITE`] for one that was never defined.
     pub(super) site: u32,
     pub(super) updates: bool,
     pub(super) orders: bool,
@@ -43,14 +44,29 @@ pub(super) struct Slot {
     pub(super) special: bool,
 }
 
+/// No instruction.
+pub(super) const NO_SITE: u32 = u32::MAX;
+
+const UNDEFINED: Slot = Slot {
+    site: NO_SITE,
+    updates: false,
+    orders: false,
+    wide: 0,
+    special: true,
+};
+
+/// The slots of a bank, see [`words`].
+pub(super) type Bank = [Slot; words::BANK_SLOTS as usize];
+
+static UNDEFINED_BANK: Bank = [UNDEFINED; words::BANK_SLOTS as usize];
+
 /// All code seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     /// Only a share of the lines is recorded, and what orders threads besides.
     pub(super) share: bool,
-    /// By block: the first of its slots and how many; none if it is not known.
-    blocks: Vec<(u32, u32)>,
-    slots: Vec<Slot>,
+    /// Slots by bank.
+    banks: Vec<Bank>,
     pub(super) instructions: Vec<Instruction>,
     sites: HashMap<(u32, u64, [u64; 2]), u32>,
     pub(super) maps: Vec<Map>,
@@ -59,8 +75,9 @@ pub(super) struct Code {
     pub(super) malformed: u64,
 }
 
-/// Blocks beyond this are not believed.
-const MAX_BLOCKS: usize = 1 << 26;
+/// Banks beyond this are not believed.
+const MAX_BANKS: usize = 1 << 14;
+const BANK_SLOTS: usize = words::BANK_SLOTS as usize;
 
 impl Code {
     pub(super) fn new(share: bool) -> Self {
@@ -70,17 +87,10 @@ impl Code {
         }
     }
 
-    /// The first slot of a block and how many it has.
+    /// The slots of a bank.
     #[inline]
-    pub(super) fn block(&self, id: u32) -> (u32, u32) {
-        self.blocks.get(id as usize).copied().unwrap_or((0, 0))
-    }
-
-    /// The slots of a block, as [`Code::block`] names them.
-    #[inline]
-    pub(super) fn slots(&self, first: u32, count: u32) -> &[Slot] {
-        let first = first as usize;
-        self.slots.get(first..first + count as usize).unwrap_or(&[])
+    pub(super) fn bank(&self, number: u32) -> &Bank {
+        self.banks.get(number as usize).unwrap_or(&UNDEFINED_BANK)
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that
@@ -105,13 +115,17 @@ impl Code {
     }
 
     fn define_block(&mut self, rest: &[u64], program: u32, pid: Pid) -> Option<()> {
-        let (&id, slots) = rest.split_first()?;
-        let id = usize::try_from(id).ok().filter(|&id| id < MAX_BLOCKS)?;
-        if slots.len() % 3 != 0 || slots.len() / 3 > words::MAX_SLOTS {
+        let (&first, slots) = rest.split_first()?;
+        let bank = usize::try_from(first).ok()? / BANK_SLOTS;
+        let place = first as usize % BANK_SLOTS;
+        let count = slots.len() / 3;
+        if slots.len() % 3 != 0 || place + count > BANK_SLOTS || bank >= MAX_BANKS {
             return None;
         }
-        let first = self.slots.len() as u32;
-        for slot in slots.chunks_exact(3) {
+        if self.banks.len() <= bank {
+            self.banks.resize(bank + 1, UNDEFINED_BANK);
+        }
+        for (place, slot) in (place..).zip(slots.chunks_exact(3)) {
             let packed = [slot[1], slot[2]];
             let address = slot[0] & ((1 << words::ADDRESS_BITS) - 1);
             let updates = slot[0] & words::UPDATES != 0;
@@ -133,18 +147,14 @@ impl Code {
                     instructions.len() as u32 - 1
                 });
             let bytes = (slot[0] >> 56) as u8;
-            self.slots.push(Slot {
+            self.banks[bank][place] = Slot {
                 site,
                 updates,
                 orders,
                 wide: if bytes > 8 { bytes } else { 0 },
                 special: updates || bytes > 8 || orders && self.share,
-            });
+            };
         }
-        if self.blocks.len() <= id {
-            self.blocks.resize(id + 1, (0, 0));
-        }
-        self.blocks[id] = (first, self.slots.len() as u32 - first);
         Some(())
     }
 

@@ -17,7 +17,7 @@ use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
 
 use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
 use super::clock::Clock;
-use super::code::{Code, Slot};
+use super::code::{Code, NO_SITE, Slot};
 
 /// Accesses handed out at a time; 16 KiB, so that they stay in the first-level cache.
 const BATCH: usize = 512;
@@ -88,12 +88,12 @@ struct Reading {
     freed: u64,
     head: u64,
     closed: bool,
-    /// The current block: first slot and how many.
-    block: (u32, u32),
+    /// The bank of the last mark.
+    bank: u32,
     stamp: u64,
     /// The time of the accesses handed out last.
     time_ns: u64,
-    /// The stamp of the current block lies before what was handed out already.
+    /// The stamp of the last mark lies before what was handed out already.
     late: bool,
     late_from: u64,
     /// Words that are freed at a time.
@@ -112,7 +112,7 @@ pub(super) struct Stream {
     pub(super) code: Code,
     clock: Clock,
     threshold: u64,
-    batch: Vec<TracedAccess>,
+    batch: Batch,
     pub(super) threads: Vec<ExactThread>,
     pub(super) totals: Totals,
     /// The latest stamp handed out.
@@ -132,7 +132,7 @@ impl Stream {
             code: Code::new(threshold != u64::MAX),
             clock: Clock::new(),
             threshold,
-            batch: Vec::with_capacity(BATCH),
+            batch: Batch::new(),
             threads: Vec::new(),
             totals: Totals::default(),
             reached: 0,
@@ -252,7 +252,7 @@ impl Stream {
             freed: 0,
             head: 0,
             closed: false,
-            block: (0, 0),
+            bank: u32::MAX,
             stamp: opened,
             time_ns: now,
             late: false,
@@ -354,8 +354,18 @@ impl Stream {
         until: u64,
         consumer: &mut C,
     ) -> Option<u64> {
+        let Self {
+            code,
+            batch,
+            totals,
+            clock,
+            threshold,
+            reached,
+            time_ns: latest_ns,
+            ..
+        } = self;
         if reading.thread == u16::MAX {
-            self.totals.unnumbered += reading.head.saturating_sub(reading.position);
+            totals.unnumbered += reading.head.saturating_sub(reading.position);
             reading.position = reading.head;
             return None;
         }
@@ -367,66 +377,70 @@ impl Stream {
             ..
         } = *reading;
         let mut position = reading.position;
-        let (first, count) = reading.block;
-        let mut slots = self.code.slots(first, count);
-        let mut time_ns = reading.time_ns.max(self.time_ns);
-        let mut emitted = 0u64;
+        let mut bank = code.bank(reading.bank);
+        let mut time_ns = reading.time_ns.max(*latest_ns);
+        // Accesses are words, but for those that are joined with another or not described.
+        let begin = position;
+        let mut others = 0u64;
         let mut next = None;
         while position < head {
             let word = ring.word(position);
             let tag = words::tag(word);
-            if tag == words::ACCESS {
+            if tag < words::MARK {
                 position += 1;
-                let Some(&slot) = slots.get(words::slot(word)) else {
-                    self.totals.unexplained += 1;
-                    continue;
-                };
-                let size = words::size(word);
+                let slot = bank[words::slot_in_bank(word)];
                 let store = words::is_store(word);
                 if slot.special {
                     let access = TracedAccess {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
-                        size,
+                        size: words::size(word),
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
                         chosen: true,
                     };
-                    if let Some(access) = special(access, slot, &mut self.batch, self.threshold) {
-                        emitted += 1;
-                        if access.chosen || consumer.wants_orders() {
-                            self.batch.push(access);
+                    match special(access, slot, batch.last(), *threshold) {
+                        Special::One(access) => {
+                            // Counted also where nobody wants it.
+                            if access.chosen || consumer.wants_orders() {
+                                batch.push(access);
+                            }
+                        }
+                        Special::Joined => others += 1,
+                        Special::Unexplained => {
+                            totals.unexplained += 1;
+                            others += 1;
                         }
                     }
                 } else {
-                    emitted += 1;
                     // Made in its place: a copy would wait for each of its fields.
-                    self.batch.push(TracedAccess {
+                    batch.push(TracedAccess {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
-                        size,
+                        size: words::size(word),
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
                         chosen: true,
                     });
                 }
-                if self.batch.len() == BATCH {
-                    consumer.accesses(&self.batch);
-                    self.batch.clear();
+                if batch.is_full() {
+                    consumer.accesses(batch.filled());
+                    batch.clear();
                 }
                 continue;
             }
             let (stamp, length) = match tag {
-                words::BLOCK => (words::block_stamp(word, reading.stamp), 1),
-                words::FAR_BLOCK if position + 1 < head => (ring.word(position + 1), 2),
+                words::MARK => (words::mark_stamp(word, reading.stamp), 1),
+                words::FAR_MARK if position + 1 < head => (ring.word(position + 1), 2),
                 words::EVENT if position + 3 < head => (ring.word(position + 1), 4),
                 // A record is published whole: this is none.
                 _ => {
-                    self.totals.malformed += 1;
+                    totals.malformed += 1;
+                    others += head - position;
                     position = head;
                     break;
                 }
@@ -435,43 +449,48 @@ impl Stream {
                 next = Some(stamp);
                 break;
             }
-            reading.stamp = stamp;
-            if reading.late {
-                self.totals.late += emitted - reading.late_from;
+            // The same stamp again: the bank changes.
+            if stamp != reading.stamp || tag == words::EVENT {
+                let emitted = position - begin - others;
+                reading.stamp = stamp;
+                if reading.late {
+                    totals.late += emitted - reading.late_from;
+                }
+                reading.late = stamp < *reached;
+                reading.late_from = emitted;
+                *reached = stamp.max(*reached);
+                time_ns = clock.ns(*reached).max(*latest_ns);
+                *latest_ns = time_ns;
             }
-            reading.late = stamp < self.reached;
-            reading.late_from = emitted;
-            self.reached = self.reached.max(stamp);
-            time_ns = self.clock.ns(self.reached).max(self.time_ns);
-            self.time_ns = time_ns;
             if tag == words::EVENT {
                 let (a, b) = (ring.word(position + 2), ring.word(position + 3));
                 match words::event_kind(word) {
                     Some(kind) => {
-                        self.flush(consumer);
+                        if !batch.filled().is_empty() {
+                            consumer.accesses(batch.filled());
+                            batch.clear();
+                        }
                         consumer.event(&event(kind, a, b, thread, time_ns, space));
                     }
-                    None => self.totals.malformed += 1,
+                    None => totals.malformed += 1,
                 }
-                slots = &[];
-                reading.block = (0, 0);
+                reading.bank = u32::MAX;
+            } else if tag == words::MARK {
+                reading.bank = words::mark_bank(word);
             } else {
-                let id = if tag == words::BLOCK {
-                    words::block_id(word)
-                } else {
-                    words::far_block_id(word)
-                };
-                reading.block = self.code.block(id);
-                slots = self.code.slots(reading.block.0, reading.block.1);
+                reading.bank = words::far_mark_bank(word);
             }
+            bank = code.bank(reading.bank);
             position += length;
+            others += length;
             if position - reading.freed >= reading.quantum {
                 reading.freed = position;
                 ring.free(position);
             }
         }
+        let emitted = position - begin - others;
         if reading.late {
-            self.totals.late += emitted - reading.late_from;
+            totals.late += emitted - reading.late_from;
             reading.late_from = 0;
         }
         reading.position = position;
@@ -481,8 +500,8 @@ impl Stream {
     }
 
     fn flush<C: Consumer>(&mut self, consumer: &mut C) {
-        if !self.batch.is_empty() {
-            consumer.accesses(&self.batch);
+        if !self.batch.filled().is_empty() {
+            consumer.accesses(self.batch.filled());
             self.batch.clear();
         }
     }
@@ -561,22 +580,31 @@ impl Stream {
     }
 }
 
+/// What becomes of an access that is not simply handed on.
+enum Special {
+    One(TracedAccess),
+    /// It is part of another.
+    Joined,
+    /// Its instruction was never described.
+    Unexplained,
+}
+
 /// Makes one access of an instruction's several, or none.
 fn special(
     mut access: TracedAccess,
     slot: Slot,
-    batch: &mut [TracedAccess],
+    last: Option<&mut TracedAccess>,
     threshold: u64,
-) -> Option<TracedAccess> {
+) -> Special {
     if slot.updates {
         // Its store follows, or stands for both.
         if access.kind == Kind::Load {
-            return None;
+            return Special::Joined;
         }
         access.kind = Kind::Update;
     }
     if u16::from(slot.wide) > access.size
-        && let Some(last) = batch.last_mut()
+        && let Some(last) = last
         && last.thread == access.thread
         && last.site == access.site
         && last.kind == access.kind
@@ -584,13 +612,67 @@ fn special(
         && last.size + access.size <= u16::from(slot.wide)
     {
         last.size += access.size;
-        return None;
+        return Special::Joined;
     }
     if slot.orders && threshold != u64::MAX {
         let first = access.guest_address();
         access.chosen = kept(first, first + u64::from(access.size) - 1, threshold);
     }
-    Some(access)
+    if slot.site == NO_SITE {
+        return Special::Unexplained;
+    }
+    Special::One(access)
+}
+
+/// Accesses on their way to the consumer.
+#[derive(Debug)]
+struct Batch {
+    accesses: Box<[TracedAccess; BATCH]>,
+    count: usize,
+}
+
+impl Batch {
+    fn new() -> Self {
+        let none = TracedAccess {
+            address: 0,
+            time_ns: 0,
+            site: NO_SITE,
+            size: 1,
+            thread: 0,
+            kind: Kind::Load,
+            orders: false,
+            chosen: true,
+        };
+        Self {
+            accesses: Box::new([none; BATCH]),
+            count: 0,
+        }
+    }
+
+    /// Only while it is not full.
+    #[inline(always)]
+    fn push(&mut self, access: TracedAccess) {
+        // The remainder spares a comparison that could fail.
+        self.accesses[self.count % BATCH] = access;
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.count >= BATCH
+    }
+
+    fn last(&mut self) -> Option<&mut TracedAccess> {
+        self.accesses[..self.count].last_mut()
+    }
+
+    fn filled(&self) -> &[TracedAccess] {
+        &self.accesses[..self.count]
+    }
+
+    fn clear(&mut self) {
+        self.count = 0;
+    }
 }
 
 #[cold]
@@ -625,7 +707,7 @@ fn lowest(next: &[(u64, usize)]) -> Option<(usize, u64)> {
 }
 
 impl Reading {
-    /// The stamp of what comes next; the current one in the middle of a block. `None` if nothing is
+    /// The stamp of what comes next, the last mark's unless it is one. `None` if nothing is
     /// there.
     fn next_stamp(&self) -> Option<u64> {
         if self.kind != RingKind::Thread || self.position >= self.head {
@@ -633,8 +715,8 @@ impl Reading {
         }
         let word = self.ring.word(self.position);
         Some(match words::tag(word) {
-            words::BLOCK => words::block_stamp(word, self.stamp),
-            words::FAR_BLOCK | words::EVENT => self.ring.word(self.position + 1),
+            words::MARK => words::mark_stamp(word, self.stamp),
+            words::FAR_MARK | words::EVENT => self.ring.word(self.position + 1),
             _ => self.stamp,
         })
     }

@@ -1,7 +1,7 @@
 //! What an instruction will do to memory, by its bytes.
 
 use crate::words;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 
 /// The guest's instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,25 +78,6 @@ impl Classifier {
         }
     }
 
-    /// Where the instruction at `address` jumps to, if its bytes say so.
-    pub(super) fn jumps_to(&self, bytes: &[u8], address: u64) -> Option<u64> {
-        match self.architecture {
-            Architecture::X86_64 => {
-                let instruction =
-                    Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-                matches!(
-                    instruction.flow_control(),
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                )
-                .then(|| instruction.near_branch_target())
-            }
-            Architecture::Aarch64 => {
-                let word = u32::from_le_bytes(bytes.try_into().ok()?);
-                Some(address.wrapping_add_signed(aarch64_jump(word)?))
-            }
-        }
-    }
-
     fn x86_64(&mut self, bytes: &[u8]) -> Class {
         let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
         if instruction.is_invalid() {
@@ -127,24 +108,6 @@ impl Classifier {
             orders: updates && (instruction.has_lock_prefix() || exchanges),
             bytes,
         }
-    }
-}
-
-/// How far a branch goes: B, B.cond, CBZ, CBNZ, TBZ, TBNZ.
-fn aarch64_jump(word: u32) -> Option<i64> {
-    // The offset in words stands in `bits` bits from bit `low` on.
-    let offset = |low: u32, bits: u32| {
-        let shifted = (word << (32 - low - bits)) as i32;
-        i64::from(shifted >> (32 - bits)) * 4
-    };
-    if word & 0xfc00_0000 == 0x1400_0000 {
-        Some(offset(0, 26))
-    } else if word & 0xff00_0000 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 {
-        Some(offset(5, 19))
-    } else if word & 0x7e00_0000 == 0x3600_0000 {
-        Some(offset(5, 14))
-    } else {
-        None
     }
 }
 
@@ -202,22 +165,6 @@ mod tests {
         assert!(call.accesses);
         let repeated = x86(&[0xf3, 0xa4]);
         assert!(repeated.accesses && repeated.bytes == 0);
-    }
-
-    #[test]
-    fn jumps_are_followed() {
-        let x86 = Classifier::new(Architecture::X86_64);
-        assert_eq!(x86.jumps_to(&[0x75, 0xf0], 0x1000), Some(0xff2));
-        assert_eq!(x86.jumps_to(&[0xeb, 0x02], 0x1000), Some(0x1004));
-        assert_eq!(x86.jumps_to(&[0xe8, 0, 0, 0, 0], 0x1000), None, "call");
-        assert_eq!(x86.jumps_to(&[0xff, 0xe0], 0x1000), None, "jmp rax");
-        let arm = Classifier::new(Architecture::Aarch64);
-        let jump = |word: u32| arm.jumps_to(&word.to_le_bytes(), 0x1000);
-        assert_eq!(jump(0x54ff_ffc1), Some(0xff8), "b.ne, two back");
-        assert_eq!(jump(0x17ff_ffff), Some(0xffc), "b, one back");
-        assert_eq!(jump(0xb500_0040), Some(0x1008), "cbnz x0, two ahead");
-        assert_eq!(jump(0x3707_ffe0), Some(0xffc), "tbnz w0, one back");
-        assert_eq!(jump(0x9400_0001), None, "bl");
     }
 
     #[test]

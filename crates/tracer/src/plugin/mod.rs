@@ -24,7 +24,6 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use api::{Api, Block, Instruction, InstructionData};
 use code::{Architecture, Classifier};
 use guest::{Guest, Wanted};
-use writer::Access;
 
 use crate::line;
 use crate::program::Qemu;
@@ -44,15 +43,9 @@ extern "C" fn choose_interface() {
 #[unsafe(link_section = ".init_array")]
 static CHOOSE_INTERFACE: extern "C" fn() = choose_interface;
 
-/// In the user pointer of an access: it wants a stamp, it orders threads. Below the slot, where the
-/// word has size and kind.
-const STAMPED: u64 = 1;
-const ORDERING: u64 = 2;
-/// Four bits from here: how often a block that jumps to itself runs again without a stamp.
-const LOOPS_SHIFT: u32 = 3;
-const SLOT_BITS: u64 = 0xff80;
-/// A stamp is taken at least at every so many-th instruction that accesses memory.
-const STAMP_EVERY: usize = 16;
+/// In the user pointer of an access, which has the slot in its word's place and the bank above: it
+/// orders threads. So it is of another bank than any that was marked.
+const ORDERING: u64 = 1 << 63;
 
 /// Called by QEMU when the plugin is loaded; 0 if it can work.
 ///
@@ -163,6 +156,7 @@ fn install(
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
     process::set(region, api, guest);
+    let direct = describes_directly(&api);
     if share {
         THRESHOLD.store(
             process::current().map_or(u64::MAX, |process| {
@@ -176,10 +170,11 @@ fn install(
     unsafe {
         (api.register_translation)(
             id,
-            if share {
-                translate::<true>
-            } else {
-                translate::<false>
+            match (share, direct) {
+                (true, true) => translate::<true, true>,
+                (true, false) => translate::<true, false>,
+                (false, true) => translate::<false, true>,
+                (false, false) => translate::<false, false>,
             },
         );
         (api.register_vcpu_exit)(id, on_vcpu_exit);
@@ -227,7 +222,7 @@ extern "C" fn on_vcpu_exit(_id: u64, vcpu: c_uint) {
 }
 
 /// Asks for a callback at each access of a block, and tells the collector what the block is.
-extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
+extern "C" fn translate<const SHARE: bool, const DIRECT: bool>(_id: u64, block: *mut Block) {
     let Some(process) = process::current() else {
         return;
     };
@@ -237,20 +232,14 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
     let api = &process.api;
     let mut guest = process.guest();
     guest.look();
-    let id = process
-        .region
-        .header()
-        .next_block
-        .fetch_add(1, Ordering::Relaxed);
     let mut record = std::mem::take(&mut guest.record);
     record.clear();
-    record.push(0);
-    record.push(u64::from(id));
+    record.extend([0, 0]);
+    let first;
     // SAFETY: QEMU's functions on the block and the instructions that it handed out for the time of
     // this call.
     unsafe {
         let mut accessing: Vec<(*mut Instruction, bool)> = Vec::new();
-        let (mut first, mut target) = (None, None);
         for index in 0..(api.block_length)(block) {
             let instruction = (api.block_instruction)(block, index);
             let address = (api.instruction_address)(instruction);
@@ -266,8 +255,6 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
                 }
             }
             let bytes = &bytes[..length];
-            first = first.or(Some(address));
-            target = guest.classifier.jumps_to(bytes, address);
             let class = guest.classifier.classify(bytes);
             if class.accesses && accessing.len() < words::MAX_SLOTS && guest.wants(address) {
                 record.push((address & ((1 << words::ADDRESS_BITS) - 1)) | class.bits());
@@ -275,113 +262,112 @@ extern "C" fn translate<const SHARE: bool>(_id: u64, block: *mut Block) {
                 accessing.push((instruction, class.orders));
             }
         }
-        let loops = if target.is_some() && target == first {
-            STAMP_EVERY / accessing.len().max(1)
-        } else {
-            1
-        };
-        let loops = (loops.clamp(1, 15) as u64 - 1) << LOOPS_SHIFT;
-        for (slot, &(instruction, orders)) in accessing.iter().enumerate() {
-            let mut user = (u64::from(id) << 16) | ((slot as u64) << 7) | loops;
-            if slot % STAMP_EVERY == 0 {
-                user |= STAMPED;
-            }
-            if orders {
-                user |= ORDERING;
-            }
+        // What has no number is handed on as not described.
+        first = process
+            .region
+            .take_slots(accessing.len() as u32)
+            .unwrap_or(u32::MAX << 12);
+        for (slot, &(instruction, orders)) in (u64::from(first)..).zip(&accessing) {
             (api.register_access)(
                 instruction,
-                on_access::<SHARE>,
+                on_access::<SHARE, DIRECT>,
                 api::NO_REGISTERS,
                 api::LOADS_AND_STORES,
-                user as *mut c_void,
+                user(slot, orders) as *mut c_void,
             );
         }
     }
     if record.len() > 2 {
         record[0] = words::definition(words::DEFINES_BLOCK, record.len() as u16 - 1);
+        record[1] = u64::from(first);
         // SAFETY: the guest's lock is held.
         unsafe { writer::define(&record) };
     }
     guest.record = record;
 }
 
-/// Size and kind of the accesses seen so far, by a hash of QEMU's description of them: bit 63 set,
-/// description, word bits. QEMU's functions would have to be called twice for each access.
-static METAS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-
-/// The word bits of an access, if such a one was seen before.
-#[inline(always)]
-fn known_meta(info: u32) -> Option<u64> {
-    let entry = METAS[place_of_meta(info)].load(Ordering::Relaxed);
-    ((entry >> 8) as u32 == info && entry >> 63 != 0).then_some(entry & 0xff)
+/// What the callback of an access is given.
+fn user(slot: u64, orders: bool) -> u64 {
+    let bank = slot / u64::from(words::BANK_SLOTS);
+    let ordering = if orders { ORDERING } else { 0 };
+    ordering | (bank << 16) | ((slot << 4) & words::SLOT_BITS)
 }
 
+/// Size and kind of an access by QEMU's description of it: a `MemOpIdx`, whose size stands in bits 4 to
+/// 6, and from bit 16 on 1 for a load and 2 for a store. As the word has them, see [`words::meta`].
 #[inline(always)]
-fn place_of_meta(info: u32) -> usize {
-    ((info >> 4) ^ (info >> 13)) as usize & 255
+fn direct_meta(info: u32) -> u64 {
+    u64::from(((info >> 3) & 14) | ((info >> 17) & 1))
+}
+
+/// Whether this QEMU describes accesses as [`direct_meta`] has it. Its functions say the same; they
+/// would have to be called twice for each access.
+fn describes_directly(api: &Api) -> bool {
+    (0..6).all(|log2_size| {
+        [1, 2].into_iter().all(|kind| {
+            let info = (kind << 16) | (log2_size << 4);
+            // SAFETY: functions that do nothing but compute.
+            let (said, store) = unsafe { ((api.access_size)(info), (api.access_is_store)(info)) };
+            words::meta(said, store) == direct_meta(info) && said == log2_size
+        })
+    })
 }
 
 /// An access has happened.
 ///
-/// What is rare ends in calls of its own, so that nothing has to be saved for them here.
-extern "C" fn on_access<const SHARE: bool>(
+/// What is rare ends in a call of its own, so that nothing has to be saved for it here. There is always
+/// room for one access, unless the ring is not open: room is made after an access was written, not
+/// between it and its stamp.
+extern "C" fn on_access<const SHARE: bool, const DIRECT: bool>(
     vcpu: c_uint,
     info: u32,
     address: u64,
     user: *mut c_void,
 ) {
-    let Some(meta) = known_meta(info) else {
-        return on_new_access::<SHARE>(vcpu, info, address, user);
-    };
-    let flags = user as u64;
-    if SHARE && flags & ORDERING == 0 {
-        let last = address.wrapping_add((1 << ((meta >> 4) & 7)) - 1);
-        if !line::kept(address, last, THRESHOLD.load(Ordering::Relaxed)) {
-            return;
-        }
+    if !DIRECT {
+        return on_described_access::<SHARE>(vcpu, info, address, user);
+    }
+    let meta = direct_meta(info);
+    let user = user as u64;
+    if SHARE && user & ORDERING == 0 && !is_chosen(address, meta) {
+        return;
     }
     // SAFETY: QEMU calls it in the thread that runs this virtual CPU, and no callback is interrupted
     // by another.
     let Some(end) = (unsafe { writer::end(vcpu) }) else {
         return;
     };
-    if !end.has_room() {
-        return on_first_access::<SHARE>(vcpu, info, address, user);
+    if SHARE || meta >= words::MARK || !end.follows(user >> 16) {
+        return on_marked_access::<SHARE>(vcpu, info, address, user);
     }
-    end.access(Access {
-        address,
-        slot_and_meta: (flags & SLOT_BITS) | meta,
-        block: (flags >> 16) as u32,
-        // The stamped access of this run of the block may have been on another line.
-        stamped: SHARE || flags & STAMPED != 0,
-        loops: if SHARE {
-            0
-        } else {
-            (flags >> LOOPS_SHIFT) as u32 & 15
-        },
-        ordering: flags & ORDERING != 0,
-    });
-    // Waiting for room comes after an access was written, not between it and its stamp.
-    if !end.has_room() {
-        make_room(vcpu);
-    }
+    end.access((address << 16) | (user & words::SLOT_BITS) | meta);
 }
 
-/// Empties a ring that has just become full.
-#[cold]
-#[inline(never)]
-extern "C" fn make_room(vcpu: c_uint) {
-    // SAFETY: as in `on_access`.
-    if let Some(end) = unsafe { writer::end(vcpu) } {
-        end.make_room(vcpu);
-    }
+/// Whether the line of an access is in the share.
+#[inline(always)]
+fn is_chosen(address: u64, meta: u64) -> bool {
+    let last = address.wrapping_add((1 << (meta >> 1)) - 1);
+    line::kept(address, last, THRESHOLD.load(Ordering::Relaxed))
 }
 
-/// An access of a size and kind that was not seen before.
+/// An access in front of which a mark has to stand, or the ring to be opened.
 #[cold]
 #[inline(never)]
-extern "C" fn on_new_access<const SHARE: bool>(
+extern "C" fn on_marked_access<const SHARE: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: u64,
+) {
+    // No access that QEMU describes is longer than 32 bytes so far.
+    let meta = words::meta((info >> 4) & 7, info & (2 << 16) != 0);
+    write_marked::<SHARE>(vcpu, meta, address, user);
+}
+
+/// An access that only QEMU's functions can describe.
+#[cold]
+#[inline(never)]
+extern "C" fn on_described_access<const SHARE: bool>(
     vcpu: c_uint,
     info: u32,
     address: u64,
@@ -391,30 +377,30 @@ extern "C" fn on_new_access<const SHARE: bool>(
         return;
     };
     // SAFETY: QEMU's functions on a description that it just handed out.
-    let (log2_size, store) = unsafe {
-        (
+    let meta = unsafe {
+        words::meta(
             (process.api.access_size)(info),
             (process.api.access_is_store)(info),
         )
     };
-    let meta = words::meta(log2_size, store);
-    METAS[place_of_meta(info)].store((1 << 63) | (u64::from(info) << 8) | meta, Ordering::Relaxed);
-    on_access::<SHARE>(vcpu, info, address, user);
+    let user = user as u64;
+    if SHARE && user & ORDERING == 0 && !is_chosen(address, meta) {
+        return;
+    }
+    write_marked::<SHARE>(vcpu, meta, address, user);
 }
 
-/// An access for which the ring has to be opened first, or for which none is left.
-#[cold]
-#[inline(never)]
-extern "C" fn on_first_access<const SHARE: bool>(
-    vcpu: c_uint,
-    info: u32,
-    address: u64,
-    user: *mut c_void,
-) {
+/// Writes an access, after a mark if there has to be one.
+fn write_marked<const SHARE: bool>(vcpu: c_uint, meta: u64, address: u64, user: u64) {
     // SAFETY: as in `on_access`.
-    if unsafe { writer::end(vcpu) }.is_some_and(|end| end.make_room(vcpu)) {
-        on_access::<SHARE>(vcpu, info, address, user);
-    }
+    let Some(end) = (unsafe { writer::end(vcpu) }) else {
+        return;
+    };
+    // Of a share each access has its stamp: the one before may have been long ago.
+    let stamped = SHARE || user & ORDERING != 0;
+    let bank = (user >> 16) as u32;
+    let word = (address << 16) | (user & words::SLOT_BITS) | meta;
+    end.marked_access(vcpu, word, bank, stamped, user & ORDERING != 0);
 }
 
 #[cfg(test)]
@@ -446,6 +432,28 @@ mod tests {
             b"only-module=m\0only-range=x\0",
         ] {
             assert!(Configuration::parse(text).is_err());
+        }
+    }
+
+    #[test]
+    fn the_user_pointer_names_the_slot_and_whether_it_orders() {
+        let slot = 5 * u64::from(words::BANK_SLOTS) + 7;
+        for (orders, flag) in [(false, 0), (true, ORDERING)] {
+            let user = user(slot, orders);
+            assert_eq!(user & ORDERING, flag);
+            assert_eq!((user >> 16) as u32, 5);
+            let word = (user & words::SLOT_BITS) | words::meta(3, true);
+            assert_eq!(word, words::access(0, slot as u32, words::meta(3, true)));
+        }
+    }
+
+    #[test]
+    fn a_description_is_read_as_the_words_have_it() {
+        for log2_size in 0..6 {
+            for store in [false, true] {
+                let info = (log2_size << 4) | if store { 2 << 16 } else { 1 << 16 };
+                assert_eq!(direct_meta(info | 7), words::meta(log2_size, store));
+            }
         }
     }
 

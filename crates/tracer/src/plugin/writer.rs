@@ -17,22 +17,30 @@ const SPINS: u32 = 200;
 /// A sleeper looks this often whether the collector is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The end of a ring. Everything that an access needs is on one line.
+/// A mark stands in front of at most so many accesses.
+const MARK_EVERY: u64 = 16;
+/// A bank that no access is of.
+const NO_BANK: u64 = u64::MAX;
+
+/// The end of a ring. It is on one line, and an access needs the first five.
 #[repr(C, align(64))]
 pub(super) struct End {
     /// Words written.
     head: u64,
+    /// While `head` is below it no mark is due, there is room for more than one access, and the ring's
+    /// end is not reached.
+    stop: u64,
+    /// The bank of the last mark.
+    bank: u64,
+    /// Where the word number 0 would stand if the ring were not one: `head` words before the next.
+    lap: *mut AtomicU64,
+    ring: *const RingHeader,
     /// While `head` is below it there is room for a record of any kind.
     limit: u64,
-    words: *mut AtomicU64,
-    mask: u64,
-    ring: *const RingHeader,
-    /// The stamp of the last block written.
+    /// The stamp of the last mark.
     stamp: u64,
-    block: u32,
     index: u32,
-    /// Times that the block ran again since it was stamped.
-    again: u32,
+    log2_words: u8,
     open: bool,
     /// Room is no longer waited for.
     blind: bool,
@@ -42,74 +50,107 @@ impl End {
     const fn new() -> Self {
         Self {
             head: 0,
-            limit: 0,
-            words: std::ptr::null_mut(),
-            mask: 0,
+            stop: 0,
+            bank: 0,
+            lap: std::ptr::null_mut(),
             ring: std::ptr::null(),
+            limit: 0,
             stamp: 0,
-            block: 0,
             index: 0,
-            again: 0,
+            log2_words: 0,
             open: false,
             blind: false,
         }
     }
 
+    fn capacity(&self) -> u64 {
+        1 << self.log2_words
+    }
+
+    /// Only while there is room.
     #[inline(always)]
     fn put(&mut self, word: u64) {
-        // SAFETY: `words` points to `mask + 1` words of a mapping that is never taken away, and
-        // only this thread writes to them; called only while there is room.
+        // SAFETY: `lap` is kept so that this is a word of the ring, in a mapping that is never taken
+        // away, and only this thread writes to it.
         unsafe {
-            (*self.words.add((self.head & self.mask) as usize)).store(word, Ordering::Relaxed);
+            (*self.lap.wrapping_add(self.head as usize)).store(word, Ordering::Relaxed);
         }
         self.head += 1;
     }
 
+    /// Like [`End::put`], where the ring may begin anew.
+    fn put_around(&mut self, word: u64) {
+        self.put(word);
+        if self.head & (self.capacity() - 1) == 0 {
+            self.lap = self.lap.wrapping_sub(self.capacity() as usize);
+        }
+    }
+
     #[inline(always)]
     fn publish(&self) {
-        // SAFETY: set together with `words`, to a header of the same mapping.
+        // SAFETY: set together with `lap`, to a header of the same mapping.
         unsafe { (*self.ring).head.store(self.head, Ordering::Release) };
     }
 
-    /// Writes an access that `slot_and_meta` (the low 16 bits of its word) describes, after the
-    /// block if it is a new one or wants a stamp.
-    /// Only while there [is room](End::has_room).
+    /// Whether an access of a bank can be written without a mark or anything else.
     #[inline(always)]
-    pub(super) fn access(&mut self, access: Access) {
-        if access.block != self.block
-            || access.ordering
-            || (access.stamped && self.is_due(access.loops))
-        {
-            self.begin_block(access.block, access.ordering);
-        }
-        self.put((access.address << 16) | access.slot_and_meta);
+    pub(super) fn follows(&self, bank: u64) -> bool {
+        self.head < self.stop && self.bank == bank
+    }
+
+    /// Writes the word of an access that [follows](End::follows).
+    #[inline(always)]
+    pub(super) fn access(&mut self, word: u64) {
+        self.put(word);
         self.publish();
     }
 
-    /// Whether a block that runs again is to be stamped again; one that jumps to itself only every
-    /// so many times.
-    #[inline(always)]
-    fn is_due(&mut self, loops: u32) -> bool {
-        self.again += 1;
-        self.again > loops
+    /// Writes the word of an access after a mark if there has to be one, and makes room for the next.
+    /// `stamped`: it wants a stamp of its own, which must not be taken early if it orders threads.
+    pub(super) fn marked_access(
+        &mut self,
+        vcpu: c_uint,
+        word: u64,
+        bank: u32,
+        stamped: bool,
+        ordering: bool,
+    ) {
+        // Only if the ring is not open.
+        if self.head >= self.limit && !self.make_room(vcpu) {
+            return;
+        }
+        if stamped || self.head >= self.stop {
+            let now = if ordering {
+                clock::stamp_after()
+            } else {
+                clock::stamp()
+            };
+            self.mark(bank, now);
+            // The last access before the limit comes here, so that room is made after it; and so does
+            // the one on the ring's last word.
+            let last = self.head | (self.capacity() - 1);
+            self.stop = (self.head + MARK_EVERY).min(self.limit - 1).min(last);
+        } else if self.bank != u64::from(bank) {
+            self.mark(bank, self.stamp);
+            let last = self.head | (self.capacity() - 1);
+            self.stop = self.stop.min(last);
+        }
+        self.put_around(word);
+        self.publish();
+        if self.head >= self.limit {
+            self.make_room(vcpu);
+        }
     }
 
-    #[inline(always)]
-    fn begin_block(&mut self, block: u32, ordering: bool) {
-        let now = if ordering {
-            clock::stamp_after()
+    fn mark(&mut self, bank: u32, now: u64) {
+        if bank < words::NEAR_BANKS && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS {
+            self.put_around(words::mark(bank, now));
         } else {
-            clock::stamp()
-        };
-        if block < words::NEAR_BLOCKS && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS {
-            self.put(words::block(block, now));
-        } else {
-            self.put(words::far_block(block));
-            self.put(now);
+            self.put_around(words::far_mark(bank));
+            self.put_around(now);
         }
         self.stamp = now;
-        self.block = block;
-        self.again = 0;
+        self.bank = u64::from(bank);
     }
 
     /// Writes an event.
@@ -118,12 +159,13 @@ impl End {
             return;
         }
         let now = clock::stamp_after();
-        self.put(words::event(kind));
-        self.put(now);
-        self.put(a);
-        self.put(b);
-        // The next access starts a block again, so that the reader's order is by one clock.
-        self.block = u32::MAX;
+        self.put_around(words::event(kind));
+        self.put_around(now);
+        self.put_around(a);
+        self.put_around(b);
+        // The next access has a mark again, so that the reader's order is by one clock.
+        self.bank = NO_BANK;
+        self.stop = 0;
         self.stamp = now;
         self.publish();
     }
@@ -137,15 +179,9 @@ impl End {
             return;
         }
         for &word in record {
-            self.put(word);
+            self.put_around(word);
         }
         self.publish();
-    }
-
-    /// Whether a record of any kind fits; not before the ring is open.
-    #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
-        self.head < self.limit
     }
 
     /// Opens the ring and waits for room, whichever it needs; false if nothing is to be written.
@@ -180,7 +216,7 @@ impl End {
         }
         // SAFETY: open, so `ring` was set.
         let ring = unsafe { &*self.ring };
-        let capacity = self.mask + 1;
+        let capacity = self.capacity();
         let need = more + words::LONGEST + 2;
         let mut room = capacity - (self.head - ring.tail.load(Ordering::Acquire));
         if room < need {
@@ -203,18 +239,18 @@ impl End {
         };
         let (first, count) = process.region.ring_words(index);
         *self = Self::new();
-        self.words = first.as_ptr();
-        self.mask = count - 1;
+        self.lap = first.as_ptr();
+        self.log2_words = count.trailing_zeros() as u8;
         self.ring = process.region.ring_header(index);
         self.index = index as u32;
-        self.block = u32::MAX;
+        self.bank = NO_BANK;
         self.open = true;
         true
     }
 
     /// Waits for the collector; returns the room there is, less than `need` if there will be none.
     fn wait(&mut self, process: &process::Process, ring: &RingHeader, need: u64) -> u64 {
-        let capacity = self.mask + 1;
+        let capacity = self.capacity();
         let start = process::monotonic_ns();
         let mut spins = 0;
         let room = loop {
@@ -255,19 +291,6 @@ impl End {
         }
         *self = Self::new();
     }
-}
-
-/// What an access callback knows.
-pub(super) struct Access {
-    pub(super) address: u64,
-    pub(super) slot_and_meta: u64,
-    pub(super) block: u32,
-    /// It wants a stamp.
-    pub(super) stamped: bool,
-    /// But not the first so many times that the block runs again.
-    pub(super) loops: u32,
-    /// Its stamp must not be taken early: it orders threads.
-    pub(super) ordering: bool,
 }
 
 struct Ends(UnsafeCell<[End; VCPUS]>);

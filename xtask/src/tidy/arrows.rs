@@ -26,7 +26,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "linewise-bench",
-        &["linewise-machine", "linewise-cache", "linewise-topology"],
+        &[
+            "linewise-cache",
+            "linewise-delegate",
+            "linewise-machine",
+            "linewise-topology",
+        ],
     ),
     (
         "linewise",

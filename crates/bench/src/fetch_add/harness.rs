@@ -1,8 +1,10 @@
 //! What all contenders share: pinned threads that start together and end after the time asked for,
 //! the loop around an increment, the choice of a variable, and the account that must balance.
 
+use super::delegated::Statistics;
 use super::spec::{FetchAddError, Operation};
 use crate::run::{Gate, Random, Signal};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -76,6 +78,28 @@ impl Held {
     }
 }
 
+/// What a sample of a contender gives.
+pub(super) struct Outcome {
+    /// What the threads did together.
+    pub(super) tally: Tally,
+    pub(super) held: Held,
+    /// The time that it took.
+    pub(super) elapsed: Duration,
+    /// What a domain counted, for those that delegate to one.
+    pub(super) statistics: Option<Statistics>,
+}
+
+impl Outcome {
+    pub(super) fn new(tally: Tally, held: Held, elapsed: Duration) -> Self {
+        Self {
+            tally,
+            held,
+            elapsed,
+            statistics: None,
+        }
+    }
+}
+
 /// What a variable becomes. A type and not a value, so that each loop is compiled for its own.
 pub(super) trait Next: Send + Sync + 'static {
     const OPERATION: Operation;
@@ -123,6 +147,14 @@ impl Shards {
         }
     }
 
+    /// `variables` over all of `threads`, where each is a server and a client.
+    pub(super) fn flat(variables: usize, threads: usize) -> Self {
+        Self {
+            servers: threads,
+            each: variables.div_ceil(threads),
+        }
+    }
+
     /// A server, and one of its variables, by a random number.
     #[inline(always)]
     pub(super) fn choose(self, random: u64) -> (usize, usize) {
@@ -142,6 +174,8 @@ pub(super) struct Seat<'run> {
     pub(super) crowded: bool,
     seed: u64,
     shared: &'run Shared,
+    gate: &'run Gate,
+    begun: Cell<Option<bool>>,
 }
 
 /// What the threads of a sample look at all the time.
@@ -163,8 +197,14 @@ impl Seat<'_> {
         self.shared.clients.0.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn random(&self) -> Random {
-        Random::new(self.seed, self.index)
+    /// Waits until everybody is ready; returns whether to go on. What a thread does before is not
+    /// timed.
+    pub(super) fn begin(&self) -> bool {
+        self.begun.get().unwrap_or_else(|| {
+            let go = self.gate.arrive();
+            self.begun.set(Some(go));
+            go
+        })
     }
 
     /// One step of waiting for another thread.
@@ -177,11 +217,20 @@ impl Seat<'_> {
         }
     }
 
-    /// Calls `increment` with random numbers until the sample ends.
+    /// Begins, and calls `increment` with random numbers until the sample ends.
     #[inline(always)]
-    pub(super) fn hammer(&self, mut increment: impl FnMut(u64) -> u64) -> Tally {
-        let mut random = self.random();
+    pub(super) fn hammer(&self, increment: impl FnMut(u64) -> u64) -> Tally {
+        self.hammer_as(0, increment)
+    }
+
+    /// The same for one of several that share the thread.
+    #[inline(always)]
+    pub(super) fn hammer_as(&self, one: usize, mut increment: impl FnMut(u64) -> u64) -> Tally {
+        let mut random = Random::new(self.seed, (one << 16) + self.index);
         let mut tally = Tally::default();
+        if !self.begin() {
+            return tally;
+        }
         while !self.stopped() {
             for _ in 0..CHUNK {
                 let returned = increment(random.next());
@@ -190,6 +239,13 @@ impl Seat<'_> {
             tally.operations += CHUNK;
         }
         tally
+    }
+}
+
+impl Drop for Seat<'_> {
+    /// Nobody waits for a thread that failed before it began.
+    fn drop(&mut self) {
+        self.begin();
     }
 }
 
@@ -204,8 +260,9 @@ pub(super) struct Stage<'a> {
     pub(super) seed: u64,
 }
 
-/// Calls `body` in every thread of a sample, lets them go at once, tells them to stop after the time
-/// asked for, and returns what each returned and the time until the last client was done.
+/// Calls `body` in every thread of a sample, lets them go at once when all have begun, tells them to
+/// stop after the time asked for, and returns what each returned and the time until the last client
+/// was done.
 pub(super) fn play<T: Send>(
     stage: &Stage<'_>,
     body: impl Fn(&Seat<'_>) -> T + Sync,
@@ -225,13 +282,15 @@ pub(super) fn play<T: Send>(
                 crowded: distinct.len() < stage.threads,
                 seed: stage.seed,
                 shared: &shared,
+                gate: &gate,
+                begun: Cell::new(None),
             };
             let serves = index < stage.servers;
-            let (gate, body, cpu) = (&gate, &body, stage.placement.get(index).copied());
+            let (body, cpu) = (&body, stage.placement.get(index).copied());
             let role = if serves { "server" } else { "client" };
             let spawned = std::thread::Builder::new()
                 .name(format!("{role}-{index}"))
-                .spawn_scoped(scope, move || take_seat(&seat, serves, cpu, gate, body));
+                .spawn_scoped(scope, move || take_seat(seat, serves, cpu, body));
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(source) => {
@@ -247,13 +306,15 @@ pub(super) fn play<T: Send>(
         shared.stop.0.store(true, Ordering::Relaxed);
         let mut results = Vec::with_capacity(stage.threads);
         let mut elapsed = Duration::ZERO;
-        for handle in handles {
+        for (index, handle) in handles.into_iter().enumerate() {
             match handle.join() {
-                Ok(Ok(Some((result, ended)))) => {
-                    elapsed = elapsed.max(ended.saturating_duration_since(started));
+                Ok(Ok((result, ended))) => {
+                    // What servers do after their clients have gone is not part of it.
+                    if index >= stage.servers {
+                        elapsed = elapsed.max(ended.saturating_duration_since(started));
+                    }
                     results.push(result);
                 }
-                Ok(Ok(None)) => {}
                 Ok(Err(error)) => return Err(error),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
@@ -272,23 +333,23 @@ impl Drop for Leaving<'_> {
 }
 
 fn take_seat<T>(
-    seat: &Seat<'_>,
+    seat: Seat<'_>,
     serves: bool,
     cpu: Option<u32>,
-    gate: &Gate,
     body: impl Fn(&Seat<'_>) -> T,
-) -> Result<Option<(T, Instant)>, FetchAddError> {
+) -> Result<(T, Instant), FetchAddError> {
     let _leaving = (!serves).then(|| Leaving(&seat.shared.clients.0));
-    let pinned = cpu.map_or(Ok(()), |cpu| {
-        linewise_machine::affinity::pin_current_thread(cpu).map_err(|source| FetchAddError::Pin {
-            index: seat.index,
-            cpu,
-            source,
-        })
-    });
-    let go = gate.arrive();
-    pinned?;
-    Ok(go.then(|| (body(seat), Instant::now())))
+    if let Some(cpu) = cpu {
+        linewise_machine::affinity::pin_current_thread(cpu).map_err(|source| {
+            FetchAddError::Pin {
+                index: seat.index,
+                cpu,
+                source,
+            }
+        })?;
+    }
+    let result = body(&seat);
+    Ok((result, Instant::now()))
 }
 
 #[cfg(test)]
@@ -347,6 +408,8 @@ mod tests {
         assert_eq!((shards.servers, shards.each), (56, 3));
         assert_eq!(shards.choose(0), (0, 0));
         assert_eq!(shards.choose(u64::MAX), (55, 2));
+        let flat = Shards::flat(1, 2);
+        assert_eq!((flat.servers, flat.each), (2, 1));
     }
 
     #[test]
@@ -358,7 +421,10 @@ mod tests {
             seconds: 0.01,
             seed: 1,
         };
-        let played = play(&stage, |seat| while !seat.deserted() {});
+        let played = play(&stage, |seat| {
+            seat.begin();
+            while seat.index == 0 && !seat.deserted() {}
+        });
         assert!(matches!(played, Err(FetchAddError::Pin { .. })));
     }
 }

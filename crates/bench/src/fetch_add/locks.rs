@@ -1,15 +1,11 @@
 //! The contenders that bring the data to the thread: locks of six kinds, and an atomic
 //! instruction. Each variable lies on a line of its own, together with its lock.
 
-use super::harness::{Apart, Held, Next, Seat, Shards, Stage, Tally, play};
+use super::harness::{Apart, Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
 use super::spec::{FetchAddError, Operation};
 use linewise_machine::pthread::{PthreadMutex, PthreadSpin};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
-
-/// The tallies of the threads together, what the variables hold, and the time taken.
-pub(super) type Outcome = (Tally, Held, Duration);
 
 /// A variable on a line of its own.
 #[repr(align(64))]
@@ -37,7 +33,7 @@ fn contend<T: Send + Sync>(
     })?;
     let held = Held::of(lines.into_iter().map(|line| value(line.0)));
     let tally = tallies.into_iter().fold(Tally::default(), Tally::plus);
-    Ok((tally, held, elapsed))
+    Ok(Outcome::new(tally, held, elapsed))
 }
 
 /// Applies the operation in place and returns what was there.

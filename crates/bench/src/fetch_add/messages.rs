@@ -1,10 +1,9 @@
 //! The contenders that send each increment to a dedicated server in a message of its own: channels,
 //! and synchronous delegation in the manner of ffwd.
 
-use super::harness::{Apart, Held, Next, Seat, Shards, Stage, Tally, play};
-use super::locks::Outcome;
+use super::harness::{Apart, Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
 use super::spec::FetchAddError;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,11 +16,12 @@ const IDLE_LOOKS: u32 = 64;
 /// A server's variable, on a line of its own.
 #[derive(Clone)]
 #[repr(align(64))]
-struct Variable(u64);
+pub(super) struct Variable(pub(super) u64);
 
 impl Variable {
+    /// Applies the operation and returns what the variable held.
     #[inline(always)]
-    fn fetch<N: Next>(&mut self) -> u64 {
+    pub(super) fn fetch<N: Next>(&mut self) -> u64 {
         let held = self.0;
         self.0 = N::next(held);
         held
@@ -44,12 +44,6 @@ fn held(variables: Vec<Variable>) -> Held {
 
 fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
     place.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Whether `seat` waits so long that it may as well let others run.
-#[inline(always)]
-fn wait(seat: &Seat<'_>) {
-    seat.pause();
 }
 
 /// A request to a channel's server.
@@ -99,6 +93,7 @@ pub(super) fn channel<N: Next>(
     let (slips, elapsed) = play(stage, |seat| match take(&ends[seat.index]) {
         Some(End::Server { requests, clients }) => {
             let mut variables = vec![Variable(0); shards.each];
+            seat.begin();
             for letter in &requests {
                 let held = variables[letter.variable as usize].fetch::<N>();
                 // Its client waits for all that it has asked.
@@ -116,7 +111,7 @@ pub(super) fn channel<N: Next>(
         None => Slip::default(),
     })?;
     let (tally, held) = add_up(slips);
-    Ok((tally, held, elapsed))
+    Ok(Outcome::new(tally, held, elapsed))
 }
 
 fn correspond(
@@ -129,33 +124,21 @@ fn correspond(
     let (mut outstanding, mut returned) = (0, 0_u64);
     let mut tally = seat.hammer(|random| {
         let (server, variable) = shards.choose(random);
-        let mut letter = Letter {
+        let letter = Letter {
             client,
             variable: variable as u32,
         };
-        loop {
-            // No server ever waits for room here, since there is room for all answers.
-            match (outstanding == WINDOW, answers.try_recv()) {
-                (_, Ok(answer)) => {
-                    outstanding -= 1;
-                    returned = returned.wrapping_add(answer);
-                    continue;
-                }
-                (true, Err(TryRecvError::Empty)) => match answers.recv() {
-                    Ok(answer) => {
-                        outstanding -= 1;
-                        returned = returned.wrapping_add(answer);
-                    }
-                    Err(_) => return 0,
-                },
-                (_, Err(_)) => {}
+        // In batches: who looks for an answer after every request makes both sides fight over the
+        // channel's lines all the time, and is slower by a factor.
+        if outstanding == WINDOW {
+            for answer in answers.iter().take(WINDOW / 2) {
+                returned = returned.wrapping_add(answer);
             }
-            match servers[server].try_send(letter) {
-                Ok(()) => break,
-                Err(TrySendError::Full(again)) => letter = again,
-                Err(TrySendError::Disconnected(_)) => return 0,
-            }
-            wait(seat);
+            outstanding -= WINDOW / 2;
+        }
+        // A server never waits for room for an answer, since there is room for all.
+        if servers[server].send(letter).is_err() {
+            return 0;
         }
         outstanding += 1;
         0
@@ -211,14 +194,14 @@ pub(super) fn ffwd<N: Next>(stage: &Stage<'_>, variables: usize) -> Result<Outco
             request[TOGGLE].store(toggles[server], Ordering::Release);
             let response = &responses[server][line].0;
             while (response[FLAGS].load(Ordering::Acquire) >> slot) & 1 != toggles[server] {
-                wait(seat);
+                seat.pause();
             }
             response[slot + 1].load(Ordering::Relaxed)
         });
         (tally, Held::default())
     })?;
     let (tally, held) = add_up(slips);
-    Ok((tally, held, elapsed))
+    Ok(Outcome::new(tally, held, elapsed))
 }
 
 fn lines(servers: usize, each: usize) -> Vec<Vec<Words>> {
@@ -235,6 +218,7 @@ fn serve<N: Next>(seat: &Seat<'_>, each: usize, requests: &[Words], responses: &
     let mut variables = vec![Variable(0); each];
     let mut flags = vec![0_u64; responses.len()];
     let mut idle = 0;
+    seat.begin();
     loop {
         let mut served = false;
         for ((group, response), flags) in requests
@@ -267,6 +251,6 @@ fn serve<N: Next>(seat: &Seat<'_>, each: usize, requests: &[Words], responses: &
         if idle % IDLE_LOOKS == 0 && seat.deserted() {
             return held(variables);
         }
-        wait(seat);
+        seat.pause();
     }
 }

@@ -10,6 +10,7 @@
 //! changed belongs to none. Contenders take turns, so that what changes slowly meets them all.
 
 mod curves;
+mod delegated;
 mod harness;
 mod locks;
 mod messages;
@@ -18,11 +19,13 @@ mod result;
 mod spec;
 mod table;
 
+pub use delegated::Statistics;
 pub use page::fetch_add_page;
 pub use result::{Experiment, Row, Sample, Span, harmonic_mean};
 pub use spec::{Contender, FetchAddError, FetchAddSpec, Knobs, MAX_VARIABLES, Method, Operation};
 pub use table::{fetch_add_json, fetch_add_table};
 
+use delegated::Setting;
 use harness::{Add, Next, Sqrt, Stage};
 use linewise_machine::latency::measure_round_trip;
 use std::time::Duration;
@@ -71,10 +74,12 @@ pub fn run_fetch_add(
                     });
                     let seed = spec.seed.wrapping_add(round as u64);
                     let stage = stage(spec, &placement, contender, variables, seed);
-                    let (operations, seconds) = match operation {
-                        Operation::Add => measure::<Add>(&stage, contender, variables)?,
-                        Operation::Sqrt => measure::<Sqrt>(&stage, contender, variables)?,
-                    };
+                    let measured = match operation {
+                        Operation::Add => measure::<Add>(&stage, contender, variables, spec.timed),
+                        Operation::Sqrt => {
+                            measure::<Sqrt>(&stage, contender, variables, spec.timed)
+                        }
+                    }?;
                     let after_ns = round_trip_ns(&placement);
                     samples.push(Sample {
                         contender,
@@ -82,9 +87,12 @@ pub fn run_fetch_add(
                         variables,
                         servers: stage.servers,
                         clients: stage.threads - stage.servers,
-                        operations,
-                        seconds,
-                        mops: operations as f64 / seconds.max(f64::MIN_POSITIVE) / 1e6,
+                        operations: measured.operations,
+                        seconds: measured.seconds,
+                        mops: measured.operations as f64
+                            / measured.seconds.max(f64::MIN_POSITIVE)
+                            / 1e6,
+                        statistics: measured.statistics,
                         round_trips_ns: before_ns.zip(after_ns),
                     });
                     before_ns = after_ns;
@@ -112,13 +120,26 @@ fn stage<'a>(
     }
 }
 
-/// One sample: increments made, and the seconds that they took.
+/// What a sample gave.
+struct Measured {
+    operations: u64,
+    seconds: f64,
+    statistics: Option<Statistics>,
+}
+
 fn measure<N: Next>(
     stage: &Stage<'_>,
     contender: Contender,
     variables: usize,
-) -> Result<(u64, f64), FetchAddError> {
-    let (tally, held, elapsed) = match contender.method {
+    timed: bool,
+) -> Result<Measured, FetchAddError> {
+    let setting = Setting {
+        stage,
+        variables,
+        knobs: contender.knobs.unwrap_or_default(),
+        timed,
+    };
+    let outcome = match contender.method {
         Method::PthreadMutex => locks::pthread_mutex::<N>(stage, variables),
         Method::PthreadSpin => locks::pthread_spin::<N>(stage, variables),
         Method::StdMutex => locks::std_mutex::<N>(stage, variables),
@@ -128,9 +149,16 @@ fn measure<N: Next>(
         Method::Atomic => locks::atomic::<N>(stage, variables),
         Method::Channel(_) => messages::channel::<N>(stage, variables),
         Method::Ffwd(_) => messages::ffwd::<N>(stage, variables),
+        Method::Fibres(_) => delegated::fibres::<N>(&setting),
+        Method::Async(_) => delegated::dedicated::<N>(&setting),
+        Method::Flat(policy) => delegated::flat::<N>(&setting, policy),
     }?;
-    held.settle(tally, &contender.to_string())?;
-    Ok((tally.operations, elapsed.as_secs_f64()))
+    outcome.held.settle(outcome.tally, &contender.to_string())?;
+    Ok(Measured {
+        operations: outcome.tally.operations,
+        seconds: outcome.elapsed.as_secs_f64(),
+        statistics: outcome.statistics,
+    })
 }
 
 /// The round trip between the first CPU in use and the next other one, in ns; `None` on one CPU, or

@@ -5,7 +5,8 @@
 
 use super::curves::{Curve, Point, draw};
 use super::result::{Experiment, Row};
-use super::table::{groups, list, short, title};
+use super::spec::Contender;
+use super::table::{groups, list, short, spread_percent, title};
 use base64::Engine as _;
 use sha2::Digest as _;
 use std::fmt::Write as _;
@@ -107,8 +108,8 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Row]) {
     variables.sort_unstable();
     variables.dedup();
     out.push_str(
-        "<div class=\"scroll\"><table><caption>Mops by number of variables; below, slowest to \
-         fastest sample. The fastest contender is bold.</caption>\n<thead><tr><th></th>",
+        "<div class=\"scroll\"><table><caption>Mops by number of variables; below, half of what the \
+         samples spread. The fastest contender is bold.</caption>\n<thead><tr><th></th>",
     );
     for count in &variables {
         let _ = write!(out, "<th>{count}</th>");
@@ -119,7 +120,8 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Row]) {
         those.map(|row| row.mops).fold(0.0, f64::max)
     };
     let bests: Vec<f64> = variables.iter().map(|&count| best(count)).collect();
-    for contender in &experiment.contenders {
+    let measured = |contender: &&Contender| rows.iter().any(|row| row.contender == **contender);
+    for contender in experiment.contenders.iter().filter(measured) {
         let _ = write!(out, "<tr><th>{contender}</th>");
         for (count, best) in variables.iter().zip(&bests) {
             let row = rows
@@ -134,10 +136,9 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Row]) {
                     };
                     let _ = write!(
                         out,
-                        "<td{class}>{}<small>{} to {}</small></td>",
+                        "<td{class}>{}<small>±{:.0} %</small></td>",
                         short(row.mops),
-                        short(row.mops_low),
-                        short(row.mops_high)
+                        spread_percent(row)
                     );
                 }
                 None => out.push_str("<td>–</td>"),

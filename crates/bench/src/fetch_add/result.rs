@@ -1,6 +1,7 @@
 //! What an experiment gave: samples, the states of the machine that they belong to, and the rows
 //! that they come to.
 
+use super::delegated::Statistics;
 use super::spec::{Contender, FetchAddSpec, Operation};
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub struct Sample {
     pub seconds: f64,
     /// Million increments a second.
     pub mops: f64,
+    /// What the domain counted, for delegation.
+    pub statistics: Option<Statistics>,
     /// The core-to-core round trip before and after, ns; `None` if it could not be measured.
     pub round_trips_ns: Option<(f64, f64)>,
 }
@@ -46,6 +49,10 @@ impl Span {
             from_ns: a.min(b),
             to_ns: a.max(b),
         }
+    }
+
+    fn middle(self) -> f64 {
+        (self.from_ns * self.to_ns).sqrt()
     }
 
     fn is_one_state(self) -> bool {
@@ -182,23 +189,33 @@ impl Experiment {
     }
 }
 
-/// The states that the samples tell of: from the shortest round trip up, each as wide as a state
-/// may be.
+/// The states that the samples tell of: the steady ones by round trip, divided at the widest gap
+/// until each part is no wider than a state may be.
 fn states(samples: &[Sample]) -> Vec<Span> {
     let mut steady: Vec<Span> = samples
         .iter()
         .filter_map(|sample| sample.round_trips_ns.map(Span::of))
         .filter(|span| span.is_one_state())
         .collect();
-    steady.sort_by(|a, b| a.from_ns.total_cmp(&b.from_ns));
-    let mut states: Vec<Span> = Vec::new();
-    for span in steady {
-        match states.last_mut() {
-            Some(last) if last.with(span).is_one_state() => *last = last.with(span),
-            _ => states.push(span),
-        }
-    }
+    steady.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
+    let mut states = Vec::new();
+    divide(&steady, &mut states);
     states
+}
+
+fn divide(steady: &[Span], states: &mut Vec<Span>) {
+    let Some(all) = steady.iter().copied().reduce(Span::with) else {
+        return;
+    };
+    let gap = |at: &usize| steady[*at].middle() / steady[*at - 1].middle();
+    let widest = (1..steady.len()).max_by(|a, b| gap(a).total_cmp(&gap(b)));
+    match widest {
+        Some(at) if !all.is_one_state() => {
+            divide(&steady[..at], states);
+            divide(&steady[at..], states);
+        }
+        _ => states.push(all),
+    }
 }
 
 fn state_of(states: &[Span], sample: &Sample) -> Option<usize> {
@@ -250,6 +267,7 @@ pub(super) mod tests {
             operations: (mops * 3e6) as u64,
             seconds: 3.0,
             mops,
+            statistics: None,
             round_trips_ns: trips,
         }
     }
@@ -313,6 +331,16 @@ pub(super) mod tests {
         assert_eq!(experiment.rows.len(), 1);
         assert_eq!(experiment.rows[0].mops, 200.0);
         assert_eq!(experiment.left_out, 2);
+    }
+
+    #[test]
+    fn states_are_told_apart_at_the_widest_gap() {
+        let trips = [95.0, 100.0, 104.0, 140.0, 150.0, 330.0];
+        let samples = trips.map(|trip| sample(Method::Atomic, 64, 1.0, Some((trip, trip))));
+        let experiment = experiment(samples.to_vec(), vec![0, 1]);
+        let tops: Vec<f64> = experiment.states.iter().map(|span| span.to_ns).collect();
+        assert_eq!(tops, [104.0, 150.0, 330.0]);
+        assert_eq!(experiment.left_out, 0);
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub enum FetchAddError {
         /// Why.
         source: std::io::Error,
     },
+    /// Delegation could not be set up.
+    #[error("delegation could not be set up")]
+    Delegation(#[from] linewise_delegate::Error),
     /// Increments were lost, made twice, or answered wrongly: the contender is broken, and its
     /// speed means nothing.
     #[error(
@@ -105,6 +108,45 @@ impl Operation {
     }
 }
 
+/// When a thread of a flat domain serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// When its queue of pending requests is full.
+    Queue,
+    /// When a request finds no room.
+    Blocked,
+    /// The same, and what it asks of itself runs at once.
+    FastPath,
+    /// The same, and it serves after so many calls at the latest.
+    Bound,
+    /// The same, and it serves when another rings.
+    Doorbell,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Queue,
+        Self::Blocked,
+        Self::FastPath,
+        Self::Bound,
+        Self::Doorbell,
+    ];
+
+    /// Its name on the command line and in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "flat-queue",
+            Self::Blocked => "flat-blocked",
+            Self::FastPath => "flat-fast-path",
+            Self::Bound => "flat-bound",
+            Self::Doorbell => "flat-doorbell",
+        }
+    }
+}
+
 /// A way to increment variables that threads share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -126,14 +168,26 @@ pub enum Method {
     Channel(usize),
     /// Synchronous delegation to so many servers in the manner of ffwd.
     Ffwd(usize),
+    /// Delegation to so many servers, with 64 waiting fibres in each client.
+    Fibres(usize),
+    /// Asynchronous delegation to so many servers.
+    Async(usize),
+    /// Asynchronous delegation among threads that all serve and ask.
+    Flat(Policy),
 }
+
+/// Fibres of a client: as many as Gepard is fastest with.
+pub(super) const FIBRES: usize = 64;
 
 impl Method {
     /// The threads that only serve.
     #[must_use]
     pub fn servers(self) -> usize {
         match self {
-            Self::Channel(servers) | Self::Ffwd(servers) => servers,
+            Self::Channel(servers)
+            | Self::Ffwd(servers)
+            | Self::Fibres(servers)
+            | Self::Async(servers) => servers,
             _ => 0,
         }
     }
@@ -151,7 +205,23 @@ impl Method {
             Self::Atomic => "atomic",
             Self::Channel(_) => "channel",
             Self::Ffwd(_) => "ffwd",
+            Self::Fibres(_) => "fibres",
+            Self::Async(_) => "async",
+            Self::Flat(policy) => policy.name(),
         }
+    }
+
+    /// Whether the number of request lines and the length of the queues make a difference.
+    fn has_knobs(self) -> bool {
+        matches!(self, Self::Fibres(_) | Self::Async(_) | Self::Flat(_))
+    }
+
+    /// Whether requests wait in queues: the other flat policies write request lines directly.
+    fn has_queue(self) -> bool {
+        matches!(
+            self,
+            Self::Fibres(_) | Self::Async(_) | Self::Flat(Policy::Queue)
+        )
     }
 
     /// All that `threads` threads can do: those with servers once for each number in `servers`.
@@ -167,8 +237,11 @@ impl Method {
         ];
         // A dedicated server needs a client.
         if threads >= 2 {
-            all.extend([Self::Channel(threads / 2), Self::Ffwd(threads / 2)]);
+            let half = threads / 2;
+            all.extend([Self::Channel(half), Self::Ffwd(half), Self::Fibres(half)]);
         }
+        all.extend((1..threads).map(Self::Async));
+        all.extend(Policy::ALL.map(Self::Flat));
         all
     }
 }
@@ -183,18 +256,31 @@ fn names() -> String {
 pub struct Contender {
     /// The method.
     pub method: Method,
-    /// Request lines between a client and a server, and pending requests that a client keeps for
-    /// each server; `None` for a method that has neither.
+    /// `None` for a method that has no such knobs. They are in the name where they are not the
+    /// usual ones, as in `async-1s 4+8`: 4 request lines, 8 in the queue.
     pub knobs: Option<Knobs>,
 }
+
+/// Request lines unless asked for otherwise: the choice of the thesis.
+const LINES: usize = 16;
 
 /// The knobs of asynchronous delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Knobs {
     /// Request lines between a client and a server.
     pub request_lines: usize,
-    /// Pending requests that a client keeps for each server.
+    /// Lines of pending requests that a client keeps for each server; 0 writes request lines
+    /// directly.
     pub queue_length: usize,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            request_lines: LINES,
+            queue_length: 2 * LINES,
+        }
+    }
 }
 
 impl fmt::Display for Contender {
@@ -204,7 +290,15 @@ impl fmt::Display for Contender {
             name += &format!("-{}s", self.method.servers());
         }
         if let Some(knobs) = self.knobs {
-            name += &format!(" {}x{}", knobs.request_lines, knobs.queue_length);
+            let Knobs {
+                request_lines,
+                queue_length,
+            } = knobs;
+            if self.method.has_queue() && knobs != Knobs::default() {
+                name += &format!(" {request_lines}+{queue_length}");
+            } else if request_lines != LINES {
+                name += &format!(" {request_lines}");
+            }
         }
         f.pad(&name)
     }
@@ -236,8 +330,12 @@ pub struct FetchAddSpec {
     pub samples: usize,
     /// Numbers of request lines between a client and a server.
     pub request_lines: Vec<usize>,
-    /// Lengths of a client's queue for a server; twice the request lines if empty.
+    /// Lengths of a client's queue for a server, in lines, 0 for none; twice the request lines if
+    /// empty.
     pub queue_lengths: Vec<usize>,
+    /// Reads the clock for every line of requests, for the latency and the server's time in the
+    /// statistics. Costs some speed.
+    pub timed: bool,
     /// Seed of the random choices.
     pub seed: u64,
 }
@@ -254,8 +352,9 @@ impl Default for FetchAddSpec {
             cpus: Vec::new(),
             seconds: 3.0,
             samples: 10,
-            request_lines: vec![16],
+            request_lines: vec![LINES],
             queue_lengths: Vec::new(),
+            timed: false,
             seed: 1,
         }
     }
@@ -285,7 +384,7 @@ impl FetchAddSpec {
             within("request lines", 1.0, 32.0, lines as f64)?;
         }
         for &length in &self.queue_lengths {
-            within("the length of a queue", 1.0, 65_536.0, length as f64)?;
+            within("the length of a queue", 0.0, 65_536.0, length as f64)?;
         }
         Ok(())
     }
@@ -309,22 +408,46 @@ impl FetchAddSpec {
     /// # Errors
     /// If nobody does.
     pub fn contenders(&self) -> Result<Vec<Contender>, FetchAddError> {
-        let all = Method::all(self.threads).into_iter();
-        let contenders: Vec<Contender> = all
-            .map(|method| Contender {
-                method,
-                knobs: None,
-            })
-            .filter(|contender| {
+        let mut contenders = Vec::new();
+        for method in Method::all(self.threads) {
+            for knobs in self.knobs(method) {
+                let contender = Contender { method, knobs };
                 let name = contender.to_string();
-                self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
-            })
-            .collect();
+                let wanted = self.only.is_empty()
+                    || self.only.iter().any(|part| name.contains(part.as_str()));
+                if wanted && !contenders.contains(&contender) {
+                    contenders.push(contender);
+                }
+            }
+        }
         if contenders.is_empty() {
             return Err(FetchAddError::Nobody {
                 only: self.only.clone(),
             });
         }
         Ok(contenders)
+    }
+
+    /// Every combination that makes a difference to `method`.
+    fn knobs(&self, method: Method) -> Vec<Option<Knobs>> {
+        if !method.has_knobs() {
+            return vec![None];
+        }
+        let of_lines = |&request_lines: &usize| {
+            let lengths = if !method.has_queue() {
+                vec![0]
+            } else if self.queue_lengths.is_empty() {
+                vec![2 * request_lines]
+            } else {
+                self.queue_lengths.clone()
+            };
+            lengths.into_iter().map(move |queue_length| {
+                Some(Knobs {
+                    request_lines,
+                    queue_length,
+                })
+            })
+        };
+        self.request_lines.iter().flat_map(of_lines).collect()
     }
 }

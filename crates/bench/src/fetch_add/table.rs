@@ -1,7 +1,7 @@
 //! The figures for people and for programs.
 
 use super::result::{Experiment, Row, Span};
-use super::spec::Operation;
+use super::spec::{Contender, Operation};
 use std::fmt::Write as _;
 
 /// Columns of a table: with the names they fill a terminal of 80.
@@ -83,7 +83,8 @@ fn block(out: &mut String, experiment: &Experiment, rows: &[&Row], columns: &[us
         let _ = write!(out, "{variables:>11}");
     }
     out.push('\n');
-    for contender in &experiment.contenders {
+    let measured = |contender: &&Contender| rows.iter().any(|row| row.contender == **contender);
+    for contender in experiment.contenders.iter().filter(measured) {
         let _ = write!(out, "  {contender:<23}");
         for variables in columns {
             let row = rows
@@ -102,7 +103,7 @@ fn cell(row: &Row) -> String {
 }
 
 /// Half of the distance between the slowest and the fastest sample, in percent of the figure.
-fn spread_percent(row: &Row) -> f64 {
+pub(super) fn spread_percent(row: &Row) -> f64 {
     (row.mops_high - row.mops_low) / 2.0 / row.mops.max(f64::MIN_POSITIVE) * 100.0
 }
 
@@ -161,16 +162,19 @@ mod tests {
         let table = fetch_add_table(&experiment(
             vec![
                 sample(Method::Atomic, 1, 50.0, near),
+                sample(Method::Atomic, 4, 50.0, near),
+                sample(Method::Mcs, 1, 50.0, near),
                 sample(Method::Ticket, 1, 50.0, Some((60.0, 300.0))),
             ],
             vec![0, 1],
         ));
-        let ticket = table.lines().find(|line| line.contains("ticket"));
+        let mcs = table.lines().find(|line| line.contains("mcs"));
         assert!(
-            ticket.is_some_and(|line| line.trim_end().ends_with('-')),
+            mcs.is_some_and(|line| line.contains("50.0 ±0") && line.trim_end().ends_with('-')),
             "{table}"
         );
-        assert!(table.contains("1 of 2 samples are in no row"), "{table}");
+        assert!(!table.contains("ticket"), "{table}");
+        assert!(table.contains("1 of 4 samples are in no row"), "{table}");
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub(super) struct FetchAddArgs {
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     variables: Vec<usize>,
     /// Only contenders whose names contain one of these: pthread-mutex, pthread-spin, std-mutex,
-    /// parking-lot, ticket, mcs, atomic, channel, ffwd
+    /// parking-lot, ticket, mcs, atomic, channel, ffwd, fibres, async-1s and so on (dedicated
+    /// servers), flat-queue, flat-blocked, flat-fast-path, flat-bound, flat-doorbell
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// What is done to a variable: add (the fast server), sqrt (the slow one)
@@ -43,6 +44,21 @@ pub(super) struct FetchAddArgs {
     /// Samples of each figure
     #[arg(long, default_value_t = 10)]
     samples: usize,
+    /// Request lines between a client and a server, 1 to 32; several make a contender of each
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "16",
+        value_name = "NUMBERS"
+    )]
+    request_lines: Vec<usize>,
+    /// Lines of requests that wait in a client for each server, 0 to write request lines directly;
+    /// twice the request lines if not given
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    queue_length: Vec<usize>,
+    /// Read the clock for every line, for request latency and server time in the JSON; costs speed
+    #[arg(long)]
+    timed: bool,
     /// Seed of the random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -89,8 +105,10 @@ fn spec(args: &FetchAddArgs) -> FetchAddSpec {
         cpus: args.cpus.clone(),
         seconds: args.seconds,
         samples: args.samples,
+        request_lines: args.request_lines.clone(),
+        queue_lengths: args.queue_length.clone(),
+        timed: args.timed,
         seed: args.seed,
-        ..usual
     }
 }
 

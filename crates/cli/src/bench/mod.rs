@@ -3,6 +3,7 @@
 
 mod fetch_add;
 mod reuse;
+mod reuse_native;
 mod rtt;
 mod sharing;
 

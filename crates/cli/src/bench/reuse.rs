@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use linewise_bench::reuse::{
-    ACCESS_BYTES, Estimate, Mode, ReuseRow, ReuseSpec, ReuseTruth, Scope, Size, WALK, reuse_json,
-    reuse_table, run_reuse,
+    ACCESS_BYTES, Estimate, Kind, Mode, ReuseRow, ReuseSpec, ReuseTruth, Scope, Size, WALK,
+    reuse_json, reuse_table, run_reuse,
 };
 use linewise_cache::Access;
 use linewise_cache::reuse::{Choice, Grouping, ReuseOptions, ReuseTracker, Sampling};
@@ -34,6 +34,9 @@ pub(super) struct ReuseArgs {
     /// Each program with one number of threads; exit code 1 when an accuracy is below its bar
     #[arg(long, conflicts_with_all = ["full", "threads"])]
     gate: bool,
+    /// The cases of RIBench at full speed and in the sizes of the tables, with reuse sampled; 2 threads unless told otherwise
+    #[arg(long, conflicts_with_all = ["gate", "full"])]
+    native: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,6 +56,9 @@ pub(super) struct ProgramArgs {
     /// The size of the tables
     #[arg(long)]
     full: bool,
+    /// Repetitions of all loops of a case of RIBench
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    outer: Option<u64>,
     /// Where to write the truth, instead of the standard output
     #[arg(long)]
     output: Option<std::path::PathBuf>,
@@ -67,8 +73,11 @@ fn size(full: bool) -> Size {
 /// Runs one program in this process.
 pub(super) fn run_program(args: &ProgramArgs) -> anyhow::Result<ExitCode> {
     let (name, threads) = (&args.name, args.threads as usize);
-    let spec = ReuseSpec::new(name, size(args.full), threads, args.turns)
+    let mut spec = ReuseSpec::new(name, size(args.full), threads, args.turns)
         .with_context(|| format!("there is no program `{name}`"))?;
+    if let (Some(outer), Kind::RiBench(parameters)) = (args.outer, &mut spec.kind) {
+        parameters.outer = outer;
+    }
     let line = run_reuse(&spec).to_json_line();
     match &args.output {
         Some(path) => fs::write(path, line).with_context(|| path.display().to_string())?,
@@ -84,6 +93,9 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
         !specs.is_empty(),
         "no program is left: loosen --only, --threads"
     );
+    if args.native {
+        return super::reuse_native::run(&super::reuse_native::cases(specs), args.json);
+    }
     let scratch = Scratch::new()?;
     let mut rows = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
@@ -140,6 +152,8 @@ fn specs(args: &ReuseArgs) -> Vec<ReuseSpec> {
         let threads = if args.gate {
             // Neighbours in the tables are alike: each gets another number of threads.
             vec![THREADS[(number + number / 4) % 4]]
+        } else if args.native && args.threads.is_empty() {
+            vec![2]
         } else if args.threads.is_empty() {
             THREADS.to_vec()
         } else {
@@ -309,6 +323,7 @@ mod tests {
             threads: Vec::new(),
             full: false,
             gate: false,
+            native: false,
             json: false,
         }
     }

@@ -1,0 +1,254 @@
+//! The contenders that bring the work to the data with `linewise-delegate`: fibres that wait for
+//! their answers, asynchronous requests to dedicated servers, and flat delegation.
+
+use super::harness::{Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
+use super::messages::Variable;
+use super::spec::{FIBRES, FetchAddError, Knobs, Policy};
+use linewise_delegate::{Builder, Client, Domain, Error, OwnedSlice};
+use serde::Serialize;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Calls on the own shard after which a client serves, where the policy bounds them.
+const BOUND: u32 = 64;
+
+/// What a domain counted in a sample: the four things that the thesis plots, and the server's work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Statistics {
+    /// The share of the servers' looks that found requests.
+    pub server_saturation: f64,
+    /// The share of the clients' looks that found an answer.
+    pub responses_ready: f64,
+    /// The share of free request lines for which no request was pending.
+    pub failed_pops: f64,
+    /// Requests a request line.
+    pub requests_a_line: f64,
+    /// From the first request of a line to its callbacks, in ticks of the processor's reference
+    /// clock; `None` unless timed.
+    pub latency_ticks: Option<f64>,
+    /// Ticks of the server's time for a request; `None` unless timed.
+    pub server_ticks_a_request: Option<f64>,
+}
+
+/// What the contenders of this module have in common.
+pub(super) struct Setting<'a> {
+    pub(super) stage: &'a Stage<'a>,
+    pub(super) variables: usize,
+    pub(super) knobs: Knobs,
+    pub(super) timed: bool,
+}
+
+impl Setting<'_> {
+    fn tune(&self, builder: Builder) -> Builder {
+        let lines = builder.request_lines(self.knobs.request_lines);
+        let builder = match self.knobs.queue_length {
+            0 => lines.direct_write(),
+            length => lines.pending_queue(length),
+        };
+        if self.timed { builder.timed() } else { builder }
+    }
+
+    /// A domain whose servers run where the stage says, and the variables in it.
+    fn dedicated(&self) -> Result<(Domain, Shards, Vec<Variables>), FetchAddError> {
+        let shards = Shards::new(self.variables, self.stage.servers);
+        let cpus = self.stage.placement.get(..shards.servers).unwrap_or(&[]);
+        let builder = Domain::dedicated(shards.servers).server_cpus(cpus);
+        let domain = self.tune(builder).build()?;
+        let variables = (0..shards.servers)
+            .map(|server| make(&domain, server, shards))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok((domain, shards, variables))
+    }
+
+    /// The stage without the servers, which the domain has.
+    fn clients(&self) -> Stage<'_> {
+        let servers = self.stage.servers;
+        Stage {
+            placement: self.stage.placement.get(servers..).unwrap_or(&[]),
+            threads: self.stage.threads - servers,
+            servers: 0,
+            ..*self.stage
+        }
+    }
+}
+
+type Variables = OwnedSlice<Variable>;
+
+fn make(domain: &Domain, server: usize, shards: Shards) -> Result<Variables, Error> {
+    domain.own_slice(server, shards.each, |_| Variable(0))
+}
+
+/// Asks at random until the sample ends, and waits for all answers.
+fn ask<'c, N: Next>(
+    seat: &Seat<'_>,
+    client: &Client<'c>,
+    returned: &'c Cell<u64>,
+    shards: Shards,
+    choose: impl Fn(usize) -> &'c Variables,
+) -> Result<Tally, Error> {
+    let mut tally = seat.hammer(|random| {
+        let (server, variable) = shards.choose(random);
+        // What is refused is missed in the account.
+        let _ = client.call_async(
+            choose(server).at(variable),
+            |variable: &mut Variable, _| variable.fetch::<N>(),
+            0,
+            move |answer: Result<u64, Error>| {
+                returned.set(returned.get().wrapping_add(answer.unwrap_or(u64::MAX)));
+            },
+        );
+        0
+    });
+    client.barrier()?;
+    tally.returned = returned.get();
+    Ok(tally)
+}
+
+/// Adds up what the threads did, what the variables hold and what the domain counted.
+fn settle<'v>(
+    domain: &Domain,
+    variables: impl Iterator<Item = &'v Variables>,
+    (tallies, elapsed): (Vec<Result<Tally, Error>>, Duration),
+) -> Result<Outcome, FetchAddError> {
+    let statistics = statistics(domain);
+    let mut tally = Tally::default();
+    for one in tallies {
+        tally = tally.plus(one?);
+    }
+    let held = Cell::new(Held::default());
+    {
+        let client = domain.client()?;
+        for variables in variables {
+            for variable in 0..variables.len() {
+                client.call_async(
+                    variables.at(variable),
+                    |variable: &mut Variable, _| variable.0,
+                    0,
+                    |value| held.set(held.get().plus(Held::of(value.into_iter()))),
+                )?;
+            }
+        }
+        client.barrier()?;
+    }
+    Ok(Outcome {
+        tally,
+        held: held.get(),
+        elapsed,
+        statistics: Some(statistics),
+    })
+}
+
+fn statistics(domain: &Domain) -> Statistics {
+    let (shards, clients) = (domain.shard_stats(), domain.client_stats());
+    let ratio = |part: u64, whole: u64| {
+        if whole == 0 {
+            0.0
+        } else {
+            part as f64 / whole as f64
+        }
+    };
+    let served = |what: fn(&linewise_delegate::ShardStats) -> u64| shards.iter().map(what).sum();
+    let asked = |what: fn(&linewise_delegate::ClientStats) -> u64| clients.iter().map(what).sum();
+    let timed = asked(|client| client.latency_lines) > 0;
+    Statistics {
+        server_saturation: ratio(
+            served(|shard| shard.busy_passes),
+            served(|shard| shard.passes),
+        ),
+        responses_ready: ratio(asked(|client| client.ready), asked(|client| client.polls)),
+        failed_pops: ratio(
+            asked(|client| client.failed_pops),
+            asked(|client| client.pops),
+        ),
+        requests_a_line: ratio(
+            asked(|client| client.requests),
+            asked(|client| client.lines),
+        ),
+        latency_ticks: timed.then(|| {
+            let ticks = asked(|client| client.latency_ticks);
+            ratio(ticks, asked(|client| client.latency_lines))
+        }),
+        server_ticks_a_request: timed.then(|| {
+            let ticks = served(|shard| shard.busy_ticks);
+            ratio(ticks, served(|shard| shard.requests))
+        }),
+    }
+}
+
+/// Clients that go on asking while servers of their own threads answer.
+pub(super) fn dedicated<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAddError> {
+    let (domain, shards, variables) = setting.dedicated()?;
+    let played = play(&setting.clients(), |seat| {
+        let returned = Cell::new(0);
+        let client = domain.client()?;
+        ask::<N>(seat, &client, &returned, shards, |server| {
+            &variables[server]
+        })
+    })?;
+    settle(&domain, variables.iter(), played)
+}
+
+/// Clients that wait for every answer, in many fibres each: Gepard's way.
+pub(super) fn fibres<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAddError> {
+    let (domain, shards, variables) = setting.dedicated()?;
+    let played = play(&setting.clients(), |seat| {
+        let tally = Cell::new(Tally::default());
+        let client = domain.client()?;
+        seat.begin();
+        client.fibres(|fibres| {
+            for fibre in 0..FIBRES {
+                let (client, variables, tally) = (&client, &variables, &tally);
+                fibres.spawn(move |_| {
+                    let mine = seat.hammer_as(fibre, |random| {
+                        let (server, variable) = shards.choose(random);
+                        let answer = client.call(
+                            variables[server].at(variable),
+                            |variable: &mut Variable, _| variable.fetch::<N>(),
+                            0,
+                        );
+                        answer.unwrap_or(u64::MAX)
+                    });
+                    tally.set(tally.get().plus(mine));
+                });
+            }
+        })?;
+        Ok(tally.get())
+    })?;
+    settle(&domain, variables.iter(), played)
+}
+
+/// Threads that all serve and ask. Their variables are made by who serves them.
+pub(super) fn flat<N: Next>(
+    setting: &Setting<'_>,
+    policy: Policy,
+) -> Result<Outcome, FetchAddError> {
+    let threads = setting.stage.threads;
+    let shards = Shards::flat(setting.variables, threads);
+    let policy = match policy {
+        Policy::Queue => linewise_delegate::Policy::Queue,
+        Policy::Blocked => linewise_delegate::Policy::ServeWhenBlocked,
+        Policy::FastPath => linewise_delegate::Policy::FastPath,
+        Policy::Bound => linewise_delegate::Policy::UpperBound(BOUND),
+        Policy::Doorbell => linewise_delegate::Policy::Doorbell,
+    };
+    let domain = setting.tune(Domain::flat(threads).policy(policy)).build()?;
+    let variables: Vec<OnceLock<Variables>> = (0..threads).map(|_| OnceLock::new()).collect();
+    let played = play(setting.stage, |seat| {
+        let (returned, all) = (Cell::new(0), OnceLock::new());
+        let client = domain.client_at(seat.index)?;
+        let mine = make(&domain, seat.index, shards)?;
+        variables[seat.index].get_or_init(|| mine);
+        if !seat.begin() {
+            return Ok(Tally::default());
+        }
+        // All are made: everybody has begun.
+        let all: &Vec<&Variables> =
+            all.get_or_init(|| variables.iter().filter_map(OnceLock::get).collect());
+        if all.len() < threads {
+            return Ok(Tally::default());
+        }
+        ask::<N>(seat, &client, &returned, shards, |server| all[server])
+    })?;
+    settle(&domain, variables.iter().filter_map(OnceLock::get), played)
+}

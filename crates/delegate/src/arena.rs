@@ -1,0 +1,200 @@
+//! The memory of a shard: one reserved range whose values are named by 32-bit offsets.
+//!
+//! An offset is four bytes of a request where a pointer is eight, and needs no table to be resolved.
+//! Pages are touched first by the thread that serves the shard, so the kernel puts them on its NUMA
+//! node.
+
+use std::alloc::Layout;
+use std::collections::HashMap;
+
+use crate::error::Error;
+
+/// Bytes that one step of an offset stands for.
+pub(crate) const UNIT: usize = 16;
+/// The most bytes that offsets can name.
+pub(crate) const MOST_BYTES: usize = UNIT << 32;
+/// What is still useful where the system refuses more.
+const LEAST_BYTES: usize = 1 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// How to end the life of what begins at an offset.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    drop: unsafe fn(*mut u8, usize),
+    count: usize,
+}
+
+/// A reserved range of memory and what lives in it.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: *mut u8,
+    bytes: usize,
+    used: usize,
+    free: HashMap<Layout, Vec<u32>>,
+    endings: HashMap<u32, Ending>,
+}
+
+// SAFETY: the arena owns its memory, and the values in it are `Send` (the constructors of `Owned`
+// demand it).
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Reserves `bytes`, or less where the system refuses (halved down to a mebibyte). Nothing is
+    /// touched.
+    pub(crate) fn reserve(bytes: usize) -> Result<Self, Error> {
+        let mut bytes = bytes.clamp(LEAST_BYTES, MOST_BYTES);
+        loop {
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing
+            // of ours.
+            let base = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            if base != libc::MAP_FAILED {
+                // A value's neighbours are used by the same thread, so large pages cost nothing
+                // and save table walks. A refusal is no error.
+                if bytes >= HUGE_PAGE && !cfg!(miri) {
+                    // SAFETY: the range was mapped just now.
+                    let _ = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
+                }
+                return Ok(Self {
+                    base: base.cast(),
+                    bytes,
+                    used: 0,
+                    free: HashMap::new(),
+                    endings: HashMap::new(),
+                });
+            }
+            if bytes <= LEAST_BYTES {
+                return Err(Error::System {
+                    what: "reserving memory for a shard",
+                    why: std::io::Error::last_os_error().to_string(),
+                });
+            }
+            bytes = (bytes / 2).max(LEAST_BYTES);
+        }
+    }
+
+    /// Where offsets count from.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The value at `offset`.
+    pub(crate) fn at<T>(&self, offset: u32) -> *mut T {
+        self.base.wrapping_add(offset as usize * UNIT).cast()
+    }
+
+    /// Bytes handed out so far, free ones included.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Room for `layout`, as an offset in [`UNIT`]s.
+    fn allocate(&mut self, layout: Layout) -> Result<u32, Error> {
+        if let Some(offset) = self.free.get_mut(&layout).and_then(Vec::pop) {
+            return Ok(offset);
+        }
+        let full = Error::Full { bytes: self.bytes };
+        // The base is aligned to pages, and so is what is aligned to more than a unit, up to that.
+        let start = self.used.next_multiple_of(layout.align().max(UNIT));
+        let end = start
+            .checked_add(layout.size().max(1))
+            .ok_or(full.clone())?;
+        if end > self.bytes || layout.align() > 4096 {
+            return Err(full);
+        }
+        self.used = end.next_multiple_of(UNIT);
+        Ok((start / UNIT) as u32)
+    }
+
+    /// Builds `count` values side by side and returns the offset of the first. `build` runs here, on
+    /// the thread that serves the shard. If it panics, what was built is dropped.
+    pub(crate) fn build<T>(
+        &mut self,
+        count: usize,
+        mut build: impl FnMut(usize) -> T,
+    ) -> Result<u32, Error> {
+        let layout = layout::<T>(count).ok_or(Error::Full { bytes: self.bytes })?;
+        let offset = self.allocate(layout)?;
+        let mut guard = Building::<T> {
+            // SAFETY: the offset was given out by this arena.
+            start: unsafe { self.base.add(offset as usize * UNIT) }.cast(),
+            built: 0,
+        };
+        for index in 0..count {
+            let value = build(index);
+            // SAFETY: `allocate` gave room for `count` values, and `index` is below it.
+            unsafe { guard.start.add(index).write(value) };
+            guard.built += 1;
+        }
+        std::mem::forget(guard);
+        if std::mem::needs_drop::<T>() && count > 0 {
+            let drop = drop_values::<T>;
+            self.endings.insert(offset, Ending { drop, count });
+        }
+        Ok(offset)
+    }
+
+    /// Drops what begins at `offset` and gives its room back. The caller made it with [`build`] and
+    /// the same layout, and lets nobody use it again.
+    ///
+    /// [`build`]: Arena::build
+    pub(crate) fn end(&mut self, offset: u32, layout: Layout) {
+        let ending = self.endings.remove(&offset);
+        self.free.entry(layout).or_default().push(offset);
+        if let Some(ending) = ending {
+            self.run(offset, ending);
+        }
+    }
+
+    fn run(&self, offset: u32, ending: Ending) {
+        // A panicking destructor must not take the server down; it has no caller to tell.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // SAFETY: `build` wrote `count` values there, and each ending is taken out before it runs.
+            unsafe { (ending.drop)(self.base.add(offset as usize * UNIT), ending.count) }
+        }));
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for (offset, ending) in std::mem::take(&mut self.endings) {
+            self.run(offset, ending);
+        }
+        // SAFETY: mapped in `reserve`, and nothing of it is named after this.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// The layout of `count` values, or `None` if it exceeds the address space.
+pub(crate) fn layout<T>(count: usize) -> Option<Layout> {
+    Layout::array::<T>(count).ok()
+}
+
+/// # Safety
+/// `pointer` begins `count` initialised values of `T` that nobody uses afterwards.
+unsafe fn drop_values<T>(pointer: *mut u8, count: usize) {
+    // SAFETY: the contract.
+    unsafe { std::ptr::slice_from_raw_parts_mut(pointer.cast::<T>(), count).drop_in_place() }
+}
+
+/// Drops the first values if a later one panics while it is built.
+struct Building<T> {
+    start: *mut T,
+    built: usize,
+}
+
+impl<T> Drop for Building<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly these were written.
+        unsafe { std::ptr::slice_from_raw_parts_mut(self.start, self.built).drop_in_place() }
+    }
+}

@@ -1,0 +1,194 @@
+//! The protocol of one client and one server: a ring of request lines that both go round in order.
+
+use std::sync::Arc;
+
+use crate::job::{Failures, Kind, Run};
+use crate::line::{FAILED, Line, Order, prefetch_for_writing};
+use crate::sync::{AtomicBool, AtomicU64, UnsafeCell};
+use crate::wait::Parker;
+
+/// Entries of a channel's table of operations: more than lines can be in flight, so a free one is
+/// always found.
+pub(crate) const OPERATIONS: usize = 64;
+const _: () = assert!(OPERATIONS > crate::line::MOST_LINES);
+
+/// How many lines ahead a side asks for, so that they have arrived when it gets there. Measured: one
+/// and two are alike, four meets the other side more often than not.
+pub(crate) const AHEAD: usize = 2;
+
+/// An entry of the table: what the lines that name it ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) kind: *const Kind,
+    pub(crate) operand: u64,
+    pub(crate) extra: u64,
+}
+
+/// A counter that one thread writes often, on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counter(pub(crate) AtomicU64);
+
+/// What one client and one server share.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) lines: Box<[Line]>,
+    operations: Box<[UnsafeCell<Operation>]>,
+    failures: Box<[UnsafeCell<Failures>]>,
+    /// Lines that the client has begun to fill since it exists: what it asked before a moment is
+    /// done when so many lines are answered.
+    pub(crate) opened: Counter,
+    /// The client is gone, and all its lines are answered.
+    pub(crate) left: AtomicBool,
+    /// Where the client sleeps.
+    pub(crate) parker: Arc<Parker>,
+}
+
+// SAFETY: the lines hand their words over (see `Line`); an entry of the table is written by the
+// client while no line in flight names it, and read by the server between a line's request and
+// answer; a line's failures are touched by the side whose turn the line is.
+unsafe impl Sync for Channel {}
+// SAFETY: as above. The kinds that the table points to are constants.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    pub(crate) fn new(lines: usize, parker: Arc<Parker>) -> Self {
+        let empty = Operation {
+            kind: std::ptr::null(),
+            operand: 0,
+            extra: 0,
+        };
+        Self {
+            lines: (0..lines).map(|_| Line::new()).collect(),
+            operations: (0..OPERATIONS).map(|_| UnsafeCell::new(empty)).collect(),
+            failures: (0..lines).map(|_| UnsafeCell::new(Vec::new())).collect(),
+            opened: Counter::default(),
+            left: AtomicBool::new(false),
+            parker,
+        }
+    }
+
+    /// Client: writes an entry that no line in flight names.
+    pub(crate) fn set_operation(&self, index: usize, operation: Operation) {
+        // SAFETY: the client's to write, as the caller says.
+        self.operations[index].with_mut(|entry| unsafe { *entry = operation });
+    }
+
+    fn operation(&self, order: Order) -> Operation {
+        // SAFETY: the entry stands still while a line that names it is in flight.
+        self.operations[order.operation as usize].with(|entry| unsafe { *entry })
+    }
+
+    /// Client: the failures of a line that came back with [`FAILED`].
+    pub(crate) fn take_failures(&self, line: usize) -> Failures {
+        // SAFETY: the line is the client's turn.
+        self.failures[line].with_mut(|failures| std::mem::take(unsafe { &mut *failures }))
+    }
+}
+
+/// What was done in a visit to a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+}
+
+/// The server's place in a channel.
+#[derive(Debug)]
+pub(crate) struct ServerEnd {
+    pub(crate) channel: Arc<Channel>,
+    next: usize,
+    /// Lines answered since the channel exists.
+    pub(crate) answered: u64,
+}
+
+impl ServerEnd {
+    pub(crate) fn new(channel: Arc<Channel>) -> Self {
+        Self {
+            channel,
+            next: 0,
+            answered: 0,
+        }
+    }
+
+    /// Whether a line waits.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.channel.lines[self.next].asked().is_some()
+    }
+
+    /// Answers the lines that wait, at most once round the ring. With `look_ahead`, asks for the
+    /// targets of the next line while it runs one.
+    ///
+    /// # Safety
+    /// `base` is the memory of the shard that this channel's client names values of, and the caller
+    /// alone serves it.
+    #[inline]
+    pub(crate) unsafe fn serve(&mut self, base: *mut u8, look_ahead: bool) -> Served {
+        let channel = &*self.channel;
+        let count = channel.lines.len();
+        let mut served = Served::default();
+        while served.lines < count as u64 {
+            let line = &channel.lines[self.next];
+            let Some(order) = line.asked() else {
+                break;
+            };
+            let ahead = self.next + AHEAD;
+            let ahead = if ahead >= count { ahead % count } else { ahead };
+            prefetch_for_writing(&raw const channel.lines[ahead]);
+            let following = if self.next + 1 == count {
+                0
+            } else {
+                self.next + 1
+            };
+            if look_ahead {
+                prefetch_targets(channel, following, base);
+            }
+            let operation = channel.operation(order);
+            let mut failures = Vec::new();
+            let mut run = Run {
+                base,
+                operand: operation.operand,
+                extra: operation.extra,
+                high: line.high(),
+                failures: &mut failures,
+            };
+            // SAFETY: the client put a kind into the entry before it published a line that names it,
+            // and so many requests of that kind into the line.
+            let flags =
+                unsafe { ((*operation.kind).run)(&mut run, line.words(), order.count as usize) };
+            if flags & FAILED != 0 {
+                // SAFETY: the line is the server's turn.
+                channel.failures[self.next].with_mut(|place| unsafe { *place = failures });
+            }
+            line.answer(flags);
+            self.next = following;
+            served.lines += 1;
+            served.requests += u64::from(order.count);
+        }
+        if served.lines > 0 {
+            self.answered += served.lines;
+            channel.parker.wake_if_asleep();
+        }
+        served
+    }
+}
+
+/// Asks for what the requests of a line that waits will touch.
+#[inline(always)]
+fn prefetch_targets(channel: &Channel, line: usize, base: *mut u8) {
+    let line = &channel.lines[line];
+    let Some(order) = line.asked() else {
+        return;
+    };
+    // SAFETY: the entry of a line in flight holds a kind.
+    let stride = unsafe { (*channel.operation(order).kind).words };
+    let words = line.words();
+    for index in 0..order.count as usize {
+        // SAFETY: the line is the server's turn and holds so many requests, which begin with an
+        // offset. Where it points to is not read.
+        let target =
+            unsafe { base.wrapping_add(*words.add(index * stride) as usize * crate::arena::UNIT) };
+        prefetch_for_writing(target);
+    }
+}

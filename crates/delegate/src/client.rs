@@ -1,0 +1,556 @@
+//! A thread's way into a domain: the calls.
+
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::arena::UNIT;
+use crate::core::{self, Core, Deeper, NONE, Until};
+use crate::domain::Inner;
+use crate::error::{Error, panic_text};
+use crate::job::{Closure, Kind, Narrow, Operands, Same, Typed, Wide, put_callback};
+use crate::owned::Target;
+use crate::shard::{Serving, is_serving};
+use crate::stats::ClientStats;
+
+/// Lines that carry an operand in each request before one for the whole line is tried again.
+const VARIED_LINES: u32 = 16;
+
+/// A thread's way into a domain. It stays on its thread.
+///
+/// Requests gather in lines. A line is sent when it is full, when the next request is of another
+/// kind, and by every call that waits, [`flush`](Client::flush) and [`poll`](Client::poll). Callbacks
+/// run on this thread, inside calls of this client. They may make further requests, but not wait.
+///
+/// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
+/// requests are answered.
+pub struct Client<'c> {
+    core: ManuallyDrop<Box<UnsafeCell<Core>>>,
+    callbacks: PhantomData<Cell<&'c ()>>,
+    stays: PhantomData<*mut ()>,
+}
+
+/// Where a waiting call's answer goes: a place on the caller's stack.
+struct Answer<R>(Option<Result<R, Error>>);
+
+impl<'c> Client<'c> {
+    pub(crate) fn join(inner: &Arc<Inner>, seat: Option<usize>) -> Result<Self, Error> {
+        let core = Core::join(inner, seat)?;
+        Ok(Self {
+            core: ManuallyDrop::new(Box::new(UnsafeCell::new(core))),
+            callbacks: PhantomData,
+            stays: PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> *mut Core {
+        self.core.get()
+    }
+
+    /// Refuses what cannot be sent.
+    #[inline(always)]
+    fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
+        // SAFETY: the core is not borrowed while user code runs, and this thread alone has it.
+        let core = unsafe { &*self.core() };
+        if !Arc::ptr_eq(&core.inner, target.inner) {
+            return Err(Error::Foreign);
+        }
+        core.inner.check()?;
+        if core.strict {
+            // SAFETY: as above; the reference is not used again.
+            return unsafe { core::keep_order(self.core(), target.shard as usize) };
+        }
+        Ok(())
+    }
+
+    /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it
+    /// before is on its way, and no delegated function or callback is running.
+    #[inline(always)]
+    fn is_inline(&self, shard: u32) -> bool {
+        // SAFETY: as in `check`.
+        let core = unsafe { &*self.core() };
+        shard as usize == core.inline_seat
+            && core.depth == 0
+            && !is_serving()
+            // SAFETY: the lane is the core's, and not borrowed.
+            && unsafe { (*core.lane(shard as usize)).is_idle() }
+    }
+
+    /// Runs a function on a value of the own shard.
+    #[inline(always)]
+    fn run_inline<T, R>(
+        &self,
+        offset: u32,
+        function: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, Error> {
+        // SAFETY: as in `check`.
+        let base = unsafe { (*self.core()).own_base };
+        let serving = Serving::begin();
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the offset names a live value of the own shard; this thread holds its seat, and
+            // no other delegated function is running.
+            function(unsafe { &mut *base.add(offset as usize * UNIT).cast::<T>() })
+        }));
+        drop(serving);
+        // SAFETY: as in `check`.
+        unsafe {
+            (&(*self.core()).counters).local.add(1);
+            core::after_own_call(self.core());
+        }
+        answer.map_err(|payload| Error::Panicked(panic_text(&*payload)))
+    }
+
+    /// Gives an inline call's answer to its callback.
+    #[inline(always)]
+    fn call_back<R>(&self, then: impl FnOnce(Result<R, Error>), answer: Result<R, Error>) {
+        // SAFETY: the core outlives the guard.
+        let _deeper = unsafe { Deeper::new(self.core()) };
+        then(answer);
+    }
+
+    /// Writes a request and its callback into the line being filled, or a new one.
+    #[inline(always)]
+    fn push<C>(
+        &self,
+        shard: u32,
+        kind: &'static Kind,
+        (operand, extra): (u64, u64),
+        write: impl FnOnce(*mut u32),
+        callback: C,
+    ) {
+        let core = self.core();
+        // SAFETY: the core and its lanes are not borrowed while user code runs, and this thread alone
+        // has them. The line takes the kind, so there is room for its words and callback.
+        unsafe {
+            let lane = (*core).lane(shard as usize);
+            if !(*lane).takes(kind, operand, extra) {
+                core::open(core, shard as usize, kind, operand, extra);
+            }
+            let (words, callbacks) = (*lane).place();
+            write(words);
+            put_callback(callbacks, callback);
+            if (*lane).written(kind) {
+                core::close(core, lane, shard as usize);
+            }
+        }
+    }
+
+    /// Sends a closure. What it and its callback borrow must live until the answer.
+    #[inline(always)]
+    fn push_closure<T, F, R, C>(&self, target: Target<'_, T>, function: F, then: C)
+    where
+        F: FnOnce(&mut T) -> R,
+        C: FnOnce(Result<R, Error>),
+    {
+        let write = |place: *mut u32| {
+            // SAFETY: `push` gives room for this kind.
+            unsafe { Closure::<T, F, R, C>::write(place, target.offset, function) };
+        };
+        let kind = Closure::<T, F, R, C>::KIND;
+        self.push(target.shard, kind, (0, 0), write, then);
+    }
+
+    /// Runs `function` on the value and waits for its answer. It may borrow from the caller. In a
+    /// fibre, other fibres run meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`] if the function panics; [`Error::Nested`] inside a delegated function or a
+    /// callback; [`Error::Shutdown`], [`Error::Foreign`].
+    ///
+    /// # Panics
+    /// If a callback of an earlier request that is answered meanwhile panics.
+    pub fn apply<'t, T, R, F>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        function: F,
+    ) -> Result<R, Error>
+    where
+        T: Send + 'static,
+        R: Send,
+        F: FnOnce(&mut T) -> R + Send,
+    {
+        let target = target.into();
+        // SAFETY: as in `check`.
+        unsafe { (*self.core()).may_wait()? };
+        self.check(target)?;
+        if self.is_inline(target.shard) {
+            return self.run_inline(target.offset, function);
+        }
+        let mut answer = Answer(None);
+        let place = &raw mut answer;
+        self.push_closure(target, function, move |result| {
+            // SAFETY: the answer is on the stack of the call that waits below for it.
+            unsafe { (*place).0 = Some(result) };
+        });
+        self.await_answer(target.shard as usize, place);
+        answer.0.expect("waited for")
+    }
+
+    /// Waits until `answer` is there. Does not return or unwind before.
+    fn await_answer<R>(&self, shard: usize, answer: *mut Answer<R>) {
+        let core = self.core();
+        // SAFETY: as in `push`; the caller may wait. The answer is written by a callback of this
+        // thread, inside `exchange`.
+        unsafe {
+            core::exchange(core, shard, true);
+            while (*answer).0.is_none() {
+                core::wait(core, Until::Lane(shard));
+                core::exchange(core, shard, false);
+            }
+            core::rested(core);
+            core::rethrow(core);
+        }
+    }
+
+    /// Runs `function` on the value; `then` gets its answer on this thread, in a later call of this
+    /// client (or in this one, if the value is in the client's own shard).
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`], [`Error::Foreign`]; then neither is run. `then` gets
+    /// [`Error::Panicked`] if the function panics.
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile.
+    #[inline]
+    pub fn apply_async<'t, T, R, F, C>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        function: F,
+        then: C,
+    ) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: FnOnce(&mut T) -> R + Send + 'static,
+        C: FnOnce(Result<R, Error>) + 'c,
+    {
+        let target = target.into();
+        self.check(target)?;
+        if self.is_inline(target.shard) {
+            let answer = self.run_inline(target.offset, function);
+            self.call_back(then, answer);
+        } else {
+            self.push_closure(target, function, then);
+        }
+        Ok(())
+    }
+
+    /// Runs `function` on the value, without an answer. What it throws is lost.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`], [`Error::Foreign`].
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile.
+    #[inline]
+    pub fn post<'t, T, F>(&self, target: impl Into<Target<'t, T>>, function: F) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut T) + Send + 'static,
+    {
+        self.apply_async(target, function, |_| {})
+    }
+
+    /// Runs `function` on every target and waits for all answers, which come in the order of the
+    /// targets. Requests to different shards run at the same time.
+    ///
+    /// # Errors
+    /// As [`Client::apply`]; of several the first in the order of the targets.
+    ///
+    /// # Panics
+    /// As [`Client::apply`].
+    pub fn apply_batch<'t, T, R, F>(
+        &self,
+        targets: impl IntoIterator<Item = Target<'t, T>>,
+        function: F,
+    ) -> Result<Vec<R>, Error>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: Fn(&mut T) -> R + Clone + Send + 'static,
+    {
+        // SAFETY: as in `check`.
+        unsafe { (*self.core()).may_wait()? };
+        let targets: Vec<_> = targets.into_iter().collect();
+        let answers: std::rc::Rc<[Cell<Option<Result<R, Error>>>]> =
+            targets.iter().map(|_| Cell::new(None)).collect();
+        for (index, target) in targets.into_iter().enumerate() {
+            self.check(target)?;
+            let answers = answers.clone();
+            self.push_closure(target, function.clone(), move |result| {
+                answers[index].set(Some(result));
+            });
+        }
+        self.barrier()?;
+        answers
+            .iter()
+            .map(|answer| answer.take().expect("answered before the barrier"))
+            .collect()
+    }
+
+    /// Calls a small operation on the value and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    ///
+    /// # Panics
+    /// As [`Client::apply`].
+    pub fn call<'t, T, F>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        operation: F,
+        operand: u64,
+    ) -> Result<u64, Error>
+    where
+        T: Send + 'static,
+        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
+    {
+        self.apply(target, move |value| operation(value, operand))
+    }
+
+    /// Calls a small operation on the value; `then` gets its answer on this thread, in a later call
+    /// of this client. The packed path: up to fifteen such requests share a line if they have the
+    /// operation, the operand and the callback's type in common, seven if operands differ and fit 32
+    /// bits, five otherwise. An operation captures at most 8 bytes (checked when compiling).
+    ///
+    /// # Errors
+    /// As [`Client::apply_async`].
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile.
+    #[inline(always)]
+    pub fn call_async<'t, T, F, C>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        operation: F,
+        operand: u64,
+        then: C,
+    ) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
+        C: FnOnce(Result<u64, Error>) + 'c,
+    {
+        let target = target.into();
+        self.check(target)?;
+        if self.is_inline(target.shard) {
+            let answer = self.run_inline(target.offset, |value| operation(value, operand));
+            self.call_back(then, answer);
+            return Ok(());
+        }
+        let kind = Typed::<T, F, C, Same>::KIND;
+        let bits = Typed::<T, F, C, Same>::bits(operation);
+        // SAFETY: as in `push`.
+        let same = unsafe {
+            let lane = (*self.core()).lane(target.shard as usize);
+            (*lane).takes(kind, operand, bits)
+        };
+        if same {
+            self.push_typed::<T, F, C, Same>(target, (operand, bits), operand, then);
+        } else {
+            self.call_varied(target, bits, operand, then, operation);
+        }
+        Ok(())
+    }
+
+    /// Calls a small operation on the value, without an answer.
+    ///
+    /// # Errors
+    /// As [`Client::post`].
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile.
+    #[inline(always)]
+    pub fn call_post<'t, T, F>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        operation: F,
+        operand: u64,
+    ) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
+    {
+        self.call_async(target, operation, operand, |_| {})
+    }
+
+    #[inline(always)]
+    fn push_typed<T, F, C, O>(&self, target: Target<'_, T>, key: (u64, u64), operand: u64, then: C)
+    where
+        F: Fn(&mut T, u64) -> u64 + Copy,
+        C: FnOnce(Result<u64, Error>),
+        O: Operands,
+    {
+        let write = |place: *mut u32| {
+            // SAFETY: `push` gives room for this kind.
+            unsafe { Typed::<T, F, C, O>::write(place, target.offset, operand) };
+        };
+        let kind = Typed::<T, F, C, O>::KIND;
+        self.push(target.shard, kind, key, write, then);
+    }
+
+    /// The line being filled does not share the operand: chooses the form of the next.
+    #[inline(never)]
+    fn call_varied<T, F, C>(&self, target: Target<'_, T>, bits: u64, operand: u64, then: C, _: F)
+    where
+        F: Fn(&mut T, u64) -> u64 + Copy,
+        C: FnOnce(Result<u64, Error>),
+    {
+        let same = Typed::<T, F, C, Same>::KIND;
+        let narrow = Typed::<T, F, C, Narrow>::KIND;
+        let wide = Typed::<T, F, C, Wide>::KIND;
+        let fits = u32::try_from(operand).is_ok();
+        // SAFETY: as in `push`; the reference ends before anything is called.
+        let form = unsafe {
+            let lane = &mut *(*self.core()).lane(target.shard as usize);
+            if lane.takes_kind(wide, bits) {
+                Form::Wide
+            } else if fits && lane.takes_kind(narrow, bits) {
+                Form::Narrow
+            } else {
+                // A line that a change of operand ends half empty is worse than one with operands.
+                if lane.takes_kind(same, bits) && (lane.filled() as usize) < narrow.capacity {
+                    lane.varied = VARIED_LINES;
+                }
+                match (lane.varied, fits) {
+                    (0, _) => Form::Same,
+                    (_, true) => Form::Narrow,
+                    (_, false) => Form::Wide,
+                }
+            }
+        };
+        let starts = |kind: &'static Kind| {
+            // SAFETY: as above.
+            unsafe {
+                let lane = &mut *(*self.core()).lane(target.shard as usize);
+                if !lane.takes_kind(kind, bits) {
+                    lane.varied = lane.varied.saturating_sub(1);
+                }
+            }
+        };
+        match form {
+            Form::Same => {
+                self.push_typed::<T, F, C, Same>(target, (operand, bits), operand, then);
+            }
+            Form::Narrow => {
+                starts(narrow);
+                self.push_typed::<T, F, C, Narrow>(target, (0, bits), operand, then);
+            }
+            Form::Wide => {
+                starts(wide);
+                self.push_typed::<T, F, C, Wide>(target, (0, bits), operand, then);
+            }
+        }
+    }
+
+    /// Sends what is being filled, as far as request lines are free. Does not wait, and runs no
+    /// callback.
+    pub fn flush(&self) {
+        let core = self.core();
+        // SAFETY: as in `push`; nothing here calls back.
+        unsafe {
+            for shard in 0..(&(*core).inner).shards.len() {
+                let lane = (*core).lane(shard);
+                if (*lane).is_filling() {
+                    core::close(core, lane, shard);
+                }
+                let mut sent = false;
+                while (*lane).pending() > 0 && (*lane).send_pending(&(*core).counters) {
+                    sent = true;
+                }
+                if sent {
+                    (&(*core).inner).shards[shard].parker.wake_if_asleep();
+                }
+            }
+        }
+    }
+
+    /// Sends what is being filled, runs the callbacks of what has come back, and in a flat domain
+    /// serves once. Does not wait. True if something was done.
+    ///
+    /// # Errors
+    /// [`Error::Nested`] inside a delegated function or a callback.
+    ///
+    /// # Panics
+    /// If a callback panics.
+    pub fn poll(&self) -> Result<bool, Error> {
+        let core = self.core();
+        // SAFETY: as in `push`.
+        unsafe {
+            (*core).may_wait()?;
+            let mut worked = core::serve_own(core);
+            for shard in 0..(&(*core).inner).shards.len() {
+                worked |= core::exchange(core, shard, true);
+            }
+            core::rethrow(core);
+            Ok(worked)
+        }
+    }
+
+    /// Waits until all requests of this client are answered and their callbacks have run, also those
+    /// that callbacks make. Answered also after a shutdown.
+    ///
+    /// # Errors
+    /// [`Error::Nested`] inside a delegated function or a callback.
+    ///
+    /// # Panics
+    /// If a callback panics.
+    pub fn barrier(&self) -> Result<(), Error> {
+        let core = self.core();
+        // SAFETY: as in `push`.
+        unsafe {
+            (*core).may_wait()?;
+            core::drain(core);
+            core::rethrow(core);
+        }
+        Ok(())
+    }
+
+    /// The shard that this client serves, in a flat domain.
+    pub fn shard(&self) -> Option<usize> {
+        // SAFETY: as in `check`.
+        let seat = unsafe { (*self.core()).seat };
+        (seat != NONE).then_some(seat)
+    }
+
+    /// What this client did so far.
+    pub fn stats(&self) -> ClientStats {
+        // SAFETY: as in `check`.
+        unsafe { (&(*self.core()).counters).read() }
+    }
+}
+
+/// How the operands of a line travel.
+enum Form {
+    Same,
+    Narrow,
+    Wide,
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        let core = self.core();
+        // SAFETY: as in `push`.
+        unsafe {
+            if (*core).may_wait().is_err() || (&(*core).inner).check_process().is_err() {
+                // Dropped where it cannot wait: what was sent is answered, its memory is given up.
+                return;
+            }
+            core::leave(core);
+            ManuallyDrop::drop(&mut self.core);
+        }
+    }
+}
+
+impl std::fmt::Debug for Client<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Client")
+            .field("shard", &self.shard())
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

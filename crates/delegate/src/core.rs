@@ -1,0 +1,568 @@
+//! What a client is made of, behind its safe face: lanes, the seat, and how it waits.
+//!
+//! Everything here works on a raw pointer to the core: callbacks run in the middle of it and may make
+//! further requests of the same client, so no reference to the core or a lane is held across them.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, PoisonError};
+
+use crate::channel::Channel;
+use crate::domain::{Inner, Ordered};
+use crate::error::Error;
+use crate::fibre;
+use crate::flat::{self, Rules};
+use crate::job::Kind;
+use crate::lane::{Lane, complete};
+use crate::shard::{Shard, is_serving, token};
+use crate::stats::ClientCounters;
+use crate::wait::{Ladder, Parker};
+
+/// No own shard, or none asked yet.
+pub(crate) const NONE: usize = usize::MAX;
+
+pub(crate) struct Core {
+    pub(crate) inner: Arc<Inner>,
+    lanes: *mut Lane,
+    count: usize,
+    /// The shard whose seat this client holds, or [`NONE`].
+    pub(crate) seat: usize,
+    /// The shard whose calls run inline, or [`NONE`].
+    pub(crate) inline_seat: usize,
+    pub(crate) own_base: *mut u8,
+    pub(crate) rules: Option<Rules>,
+    /// Own calls left until the next look at what others ask.
+    own_calls: u32,
+    /// How many callbacks and passes of this client the caller is inside of.
+    pub(crate) depth: u32,
+    pub(crate) strict: bool,
+    last_shard: usize,
+    most_pending: usize,
+    opens: u32,
+    parker: Arc<Parker>,
+    pub(crate) counters: Arc<ClientCounters>,
+    ladder: Ladder,
+    /// What a callback threw, until a call of the user's can throw it on.
+    thrown: Option<Box<dyn Any + Send>>,
+}
+
+/// Counts a callback or a pass while it runs, also when it throws.
+pub(crate) struct Deeper(*mut Core);
+
+impl Deeper {
+    /// # Safety
+    /// The core outlives the guard.
+    #[inline(always)]
+    pub(crate) unsafe fn new(core: *mut Core) -> Self {
+        // SAFETY: the contract.
+        unsafe { (*core).depth += 1 };
+        Self(core)
+    }
+}
+
+impl Drop for Deeper {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: the core outlives the guard.
+        unsafe { (*self.0).depth -= 1 };
+    }
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// The oldest line of one lane.
+    Lane(usize),
+    /// A line of any lane.
+    Any,
+}
+
+/// Own shard passes between two rounds of request lines (policy queue).
+const OPENS_PER_PASS: u32 = 8;
+
+impl Core {
+    /// Joins the domain: channels to every shard, and in a flat domain a seat.
+    pub(crate) fn join(inner: &Arc<Inner>, wanted: Option<usize>) -> Result<Self, Error> {
+        inner.check_process()?;
+        inner.check()?;
+        if is_serving() {
+            return Err(Error::Nested);
+        }
+        let rules = inner.settings.flat;
+        let seat = match rules {
+            Some(_) => take_seat(inner, wanted)?,
+            None => NONE,
+        };
+        let parker = match inner.shards.get(seat) {
+            Some(shard) => {
+                flat::sit(shard.clone());
+                shard.parker.clone()
+            }
+            None => Arc::new(Parker::new()),
+        };
+        let settings = &inner.settings;
+        let lanes: Box<[Lane]> = inner
+            .shards
+            .iter()
+            .map(|shard| {
+                let channel = Arc::new(Channel::new(settings.lines, parker.clone()));
+                shard.register(channel.clone());
+                Lane::new(channel, settings.timed)
+            })
+            .collect();
+        let counters = Arc::new(ClientCounters::default());
+        inner
+            .clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(counters.clone());
+        Ok(Self {
+            count: lanes.len(),
+            lanes: Box::into_raw(lanes).cast(),
+            seat,
+            inline_seat: if rules.is_some_and(|rules| rules.inline_own) {
+                seat
+            } else {
+                NONE
+            },
+            own_base: inner
+                .shards
+                .get(seat)
+                .map_or(std::ptr::null_mut(), |shard| shard.base()),
+            rules,
+            own_calls: rules.map_or(0, |rules| rules.serve_every),
+            depth: 0,
+            strict: settings.ordered == Ordered::Client,
+            last_shard: NONE,
+            most_pending: settings.pending,
+            opens: 0,
+            parker,
+            counters,
+            ladder: Ladder::new(),
+            thrown: None,
+            inner: inner.clone(),
+        })
+    }
+
+    /// The lane to `shard`, which the domain has.
+    #[inline(always)]
+    pub(crate) fn lane(&self, shard: usize) -> *mut Lane {
+        debug_assert!(shard < self.count);
+        self.lanes.wrapping_add(shard)
+    }
+
+    /// Refuses a call that would wait where waiting cannot end.
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        if is_serving() || self.depth > 0 {
+            Err(Error::Nested)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let lanes = std::ptr::slice_from_raw_parts_mut(self.lanes, self.count);
+        // SAFETY: made by `Box::into_raw` in `join`, and the pointers to it end here.
+        drop(unsafe { Box::from_raw(lanes) });
+    }
+}
+
+fn take_seat(inner: &Inner, wanted: Option<usize>) -> Result<usize, Error> {
+    let take = |shard: &usize| {
+        // A passer-by who serves for a moment is waited for; a client that sits is not.
+        (0..100).any(|attempt| {
+            if attempt > 0 {
+                std::thread::yield_now();
+            }
+            inner.shards[*shard].seat.try_take(token())
+        })
+    };
+    match wanted {
+        Some(shard) => Some(shard).filter(take),
+        None => {
+            let free = |shard: &usize| inner.shards[*shard].seat.try_take(token());
+            let mut shards = 0..inner.shards.len();
+            shards
+                .find(free)
+                .or_else(|| (0..inner.shards.len()).find(take))
+        }
+    }
+    .ok_or(Error::NoSeat)
+}
+
+/// Closes the line being filled and tells the server if it was sent.
+///
+/// # Safety
+/// `core` is valid, and `lane` is its lane to `shard` with a line being filled.
+#[inline(always)]
+pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
+    // SAFETY: the contract; nothing here calls back.
+    unsafe {
+        if (*lane).close() {
+            (&(*core).inner).shards[shard].parker.wake_if_asleep();
+        }
+    }
+}
+
+/// Gives the answers of the oldest line of `lane` to their callbacks, if it came back.
+///
+/// # Safety
+/// `core` is valid, `lane` is one of its lanes, and the caller holds no reference into either.
+unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
+    // SAFETY: the contract; the lane is not borrowed while callbacks run.
+    unsafe {
+        let Some(collected) = (*lane).collect(&(*core).counters) else {
+            return false;
+        };
+        let done = Cell::new(0);
+        let deeper = Deeper::new(core);
+        loop {
+            let result = catch_unwind(AssertUnwindSafe(|| complete(&collected, &done)));
+            let Err(payload) = result else {
+                break;
+            };
+            // The first is thrown on; it is the one that says what went wrong.
+            (*core).thrown.get_or_insert(payload);
+        }
+        drop(deeper);
+        (*lane).recycle(&collected);
+    }
+    true
+}
+
+/// Throws on what a callback threw.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+pub(crate) unsafe fn rethrow(core: *mut Core) {
+    // SAFETY: the contract.
+    let thrown = unsafe { (*core).thrown.take() };
+    if let Some(payload) = thrown {
+        resume_unwind(payload);
+    }
+}
+
+/// Serves what this client's seat is asked. True if something was done.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
+    // SAFETY: the contract; the client holds the seat, and no pass is running, as the depth and the
+    // mark of the thread say.
+    unsafe {
+        if (*core).seat == NONE || (*core).depth > 0 || is_serving() {
+            return false;
+        }
+        let shard: *const Shard = &*(&(*core).inner).shards[(*core).seat];
+        let _deeper = Deeper::new(core);
+        (*shard).pass()
+    }
+}
+
+/// Called after a call on the own shard that ran inline: looks at what others ask, as the policy
+/// says.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[inline(always)]
+pub(crate) unsafe fn after_own_call(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe {
+        (*core).own_calls = (*core).own_calls.wrapping_sub(1);
+        if (*core).own_calls == 0 {
+            serve_by_rule(core);
+        } else if let Some(rules) = &(*core).rules
+            && rules.bell
+            && (&(*core).inner).shards[(*core).seat].bell.is_rung()
+        {
+            serve_by_rule(core);
+        }
+    }
+}
+
+#[cold]
+unsafe fn serve_by_rule(core: *mut Core) {
+    // SAFETY: as for the caller.
+    unsafe {
+        let every = (*core).rules.as_ref().map_or(0, |rules| rules.serve_every);
+        (*core).own_calls = every;
+        // A policy without a bound counts down from the largest number, and does not serve for it.
+        let rung = (&(*core).inner).shards[(*core).seat].bell.is_rung();
+        if every > 0 || rung {
+            serve_own(core);
+        }
+    }
+}
+
+/// Begins a line to `shard` for requests of `kind`, when the one being filled does not take them.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn open(
+    core: *mut Core,
+    shard: usize,
+    kind: &'static Kind,
+    operand: u64,
+    extra: u64,
+) {
+    // SAFETY: the contract; what calls back gets no reference of ours.
+    unsafe {
+        let lane = (*core).lane(shard);
+        let mut served = false;
+        let mut counted = false;
+        loop {
+            if (*lane).is_filling() {
+                close(core, lane, shard);
+            }
+            if (*core).depth > 0 || is_serving() {
+                (*lane).open(kind, operand, extra, false);
+                return;
+            }
+            if !served {
+                served = true;
+                (*core).opens += 1;
+                if let Some(rules) = (*core).rules
+                    && ((rules.serve_first && (*core).opens % OPENS_PER_PASS == 0)
+                        || (rules.bell && (&(*core).inner).shards[(*core).seat].bell.is_rung()))
+                {
+                    serve_own(core);
+                }
+            }
+            let waits = (*lane).pending() > 0;
+            if waits && (*lane).send_pending(&(*core).counters) {
+                (&(*core).inner).shards[shard].parker.wake_if_asleep();
+                continue;
+            }
+            if !waits && (*lane).has_free_line() {
+                (*lane).open(kind, operand, extra, true);
+                break;
+            }
+            if collect(core, lane) {
+                continue;
+            }
+            if (*lane).pending() < (*core).most_pending {
+                // Blocked on request lines only: serve, since the answer may wait for us in turn.
+                if (*core).seat != NONE && serve_own(core) {
+                    continue;
+                }
+                (*lane).open(kind, operand, extra, false);
+                break;
+            }
+            if !counted {
+                counted = true;
+                (&(*core).counters).blocked.add(1);
+            }
+            wait(core, Until::Lane(shard));
+        }
+        (*core).ladder.reset();
+        rethrow(core);
+    }
+}
+
+/// Sends what is in the lanes as far as request lines are free, and takes what has come back. True
+/// if something was done.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller may wait.
+pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) -> bool {
+    // SAFETY: the contract.
+    unsafe {
+        let lane = (*core).lane(shard);
+        let mut worked = false;
+        if send_open && (*lane).is_filling() {
+            close(core, lane, shard);
+            worked = true;
+        }
+        loop {
+            let sent = (*lane).pending() > 0 && (*lane).send_pending(&(*core).counters);
+            if sent {
+                (&(*core).inner).shards[shard].parker.wake_if_asleep();
+            }
+            let collected = collect(core, lane);
+            worked |= sent | collected;
+            if !sent && !collected {
+                return worked;
+            }
+        }
+    }
+}
+
+/// Whether nothing is being filled, waits or flies to `shard`.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+pub(crate) unsafe fn is_quiet(core: *mut Core, shard: usize) -> bool {
+    // SAFETY: the contract.
+    unsafe {
+        let lane = (*core).lane(shard);
+        !(*lane).is_filling() && (*lane).pending() == 0 && (*lane).flying() == 0
+    }
+}
+
+/// Sends everything and takes all answers.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller may wait.
+pub(crate) unsafe fn drain(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe {
+        loop {
+            let mut worked = false;
+            let mut quiet = true;
+            for shard in 0..(*core).count {
+                worked |= exchange(core, shard, true);
+                quiet &= is_quiet(core, shard);
+            }
+            if quiet {
+                (*core).ladder.reset();
+                return;
+            }
+            if worked {
+                (*core).ladder.reset();
+            } else {
+                wait(core, Until::Any);
+            }
+        }
+    }
+}
+
+/// With [`Ordered::Client`]: waits for what was asked of another shard.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[cold]
+pub(crate) unsafe fn keep_order(core: *mut Core, shard: usize) -> Result<(), Error> {
+    // SAFETY: the contract.
+    unsafe {
+        let last = std::mem::replace(&mut (*core).last_shard, shard);
+        if last == shard || last == NONE || is_quiet(core, last) {
+            return Ok(());
+        }
+        if let Err(error) = (*core).may_wait() {
+            (*core).last_shard = last;
+            return Err(error);
+        }
+        while !is_quiet(core, last) {
+            if !exchange(core, last, true) {
+                wait(core, Until::Lane(last));
+            }
+        }
+        (*core).ladder.reset();
+        Ok(())
+    }
+}
+
+/// One step of waiting: serves what this thread may serve, else spins, yields or sleeps.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller may wait.
+pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
+    // SAFETY: the contract.
+    unsafe {
+        if (*core).seat != NONE && serve_own(core) {
+            (*core).ladder.reset();
+            return;
+        }
+        if fibre::give_way() {
+            return;
+        }
+        let sleep = (*core).ladder.step();
+        let slow = (*core).ladder.is_slow();
+        let free = |shard: usize| (&(*core).inner).shards[shard].seat.is_free();
+        let alone = match until {
+            Until::Lane(shard) => free(shard),
+            Until::Any => (0..(*core).count).any(|shard| free(shard) && !is_quiet(core, shard)),
+        };
+        if slow || alone {
+            wait_slowly(core, until, sleep);
+        }
+    }
+}
+
+/// A wait is over: the next begins by spinning.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[inline(always)]
+pub(crate) unsafe fn rested(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe { (*core).ladder.reset() };
+}
+
+#[cold]
+unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
+    // SAFETY: as for the caller; the shards outlive the call.
+    unsafe {
+        let inner = (&(*core).inner).clone();
+        let asked = |shard: usize| match until {
+            Until::Lane(one) => one == shard,
+            Until::Any => !is_quiet(core, shard),
+        };
+        let mut worked = false;
+        {
+            let _deeper = Deeper::new(core);
+            if flat::sitting() > usize::from((*core).seat != NONE) {
+                worked |= flat::serve_sitting();
+            }
+            for (index, shard) in inner.shards.iter().enumerate() {
+                if !asked(index) {
+                    continue;
+                }
+                if shard.seat.is_free() {
+                    worked |= shard.serve_if_free();
+                } else if (*core).rules.is_some_and(|rules| rules.bell) {
+                    shard.ring();
+                }
+            }
+        }
+        if worked {
+            (*core).ladder.reset();
+            return;
+        }
+        // Who holds several seats is woken by one of them only, and must not sleep.
+        if !sleep || flat::sitting() > usize::from((*core).seat != NONE) {
+            return;
+        }
+        let parker = (&(*core).parker).clone();
+        parker.sleep(|| {
+            let own = (*core).seat != NONE && inner.shards[(*core).seat].has_work();
+            own || inner.shards.iter().enumerate().any(|(index, shard)| {
+                asked(index) && ((*(*core).lane(index)).is_answered() || shard.seat.is_free())
+            })
+        });
+    }
+}
+
+/// Leaves the domain: all is answered, the channels are forgotten, the seat is free.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller may wait.
+pub(crate) unsafe fn leave(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe {
+        drain(core);
+        let inner = (&(*core).inner).clone();
+        for (index, shard) in inner.shards.iter().enumerate() {
+            let channel = &(*(*core).lane(index)).channel;
+            channel.left.store(true, crate::sync::Ordering::Release);
+            shard.unregister(channel);
+        }
+        if let Some(shard) = inner.shards.get((*core).seat) {
+            {
+                let _deeper = Deeper::new(core);
+                if inner.check().is_err() {
+                    shard.seal();
+                } else {
+                    shard.pass();
+                }
+            }
+            flat::stand(shard);
+            shard.leave();
+        }
+    }
+}

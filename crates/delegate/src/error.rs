@@ -1,0 +1,66 @@
+//! What can go wrong, as values.
+
+use std::any::Any;
+
+/// Why a request has no answer, or a call was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The delegated function panicked; the value stays in place as the panic left it.
+    #[error("the delegated function panicked: {0}")]
+    Panicked(String),
+    /// The domain was shut down before the call.
+    #[error("the domain is shut down; requests made before the shutdown were answered")]
+    Shutdown,
+    /// A waiting call inside a delegated function or a callback would wait for itself.
+    #[error(
+        "a waiting call inside a delegated function or a callback would wait for itself; use \
+         apply_async or post there, or make the call in a fibre"
+    )]
+    Nested,
+    /// The value belongs to another domain than the client.
+    #[error("the value belongs to another domain than this client")]
+    Foreign,
+    /// Every seat of a flat domain is taken, or the wanted one is.
+    #[error("no free seat: a flat domain has one client for each shard")]
+    NoSeat,
+    /// The domain has no such shard.
+    #[error("no shard {shard}: the domain has {shards}")]
+    NoShard {
+        /// What was asked for.
+        shard: usize,
+        /// How many shards there are.
+        shards: usize,
+    },
+    /// The shard's memory is used up.
+    #[error("the shard's reserved memory ({bytes} bytes) is used up; see Builder::shard_bytes")]
+    Full {
+        /// Bytes reserved for the shard.
+        bytes: usize,
+    },
+    /// A process made by `fork` has none of the domain's threads.
+    #[error("the domain belongs to the parent process; build a new one after fork")]
+    Forked,
+    /// The system refused a thread, a place or memory.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// A setting is out of its range.
+    #[error("{0}")]
+    Setting(String),
+}
+
+/// The text of a panic's payload.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a payload that is no text".to_owned()
+    }
+}

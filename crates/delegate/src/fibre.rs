@@ -1,0 +1,165 @@
+//! Fibres: many waiting callers on one thread, as Gepard has them.
+//!
+//! A fibre that waits for an answer gives way to the next; the thread goes on with the requests of
+//! the others, and waits only when all fibres do. Each fibre has a stack of its own (corosensei).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::client::Client;
+use crate::core::{self, Until};
+use crate::error::Error;
+
+thread_local! {
+    /// How the running fibre gives way; null outside fibres.
+    static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Lets other fibres run. False outside a fibre.
+#[inline(always)]
+pub(crate) fn give_way() -> bool {
+    let running = RUNNING.get();
+    if running.is_null() {
+        return false;
+    }
+    // SAFETY: set by the fibre that runs now, whose yielder lives as long as it runs; a fibre stays
+    // on its thread.
+    unsafe { (*running).suspend(()) };
+    // Other fibres ran since and left their own mark.
+    RUNNING.set(running);
+    true
+}
+
+type Fibre = Coroutine<(), (), (), DefaultStack>;
+
+/// What a fibre runs.
+type Body<'f> = Box<dyn FnOnce(&Fibres<'_, 'f>) + 'f>;
+
+/// The fibres of one call of [`Client::fibres`]: spawns more.
+pub struct Fibres<'a, 'f> {
+    spawned: &'a RefCell<VecDeque<Body<'f>>>,
+}
+
+impl<'f> Fibres<'_, 'f> {
+    /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends.
+    pub fn spawn(&self, body: impl FnOnce(&Fibres<'_, 'f>) + 'f) {
+        self.spawned.borrow_mut().push_back(Box::new(body));
+    }
+}
+
+impl std::fmt::Debug for Fibres<'_, '_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Fibres").finish_non_exhaustive()
+    }
+}
+
+/// Bytes of a fibre's stack.
+const STACK_BYTES: usize = 256 * 1024;
+
+impl Client<'_> {
+    /// Runs `first` and every fibre that it and they spawn, and returns when all have ended. In a
+    /// fibre, a waiting call ([`apply`](Client::apply), [`call`](Client::call)) lets other fibres run
+    /// until its answer is there.
+    ///
+    /// A fibre is suspended only in such calls, and always resumed: it runs to its end.
+    /// [`barrier`](Client::barrier) in a fibre waits for the requests of all of them.
+    ///
+    /// # Errors
+    /// [`Error::Nested`] inside a delegated function, a callback or another fibre;
+    /// [`Error::System`] if there is no memory for a stack.
+    ///
+    /// # Panics
+    /// If a fibre or a callback panics, after all fibres have ended.
+    pub fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
+        let core = self.core();
+        // SAFETY: the core is not borrowed, and this thread alone has it.
+        unsafe { (*core).may_wait()? };
+        if !RUNNING.get().is_null() {
+            return Err(Error::Nested);
+        }
+        let spawned: RefCell<VecDeque<Body<'f>>> = RefCell::new(VecDeque::new());
+        spawned.borrow_mut().push_back(Box::new(first));
+        let mut thrown = None;
+        let mut refused = None;
+        let mut stacks: Vec<DefaultStack> = Vec::new();
+        let mut fibres: VecDeque<Fibre> = VecDeque::new();
+        loop {
+            while let Some(body) = spawned.borrow_mut().pop_front() {
+                let stack = stacks
+                    .pop()
+                    .map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
+                match stack {
+                    Ok(stack) => fibres.push_back(fibre(stack, body, &spawned)),
+                    Err(error) => {
+                        refused.get_or_insert(Error::System {
+                            what: "memory for a fibre's stack",
+                            why: error.to_string(),
+                        });
+                    }
+                }
+            }
+            if fibres.is_empty() {
+                break;
+            }
+            for _ in 0..fibres.len() {
+                let mut fibre = fibres.pop_front().expect("counted");
+                let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
+                RUNNING.set(std::ptr::null());
+                match result {
+                    Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
+                    Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
+                    Err(payload) => {
+                        thrown.get_or_insert(payload);
+                    }
+                }
+            }
+            if spawned.borrow().is_empty() && !fibres.is_empty() {
+                self.exchange_for_fibres();
+            }
+        }
+        if let Some(payload) = thrown {
+            resume_unwind(payload);
+        }
+        // SAFETY: as above.
+        unsafe { core::rethrow(core) };
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// All fibres wait: sends what they asked, takes what came back, and waits if nothing did.
+    fn exchange_for_fibres(&self) {
+        let core = self.core();
+        // SAFETY: as in `fibres`; no fibre runs.
+        unsafe {
+            let mut worked = false;
+            for shard in 0..(&(*core).inner).shards.len() {
+                worked |= core::exchange(core, shard, true);
+            }
+            if worked {
+                core::rested(core);
+            } else {
+                core::wait(core, Until::Any);
+            }
+        }
+    }
+}
+
+/// A fibre that has not begun. The caller resumes it until it ends, within `'a`.
+fn fibre<'a, 'f: 'a>(
+    stack: DefaultStack,
+    body: Body<'f>,
+    spawned: &'a RefCell<VecDeque<Body<'f>>>,
+) -> Fibre {
+    let run: Box<dyn FnOnce() + 'a> = Box::new(move || body(&Fibres { spawned }));
+    // SAFETY: only the lifetime changes. `Client::fibres` keeps what the body borrows until every
+    // fibre has ended: it neither returns nor unwinds before, as everything that may throw between is
+    // caught.
+    let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
+    Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+        RUNNING.set(yielder);
+        run();
+    })
+}

@@ -1,0 +1,109 @@
+//! Calls from tasks and threads that have no client.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::domain::Inner;
+use crate::error::Error;
+use crate::error::panic_text;
+use crate::oneshot::Receiver;
+use crate::owned::Target;
+use crate::shard::{State, is_serving};
+
+/// Calls into a domain from anywhere: futures for any executor, and waiting calls for threads that
+/// call rarely. It can be cloned, shared and sent.
+///
+/// A call goes through a lock and an allocation, where a [`Client`](crate::Client)'s goes through
+/// request lines: some hundred nanoseconds against a few. The server wakes the task itself, so no
+/// thread has to poll. In a flat domain a shard is served when its client calls, polls or waits.
+#[derive(Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+impl Handle {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    fn send<T: Send + 'static, R: Send + 'static>(
+        &self,
+        target: Target<'_, T>,
+        function: impl FnOnce(&mut T) -> R + Send + 'static,
+    ) -> Result<Receiver<R>, Error> {
+        if !Arc::ptr_eq(&self.inner, target.inner) {
+            return Err(Error::Foreign);
+        }
+        let offset = target.offset;
+        self.inner.errand(target.shard(), move |state: &mut State| {
+            // SAFETY: the target was borrowed when this was sent, and the end of its value comes
+            // through the same queue; who runs errands holds the seat.
+            let value = unsafe { &mut *state.arena.at::<T>(offset) };
+            catch_unwind(AssertUnwindSafe(|| function(value)))
+                .map_err(|payload| Error::Panicked(panic_text(&*payload)))
+        })
+    }
+
+    /// Runs `function` on the value. The call is made at once, not when the future is first polled;
+    /// dropping the future does not take it back.
+    ///
+    /// The future's errors: [`Error::Panicked`], [`Error::Shutdown`], [`Error::Foreign`].
+    pub fn apply<'t, T: Send + 'static, R: Send + 'static>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        function: impl FnOnce(&mut T) -> R + Send + 'static,
+    ) -> Reply<R> {
+        Reply(self.send(target.into(), function).map_err(Some))
+    }
+
+    /// Runs `function` on the value and waits for its answer.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`], [`Error::Shutdown`], [`Error::Foreign`]; [`Error::Nested`] inside a
+    /// delegated function.
+    pub fn apply_waiting<'t, T: Send + 'static, R: Send + 'static>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        function: impl FnOnce(&mut T) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        if is_serving() {
+            return Err(Error::Nested);
+        }
+        let target = target.into();
+        let receiver = self.send(target, function)?;
+        self.inner.wait(target.shard(), &receiver)
+    }
+}
+
+/// The answer to [`Handle::apply`], to be awaited.
+#[must_use = "the call is made in any case; its answer and its errors are here"]
+pub struct Reply<R>(Result<Receiver<R>, Option<Error>>);
+
+impl<R> Future for Reply<R> {
+    type Output = Result<R, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(receiver) => Pin::new(receiver).poll(context),
+            Err(error) => match error.take() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<R> std::fmt::Debug for Reply<R> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Reply").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Handle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! The layout of a request line: one cache line that carries up to fifteen requests to a server and
+//! their answers back in the same place.
+//!
+//! ```text
+//!  byte  0        4                                                              64
+//!        ┌────────┬──────────────────────────────────────────────────────────────┐
+//!        │ header │ request 0 │ request 1 │ …            words of 32 bits        │
+//!        └────────┴──────────────────────────────────────────────────────────────┘
+//!        ┌───────────────────────────────────────────────────────────────────────┐
+//!        │ upper halves of the answers, touched only where one exceeds 32 bits   │
+//!        └───────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The header says whose turn it is. A client writes requests, then the header (turn: server); the
+//! server overwrites each request with its answer, then the header (turn: client). So a line of
+//! requests costs two transfers, one each way, and no second line is needed for the answers: the
+//! 64-byte request and 16-byte response lines of ffwd and Gepard cost four.
+
+use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+
+/// Words of 32 bits that a line carries beside its header.
+pub const WORDS: usize = 15;
+/// Most request lines between one client and one server (the seed's largest setting is 16).
+pub const MOST_LINES: usize = 32;
+
+/// The turn bit of a header: set while the line is the server's.
+const SERVER: u32 = 1;
+/// An answer exceeds 32 bits: the upper halves are in the second line.
+pub const WIDE: u32 = 1 << 1;
+/// A request of the line panicked: see the channel's failures.
+pub const FAILED: u32 = 1 << 2;
+
+/// What a client says about a line of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// How many requests the line holds, 1 to 15.
+    pub count: u32,
+    /// Which entry of the channel's table of operations they call.
+    pub operation: u32,
+}
+
+/// One request line and the line for what does not fit.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Line {
+    header: AtomicU32,
+    words: UnsafeCell<[u32; WORDS]>,
+    high: UnsafeCell<[u32; WORDS + 1]>,
+}
+
+// SAFETY: the words are only touched by the side whose turn the header says it is; the header is
+// written with Release and read with Acquire, which hands the words over.
+unsafe impl Sync for Line {}
+// SAFETY: as above; a line holds plain words.
+unsafe impl Send for Line {}
+
+impl Line {
+    /// A line that is the client's turn.
+    pub fn new() -> Self {
+        Self {
+            header: AtomicU32::new(0),
+            words: UnsafeCell::new([0; WORDS]),
+            high: UnsafeCell::new([0; WORDS + 1]),
+        }
+    }
+
+    /// Client: hands the line to the server.
+    #[inline(always)]
+    pub fn publish(&self, order: Order) {
+        let header = SERVER | order.count << 8 | order.operation << 16;
+        self.header.store(header, Ordering::Release);
+    }
+
+    /// Client: the flags of the answer, or `None` while it is the server's turn.
+    #[inline(always)]
+    pub fn answered(&self) -> Option<u32> {
+        let header = self.header.load(Ordering::Acquire);
+        (header & SERVER == 0).then_some(header)
+    }
+
+    /// Server: what it is asked, or `None` while it is the client's turn.
+    #[inline(always)]
+    pub fn asked(&self) -> Option<Order> {
+        let header = self.header.load(Ordering::Acquire);
+        (header & SERVER != 0).then_some(Order {
+            count: header >> 8 & 0xff,
+            operation: header >> 16,
+        })
+    }
+
+    /// Server: hands the line back with `flags` ([`WIDE`], [`FAILED`]).
+    #[inline(always)]
+    pub fn answer(&self, flags: u32) {
+        self.header.store(flags & !SERVER, Ordering::Release);
+    }
+
+    /// The words, for the side whose turn it is.
+    #[inline(always)]
+    pub fn words(&self) -> *mut u32 {
+        self.words.with_mut(|words| words.cast())
+    }
+
+    /// The upper halves, for the side whose turn it is.
+    #[inline(always)]
+    pub fn high(&self) -> *mut u32 {
+        self.high.with_mut(|high| high.cast())
+    }
+
+    /// Calls `f` with the words; loom sees the access.
+    pub fn with_words<R>(&self, f: impl FnOnce(*mut [u32; WORDS]) -> R) -> R {
+        self.words.with_mut(f)
+    }
+}
+
+/// Asks for the line at `pointer` to be fetched for writing, without waiting for it.
+#[inline(always)]
+pub fn prefetch_for_writing<T>(pointer: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address has no effect but on the caches. Processors that lack
+    // `prefetchw` treat it as a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a prefetch of any address has no effect but on the caches.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) pointer, options(nostack, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = pointer;
+}

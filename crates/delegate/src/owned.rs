@@ -1,0 +1,231 @@
+//! Values that live in a shard, and handles to them.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::arena::{UNIT, layout};
+use crate::domain::Inner;
+use crate::shard::{Ended, Errand};
+
+/// A run of values in one shard; dropping it drops them, on the shard's server.
+struct Block<T> {
+    inner: Arc<Inner>,
+    shard: u32,
+    offset: u32,
+    count: usize,
+    values: PhantomData<T>,
+}
+
+// SAFETY: the handle itself touches no value; functions that do run on the shard's server, one at a
+// time, so sharing the handle sends values (or their borrows) but never shares them.
+unsafe impl<T: Send> Sync for Block<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Block<T> {}
+
+impl<T> Block<T> {
+    #[inline(always)]
+    fn at(&self, index: usize) -> Target<'_, T> {
+        assert!(index < self.count, "index {index} of {}", self.count);
+        Target {
+            inner: &self.inner,
+            shard: self.shard,
+            offset: self.offset + (index * stride::<T>() / UNIT) as u32,
+            value: PhantomData,
+        }
+    }
+}
+
+/// Bytes from a value to the next.
+const fn stride<T>() -> usize {
+    size_of::<Slot<T>>()
+}
+
+/// A value rounded up to the unit of offsets.
+#[repr(align(16))]
+pub(crate) struct Slot<T>(pub(crate) T);
+const _: () = assert!(align_of::<Slot<u8>>() == UNIT);
+
+impl<T> Drop for Block<T> {
+    fn drop(&mut self) {
+        let shard = &self.inner.shards[self.shard as usize];
+        let Some(layout) = layout::<Slot<T>>(self.count) else {
+            return;
+        };
+        // Requests that name the value may be on their way, in lines that were begun before now. A
+        // refusal means that the domain is shut down: its memory ends the value.
+        let _ = shard.send(Errand::End(Ended {
+            offset: self.offset,
+            layout,
+            after: shard.opened(),
+        }));
+    }
+}
+
+/// A value that lives in a shard: only the thread that serves the shard touches it.
+///
+/// The handle can be shared and sent freely. Dropping it drops the value, on the server, after all
+/// requests that were made before.
+pub struct Owned<T>(Block<T>);
+
+/// Values side by side in one shard.
+pub struct OwnedSlice<T>(Block<T>);
+
+/// Values spread over all shards of a domain: value `i` is in shard `i % shards`.
+pub struct Sharded<T> {
+    blocks: Vec<Block<T>>,
+    count: usize,
+}
+
+/// What a request is for: one value, borrowed from its owner. Copied freely.
+pub struct Target<'t, T> {
+    pub(crate) inner: &'t Arc<Inner>,
+    pub(crate) shard: u32,
+    pub(crate) offset: u32,
+    value: PhantomData<fn(&mut T)>,
+}
+
+impl<T> Clone for Target<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Target<'_, T> {}
+
+impl<T> Target<'_, T> {
+    /// The shard that the value lives in.
+    pub fn shard(&self) -> usize {
+        self.shard as usize
+    }
+}
+
+impl<'t, T> From<&'t Owned<T>> for Target<'t, T> {
+    #[inline(always)]
+    fn from(owned: &'t Owned<T>) -> Self {
+        owned.target()
+    }
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(inner: Arc<Inner>, shard: usize, offset: u32) -> Self {
+        Self(Block::new(inner, shard, offset, 1))
+    }
+
+    /// The value as the target of a request.
+    #[inline(always)]
+    pub fn target(&self) -> Target<'_, T> {
+        Target {
+            inner: &self.0.inner,
+            shard: self.0.shard,
+            offset: self.0.offset,
+            value: PhantomData,
+        }
+    }
+
+    /// The shard that the value lives in.
+    pub fn shard(&self) -> usize {
+        self.0.shard as usize
+    }
+}
+
+impl<T> Block<T> {
+    fn new(inner: Arc<Inner>, shard: usize, offset: u32, count: usize) -> Self {
+        Self {
+            inner,
+            shard: shard as u32,
+            offset,
+            count,
+            values: PhantomData,
+        }
+    }
+}
+
+impl<T> OwnedSlice<T> {
+    pub(crate) fn new(inner: Arc<Inner>, shard: usize, offset: u32, count: usize) -> Self {
+        Self(Block::new(inner, shard, offset, count))
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.0.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.count == 0
+    }
+
+    /// The shard that the values live in.
+    pub fn shard(&self) -> usize {
+        self.0.shard as usize
+    }
+
+    /// The value at `index`.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> Target<'_, T> {
+        self.0.at(index)
+    }
+}
+
+impl<T> Sharded<T> {
+    pub(crate) fn new(parts: Vec<OwnedSlice<T>>, count: usize) -> Self {
+        Self {
+            blocks: parts.into_iter().map(|part| part.0).collect(),
+            count,
+        }
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The value at `index`, in shard `index % shards`.
+    ///
+    /// # Panics
+    /// If there is no such value.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> Target<'_, T> {
+        let shards = self.blocks.len();
+        // A division takes longer than the rest of a request; most numbers of shards need none.
+        if shards.is_power_of_two() {
+            self.blocks[index & (shards - 1)].at(index >> shards.trailing_zeros())
+        } else {
+            self.blocks[index % shards].at(index / shards)
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Owned<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "Owned(shard {}, {})",
+            self.0.shard, self.0.offset
+        )
+    }
+}
+
+impl<T> std::fmt::Debug for OwnedSlice<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "OwnedSlice(shard {}, {} values)",
+            self.0.shard, self.0.count
+        )
+    }
+}
+
+impl<T> std::fmt::Debug for Sharded<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Sharded({} values)", self.count)
+    }
+}

@@ -1,0 +1,63 @@
+//! A dedicated server: passes over its shard's channels until the domain is shut down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crate::error::Error;
+use crate::place;
+use crate::shard::{Shard, token};
+use crate::wait::Ladder;
+
+/// Starts the server of `shard`, pinned to `cpu` if there is one. Returns when it sits.
+pub(crate) fn start(
+    index: usize,
+    shard: Arc<Shard>,
+    closed: Arc<AtomicBool>,
+    cpu: Option<u32>,
+) -> Result<JoinHandle<()>, Error> {
+    let (seated, wait) = std::sync::mpsc::channel();
+    let server = std::thread::Builder::new()
+        .name(format!("delegate-server-{index}"))
+        .spawn(move || {
+            let pinned = cpu.map_or(Ok(()), place::pin);
+            let failed = pinned.is_err();
+            let sits = !failed && shard.seat.try_take(token());
+            // The builder waits for this; it is there.
+            let _ = seated.send(pinned);
+            if sits {
+                serve(&shard, &closed);
+                shard.leave();
+            }
+        })
+        .map_err(|error| Error::System {
+            what: "starting a server thread",
+            why: error.to_string(),
+        })?;
+    match wait.recv() {
+        Ok(Ok(())) => Ok(server),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(Error::System {
+            what: "starting a server thread",
+            why: "it ended".to_owned(),
+        }),
+    }
+}
+
+fn serve(shard: &Shard, closed: &AtomicBool) {
+    let mut ladder = Ladder::new();
+    loop {
+        // SAFETY: this thread holds the seat, and is not in a pass.
+        if unsafe { shard.pass() } {
+            ladder.reset();
+        } else if closed.load(Ordering::Acquire) {
+            // SAFETY: as above.
+            unsafe { shard.seal() };
+            return;
+        } else if ladder.step() {
+            // SAFETY: as above.
+            let ready = || unsafe { shard.has_work() } || closed.load(Ordering::Acquire);
+            shard.parker.sleep(ready);
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! A shard: memory, the channels of its clients, and the seat of who serves them.
+//!
+//! Whoever holds the seat is the server: a dedicated thread for its lifetime, a flat client from
+//! joining to leaving, and, where nobody sits (before the first client, after a shutdown), whoever
+//! waits for an answer, for the moment. So a published request is always answered.
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::arena::Arena;
+use crate::channel::{Channel, ServerEnd};
+use crate::error::Error;
+use crate::stats::ShardCounters;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use crate::wait::Parker;
+
+thread_local! {
+    /// Whether this thread runs a delegated function right now.
+    static SERVING: Cell<bool> = const { Cell::new(false) };
+    static TOKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether the caller is a delegated function.
+#[inline(always)]
+pub(crate) fn is_serving() -> bool {
+    SERVING.get()
+}
+
+/// Marks the thread as running delegated functions until dropped.
+pub(crate) struct Serving(bool);
+
+impl Serving {
+    #[inline(always)]
+    pub(crate) fn begin() -> Self {
+        Self(SERVING.replace(true))
+    }
+}
+
+impl Drop for Serving {
+    #[inline(always)]
+    fn drop(&mut self) {
+        SERVING.set(self.0);
+    }
+}
+
+/// A number that no other living thread has, never zero.
+pub(crate) fn token() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    TOKEN.with(|token| {
+        if token.get() == 0 {
+            token.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        }
+        token.get()
+    })
+}
+
+/// A lock that is held for a lifetime or tried for a moment, never waited for.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Seat {
+    holder: AtomicU64,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Seat {
+    /// A free seat.
+    pub fn new() -> Self {
+        Self {
+            holder: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the seat for `holder` (not zero) if it is free.
+    pub fn try_take(&self, holder: u64) -> bool {
+        self.holder.load(Ordering::Relaxed) == 0
+            && self
+                .holder
+                .compare_exchange(0, holder, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Gives the seat back.
+    pub fn leave(&self) {
+        self.holder.store(0, Ordering::Release);
+    }
+
+    /// Whether nobody holds it.
+    pub fn is_free(&self) -> bool {
+        self.holder.load(Ordering::Acquire) == 0
+    }
+}
+
+/// What the server should look at besides its lines: a flag that its side takes down before it
+/// looks.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Doorbell {
+    rung: AtomicBool,
+}
+
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Doorbell {
+    /// A quiet bell.
+    pub fn new() -> Self {
+        Self {
+            rung: AtomicBool::new(false),
+        }
+    }
+
+    /// Rings; what was done before is seen by who answers. The line moves only if it was quiet.
+    pub fn ring(&self) {
+        if !self.rung.load(Ordering::Relaxed) || !self.rung.swap(true, Ordering::AcqRel) {
+            self.rung.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether it was rung.
+    #[inline(always)]
+    pub fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Relaxed)
+    }
+
+    /// Takes the ring down, if there was one.
+    #[inline(always)]
+    pub fn answer(&self) -> bool {
+        self.is_rung() && self.rung.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// Work for a shard that comes from a thread without a client.
+pub(crate) enum Errand {
+    /// Runs on the shard's state.
+    Run(Box<dyn FnOnce(&mut State) + Send>),
+    /// Ends a value when all requests that may name it are answered.
+    End(Ended),
+}
+
+/// A value nobody owns any more, and how far each client's ring must be answered first.
+pub(crate) struct Ended {
+    pub(crate) offset: u32,
+    pub(crate) layout: Layout,
+    pub(crate) after: Vec<(Arc<Channel>, u64)>,
+}
+
+#[derive(Default)]
+struct Errands {
+    queue: VecDeque<Errand>,
+    sealed: bool,
+}
+
+/// What only the holder of the seat touches.
+pub(crate) struct State {
+    pub(crate) arena: Arena,
+    ends: Vec<ServerEnd>,
+    ended: Vec<Ended>,
+}
+
+/// One shard of a domain.
+pub(crate) struct Shard {
+    pub(crate) seat: Seat,
+    state: UnsafeCell<State>,
+    /// Where the shard's thread sleeps.
+    pub(crate) parker: Arc<Parker>,
+    /// Rung when `channels` or `errands` changed, and by clients that are blocked (policy doorbell).
+    pub(crate) bell: Doorbell,
+    channels: Mutex<Vec<Arc<Channel>>>,
+    errands: Mutex<Errands>,
+    pub(crate) counters: ShardCounters,
+    /// Whether to read the clock at every visit.
+    timed: bool,
+    /// The arena's base: constant, so clients read it without the seat.
+    base: *mut u8,
+}
+
+// SAFETY: the state is touched by the holder of the seat alone; taking and leaving it synchronise.
+// The base is only an address here.
+unsafe impl Sync for Shard {}
+// SAFETY: as above; what the state holds is `Send`.
+unsafe impl Send for Shard {}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Beyond this much memory a shard's values do not stay in a core's own caches, and asking for the
+/// targets of the next line pays.
+const LOOK_AHEAD_BYTES: usize = 1 << 20;
+
+impl Shard {
+    pub(crate) fn new(bytes: usize, timed: bool) -> Result<Self, Error> {
+        let arena = Arena::reserve(bytes)?;
+        Ok(Self {
+            seat: Seat::new(),
+            timed,
+            base: arena.base(),
+            state: UnsafeCell::new(State {
+                arena,
+                ends: Vec::new(),
+                ended: Vec::new(),
+            }),
+            parker: Arc::new(Parker::new()),
+            bell: Doorbell::new(),
+            channels: Mutex::default(),
+            errands: Mutex::default(),
+            counters: ShardCounters::default(),
+        })
+    }
+
+    /// Where the offsets of the shard's values count from.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Lets a client's channel be served.
+    pub(crate) fn register(&self, channel: Arc<Channel>) {
+        lock(&self.channels).push(channel);
+        self.ring();
+    }
+
+    /// Rings and wakes the shard's thread.
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+        self.parker.wake_if_asleep();
+    }
+
+    /// Forgets channels whose clients have left.
+    pub(crate) fn unregister(&self, channel: &Arc<Channel>) {
+        lock(&self.channels).retain(|other| !Arc::ptr_eq(other, channel));
+        self.ring();
+    }
+
+    /// Wakes every client that sleeps: who serves has changed.
+    pub(crate) fn wake_clients(&self) {
+        for channel in lock(&self.channels).iter() {
+            channel.parker.wake_if_asleep();
+        }
+    }
+
+    /// Sends work from a thread that may have no client.
+    pub(crate) fn send(&self, errand: Errand) -> Result<(), Error> {
+        {
+            let mut errands = lock(&self.errands);
+            if errands.sealed {
+                return Err(Error::Shutdown);
+            }
+            errands.queue.push_back(errand);
+        }
+        self.ring();
+        Ok(())
+    }
+
+    /// How far each client is: what was asked before this call lies below.
+    pub(crate) fn opened(&self) -> Vec<(Arc<Channel>, u64)> {
+        let channels = lock(&self.channels);
+        let opened = |channel: &Arc<Channel>| channel.opened.0.load(Ordering::Acquire);
+        channels
+            .iter()
+            .map(|each| (each.clone(), opened(each)))
+            .collect()
+    }
+
+    /// Serves once if nobody holds the seat. True if something was done.
+    pub(crate) fn serve_if_free(&self) -> bool {
+        if !self.seat.try_take(token()) {
+            return false;
+        }
+        // SAFETY: the seat was taken just now.
+        let worked = unsafe { self.pass() };
+        self.leave();
+        worked
+    }
+
+    /// Leaves the seat, and lets those who wait know.
+    pub(crate) fn leave(&self) {
+        self.seat.leave();
+        self.wake_clients();
+    }
+
+    /// Looks at every channel once. True if something was done.
+    ///
+    /// # Safety
+    /// The caller holds the seat, and is not inside another pass.
+    #[inline]
+    pub(crate) unsafe fn pass(&self) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: the contract.
+            let state = unsafe { &mut *state };
+            let mut worked = false;
+            if self.bell.answer() {
+                self.refresh(state);
+                worked = self.run_errands(state);
+            }
+            let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
+            for index in 0..state.ends.len() {
+                let end = &mut state.ends[index];
+                if !end.is_asked() {
+                    continue;
+                }
+                let _serving = Serving::begin();
+                let begin = if self.timed { crate::stats::ticks() } else { 0 };
+                // SAFETY: the channel's client names values of this shard, and the caller alone
+                // serves it.
+                let served = unsafe { end.serve(self.base, look_ahead) };
+                self.counters.served(served);
+                if self.timed {
+                    self.counters.busy(crate::stats::ticks() - begin);
+                }
+                worked = true;
+            }
+            if !state.ended.is_empty() {
+                end_values(state);
+            }
+            self.counters.passed(worked);
+            worked
+        })
+    }
+
+    /// Whether a pass would find something.
+    ///
+    /// # Safety
+    /// The caller holds the seat, and is not inside a pass.
+    pub(crate) unsafe fn has_work(&self) -> bool {
+        // SAFETY: the contract.
+        let waits =
+            |state: *const State| unsafe { (&(*state).ends).iter().any(ServerEnd::is_asked) };
+        self.bell.is_rung() || self.state.with(waits)
+    }
+
+    #[cold]
+    fn refresh(&self, state: &mut State) {
+        let channels = lock(&self.channels);
+        state
+            .ends
+            .retain(|end| !end.channel.left.load(Ordering::Acquire));
+        for channel in channels.iter() {
+            if !state
+                .ends
+                .iter()
+                .any(|end| Arc::ptr_eq(&end.channel, channel))
+            {
+                state.ends.push(ServerEnd::new(channel.clone()));
+            }
+        }
+    }
+
+    #[cold]
+    fn run_errands(&self, state: &mut State) -> bool {
+        let mut worked = false;
+        // Popped before it runs: an errand may send another.
+        loop {
+            let Some(errand) = lock(&self.errands).queue.pop_front() else {
+                return worked;
+            };
+            worked = true;
+            match errand {
+                Errand::End(ended) => {
+                    // A channel that it waits for may be younger than the last look.
+                    self.refresh(state);
+                    state.ended.push(ended);
+                }
+                Errand::Run(run) => {
+                    let _serving = Serving::begin();
+                    // Each errand catches what its function throws; this is for its destructors.
+                    let _ = catch_unwind(AssertUnwindSafe(|| run(state)));
+                }
+            }
+        }
+    }
+
+    /// Runs what is queued and refuses what comes later. The caller holds the seat.
+    ///
+    /// # Safety
+    /// As for [`Shard::pass`].
+    pub(crate) unsafe fn seal(&self) {
+        loop {
+            // SAFETY: the contract.
+            unsafe { self.pass() };
+            let mut errands = lock(&self.errands);
+            if errands.queue.is_empty() {
+                errands.sealed = true;
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the values that no request can name any more.
+#[cold]
+fn end_values(state: &mut State) {
+    let answered = |ends: &[ServerEnd], channel: &Arc<Channel>, opened: u64| {
+        ends.iter()
+            .find(|end| Arc::ptr_eq(&end.channel, channel))
+            .is_none_or(|end| end.answered >= opened)
+    };
+    let State { arena, ends, ended } = state;
+    let mut index = 0;
+    while index < ended.len() {
+        ended[index]
+            .after
+            .retain(|(channel, opened)| !answered(ends, channel, *opened));
+        if ended[index].after.is_empty() {
+            let over = ended.swap_remove(index);
+            let _serving = Serving::begin();
+            arena.end(over.offset, over.layout);
+        } else {
+            index += 1;
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Waiting: spin, then yield, then sleep until somebody wakes.
+//!
+//! A sleeper announces itself and looks once more; who publishes something looks whether somebody
+//! sleeps. Each must see the other's store, which costs a full fence on both sides. A publication is
+//! frequent and falling asleep is not, so the sleeper pays for both: `membarrier` makes every running
+//! thread of the process pass a barrier, and the publisher needs none. Where the kernel has no
+//! `membarrier`, both pay.
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// Where one thread sleeps. On lines of its own: publishers read it often.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Parker {
+    state: AtomicU32,
+    #[cfg(loom)]
+    lock: loom::sync::Mutex<()>,
+    #[cfg(loom)]
+    bell: loom::sync::Condvar,
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Parker {
+    /// A parker whose thread is awake.
+    pub fn new() -> Self {
+        barrier::prepare();
+        Self {
+            state: AtomicU32::new(AWAKE),
+            #[cfg(loom)]
+            lock: loom::sync::Mutex::new(()),
+            #[cfg(loom)]
+            bell: loom::sync::Condvar::new(),
+        }
+    }
+
+    /// Sleeps until [`Parker::wake_if_asleep`], unless `ready` says after the announcement that
+    /// there is no reason to. May return early.
+    pub fn sleep(&self, ready: impl FnOnce() -> bool) {
+        self.state.store(ASLEEP, Ordering::Relaxed);
+        barrier::heavy();
+        if ready() {
+            self.state.store(AWAKE, Ordering::Relaxed);
+            return;
+        }
+        self.wait();
+        self.state.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Wakes the thread if it sleeps or is about to. To be called after the publication that it
+    /// waits for.
+    #[inline(always)]
+    pub fn wake_if_asleep(&self) {
+        barrier::light();
+        if self.state.load(Ordering::Relaxed) == ASLEEP {
+            self.wake();
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn wait(&self) {
+        while self.state.load(Ordering::Acquire) == ASLEEP {
+            // SAFETY: the state outlives the call; the kernel only compares and queues.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    &raw const self.state,
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    ASLEEP,
+                    std::ptr::null::<libc::timespec>(),
+                )
+            };
+            if result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    #[cfg(not(loom))]
+    fn wake(&self) {
+        if self.state.swap(AWAKE, Ordering::Release) == ASLEEP {
+            // SAFETY: waking names an address and touches nothing.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    &raw const self.state,
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1,
+                );
+            }
+        }
+    }
+
+    /// A futex as loom can model it: the comparison and the queueing are one step.
+    #[cfg(loom)]
+    fn wait(&self) {
+        let mut guard = self.lock.lock().unwrap();
+        while self.state.load(Ordering::Acquire) == ASLEEP {
+            guard = self.bell.wait(guard).unwrap();
+        }
+    }
+
+    #[cfg(loom)]
+    fn wake(&self) {
+        if self.state.swap(AWAKE, Ordering::Release) == ASLEEP {
+            let _guard = self.lock.lock().unwrap();
+            self.bell.notify_one();
+        }
+    }
+}
+
+/// The two halves of an asymmetric fence.
+mod barrier {
+    use super::{Ordering, fence};
+
+    #[cfg(not(any(loom, miri)))]
+    mod kernel {
+        use std::sync::atomic::{AtomicU8, Ordering};
+
+        const UNKNOWN: u8 = 0;
+        const THERE: u8 = 1;
+        const MISSING: u8 = 2;
+        const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+        const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+        static SUPPORT: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+        fn call(command: libc::c_int) -> bool {
+            // SAFETY: membarrier takes plain numbers and touches no memory of ours.
+            unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+        }
+
+        pub(super) fn prepare() {
+            if SUPPORT.load(Ordering::Acquire) == UNKNOWN {
+                let support = if call(REGISTER_PRIVATE_EXPEDITED) && call(PRIVATE_EXPEDITED) {
+                    THERE
+                } else {
+                    MISSING
+                };
+                // The first answer stands: all threads must agree on who pays.
+                let _ =
+                    SUPPORT.compare_exchange(UNKNOWN, support, Ordering::AcqRel, Ordering::Acquire);
+            }
+        }
+
+        #[inline(always)]
+        pub(super) fn there() -> bool {
+            SUPPORT.load(Ordering::Relaxed) == THERE
+        }
+
+        /// Whether the barrier was passed by all threads.
+        pub(super) fn pass() -> bool {
+            there() && call(PRIVATE_EXPEDITED)
+        }
+    }
+
+    pub(super) fn prepare() {
+        #[cfg(not(any(loom, miri)))]
+        kernel::prepare();
+    }
+
+    pub(super) fn heavy() {
+        fence(Ordering::SeqCst);
+        #[cfg(not(any(loom, miri)))]
+        if kernel::there() {
+            // A registered process is not refused; a child of fork registers anew here.
+            while !kernel::pass() {
+                std::thread::yield_now();
+                if !kernel::there() {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn light() {
+        #[cfg(not(any(loom, miri)))]
+        if kernel::there() {
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            return;
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// How long to spin before yielding, and to yield before sleeping.
+///
+/// A yield that took long says that another thread wanted the CPU: then spinning only keeps the one
+/// that is waited for from running, and the ladder begins at its second step.
+#[derive(Debug)]
+pub(crate) struct Ladder {
+    step: u32,
+    spins: u32,
+}
+
+/// Polls before the first yield, some tens of microseconds.
+const MOST_SPINS: u32 = 2_000;
+/// Yields before sleeping: a few hundred nanoseconds each where nobody else wants the CPU.
+const YIELDS: u32 = 100;
+/// Longer than a yield to nobody takes.
+const SWITCHED: std::time::Duration = std::time::Duration::from_micros(4);
+
+impl Ladder {
+    pub(crate) fn new() -> Self {
+        Self {
+            step: 0,
+            spins: MOST_SPINS,
+        }
+    }
+
+    /// Something was done: the next wait begins at the first step.
+    #[inline(always)]
+    pub(crate) fn reset(&mut self) {
+        self.step = 0;
+    }
+
+    /// Whether the last step was more than spinning.
+    #[inline(always)]
+    pub(crate) fn is_slow(&self) -> bool {
+        self.step > self.spins
+    }
+
+    /// Waits a little. True if it is time to sleep.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        self.step += 1;
+        if self.step <= self.spins {
+            std::hint::spin_loop();
+            return false;
+        }
+        self.give_way()
+    }
+
+    #[cold]
+    fn give_way(&mut self) -> bool {
+        if self.step > self.spins + YIELDS {
+            self.step = self.spins;
+            return true;
+        }
+        let before = std::time::Instant::now();
+        std::thread::yield_now();
+        let switched = before.elapsed() > SWITCHED;
+        let done = self.step - self.spins;
+        self.spins = if switched {
+            self.spins / 4
+        } else {
+            (self.spins * 2).clamp(1, MOST_SPINS)
+        };
+        self.step = self.spins + done;
+        false
+    }
+}

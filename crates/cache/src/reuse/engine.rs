@@ -180,44 +180,53 @@ impl Engine {
         sink: &mut impl FnMut(&Reference, Outcome, f64),
     ) {
         let mut batch = std::mem::take(&mut self.batch);
-        for (index, access) in accesses.iter().enumerate() {
-            let thread = usize::from(access.thread);
-            if thread >= self.threads.len() {
-                self.meet(access.thread);
+        let mut index = 0;
+        // One thread after the other, as they come: what belongs to the thread stays in registers.
+        for run in accesses.chunk_by(|before, after| before.thread == after.thread) {
+            let thread = run[0].thread;
+            if usize::from(thread) >= self.threads.len() {
+                self.meet(thread);
             }
-            let state = &mut self.threads[thread];
-            let first = access.address >> self.shift;
-            let bytes_behind_first = u64::from(access.size.max(1)) - 1;
-            let last = access.address.saturating_add(bytes_behind_first) >> self.shift;
-            let units = last - first + 1;
-            state.touches += units;
-            self.most_units = self.most_units.max(units);
-            let group = state.group;
-            let clock = &mut self.groups[usize::from(group)].clock;
-            *clock += 1;
-            let mut unit = first;
-            loop {
-                let key = key_of(unit);
+            let group = self.threads[usize::from(thread)].group;
+            let mut clock = self.groups[usize::from(group)].clock;
+            let mut further_units = 0;
+            for access in run {
+                clock += 1;
+                let reference = |key| Reference {
+                    key,
+                    clock,
+                    site: access.site,
+                    index,
+                    thread,
+                    group,
+                    writes: access.kind.writes(),
+                };
+                let first = access.address >> self.shift;
+                let bytes_behind_first = u64::from(access.size.max(1)) - 1;
+                let last = access.address.saturating_add(bytes_behind_first) >> self.shift;
+                let key = key_of(first);
                 if ALL || key <= self.threshold {
-                    batch.push(Reference {
-                        key,
-                        clock: *clock,
-                        site: access.site,
-                        index: index as u32,
-                        thread: access.thread,
-                        group,
-                        writes: access.kind.writes(),
-                    });
+                    batch.push(reference(key));
                 }
-                if unit == last {
-                    break;
+                if last != first {
+                    let units = last - first;
+                    further_units += units;
+                    self.most_units = self.most_units.max(units + 1);
+                    for unit in first + 1..=last {
+                        let key = key_of(unit);
+                        if ALL || key <= self.threshold {
+                            batch.push(reference(key));
+                        }
+                    }
                 }
-                unit += 1;
+                index += 1;
+                if batch.len() >= BATCH {
+                    self.resolve_batch(&batch, sink);
+                    batch.clear();
+                }
             }
-            if batch.len() >= BATCH {
-                self.resolve_batch(&batch, sink);
-                batch.clear();
-            }
+            self.groups[usize::from(group)].clock = clock;
+            self.threads[usize::from(thread)].touches += run.len() as u64 + further_units;
         }
         self.resolve_batch(&batch, sink);
         batch.clear();
@@ -543,11 +552,15 @@ impl Engine {
 
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The key of a unit where all are followed. The one unit with the hash `u64::MAX`, which is no
-/// key, shares that of its neighbour.
+/// The key of a unit where all are followed. The one unit with the key `u64::MAX`, which is none,
+/// shares that of its neighbour.
+///
+/// Not the hash itself: of a stream that was thinned by it only the units with low ones come, and all
+/// would crowd at the front of the table, which is in the order of the keys.
 #[inline]
 fn line_key(unit: u64) -> u64 {
-    line_hash(unit).min(u64::MAX - 1)
+    let hash = line_hash(unit);
+    (hash ^ (hash << 32)).min(u64::MAX - 1)
 }
 
 /// The key of a unit for [`Choice::Stratified`]: six bits of place in the block, shuffled by the
@@ -584,6 +597,18 @@ mod tests {
         assert!(
             places.iter().all(|&count| (800..1200).contains(&count)),
             "{places:?}"
+        );
+    }
+
+    #[test]
+    fn units_that_were_chosen_by_their_hash_are_spread_over_all_keys() {
+        let mut eighths = [0u32; 8];
+        for unit in (0..640_000).filter(|&unit| line_hash(unit) <= u64::MAX / 64) {
+            eighths[(line_key(unit) >> 61) as usize] += 1;
+        }
+        assert!(
+            eighths.iter().all(|&count| (1000..1500).contains(&count)),
+            "{eighths:?}"
         );
     }
 

@@ -12,6 +12,7 @@ use crate::model::{
     Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin,
     Transfers,
 };
+use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     Basis, ExactInput, Input, LineSharing, Orders, SharingView, ThreadTime, exact, sharing,
 };
@@ -24,6 +25,13 @@ const SLICES: u64 = 120;
 /// Everything that a recording says.
 #[must_use]
 pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
+    analyse_with(info, tables, None)
+}
+
+/// As [`analyse`], with what an exact run of the same program counted: by its rates the times between
+/// sampled uses and reuses become distances.
+#[must_use]
+pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>) -> Report {
     let (view, time) = sharing_of(info, tables);
     let advice = advise(&view, tables, info, &time);
     let samples = count_samples(info, tables);
@@ -41,6 +49,7 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
         losses: losses(tables),
         samples,
         reuse: None,
+        sampled_reuse: None,
         curve: Vec::new(),
         curve_shared: Vec::new(),
         cache_sizes: Vec::new(),
@@ -49,6 +58,9 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
         prefetch: None,
     };
     locality::fill(&mut report, info, tables);
+    if info.exact.is_none() {
+        locality::fill_sampled(&mut report, info, tables, exact);
+    }
     report
 }
 

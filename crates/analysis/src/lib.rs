@@ -27,4 +27,5 @@ pub mod report;
 pub mod resolve;
 pub mod views;
 
-pub use analyse::analyse;
+pub use analyse::{analyse, analyse_with};
+pub use views::sampled_reuse::ExactCounts;

@@ -14,8 +14,9 @@ pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::place::SourcePlace;
 pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
-    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairReuse, Reuse, Touches,
+    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairReuse, Reuse, ReuseSource, Touches,
 };
+pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -48,9 +49,12 @@ pub struct Report {
     pub notes: Vec<String>,
     /// For the timeline: samples and contended time over the run.
     pub timeline: Vec<TimelineBin>,
-    /// Reuse distances; of an exact run only, else the field is not there.
+    /// Reuse distances; of an exact run, or of sampled addresses with the rates of one, else the field is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reuse: Option<Reuse>,
+    /// Reuse times of sampled addresses; of a recording with `--reuse sampled` only, else the field is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_reuse: Option<SampledReuse>,
     /// Miss ratio by size of a cache for each thread, all threads together; likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<CurvePoint>,

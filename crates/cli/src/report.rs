@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use linewise_analysis::ExactCounts;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, terminal};
 use linewise_analysis::resolve::{DiskFiles, resolve_recording};
@@ -35,6 +36,9 @@ pub(crate) struct OutputArgs {
     /// When to use colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     colour: Colour,
+    /// For a recording with --reuse sampled: an exact recording of the same command, by whose counts times between uses become distances
+    #[arg(long, value_name = "EXACT")]
+    rate_from: Option<PathBuf>,
     /// Print the report to this file instead of the standard output, which the target may use
     #[arg(long, value_name = "FILE")]
     report_to: Option<PathBuf>,
@@ -66,7 +70,25 @@ impl OutputArgs {
                 parent.display()
             );
         }
+        self.exact_counts()?;
         Ok(())
+    }
+
+    /// What the exact recording of --rate-from counted.
+    fn exact_counts(&self) -> anyhow::Result<Option<ExactCounts>> {
+        let Some(path) = &self.rate_from else {
+            return Ok(None);
+        };
+        let recording = Recording::open(path)?;
+        let counts = ExactCounts::new(recording.info(), &recording.tables()?);
+        let counts = counts.with_context(|| {
+            format!(
+                "--rate-from {}: it does not hold the counts of an exact run; record one with \
+                 `linewise record --source exact`",
+                path.display()
+            )
+        })?;
+        Ok(Some(counts))
     }
 }
 
@@ -93,7 +115,8 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
 pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
     let recording = Recording::open(directory)?;
     let tables = recording.tables()?;
-    let report = linewise_analysis::analyse(recording.info(), &tables);
+    let counts = args.exact_counts()?;
+    let report = linewise_analysis::analyse_with(recording.info(), &tables, counts.as_ref());
     if let Some(path) = &args.html {
         std::fs::write(path, html::render(&report))
             .with_context(|| format!("cannot write the HTML report to {}", path.display()))?;

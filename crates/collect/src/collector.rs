@@ -205,6 +205,9 @@ impl Collector {
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
             self.measure_latency(now)?;
+            if let Some(reuse) = &mut self.reuse {
+                reuse.measure();
+            }
             let stays = self.threads.cut(now);
             self.writer.push(stays)?;
             self.mapped_lately

@@ -28,8 +28,8 @@ use linewise_recording::{Address, CpuId, Pid, ReuseOutcome, ReuseScope, ReuseWat
 use crate::chance::Chance;
 use crate::watch::CHUNK;
 
-/// Accesses of each thread that a watch sees: one use more than there are intervals.
-pub(crate) const SHOTS: u32 = 6;
+/// Accesses of each thread that a watch sees: five intervals, and the last whose time does not count.
+pub(crate) const SHOTS: u32 = 7;
 /// Threads that one watch is armed in: each maps two pages and costs an interrupt.
 const THREADS: usize = 16;
 /// Samples of one tick that are offered; more would only replace each other.
@@ -176,12 +176,16 @@ pub(crate) struct ReuseWatches {
     candidates: Vec<Candidate>,
     finished: Vec<Finished>,
     next_id: u64,
+    /// Samples that were offered.
     pub offered: u64,
+    /// Time between two traps, as last measured, ns.
+    pub offset_ns: f64,
 }
 
 impl ReuseWatches {
-    pub(crate) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize, offset_ns: f64) -> Self {
         Self {
+            offset_ns,
             slots: Reservoir::new(slots),
             candidates: Vec::new(),
             finished: Vec::new(),
@@ -245,8 +249,11 @@ impl ReuseWatches {
             if watched.row.is_some() {
                 continue;
             }
-            match arm_one(watched, self.next_id, SHOTS, crowd, chance, &mut protect) {
+            match arm_one(watched, self.next_id, crowd, chance, &mut protect) {
                 Ok(threads) => {
+                    if let Some(row) = &mut watched.row {
+                        row.offset_ns = self.offset_ns;
+                    }
                     self.next_id += 1;
                     armed += threads;
                 }
@@ -314,7 +321,6 @@ impl ReuseWatches {
 fn arm_one<E: From<std::io::Error>>(
     watched: &mut Watched,
     id: u64,
-    shots: u32,
     crowd: &Crowd<'_>,
     chance: &mut Chance,
     protect: &mut impl FnMut(Tid) -> Result<(), E>,
@@ -345,7 +351,7 @@ fn arm_one<E: From<std::io::Error>>(
         };
         let event = Event::breakpoint(tid.0, address.0, CHUNK as u32, on, None)?;
         let ring = event.map_ring(1)?;
-        event.arm_shots(shots)?;
+        event.arm_shots(SHOTS)?;
         Ok(Armed {
             tid,
             loads,
@@ -381,7 +387,8 @@ fn arm_one<E: From<std::io::Error>>(
         armed: now,
         closed: now,
         outcome: ReuseOutcome::Ended,
-        shots,
+        shots: SHOTS,
+        offset_ns: 0.0,
         others: armed_in as u32,
         unwatched: (running - armed_in) as u32,
     });

@@ -327,7 +327,9 @@ fn reuse_sampling(slots: u32) -> Result<ReuseSampling, String> {
             "reuse was not sampled: threads have fewer than two watchpoints here".to_owned(),
         );
     }
-    let time = retrap_time().map_err(|error| format!("reuse was not sampled: {error}"))?;
+    /// Breakpoints that the first measurement takes.
+    const FIRST: u32 = 16;
+    let time = retrap_time(FIRST).map_err(|error| format!("reuse was not sampled: {error}"))?;
     // Without a topology all CPUs are taken as near.
     let topology = sysfs::read_topology(Path::new("/"));
     let groups = topology.map_or_else(|_| Vec::new(), |topology| topology.llc_groups());

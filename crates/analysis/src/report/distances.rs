@@ -1,8 +1,10 @@
 //! Small sums over the locality of a report that more than one renderer prints: distances by
 //! octave, and which cache would be large enough.
 
-use super::model::{CacheSize, Histogram, Report, Verdict};
+use super::model::{CacheSize, Histogram, Report, ReuseTimes, SampledReuse, Verdict};
 use super::text;
+
+use std::fmt::Write as _;
 
 /// Reuses in one octave of distances.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -119,4 +121,46 @@ mod tests {
             assert_eq!(octave_of(octave_start(octave)), octave);
         }
     }
+}
+
+/// What sampled reuse rests on and found, in sentences.
+pub(crate) fn sampled_words(sampled: &SampledReuse) -> String {
+    let times = |who: &str, times: &ReuseTimes| {
+        let at = |share| text::nanoseconds(within(times, share));
+        format!(
+            "{who}: {}, half of the reuses within {}, 9 of 10 within {}; {} ended by a store from \
+             elsewhere, {} not seen to their end.",
+            text::plural(times.uses, "use"),
+            at(0.5),
+            at(0.9),
+            text::percent(times.invalidated),
+            text::percent(times.unfinished),
+        )
+    };
+    let mut words = format!(
+        "{} watched until they were touched again. {}",
+        text::plural(sampled.watches, "sampled address"),
+        times("Each thread", &sampled.private)
+    );
+    if let Some(shared) = &sampled.shared {
+        words += " ";
+        words += &times("Per last level", shared);
+    }
+    let below = text::nanoseconds(sampled.resolution_ns);
+    let _ = write!(words, " Times below {below} are not told apart.");
+    words
+}
+
+/// The time within which that share of the reuses come, ns.
+fn within(times: &ReuseTimes, share: f64) -> f64 {
+    let all: f64 = times.bins.iter().map(|bin| bin.count).sum();
+    let mut before = 0.0;
+    for bin in &times.bins {
+        if before + bin.count >= share * all {
+            let part = (share * all - before) / bin.count.max(f64::MIN_POSITIVE);
+            return bin.from as f64 + part * (bin.to - bin.from) as f64;
+        }
+        before += bin.count;
+    }
+    0.0
 }

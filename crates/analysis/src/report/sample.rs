@@ -105,6 +105,7 @@ pub(crate) fn everyday() -> Report {
         notes: Vec::new(),
         timeline: timeline(64, 0.41),
         reuse: None,
+        sampled_reuse: None,
         curve: Vec::new(),
         curve_shared: Vec::new(),
         cache_sizes: Vec::new(),

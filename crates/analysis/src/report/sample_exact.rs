@@ -8,7 +8,7 @@ use linewise_recording::{CacheLevel, Order, Unit};
 use super::super::model::{
     Band, Beyond, Bin, CacheBands, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch,
     FunctionReuse, Histogram, Neighbours, OrderReuse, PairReuse, PlaceCaches, Prefetch, Report,
-    Reuse, Served, SourcePlace, ThreadCaches, Touches, Verdict,
+    Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
 };
 
 const CACHES: [(CacheLevel, u64, u32); 3] = [
@@ -92,6 +92,7 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
     };
     report.prefetch = Some(prefetch());
     report.reuse = Some(Reuse {
+        source: ReuseSource::Exact,
         order: Order::EqualRate,
         rate: 1.0 / 64.0,
         by_thread: (41_312..41_316)
@@ -152,6 +153,7 @@ fn histogram(scale: f64, wide: f64) -> Histogram {
         invalidated,
         invalidated_band: Band::of(invalidated).with(1.1e6),
         other_thread: 0.0,
+        unfinished: 0.0,
     }
 }
 

@@ -61,6 +61,7 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
         add_stack(trap.pid, trap.stack, &mut exact);
     }
     exact.extend(code_of_exact_run(tables));
+    exact.extend(code_of_reuse(tables));
     let mut frames = Vec::new();
     for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
         frames.extend(resolver.frames(*pid, *address));
@@ -74,6 +75,15 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     }
     frames.sort_by_key(|frame| (frame.pid, frame.address, frame.depth));
     frames
+}
+
+/// The instructions of watched and trapped accesses.
+fn code_of_reuse(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
+    let watches = tables.reuse_watches.iter();
+    let processes: HashMap<u64, Pid> = watches.clone().map(|row| (row.id, row.pid)).collect();
+    let traps = tables.reuse_traps.iter();
+    let trapped = traps.filter_map(move |row| Some((*processes.get(&row.watch)?, row.access_ip)));
+    watches.map(|row| (row.pid, row.sample_ip)).chain(trapped)
 }
 
 /// The instructions that the tables of an exact run name.

@@ -26,6 +26,8 @@ pub struct Input<'a> {
     pub rows: &'a [ReuseBin],
     /// Table `caches`.
     pub caches: &'a [CacheCounts],
+    /// The caches to mark: those that were simulated.
+    pub marks: &'a [SimulatedCache],
 }
 
 /// Miss ratios of caches of every size.
@@ -69,17 +71,18 @@ pub struct CacheSize {
     pub simulated_band: Option<Band>,
 }
 
-/// The miss-ratio curves of a recording, at line granularity; empty if it has only others.
+/// The miss-ratio curves of a recording, at the granularity of lines or, where reuse was sampled, of
+/// chunks; empty if it has only others.
 #[must_use]
 pub fn miss_ratios(input: &Input<'_>) -> MissRatios {
-    let line = u32::try_from(input.info.line_size).unwrap_or(64).max(1);
-    if input.reuse.private.unit != Unit::Line {
+    if !matches!(input.reuse.private.unit, Unit::Line | Unit::Chunk) {
         return MissRatios::default();
     }
-    let curve = |histogram: &Histogram| MissRatioCurve::new(&distances(histogram), line);
+    let unit = u32::try_from(input.reuse.private.unit_bytes).unwrap_or(64);
+    let curve = |histogram: &Histogram| MissRatioCurve::new(&distances(histogram), unit.max(1));
     let private = curve(&input.reuse.private);
     let shared = input.reuse.shared.as_ref().map(curve);
-    let caches = input.info.exact.as_ref().map_or(&[][..], |run| &run.caches);
+    let caches = input.marks;
     MissRatios {
         private: points(&private),
         shared: shared.as_ref().map(points).unwrap_or_default(),
@@ -107,7 +110,8 @@ fn distances(histogram: &Histogram) -> Distances {
     for bin in &histogram.bins {
         distances.add(bin.from, bin.count);
     }
-    distances.add_cold(histogram.cold);
+    // What was not seen to its end is taken to miss everywhere.
+    distances.add_cold(histogram.cold + histogram.unfinished);
     distances.add_invalidated(histogram.invalidated);
     distances
 }
@@ -212,6 +216,7 @@ mod tests {
             reuse: &reuse.expect("rows"),
             rows: &rows,
             caches,
+            marks: &info.exact.as_ref().expect("an exact run").caches,
         })
     }
 

@@ -10,6 +10,7 @@ pub mod miss_ratio;
 pub mod place;
 pub mod prefetch;
 pub mod reuse;
+pub mod sampled_reuse;
 pub mod sharing;
 
 pub use curve::{Curves, TransferCurve};

@@ -45,9 +45,22 @@ pub struct Input<'a> {
     pub frames: &'a [Frame],
 }
 
-/// Reuse distances of an exact run.
+/// Where reuse distances come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReuseSource {
+    /// Every access of an exact run.
+    #[serde(rename = "exact")]
+    Exact,
+    /// Sampled addresses of a run at full speed, watched until they were touched again.
+    #[serde(rename = "sampled")]
+    Sampled,
+}
+
+/// Reuse distances: of an exact run, or of sampled addresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reuse {
+    /// Where they come from. What is sampled is an estimate; the report's `sampled_reuse` says what it rests on.
+    pub source: ReuseSource,
     /// The order of the accesses that everything but `observed` is counted in: `equal-rate` where it was simulated.
     pub order: Order,
     /// The share of the lines for which distances were measured, 0 to 1; counts are scaled back.
@@ -83,7 +96,7 @@ pub struct OrderReuse {
     pub shared: Option<Histogram>,
 }
 
-/// How often which distance was seen, and how often there was none. `accesses` is the sum of the bins, `cold` and `invalidated`.
+/// How often which distance was seen, and how often there was none. `accesses` is the sum of the bins, `cold`, `invalidated` and `unfinished`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// What is used and reused.
@@ -102,6 +115,9 @@ pub struct Histogram {
     pub invalidated_band: Band,
     /// Of the reuses, those after a use by another thread of the same cache; 0 in private reuse.
     pub other_thread: f64,
+    /// Uses of sampled addresses that were not seen to their end: farther than watches lasted, or never used again; 0 of an exact run.
+    #[serde(default)]
+    pub unfinished: f64,
     /// All touches: an access that reaches into the next unit touches both.
     pub accesses: f64,
 }
@@ -205,6 +221,7 @@ pub fn reuse(input: &Input<'_>) -> Option<Reuse> {
         _ => rows.histogram(order, scope, Unit::Byte),
     };
     let mut result = Reuse {
+        source: ReuseSource::Exact,
         order,
         rate: input.info.exact.as_ref().map_or(1.0, |run| {
             run.reuse_rate / f64::from(run.one_line_in.max(1))
@@ -401,6 +418,7 @@ pub(super) fn sum<'a>(
         invalidated,
         invalidated_band: Band::of(invalidated),
         other_thread: of(|sums| sums.other_thread),
+        unfinished: 0.0,
         accesses: of(|sums| sums.bins.values().sum()) + cold + invalidated,
     })
 }
@@ -521,7 +539,7 @@ pub(super) fn share_from(from: u64, to: u64, units: u64) -> f64 {
 }
 
 /// The rows that matter most, and how many touches the others have.
-fn heaviest<T>(mut rows: Vec<T>, touches: impl Fn(&T) -> &Touches) -> (Vec<T>, f64) {
+pub(super) fn heaviest<T>(mut rows: Vec<T>, touches: impl Fn(&T) -> &Touches) -> (Vec<T>, f64) {
     rows.sort_by(|a, b| {
         let (a, b) = (touches(a), touches(b));
         let by_weight = b.weight().total_cmp(&a.weight());

@@ -1,6 +1,6 @@
 //! Sampled reuse as part of a recording: what is offered, when it is paid for, and its rows.
 
-use linewise_machine::retrap::RetrapTime;
+use linewise_machine::retrap::{RetrapTime, retrap_time};
 use linewise_machine::ring::SampleRecord;
 use linewise_recording::{Address, CpuId, ReuseTrap, Sample, SampledReuse, Tid, Time};
 use linewise_topology::CpuSet;
@@ -10,10 +10,14 @@ use crate::error::Error;
 use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
 use crate::watch::Refused;
 
+/// Breakpoints that each further measurement of the time between two traps takes.
+const AGAIN: u32 = 3;
+
 /// Sampled reuse of one recording.
 pub(crate) struct ReuseSampling {
     watches: ReuseWatches,
-    time: RetrapTime,
+    /// All measurements of the time between two traps.
+    times: Vec<RetrapTime>,
     /// The CPUs behind each last-level cache.
     groups: Vec<CpuSet>,
     /// What it took from the target so far, ns.
@@ -24,8 +28,8 @@ impl ReuseSampling {
     /// As many slots as there are watchpoints for it in each thread.
     pub(crate) fn new(slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
         Self {
-            watches: ReuseWatches::new(slots as usize),
-            time,
+            watches: ReuseWatches::new(slots as usize, time.offset_ns),
+            times: vec![time],
             groups,
             spent_ns: 0.0,
         }
@@ -33,11 +37,32 @@ impl ReuseSampling {
 
     /// What `run.json` says of it.
     pub(crate) fn describe(&self) -> SampledReuse {
+        let sorted = |value: fn(&RetrapTime) -> f64| {
+            let mut values: Vec<f64> = self.times.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let offsets = sorted(|time| time.offset_ns);
+        let within = sorted(|time| time.deviation_ns);
+        let at = |values: &[f64], percent: usize| {
+            let index = (values.len().max(1) - 1) * percent / 100;
+            values.get(index).copied().unwrap_or(0.0)
+        };
+        let over = (at(&offsets, 84) - at(&offsets, 16)) / 2.0;
         SampledReuse {
             slots: self.watches.slots() as u32,
-            offset_ns: self.time.offset_ns,
-            deviation_ns: self.time.deviation_ns,
+            offset_ns: at(&offsets, 50),
+            deviation_ns: at(&within, 50).hypot(over),
             offered: self.watches.offered,
+        }
+    }
+
+    /// Measures the time between two traps again: it changes with what else the machine does.
+    pub(crate) fn measure(&mut self) {
+        // A failure leaves the last one in force.
+        if let Ok(time) = retrap_time(AGAIN) {
+            self.watches.offset_ns = time.offset_ns;
+            self.times.push(time);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Histograms of reuse distances: private above shared, on one axis, coloured by the cache that is
 //! large enough; and who comes back to what.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::distances::{self, MOST_CACHES, Octave, share};
@@ -19,7 +20,9 @@ const ALIKE: f64 = 0.05;
 
 /// Writes the section, unless the recording has no reuse distances.
 pub(super) fn write(out: &mut String, report: &Report) {
-    let Some(reuse) = &report.reuse else { return };
+    let Some(reuse) = &report.reuse else {
+        return times_alone(out, report);
+    };
     out.push_str("<section id=\"reuse\">\n<h2>Reuse distance</h2>\n<div class=\"card\">\n");
     let _ = writeln!(
         out,
@@ -28,6 +31,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         reuse.private.unit.word(),
         sampled(reuse),
     );
+    basis(out, report);
     legend(out, &report.cache_sizes, reuse.observed.is_some());
     let observed = reuse.observed.as_ref();
     let mut panels = vec![(
@@ -57,6 +61,64 @@ pub(super) fn write(out: &mut String, report: &Report) {
     }
     figures(out, &panels);
     tables(out, report, reuse);
+    out.push_str("</div>\n</section>\n");
+}
+
+/// What sampled reuse rests on.
+fn basis(out: &mut String, report: &Report) {
+    if let Some(sampled) = &report.sampled_reuse {
+        let words = distances::sampled_words(sampled);
+        let _ = writeln!(
+            out,
+            "<p>Source: sampled. {}</p>\n<p class=\"quiet\">{}</p>",
+            Text(&words),
+            Text(&sampled.doubt)
+        );
+    }
+}
+
+/// Sampled reuse without an exact run that would make distances of its times.
+fn times_alone(out: &mut String, report: &Report) {
+    let Some(sampled) = &report.sampled_reuse else {
+        return;
+    };
+    out.push_str("<section id=\"reuse\">\n<h2>Reuse time</h2>\n<div class=\"card\">\n");
+    basis(out, report);
+    for (title, times) in [
+        ("Each thread by itself", Some(&sampled.private)),
+        (
+            "The threads behind each last-level cache",
+            sampled.shared.as_ref(),
+        ),
+    ] {
+        let Some(times) = times else { continue };
+        let mut octaves: BTreeMap<usize, f64> = BTreeMap::new();
+        for bin in &times.bins {
+            *octaves.entry(distances::octave_of(bin.from)).or_default() += bin.count;
+        }
+        let _ = write!(
+            out,
+            "<details open=\"\"><summary>{}</summary><div class=\"scroll\"><table><thead><tr>\
+             <th>Time until the next use</th><th class=\"number\">Share of uses</th></tr></thead>\n\
+             <tbody>\n",
+            Text(title)
+        );
+        let mut row = |name: &str, value: f64| {
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td class=\"number\">{}</td></tr>",
+                Text(name),
+                chart::percent(value)
+            );
+        };
+        for (octave, count) in octaves {
+            let ns = |octave| text::nanoseconds(distances::octave_start(octave) as f64);
+            row(&format!("{} to {}", ns(octave), ns(octave + 1)), count);
+        }
+        row("ended by a store from elsewhere", times.invalidated);
+        row("not seen to its end", times.unfinished);
+        out.push_str("</tbody></table></div></details>\n");
+    }
     out.push_str("</div>\n</section>\n");
 }
 

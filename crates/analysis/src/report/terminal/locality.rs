@@ -21,6 +21,7 @@ const NAME: usize = 17;
 pub(super) fn print(page: &mut Page, report: &Report) {
     caches(page, report);
     reuse(page, report);
+    sampled(page, report);
     prefetch(page, report);
 }
 
@@ -178,6 +179,17 @@ fn reuse(page: &mut Page, report: &Report) {
         }
         rest(page, pairs.len() - shown.len());
     }
+    page.blank();
+}
+
+/// What sampled reuse rests on.
+fn sampled(page: &mut Page, report: &Report) {
+    let Some(sampled) = &report.sampled_reuse else {
+        return;
+    };
+    let words = distances::sampled_words(sampled);
+    page.labelled("sampled", INDENT, Tone::Plain, &words);
+    page.labelled("", INDENT, Tone::Dim, &sampled.doubt);
     page.blank();
 }
 

@@ -180,53 +180,58 @@ impl Engine {
         sink: &mut impl FnMut(&Reference, Outcome, f64),
     ) {
         let mut batch = std::mem::take(&mut self.batch);
-        let mut index = 0;
-        // One thread after the other, as they come: what belongs to the thread stays in registers.
-        for run in accesses.chunk_by(|before, after| before.thread == after.thread) {
-            let thread = run[0].thread;
+        let mut rest = accesses;
+        // One thread after the other, as they come: what belongs to the thread is looked up once.
+        while let Some(&Access { thread, .. }) = rest.first() {
             if usize::from(thread) >= self.threads.len() {
                 self.meet(thread);
             }
             let group = self.threads[usize::from(thread)].group;
-            let mut clock = self.groups[usize::from(group)].clock;
+            let begun = self.groups[usize::from(group)].clock;
+            let before = accesses.len() - rest.len();
             let mut further_units = 0;
-            for access in run {
-                clock += 1;
-                let reference = |key| Reference {
-                    key,
-                    clock,
-                    site: access.site,
-                    index,
-                    thread,
-                    group,
-                    writes: access.kind.writes(),
-                };
+            let mut taken = 0;
+            for access in rest {
+                if access.thread != thread {
+                    break;
+                }
                 let first = access.address >> self.shift;
                 let bytes_behind_first = u64::from(access.size.max(1)) - 1;
                 let last = access.address.saturating_add(bytes_behind_first) >> self.shift;
                 let key = key_of(first);
-                if ALL || key <= self.threshold {
-                    batch.push(reference(key));
+                taken += 1;
+                if !ALL && key > self.threshold && first == last {
+                    continue;
                 }
-                if last != first {
-                    let units = last - first;
-                    further_units += units;
-                    self.most_units = self.most_units.max(units + 1);
-                    for unit in first + 1..=last {
-                        let key = key_of(unit);
-                        if ALL || key <= self.threshold {
-                            batch.push(reference(key));
-                        }
+                let mut follow = |key| {
+                    if ALL || key <= self.threshold {
+                        batch.push(Reference {
+                            key,
+                            clock: begun + taken,
+                            site: access.site,
+                            index: (before as u64 + taken - 1) as u32,
+                            thread,
+                            group,
+                            writes: access.kind.writes(),
+                        });
                     }
+                };
+                follow(key);
+                if first != last {
+                    for unit in first + 1..=last {
+                        follow(key_of(unit));
+                    }
+                    further_units += last - first;
+                    self.most_units = self.most_units.max(last - first + 1);
                 }
-                index += 1;
                 if batch.len() >= BATCH {
                     self.resolve_batch(&batch, sink);
                     batch.clear();
                 }
             }
-            self.groups[usize::from(group)].clock = clock;
-            self.threads[usize::from(thread)].touches += run.len() as u64 + further_units;
+            rest = &rest[taken as usize..];
+            self.groups[usize::from(group)].clock = begun + taken;
+            self.threads[usize::from(thread)].touches += taken + further_units;
         }
         self.resolve_batch(&batch, sink);
         batch.clear();

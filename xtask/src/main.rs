@@ -7,6 +7,7 @@ mod answers;
 mod arguments;
 mod cachegrind;
 mod exact_stability;
+mod header;
 mod licences;
 mod metadata;
 mod overhead;
@@ -29,6 +30,10 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "licences",
         "licences, bans and sources of all dependencies against deny.toml",
+    ),
+    (
+        "header",
+        "makes the C header of crates/delegate-c with cbindgen",
     ),
     (
         "answers",
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
     let outcome = match verb.as_str() {
         "tidy" => tidy::run(&root),
         "licences" => licences::run(&root),
+        "header" => return measured(&verb, header::run(&root)),
         "answers" => return measured(&verb, answers::run(&root, Arguments::new(typed))),
         "exact-stability" => {
             return measured(&verb, exact_stability::run(&root, Arguments::new(typed)));

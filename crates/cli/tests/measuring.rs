@@ -1,4 +1,5 @@
-//! `linewise bench reuse`: real programs that know their distances, under the exact source.
+//! `linewise bench reuse`: real programs that know their distances, under the exact source; and
+//! `linewise bench fetch-add`: short samples of everybody who takes part.
 
 use std::process::Command;
 
@@ -42,4 +43,67 @@ fn the_distances_of_threads_and_of_a_ring_are_measured_exactly() {
     let ring = rows.iter().find(|row| row["name"] == "ring").unwrap();
     assert!(ring["invalidated"].as_f64().unwrap() > 0.4, "{ring}");
     assert!(place.leftovers().is_empty());
+}
+
+#[test]
+fn the_contenders_of_fetch_and_add_come_as_json_and_as_a_page() {
+    let place = Place::new();
+    let args = [
+        "bench",
+        "fetch-add",
+        "--only",
+        "atomic,ticket,async,flat-bound",
+        "--threads",
+        "2",
+        "--variables",
+        "1,64",
+        "--operation",
+        "add,sqrt",
+        "--request-lines",
+        "4,16",
+        "--seconds",
+        "0.01",
+        "--samples",
+        "1",
+        "--html",
+        "page.html",
+        "--json",
+    ];
+    let output = place.finish(&mut place.linewise(args));
+    assert_eq!(output.code, Some(0), "{}{}", output.stdout, output.stderr);
+    let json = output.json();
+    assert_eq!(json["schema"], 1);
+    let experiment = &json["experiment"];
+    let contenders: Vec<&str> = experiment["contenders"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert_eq!(
+        contenders,
+        [
+            "ticket",
+            "atomic",
+            "async-1s 4+8",
+            "async-1s",
+            "flat-bound 4",
+            "flat-bound"
+        ]
+    );
+    let samples = experiment["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), contenders.len() * 2 * 2);
+    for sample in samples {
+        assert!(sample["operations"].as_u64().unwrap() > 0, "{sample}");
+    }
+    let page = std::fs::read_to_string(place.path("page.html")).unwrap();
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn a_contender_that_does_not_exist_is_answered_with_those_that_do() {
+    let place = Place::new();
+    let output = place.finish(&mut place.linewise(["bench", "fetch-add", "--only", "futex"]));
+    assert_ne!(output.code, Some(0));
+    assert!(output.stderr.contains("pthread-mutex"), "{}", output.stderr);
 }

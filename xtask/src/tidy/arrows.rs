@@ -10,6 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-recording", &["linewise-topology"]),
     ("linewise-cache", &["linewise-topology"]),
     ("linewise-tracer", &["linewise-cache"]),
+    ("linewise-delegate", &["linewise-topology"]),
+    ("linewise-delegate-c", &["linewise-delegate"]),
     (
         "linewise-collect",
         &[

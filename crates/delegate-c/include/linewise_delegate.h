@@ -1,0 +1,368 @@
+/* linewise_delegate.h: threads that own data run the functions of others on it.
+ *
+ * Made from the Rust sources by `cargo xtask header`; do not edit.
+ *
+ * Errors: functions return LINEWISE_OK or another code; linewise_last_error() has the text of the
+ * calling thread's last one. Handles: whoever gets one closes it, in any order; NULL is an error, but
+ * may be closed. Threads: a client belongs to the thread that opened it; everything else may be used
+ * by several at once. Options: structures begin with their size; what is zero is the default.
+ * Functions that are passed in must return: no exception, longjmp or pthread_exit may leave them.
+ * Linking: -llinewise_delegate, or `pkg-config --cflags --libs linewise-delegate`. */
+
+#ifndef LINEWISE_DELEGATE_H
+#define LINEWISE_DELEGATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Servers that do nothing but serve, one for each shard.
+#define LINEWISE_DEDICATED 0
+
+// Flat: each client serves a shard; requests wait in queues. The fastest in most cases.
+#define LINEWISE_FLAT_QUEUE 1
+
+// Flat: a client writes requests directly, and serves when it is blocked.
+#define LINEWISE_FLAT_BLOCKED 2
+
+// The same, and calls on the own shard run inline.
+#define LINEWISE_FLAT_FAST_PATH 3
+
+// The same, and a client serves after `bound` calls on its own shard.
+#define LINEWISE_FLAT_BOUND 4
+
+// As fast path, and a blocked client rings for the one it waits for.
+#define LINEWISE_FLAT_DOORBELL 5
+
+// For `pending_lines`: no queue.
+#define LINEWISE_DIRECT 4294967295
+
+// All went well.
+#define LINEWISE_OK 0
+
+// An argument is null, out of range, or of an unknown version.
+#define LINEWISE_ARGUMENT 1
+
+// A client was used by another thread than the one that opened it.
+#define LINEWISE_THREAD 2
+
+// The domain is shut down.
+#define LINEWISE_SHUTDOWN 3
+
+// A waiting call inside a delegated function or a callback would wait for itself.
+#define LINEWISE_NESTED 4
+
+// The values belong to another domain than the client.
+#define LINEWISE_FOREIGN 5
+
+// Every seat of a flat domain is taken, or the wanted one is.
+#define LINEWISE_NO_SEAT 6
+
+// The shard's memory is used up.
+#define LINEWISE_FULL 7
+
+// The domain belongs to the parent process.
+#define LINEWISE_FORKED 8
+
+// The system refused a thread, a CPU or memory.
+#define LINEWISE_SYSTEM 9
+
+// A defect of the library: it panicked.
+#define LINEWISE_INTERNAL 10
+
+// Values side by side in a shard: only the thread that serves the shard touches them.
+struct linewise_array;
+
+// A thread's way into a domain.
+struct linewise_client;
+
+// A domain: shards, and who serves them.
+struct linewise_domain;
+
+// A thread that linewise_client_start started.
+struct linewise_thread;
+
+// Prepares the value at `index`, on the shard's server. Its bytes are zero before.
+typedef void (*linewise_begin)(void *value, size_t index, void *context);
+
+// Ends a value, on the shard's server. Its bytes are freed afterwards.
+typedef void (*linewise_end)(void *value);
+
+// Options of an array. Set `size`, `count` and `value_bytes`; zero means the default for all others.
+struct linewise_array_options {
+    // `sizeof (struct linewise_array_options)`.
+    size_t size;
+    // The shard that owns the values.
+    uint32_t shard;
+    // How many values, at least 1.
+    size_t count;
+    // Bytes of a value, at least 1. Up to 48 lie in a line of their own, aligned to 8; more lie in
+    // memory of their own, aligned to 64.
+    size_t value_bytes;
+    // Prepares each value; NULL leaves it zero.
+    linewise_begin begin;
+    // Passed to `begin`.
+    void *context;
+    // Ends each value; NULL for nothing.
+    linewise_end end;
+};
+
+// A small operation on a value: it gets the value and an operand, and returns an answer. Runs on the
+// shard's server.
+typedef uint64_t (*linewise_operation)(void *value, uint64_t operand);
+
+// Gets an answer, in the client's thread: a code, and what the operation returned if that is
+// LINEWISE_OK.
+typedef void (*linewise_then)(void *context, int32_t code, uint64_t answer);
+
+// Any function of a value: what it needs and what it answers is behind `argument`, which stays with
+// the caller, who waits.
+typedef void (*linewise_function)(void *value, void *argument);
+
+// What a client's thread runs.
+typedef void (*linewise_body)(struct linewise_client *client, void *argument);
+
+// What a client did so far.
+struct linewise_client_stats {
+    // `sizeof (struct linewise_client_stats)`, set by the caller.
+    size_t size;
+    // Request lines sent.
+    uint64_t lines;
+    // Requests sent.
+    uint64_t requests;
+    // Calls on the client's own shard that ran inline.
+    uint64_t local;
+    // Looks at a line on its way.
+    uint64_t polls;
+    // Looks that found it answered; divided by `polls`, the responses ready.
+    uint64_t ready;
+    // Attempts to take a line from a queue for a free request line.
+    uint64_t pops;
+    // Those that found the queue empty.
+    uint64_t failed_pops;
+    // Time from the first request of a line to its callbacks, in ticks of the processor's
+    // reference clock, summed, if the domain is timed.
+    uint64_t latency_ticks;
+    // Lines in that sum.
+    uint64_t latency_lines;
+};
+
+// Options of a domain. Set `size` and `shards`; zero means the default for all others.
+struct linewise_domain_options {
+    // `sizeof (struct linewise_domain_options)`.
+    size_t size;
+    // Shards: servers of a dedicated domain, threads of a flat one. 1 to 1024.
+    uint32_t shards;
+    // `LINEWISE_DEDICATED`, or one of `LINEWISE_FLAT_...`.
+    uint32_t policy;
+    // For `LINEWISE_FLAT_BOUND`: calls; 256 by default.
+    uint32_t bound;
+    // Request lines between a client and a shard, 1 to 32; 16 by default.
+    uint32_t request_lines;
+    // Lines of requests that wait in a client for each shard; twice the request lines by default,
+    // `LINEWISE_DIRECT` for none.
+    uint32_t pending_lines;
+    // Not 0: reads the clock for every line, for the statistics.
+    uint32_t timed;
+    // CPUs that servers are pinned to in turn; NULL for none.
+    const uint32_t *server_cpus;
+    // How many.
+    size_t server_cpu_count;
+    // CPUs that the threads of linewise_client_start are pinned to in turn; NULL for none.
+    const uint32_t *client_cpus;
+    // How many.
+    size_t client_cpu_count;
+    // Address space to reserve for each shard, in bytes; 64 GiB by default.
+    size_t shard_bytes;
+};
+
+// What a shard's server did so far.
+struct linewise_shard_stats {
+    // `sizeof (struct linewise_shard_stats)`, set by the caller.
+    size_t size;
+    // Looks at all clients' lines.
+    uint64_t passes;
+    // Looks that found requests; divided by `passes`, the server's saturation.
+    uint64_t busy_passes;
+    // Request lines answered.
+    uint64_t lines;
+    // Requests answered.
+    uint64_t requests;
+    // Time at it, in ticks of the processor's reference clock, if the domain is timed.
+    uint64_t busy_ticks;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes an array of values in a shard, and waits until it is made. Not inside a delegated function.
+//
+// # Safety
+// `domain` is a valid handle; `options` points to options; `begin` and `end` may be called by the
+// shard's server with what they are promised; `array` points to a place for a handle.
+int32_t linewise_array_new(const struct linewise_domain *domain,
+                           const struct linewise_array_options *options,
+                           struct linewise_array **array);
+
+// How many values an array has; 0 for NULL.
+//
+// # Safety
+// `array` is a valid handle or NULL.
+size_t linewise_array_count(const struct linewise_array *array);
+
+// Closes an array: its values end on their server, after all requests that were made before.
+//
+// # Safety
+// `array` is a handle that was not closed, or NULL, and no thread uses it from now on.
+int32_t linewise_array_close(struct linewise_array *array);
+
+// Calls `operation` on the value at `index` and waits for its answer. `answer` may be NULL.
+//
+// # Safety
+// The handles are valid; `operation` may be called with such a value by the shard's server.
+int32_t linewise_call(struct linewise_client *client,
+                      const struct linewise_array *array,
+                      size_t index,
+                      linewise_operation operation,
+                      uint64_t operand,
+                      uint64_t *answer);
+
+// Calls `operation` on the value at `index`; `then` gets its answer in a later call of this client,
+// or in this one if the value is in the client's own shard. Up to fifteen such requests share a
+// line: the fast way.
+//
+// # Safety
+// As linewise_call; `then` may be called with `context` until linewise_barrier or
+// linewise_client_close has returned.
+int32_t linewise_call_async(struct linewise_client *client,
+                            const struct linewise_array *array,
+                            size_t index,
+                            linewise_operation operation,
+                            uint64_t operand,
+                            linewise_then then,
+                            void *context);
+
+// Calls `operation` on the value at `index`, without an answer.
+//
+// # Safety
+// As linewise_call.
+int32_t linewise_call_post(struct linewise_client *client,
+                           const struct linewise_array *array,
+                           size_t index,
+                           linewise_operation operation,
+                           uint64_t operand);
+
+// Calls `function` on the value at `index` with `argument`, and waits until it has returned.
+//
+// # Safety
+// The handles are valid; `function` may be called with such a value and `argument` by the shard's
+// server while this thread waits.
+int32_t linewise_apply(struct linewise_client *client,
+                       const struct linewise_array *array,
+                       size_t index,
+                       linewise_function function,
+                       void *argument);
+
+// Opens a client for the calling thread; in a flat domain in the first free seat.
+//
+// # Safety
+// `domain` is a valid handle; `client` points to a place for a handle.
+int32_t linewise_client_open(const struct linewise_domain *domain, struct linewise_client **client);
+
+// Opens a client of a flat domain for the calling thread, in the seat of `shard`.
+//
+// # Safety
+// As linewise_client_open.
+int32_t linewise_client_open_at(const struct linewise_domain *domain,
+                                uint32_t shard,
+                                struct linewise_client **client);
+
+// Waits until all requests of a client are answered, and closes it. Not inside a delegated function
+// or a callback.
+//
+// # Safety
+// `client` is a handle that was not closed, or NULL.
+int32_t linewise_client_close(struct linewise_client *client);
+
+// Starts a thread that runs `body` with a client of its own, and afterwards waits until all its
+// requests are answered.
+//
+// # Safety
+// `domain` is a valid handle until the thread is joined; `body` may be called in another thread;
+// `thread` points to a place for a handle.
+int32_t linewise_client_start(const struct linewise_domain *domain,
+                              linewise_body body,
+                              void *argument,
+                              struct linewise_thread **thread);
+
+// Waits for a thread's end and closes its handle. Returns what went wrong in the thread beside its
+// body: no client, or no CPU.
+//
+// # Safety
+// `thread` is a handle that was not joined, or NULL.
+int32_t linewise_client_join(struct linewise_thread *thread);
+
+// Sends what a client holds, as far as request lines are free. Does not wait.
+//
+// # Safety
+// `client` is a valid handle.
+int32_t linewise_flush(struct linewise_client *client);
+
+// Sends what a client holds, runs the callbacks of what has come back, and in a flat domain serves
+// once. Does not wait.
+//
+// # Safety
+// `client` is a valid handle.
+int32_t linewise_poll(struct linewise_client *client);
+
+// Waits until all requests of a client are answered and their callbacks have run.
+//
+// # Safety
+// `client` is a valid handle.
+int32_t linewise_barrier(struct linewise_client *client);
+
+// What a client did so far.
+//
+// # Safety
+// `client` is a valid handle; `stats` points to a structure whose size is set.
+int32_t linewise_client_statistics(const struct linewise_client *client,
+                                   struct linewise_client_stats *stats);
+
+// Opens a domain, and starts its servers if it is dedicated.
+//
+// # Safety
+// `options` points to options, and to `server_cpu_count` and `client_cpu_count` CPUs if those are
+// not 0; `domain` points to a place for a handle.
+int32_t linewise_domain_open(const struct linewise_domain_options *options,
+                             struct linewise_domain **domain);
+
+// Shuts a domain down and closes it: calls are refused from now on, requests on their way are
+// answered. Clients and arrays stay valid, and can only be closed. Not inside a delegated function.
+//
+// # Safety
+// `domain` is a handle that was not closed, or NULL, and no thread uses it from now on.
+int32_t linewise_domain_close(struct linewise_domain *domain);
+
+// How many shards a domain has; 0 for NULL.
+//
+// # Safety
+// `domain` is a valid handle or NULL.
+uint32_t linewise_domain_shards(const struct linewise_domain *domain);
+
+// What a shard's server did so far.
+//
+// # Safety
+// `domain` is a valid handle; `stats` points to a structure whose size is set.
+int32_t linewise_shard_statistics(const struct linewise_domain *domain,
+                                  uint32_t shard,
+                                  struct linewise_shard_stats *stats);
+
+// The text of the last error of the calling thread; empty if there was none. Valid until the next
+// error of this thread.
+const char *linewise_last_error(void);
+
+#ifdef __cplusplus
+} // extern "C"
+#endif // __cplusplus
+
+#endif /* LINEWISE_DELEGATE_H */

@@ -1,0 +1,124 @@
+//! Error codes, and the text of the last one.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use linewise_delegate::Error;
+
+/// All went well.
+pub const LINEWISE_OK: i32 = 0;
+/// An argument is null, out of range, or of an unknown version.
+pub const LINEWISE_ARGUMENT: i32 = 1;
+/// A client was used by another thread than the one that opened it.
+pub const LINEWISE_THREAD: i32 = 2;
+/// The domain is shut down.
+pub const LINEWISE_SHUTDOWN: i32 = 3;
+/// A waiting call inside a delegated function or a callback would wait for itself.
+pub const LINEWISE_NESTED: i32 = 4;
+/// The values belong to another domain than the client.
+pub const LINEWISE_FOREIGN: i32 = 5;
+/// Every seat of a flat domain is taken, or the wanted one is.
+pub const LINEWISE_NO_SEAT: i32 = 6;
+/// The shard's memory is used up.
+pub const LINEWISE_FULL: i32 = 7;
+/// The domain belongs to the parent process.
+pub const LINEWISE_FORKED: i32 = 8;
+/// The system refused a thread, a CPU or memory.
+pub const LINEWISE_SYSTEM: i32 = 9;
+/// A defect of the library: it panicked.
+pub const LINEWISE_INTERNAL: i32 = 10;
+
+/// A code with its text.
+pub(crate) struct Failure {
+    pub(crate) code: i32,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self {
+            code: LINEWISE_ARGUMENT,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn null(name: &str) -> Self {
+        Self::argument(format!("{name} is NULL"))
+    }
+
+    pub(crate) fn thread() -> Self {
+        Self {
+            code: LINEWISE_THREAD,
+            text: "a client belongs to the thread that opened it".to_owned(),
+        }
+    }
+
+    pub(crate) fn system(what: &str, why: impl std::fmt::Display) -> Self {
+        Self {
+            code: LINEWISE_SYSTEM,
+            text: format!("{what}: {why}"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match error {
+            Error::Shutdown => LINEWISE_SHUTDOWN,
+            Error::Nested => LINEWISE_NESTED,
+            Error::Foreign => LINEWISE_FOREIGN,
+            Error::NoSeat => LINEWISE_NO_SEAT,
+            Error::NoShard { .. } | Error::Setting(_) => LINEWISE_ARGUMENT,
+            Error::Full { .. } => LINEWISE_FULL,
+            Error::Forked => LINEWISE_FORKED,
+            Error::System { .. } => LINEWISE_SYSTEM,
+            // Functions of C do not panic, so what did is ours.
+            _ => LINEWISE_INTERNAL,
+        };
+        Self {
+            code,
+            text: error.to_string(),
+        }
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Notes a failure as the thread's last, and returns its code.
+pub(crate) fn note(failure: &Failure) -> i32 {
+    let bytes: Vec<u8> = failure.text.bytes().filter(|byte| *byte != 0).collect();
+    LAST.with_borrow_mut(|last| *last = CString::new(bytes).unwrap_or_default());
+    failure.code
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> Failure {
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Failure {
+        code: LINEWISE_INTERNAL,
+        text: format!("a defect of linewise: {}", text.unwrap_or("it panicked")),
+    }
+}
+
+/// Runs the body of a function of the header: no panic leaves it, and what failed is noted.
+#[inline(always)]
+pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => LINEWISE_OK,
+        Ok(Err(failure)) => note(&failure),
+        Err(payload) => note(&panicked(&*payload)),
+    }
+}
+
+/// The text of the last error of the calling thread; empty if there was none. Valid until the next
+/// error of this thread.
+#[no_mangle]
+pub extern "C" fn linewise_last_error() -> *const c_char {
+    LAST.with_borrow(|last| last.as_ptr())
+}

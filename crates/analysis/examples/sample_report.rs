@@ -16,11 +16,12 @@ fn main() -> io::Result<()> {
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })?;
     fs::create_dir_all(&directory)?;
-    let samples: [(&str, model::Report); 6] = [
+    let samples: [(&str, model::Report); 7] = [
         ("everyday", sample::everyday()),
         ("hostile", sample::hostile()),
         ("quiet", sample::quiet()),
         ("traced", sample::traced()),
+        ("reuse-times", sample::with_reuse_times()),
         ("too-short", sample::too_short()),
         ("crowd", sample::crowd(500)),
     ];

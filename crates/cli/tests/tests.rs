@@ -8,6 +8,7 @@ mod guarding;
 mod launching;
 mod measuring;
 mod recordings;
+mod sampled_reuse;
 mod sharing_exact;
 mod surroundings;
 mod util;

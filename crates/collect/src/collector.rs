@@ -205,9 +205,6 @@ impl Collector {
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
             self.measure_latency(now)?;
-            if let Some(reuse) = &mut self.reuse {
-                reuse.measure();
-            }
             let stays = self.threads.cut(now);
             self.writer.push(stays)?;
             self.mapped_lately
@@ -502,38 +499,6 @@ impl Collector {
             locked: access.locked,
             stack,
         }
-    }
-
-    /// The access of the chunk at `first` that a trap reports, if an instruction before the reported one
-    /// can be it, and the address of the likeliest one, or 0.
-    fn access_before(&mut self, record: &SampleRecord, first: u64) -> (Option<Access>, u64) {
-        let fits = |access: &Access| {
-            access.address < first + CHUNK && access.address + u64::from(access.size) > first
-        };
-        let waiting = self.code.trapped(record.pid, record.ip);
-        let candidates: &[Instruction] = match &*waiting {
-            Waiting::Instructions(found) => found.all(),
-            Waiting::Unknown(_) => &[],
-        };
-        let mut likely = 0;
-        for instruction in candidates {
-            if !self.reader.accesses_memory(instruction) {
-                continue;
-            }
-            if likely == 0 {
-                likely = instruction.ip();
-            }
-            let read = self.registers(record, instruction).map(|registers| {
-                self.reader
-                    .access(instruction, &registers, RegistersFrom::After)
-            });
-            if let Some(Ok(found)) = read
-                && fits(&found)
-            {
-                return (Some(found), likely);
-            }
-        }
-        (None, likely)
     }
 
     /// Pays the budget for the time since the last tick.

@@ -178,14 +178,11 @@ pub(crate) struct ReuseWatches {
     next_id: u64,
     /// Samples that were offered.
     pub offered: u64,
-    /// Time between two traps, as last measured, ns.
-    pub offset_ns: f64,
 }
 
 impl ReuseWatches {
-    pub(crate) fn new(slots: usize, offset_ns: f64) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         Self {
-            offset_ns,
             slots: Reservoir::new(slots),
             candidates: Vec::new(),
             finished: Vec::new(),
@@ -251,9 +248,6 @@ impl ReuseWatches {
             }
             match arm_one(watched, self.next_id, crowd, chance, &mut protect) {
                 Ok(threads) => {
-                    if let Some(row) = &mut watched.row {
-                        row.offset_ns = self.offset_ns;
-                    }
                     self.next_id += 1;
                     armed += threads;
                 }
@@ -388,7 +382,6 @@ fn arm_one<E: From<std::io::Error>>(
         closed: now,
         outcome: ReuseOutcome::Ended,
         shots: SHOTS,
-        offset_ns: 0.0,
         others: armed_in as u32,
         unwatched: (running - armed_in) as u32,
     });

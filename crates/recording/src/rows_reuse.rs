@@ -46,9 +46,6 @@ pub struct ReuseWatch {
     /// How many accesses of each thread are seen at most. The time of the last is not to be used: the
     /// kernel takes the breakpoint down first.
     pub shots: u32,
-    /// Nanoseconds between two traps of a chunk that is touched all the time, as last measured: not the
-    /// program's, but that of the trap.
-    pub offset_ns: f64,
     /// Other threads of the process in which it was armed.
     pub others: u32,
     /// Threads of the process that ran lately and in which it was not armed.
@@ -81,10 +78,10 @@ pub struct ReuseTrap {
 pub struct SampledReuse {
     /// Chunks that can be watched at a time.
     pub slots: u32,
-    /// Nanoseconds between two traps of a chunk that is touched all the time, median of all
-    /// measurements.
+    /// Nanoseconds between two traps of a chunk that is touched all the time, measured before the
+    /// recording on an idle CPU.
     pub offset_ns: f64,
-    /// Its standard deviation, from trap to trap and over the run, ns: shorter times are not told apart.
+    /// Its standard deviation from trap to trap, ns: shorter times are not told apart.
     pub deviation_ns: f64,
     /// Samples that were offered to the slots.
     pub offered: u64,

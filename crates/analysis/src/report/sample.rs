@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use linewise_recording::{ObjectKind, Operation, Overhead};
 
 use super::model::{
-    AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost, Matrix,
-    ObjectRow, Orders, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin, Transfers,
+    AccessRow, Bin, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost,
+    Matrix, ObjectRow, Orders, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing,
+    ThreadRow, TimelineBin, Transfers,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -543,5 +544,35 @@ fn queue_lock() -> Finding {
             traps: Some(40),
             accesses: None,
         },
+    }
+}
+
+/// An everyday report with reuse sampled, but no exact run beside it.
+pub(crate) fn with_reuse_times() -> Report {
+    let bin = |from: u64, count| Bin {
+        from,
+        to: from * 17 / 16,
+        count,
+    };
+    Report {
+        sampled_reuse: Some(SampledReuse {
+            watches: 480,
+            complete: 300,
+            replaced: 170,
+            ended: 10,
+            uses: 2_100,
+            resolution_ns: 520.0,
+            private: ReuseTimes {
+                bins: vec![bin(1 << 10, 0.5), bin(1 << 16, 0.3), bin(1 << 22, 0.1)],
+                invalidated: 0.06,
+                unfinished: 0.04,
+                uses: 2_100,
+            },
+            shared: None,
+            rate_from: None,
+            known_share: None,
+            doubt: "Times, not distances: give an exact run with --rate-from.".to_owned(),
+        }),
+        ..everyday()
     }
 }

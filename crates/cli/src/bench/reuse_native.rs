@@ -5,6 +5,7 @@
 //! long enough; under the exact source, which gives the accesses of each place; and natively with
 //! `--reuse sampled`, whose histogram is judged by the accuracy S of the truth of that very run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
@@ -39,10 +40,11 @@ struct Row {
     accesses: u64,
     /// Uses that were seen to their end, each thread by itself.
     uses: u64,
-    /// S of the distances in accesses, by octave.
+    /// S of the distances in accesses, by octave: the mean over all positions of the octaves' edges, so
+    /// that no distance of a case gains or loses by lying near one.
+    mean: f64,
+    /// The same with edges at the powers of two.
     octaves: f64,
-    /// The same with 16 bins an octave.
-    bins: f64,
     /// Of all touches, the share after a store from elsewhere: truth, and as sampled.
     invalidated: [f64; 2],
     /// The share of uses not seen to their end.
@@ -78,14 +80,14 @@ pub(super) fn run(specs: &[ReuseSpec], json: bool) -> anyhow::Result<ExitCode> {
 
 fn table(rows: &[Row]) -> String {
     let mut table = format!(
-        "{:<28}{:>4}{:>10}{:>8}{:>10}{:>8}{:>8}{:>14}{:>8}{:>9}\n",
+        "{:<28}{:>4}{:>10}{:>8}{:>10}{:>8}{:>9}{:>14}{:>8}{:>9}\n",
         "program",
         "thr",
         "accesses",
         "uses",
         "ns/access",
         "S",
-        "S of 16",
+        "S at 2^n",
         "inv. (true)",
         "unfin.",
         "resol."
@@ -99,20 +101,20 @@ fn table(rows: &[Row]) -> String {
         );
         let _ = writeln!(
             table,
-            "{:<28}{:>4}{:>9.0}M{:>8}{:>10.3}{:>8.3}{:>8.3}{invalidated:>14}{:>8}{:>6.0} ns",
+            "{:<28}{:>4}{:>9.0}M{:>8}{:>10.3}{:>8.3}{:>9.3}{invalidated:>14}{:>8}{:>6.0} ns",
             row.name,
             row.threads,
             row.accesses as f64 / 1e6,
             row.uses,
             row.access_ns,
+            row.mean,
             row.octaves,
-            row.bins,
             percent(row.unfinished),
             row.resolution_ns,
         );
     }
     let mean = |of: &dyn Fn(&&Row) -> bool| {
-        let scores: Vec<f64> = rows.iter().filter(of).map(|row| row.octaves).collect();
+        let scores: Vec<f64> = rows.iter().filter(of).map(|row| row.mean).collect();
         scores.iter().sum::<f64>() / scores.len().max(1) as f64
     };
     let _ = writeln!(
@@ -213,8 +215,8 @@ fn measure(spec: &ReuseSpec, scratch: &Path) -> anyhow::Result<Row> {
         threads: spec.threads,
         accesses: truth.accesses,
         uses: sampled.private.uses,
+        mean: mean_accuracy(&expected, &measured),
         octaves: expected.accuracy_by_octave(&measured),
-        bins: expected.accuracy(&measured),
         invalidated: [
             expected.invalidated / expected.mass().max(1.0),
             reuse.private.invalidated / reuse.private.accesses.max(1.0),
@@ -225,8 +227,65 @@ fn measure(spec: &ReuseSpec, scratch: &Path) -> anyhow::Result<Row> {
     })
 }
 
+/// Positions of the edges of octaves.
+const POSITIONS: u32 = 16;
+
+/// The accuracy S by octave, averaged over positions of the octaves' edges.
+fn mean_accuracy(truth: &Histogram, measured: &Histogram) -> f64 {
+    let of = |position| {
+        let shares = |histogram: &Histogram| {
+            let all = histogram.reuses();
+            let mut octaves: BTreeMap<u32, f64> = BTreeMap::new();
+            for bin in histogram.bins() {
+                let middle = ((bin.from + bin.to) as f64 / 2.0).max(1.0);
+                let octave = middle.log2() + f64::from(position) / f64::from(POSITIONS);
+                *octaves.entry(octave as u32).or_default() += bin.count / all;
+            }
+            octaves
+        };
+        let (truth, measured) = (shares(truth), shares(measured));
+        let octaves: BTreeSet<&u32> = truth.keys().chain(measured.keys()).collect();
+        let share = |of: &BTreeMap<u32, f64>, octave| of.get(octave).copied().unwrap_or(0.0);
+        let differences = octaves
+            .into_iter()
+            .map(|octave| (share(&truth, octave) - share(&measured, octave)).abs());
+        1.0 - differences.sum::<f64>() / 2.0
+    };
+    (0..POSITIONS).map(of).sum::<f64>() / f64::from(POSITIONS)
+}
+
 /// The cases of the tables among the programs.
 pub(super) fn cases(specs: Vec<ReuseSpec>) -> Vec<ReuseSpec> {
     let is_case = |spec: &ReuseSpec| matches!(spec.kind, Kind::RiBench(_));
     specs.into_iter().filter(is_case).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_over_all_edges_falls_with_the_error_and_does_not_know_where_edges_are() {
+        let at = |distance| {
+            let mut histogram = Histogram::new();
+            histogram.add(distance, 5.0);
+            histogram
+        };
+        for truth in [10_000, 16_000, 16_383, 16_384, 23_000] {
+            let score =
+                |factor: f64| mean_accuracy(&at(truth), &at((truth as f64 * factor) as u64));
+            assert!((score(1.0) - 1.0).abs() < 1e-9);
+            assert!(
+                (0.80..0.95).contains(&score(1.1)),
+                "{truth}: {}",
+                score(1.1)
+            );
+            assert!(
+                (0.40..0.60).contains(&score(1.41)),
+                "{truth}: {}",
+                score(1.41)
+            );
+            assert!(score(2.2) < 1e-9);
+        }
+    }
 }

@@ -1,23 +1,22 @@
 //! Sampled reuse as part of a recording: what is offered, when it is paid for, and its rows.
 
-use linewise_machine::retrap::{RetrapTime, retrap_time};
+use linewise_machine::retrap::RetrapTime;
 use linewise_machine::ring::SampleRecord;
 use linewise_recording::{Address, CpuId, ReuseTrap, Sample, SampledReuse, Tid, Time};
 use linewise_topology::CpuSet;
 
+use iced_x86::Instruction;
+
 use super::Collector;
+use crate::decode::{Access, RegistersFrom, Waiting};
 use crate::error::Error;
 use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
-use crate::watch::Refused;
-
-/// Breakpoints that each further measurement of the time between two traps takes.
-const AGAIN: u32 = 3;
+use crate::watch::{CHUNK, Refused};
 
 /// Sampled reuse of one recording.
 pub(crate) struct ReuseSampling {
     watches: ReuseWatches,
-    /// All measurements of the time between two traps.
-    times: Vec<RetrapTime>,
+    time: RetrapTime,
     /// The CPUs behind each last-level cache.
     groups: Vec<CpuSet>,
     /// What it took from the target so far, ns.
@@ -28,8 +27,8 @@ impl ReuseSampling {
     /// As many slots as there are watchpoints for it in each thread.
     pub(crate) fn new(slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
         Self {
-            watches: ReuseWatches::new(slots as usize, time.offset_ns),
-            times: vec![time],
+            watches: ReuseWatches::new(slots as usize),
+            time,
             groups,
             spent_ns: 0.0,
         }
@@ -37,32 +36,11 @@ impl ReuseSampling {
 
     /// What `run.json` says of it.
     pub(crate) fn describe(&self) -> SampledReuse {
-        let sorted = |value: fn(&RetrapTime) -> f64| {
-            let mut values: Vec<f64> = self.times.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let offsets = sorted(|time| time.offset_ns);
-        let within = sorted(|time| time.deviation_ns);
-        let at = |values: &[f64], percent: usize| {
-            let index = (values.len().max(1) - 1) * percent / 100;
-            values.get(index).copied().unwrap_or(0.0)
-        };
-        let over = (at(&offsets, 84) - at(&offsets, 16)) / 2.0;
         SampledReuse {
             slots: self.watches.slots() as u32,
-            offset_ns: at(&offsets, 50),
-            deviation_ns: at(&within, 50).hypot(over),
+            offset_ns: self.time.offset_ns,
+            deviation_ns: self.time.deviation_ns,
             offered: self.watches.offered,
-        }
-    }
-
-    /// Measures the time between two traps again: it changes with what else the machine does.
-    pub(crate) fn measure(&mut self) {
-        // A failure leaves the last one in force.
-        if let Ok(time) = retrap_time(AGAIN) {
-            self.watches.offset_ns = time.offset_ns;
-            self.times.push(time);
         }
     }
 
@@ -178,5 +156,41 @@ impl Collector {
             access_ip: Address(access_ip),
             operation: access.map(|access| access.operation),
         }
+    }
+
+    /// The access of the chunk at `first` that a trap reports, if an instruction before the reported one
+    /// can be it, and the address of the likeliest one, or 0.
+    pub(super) fn access_before(
+        &mut self,
+        record: &SampleRecord,
+        first: u64,
+    ) -> (Option<Access>, u64) {
+        let fits = |access: &Access| {
+            access.address < first + CHUNK && access.address + u64::from(access.size) > first
+        };
+        let waiting = self.code.trapped(record.pid, record.ip);
+        let candidates: &[Instruction] = match &*waiting {
+            Waiting::Instructions(found) => found.all(),
+            Waiting::Unknown(_) => &[],
+        };
+        let mut likely = 0;
+        for instruction in candidates {
+            if !self.reader.accesses_memory(instruction) {
+                continue;
+            }
+            if likely == 0 {
+                likely = instruction.ip();
+            }
+            let read = self.registers(record, instruction).map(|registers| {
+                self.reader
+                    .access(instruction, &registers, RegistersFrom::After)
+            });
+            if let Some(Ok(found)) = read
+                && fits(&found)
+            {
+                return (Some(found), likely);
+            }
+        }
+        (None, likely)
     }
 }

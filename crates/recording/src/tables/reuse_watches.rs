@@ -19,7 +19,6 @@ table! {
     closed: Time = "When it was taken down or had nothing more to see.",
     outcome: ReuseOutcome = "Why.",
     shots: u32 = "Accesses of each thread that are seen at most; the time of the last is not to be used.",
-    offset_ns: f64 = "Time between two traps of a chunk that is touched all the time, as last measured, ns.",
     others: u32 = "Other threads of the process in which it was armed.",
     unwatched: u32 = "Threads of the process that ran lately and in which it was not armed.",
 }

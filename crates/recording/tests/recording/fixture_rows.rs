@@ -147,7 +147,6 @@ fn reuse_watches() -> Vec<ReuseWatch> {
         closed: Time(6_000_000 + id),
         outcome,
         shots: 6,
-        offset_ns: 12_100.5,
         others: 1,
         unwatched: 2,
     };

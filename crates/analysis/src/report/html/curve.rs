@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::distances;
-use super::super::model::{CacheSize, CurvePoint, Report};
+use super::super::model::{CacheSize, CurvePoint, Report, Reuse, ReuseSource};
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
 use super::{Text, text};
 
@@ -24,6 +24,13 @@ pub(super) fn write(out: &mut String, report: &Report) {
          <p>The share of all touches of a line that would miss in a cache of this size, from the \
          reuse distances. Dots: what the simulated caches with their sets and ways missed.</p>\n",
     );
+    let sampled = |reuse: &Reuse| reuse.source == ReuseSource::Sampled;
+    if report.reuse.as_ref().is_some_and(sampled) {
+        out.push_str(
+            "<p>Source: sampled, in units of 8 bytes. What neighbours on a line fetch for each other is \
+             not in it, so that real caches miss less.</p>\n",
+        );
+    }
     out.push_str(
         "<p class=\"keys\"><span><svg class=\"key\" width=\"22\" height=\"12\" \
          aria-hidden=\"true\"><path class=\"private\" d=\"M0 6H22\"/></svg> a cache for each \

@@ -391,6 +391,10 @@ fn figures(out: &mut String, panels: &[Drawn<'_>]) {
     };
     row("first touch", &without(|histogram| histogram.cold));
     row("invalidated", &without(|histogram| histogram.invalidated));
+    let unfinished = without(|histogram| histogram.unfinished);
+    if unfinished.iter().any(|&share| share > 0.0) {
+        row("not seen to its end", &unfinished);
+    }
     out.push_str("</tbody></table></div></details>\n");
 }
 

@@ -155,3 +155,18 @@ fn an_exact_report_speaks_of_two_orders_and_of_nothing_that_only_a_timer_knows()
         assert!(!body.contains(words), "{words}");
     }
 }
+
+#[test]
+fn sampled_reuse_without_an_exact_run_shows_times_and_what_to_do() {
+    let document = render(&sample::with_reuse_times());
+    for words in [
+        "Reuse time",
+        "Source: sampled. 480 sampled addresses",
+        "half of the reuses within",
+        "give an exact run with --rate-from",
+        "not seen to its end",
+    ] {
+        assert!(document.contains(words), "{words}");
+    }
+    assert!(!render(&sample::everyday()).contains("Reuse time"));
+}

@@ -119,6 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn sampled_reuse_says_what_it_rests_on_and_what_to_do() {
+        let text = plain(&sample::with_reuse_times());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let words = words.join(" ");
+        assert!(words.contains("480 sampled addresses watched"), "{text}");
+        assert!(words.contains("6.00 % ended by a store"), "{text}");
+        assert!(words.contains("4.00 % not seen to their end"), "{text}");
+        assert!(words.contains("--rate-from"), "{text}");
+        check(&sample::with_reuse_times(), 80);
+    }
+
+    #[test]
     fn a_run_that_was_too_short_says_so_first() {
         insta::assert_snapshot!(plain(&sample::too_short()));
     }

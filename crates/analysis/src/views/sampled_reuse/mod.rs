@@ -115,15 +115,17 @@ pub struct SampledResult {
 #[must_use]
 pub fn sampled_reuse(input: &Input<'_>) -> Option<SampledResult> {
     let facts = input.info.reuse.as_ref()?;
-    let rates = input
-        .exact
-        .map(|counts| (counts, Rates::new(counts, input.samples, input.frames)));
+    let offset_ns = intervals::trap_offset(input.watches, input.traps, facts.offset_ns);
+    let sample_ns = input.info.overhead.sample_ns;
+    let lost = Interruptions::new(input.samples, sample_ns, input.traps, offset_ns);
+    let rates = input.exact.map(|counts| {
+        let rates = Rates::new(counts, input.samples, input.frames, lost.all());
+        (counts, rates)
+    });
     let mut found = intervals::intervals(input.watches, input.traps);
     if let Some((_, rates)) = &rates {
         weigh_by_accesses(&mut found, rates);
     }
-    let sample_ns = input.info.overhead.sample_ns;
-    let lost = Interruptions::new(input.samples, sample_ns, input.watches, input.traps);
     let stays = Stays::new(input.switches);
     let measured: Vec<Measured<'_>> = found
         .seen
@@ -362,7 +364,7 @@ impl Sums {
     }
 
     fn unfinished(&self) -> f64 {
-        self.all - self.ns.reuses() - self.invalidated
+        (self.all - self.ns.reuses() - self.invalidated).max(0.0)
     }
 
     fn times(&self) -> ReuseTimes {

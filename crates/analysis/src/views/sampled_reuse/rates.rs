@@ -117,7 +117,17 @@ fn address_of(sample: &Sample) -> Address {
 const NEIGHBOURS: usize = 8;
 
 impl Rates {
-    pub(super) fn new(counts: &ExactCounts, samples: &[Sample], frames: &[Frame]) -> Self {
+    /// `lost_ns` of the threads' time went into samples and traps, and not into accesses.
+    pub(super) fn new(
+        counts: &ExactCounts,
+        samples: &[Sample],
+        frames: &[Frame],
+        lost_ns: f64,
+    ) -> Self {
+        let sampled_ns: f64 = samples.iter().map(|sample| sample.weight_ns as f64).sum();
+        // More than half is not lost, whatever the estimates say.
+        let kept = 1.0 - (lost_ns / sampled_ns.max(1.0)).min(0.5);
+        let time_of = |sample: &Sample| sample.weight_ns as f64 * kept;
         let outermost = Outermost::new(frames);
         // By function and line: thread time, and samples.
         let mut times: BTreeMap<Function, BTreeMap<u32, (f64, u32)>> = BTreeMap::new();
@@ -126,11 +136,11 @@ impl Rates {
         for sample in samples {
             let at = (sample.pid, address_of(sample));
             let place = places.entry(at).or_insert_with(|| outermost.at(at.0, at.1));
-            all_ns += sample.weight_ns as f64;
+            all_ns += time_of(sample);
             if let Some((function, line)) = place {
                 let lines = times.entry(function.clone()).or_default();
                 let time = lines.entry(*line).or_default();
-                time.0 += sample.weight_ns as f64;
+                time.0 += time_of(sample);
                 time.1 += 1;
             }
         }
@@ -164,7 +174,7 @@ impl Rates {
         let mut by_thread: HashMap<Tid, Vec<(Time, f64, f64)>> = HashMap::new();
         for sample in samples {
             let rate = by_address.get(&(sample.pid, address_of(sample)));
-            let ns = sample.weight_ns as f64;
+            let ns = time_of(sample);
             let of = by_thread.entry(sample.tid).or_default();
             of.push((sample.time, ns, ns * rate.copied().unwrap_or(rest)));
         }

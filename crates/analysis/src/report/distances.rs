@@ -92,37 +92,6 @@ pub(crate) fn share(part: f64, whole: f64) -> f64 {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::sample;
-    use super::*;
-
-    #[test]
-    fn octaves_hold_all_reuses_and_know_the_cache_that_is_large_enough() {
-        let report = sample::traced();
-        let reuse = report.reuse.expect("an exact run has reuse");
-        let octaves = octaves(&reuse.private, &report.cache_sizes);
-        let sum: f64 = octaves.iter().map(|octave| octave.count).sum();
-        assert!((sum - reuse.private.reuses()).abs() < 1e-6 * sum);
-        let caches: Vec<usize> = octaves
-            .iter()
-            .filter(|octave| octave.count > 0.0)
-            .map(Octave::cache)
-            .collect();
-        assert!(caches.is_sorted(), "{caches:?}");
-        assert_eq!(caches.first(), Some(&0));
-    }
-
-    #[test]
-    fn an_octave_begins_where_its_distances_do() {
-        assert_eq!([0, 1, 2, 3, 4, 1023].map(octave_of), [0, 1, 2, 2, 3, 10]);
-        assert_eq!(octave_of(u64::MAX), OCTAVES - 1);
-        for octave in 0..OCTAVES {
-            assert_eq!(octave_of(octave_start(octave)), octave);
-        }
-    }
-}
-
 /// What sampled reuse rests on and found, in sentences.
 pub(crate) fn sampled_words(sampled: &SampledReuse) -> String {
     let times = |who: &str, times: &ReuseTimes| {
@@ -163,4 +132,35 @@ fn within(times: &ReuseTimes, share: f64) -> f64 {
         before += bin.count;
     }
     0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn octaves_hold_all_reuses_and_know_the_cache_that_is_large_enough() {
+        let report = sample::traced();
+        let reuse = report.reuse.expect("an exact run has reuse");
+        let octaves = octaves(&reuse.private, &report.cache_sizes);
+        let sum: f64 = octaves.iter().map(|octave| octave.count).sum();
+        assert!((sum - reuse.private.reuses()).abs() < 1e-6 * sum);
+        let caches: Vec<usize> = octaves
+            .iter()
+            .filter(|octave| octave.count > 0.0)
+            .map(Octave::cache)
+            .collect();
+        assert!(caches.is_sorted(), "{caches:?}");
+        assert_eq!(caches.first(), Some(&0));
+    }
+
+    #[test]
+    fn an_octave_begins_where_its_distances_do() {
+        assert_eq!([0, 1, 2, 3, 4, 1023].map(octave_of), [0, 1, 2, 2, 3, 10]);
+        assert_eq!(octave_of(u64::MAX), OCTAVES - 1);
+        for octave in 0..OCTAVES {
+            assert_eq!(octave_of(octave_start(octave)), octave);
+        }
+    }
 }

@@ -124,8 +124,8 @@ mod tests {
         let words: Vec<&str> = text.split_whitespace().collect();
         let words = words.join(" ");
         assert!(words.contains("480 sampled addresses watched"), "{text}");
-        assert!(words.contains("6.00 % ended by a store"), "{text}");
-        assert!(words.contains("4.00 % not seen to their end"), "{text}");
+        assert!(words.contains("6.0 % ended by a store"), "{text}");
+        assert!(words.contains("4.0 % not seen to their end"), "{text}");
         assert!(words.contains("--rate-from"), "{text}");
         check(&sample::with_reuse_times(), 80);
     }

@@ -1,7 +1,7 @@
 //! Accesses per nanosecond, by place: how many an exact run of the same program counted there, over
 //! the thread time that the samples found there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
     Address, CacheSubject, Frame, Pid, RunInfo, Sample, SimulatedCache, Tables, Tid, Time,
@@ -25,8 +25,10 @@ pub struct ExactCounts {
 /// A function as it stands in the program, with what is inlined into it: its name and file.
 type Function = (String, String);
 
-/// Samples that a line must have to have a rate of its own.
+/// Samples that lines must have to have a rate of their own.
 const ENOUGH: u32 = 16;
+/// Lines that are no farther apart belong together.
+const NEAR: u32 = 2;
 
 /// The outermost frames of addresses.
 struct Outermost<'a>(HashMap<(Pid, Address), &'a Frame>);
@@ -239,35 +241,55 @@ impl Rates {
     }
 }
 
-/// The rates of the lines of one function. Lines that have either accesses or time alone, since a
-/// sample may name the instruction beside the one that waited, count with the nearest that has both.
+/// The rates of the lines of one function.
+///
+/// A sample may name the instruction beside the one that waited, and the lines of one loop share its
+/// time in no way that is theirs. So lines near each other count as one, and what has either accesses or
+/// time alone counts with the nearest that has both.
 fn line_rates(
     accesses: &BTreeMap<u32, f64>,
     times: &BTreeMap<u32, (f64, u32)>,
 ) -> BTreeMap<u32, f64> {
-    let both: Vec<u32> = times
+    let lines: BTreeSet<u32> = accesses.keys().chain(times.keys()).copied().collect();
+    // First line, last line, accesses, time, samples.
+    let mut blocks: Vec<(u32, u32, f64, f64, u32)> = Vec::new();
+    for line in lines {
+        let count = accesses.get(&line).copied().unwrap_or(0.0);
+        let (ns, samples) = times.get(&line).copied().unwrap_or_default();
+        match blocks.last_mut() {
+            Some(block) if line - block.1 <= NEAR => {
+                block.1 = line;
+                block.2 += count;
+                block.3 += ns;
+                block.4 += samples;
+            }
+            _ => blocks.push((line, line, count, ns, samples)),
+        }
+    }
+    let has_both = |block: &&(u32, u32, f64, f64, u32)| block.2 > 0.0 && block.4 >= ENOUGH;
+    let seeds: Vec<u32> = blocks
         .iter()
-        .filter(|(line, time)| time.1 >= ENOUGH && accesses.get(line).is_some_and(|&n| n > 0.0))
-        .map(|(&line, _)| line)
+        .filter(has_both)
+        .map(|block| block.0)
         .collect();
     let nearest = |line: u32| {
-        let near = both.iter().copied();
+        let near = seeds.iter().copied();
         near.min_by_key(|of| of.abs_diff(line)).unwrap_or(0)
     };
     let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    for (&line, &count) in accesses {
-        sums.entry(nearest(line)).or_default().0 += count;
+    for &(first, _, count, ns, _) in &blocks {
+        let sum = sums.entry(nearest(first)).or_default();
+        sum.0 += count;
+        sum.1 += ns;
     }
-    for (&line, &(ns, _)) in times {
-        sums.entry(nearest(line)).or_default().1 += ns;
-    }
-    times
-        .keys()
-        .map(|&line| {
-            let (count, ns) = sums.get(&nearest(line)).copied().unwrap_or_default();
-            (line, if ns > 0.0 { count / ns } else { 0.0 })
-        })
-        .collect()
+    let rate_of = |line: u32| {
+        let block = blocks
+            .iter()
+            .find(|block| (block.0..=block.1).contains(&line));
+        let sum = block.and_then(|block| sums.get(&nearest(block.0)));
+        sum.map_or(0.0, |&(count, ns)| if ns > 0.0 { count / ns } else { 0.0 })
+    };
+    times.keys().map(|&line| (line, rate_of(line))).collect()
 }
 
 #[cfg(test)]
@@ -282,6 +304,16 @@ mod tests {
         assert_eq!(rates[&9], 1.0);
         assert_eq!(rates[&10], 1.0);
         assert_eq!(rates[&40], 50.0);
+    }
+
+    #[test]
+    fn the_time_of_one_loop_is_shared_by_its_lines() {
+        // The load waits for what the store did: nearly all samples name one of them.
+        let accesses = BTreeMap::from([(50, 100.0), (51, 100.0)]);
+        let times = BTreeMap::from([(50, (390.0, 390)), (51, (20.0, 20))]);
+        let rates = line_rates(&accesses, &times);
+        assert_eq!(rates[&50], rates[&51]);
+        assert!((rates[&50] - 200.0 / 410.0).abs() < 1e-12);
     }
 
     #[test]

@@ -243,6 +243,9 @@ impl Sides {
         let mut command = Command::new(program);
         command
             .current_dir(&self.work)
+            // The caller's environment lies above the stack and moves it, with it its conflicts.
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .envs(ENVIRONMENT.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

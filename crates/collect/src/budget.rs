@@ -25,6 +25,21 @@ pub(crate) struct Limits {
     pub rate: Option<f64>,
 }
 
+impl Limits {
+    /// Samples a second of thread time where one costs `sample_ns`.
+    fn samples_per_second(&self, sample_ns: f64) -> f64 {
+        self.rate.unwrap_or_else(|| {
+            let rate = self.overhead * SAMPLE_PART * 1e9 / sample_ns;
+            rate.clamp(*SAMPLE_RATES.start(), *SAMPLE_RATES.end())
+        })
+    }
+
+    /// Thread time between two samples, ns, where one costs `sample_ns`.
+    pub(crate) fn period_ns(&self, sample_ns: f64) -> u64 {
+        (1e9 / self.samples_per_second(sample_ns)) as u64
+    }
+}
+
 /// What was measured about this machine before the recording began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
@@ -55,15 +70,11 @@ pub(crate) struct Budget {
 impl Budget {
     /// A budget from what a sample and a watchpoint were measured to cost here.
     pub(crate) fn new(limits: Limits, costs: &Costs, now: Time) -> Self {
-        let rate = limits.rate.unwrap_or_else(|| {
-            let rate = limits.overhead * SAMPLE_PART * 1e9 / costs.skid.sample_ns;
-            rate.clamp(*SAMPLE_RATES.start(), *SAMPLE_RATES.end())
-        });
         Self {
             limits,
             sample_ns: costs.skid.sample_ns,
             watch: costs.watchpoints,
-            samples_per_second: rate,
+            samples_per_second: limits.samples_per_second(costs.skid.sample_ns),
             purse_ns: 0.0,
             spent_ns: 0.0,
             sampled_ns: 0.0,

@@ -472,7 +472,7 @@ impl Collector {
             Operation::Load => Operation::Store,
             Operation::Store | Operation::Update => Operation::Load,
         };
-        let access = access.unwrap_or_else(|| Access {
+        let access = access.unwrap_or(Access {
             ip: likely,
             address: first,
             size: CHUNK as u32,
@@ -540,6 +540,7 @@ impl Collector {
             && let Some(period_ns) = self.samplers.refine()
         {
             self.budget.shorten_period(period_ns);
+            self.duty.refined();
         }
     }
 

@@ -27,6 +27,10 @@ const LONGEST_OFF_NS: u64 = 2_000_000_000;
 /// has chosen.
 const PART: f64 = 0.4;
 
+/// What a switch costs more with an eighth of the period: the sampler's timer is more often due before
+/// the kernel's own, and has to be set anew (5 and 12 µs were measured at 2.5 and 0.3 ms).
+const FINE_SWITCH: f64 = 2.4;
+
 /// What to do with the samplers now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -84,6 +88,11 @@ impl Duty {
     /// A sample came that cost this much more than the budget had chosen to spend on it, ns.
     pub(crate) fn sampled(&mut self, extra_ns: f64) {
         self.cost_ns += extra_ns;
+    }
+
+    /// The samplers got an eighth of their period.
+    pub(crate) fn refined(&mut self) {
+        self.switch_ns *= FINE_SWITCH;
     }
 
     /// Whether the samplers are on.

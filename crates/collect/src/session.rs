@@ -154,10 +154,11 @@ pub fn record(
         overhead: options.overhead,
         rate: options.rate,
     };
+    let skid = probe::skid_rule()?;
     let costs = Costs {
-        skid: probe::skid_rule()?,
+        skid,
         watchpoints: watchpoints.as_ref().ok().copied(),
-        switch_ns: probe::switch_cost_ns()?,
+        switch_ns: probe::switch_cost_ns(limits.period_ns(skid.sample_ns))?,
     };
     let budget = Budget::new(limits, &costs, start);
     let cpus = online_cpus();

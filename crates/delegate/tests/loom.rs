@@ -1,0 +1,263 @@
+//! Every order of execution of the protocols, by loom:
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p linewise-delegate --release --test loom`
+//!
+//! Without `--cfg loom` this file is empty.
+#![cfg(loom)]
+
+use linewise_delegate::line::{Line, Order};
+use linewise_delegate::shard::{Doorbell, Seat};
+use linewise_delegate::wait::Parker;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+fn order(count: u32) -> Order {
+    Order {
+        count,
+        operation: 3,
+    }
+}
+
+/// Writes as the side whose turn it is; loom fails if the other side can be in the line.
+fn write(line: &Line, value: u32) {
+    // SAFETY: the caller's turn, which is what the model checks.
+    line.with_words(|words| unsafe { (*words)[0] = value });
+}
+
+fn read(line: &Line) -> u32 {
+    // SAFETY: as above.
+    line.with_words(|words| unsafe { (*words)[0] })
+}
+
+/// The queue: a ring of lines that both sides go round in order.
+#[test]
+fn a_ring_hands_requests_over_in_order_and_answers_back() {
+    loom::model(|| {
+        let ring = Arc::new([Line::new(), Line::new()]);
+        let server = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                for round in 0..3 {
+                    let line = &ring[round % 2];
+                    let asked = loop {
+                        match line.asked() {
+                            Some(asked) => break asked,
+                            None => thread::yield_now(),
+                        }
+                    };
+                    assert_eq!(asked, order(round as u32 + 1));
+                    assert_eq!(read(line), round as u32);
+                    write(line, 10 + round as u32);
+                    line.answer(0);
+                }
+            })
+        };
+        let collect = |round: usize| {
+            let line = &ring[round % 2];
+            while line.answered().is_none() {
+                thread::yield_now();
+            }
+            assert_eq!(read(line), 10 + round as u32);
+        };
+        for round in 0..3 {
+            if round >= 2 {
+                collect(round - 2);
+            }
+            write(&ring[round % 2], round as u32);
+            ring[round % 2].publish(order(round as u32 + 1));
+        }
+        collect(1);
+        collect(2);
+        server.join().unwrap();
+    });
+}
+
+/// Sleeping and waking, both ways: a server that sleeps for a request, a client that sleeps for the
+/// answer. A lost wake-up is a deadlock, which loom reports.
+#[test]
+fn no_wake_up_is_lost_in_either_direction() {
+    loom::model(|| {
+        let shared = Arc::new((Line::new(), Parker::new(), Parker::new()));
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (line, servers, clients) = &*shared;
+                while line.asked().is_none() {
+                    servers.sleep(|| line.asked().is_some());
+                }
+                write(line, 7);
+                line.answer(0);
+                clients.wake_if_asleep();
+            })
+        };
+        let (line, servers, clients) = &*shared;
+        write(line, 1);
+        line.publish(order(1));
+        servers.wake_if_asleep();
+        while line.answered().is_none() {
+            clients.sleep(|| line.answered().is_some());
+        }
+        assert_eq!(read(line), 7);
+        server.join().unwrap();
+    });
+}
+
+/// Two passers-by at a free seat: one serves at a time.
+#[test]
+fn a_seat_has_one_holder() {
+    loom::model(|| {
+        let shared = Arc::new((Seat::new(), UnsafeCell::new(0u32)));
+        let serve = |shared: &(Seat, UnsafeCell<u32>), token: u64| {
+            while !shared.0.try_take(token) {
+                thread::yield_now();
+            }
+            // SAFETY: the seat is taken; loom checks that nobody else is in here.
+            shared.1.with_mut(|state| unsafe { *state += 1 });
+            shared.0.leave();
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || serve(&shared, 2))
+        };
+        serve(&shared, 1);
+        other.join().unwrap();
+        assert!(shared.0.is_free());
+        // SAFETY: the other thread has ended.
+        assert_eq!(shared.1.with(|state| unsafe { *state }), 2);
+    });
+}
+
+/// A server that leaves (a shutdown, a flat client's end) while a client asks and goes to sleep: the
+/// line is answered by the one or the other.
+#[test]
+fn a_line_sent_to_a_leaving_server_is_answered() {
+    loom::model(|| {
+        let shared = Arc::new((Line::new(), Seat::new(), Parker::new()));
+        assert!(shared.1.try_take(1));
+        let answer = |line: &Line| {
+            if line.asked().is_some() {
+                write(line, read(line) + 1);
+                line.answer(0);
+                return true;
+            }
+            false
+        };
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (line, seat, clients) = &*shared;
+                // Its last pass.
+                if answer(line) {
+                    clients.wake_if_asleep();
+                }
+                seat.leave();
+                clients.wake_if_asleep();
+            })
+        };
+        let (line, seat, clients) = &*shared;
+        write(line, 1);
+        line.publish(order(1));
+        while line.answered().is_none() {
+            if seat.try_take(2) {
+                answer(line);
+                seat.leave();
+            } else {
+                clients.sleep(|| line.answered().is_some() || seat.is_free());
+            }
+        }
+        assert_eq!(read(line), 2);
+        server.join().unwrap();
+    });
+}
+
+/// Errands: queued under a lock, then the bell. Who answers the bell looks into the queue afterwards,
+/// so nothing stays behind; a server that sleeps is woken.
+#[test]
+fn no_errand_is_left_behind_a_bell_that_was_answered() {
+    loom::model(|| {
+        let shared = Arc::new((Mutex::new(0u32), Doorbell::new(), Parker::new()));
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let (errands, bell, servers) = &*shared;
+                    *errands.lock().unwrap() += 1;
+                    bell.ring();
+                    servers.wake_if_asleep();
+                })
+            })
+            .collect();
+        let (errands, bell, servers) = &*shared;
+        let mut done = 0;
+        while done < 2 {
+            if bell.answer() {
+                done += std::mem::take(&mut *errands.lock().unwrap());
+            } else {
+                servers.sleep(|| bell.is_rung());
+            }
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+/// The end of a value: its owner is dropped while a request that names it is still in a line being
+/// filled. The server ends it when so many lines are answered as were begun by then.
+#[test]
+fn a_value_outlives_the_requests_made_before_its_owner_was_dropped() {
+    loom::model(|| {
+        struct Shared {
+            line: Line,
+            opened: AtomicU64,
+            after: Mutex<Option<u64>>,
+            bell: Doorbell,
+            alive: AtomicBool,
+        }
+        let shared = Arc::new(Shared {
+            line: Line::new(),
+            opened: AtomicU64::new(0),
+            after: Mutex::new(None),
+            bell: Doorbell::new(),
+            alive: AtomicBool::new(true),
+        });
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (mut answered, mut after) = (0, None);
+                loop {
+                    if shared.bell.answer() {
+                        after = after.or(*shared.after.lock().unwrap());
+                    }
+                    if shared.line.asked().is_some() {
+                        assert!(shared.alive.load(Ordering::Relaxed), "used after its end");
+                        shared.line.answer(0);
+                        answered += 1;
+                    }
+                    if after.is_some_and(|opened| answered >= opened) {
+                        shared.alive.store(false, Ordering::Relaxed);
+                        return;
+                    }
+                    thread::yield_now();
+                }
+            })
+        };
+        // The client begins a line and names the value in it.
+        shared.opened.store(1, Ordering::Release);
+        write(&shared.line, 1);
+        // Another thread drops the owner: it got it from the client, here by being spawned.
+        let dropper = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let opened = shared.opened.load(Ordering::Acquire);
+                *shared.after.lock().unwrap() = Some(opened);
+                shared.bell.ring();
+            })
+        };
+        shared.line.publish(order(1));
+        dropper.join().unwrap();
+        server.join().unwrap();
+    });
+}

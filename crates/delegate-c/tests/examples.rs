@@ -110,3 +110,13 @@ fn values_of_cpp_live_and_die_on_the_server() {
         under_valgrind(program, libraries);
     });
 }
+
+#[test]
+fn a_cache_in_c_keeps_every_write_however_it_is_shared() {
+    build("cc", "-std=c11", "key_value.c", |program, libraries| {
+        let output = run(command(program, libraries).args(["0.05", "3"]));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said.lines().count(), 6, "{said}");
+        assert_eq!(said.matches("delegated").count(), 2, "{said}");
+    });
+}

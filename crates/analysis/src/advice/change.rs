@@ -44,7 +44,7 @@ pub(crate) fn propose(
     let language = language(accesses);
     match kind {
         FindingKind::FalseSharing => separate(language, object, lines, accesses),
-        FindingKind::TrueSharing => share_less(object, accesses),
+        FindingKind::TrueSharing => share_less(language, object, accesses),
     }
 }
 
@@ -141,33 +141,72 @@ fn aligned_field(language: Language, field: &str, bytes: u32) -> String {
     }
 }
 
-fn share_less(object: &ObjectRow, accesses: &[AccessRow]) -> Change {
+/// Whether a name says that it locks: `pthread_mutex_lock`, `RawMutex::lock_slow`, `spin_lock`; but
+/// not `clock` or `next_block`.
+fn names_a_lock(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| {
+        matches!(word, "lock" | "unlock" | "trylock" | "spin")
+            || ["mutex", "futex", "spinlock", "rwlock"]
+                .iter()
+                .any(|part| word.contains(part))
+    })
+}
+
+/// Whether the threads meet at a lock, by the names of where they touch it and of what they touch.
+fn is_lock(accesses: &[AccessRow]) -> bool {
+    accesses.iter().any(|access| {
+        let places = std::iter::once(&access.function).chain(&access.inlined_into);
+        places.chain([&access.field]).any(|name| names_a_lock(name))
+    })
+}
+
+fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) -> Change {
     let fields = touched_fields(accesses);
-    let what = match fields.first() {
+    let name = match fields.first() {
         Some(field) => format!("`{field}`"),
         None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
             format!("`{}`", object.name)
         }
-        None => "the same bytes".to_owned(),
+        None => String::new(),
     };
-    let lock = accesses.iter().any(|access| {
-        let name = access.function.to_ascii_lowercase();
-        ["lock", "mutex", "spin", "futex"]
-            .iter()
-            .any(|word| name.contains(word))
-    });
-    let text = if lock {
+    let text = if is_lock(accesses) {
+        let what = if name.is_empty() {
+            name
+        } else {
+            format!(" ({name})")
+        };
         format!(
-            "Threads fight over a lock ({what}). Padding cannot help. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
+            "Threads fight over a lock{what}. Padding cannot help. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
         )
     } else {
+        let what = if name.is_empty() {
+            "the same bytes"
+        } else {
+            name.as_str()
+        };
         format!(
             "Threads really share {what}: padding cannot help. Write it less often (count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
         )
     };
     Change {
         text,
-        source: String::new(),
+        source: delegated(language),
+    }
+}
+
+/// How the work is delegated with our own runtime, where it has a face for the language.
+fn delegated(language: Language) -> String {
+    match language {
+        Language::C | Language::Cpp => {
+            "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
+        }
+        Language::Rust => {
+            "client.apply(&owned, |data| /* what was done under the lock */)?; // linewise-delegate"
+                .to_owned()
+        }
+        Language::Go | Language::Other => String::new(),
     }
 }
 
@@ -190,5 +229,65 @@ mod tests {
             assert!(aligned_field(language, "s.tail", 64).contains("tail"));
         }
         assert!(aligned_type(Language::Other, 64).is_empty());
+    }
+
+    #[test]
+    fn locks_are_known_by_name_and_clocks_are_none() {
+        for lock in [
+            "pthread_mutex_lock",
+            "__lll_lock_wait",
+            "parking_lot::raw_mutex::RawMutex::lock_slow",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            "pthread_spin_lock",
+            "shard.lock",
+        ] {
+            assert!(names_a_lock(lock), "{lock}");
+        }
+        for other in ["clock_gettime", "next_block", "unblock", "spindle", "add"] {
+            assert!(!names_a_lock(other), "{other}");
+        }
+    }
+
+    fn access(function: &str, file: &str) -> AccessRow {
+        AccessRow {
+            tid: 1,
+            thread_name: String::new(),
+            function: function.to_owned(),
+            file: file.to_owned(),
+            line: 1,
+            inlined_into: Vec::new(),
+            op: linewise_recording::Operation::Update,
+            offset: 0,
+            size: 8,
+            field: String::new(),
+            share: 1.0,
+            line_address: 0,
+            missing: String::new(),
+        }
+    }
+
+    #[test]
+    fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
+        let object = ObjectRow {
+            kind: ObjectKind::Static,
+            name: "cache".to_owned(),
+            type_name: String::new(),
+            address: 0,
+            size: 64,
+            declared_at: String::new(),
+        };
+        let change = |access: AccessRow| propose(FindingKind::TrueSharing, &object, &[], &[access]);
+        let lock = change(access("pthread_mutex_lock", "cache.c"));
+        assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
+        assert!(lock.source.starts_with("linewise_apply("));
+        let inlined = change(AccessRow {
+            inlined_into: vec!["std::sync::Mutex<T>::lock".to_owned()],
+            ..access("core::sync::atomic::atomic_compare_exchange", "atomic.rs")
+        });
+        assert!(inlined.text.contains("a lock"), "{}", inlined.text);
+        let counter = change(access("count", "count.rs"));
+        assert!(!counter.text.contains("a lock") && counter.text.contains("delegate"));
+        assert!(counter.source.starts_with("client.apply("));
+        assert_eq!(change(access("main.count", "main.go")).source, "");
     }
 }

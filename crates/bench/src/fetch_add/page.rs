@@ -188,6 +188,6 @@ mod tests {
             vec![0, 1],
         ));
         assert_eq!(page.matches("<section>").count(), 2);
-        assert!(page.contains("round trip 330 to 340 ns"));
+        assert!(page.contains("round trip 335 ns"));
     }
 }

@@ -44,30 +44,33 @@ pub struct Span {
 }
 
 impl Span {
-    fn of((a, b): (f64, f64)) -> Self {
+    fn at(trip_ns: f64) -> Self {
         Self {
-            from_ns: a.min(b),
-            to_ns: a.max(b),
+            from_ns: trip_ns,
+            to_ns: trip_ns,
         }
-    }
-
-    fn middle(self) -> f64 {
-        (self.from_ns * self.to_ns).sqrt()
     }
 
     fn is_one_state(self) -> bool {
         self.to_ns <= self.from_ns * APART
     }
 
-    fn holds(self, other: Self) -> bool {
-        self.from_ns <= other.from_ns && other.to_ns <= self.to_ns
-    }
-
-    fn with(self, other: Self) -> Self {
+    fn with(self, trip_ns: f64) -> Self {
         Self {
-            from_ns: self.from_ns.min(other.from_ns),
-            to_ns: self.to_ns.max(other.to_ns),
+            from_ns: self.from_ns.min(trip_ns),
+            to_ns: self.to_ns.max(trip_ns),
         }
+    }
+}
+
+impl Sample {
+    /// The round trip that it was made at: the geometric mean of before and after. `None` if they
+    /// were measured in different states, or not at all.
+    #[must_use]
+    pub fn round_trip_ns(&self) -> Option<f64> {
+        let (before, after) = self.round_trips_ns?;
+        let steady = Span::at(before).with(after).is_one_state();
+        steady.then(|| (before * after).sqrt())
     }
 }
 
@@ -189,38 +192,37 @@ impl Experiment {
     }
 }
 
-/// The states that the samples tell of: the steady ones by round trip, divided at the widest gap
-/// until each part is no wider than a state may be.
+/// The states that the samples tell of: their round trips, divided at the widest gap until each part
+/// is no wider than a state may be.
 fn states(samples: &[Sample]) -> Vec<Span> {
-    let mut steady: Vec<Span> = samples
-        .iter()
-        .filter_map(|sample| sample.round_trips_ns.map(Span::of))
-        .filter(|span| span.is_one_state())
-        .collect();
-    steady.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
+    let mut trips: Vec<f64> = samples.iter().filter_map(Sample::round_trip_ns).collect();
+    trips.sort_by(f64::total_cmp);
     let mut states = Vec::new();
-    divide(&steady, &mut states);
+    divide(&trips, &mut states);
     states
 }
 
-fn divide(steady: &[Span], states: &mut Vec<Span>) {
-    let Some(all) = steady.iter().copied().reduce(Span::with) else {
+fn divide(trips: &[f64], states: &mut Vec<Span>) {
+    let (Some(&from_ns), Some(&to_ns)) = (trips.first(), trips.last()) else {
         return;
     };
-    let gap = |at: &usize| steady[*at].middle() / steady[*at - 1].middle();
-    let widest = (1..steady.len()).max_by(|a, b| gap(a).total_cmp(&gap(b)));
+    let all = Span { from_ns, to_ns };
+    let gap = |at: &usize| trips[*at] / trips[*at - 1];
+    let widest = (1..trips.len()).max_by(|a, b| gap(a).total_cmp(&gap(b)));
     match widest {
         Some(at) if !all.is_one_state() => {
-            divide(&steady[..at], states);
-            divide(&steady[at..], states);
+            divide(&trips[..at], states);
+            divide(&trips[at..], states);
         }
         _ => states.push(all),
     }
 }
 
 fn state_of(states: &[Span], sample: &Sample) -> Option<usize> {
-    let span = Span::of(sample.round_trips_ns?);
-    states.iter().position(|state| state.holds(span))
+    let trip = sample.round_trip_ns()?;
+    states
+        .iter()
+        .position(|state| (state.from_ns..=state.to_ns).contains(&trip))
 }
 
 fn row(samples: &[&Sample], state: Option<usize>) -> Option<Row> {

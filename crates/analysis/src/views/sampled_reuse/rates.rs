@@ -27,8 +27,8 @@ type Function = (String, String);
 
 /// Samples that lines must have to have a rate of their own.
 const ENOUGH: u32 = 16;
-/// Lines that are no farther apart belong together.
-const NEAR: u32 = 2;
+/// Lines that are no farther apart belong together: the body of one loop.
+const NEAR: u32 = 1;
 
 /// The outermost frames of addresses.
 struct Outermost<'a>(HashMap<(Pid, Address), &'a Frame>);

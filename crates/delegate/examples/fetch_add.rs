@@ -125,17 +125,28 @@ fn dedicated(count: usize, time: Duration, ask: Ask, timed: bool) -> (f64, f64) 
         client_loop(&domain.client().unwrap(), &values, ask, stop, 0)
     });
     let stats = domain.shard_stats()[0];
+    eprintln!("{stats:?} {:?}", domain.client_stats());
     (rate, stats.ticks_per_request())
 }
 
 fn flat(count: usize, time: Duration, policy: Policy) -> f64 {
     let domain = Domain::flat(2).policy(policy).build().unwrap();
     let seated = Barrier::new(2);
-    let values = std::sync::OnceLock::new();
+    let made = std::sync::OnceLock::new();
     measure(2, time, |index, stop| {
         let client = domain.client_at(index).unwrap();
         seated.wait();
-        let values = values.get_or_init(|| domain.own_sharded(count, |_| Variable(0)).unwrap());
+        // Each builds its own part, so the other must serve meanwhile.
+        if index == 0 {
+            let values = domain.own_sharded(count, |_| Variable(0)).unwrap();
+            assert!(made.set(values).is_ok());
+        }
+        let values = loop {
+            if let Some(values) = made.get() {
+                break values;
+            }
+            client.poll().unwrap();
+        };
         client_loop(&client, values, Ask::Typed, stop, index as u64)
     })
 }
@@ -251,6 +262,26 @@ fn main() {
         ("flat doorbell, N = 64", Policy::Doorbell),
     ] {
         rows.push((name, Box::new(move || pair(64, flat(64, time, policy)))));
+    }
+    if only == "one" {
+        let domain = Domain::flat(1)
+            .policy(Policy::ServeWhenBlocked)
+            .build()
+            .unwrap();
+        let values = domain.own_sharded(64, |_| Variable(0)).unwrap();
+        for ask in [Ask::Typed, Ask::Closure] {
+            println!(
+                "one thread {}",
+                measure(1, time, |_, stop| client_loop(
+                    &domain.client().unwrap(),
+                    &values,
+                    ask,
+                    stop,
+                    0
+                ))
+            );
+        }
+        return;
     }
     println!(
         "{:38} {:>9} {:>9} {:>7}  {:>15}  {:>9}",

@@ -16,6 +16,11 @@ const _: () = assert!(OPERATIONS > crate::line::MOST_LINES);
 /// and two are alike, four meets the other side more often than not.
 pub(crate) const AHEAD: usize = 2;
 
+/// Passes for which a server leaves a channel alone after it took packed lines: looking at a line
+/// takes it from the client that fills it. A line of one request, as a waiting call sends, brings no
+/// rest.
+const REST: u32 = 10;
+
 /// An entry of the table: what the lines that name it ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
@@ -100,6 +105,8 @@ pub(crate) struct ServerEnd {
     next: usize,
     /// Lines answered since the channel exists.
     pub(crate) answered: u64,
+    /// Passes to leave the channel alone.
+    pub(crate) rest: u32,
 }
 
 impl ServerEnd {
@@ -108,6 +115,7 @@ impl ServerEnd {
             channel,
             next: 0,
             answered: 0,
+            rest: 0,
         }
     }
 
@@ -167,6 +175,9 @@ impl ServerEnd {
             served.requests += u64::from(order.count);
         }
         if served.lines > 0 {
+            if served.requests > served.lines {
+                self.rest = REST;
+            }
             self.answered += served.lines;
             channel.parker.wake_if_asleep();
         }

@@ -10,7 +10,7 @@ use crate::arena::UNIT;
 use crate::core::{self, Core, Deeper, NONE, Until};
 use crate::domain::Inner;
 use crate::error::{Error, panic_text};
-use crate::job::{Closure, Kind, Narrow, Operands, Same, Typed, Wide, put_callback};
+use crate::job::{Closure, Forms, Kind, Narrow, Operands, Same, Typed, Wide, put_callback};
 use crate::owned::Target;
 use crate::shard::{Serving, is_serving};
 use crate::stats::ClientStats;
@@ -129,10 +129,10 @@ impl<'c> Client<'c> {
             if !(*lane).takes(kind, operand, extra) {
                 core::open(core, shard as usize, kind, operand, extra);
             }
-            let (words, callbacks) = (*lane).place();
+            let (words, callbacks) = (*lane).place(kind);
             write(words);
             put_callback(callbacks, callback);
-            if (*lane).written(kind) {
+            if (*lane).written() {
                 core::close(core, lane, shard as usize);
             }
         }
@@ -341,17 +341,18 @@ impl<'c> Client<'c> {
             self.call_back(then, answer);
             return Ok(());
         }
-        let kind = Typed::<T, F, C, Same>::KIND;
+        let forms = Forms::of::<T, F, C>();
         let bits = Typed::<T, F, C, Same>::bits(operation);
         // SAFETY: as in `push`.
         let same = unsafe {
             let lane = (*self.core()).lane(target.shard as usize);
-            (*lane).takes(kind, operand, bits)
+            (*lane).takes(&raw const forms.same, operand, bits)
         };
         if same {
-            self.push_typed::<T, F, C, Same>(target, (operand, bits), operand, then);
+            let key = (operand, bits);
+            self.push_typed::<T, F, C, Same>(target, &forms.same, key, operand, then);
         } else {
-            self.call_varied(target, bits, operand, then, operation);
+            self.call_varied(target, forms, bits, operand, then, operation);
         }
         Ok(())
     }
@@ -378,8 +379,14 @@ impl<'c> Client<'c> {
     }
 
     #[inline(always)]
-    fn push_typed<T, F, C, O>(&self, target: Target<'_, T>, key: (u64, u64), operand: u64, then: C)
-    where
+    fn push_typed<T, F, C, O>(
+        &self,
+        target: Target<'_, T>,
+        kind: &'static Kind,
+        key: (u64, u64),
+        operand: u64,
+        then: C,
+    ) where
         F: Fn(&mut T, u64) -> u64 + Copy,
         C: FnOnce(Result<u64, Error>),
         O: Operands,
@@ -388,20 +395,24 @@ impl<'c> Client<'c> {
             // SAFETY: `push` gives room for this kind.
             unsafe { Typed::<T, F, C, O>::write(place, target.offset, operand) };
         };
-        let kind = Typed::<T, F, C, O>::KIND;
         self.push(target.shard, kind, key, write, then);
     }
 
     /// The line being filled does not share the operand: chooses the form of the next.
     #[inline(never)]
-    fn call_varied<T, F, C>(&self, target: Target<'_, T>, bits: u64, operand: u64, then: C, _: F)
-    where
+    fn call_varied<T, F, C>(
+        &self,
+        target: Target<'_, T>,
+        forms: &'static Forms,
+        bits: u64,
+        operand: u64,
+        then: C,
+        _: F,
+    ) where
         F: Fn(&mut T, u64) -> u64 + Copy,
         C: FnOnce(Result<u64, Error>),
     {
-        let same = Typed::<T, F, C, Same>::KIND;
-        let narrow = Typed::<T, F, C, Narrow>::KIND;
-        let wide = Typed::<T, F, C, Wide>::KIND;
+        let Forms { same, narrow, wide } = forms;
         let fits = u32::try_from(operand).is_ok();
         // SAFETY: as in `push`; the reference ends before anything is called.
         let form = unsafe {
@@ -433,15 +444,15 @@ impl<'c> Client<'c> {
         };
         match form {
             Form::Same => {
-                self.push_typed::<T, F, C, Same>(target, (operand, bits), operand, then);
+                self.push_typed::<T, F, C, Same>(target, same, (operand, bits), operand, then);
             }
             Form::Narrow => {
                 starts(narrow);
-                self.push_typed::<T, F, C, Narrow>(target, (0, bits), operand, then);
+                self.push_typed::<T, F, C, Narrow>(target, narrow, (0, bits), operand, then);
             }
             Form::Wide => {
                 starts(wide);
-                self.push_typed::<T, F, C, Wide>(target, (0, bits), operand, then);
+                self.push_typed::<T, F, C, Wide>(target, wide, (0, bits), operand, then);
             }
         }
     }

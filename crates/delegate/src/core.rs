@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
 use crate::job::Kind;
-use crate::lane::{Lane, complete};
+use crate::lane::{Collected, Lane, complete};
 use crate::shard::{Shard, is_serving, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
@@ -214,9 +214,10 @@ pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
 unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
     // SAFETY: the contract; the lane is not borrowed while callbacks run.
     unsafe {
-        let Some(collected) = (*lane).collect(&(*core).counters) else {
+        let mut collected = Collected::empty();
+        if !(*lane).collect(&(*core).counters, &mut collected) {
             return false;
-        };
+        }
         let done = Cell::new(0);
         let deeper = Deeper::new(core);
         loop {

@@ -198,7 +198,7 @@ where
         Self::ANSWER_WORDS
     };
 
-    /// One for each instance of this type: lines are told apart by its address.
+    /// How a line of these is run and completed.
     pub(crate) const KIND: &'static Kind = &Kind {
         run: Self::run,
         complete: Self::complete,
@@ -330,8 +330,7 @@ where
 {
     const STRIDE: usize = 1 + O::WORDS;
 
-    /// One for each instance of this type: lines are told apart by its address.
-    pub(crate) const KIND: &'static Kind = &Kind {
+    const KIND: Kind = Kind {
         run: Self::run,
         complete: Self::complete,
         words: Self::STRIDE,
@@ -352,7 +351,7 @@ where
     /// Writes the request for `offset` at `place`.
     ///
     /// # Safety
-    /// `place` has room for the words of [`Self::KIND`].
+    /// `place` has room for the words of this form's kind.
     #[inline(always)]
     pub(crate) unsafe fn write(place: *mut u32, offset: u32, operand: u64) {
         // SAFETY: the contract.
@@ -396,7 +395,8 @@ where
             // SAFETY: the client put a callback there for each request, and each is taken once.
             let callback: C =
                 unsafe { take_callback(callbacks.add(index * callback_bytes::<C>())) };
-            let low = u64::from(answers.words[index * Self::STRIDE]);
+            // SAFETY: a line holds at most so many answers of this stride.
+            let low = u64::from(unsafe { *answers.words.as_ptr().add(index * Self::STRIDE) });
             if answers.flags == 0 {
                 callback(Ok(low));
                 continue;
@@ -406,6 +406,33 @@ where
                 None if answers.flags & WIDE != 0 => Ok(low | u64::from(answers.high[index]) << 32),
                 None => Ok(low),
             });
+        }
+    }
+}
+
+/// The three forms of an operation's requests.
+#[derive(Debug)]
+pub(crate) struct Forms {
+    pub(crate) same: Kind,
+    pub(crate) narrow: Kind,
+    pub(crate) wide: Kind,
+}
+
+impl Forms {
+    /// The forms for these types. Lines are told apart by the addresses of kinds, and the compiler
+    /// may keep a constant in several places: who compares takes all addresses from one call.
+    #[inline(always)]
+    pub(crate) fn of<T, F, C>() -> &'static Self
+    where
+        F: Fn(&mut T, u64) -> u64 + Copy,
+        C: FnOnce(Result<u64, Error>),
+    {
+        const {
+            &Self {
+                same: Typed::<T, F, C, Same>::KIND,
+                narrow: Typed::<T, F, C, Narrow>::KIND,
+                wide: Typed::<T, F, C, Wide>::KIND,
+            }
         }
     }
 }

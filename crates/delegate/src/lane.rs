@@ -39,11 +39,28 @@ impl Record {
     }
 }
 
-/// A line that came back.
+/// A line that came back: filled by [`Lane::collect`], and not moved, since copying what was stored a
+/// moment ago waits for all stores before it.
 pub(crate) struct Collected {
-    pub(crate) answers: Answers,
+    answers: Answers,
     record: *mut Record,
-    pub(crate) count: usize,
+    count: usize,
+}
+
+impl Collected {
+    #[inline(always)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            answers: Answers {
+                words: [0; WORDS],
+                high: [0; WORDS],
+                flags: 0,
+                failures: Vec::new(),
+            },
+            record: std::ptr::null_mut(),
+            count: 0,
+        }
+    }
 }
 
 /// One client's requests to one shard.
@@ -132,22 +149,28 @@ impl Lane {
     }
 
     /// Where to write the next request of the open line, and its callback.
+    ///
+    /// # Safety
+    /// The line takes `kind`.
     #[inline(always)]
-    pub(crate) fn place(&mut self) -> (*mut u32, *mut u8) {
-        (self.words, self.callbacks)
+    pub(crate) unsafe fn place(&self, kind: &Kind) -> (*mut u32, *mut u8) {
+        let count = self.count as usize;
+        // SAFETY: a line that takes the kind has room for another request until it is full.
+        //
+        // Computed from the count, not kept as two pointers that advance: those the compiler loads
+        // as one vector, which cannot be forwarded from the two stores that began the line and so
+        // waits for every store before them, that is, for the last line to arrive at this core.
+        unsafe {
+            (
+                self.words.add(count * kind.words),
+                self.callbacks.add(count * kind.callback_bytes),
+            )
+        }
     }
 
     /// The request and callback were written. True if the line is full and is to be closed.
-    ///
-    /// # Safety
-    /// The line takes `kind`, whose sizes these are.
     #[inline(always)]
-    pub(crate) unsafe fn written(&mut self, kind: &Kind) -> bool {
-        // SAFETY: a line that takes the kind has room for another request until it is full.
-        unsafe {
-            self.words = self.words.add(kind.words);
-            self.callbacks = self.callbacks.add(kind.callback_bytes);
-        }
+    pub(crate) fn written(&mut self) -> bool {
         self.count += 1;
         self.outstanding += 1;
         self.count == self.capacity
@@ -221,17 +244,29 @@ impl Lane {
     #[inline]
     pub(crate) fn close(&mut self) -> bool {
         let record = self.record;
+        let operation = Operation {
+            kind: self.kind,
+            // Loaded one by one: as one vector they could not be forwarded from the stores that began
+            // the line, and would wait until every store before those has left the core.
+            // SAFETY: plain fields of ours.
+            operand: unsafe { std::ptr::read_volatile(&raw const self.operand) },
+            // SAFETY: as above.
+            extra: unsafe { std::ptr::read_volatile(&raw const self.extra) },
+        };
         // SAFETY: the record of the line being filled.
         unsafe {
             (*record).kind = self.kind;
-            (*record).operand = self.operand;
-            (*record).extra = self.extra;
             (*record).count = self.count;
         }
         self.kind = std::ptr::null();
         if self.in_place {
-            self.publish(record);
+            self.publish(record, operation, self.count);
         } else {
+            // SAFETY: as above.
+            unsafe {
+                (*record).operand = operation.operand;
+                (*record).extra = operation.extra;
+            }
             self.pending.push_back(record);
         }
         self.in_place
@@ -241,7 +276,8 @@ impl Lane {
     #[inline]
     fn entry(&mut self, operation: Operation) -> usize {
         let key = (operation.kind as usize, operation.operand, operation.extra);
-        if self.entries[self.last_entry] == key {
+        let last = &self.entries[self.last_entry];
+        if last.0 == key.0 && last.1 == key.1 && last.2 == key.2 {
             return self.last_entry;
         }
         self.find_entry(operation, key)
@@ -273,16 +309,8 @@ impl Lane {
         index
     }
 
-    fn publish(&mut self, record: *mut Record) {
-        // SAFETY: a closed record of this lane.
-        let (operation, count) = unsafe {
-            let operation = Operation {
-                kind: (*record).kind,
-                operand: (*record).operand,
-                extra: (*record).extra,
-            };
-            (operation, (*record).count)
-        };
+    #[inline(always)]
+    fn publish(&mut self, record: *mut Record, operation: Operation, count: u32) {
         let entry = self.entry(operation);
         self.named[entry] += 1;
         // SAFETY: as above.
@@ -295,7 +323,7 @@ impl Lane {
         let lines = self.channel.lines.len();
         self.head = next(self.head, 1, lines);
         self.flying += 1;
-        prefetch_for_writing(&raw const self.channel.lines[next(self.head, AHEAD - 1, lines)]);
+        prefetch_for_writing(&raw const self.channel.lines[next(self.head, AHEAD, lines)]);
     }
 
     /// Moves the oldest pending line into a free request line, if there are both.
@@ -309,41 +337,44 @@ impl Lane {
             return false;
         };
         // SAFETY: a closed record, and the line is the client's turn.
-        unsafe {
+        let (operation, count) = unsafe {
             let words = self.channel.lines[self.head].words();
             words.cast::<[u32; WORDS]>().write((*record).words);
-        }
-        self.publish(record);
+            let operation = Operation {
+                kind: (*record).kind,
+                operand: (*record).operand,
+                extra: (*record).extra,
+            };
+            (operation, (*record).count)
+        };
+        self.publish(record, operation, count);
         true
     }
 
     /// Takes the oldest line in flight out of the ring, if it has come back. The caller gives its
     /// answers to the callbacks with [`complete`] and the record back with [`Lane::recycle`].
     #[inline]
-    pub(crate) fn collect(&mut self, counters: &ClientCounters) -> Option<Collected> {
+    pub(crate) fn collect(&mut self, counters: &ClientCounters, into: &mut Collected) -> bool {
         if self.flying == 0 {
-            return None;
+            return false;
         }
         counters.polls.add(1);
         let line = &self.channel.lines[self.tail];
-        let flags = line.answered()?;
+        let Some(flags) = line.answered() else {
+            return false;
+        };
         counters.ready.add(1);
         let record = self.flying_records[self.tail];
         // SAFETY: the line is the client's turn; its upper halves were written if it says so.
-        let mut answers = unsafe {
-            Answers {
-                words: *line.words().cast(),
-                high: [0; WORDS],
-                flags,
-                failures: Vec::new(),
+        unsafe {
+            into.answers.words = *line.words().cast();
+            if flags & WIDE != 0 {
+                into.answers.high = *line.high().cast();
             }
-        };
-        if flags & WIDE != 0 {
-            // SAFETY: as above.
-            answers.high = unsafe { *line.high().cast() };
         }
+        into.answers.flags = flags;
         if flags & FAILED != 0 {
-            answers.failures = self.channel.take_failures(self.tail);
+            into.answers.failures = self.channel.take_failures(self.tail);
         }
         self.tail = next(self.tail, 1, self.channel.lines.len());
         self.flying -= 1;
@@ -360,11 +391,9 @@ impl Lane {
                 .add(ticks().saturating_sub(opened_at));
             counters.latency_lines.add(1);
         }
-        Some(Collected {
-            answers,
-            record,
-            count: count as usize,
-        })
+        into.record = record;
+        into.count = count as usize;
+        true
     }
 
     /// Gives a record back whose callbacks have all been taken.

@@ -13,14 +13,18 @@ mod flat;
 mod handle;
 mod job;
 mod lane;
+#[doc(hidden)]
 pub mod line;
 mod oneshot;
 mod owned;
 pub mod place;
 mod server;
+#[doc(hidden)]
 pub mod shard;
 mod stats;
+#[doc(hidden)]
 pub mod sync;
+#[doc(hidden)]
 pub mod wait;
 
 pub use client::Client;

@@ -74,6 +74,9 @@ pub struct OwnedSlice<T>(Block<T>);
 pub struct Sharded<T> {
     blocks: Vec<Block<T>>,
     count: usize,
+    /// Bits of an index that name the shard, where the number of shards is a power of two: a division
+    /// takes longer than the rest of a request.
+    bits: Option<u32>,
 }
 
 /// What a request is for: one value, borrowed from its owner. Copied freely.
@@ -173,6 +176,7 @@ impl<T> OwnedSlice<T> {
 impl<T> Sharded<T> {
     pub(crate) fn new(parts: Vec<OwnedSlice<T>>, count: usize) -> Self {
         Self {
+            bits: (parts.len().is_power_of_two()).then(|| parts.len().trailing_zeros()),
             blocks: parts.into_iter().map(|part| part.0).collect(),
             count,
         }
@@ -194,11 +198,10 @@ impl<T> Sharded<T> {
     /// If there is no such value.
     #[inline(always)]
     pub fn at(&self, index: usize) -> Target<'_, T> {
-        let shards = self.blocks.len();
-        // A division takes longer than the rest of a request; most numbers of shards need none.
-        if shards.is_power_of_two() {
-            self.blocks[index & (shards - 1)].at(index >> shards.trailing_zeros())
+        if let Some(bits) = self.bits {
+            self.blocks[index & ((1 << bits) - 1)].at(index >> bits)
         } else {
+            let shards = self.blocks.len();
             self.blocks[index % shards].at(index / shards)
         }
     }

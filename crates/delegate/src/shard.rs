@@ -120,11 +120,11 @@ impl Doorbell {
         }
     }
 
-    /// Rings; what was done before is seen by who answers. The line moves only if it was quiet.
+    /// Rings; what was done before is seen by who answers.
     pub fn ring(&self) {
-        if !self.rung.load(Ordering::Relaxed) || !self.rung.swap(true, Ordering::AcqRel) {
-            self.rung.store(true, Ordering::Release);
-        }
+        // Never a look first: a bell that seems rung may have been answered already, by somebody who
+        // looked before our work was there.
+        self.rung.swap(true, Ordering::AcqRel);
     }
 
     /// Whether it was rung.
@@ -306,6 +306,10 @@ impl Shard {
             let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
             for index in 0..state.ends.len() {
                 let end = &mut state.ends[index];
+                if end.rest > 0 {
+                    end.rest -= 1;
+                    continue;
+                }
                 if !end.is_asked() {
                     continue;
                 }

@@ -169,7 +169,7 @@ impl Watch {
     /// The time, for one request in [`TIMED`]; 0 for the others.
     #[inline]
     fn start(&self, number: usize) -> u64 {
-        if number % TIMED == 0 {
+        if number.is_multiple_of(TIMED) {
             (self.begun.elapsed().as_nanos() as u64).max(1)
         } else {
             0

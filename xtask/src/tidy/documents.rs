@@ -165,7 +165,11 @@ impl<'a> Helps<'a> {
         let words: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
         let verbs: Vec<String> = words
             .iter()
-            .take_while(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
+            .take_while(|word| !word.starts_with('-'))
+            .take_while(|word| {
+                let mut bytes = word.bytes();
+                bytes.all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+            })
             .map(|word| (*word).clone())
             .collect();
         // A verb may have a noun below it (`bench sharing`), or a file name behind it.

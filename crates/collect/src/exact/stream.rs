@@ -590,6 +590,7 @@ enum Special {
 }
 
 /// Makes one access of an instruction's several, or none.
+#[inline(always)]
 fn special(
     mut access: TracedAccess,
     slot: Slot,
@@ -662,8 +663,10 @@ impl Batch {
         self.count >= BATCH
     }
 
+    #[inline(always)]
     fn last(&mut self) -> Option<&mut TracedAccess> {
-        self.accesses[..self.count].last_mut()
+        let last = self.count.checked_sub(1)?;
+        Some(&mut self.accesses[last % BATCH])
     }
 
     fn filled(&self) -> &[TracedAccess] {

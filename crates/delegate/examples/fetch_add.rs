@@ -125,29 +125,18 @@ fn dedicated(count: usize, time: Duration, ask: Ask, timed: bool) -> (f64, f64) 
         client_loop(&domain.client().unwrap(), &values, ask, stop, 0)
     });
     let stats = domain.shard_stats()[0];
-    eprintln!("{stats:?} {:?}", domain.client_stats());
     (rate, stats.ticks_per_request())
 }
 
 fn flat(count: usize, time: Duration, policy: Policy) -> f64 {
     let domain = Domain::flat(2).policy(policy).build().unwrap();
+    // Built by this thread, since no client sits yet.
+    let values = domain.own_sharded(count, |_| Variable(0)).unwrap();
     let seated = Barrier::new(2);
-    let made = std::sync::OnceLock::new();
     measure(2, time, |index, stop| {
         let client = domain.client_at(index).unwrap();
         seated.wait();
-        // Each builds its own part, so the other must serve meanwhile.
-        if index == 0 {
-            let values = domain.own_sharded(count, |_| Variable(0)).unwrap();
-            assert!(made.set(values).is_ok());
-        }
-        let values = loop {
-            if let Some(values) = made.get() {
-                break values;
-            }
-            client.poll().unwrap();
-        };
-        client_loop(&client, values, Ask::Typed, stop, index as u64)
+        client_loop(&client, &values, Ask::Typed, stop, index as u64)
     })
 }
 

@@ -19,7 +19,10 @@ pub(crate) const AHEAD: usize = 2;
 /// Passes for which a server leaves a channel alone after it took packed lines: looking at a line
 /// takes it from the client that fills it. A line of one request, as a waiting call sends, brings no
 /// rest.
-const REST: u32 = 10;
+const REST: u32 = 30;
+
+/// A server that finds more lines than this in a visit asks for lines ahead in the next.
+const LAG: u64 = 4;
 
 /// An entry of the table: what the lines that name it ask for.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +110,8 @@ pub(crate) struct ServerEnd {
     pub(crate) answered: u64,
     /// Passes to leave the channel alone.
     pub(crate) rest: u32,
+    /// Whether the last visit found more than [`LAG`] lines.
+    lags: bool,
 }
 
 impl ServerEnd {
@@ -116,6 +121,7 @@ impl ServerEnd {
             next: 0,
             answered: 0,
             rest: 0,
+            lags: false,
         }
     }
 
@@ -141,9 +147,13 @@ impl ServerEnd {
             let Some(order) = line.asked() else {
                 break;
             };
-            let ahead = self.next + AHEAD;
-            let ahead = if ahead >= count { ahead % count } else { ahead };
-            prefetch_for_writing(&raw const channel.lines[ahead]);
+            // Only what the client has surely sent: a line asked for too early is taken from the client
+            // that fills it. A server that found several lines last time lags behind.
+            if self.lags {
+                let ahead = self.next + AHEAD;
+                let ahead = if ahead >= count { ahead % count } else { ahead };
+                prefetch_for_writing(&raw const channel.lines[ahead]);
+            }
             let following = if self.next + 1 == count {
                 0
             } else {
@@ -175,6 +185,7 @@ impl ServerEnd {
             served.requests += u64::from(order.count);
         }
         if served.lines > 0 {
+            self.lags = served.lines > LAG;
             if served.requests > served.lines {
                 self.rest = REST;
             }

@@ -4,6 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::arena::UNIT;
@@ -31,6 +32,9 @@ pub struct Client<'c> {
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
 }
+
+/// Where an answer of a batch goes.
+type Place<R> = Cell<Option<Result<R, Error>>>;
 
 /// Where a waiting call's answer goes: a place on the caller's stack.
 struct Answer<R>(Option<Result<R, Error>>);
@@ -97,7 +101,7 @@ impl<'c> Client<'c> {
         drop(serving);
         // SAFETY: as in `check`.
         unsafe {
-            (&(*self.core()).counters).local.add(1);
+            core::counters(self.core()).local.add(1);
             core::after_own_call(self.core());
         }
         answer.map_err(|payload| Error::Panicked(panic_text(&*payload)))
@@ -275,8 +279,7 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe { (*self.core()).may_wait()? };
         let targets: Vec<_> = targets.into_iter().collect();
-        let answers: std::rc::Rc<[Cell<Option<Result<R, Error>>>]> =
-            targets.iter().map(|_| Cell::new(None)).collect();
+        let answers: Rc<[Place<R>]> = targets.iter().map(|_| Cell::new(None)).collect();
         for (index, target) in targets.into_iter().enumerate() {
             self.check(target)?;
             let answers = answers.clone();
@@ -463,17 +466,17 @@ impl<'c> Client<'c> {
         let core = self.core();
         // SAFETY: as in `push`; nothing here calls back.
         unsafe {
-            for shard in 0..(&(*core).inner).shards.len() {
+            for shard in 0..core::inner(core).shards.len() {
                 let lane = (*core).lane(shard);
                 if (*lane).is_filling() {
                     core::close(core, lane, shard);
                 }
                 let mut sent = false;
-                while (*lane).pending() > 0 && (*lane).send_pending(&(*core).counters) {
+                while (*lane).pending() > 0 && (*lane).send_pending(core::counters(core)) {
                     sent = true;
                 }
                 if sent {
-                    (&(*core).inner).shards[shard].parker.wake_if_asleep();
+                    core::inner(core).shards[shard].parker.wake_if_asleep();
                 }
             }
         }
@@ -493,7 +496,7 @@ impl<'c> Client<'c> {
         unsafe {
             (*core).may_wait()?;
             let mut worked = core::serve_own(core);
-            for shard in 0..(&(*core).inner).shards.len() {
+            for shard in 0..core::inner(core).shards.len() {
                 worked |= core::exchange(core, shard, true);
             }
             core::rethrow(core);
@@ -530,7 +533,7 @@ impl<'c> Client<'c> {
     /// What this client did so far.
     pub fn stats(&self) -> ClientStats {
         // SAFETY: as in `check`.
-        unsafe { (&(*self.core()).counters).read() }
+        unsafe { core::counters(self.core()).read() }
     }
 }
 
@@ -546,7 +549,7 @@ impl Drop for Client<'_> {
         let core = self.core();
         // SAFETY: as in `push`.
         unsafe {
-            if (*core).may_wait().is_err() || (&(*core).inner).check_process().is_err() {
+            if (*core).may_wait().is_err() || core::inner(core).check_process().is_err() {
                 // Dropped where it cannot wait: what was sent is answered, its memory is given up.
                 return;
             }

@@ -47,6 +47,26 @@ pub(crate) struct Core {
     thrown: Option<Box<dyn Any + Send>>,
 }
 
+/// The domain of a core.
+///
+/// # Safety
+/// `core` is valid for `'a`; the field is never replaced.
+#[inline(always)]
+pub(crate) unsafe fn inner<'a>(core: *mut Core) -> &'a Arc<Inner> {
+    // SAFETY: the contract.
+    unsafe { &(*core).inner }
+}
+
+/// The counters of a core.
+///
+/// # Safety
+/// As for [`inner`].
+#[inline(always)]
+pub(crate) unsafe fn counters<'a>(core: *mut Core) -> &'a ClientCounters {
+    // SAFETY: the contract.
+    unsafe { &(*core).counters }
+}
+
 /// Counts a callback or a pass while it runs, also when it throws.
 pub(crate) struct Deeper(*mut Core);
 
@@ -202,7 +222,7 @@ pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
     // SAFETY: the contract; nothing here calls back.
     unsafe {
         if (*lane).close() {
-            (&(*core).inner).shards[shard].parker.wake_if_asleep();
+            inner(core).shards[shard].parker.wake_if_asleep();
         }
     }
 }
@@ -215,7 +235,7 @@ unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
     // SAFETY: the contract; the lane is not borrowed while callbacks run.
     unsafe {
         let mut collected = Collected::empty();
-        if !(*lane).collect(&(*core).counters, &mut collected) {
+        if !(*lane).collect(counters(core), &mut collected) {
             return false;
         }
         let done = Cell::new(0);
@@ -257,7 +277,7 @@ pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
         if (*core).seat == NONE || (*core).depth > 0 || is_serving() {
             return false;
         }
-        let shard: *const Shard = &*(&(*core).inner).shards[(*core).seat];
+        let shard: *const Shard = &*inner(core).shards[(*core).seat];
         let _deeper = Deeper::new(core);
         (*shard).pass()
     }
@@ -277,7 +297,7 @@ pub(crate) unsafe fn after_own_call(core: *mut Core) {
             serve_by_rule(core);
         } else if let Some(rules) = &(*core).rules
             && rules.bell
-            && (&(*core).inner).shards[(*core).seat].bell.is_rung()
+            && inner(core).shards[(*core).seat].bell.is_rung()
         {
             serve_by_rule(core);
         }
@@ -291,7 +311,7 @@ unsafe fn serve_by_rule(core: *mut Core) {
         let every = (*core).rules.as_ref().map_or(0, |rules| rules.serve_every);
         (*core).own_calls = every;
         // A policy without a bound counts down from the largest number, and does not serve for it.
-        let rung = (&(*core).inner).shards[(*core).seat].bell.is_rung();
+        let rung = inner(core).shards[(*core).seat].bell.is_rung();
         if every > 0 || rung {
             serve_own(core);
         }
@@ -328,15 +348,15 @@ pub(crate) unsafe fn open(
                 served = true;
                 (*core).opens += 1;
                 if let Some(rules) = (*core).rules
-                    && ((rules.serve_first && (*core).opens % OPENS_PER_PASS == 0)
-                        || (rules.bell && (&(*core).inner).shards[(*core).seat].bell.is_rung()))
+                    && ((rules.serve_first && (*core).opens.is_multiple_of(OPENS_PER_PASS))
+                        || (rules.bell && inner(core).shards[(*core).seat].bell.is_rung()))
                 {
                     serve_own(core);
                 }
             }
             let waits = (*lane).pending() > 0;
-            if waits && (*lane).send_pending(&(*core).counters) {
-                (&(*core).inner).shards[shard].parker.wake_if_asleep();
+            if waits && (*lane).send_pending(counters(core)) {
+                inner(core).shards[shard].parker.wake_if_asleep();
                 continue;
             }
             if !waits && (*lane).has_free_line() {
@@ -356,7 +376,7 @@ pub(crate) unsafe fn open(
             }
             if !counted {
                 counted = true;
-                (&(*core).counters).blocked.add(1);
+                counters(core).blocked.add(1);
             }
             wait(core, Until::Lane(shard));
         }
@@ -380,9 +400,9 @@ pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) ->
             worked = true;
         }
         loop {
-            let sent = (*lane).pending() > 0 && (*lane).send_pending(&(*core).counters);
+            let sent = (*lane).pending() > 0 && (*lane).send_pending(counters(core));
             if sent {
-                (&(*core).inner).shards[shard].parker.wake_if_asleep();
+                inner(core).shards[shard].parker.wake_if_asleep();
             }
             let collected = collect(core, lane);
             worked |= sent | collected;
@@ -474,7 +494,7 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
         }
         let sleep = (*core).ladder.step();
         let slow = (*core).ladder.is_slow();
-        let free = |shard: usize| (&(*core).inner).shards[shard].seat.is_free();
+        let free = |shard: usize| inner(core).shards[shard].seat.is_free();
         let alone = match until {
             Until::Lane(shard) => free(shard),
             Until::Any => (0..(*core).count).any(|shard| free(shard) && !is_quiet(core, shard)),
@@ -499,7 +519,7 @@ pub(crate) unsafe fn rested(core: *mut Core) {
 unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
     // SAFETY: as for the caller; the shards outlive the call.
     unsafe {
-        let inner = (&(*core).inner).clone();
+        let domain = inner(core).clone();
         let asked = |shard: usize| match until {
             Until::Lane(one) => one == shard,
             Until::Any => !is_quiet(core, shard),
@@ -510,7 +530,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
             if flat::sitting() > usize::from((*core).seat != NONE) {
                 worked |= flat::serve_sitting();
             }
-            for (index, shard) in inner.shards.iter().enumerate() {
+            for (index, shard) in domain.shards.iter().enumerate() {
                 if !asked(index) {
                     continue;
                 }
@@ -531,8 +551,8 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
         }
         let parker = (&(*core).parker).clone();
         parker.sleep(|| {
-            let own = (*core).seat != NONE && inner.shards[(*core).seat].has_work();
-            own || inner.shards.iter().enumerate().any(|(index, shard)| {
+            let own = (*core).seat != NONE && domain.shards[(*core).seat].has_work();
+            own || domain.shards.iter().enumerate().any(|(index, shard)| {
                 asked(index) && ((*(*core).lane(index)).is_answered() || shard.seat.is_free())
             })
         });
@@ -547,16 +567,16 @@ pub(crate) unsafe fn leave(core: *mut Core) {
     // SAFETY: the contract.
     unsafe {
         drain(core);
-        let inner = (&(*core).inner).clone();
-        for (index, shard) in inner.shards.iter().enumerate() {
+        let domain = inner(core).clone();
+        for (index, shard) in domain.shards.iter().enumerate() {
             let channel = &(*(*core).lane(index)).channel;
             channel.left.store(true, crate::sync::Ordering::Release);
             shard.unregister(channel);
         }
-        if let Some(shard) = inner.shards.get((*core).seat) {
+        if let Some(shard) = domain.shards.get((*core).seat) {
             {
                 let _deeper = Deeper::new(core);
-                if inner.check().is_err() {
+                if domain.check().is_err() {
                     shard.seal();
                 } else {
                     shard.pass();

@@ -135,7 +135,7 @@ impl Client<'_> {
         // SAFETY: as in `fibres`; no fibre runs.
         unsafe {
             let mut worked = false;
-            for shard in 0..(&(*core).inner).shards.len() {
+            for shard in 0..core::inner(core).shards.len() {
                 worked |= core::exchange(core, shard, true);
             }
             if worked {

@@ -549,7 +549,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
         if !sleep || flat::sitting() > usize::from((*core).seat != NONE) {
             return;
         }
-        let parker = (&(*core).parker).clone();
+        let parker = Arc::clone(&(*core).parker);
         parker.sleep(|| {
             let own = (*core).seat != NONE && domain.shards[(*core).seat].has_work();
             own || domain.shards.iter().enumerate().any(|(index, shard)| {

@@ -1,5 +1,71 @@
 //! Delegation: threads that own data run the functions of the others on it, in batches of cache
 //! lines.
+//!
+//! Where threads fight over a line that they truly share, padding does not help: the work must go to
+//! the data. A [`Domain`] has shards, each served by one thread; an [`Owned`] value lives in a shard;
+//! a [`Client`] sends functions there. What would be a lock's critical section is a closure.
+//!
+//! ```
+//! use linewise_delegate::Domain;
+//!
+//! # fn main() -> Result<(), linewise_delegate::Error> {
+//! let domain = Domain::dedicated(1).build()?;
+//! let counters = domain.own_sharded(100, |_| 0u64)?;
+//! let sum = std::cell::Cell::new(0);
+//! let client = domain.client()?;
+//!
+//! // Waits, and may borrow.
+//! let before = client.apply(counters.at(7), |counter| std::mem::replace(counter, 5))?;
+//! assert_eq!(before, 0);
+//!
+//! // Does not wait: the callback runs in a later call of this client.
+//! fn add(counter: &mut u64, operand: u64) -> u64 {
+//!     *counter += operand;
+//!     *counter
+//! }
+//! for index in 0..100 {
+//!     client.call_async(counters.at(index), add, 2, |answer| sum.set(sum.get() + answer.unwrap()))?;
+//! }
+//! client.barrier()?;
+//! assert_eq!(sum.get(), 205);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The paper's four calls
+//!
+//! | G. Dill, *Asynchronous Delegation and its Applications* | here |
+//! |---|---|
+//! | `Launch_Servers(n)` | [`Domain::dedicated`]`(n).build()` ([`Domain::flat`] launches none) |
+//! | `Client_Thread_Create(f, arg)` | [`Domain::spawn_client`], or [`Domain::client`] on any thread |
+//! | `Delegate_Async(s, cb, f, args…)` | [`Client::apply_async`]`(target, f, cb)`; small operations: [`Client::call_async`] |
+//! | `Async_Barrier()` | [`Client::barrier`] |
+//!
+//! # Order
+//!
+//! Request lines are a ring that client and server go round in order, so a client's requests to one
+//! shard run in the order they were made, at every number of lines (the paper keeps it with one line
+//! only). Requests to different shards run in any order, unless [`Ordered::Client`].
+//!
+//! # Waiting
+//!
+//! Threads that wait spin, then yield, then sleep; an idle domain uses no CPU. A waiting call inside a
+//! delegated function or a callback is [`Error::Nested`]; inside a [fibre](Client::fibres) it lets
+//! other fibres run. A shard that nobody serves (a flat client left, a server was shut down) is served
+//! by who waits for it. In a flat domain a thread serves when it calls, polls or waits: one that does
+//! something else for long lets the others wait.
+//!
+//! # Fork
+//!
+//! A child of `fork` has none of the domain's threads. There, [`Domain::client`], [`Domain::own`] and
+//! [`Handle`] return [`Error::Forked`], and dropping the domain or a client waits for nobody. A client
+//! made before the fork must not be called in the child.
+//!
+//! # Models
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p linewise-delegate --release --test loom` tries every order of
+//! execution of the request line, the sleeping, the seat, the bell and the end of a value.
+// Threads hand memory to each other through request lines, and values live in memory of the shard.
 #![allow(unsafe_code)]
 
 mod arena;

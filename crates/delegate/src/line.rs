@@ -54,6 +54,12 @@ unsafe impl Sync for Line {}
 // SAFETY: as above; a line holds plain words.
 unsafe impl Send for Line {}
 
+impl Default for Line {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Line {
     /// A line that is the client's turn.
     pub fn new() -> Self {

@@ -308,6 +308,8 @@ impl Shard {
                 let end = &mut state.ends[index];
                 if end.rest > 0 {
                     end.rest -= 1;
+                    // The other hardware thread of the core may be the client.
+                    std::hint::spin_loop();
                     continue;
                 }
                 if !end.is_asked() {
@@ -337,9 +339,11 @@ impl Shard {
     /// # Safety
     /// The caller holds the seat, and is not inside a pass.
     pub(crate) unsafe fn has_work(&self) -> bool {
-        // SAFETY: the contract.
-        let waits =
-            |state: *const State| unsafe { (&(*state).ends).iter().any(ServerEnd::is_asked) };
+        let waits = |state: *const State| {
+            // SAFETY: the contract.
+            let state = unsafe { &*state };
+            state.ends.iter().any(ServerEnd::is_asked)
+        };
         self.bell.is_rung() || self.state.with(waits)
     }
 

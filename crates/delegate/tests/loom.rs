@@ -4,6 +4,7 @@
 //!
 //! Without `--cfg loom` this file is empty.
 #![cfg(loom)]
+#![allow(unsafe_code)]
 
 use linewise_delegate::line::{Line, Order};
 use linewise_delegate::shard::{Doorbell, Seat};

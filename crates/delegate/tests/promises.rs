@@ -47,7 +47,7 @@ fn a_panic_is_the_answer_of_its_request_alone() {
         let client = domain.client().unwrap();
         let odd = |value: &mut u64, operand: u64| {
             *value += 1;
-            assert!(*value % 3 != 0, "the value is {value}");
+            assert!(!value.is_multiple_of(3), "the value is {value}");
             operand << 33
         };
         for round in 0..90u64 {

@@ -415,6 +415,7 @@ impl Collector {
         self.take_down_reuse(now, all)?;
         let (closed, answers) = self.watcher.collect(now, all);
         for Closed { row, traps } in closed {
+            self.budget.was_armed(row.exposure_ns);
             for (chunk, record) in traps {
                 let trap = self.trap(
                     row.id,
@@ -687,7 +688,8 @@ impl Collector {
         self.writer.push(stays)?;
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
-        let rows = self.threads.rows(now, self.duty.share());
+        let share = self.duty.share(now);
+        let rows = self.threads.rows(now, share);
         self.writer.push(rows)?;
         if self.threads.stays_thinned > 0 {
             let detail = "threads came and went too often: not every stay on a CPU is recorded, their CPU times are";
@@ -697,10 +699,10 @@ impl Collector {
                 detail.to_owned(),
             )?;
         }
-        if self.duty.share() < 0.95 {
+        if share < 0.95 {
             let detail = format!(
                 "threads come and go so often that sampling all the time would cost more than the budget: the sampler was on for {:.0} % of the time, and CPU times are scaled up from that",
-                self.duty.share() * 100.0
+                share * 100.0
             );
             self.lose("sampled-part-time", 1, detail)?;
         }
@@ -732,7 +734,7 @@ impl Collector {
             None => {}
         }
         let own = process::own_cpu_time_ns() - self.first_ns;
-        let cpu_ns = self.threads.cpu_ns() as f64 / self.duty.share();
+        let cpu_ns = self.threads.cpu_ns() as f64 / share;
         self.info.overhead = self.budget.account(cpu_ns as u64, own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)
     }

@@ -14,8 +14,8 @@ use crate::board::{Choice, chunk_mask};
 use crate::chance::Chance;
 
 /// Wall time after which a watch is given up: another thread that comes later than this is not in
-/// this one's way.
-pub(crate) const EXPIRY_NS: u64 = 20_000_000;
+/// this one's way, and armed watchpoints slow some programs down (see `budget::ARMED`).
+pub(crate) const EXPIRY_NS: u64 = 5_000_000;
 /// The same for an execution breakpoint.
 const BREAKPOINT_EXPIRY_NS: u64 = 20_000_000;
 /// Bytes that one watchpoint covers.

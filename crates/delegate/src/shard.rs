@@ -179,6 +179,9 @@ pub(crate) struct Shard {
     channels: Mutex<Vec<Arc<Channel>>>,
     errands: Mutex<Errands>,
     pub(crate) counters: ShardCounters,
+    /// Whether a server of its own polls the channels: it leaves them alone for a while after a visit,
+    /// where a flat client comes by seldom enough.
+    rests: bool,
     /// Whether to read the clock at every visit.
     timed: bool,
     /// The arena's base: constant, so clients read it without the seat.
@@ -200,11 +203,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK_AHEAD_BYTES: usize = 1 << 20;
 
 impl Shard {
-    pub(crate) fn new(bytes: usize, timed: bool) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, timed: bool, rests: bool) -> Result<Self, Error> {
         let arena = Arena::reserve(bytes)?;
         Ok(Self {
             seat: Seat::new(),
             timed,
+            rests,
             base: arena.base(),
             state: UnsafeCell::new(State {
                 arena,
@@ -306,7 +310,7 @@ impl Shard {
             let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
             for index in 0..state.ends.len() {
                 let end = &mut state.ends[index];
-                if end.rest > 0 {
+                if end.rest > 0 && self.rests {
                     end.rest -= 1;
                     // The other hardware thread of the core may be the client.
                     std::hint::spin_loop();

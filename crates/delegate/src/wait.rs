@@ -10,6 +10,10 @@ use crate::sync::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
+/// A sleeper looks by itself after this long: next to no CPU, and no hang for good should a wake-up
+/// ever be lost.
+#[cfg(not(loom))]
+const LONGEST_NAP_NS: libc::c_long = 100_000_000;
 
 /// Where one thread sleeps. On lines of its own: publishers read it often.
 #[derive(Debug)]
@@ -66,19 +70,21 @@ impl Parker {
 
     #[cfg(not(loom))]
     fn wait(&self) {
-        while self.state.load(Ordering::Acquire) == ASLEEP {
-            // SAFETY: the state outlives the call; the kernel only compares and queues.
-            let result = unsafe {
+        let nap = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: LONGEST_NAP_NS,
+        };
+        if self.state.load(Ordering::Acquire) == ASLEEP {
+            // SAFETY: the state and the time outlive the call; the kernel only compares and queues.
+            // Whatever wakes it, the caller looks again.
+            unsafe {
                 libc::syscall(
                     libc::SYS_futex,
                     &raw const self.state,
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     ASLEEP,
-                    std::ptr::null::<libc::timespec>(),
-                )
-            };
-            if result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
-                return;
+                    &raw const nap,
+                );
             }
         }
     }

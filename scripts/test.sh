@@ -134,6 +134,9 @@ step install installed
 step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
+# Every order of execution of the runtime's protocols.
+step loom env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
+    --target-dir target/loom --test loom
 step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate
 step reuse target/release/linewise bench reuse --gate

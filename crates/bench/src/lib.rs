@@ -19,6 +19,7 @@
 
 mod compare;
 pub mod fetch_add;
+mod placement;
 pub mod reuse;
 mod run;
 mod spec;
@@ -28,6 +29,7 @@ mod workloads;
 pub use compare::{
     Bar, Comparison, Measured, Repeat, RoundTrips, rtt_json, rtt_table, sharing_json, sharing_table,
 };
+pub use placement::PlacementError;
 pub use run::run_workload;
 pub use spec::{MAX_THREADS, Workload, WorkloadError, WorkloadSpec};
 pub use truth::{Truth, TruthError};

@@ -1,6 +1,7 @@
 //! Runs a workload: pins its threads, lets them start together, ends them after the time asked
 //! for, and adds up what they counted.
 
+use crate::placement::{PlacementError, pin};
 use crate::spec::{MAX_THREADS, Workload, WorkloadError, WorkloadSpec};
 use crate::truth::Truth;
 use crate::workloads;
@@ -282,7 +283,7 @@ pub fn run_workload(spec: &WorkloadSpec) -> Result<Truth, WorkloadError> {
                 Ok(handle) => handles.push(handle),
                 Err(source) => {
                     gate.signal(Signal::Abandon);
-                    return Err(WorkloadError::Spawn { index, source });
+                    return Err(PlacementError::Spawn { index, source }.into());
                 }
             }
         }
@@ -318,13 +319,7 @@ fn take_seat(
     gate: &Gate,
     worker: fn(&Seat<'_>) -> Tally,
 ) -> Result<(u32, Tally), WorkloadError> {
-    let pinned = cpu.map_or(Ok(()), |cpu| {
-        linewise_machine::affinity::pin_current_thread(cpu).map_err(|source| WorkloadError::Pin {
-            index: seat.index,
-            cpu,
-            source,
-        })
-    });
+    let pinned = pin(seat.index, cpu);
     let go = gate.arrive();
     pinned?;
     let tally = if go { worker(seat) } else { Tally::new() };

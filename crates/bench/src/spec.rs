@@ -1,5 +1,6 @@
 //! What to run.
 
+use crate::placement::{PlacementError, usable};
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,38 +32,9 @@ pub enum WorkloadError {
     /// The time is not one.
     #[error("the run must last more than 0 and at most 3600 seconds, not {0}")]
     Seconds(f64),
-    /// A CPU was asked for where this process may not run.
-    #[error(
-        "CPU {cpu} is not among the CPUs where this process may run ({allowed:?}); choose among those, or change the CPU set (taskset, cpuset)"
-    )]
-    Cpu {
-        /// What was asked for.
-        cpu: u32,
-        /// What there is.
-        allowed: Vec<u32>,
-    },
-    /// A thread could not be created.
-    #[error(
-        "thread {index} could not be created; free memory or raise the limit on threads (ulimit -u), or use fewer threads"
-    )]
-    Spawn {
-        /// Which one.
-        index: usize,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A thread could not be pinned.
-    #[error(
-        "thread {index} could not be pinned to CPU {cpu}; choose a CPU where this process may run"
-    )]
-    Pin {
-        /// Which one.
-        index: usize,
-        /// Where.
-        cpu: u32,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// The threads could not be placed.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
 }
 
 macro_rules! workloads {
@@ -209,24 +181,15 @@ impl WorkloadSpec {
 
     /// The CPU of every thread. Empty if the kernel does not tell where this process may run.
     pub(crate) fn placement(&self) -> Result<Vec<u32>, WorkloadError> {
-        let allowed = linewise_machine::affinity::allowed_cpus();
-        if let Some(&cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            return Err(WorkloadError::Cpu { cpu, allowed });
-        }
-        let cpus = if self.cpus.is_empty() {
-            &allowed
-        } else {
-            &self.cpus
-        };
+        let cpus = usable(&self.cpus)?;
         let used = if self.workload == Workload::OneCpu {
             cpus.len().min(1)
         } else {
             cpus.len()
         };
         Ok(cpus
-            .iter()
+            .into_iter()
             .take(used)
-            .copied()
             .cycle()
             .take(self.threads)
             .collect())

@@ -1,6 +1,7 @@
 //! The fetch-and-add experiment in samples of a moment: every contender's account must balance, or
 //! the run is an error.
 
+use linewise_bench::PlacementError;
 use linewise_bench::fetch_add::{
     Experiment, FetchAddError, FetchAddSpec, Operation, run_fetch_add,
 };
@@ -81,5 +82,8 @@ fn what_cannot_be_run_is_said() {
     let range = run(|spec| spec.variables = vec![0]).unwrap_err();
     assert!(matches!(range, FetchAddError::Range { .. }), "{range}");
     let cpu = run(|spec| spec.cpus = vec![1_000_000]).unwrap_err();
-    assert!(matches!(cpu, FetchAddError::Cpu { .. }), "{cpu}");
+    assert!(
+        matches!(cpu, FetchAddError::Placement(PlacementError::Cpu { .. })),
+        "{cpu}"
+    );
 }

@@ -1,7 +1,7 @@
 //! Every workload, run for a moment: does what it counts agree with itself and with what cannot be
 //! otherwise?
 
-use linewise_bench::{Truth, Workload, WorkloadError, WorkloadSpec, run_workload};
+use linewise_bench::{PlacementError, Truth, Workload, WorkloadError, WorkloadSpec, run_workload};
 
 fn run(workload: Workload, change: impl FnOnce(&mut WorkloadSpec)) -> Truth {
     let mut spec = WorkloadSpec {
@@ -224,6 +224,6 @@ fn what_cannot_be_run_is_refused() {
     ));
     assert!(matches!(
         refused(|spec| spec.cpus = vec![100_000]),
-        WorkloadError::Cpu { .. }
+        WorkloadError::Placement(PlacementError::Cpu { .. })
     ));
 }

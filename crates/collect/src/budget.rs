@@ -148,7 +148,7 @@ impl Budget {
         self.spent_ns
     }
 
-    /// The target lost that much time to something else than samples and watches of lines.
+    /// The target lost that much time to something else than samples.
     pub(crate) fn spend(&mut self, ns: f64) {
         self.purse_ns -= ns;
         self.spent_ns += ns;
@@ -156,9 +156,7 @@ impl Budget {
 
     /// A watch was taken down that had been armed for `ns` of its thread's time.
     pub(crate) fn was_armed(&mut self, ns: u64) {
-        let cost = ARMED * ns as f64;
-        self.purse_ns -= cost;
-        self.spent_ns += cost;
+        self.spend(ARMED * ns as f64);
     }
 
     /// Time has passed: `thread_ns` of target CPU time and `collector_ns` of ours, of which

@@ -3,6 +3,7 @@
 
 use super::delegated::Statistics;
 use super::spec::{FetchAddError, Operation};
+use crate::placement::{PlacementError, pin};
 use crate::run::{Gate, Random, Signal};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -295,7 +296,7 @@ pub(super) fn play<T: Send>(
                 Ok(handle) => handles.push(handle),
                 Err(source) => {
                     gate.signal(Signal::Abandon);
-                    return Err(FetchAddError::Spawn { index, source });
+                    return Err(PlacementError::Spawn { index, source }.into());
                 }
             }
         }
@@ -339,15 +340,7 @@ fn take_seat<T>(
     body: impl Fn(&Seat<'_>) -> T,
 ) -> Result<(T, Instant), FetchAddError> {
     let _leaving = (!serves).then(|| Leaving(&seat.shared.clients.0));
-    if let Some(cpu) = cpu {
-        linewise_machine::affinity::pin_current_thread(cpu).map_err(|source| {
-            FetchAddError::Pin {
-                index: seat.index,
-                cpu,
-                source,
-            }
-        })?;
-    }
+    pin(seat.index, cpu)?;
     let result = body(&seat);
     Ok((result, Instant::now()))
 }
@@ -425,6 +418,9 @@ mod tests {
             seat.begin();
             while seat.index == 0 && !seat.deserted() {}
         });
-        assert!(matches!(played, Err(FetchAddError::Pin { .. })));
+        assert!(matches!(
+            played,
+            Err(FetchAddError::Placement(PlacementError::Pin { .. }))
+        ));
     }
 }

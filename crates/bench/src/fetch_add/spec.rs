@@ -1,5 +1,6 @@
 //! What is compared: the ways to increment, the operations, and the figures of an experiment.
 
+use crate::placement::{PlacementError, usable};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -24,44 +25,15 @@ pub enum FetchAddError {
         /// What was asked for.
         given: f64,
     },
-    /// A CPU was asked for where this process may not run.
-    #[error(
-        "CPU {cpu} is not among the CPUs where this process may run ({allowed:?}); choose among those, or change the CPU set (taskset, cpuset)"
-    )]
-    Cpu {
-        /// What was asked for.
-        cpu: u32,
-        /// What there is.
-        allowed: Vec<u32>,
-    },
     /// No contender is left.
     #[error("no contender matches {only:?}; there are {}", names())]
     Nobody {
         /// What was asked for.
         only: Vec<String>,
     },
-    /// A thread could not be created.
-    #[error(
-        "thread {index} could not be created; free memory or raise the limit on threads (ulimit -u), or use fewer threads"
-    )]
-    Spawn {
-        /// Which one.
-        index: usize,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A thread could not be pinned.
-    #[error(
-        "thread {index} could not be pinned to CPU {cpu}; choose a CPU where this process may run"
-    )]
-    Pin {
-        /// Which one.
-        index: usize,
-        /// Where.
-        cpu: u32,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// The threads could not be placed.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// Delegation could not be set up.
     #[error("delegation could not be set up")]
     Delegation(#[from] linewise_delegate::Error),
@@ -391,15 +363,7 @@ impl FetchAddSpec {
 
     /// The CPU of every thread. Empty if the kernel does not tell where this process may run.
     pub(super) fn placement(&self) -> Result<Vec<u32>, FetchAddError> {
-        let allowed = linewise_machine::affinity::allowed_cpus();
-        if let Some(&cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            return Err(FetchAddError::Cpu { cpu, allowed });
-        }
-        let cpus = if self.cpus.is_empty() {
-            allowed
-        } else {
-            self.cpus.clone()
-        };
+        let cpus = usable(&self.cpus)?;
         Ok(cpus.into_iter().cycle().take(self.threads).collect())
     }
 

@@ -1,11 +1,10 @@
 //! What happens at every tick: records become rows, samples become accesses, accesses are
 //! published and watched, and what the watches saw is written down.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
 
 use linewise_machine::guard::{Guard, Unguarded};
-use linewise_machine::latency;
+use linewise_machine::latency::LatencyError;
 use linewise_machine::process::{self, Change, Ended};
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
@@ -24,6 +23,7 @@ use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
 use crate::duty::{Duty, Turn};
 use crate::error::Error;
 use crate::follow::{Maps, Stacks, Threads};
+use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::session::loss;
 use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
@@ -32,18 +32,8 @@ mod reuse;
 
 pub(crate) use reuse::ReuseSampling;
 
-/// Time between two looks at the slow things: latency, mappings, threads.
+/// Time between two looks at the slow things: mappings, threads.
 const SLOW_NS: u64 = 1_000_000_000;
-/// Rounds of a latency measurement beside the running target, and how long it may take.
-const LATENCY_ROUNDS: u32 = 4;
-const LATENCY_LIMIT: Duration = Duration::from_millis(20);
-/// Rounds of the look at the round trip that decides whether the rest is measured again, and how
-/// much it may have moved.
-const GLANCE_ROUNDS: usize = 4;
-const GLANCE_CHANGE: f64 = 1.3;
-/// Measured every second until this many rows are there, and at least once in this many seconds.
-const LATENCY_ROWS: usize = 3;
-const LATENCY_AGE_NS: u64 = 5 * SLOW_NS;
 /// So many threads without a sample, with that share of the target's CPU time, make the period
 /// shorter.
 const SHORT_LIVES: u64 = 20;
@@ -53,13 +43,6 @@ const SHORT_SHARE: f64 = 0.1;
 struct Pending {
     sample: Sample,
     instruction: Instruction,
-}
-
-/// What is known of the latency between two CPUs.
-#[derive(Default)]
-struct LatencySeen {
-    rows: usize,
-    last: Option<Latency>,
 }
 
 pub(crate) struct Collector {
@@ -84,8 +67,7 @@ pub(crate) struct Collector {
     sampled_ns: u64,
     collector_ns: u64,
     slow_at: Time,
-    latency_turn: usize,
-    latencies: HashMap<(u32, u32), LatencySeen>,
+    latencies: Latencies,
     first_ns: u64,
     losses: BTreeMap<&'static str, (u64, String)>,
     duty: Duty,
@@ -129,8 +111,7 @@ impl Collector {
             collector_ns: process::own_cpu_time_ns(),
             first_ns: process::own_cpu_time_ns(),
             slow_at: Time(0),
-            latency_turn: 0,
-            latencies: HashMap::new(),
+            latencies: Latencies::default(),
             losses: BTreeMap::new(),
             duty,
             phase_ns: 0,
@@ -202,9 +183,10 @@ impl Collector {
             self.arm_all(now)?;
         }
         self.read_maps(now)?;
+        let latency = self.latencies.look(now);
+        self.latency(latency)?;
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
-            self.measure_latency(now)?;
             let stays = self.threads.cut(now);
             self.writer.push(stays)?;
             self.mapped_lately
@@ -627,49 +609,11 @@ impl Collector {
         Ok(())
     }
 
-    /// Measures the costs of a line between the next two CPUs.
-    fn measure_latency(&mut self, now: Time) -> Result<(), Error> {
-        let allowed = linewise_machine::affinity::allowed_cpus();
-        if allowed.len() < 2 {
-            return Ok(());
+    fn latency(&mut self, row: Result<Option<Latency>, LatencyError>) -> Result<(), Error> {
+        match row {
+            Ok(row) => Ok(self.writer.push(row)?),
+            Err(error) => self.lose("latency-not-measured", 1, error.to_string()),
         }
-        let a = allowed[self.latency_turn % allowed.len()];
-        let b = allowed[(self.latency_turn + 1) % allowed.len()];
-        self.latency_turn += 1;
-        let cpus = (a.min(b), a.max(b));
-        let row = match self.latency_as_before(now, cpus) {
-            Some(row) => row,
-            None => match measured_latency(now, cpus) {
-                Ok(row) => {
-                    let seen = self.latencies.entry(cpus).or_default();
-                    seen.rows += 1;
-                    seen.last = Some(row.clone());
-                    row
-                }
-                Err(error) => return self.lose("latency-not-measured", 1, error.to_string()),
-            },
-        };
-        Ok(self.writer.push([row])?)
-    }
-
-    /// The costs measured last between two CPUs, if a glance at the round trip, which costs a tenth
-    /// of measuring them all, shows that they still hold.
-    fn latency_as_before(&self, now: Time, cpus: (u32, u32)) -> Option<Latency> {
-        let seen = self.latencies.get(&cpus)?;
-        let last = seen.last.as_ref()?;
-        if seen.rows < LATENCY_ROWS || now.since(last.time) >= LATENCY_AGE_NS {
-            return None;
-        }
-        let trip =
-            latency::glance_at_round_trip(cpus.0, cpus.1, GLANCE_ROUNDS, LATENCY_LIMIT).ok()?;
-        let change = trip.median_ns / last.round_trip_ns;
-        (1.0 / GLANCE_CHANGE..=GLANCE_CHANGE)
-            .contains(&change)
-            .then(|| Latency {
-                time: now,
-                round_trip_ns: trip.median_ns,
-                ..last.clone()
-            })
     }
 
     /// Ends the recording.
@@ -683,7 +627,8 @@ impl Collector {
         let now = Time(process::monotonic_ns());
         self.take_down(now, true)?;
         self.read_maps(now)?;
-        self.measure_latency(now)?;
+        let latency = self.latencies.measure(now);
+        self.latency(latency)?;
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
         let fresh = self.stacks.fresh();
@@ -738,26 +683,6 @@ impl Collector {
         self.info.overhead = self.budget.account(cpu_ns as u64, own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)
     }
-}
-
-pub(crate) fn measured_latency(
-    time: Time,
-    (cpu_a, cpu_b): (u32, u32),
-) -> Result<Latency, latency::LatencyError> {
-    let costs = latency::measure_line_costs(cpu_a, cpu_b, LATENCY_ROUNDS, LATENCY_LIMIT)?;
-    Ok(Latency {
-        time,
-        cpu_a: CpuId(cpu_a),
-        cpu_b: CpuId(cpu_b),
-        round_trip_ns: costs.round_trip.median_ns,
-        transfer_idle_ns: costs.transfer_idle_ns,
-        transfer_busy_ns: costs.transfer_busy_ns,
-        busy_share: costs.busy_share,
-        transfer_crowded_ns: costs.transfer_crowded_ns,
-        crowded_share: costs.crowded_share,
-        transfer_saturated_ns: costs.transfer_saturated_ns,
-        hit_ns: costs.hit_ns,
-    })
 }
 
 fn fill(sample: &mut Sample, access: &Access, origin: AddressOrigin) {

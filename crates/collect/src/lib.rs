@@ -25,6 +25,7 @@ mod error;
 pub mod exact;
 mod family;
 mod follow;
+mod latencies;
 mod reuse;
 mod samplers;
 mod session;

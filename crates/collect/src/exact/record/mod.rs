@@ -20,7 +20,7 @@ use linewise_recording::{
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
 use super::{ExactError, ExactOptions, ExactOutcome, emulator, loss, trace};
-use crate::collector::measured_latency;
+use crate::latencies;
 use crate::session::Event;
 
 pub use machine::SimulatedMachine;
@@ -287,7 +287,7 @@ fn latencies(losses: &mut Vec<Loss>) -> Vec<Latency> {
     let mut rows = Vec::new();
     for pair in allowed.windows(2).take(LATENCY_PAIRS) {
         // A CPU may be busy for the moment, with what the target left behind if nothing else.
-        let measure = || measured_latency(Time(monotonic_ns()), (pair[0], pair[1]));
+        let measure = || latencies::measured(Time(monotonic_ns()), (pair[0], pair[1]));
         let measured = (1..LATENCY_TRIES).find_map(|_| measure().ok());
         match measured.map_or_else(measure, Ok) {
             Ok(row) => rows.push(row),

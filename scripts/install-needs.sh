@@ -58,6 +58,7 @@ case "${1-}" in
         # The exact source; its test for another architecture wants the cross compiler as well.
         want "qemu-$(uname -m)" qemu-user
         want valgrind valgrind
+        want pkg-config pkg-config
         want cbindgen cbindgen
         want aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
         [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || packages="$packages libc6-dev-arm64-cross"

@@ -117,11 +117,27 @@ installed() {
         "$place/usr/bin/linewise" record --source exact --quiet -o "$place/made" -- /bin/true; then
         status=0
     fi
+    # A program in C, built against the library as installed there.
+    if [ $status -eq 0 ] && has pkg-config; then
+        export PKG_CONFIG_PATH=$place/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$place
+        # shellcheck disable=SC2046 # words on purpose
+        cc -o "$place/fetch_add" crates/delegate-c/examples/fetch_add.c \
+            $(pkg-config --cflags --libs linewise-delegate) &&
+            LD_LIBRARY_PATH=$place/usr/lib "$place/fetch_add" || status=1
+    fi
     rm -rf "$place"
     return $status
 }
 
-export -f browser demo has installed
+# Nothing lost, nothing used after its end: the runtime's calls under valgrind, one after the other.
+leaks() {
+    local runner='valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --fair-sched=yes'
+    export LINEWISE_STRESS_CALLS=60000
+    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$runner
+    cargo test --package linewise-delegate --locked --test calls --test stress --test executors -- --test-threads 1
+}
+
+export -f browser demo has installed leaks
 
 step fmt cargo fmt --all --check -- --color never
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -137,6 +153,11 @@ step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-outp
 # Every order of execution of the runtime's protocols.
 step loom env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
     --target-dir target/loom --test loom
+if has valgrind; then
+    step leaks leaks
+else
+    skip leaks "valgrind is missing"
+fi
 step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate
 step reuse target/release/linewise bench reuse --gate

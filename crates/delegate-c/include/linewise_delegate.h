@@ -6,7 +6,13 @@
  * calling thread's last one. Handles: whoever gets one closes it, in any order; NULL is an error, but
  * may be closed. Threads: a client belongs to the thread that opened it; everything else may be used
  * by several at once. Options: structures begin with their size; what is zero is the default.
- * Functions that are passed in must return: no exception, longjmp or pthread_exit may leave them.
+ * Functions that are passed in must return: no longjmp or pthread_exit may leave them, and an
+ * exception of C++ that does ends the process. Waiting calls inside them are refused (LINEWISE_NESTED).
+ * Order: a client's requests to one shard run in the order they were made. After fork() the child
+ * has none of the threads: calls are refused there (LINEWISE_FORKED), handles can be closed.
+ * The paper's calls (Dill, Asynchronous Delegation and its Applications): Launch_Servers is
+ * linewise_domain_open, Client_Thread_Create linewise_client_start, Delegate_Async
+ * linewise_apply_async or linewise_call_async, Async_Barrier linewise_barrier.
  * Linking: -llinewise_delegate, or `pkg-config --cflags --libs linewise-delegate`. */
 
 #ifndef LINEWISE_DELEGATE_H
@@ -36,6 +42,19 @@
 // For `pending_lines`: no queue.
 #define LINEWISE_DIRECT 4294967295
 
+// A client's requests to one shard run in the order they were made; to different shards in any order.
+#define LINEWISE_ORDER_SHARD 0
+
+// All requests of a client run in the order they were made. Slow where shards alternate.
+#define LINEWISE_ORDER_CLIENT 1
+
+// Threads are pinned where `server_cpus` and `client_cpus` say, or nowhere.
+#define LINEWISE_PLACE_GIVEN 0
+
+// Servers, then the threads of linewise_client_start, are pinned to the CPUs where this process may
+// run, one of each socket in turn.
+#define LINEWISE_PLACE_ROUND_ROBIN 1
+
 // All went well.
 #define LINEWISE_OK 0
 
@@ -48,7 +67,7 @@
 // The domain is shut down.
 #define LINEWISE_SHUTDOWN 3
 
-// A waiting call inside a delegated function or a callback would wait for itself.
+// A call that waits, or that ends what is in use, inside a delegated function, a callback or a fibre.
 #define LINEWISE_NESTED 4
 
 // The values belong to another domain than the client.
@@ -69,7 +88,7 @@
 // A defect of the library: it panicked.
 #define LINEWISE_INTERNAL 10
 
-// Values side by side in a shard: only the thread that serves the shard touches them.
+// Values in a shard, or spread over all: only the thread that serves a shard touches those in it.
 struct linewise_array;
 
 // A thread's way into a domain.
@@ -78,13 +97,17 @@ struct linewise_client;
 // A domain: shards, and who serves them.
 struct linewise_domain;
 
+// A running fibre's way to spawn more.
+struct linewise_fibres;
+
 // A thread that linewise_client_start started.
 struct linewise_thread;
 
 // Prepares the value at `index`, on the shard's server. Its bytes are zero before.
 typedef void (*linewise_begin)(void *value, size_t index, void *context);
 
-// Ends a value, on the shard's server. Its bytes are freed afterwards.
+// Ends a value, on the shard's server; after a shutdown in the thread that closes the last handle. Its
+// bytes are freed afterwards.
 typedef void (*linewise_end)(void *value);
 
 // Options of an array. Set `size`, `count` and `value_bytes`; zero means the default for all others.
@@ -93,10 +116,13 @@ struct linewise_array_options {
     size_t size;
     // The shard that owns the values.
     uint32_t shard;
+    // Not 0: the values are spread over all shards, the one at `index` in shard `index % shards`;
+    // `shard` is 0 then.
+    uint32_t spread;
     // How many values, at least 1.
     size_t count;
     // Bytes of a value, at least 1. Up to 48 lie in a line of their own, aligned to 8; more lie in
-    // memory of their own, aligned to 64.
+    // memory of their own, aligned to 64, on the server's NUMA node.
     size_t value_bytes;
     // Prepares each value; NULL leaves it zero.
     linewise_begin begin;
@@ -137,10 +163,12 @@ struct linewise_client_stats {
     uint64_t ready;
     // Attempts to take a line from a queue for a free request line.
     uint64_t pops;
-    // Those that found the queue empty.
+    // Those that found the queue empty; divided by `pops`, the failed queue pops.
     uint64_t failed_pops;
+    // Times that neither a request line nor room in the queue was free.
+    uint64_t blocked;
     // Time from the first request of a line to its callbacks, in ticks of the processor's
-    // reference clock, summed, if the domain is timed.
+    // reference clock, summed, if the domain is timed; divided by `latency_lines`, the latency.
     uint64_t latency_ticks;
     // Lines in that sum.
     uint64_t latency_lines;
@@ -161,6 +189,10 @@ struct linewise_domain_options {
     // Lines of requests that wait in a client for each shard; twice the request lines by default,
     // `LINEWISE_DIRECT` for none.
     uint32_t pending_lines;
+    // `LINEWISE_ORDER_SHARD` or `LINEWISE_ORDER_CLIENT`.
+    uint32_t ordered;
+    // `LINEWISE_PLACE_GIVEN` or `LINEWISE_PLACE_ROUND_ROBIN`.
+    uint32_t placement;
     // Not 0: reads the clock for every line, for the statistics.
     uint32_t timed;
     // CPUs that servers are pinned to in turn; NULL for none.
@@ -183,6 +215,8 @@ struct linewise_shard_stats {
     uint64_t passes;
     // Looks that found requests; divided by `passes`, the server's saturation.
     uint64_t busy_passes;
+    // Visits to a client's lines that found some.
+    uint64_t visits;
     // Request lines answered.
     uint64_t lines;
     // Requests answered.
@@ -191,11 +225,14 @@ struct linewise_shard_stats {
     uint64_t busy_ticks;
 };
 
+// What a fibre runs. Its handle, for linewise_fibres_spawn, is valid while it runs.
+typedef void (*linewise_fibre)(struct linewise_fibres *fibres, void *argument);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Makes an array of values in a shard, and waits until it is made. Not inside a delegated function.
+// Makes an array of values, and waits until it is made. Not inside a delegated function.
 //
 // # Safety
 // `domain` is a valid handle; `options` points to options; `begin` and `end` may be called by the
@@ -263,7 +300,46 @@ int32_t linewise_apply(struct linewise_client *client,
                        linewise_function function,
                        void *argument);
 
-// Opens a client for the calling thread; in a flat domain in the first free seat.
+// Calls `function` on the value at `index` with `argument`, which stays as it is until `then` gets the
+// code of the outcome, with 0 for an answer: in a later call of this client, or in this one if the
+// value is in the client's own shard.
+//
+// # Safety
+// As linewise_apply, until `then` is called; `then` as for linewise_call_async.
+int32_t linewise_apply_async(struct linewise_client *client,
+                             const struct linewise_array *array,
+                             size_t index,
+                             linewise_function function,
+                             void *argument,
+                             linewise_then then,
+                             void *context);
+
+// Calls `function` on the value at `index` with `argument`, without an answer.
+//
+// # Safety
+// As linewise_apply, until linewise_barrier or linewise_client_close has returned.
+int32_t linewise_apply_post(struct linewise_client *client,
+                            const struct linewise_array *array,
+                            size_t index,
+                            linewise_function function,
+                            void *argument);
+
+// Calls `operation` on the values at `count` places of `indexes`, waits for all answers, and writes
+// them to `answers` (NULL for none) in that order. Shards work at the same time. If a place is out of
+// range nothing is called; after another error `answers` is as it was, and some calls may be made.
+//
+// # Safety
+// As linewise_call; `indexes` and `answers` point to `count` places each.
+int32_t linewise_call_batch(struct linewise_client *client,
+                            const struct linewise_array *array,
+                            const size_t *indexes,
+                            size_t count,
+                            linewise_operation operation,
+                            uint64_t operand,
+                            uint64_t *answers);
+
+// Opens a client for the calling thread; in a flat domain in the first free seat. The thread closes
+// it before it ends.
 //
 // # Safety
 // `domain` is a valid handle; `client` points to a place for a handle.
@@ -277,8 +353,8 @@ int32_t linewise_client_open_at(const struct linewise_domain *domain,
                                 uint32_t shard,
                                 struct linewise_client **client);
 
-// Waits until all requests of a client are answered, and closes it. Not inside a delegated function
-// or a callback.
+// Waits until all requests of a client are answered, and closes it. Not inside a delegated function,
+// a callback or a fibre of it, and not for the client that linewise_client_start lends.
 //
 // # Safety
 // `client` is a handle that was not closed, or NULL.
@@ -288,15 +364,16 @@ int32_t linewise_client_close(struct linewise_client *client);
 // requests are answered.
 //
 // # Safety
-// `domain` is a valid handle until the thread is joined; `body` may be called in another thread;
-// `thread` points to a place for a handle.
+// `domain` is a valid handle; `body` may be called in another thread with `argument`; `thread`
+// points to a place for a handle.
 int32_t linewise_client_start(const struct linewise_domain *domain,
                               linewise_body body,
                               void *argument,
                               struct linewise_thread **thread);
 
 // Waits for a thread's end and closes its handle. Returns what went wrong in the thread beside its
-// body: no client, or no CPU.
+// body: no client, or no CPU. Not inside a delegated function, which may be what the thread waits
+// for.
 //
 // # Safety
 // `thread` is a handle that was not joined, or NULL.
@@ -336,8 +413,27 @@ int32_t linewise_client_statistics(const struct linewise_client *client,
 int32_t linewise_domain_open(const struct linewise_domain_options *options,
                              struct linewise_domain **domain);
 
-// Shuts a domain down and closes it: calls are refused from now on, requests on their way are
-// answered. Clients and arrays stay valid, and can only be closed. Not inside a delegated function.
+// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
+// thread: one that has no client because it calls seldom. Slower than linewise_apply.
+//
+// # Safety
+// The handles are valid; `function` may be called with such a value and `argument` by the shard's
+// server while this thread waits.
+int32_t linewise_domain_apply(const struct linewise_domain *domain,
+                              const struct linewise_array *array,
+                              size_t index,
+                              linewise_function function,
+                              void *argument);
+
+// Shuts a domain down: calls are refused from now on, requests on their way are answered, servers
+// end. Called again it does nothing. Not inside a delegated function.
+//
+// # Safety
+// `domain` is a valid handle.
+int32_t linewise_domain_shutdown(const struct linewise_domain *domain);
+
+// Shuts a domain down and closes it. Clients, their threads and arrays stay valid, and can only be
+// closed or joined; values that are left end with the last of them. Not inside a delegated function.
 //
 // # Safety
 // `domain` is a handle that was not closed, or NULL, and no thread uses it from now on.
@@ -358,8 +454,24 @@ int32_t linewise_shard_statistics(const struct linewise_domain *domain,
                                   struct linewise_shard_stats *stats);
 
 // The text of the last error of the calling thread; empty if there was none. Valid until the next
-// error of this thread.
+// error of this thread, or its end.
 const char *linewise_last_error(void);
+
+// Runs `first` as a fibre, and those that it and they spawn, and returns when all have ended. In a
+// fibre, linewise_call, linewise_apply and linewise_call_batch let other fibres run until their
+// answers are there. A fibre has 256 KiB of stack, and must not close the client.
+//
+// # Safety
+// `client` is a valid handle; the functions may be called in this thread with their arguments until
+// this returns.
+int32_t linewise_fibres_run(struct linewise_client *client, linewise_fibre first, void *argument);
+
+// Adds a fibre that runs `body`. It begins when the running fibre waits or ends.
+//
+// # Safety
+// `fibres` is the handle of the running fibre; `body` may be called in this thread with `argument`
+// until linewise_fibres_run returns.
+int32_t linewise_fibres_spawn(struct linewise_fibres *fibres, linewise_fibre body, void *argument);
 
 #ifdef __cplusplus
 } // extern "C"

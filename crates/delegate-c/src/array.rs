@@ -1,17 +1,22 @@
 //! Values that live in a shard.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
 
-use linewise_delegate::{OwnedSlice, Target};
+use linewise_delegate::{Error, OwnedSlice, Sharded, Target};
 
+use crate::Passed;
 use crate::domain::{linewise_domain, versioned};
 use crate::error::{Failure, edge};
 
 /// Prepares the value at `index`, on the shard's server. Its bytes are zero before.
 pub type linewise_begin =
-    Option<unsafe extern "C" fn(value: *mut c_void, index: usize, context: *mut c_void)>;
-/// Ends a value, on the shard's server. Its bytes are freed afterwards.
-pub type linewise_end = Option<unsafe extern "C" fn(value: *mut c_void)>;
+    Option<unsafe extern "C-unwind" fn(value: *mut c_void, index: usize, context: *mut c_void)>;
+/// Ends a value, on the shard's server; after a shutdown in the thread that closes the last handle. Its
+/// bytes are freed afterwards.
+pub type linewise_end = Option<unsafe extern "C-unwind" fn(value: *mut c_void)>;
 
 /// Options of an array. Set `size`, `count` and `value_bytes`; zero means the default for all others.
 #[repr(C)]
@@ -21,10 +26,13 @@ pub struct linewise_array_options {
     pub size: usize,
     /// The shard that owns the values.
     pub shard: u32,
+    /// Not 0: the values are spread over all shards, the one at `index` in shard `index % shards`;
+    /// `shard` is 0 then.
+    pub spread: u32,
     /// How many values, at least 1.
     pub count: usize,
     /// Bytes of a value, at least 1. Up to 48 lie in a line of their own, aligned to 8; more lie in
-    /// memory of their own, aligned to 64.
+    /// memory of their own, aligned to 64, on the server's NUMA node.
     pub value_bytes: usize,
     /// Prepares each value; NULL leaves it zero.
     pub begin: linewise_begin,
@@ -34,19 +42,31 @@ pub struct linewise_array_options {
     pub end: linewise_end,
 }
 
-/// Values side by side in a shard: only the thread that serves the shard touches them.
-pub struct linewise_array(OwnedSlice<Value>);
+/// Values in a shard, or spread over all: only the thread that serves a shard touches those in it.
+pub struct linewise_array(Values);
+
+enum Values {
+    Here(OwnedSlice<Value>),
+    Spread(Sharded<Value>),
+}
+
+impl Values {
+    fn count(&self) -> usize {
+        match self {
+            Self::Here(values) => values.len(),
+            Self::Spread(values) => values.len(),
+        }
+    }
+}
 
 /// Bytes that lie in the value itself: with what is beside them, a line.
 const HERE: usize = 48;
-
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u64; 8]);
+/// Where larger values begin.
+const LINE: usize = 64;
 
 enum Bytes {
     Here([u64; HERE / 8]),
-    There(Box<[Line]>),
+    There(NonNull<u8>, Layout),
 }
 
 /// A value of C's.
@@ -56,16 +76,22 @@ pub(crate) struct Value {
     end: linewise_end,
 }
 
-const _: () = assert!(size_of::<Value>() == 64);
+const _: () = assert!(size_of::<Value>() == LINE);
+
+// SAFETY: what lies elsewhere is the value's own; what C keeps in it, C's functions vouch for.
+unsafe impl Send for Value {}
 
 impl Value {
-    fn new(bytes: usize, end: linewise_end) -> Self {
+    /// A value of so many bytes, all zero; `None` if there is no memory for them.
+    fn new(bytes: usize) -> Option<Self> {
         let bytes = if bytes <= HERE {
             Bytes::Here([0; HERE / 8])
         } else {
-            Bytes::There(vec![Line([0; 8]); bytes.div_ceil(64)].into())
+            let layout = Layout::from_size_align(bytes, LINE).ok()?;
+            // SAFETY: the layout is not empty.
+            Bytes::There(NonNull::new(unsafe { alloc_zeroed(layout) })?, layout)
         };
-        Self { bytes, end }
+        Some(Self { bytes, end: None })
     }
 
     /// Where C finds it.
@@ -73,7 +99,7 @@ impl Value {
     pub(crate) fn place(&mut self) -> *mut c_void {
         match &mut self.bytes {
             Bytes::Here(words) => words.as_mut_ptr().cast(),
-            Bytes::There(lines) => lines.as_mut_ptr().cast(),
+            Bytes::There(place, _) => place.as_ptr().cast(),
         }
     }
 }
@@ -85,29 +111,31 @@ impl Drop for Value {
             // touches the value any more.
             unsafe { end(self.place()) };
         }
-    }
-}
-
-/// A pointer of C's that goes to the server.
-struct Context(*mut c_void);
-
-// SAFETY: the caller of `linewise_array_new` passes a context that `begin` may use on the server.
-unsafe impl Send for Context {}
-
-impl Context {
-    fn get(&self) -> *mut c_void {
-        self.0
+        if let Bytes::There(place, layout) = self.bytes {
+            // SAFETY: allocated with this layout in `new`, and not used again.
+            unsafe { dealloc(place.as_ptr(), layout) };
+        }
     }
 }
 
 impl linewise_array {
+    /// The array behind a handle.
+    ///
+    /// # Safety
+    /// `handle` is a valid handle or null.
+    #[inline(always)]
+    pub(crate) unsafe fn of<'a>(handle: *const Self) -> Result<&'a Self, Failure> {
+        // SAFETY: the contract.
+        unsafe { handle.as_ref() }.ok_or_else(|| Failure::null("array"))
+    }
+
     /// The value at `index`, as the target of a request.
     #[inline(always)]
     pub(crate) fn target(&self, index: usize) -> Result<Target<'_, Value>, Failure> {
-        if index < self.0.len() {
-            Ok(self.0.at(index))
-        } else {
-            Err(out_of_range(index, self.0.len()))
+        match &self.0 {
+            Values::Here(values) if index < values.len() => Ok(values.at(index)),
+            Values::Spread(values) if index < values.len() => Ok(values.at(index)),
+            values => Err(out_of_range(index, values.count())),
         }
     }
 }
@@ -117,7 +145,10 @@ fn out_of_range(index: usize, count: usize) -> Failure {
     Failure::argument(format!("index {index} of {count}"))
 }
 
-/// Makes an array of values in a shard, and waits until it is made. Not inside a delegated function.
+/// What building a value says when there is no memory for it: nothing else can come back from there.
+const NO_MEMORY: &str = "no memory for a value";
+
+/// Makes an array of values, and waits until it is made. Not inside a delegated function.
 ///
 /// # Safety
 /// `domain` is a valid handle; `options` points to options; `begin` and `end` may be called by the
@@ -130,7 +161,7 @@ pub unsafe extern "C" fn linewise_array_new(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let domain = unsafe { domain.as_ref() }.ok_or_else(|| Failure::null("domain"))?;
+        let domain = unsafe { linewise_domain::of(domain)? };
         if array.is_null() {
             return Err(Failure::null("array"));
         }
@@ -141,14 +172,16 @@ pub unsafe extern "C" fn linewise_array_new(
                 "an array needs a count and the bytes of a value",
             ));
         }
-        if options.value_bytes > isize::MAX as usize / 2 {
-            return Err(Failure::argument(format!("{} bytes", options.value_bytes)));
+        if options.spread != 0 && options.shard != 0 {
+            return Err(Failure::argument(
+                "a shard is given, and the values are to be spread over all",
+            ));
         }
         let (bytes, begin, end) = (options.value_bytes, options.begin, options.end);
-        let context = Context(options.context);
+        let context = Passed(options.context);
         let build = move |index| {
-            // Nothing to end if `begin` never runs.
-            let mut value = Value::new(bytes, None);
+            // Thrown without a message on the terminal: it comes back as an error.
+            let mut value = Value::new(bytes).unwrap_or_else(|| resume_unwind(Box::new(NO_MEMORY)));
             if let Some(begin) = begin {
                 // SAFETY: the contract of the caller.
                 unsafe { begin(value.place(), index, context.get()) };
@@ -156,9 +189,17 @@ pub unsafe extern "C" fn linewise_array_new(
             value.end = end;
             value
         };
-        let made = domain
-            .domain
-            .own_slice(options.shard as usize, options.count, build)?;
+        let made = if options.spread == 0 {
+            domain
+                .own_slice(options.shard as usize, options.count, build)
+                .map(Values::Here)
+        } else {
+            domain.own_sharded(options.count, build).map(Values::Spread)
+        };
+        let made = made.map_err(|error| match error {
+            Error::Panicked(text) if text == NO_MEMORY => Failure::memory(bytes),
+            error => error.into(),
+        })?;
         // SAFETY: not null, and the contract.
         unsafe { array.write(Box::into_raw(Box::new(linewise_array(made)))) };
         Ok(())
@@ -172,7 +213,7 @@ pub unsafe extern "C" fn linewise_array_new(
 #[no_mangle]
 pub unsafe extern "C" fn linewise_array_count(array: *const linewise_array) -> usize {
     // SAFETY: the contract.
-    unsafe { array.as_ref() }.map_or(0, |array| array.0.len())
+    unsafe { array.as_ref() }.map_or(0, |array| array.0.count())
 }
 
 /// Closes an array: its values end on their server, after all requests that were made before.

@@ -2,25 +2,30 @@
 
 use std::ffi::c_void;
 
-use linewise_delegate::Error;
+use linewise_delegate::{Client, Error};
 
+use crate::Passed;
 use crate::array::{Value, linewise_array};
 use crate::client::linewise_client;
 use crate::error::{Failure, LINEWISE_OK, edge, note};
 
 /// A small operation on a value: it gets the value and an operand, and returns an answer. Runs on the
 /// shard's server.
-pub type linewise_operation = Option<unsafe extern "C" fn(value: *mut c_void, operand: u64) -> u64>;
+pub type linewise_operation =
+    Option<unsafe extern "C-unwind" fn(value: *mut c_void, operand: u64) -> u64>;
 /// Any function of a value: what it needs and what it answers is behind `argument`, which stays with
 /// the caller, who waits.
 pub type linewise_function =
-    Option<unsafe extern "C" fn(value: *mut c_void, argument: *mut c_void)>;
+    Option<unsafe extern "C-unwind" fn(value: *mut c_void, argument: *mut c_void)>;
 /// Gets an answer, in the client's thread: a code, and what the operation returned if that is
 /// LINEWISE_OK.
-pub type linewise_then = Option<unsafe extern "C" fn(context: *mut c_void, code: i32, answer: u64)>;
+pub type linewise_then =
+    Option<unsafe extern "C-unwind" fn(context: *mut c_void, code: i32, answer: u64)>;
 
-/// An operation that is there.
-type Operation = unsafe extern "C" fn(*mut c_void, u64) -> u64;
+/// Those that are there.
+type Operation = unsafe extern "C-unwind" fn(*mut c_void, u64) -> u64;
+type Function = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
+type Then = unsafe extern "C-unwind" fn(*mut c_void, i32, u64);
 
 /// The array and the client behind their handles.
 ///
@@ -30,12 +35,13 @@ type Operation = unsafe extern "C" fn(*mut c_void, u64) -> u64;
 unsafe fn both<'a>(
     client: *const linewise_client,
     array: *const linewise_array,
-) -> Result<(&'a linewise_client, &'a linewise_array), Failure> {
+) -> Result<(&'a Client<'static>, &'a linewise_array), Failure> {
     // SAFETY: the contract.
     unsafe {
-        let client = linewise_client::of(client)?;
-        let array = array.as_ref().ok_or_else(|| Failure::null("array"))?;
-        Ok((client, array))
+        Ok((
+            linewise_client::of(client)?.get(),
+            linewise_array::of(array)?,
+        ))
     }
 }
 
@@ -44,6 +50,27 @@ unsafe fn both<'a>(
 fn run(operation: Operation) -> impl Fn(&mut Value, u64) -> u64 + Copy + Send + 'static {
     // SAFETY: who passed the operation vouches for it; the server alone has the value now.
     move |value, operand| unsafe { operation(value.place(), operand) }
+}
+
+/// Calls a C function with its argument on a value.
+fn apply(function: Function, argument: *mut c_void) -> impl FnOnce(&mut Value) + Send + 'static {
+    let argument = Passed(argument);
+    // SAFETY: as above, and for the argument.
+    move |value| unsafe { function(value.place(), argument.get()) }
+}
+
+/// Gives an answer to a C callback.
+#[inline(always)]
+fn answered(then: Then, context: *mut c_void) -> impl FnOnce(Result<u64, Error>) {
+    move |answer| match answer {
+        // SAFETY: who passed the callback vouches for it and its context.
+        Ok(answer) => unsafe { then(context, LINEWISE_OK, answer) },
+        Err(error) => {
+            let code = note(&Failure::from(error));
+            // SAFETY: as above.
+            unsafe { then(context, code, 0) };
+        }
+    }
 }
 
 /// Calls `operation` on the value at `index` and waits for its answer. `answer` may be NULL.
@@ -63,9 +90,7 @@ pub unsafe extern "C" fn linewise_call(
         // SAFETY: the contract.
         let (client, array) = unsafe { both(client, array)? };
         let operation = operation.ok_or_else(|| Failure::null("operation"))?;
-        let returned = client
-            .client
-            .call(array.target(index)?, run(operation), operand)?;
+        let returned = client.call(array.target(index)?, run(operation), operand)?;
         if !answer.is_null() {
             // SAFETY: not null, and the contract.
             unsafe { answer.write(returned) };
@@ -97,18 +122,7 @@ pub unsafe extern "C" fn linewise_call_async(
         let operation = operation.ok_or_else(|| Failure::null("operation"))?;
         let then = then.ok_or_else(|| Failure::null("then"))?;
         let target = array.target(index)?;
-        let answered = move |answer: Result<u64, Error>| match answer {
-            // SAFETY: the contract.
-            Ok(answer) => unsafe { then(context, LINEWISE_OK, answer) },
-            Err(error) => {
-                let code = note(&Failure::from(error));
-                // SAFETY: the contract.
-                unsafe { then(context, code, 0) };
-            }
-        };
-        Ok(client
-            .client
-            .call_async(target, run(operation), operand, answered)?)
+        Ok(client.call_async(target, run(operation), operand, answered(then, context))?)
     })
 }
 
@@ -128,9 +142,7 @@ pub unsafe extern "C" fn linewise_call_post(
         // SAFETY: the contract.
         let (client, array) = unsafe { both(client, array)? };
         let operation = operation.ok_or_else(|| Failure::null("operation"))?;
-        Ok(client
-            .client
-            .call_post(array.target(index)?, run(operation), operand)?)
+        Ok(client.call_post(array.target(index)?, run(operation), operand)?)
     })
 }
 
@@ -147,24 +159,96 @@ pub unsafe extern "C" fn linewise_apply(
     function: linewise_function,
     argument: *mut c_void,
 ) -> i32 {
-    /// What goes to the server.
-    struct Argument(*mut c_void);
-    // SAFETY: the caller waits, and vouches for what is behind it.
-    unsafe impl Send for Argument {}
-    impl Argument {
-        fn get(&self) -> *mut c_void {
-            self.0
-        }
-    }
     edge(|| {
         // SAFETY: the contract.
         let (client, array) = unsafe { both(client, array)? };
         let function = function.ok_or_else(|| Failure::null("function"))?;
-        let argument = Argument(argument);
-        client.client.apply(array.target(index)?, move |value| {
-            // SAFETY: the contract; the server alone has the value now.
-            unsafe { function(value.place(), argument.get()) };
-        })?;
+        Ok(client.apply(array.target(index)?, apply(function, argument))?)
+    })
+}
+
+/// Calls `function` on the value at `index` with `argument`, which stays as it is until `then` gets the
+/// code of the outcome, with 0 for an answer: in a later call of this client, or in this one if the
+/// value is in the client's own shard.
+///
+/// # Safety
+/// As linewise_apply, until `then` is called; `then` as for linewise_call_async.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_apply_async(
+    client: *mut linewise_client,
+    array: *const linewise_array,
+    index: usize,
+    function: linewise_function,
+    argument: *mut c_void,
+    then: linewise_then,
+    context: *mut c_void,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        let (client, array) = unsafe { both(client, array)? };
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let then = answered(then.ok_or_else(|| Failure::null("then"))?, context);
+        let done = move |outcome: Result<(), Error>| then(outcome.map(|()| 0));
+        Ok(client.apply_async(array.target(index)?, apply(function, argument), done)?)
+    })
+}
+
+/// Calls `function` on the value at `index` with `argument`, without an answer.
+///
+/// # Safety
+/// As linewise_apply, until linewise_barrier or linewise_client_close has returned.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_apply_post(
+    client: *mut linewise_client,
+    array: *const linewise_array,
+    index: usize,
+    function: linewise_function,
+    argument: *mut c_void,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        let (client, array) = unsafe { both(client, array)? };
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        Ok(client.post(array.target(index)?, apply(function, argument))?)
+    })
+}
+
+/// Calls `operation` on the values at `count` places of `indexes`, waits for all answers, and writes
+/// them to `answers` (NULL for none) in that order. Shards work at the same time. If a place is out of
+/// range nothing is called; after another error `answers` is as it was, and some calls may be made.
+///
+/// # Safety
+/// As linewise_call; `indexes` and `answers` point to `count` places each.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_call_batch(
+    client: *mut linewise_client,
+    array: *const linewise_array,
+    indexes: *const usize,
+    count: usize,
+    operation: linewise_operation,
+    operand: u64,
+    answers: *mut u64,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        let (client, array) = unsafe { both(client, array)? };
+        let operation = operation.ok_or_else(|| Failure::null("operation"))?;
+        if count == 0 {
+            return Ok(());
+        }
+        if indexes.is_null() {
+            return Err(Failure::null("indexes"));
+        }
+        // SAFETY: not null, and the contract.
+        let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
+        let targets = indexes.iter().map(|index| array.target(*index));
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
+        let run = run(operation);
+        let returned = client.apply_batch(targets, move |value| run(value, operand))?;
+        if !answers.is_null() {
+            // SAFETY: not null, and the contract; there is an answer for each target.
+            unsafe { answers.copy_from_nonoverlapping(returned.as_ptr(), count) };
+        }
         Ok(())
     })
 }

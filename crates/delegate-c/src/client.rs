@@ -1,26 +1,32 @@
 //! Clients: a thread's way into a domain.
 
+use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
+use std::ptr::NonNull;
 use std::thread::JoinHandle;
 
-use linewise_delegate::{Client, place};
+use linewise_delegate::{Client, Error};
 
 use crate::domain::{linewise_domain, tell};
-use crate::error::{Failure, LINEWISE_OK, edge, note};
+use crate::error::{Failure, edge};
+use crate::{Passed, this_thread};
 
 /// A thread's way into a domain.
 pub struct linewise_client {
-    pub(crate) client: Client<'static>,
-    thread: usize,
+    client: NonNull<Client<'static>>,
+    thread: u64,
+    /// Whether linewise_client_close ends it; else the thread that linewise_client_start started.
+    owned: bool,
+    /// Whether fibres of it run.
+    pub(crate) fibres: InUse,
 }
 
 /// A thread that linewise_client_start started.
-pub struct linewise_thread(JoinHandle<Result<(), Failure>>);
+pub struct linewise_thread(JoinHandle<Result<(), Error>>);
 
 /// What a client's thread runs.
 pub type linewise_body =
-    Option<unsafe extern "C" fn(client: *mut linewise_client, argument: *mut c_void)>;
+    Option<unsafe extern "C-unwind" fn(client: *mut linewise_client, argument: *mut c_void)>;
 
 /// What a client did so far.
 #[repr(C)]
@@ -40,35 +46,57 @@ pub struct linewise_client_stats {
     pub ready: u64,
     /// Attempts to take a line from a queue for a free request line.
     pub pops: u64,
-    /// Those that found the queue empty.
+    /// Those that found the queue empty; divided by `pops`, the failed queue pops.
     pub failed_pops: u64,
+    /// Times that neither a request line nor room in the queue was free.
+    pub blocked: u64,
     /// Time from the first request of a line to its callbacks, in ticks of the processor's
-    /// reference clock, summed, if the domain is timed.
+    /// reference clock, summed, if the domain is timed; divided by `latency_lines`, the latency.
     pub latency_ticks: u64,
     /// Lines in that sum.
     pub latency_lines: u64,
 }
 
-thread_local! {
-    static HERE: u8 = const { 0 };
+/// Whether something that must not be closed meanwhile is going on.
+#[derive(Default)]
+pub(crate) struct InUse(Cell<bool>);
+
+impl InUse {
+    /// Marks it until the guard is dropped.
+    ///
+    /// # Errors
+    /// It is marked.
+    pub(crate) fn enter(&self) -> Result<Using<'_>, Failure> {
+        self.check()?;
+        self.0.set(true);
+        Ok(Using(self))
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.0.get() {
+            return Err(Failure::nested("fibres of this client are running"));
+        }
+        Ok(())
+    }
 }
 
-/// A number that no other running thread has.
-#[inline(always)]
-fn this_thread() -> usize {
-    HERE.with(|here| std::ptr::from_ref(here) as usize)
+/// See [`InUse::enter`].
+pub(crate) struct Using<'a>(&'a InUse);
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
+        self.0.0.set(false);
+    }
 }
 
 impl linewise_client {
-    fn open(domain: &linewise_domain, shard: Option<u32>) -> Result<Self, Failure> {
-        let client = match shard {
-            Some(shard) => domain.domain.client_at(shard as usize),
-            None => domain.domain.client(),
-        }?;
-        Ok(Self {
+    fn new(client: NonNull<Client<'static>>, owned: bool) -> Self {
+        Self {
             client,
             thread: this_thread(),
-        })
+            owned,
+            fibres: InUse::default(),
+        }
     }
 
     /// The client behind a handle, if this thread may use it.
@@ -85,9 +113,17 @@ impl linewise_client {
             Err(Failure::thread())
         }
     }
+
+    /// The client itself.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &Client<'static> {
+        // SAFETY: it lives as long as its handle is valid.
+        unsafe { self.client.as_ref() }
+    }
 }
 
-/// Opens a client for the calling thread; in a flat domain in the first free seat.
+/// Opens a client for the calling thread; in a flat domain in the first free seat. The thread closes
+/// it before it ends.
 ///
 /// # Safety
 /// `domain` is a valid handle; `client` points to a place for a handle.
@@ -122,18 +158,23 @@ unsafe fn open(
     place: *mut *mut linewise_client,
 ) -> Result<(), Failure> {
     // SAFETY: the contract.
-    let domain = unsafe { domain.as_ref() }.ok_or_else(|| Failure::null("domain"))?;
+    let domain = unsafe { linewise_domain::of(domain)? };
     if place.is_null() {
         return Err(Failure::null("client"));
     }
-    let client = Box::new(linewise_client::open(domain, shard)?);
+    let client = match shard {
+        Some(shard) => domain.client_at(shard as usize),
+        None => domain.client(),
+    }?;
+    let client = NonNull::from(Box::leak(Box::new(client)));
+    let handle = Box::new(linewise_client::new(client, true));
     // SAFETY: not null, and the contract.
-    unsafe { place.write(Box::into_raw(client)) };
+    unsafe { place.write(Box::into_raw(handle)) };
     Ok(())
 }
 
-/// Waits until all requests of a client are answered, and closes it. Not inside a delegated function
-/// or a callback.
+/// Waits until all requests of a client are answered, and closes it. Not inside a delegated function,
+/// a callback or a fibre of it, and not for the client that linewise_client_start lends.
 ///
 /// # Safety
 /// `client` is a handle that was not closed, or NULL.
@@ -143,10 +184,26 @@ pub unsafe extern "C" fn linewise_client_close(client: *mut linewise_client) -> 
         if client.is_null() {
             return Ok(());
         }
-        // SAFETY: the contract. Where it must not wait it stays open.
-        unsafe { linewise_client::of(client)? }.client.barrier()?;
-        // SAFETY: made by `open`, and the caller gives it up.
-        drop(unsafe { Box::from_raw(client) });
+        {
+            // SAFETY: the contract. Where it must not wait it stays open.
+            let known = unsafe { linewise_client::of(client)? };
+            if !known.owned {
+                return Err(Failure::argument(
+                    "the client of linewise_client_start is closed when its body returns",
+                ));
+            }
+            known.fibres.check()?;
+            match known.get().barrier() {
+                // A child of fork only gives up the memory.
+                Ok(()) | Err(Error::Forked) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // SAFETY: both were made by `open`, and the caller gives them up.
+        unsafe {
+            let handle = Box::from_raw(client);
+            drop(Box::from_raw(handle.client.as_ptr()));
+        }
         Ok(())
     })
 }
@@ -155,8 +212,8 @@ pub unsafe extern "C" fn linewise_client_close(client: *mut linewise_client) -> 
 /// requests are answered.
 ///
 /// # Safety
-/// `domain` is a valid handle until the thread is joined; `body` may be called in another thread;
-/// `thread` points to a place for a handle.
+/// `domain` is a valid handle; `body` may be called in another thread with `argument`; `thread`
+/// points to a place for a handle.
 #[no_mangle]
 pub unsafe extern "C" fn linewise_client_start(
     domain: *const linewise_domain,
@@ -164,39 +221,21 @@ pub unsafe extern "C" fn linewise_client_start(
     argument: *mut c_void,
     thread: *mut *mut linewise_thread,
 ) -> i32 {
-    /// What goes to the thread.
-    struct Parcel(*const linewise_domain, *mut c_void);
-    // SAFETY: the domain may be used by several threads, and the caller vouches for the argument.
-    unsafe impl Send for Parcel {}
-    impl Parcel {
-        fn open(self) -> (*const linewise_domain, *mut c_void) {
-            (self.0, self.1)
-        }
-    }
     edge(|| {
         // SAFETY: the contract.
-        let known = unsafe { domain.as_ref() }.ok_or_else(|| Failure::null("domain"))?;
+        let domain = unsafe { linewise_domain::of(domain)? };
         let body = body.ok_or_else(|| Failure::null("body"))?;
         if thread.is_null() {
             return Err(Failure::null("thread"));
         }
-        let number = known.next_client.fetch_add(1, Ordering::Relaxed);
-        let parcel = Parcel(domain, argument);
-        let started = std::thread::Builder::new()
-            .name(format!("linewise-client-{number}"))
-            .spawn(move || {
-                let (domain, argument) = parcel.open();
-                // SAFETY: valid until this thread is joined.
-                let domain = unsafe { &*domain };
-                if !domain.client_cpus.is_empty() {
-                    place::pin(domain.client_cpus[number % domain.client_cpus.len()])?;
-                }
-                let mut client = linewise_client::open(domain, None)?;
-                // SAFETY: the contract; the client lives through the call.
-                unsafe { body(&raw mut client, argument) };
-                Ok(client.client.barrier()?)
-            })
-            .map_err(|error| Failure::system("starting a client's thread", error))?;
+        let argument = Passed(argument);
+        let started = domain.spawn_client(move |client| {
+            // Callbacks of C borrow nothing that Rust knows of.
+            let client = NonNull::from(client).cast::<Client<'static>>();
+            let mut lent = linewise_client::new(client, false);
+            // SAFETY: the contract; both live through the call.
+            unsafe { body(&raw mut lent, argument.get()) };
+        })?;
         // SAFETY: not null, and the contract.
         unsafe { thread.write(Box::into_raw(Box::new(linewise_thread(started)))) };
         Ok(())
@@ -204,22 +243,24 @@ pub unsafe extern "C" fn linewise_client_start(
 }
 
 /// Waits for a thread's end and closes its handle. Returns what went wrong in the thread beside its
-/// body: no client, or no CPU.
+/// body: no client, or no CPU. Not inside a delegated function, which may be what the thread waits
+/// for.
 ///
 /// # Safety
 /// `thread` is a handle that was not joined, or NULL.
 #[no_mangle]
 pub unsafe extern "C" fn linewise_client_join(thread: *mut linewise_thread) -> i32 {
-    if thread.is_null() {
-        return LINEWISE_OK;
-    }
-    // SAFETY: made by `linewise_client_start`, and the caller gives it up.
-    let thread = unsafe { Box::from_raw(thread) };
-    match thread.0.join() {
-        Ok(Ok(())) => LINEWISE_OK,
-        Ok(Err(failure)) => note(&failure),
-        Err(_) => note(&Failure::system("a client's thread", "it panicked")),
-    }
+    edge(|| {
+        if thread.is_null() {
+            return Ok(());
+        }
+        // SAFETY: made by `linewise_client_start`, and the caller gives it up.
+        let thread = unsafe { Box::from_raw(thread) };
+        match thread.0.join() {
+            Ok(ended) => Ok(ended?),
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    })
 }
 
 /// Sends what a client holds, as far as request lines are free. Does not wait.
@@ -230,7 +271,7 @@ pub unsafe extern "C" fn linewise_client_join(thread: *mut linewise_thread) -> i
 pub unsafe extern "C" fn linewise_flush(client: *mut linewise_client) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        unsafe { linewise_client::of(client)? }.client.flush();
+        unsafe { linewise_client::of(client)? }.get().flush();
         Ok(())
     })
 }
@@ -244,7 +285,7 @@ pub unsafe extern "C" fn linewise_flush(client: *mut linewise_client) -> i32 {
 pub unsafe extern "C" fn linewise_poll(client: *mut linewise_client) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        unsafe { linewise_client::of(client)? }.client.poll()?;
+        unsafe { linewise_client::of(client)? }.get().poll()?;
         Ok(())
     })
 }
@@ -257,7 +298,7 @@ pub unsafe extern "C" fn linewise_poll(client: *mut linewise_client) -> i32 {
 pub unsafe extern "C" fn linewise_barrier(client: *mut linewise_client) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        Ok(unsafe { linewise_client::of(client)? }.client.barrier()?)
+        Ok(unsafe { linewise_client::of(client)? }.get().barrier()?)
     })
 }
 
@@ -272,7 +313,7 @@ pub unsafe extern "C" fn linewise_client_statistics(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let of = unsafe { linewise_client::of(client)? }.client.stats();
+        let of = unsafe { linewise_client::of(client)? }.get().stats();
         let told = |size| linewise_client_stats {
             size,
             lines: of.lines,
@@ -282,6 +323,7 @@ pub unsafe extern "C" fn linewise_client_statistics(
             ready: of.ready,
             pops: of.pops,
             failed_pops: of.failed_pops,
+            blocked: of.blocked,
             latency_ticks: of.latency_ticks,
             latency_lines: of.latency_lines,
         };

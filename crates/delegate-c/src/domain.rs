@@ -1,11 +1,12 @@
 //! Domains.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use linewise_delegate::{Builder, Domain, Ordered, Policy};
 
-use linewise_delegate::{Domain, Policy};
-
+use crate::Passed;
+use crate::array::linewise_array;
+use crate::call::linewise_function;
 use crate::error::{Failure, edge};
+use std::ffi::c_void;
 
 /// Servers that do nothing but serve, one for each shard.
 pub const LINEWISE_DEDICATED: u32 = 0;
@@ -21,6 +22,15 @@ pub const LINEWISE_FLAT_BOUND: u32 = 4;
 pub const LINEWISE_FLAT_DOORBELL: u32 = 5;
 /// For `pending_lines`: no queue.
 pub const LINEWISE_DIRECT: u32 = 0xffff_ffff;
+/// A client's requests to one shard run in the order they were made; to different shards in any order.
+pub const LINEWISE_ORDER_SHARD: u32 = 0;
+/// All requests of a client run in the order they were made. Slow where shards alternate.
+pub const LINEWISE_ORDER_CLIENT: u32 = 1;
+/// Threads are pinned where `server_cpus` and `client_cpus` say, or nowhere.
+pub const LINEWISE_PLACE_GIVEN: u32 = 0;
+/// Servers, then the threads of linewise_client_start, are pinned to the CPUs where this process may
+/// run, one of each socket in turn.
+pub const LINEWISE_PLACE_ROUND_ROBIN: u32 = 1;
 
 /// Calls on the own shard unless `bound` says otherwise.
 const BOUND: u32 = 256;
@@ -42,6 +52,10 @@ pub struct linewise_domain_options {
     /// Lines of requests that wait in a client for each shard; twice the request lines by default,
     /// `LINEWISE_DIRECT` for none.
     pub pending_lines: u32,
+    /// `LINEWISE_ORDER_SHARD` or `LINEWISE_ORDER_CLIENT`.
+    pub ordered: u32,
+    /// `LINEWISE_PLACE_GIVEN` or `LINEWISE_PLACE_ROUND_ROBIN`.
+    pub placement: u32,
     /// Not 0: reads the clock for every line, for the statistics.
     pub timed: u32,
     /// CPUs that servers are pinned to in turn; NULL for none.
@@ -57,10 +71,18 @@ pub struct linewise_domain_options {
 }
 
 /// A domain: shards, and who serves them.
-pub struct linewise_domain {
-    pub(crate) domain: Arc<Domain>,
-    pub(crate) client_cpus: Arc<[u32]>,
-    pub(crate) next_client: AtomicUsize,
+pub struct linewise_domain(Domain);
+
+impl linewise_domain {
+    /// The domain behind a handle.
+    ///
+    /// # Safety
+    /// `handle` is a valid handle or null.
+    pub(crate) unsafe fn of<'a>(handle: *const Self) -> Result<&'a Domain, Failure> {
+        // SAFETY: the contract.
+        let domain = unsafe { handle.as_ref() }.ok_or_else(|| Failure::null("domain"))?;
+        Ok(&domain.0)
+    }
 }
 
 /// What a shard's server did so far.
@@ -73,6 +95,8 @@ pub struct linewise_shard_stats {
     pub passes: u64,
     /// Looks that found requests; divided by `passes`, the server's saturation.
     pub busy_passes: u64,
+    /// Visits to a client's lines that found some.
+    pub visits: u64,
     /// Request lines answered.
     pub lines: u64,
     /// Requests answered.
@@ -93,7 +117,8 @@ pub(crate) unsafe fn versioned<T: Copy>(given: *const T, name: &str) -> Result<T
     }
     // SAFETY: every version begins with its size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if !(size_of::<usize>()..=1 << 16).contains(&size) {
+    // Every version ends with a whole word.
+    if !(size_of::<usize>()..=1 << 16).contains(&size) || size % size_of::<usize>() != 0 {
         return Err(Failure::argument(format!(
             "{name}->size is {size}, not the structure's size"
         )));
@@ -127,6 +152,63 @@ unsafe fn numbers(first: *const u32, count: usize, name: &str) -> Result<Vec<u32
     Ok(unsafe { std::slice::from_raw_parts(first, count) }.to_vec())
 }
 
+/// What the options ask for.
+///
+/// # Safety
+/// The options point to as many CPUs as they say.
+unsafe fn builder(options: &linewise_domain_options) -> Result<Builder, Failure> {
+    let shards = options.shards as usize;
+    let bound = match options.bound {
+        0 => BOUND,
+        calls => calls,
+    };
+    let mut builder = match options.policy {
+        LINEWISE_DEDICATED => Domain::dedicated(shards),
+        LINEWISE_FLAT_QUEUE => Domain::flat(shards).policy(Policy::Queue),
+        LINEWISE_FLAT_BLOCKED => Domain::flat(shards).policy(Policy::ServeWhenBlocked),
+        LINEWISE_FLAT_FAST_PATH => Domain::flat(shards).policy(Policy::FastPath),
+        LINEWISE_FLAT_BOUND => Domain::flat(shards).policy(Policy::UpperBound(bound)),
+        LINEWISE_FLAT_DOORBELL => Domain::flat(shards).policy(Policy::Doorbell),
+        other => return Err(Failure::argument(format!("there is no policy {other}"))),
+    };
+    if options.request_lines > 0 {
+        builder = builder.request_lines(options.request_lines as usize);
+    }
+    builder = match options.pending_lines {
+        0 => builder,
+        LINEWISE_DIRECT => builder.direct_write(),
+        lines => builder.pending_queue(lines as usize),
+    };
+    builder = match options.ordered {
+        LINEWISE_ORDER_SHARD => builder.ordered(Ordered::Shard),
+        LINEWISE_ORDER_CLIENT => builder.ordered(Ordered::Client),
+        other => return Err(Failure::argument(format!("there is no order {other}"))),
+    };
+    if options.timed != 0 {
+        builder = builder.timed();
+    }
+    if options.shard_bytes > 0 {
+        builder = builder.shard_bytes(options.shard_bytes);
+    }
+    // SAFETY: the contract.
+    let (servers, clients) = unsafe {
+        (
+            numbers(options.server_cpus, options.server_cpu_count, "server_cpus")?,
+            numbers(options.client_cpus, options.client_cpu_count, "client_cpus")?,
+        )
+    };
+    match options.placement {
+        LINEWISE_PLACE_GIVEN => Ok(builder.server_cpus(servers).client_cpus(clients)),
+        LINEWISE_PLACE_ROUND_ROBIN if servers.is_empty() && clients.is_empty() => {
+            Ok(builder.round_robin())
+        }
+        LINEWISE_PLACE_ROUND_ROBIN => Err(Failure::argument(
+            "CPUs are given, and round robin is asked for",
+        )),
+        other => Err(Failure::argument(format!("there is no placement {other}"))),
+    }
+}
+
 /// Opens a domain, and starts its servers if it is dedicated.
 ///
 /// # Safety
@@ -143,55 +225,57 @@ pub unsafe extern "C" fn linewise_domain_open(
         }
         // SAFETY: the contract.
         let options = unsafe { versioned(options, "options")? };
-        let shards = options.shards as usize;
-        let bound = if options.bound == 0 {
-            BOUND
-        } else {
-            options.bound
-        };
-        let mut builder = match options.policy {
-            LINEWISE_DEDICATED => Domain::dedicated(shards),
-            LINEWISE_FLAT_QUEUE => Domain::flat(shards).policy(Policy::Queue),
-            LINEWISE_FLAT_BLOCKED => Domain::flat(shards).policy(Policy::ServeWhenBlocked),
-            LINEWISE_FLAT_FAST_PATH => Domain::flat(shards).policy(Policy::FastPath),
-            LINEWISE_FLAT_BOUND => Domain::flat(shards).policy(Policy::UpperBound(bound)),
-            LINEWISE_FLAT_DOORBELL => Domain::flat(shards).policy(Policy::Doorbell),
-            other => return Err(Failure::argument(format!("there is no policy {other}"))),
-        };
-        if options.request_lines > 0 {
-            builder = builder.request_lines(options.request_lines as usize);
-        }
-        match options.pending_lines {
-            0 => {}
-            LINEWISE_DIRECT => builder = builder.direct_write(),
-            lines => builder = builder.pending_queue(lines as usize),
-        }
-        if options.timed != 0 {
-            builder = builder.timed();
-        }
-        if options.shard_bytes > 0 {
-            builder = builder.shard_bytes(options.shard_bytes);
-        }
         // SAFETY: the contract.
-        let (servers, clients) = unsafe {
-            (
-                numbers(options.server_cpus, options.server_cpu_count, "server_cpus")?,
-                numbers(options.client_cpus, options.client_cpu_count, "client_cpus")?,
-            )
-        };
-        let opened = linewise_domain {
-            domain: Arc::new(builder.server_cpus(servers).build()?),
-            client_cpus: clients.into(),
-            next_client: AtomicUsize::new(0),
-        };
+        let opened = unsafe { builder(&options)? }.build()?;
         // SAFETY: not null, and the contract.
-        unsafe { domain.write(Box::into_raw(Box::new(opened))) };
+        unsafe { domain.write(Box::into_raw(Box::new(linewise_domain(opened)))) };
         Ok(())
     })
 }
 
-/// Shuts a domain down and closes it: calls are refused from now on, requests on their way are
-/// answered. Clients and arrays stay valid, and can only be closed. Not inside a delegated function.
+/// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
+/// thread: one that has no client because it calls seldom. Slower than linewise_apply.
+///
+/// # Safety
+/// The handles are valid; `function` may be called with such a value and `argument` by the shard's
+/// server while this thread waits.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_domain_apply(
+    domain: *const linewise_domain,
+    array: *const linewise_array,
+    index: usize,
+    function: linewise_function,
+    argument: *mut c_void,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        let (domain, array) = unsafe { (linewise_domain::of(domain)?, linewise_array::of(array)?) };
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let argument = Passed(argument);
+        let target = array.target(index)?;
+        domain.handle().apply_waiting(target, move |value| {
+            // SAFETY: the contract; the server alone has the value now.
+            unsafe { function(value.place(), argument.get()) };
+        })?;
+        Ok(())
+    })
+}
+
+/// Shuts a domain down: calls are refused from now on, requests on their way are answered, servers
+/// end. Called again it does nothing. Not inside a delegated function.
+///
+/// # Safety
+/// `domain` is a valid handle.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_domain_shutdown(domain: *const linewise_domain) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        Ok(unsafe { linewise_domain::of(domain)? }.shutdown()?)
+    })
+}
+
+/// Shuts a domain down and closes it. Clients, their threads and arrays stay valid, and can only be
+/// closed or joined; values that are left end with the last of them. Not inside a delegated function.
 ///
 /// # Safety
 /// `domain` is a handle that was not closed, or NULL, and no thread uses it from now on.
@@ -202,7 +286,7 @@ pub unsafe extern "C" fn linewise_domain_close(domain: *mut linewise_domain) -> 
             return Ok(());
         }
         // SAFETY: the handle is valid until it is closed here.
-        unsafe { &*domain }.domain.shutdown()?;
+        unsafe { &*domain }.0.shutdown()?;
         // SAFETY: made by `linewise_domain_open`, and the caller gives it up.
         drop(unsafe { Box::from_raw(domain) });
         Ok(())
@@ -216,7 +300,7 @@ pub unsafe extern "C" fn linewise_domain_close(domain: *mut linewise_domain) -> 
 #[no_mangle]
 pub unsafe extern "C" fn linewise_domain_shards(domain: *const linewise_domain) -> u32 {
     // SAFETY: the contract.
-    unsafe { domain.as_ref() }.map_or(0, |domain| domain.domain.shards() as u32)
+    unsafe { domain.as_ref() }.map_or(0, |domain| domain.0.shards() as u32)
 }
 
 /// What a shard's server did so far.
@@ -231,8 +315,7 @@ pub unsafe extern "C" fn linewise_shard_statistics(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let domain = unsafe { domain.as_ref() }.ok_or_else(|| Failure::null("domain"))?;
-        let all = domain.domain.shard_stats();
+        let all = unsafe { linewise_domain::of(domain)? }.shard_stats();
         let of = all
             .get(shard as usize)
             .ok_or_else(|| Failure::argument(format!("there is no shard {shard}")))?;
@@ -240,6 +323,7 @@ pub unsafe extern "C" fn linewise_shard_statistics(
             size,
             passes: of.passes,
             busy_passes: of.busy_passes,
+            visits: of.visits,
             lines: of.lines,
             requests: of.requests,
             busy_ticks: of.busy_ticks,
@@ -249,7 +333,8 @@ pub unsafe extern "C" fn linewise_shard_statistics(
     })
 }
 
-/// Writes as much of a structure as the caller's version of it has.
+/// Writes as much of a structure as the caller's version of it has, and zero to what a newer one has
+/// beyond ours.
 ///
 /// # Safety
 /// `place` is null, or points to as many bytes as its first member says; `T` begins with its size.
@@ -263,17 +348,18 @@ pub(crate) unsafe fn tell<T>(
     }
     // SAFETY: every version begins with its size.
     let size = unsafe { place.cast::<usize>().read_unaligned() };
-    if size < size_of::<usize>() {
-        return Err(Failure::argument(format!("{name}->size is not set")));
+    if !(size_of::<usize>()..=1 << 16).contains(&size) {
+        return Err(Failure::argument(format!(
+            "{name}->size is {size}, not the structure's size"
+        )));
     }
     let value = value(size);
-    // SAFETY: no more bytes than either has.
+    let known = size.min(size_of::<T>());
+    // SAFETY: the caller vouches for `size` bytes, and a T has `known`.
     unsafe {
-        std::ptr::copy_nonoverlapping(
-            (&raw const value).cast::<u8>(),
-            place.cast::<u8>(),
-            size.min(size_of::<T>()),
-        );
+        let place = place.cast::<u8>();
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), place, known);
+        place.add(known).write_bytes(0, size - known);
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub const LINEWISE_ARGUMENT: i32 = 1;
 pub const LINEWISE_THREAD: i32 = 2;
 /// The domain is shut down.
 pub const LINEWISE_SHUTDOWN: i32 = 3;
-/// A waiting call inside a delegated function or a callback would wait for itself.
+/// A call that waits, or that ends what is in use, inside a delegated function, a callback or a fibre.
 pub const LINEWISE_NESTED: i32 = 4;
 /// The values belong to another domain than the client.
 pub const LINEWISE_FOREIGN: i32 = 5;
@@ -55,10 +55,17 @@ impl Failure {
         }
     }
 
-    pub(crate) fn system(what: &str, why: impl std::fmt::Display) -> Self {
+    pub(crate) fn nested(text: &str) -> Self {
+        Self {
+            code: LINEWISE_NESTED,
+            text: text.to_owned(),
+        }
+    }
+
+    pub(crate) fn memory(bytes: usize) -> Self {
         Self {
             code: LINEWISE_SYSTEM,
-            text: format!("{what}: {why}"),
+            text: format!("there is no memory for a value of {bytes} bytes"),
         }
     }
 }
@@ -91,7 +98,8 @@ thread_local! {
 /// Notes a failure as the thread's last, and returns its code.
 pub(crate) fn note(failure: &Failure) -> i32 {
     let bytes: Vec<u8> = failure.text.bytes().filter(|byte| *byte != 0).collect();
-    LAST.with_borrow_mut(|last| *last = CString::new(bytes).unwrap_or_default());
+    // A destructor of a thread that ends may come after that of the text; the code is enough then.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(bytes).unwrap_or_default());
     failure.code
 }
 
@@ -117,8 +125,10 @@ pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
 }
 
 /// The text of the last error of the calling thread; empty if there was none. Valid until the next
-/// error of this thread.
+/// error of this thread, or its end.
 #[no_mangle]
 pub extern "C" fn linewise_last_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    static EMPTY: c_char = 0;
+    LAST.try_with(|last| last.borrow().as_ptr())
+        .unwrap_or(&raw const EMPTY)
 }

@@ -4,7 +4,7 @@
 //!
 //! No panic leaves a function: it becomes [`LINEWISE_INTERNAL`](error::LINEWISE_INTERNAL). What the
 //! caller passes in is trusted as far as C can only promise it: pointers are valid or null, functions
-//! return.
+//! return. One that throws an exception of C++ instead ends the process, wherever it runs.
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
@@ -13,3 +13,42 @@ pub mod call;
 pub mod client;
 pub mod domain;
 pub mod error;
+pub mod fibres;
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A pointer of C's that goes to another thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Passed(*mut c_void);
+
+// SAFETY: who passes it vouches that the functions it is for may use it where they run; this library
+// only hands it on.
+unsafe impl Send for Passed {}
+// SAFETY: as above.
+unsafe impl Sync for Passed {}
+
+impl Passed {
+    /// The pointer. A method, so that closures capture the whole.
+    #[inline(always)]
+    pub(crate) fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// A number that no other thread has, or ever had.
+#[inline(always)]
+pub(crate) fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    let number = NUMBER.get();
+    if number != 0 {
+        return number;
+    }
+    let new = NEXT.fetch_add(1, Ordering::Relaxed);
+    NUMBER.set(new);
+    new
+}

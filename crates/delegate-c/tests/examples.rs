@@ -1,4 +1,4 @@
-//! The examples in C and C++, built as a user builds them, with the static and with the shared
+//! The examples in C and C++, and programs that try the header's promises, built as a user builds them, with the static and with the shared
 //! library, and run; under valgrind too where it is installed. They check their own results.
 
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn build(compiler: &str, standard: &str, source: &str, check: impl Fn(&Path, &Pa
                 "-I",
             ])
             .arg(here("include"))
-            .arg(here("examples").join(source))
+            .arg(here(source))
             .arg(libraries.join(library))
             .args(["-lpthread", "-ldl", "-lm", "-o"])
             .arg(&program));
@@ -93,30 +93,94 @@ fn under_valgrind(program: &Path, libraries: &Path) {
 
 #[test]
 fn increments_from_c_are_all_there_and_answered() {
-    build("cc", "-std=c11", "fetch_add.c", |program, libraries| {
+    build(
+        "cc",
+        "-std=c11",
+        "examples/fetch_add.c",
+        |program, libraries| {
+            let output = run(&mut command(program, libraries));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "200000 increments, 200000 answered\n");
+            under_valgrind(program, libraries);
+        },
+    );
+}
+
+#[test]
+fn fibres_of_c_wait_together() {
+    build(
+        "cc",
+        "-std=c11",
+        "examples/fibres.c",
+        |program, libraries| {
+            let output = run(&mut command(program, libraries));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "2000 transfers, 100000 in all\n");
+        },
+    );
+}
+
+#[test]
+fn what_the_header_promises_holds() {
+    build("cc", "-std=c11", "tests/face.c", |program, libraries| {
         let output = run(&mut command(program, libraries));
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said, "200000 increments, 200000 answered\n");
+        assert_eq!(said, "all as promised\n");
         under_valgrind(program, libraries);
     });
+}
+
+#[test]
+fn an_exception_that_leaves_a_function_ends_the_process() {
+    build(
+        "c++",
+        "-std=c++17",
+        "tests/throws.cpp",
+        |program, libraries| {
+            for place in ["operation", "callback", "body"] {
+                let output = command(program, libraries)
+                    .arg(place)
+                    .output()
+                    .expect("runs");
+                let ended = std::os::unix::process::ExitStatusExt::signal(&output.status);
+                assert_eq!(ended, Some(6), "{place}: {output:?}");
+                // Nothing is said after the exception.
+                assert_eq!(
+                    String::from_utf8_lossy(&output.stdout),
+                    "throws\n",
+                    "{place}"
+                );
+            }
+        },
+    );
 }
 
 #[test]
 fn values_of_cpp_live_and_die_on_the_server() {
-    build("c++", "-std=c++17", "accounts.cpp", |program, libraries| {
-        let output = run(&mut command(program, libraries));
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said, "1501500 in 3000 entries\n");
-        under_valgrind(program, libraries);
-    });
+    build(
+        "c++",
+        "-std=c++17",
+        "examples/accounts.cpp",
+        |program, libraries| {
+            let output = run(&mut command(program, libraries));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "1501500 in 3000 entries\n");
+            under_valgrind(program, libraries);
+        },
+    );
 }
 
 #[test]
 fn a_cache_in_c_keeps_every_write_however_it_is_shared() {
-    build("cc", "-std=c11", "key_value.c", |program, libraries| {
-        let output = run(command(program, libraries).args(["0.05", "3"]));
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said.lines().count(), 6, "{said}");
-        assert_eq!(said.matches("delegated").count(), 2, "{said}");
-    });
+    build(
+        "cc",
+        "-std=c11",
+        "examples/key_value.c",
+        |program, libraries| {
+            let output = run(command(program, libraries).args(["0.05", "3"]));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said.lines().count(), 6, "{said}");
+            assert_eq!(said.matches("delegated").count(), 2, "{said}");
+        },
+    );
 }

@@ -12,7 +12,8 @@ use linewise_delegate_c::client::{
 };
 use linewise_delegate_c::domain::{
     LINEWISE_FLAT_QUEUE, linewise_domain, linewise_domain_close, linewise_domain_open,
-    linewise_domain_options, linewise_domain_shards,
+    linewise_domain_options, linewise_domain_shards, linewise_shard_statistics,
+    linewise_shard_stats,
 };
 use linewise_delegate_c::error::{
     LINEWISE_ARGUMENT, LINEWISE_NO_SEAT, LINEWISE_OK, linewise_last_error,
@@ -32,6 +33,8 @@ fn options() -> linewise_domain_options {
         bound: 0,
         request_lines: 0,
         pending_lines: 0,
+        ordered: 0,
+        placement: 0,
         timed: 0,
         server_cpus: null(),
         server_cpu_count: 0,
@@ -52,9 +55,10 @@ fn open(options: &linewise_domain_options) -> Result<*mut linewise_domain, i32> 
 
 #[test]
 fn the_options_have_no_hidden_padding() {
-    assert_eq!(size_of::<linewise_domain_options>(), 8 + 6 * 4 + 5 * 8);
-    assert_eq!(size_of::<linewise_client_stats>(), 10 * 8);
-    assert_eq!(size_of::<linewise_array_options>(), 7 * 8);
+    assert_eq!(size_of::<linewise_domain_options>(), 8 + 8 * 4 + 5 * 8);
+    assert_eq!(size_of::<linewise_client_stats>(), 11 * 8);
+    assert_eq!(size_of::<linewise_shard_stats>(), 7 * 8);
+    assert_eq!(size_of::<linewise_array_options>(), 8 + 2 * 4 + 5 * 8);
 }
 
 #[test]
@@ -110,6 +114,9 @@ fn what_is_wrong_is_said() {
     };
     for (wanted, (code, text)) in [
         ("size is 0", wrong(|options| options.size = 0)),
+        ("size is 12", wrong(|options| options.size = 12)),
+        ("no order 2", wrong(|options| options.ordered = 2)),
+        ("no placement 2", wrong(|options| options.placement = 2)),
         ("no policy 99", wrong(|options| options.policy = 99)),
         ("request lines", wrong(|options| options.request_lines = 33)),
         ("shards", wrong(|options| options.shards = 0)),
@@ -151,6 +158,7 @@ fn a_flat_domain_has_a_seat_for_each_shard() {
         ready: 7,
         pops: 7,
         failed_pops: 7,
+        blocked: 7,
         latency_ticks: 7,
         latency_lines: 7,
     };
@@ -169,4 +177,34 @@ fn a_flat_domain_has_a_seat_for_each_shard() {
     }
     // Of an older version's structure only that much was written.
     assert_eq!((stats.lines, stats.requests, stats.local), (0, 0, 7));
+}
+
+#[test]
+fn what_a_newer_version_of_a_result_has_beyond_ours_is_zero() {
+    #[repr(C)]
+    struct Newer {
+        known: linewise_shard_stats,
+        unknown: [u64; 2],
+    }
+    let domain = open(&options()).unwrap();
+    let mut newer = Newer {
+        known: linewise_shard_stats {
+            size: size_of::<Newer>(),
+            passes: 7,
+            busy_passes: 7,
+            visits: 7,
+            lines: 7,
+            requests: 7,
+            busy_ticks: 7,
+        },
+        unknown: [7; 2],
+    };
+    // SAFETY: the handle is valid, and closed once; the structure is as long as its size says.
+    unsafe {
+        let place = (&raw mut newer).cast::<linewise_shard_stats>();
+        assert_eq!(linewise_shard_statistics(domain, 0, place), LINEWISE_OK);
+        assert_eq!(linewise_domain_close(domain), LINEWISE_OK);
+    }
+    assert_eq!((newer.known.busy_ticks, newer.unknown), (0, [0; 2]));
+    assert_eq!(newer.known.size, size_of::<Newer>());
 }

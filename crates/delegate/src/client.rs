@@ -26,7 +26,8 @@ const VARIED_LINES: u32 = 16;
 /// run on this thread, inside calls of this client. They may make further requests, but not wait.
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
-/// requests are answered.
+/// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
+/// `fork`) it is given up: what was sent is done, but callbacks do not run.
 pub struct Client<'c> {
     core: ManuallyDrop<Box<UnsafeCell<Core>>>,
     callbacks: PhantomData<Cell<&'c ()>>,
@@ -62,7 +63,7 @@ impl<'c> Client<'c> {
         if !Arc::ptr_eq(&core.inner, target.inner) {
             return Err(Error::Foreign);
         }
-        core.inner.check()?;
+        core.inner.gate.check()?;
         if core.strict {
             // SAFETY: as above; the reference is not used again.
             return unsafe { core::keep_order(self.core(), target.shard as usize) };
@@ -465,21 +466,7 @@ impl<'c> Client<'c> {
     pub fn flush(&self) {
         let core = self.core();
         // SAFETY: as in `push`; nothing here calls back.
-        unsafe {
-            for shard in 0..core::inner(core).shards.len() {
-                let lane = (*core).lane(shard);
-                if (*lane).is_filling() {
-                    core::close(core, lane, shard);
-                }
-                let mut sent = false;
-                while (*lane).pending() > 0 && (*lane).send_pending(core::counters(core)) {
-                    sent = true;
-                }
-                if sent {
-                    core::inner(core).shards[shard].parker.wake_if_asleep();
-                }
-            }
-        }
+        unsafe { core::flush(core) };
     }
 
     /// Sends what is being filled, runs the callbacks of what has come back, and in a flat domain
@@ -549,8 +536,8 @@ impl Drop for Client<'_> {
         let core = self.core();
         // SAFETY: as in `push`.
         unsafe {
-            if (*core).may_wait().is_err() || core::inner(core).check_process().is_err() {
-                // Dropped where it cannot wait: what was sent is answered, its memory is given up.
+            if (*core).may_wait().is_err() || core::inner(core).gate.check_process().is_err() {
+                core::give_up(core);
                 return;
             }
             core::leave(core);

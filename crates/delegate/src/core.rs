@@ -104,8 +104,7 @@ const OPENS_PER_PASS: u32 = 8;
 impl Core {
     /// Joins the domain: channels to every shard, and in a flat domain a seat.
     pub(crate) fn join(inner: &Arc<Inner>, wanted: Option<usize>) -> Result<Self, Error> {
-        inner.check_process()?;
-        inner.check()?;
+        inner.gate.check()?;
         if is_serving() {
             return Err(Error::Nested);
         }
@@ -175,10 +174,10 @@ impl Core {
     /// Refuses a call that would wait where waiting cannot end.
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
         if is_serving() || self.depth > 0 {
-            Err(Error::Nested)
-        } else {
-            Ok(())
+            return Err(Error::Nested);
         }
+        // Nobody would answer in a child of fork; what was asked before a shutdown is answered.
+        self.inner.gate.check_forked()
     }
 }
 
@@ -559,6 +558,49 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
     }
 }
 
+/// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects
+/// the answers, and the memory is kept, since servers write there. Its shard is served where this
+/// thread waits, until the thread ends.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and not used again.
+#[cold]
+pub(crate) unsafe fn give_up(core: *mut Core) {
+    // SAFETY: the contract; nothing here calls back.
+    unsafe {
+        if inner(core).gate.check_process().is_err() {
+            return;
+        }
+        flush(core);
+        if let Some(shard) = inner(core).shards.get((*core).seat) {
+            flat::desert(shard);
+        }
+    }
+}
+
+/// Sends what is being filled, as far as request lines are free.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+pub(crate) unsafe fn flush(core: *mut Core) {
+    // SAFETY: the contract; nothing here calls back.
+    unsafe {
+        for shard in 0..(*core).count {
+            let lane = (*core).lane(shard);
+            if (*lane).is_filling() {
+                close(core, lane, shard);
+            }
+            let mut sent = false;
+            while (*lane).pending() > 0 && (*lane).send_pending(counters(core)) {
+                sent = true;
+            }
+            if sent {
+                inner(core).shards[shard].parker.wake_if_asleep();
+            }
+        }
+    }
+}
+
 /// Leaves the domain: all is answered, the channels are forgotten, the seat is free.
 ///
 /// # Safety
@@ -576,7 +618,7 @@ pub(crate) unsafe fn leave(core: *mut Core) {
         if let Some(shard) = domain.shards.get((*core).seat) {
             {
                 let _deeper = Deeper::new(core);
-                if domain.check().is_err() {
+                if !domain.gate.is_open() {
                     shard.seal();
                 } else {
                     shard.pass();

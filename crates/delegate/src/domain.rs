@@ -1,7 +1,7 @@
 //! A domain: shards, the threads that serve them, and the settings they share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::arena::MOST_BYTES;
 use crate::client::Client;
 use crate::error::{Error, panic_text};
 use crate::flat::{self, Policy, Rules};
+use crate::gate::Gate;
 use crate::handle::Handle;
 use crate::line::MOST_LINES;
 use crate::oneshot::{self, Receiver};
@@ -49,31 +50,13 @@ pub(crate) struct Settings {
 /// What a domain's handles and clients share.
 pub(crate) struct Inner {
     pub(crate) shards: Box<[Arc<Shard>]>,
-    pub(crate) closed: Arc<AtomicBool>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) settings: Settings,
     pub(crate) clients: Mutex<Vec<Arc<ClientCounters>>>,
-    next_client: std::sync::atomic::AtomicUsize,
-    process: u32,
+    next_client: AtomicUsize,
 }
 
 impl Inner {
-    /// Whether calls are accepted.
-    #[inline(always)]
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::Shutdown);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if std::process::id() == self.process {
-            Ok(())
-        } else {
-            Err(Error::Forked)
-        }
-    }
-
     pub(crate) fn shard(&self, shard: usize) -> Result<&Arc<Shard>, Error> {
         self.shards.get(shard).ok_or(Error::NoShard {
             shard,
@@ -87,8 +70,7 @@ impl Inner {
         shard: usize,
         function: impl FnOnce(&mut State) -> Result<R, Error> + Send + 'static,
     ) -> Result<Receiver<R>, Error> {
-        self.check_process()?;
-        self.check()?;
+        self.gate.check()?;
         let (sender, receiver) = oneshot::pair();
         self.shard(shard)?.send(Errand::Run(Box::new(move |state| {
             let answer = catch_unwind(AssertUnwindSafe(|| function(state)));
@@ -143,7 +125,8 @@ impl Builder {
             pending: None,
             direct: false,
             ordered: Ordered::default(),
-            shard_bytes: MOST_BYTES,
+            // Miri has the memory of what is reserved.
+            shard_bytes: if cfg!(miri) { 1 << 20 } else { MOST_BYTES },
             timed: false,
             server_cpus: Vec::new(),
             client_cpus: Vec::new(),
@@ -212,6 +195,18 @@ impl Builder {
         self
     }
 
+    /// Pins servers and then the threads of [`Domain::spawn_client`] to the CPUs where this process may
+    /// run, one of each socket in turn ([`place::here`]): what the paper does. Begins again at the
+    /// first where there are more threads.
+    pub fn round_robin(self) -> Self {
+        let mut cpus = place::here();
+        let servers = if self.flat.is_some() { 0 } else { self.shards };
+        let builder = self.server_cpus(cpus.clone());
+        let first_client = servers % cpus.len().max(1);
+        cpus.rotate_left(first_client);
+        builder.client_cpus(cpus)
+    }
+
     /// Reserves memory and, in a dedicated domain, starts the servers.
     ///
     /// # Errors
@@ -240,7 +235,7 @@ impl Builder {
             .collect::<Result<Box<[_]>, _>>()?;
         let inner = Arc::new(Inner {
             shards,
-            closed: Arc::new(AtomicBool::new(false)),
+            gate: Arc::new(Gate::new()?),
             settings: Settings {
                 lines: self.lines,
                 pending,
@@ -250,8 +245,7 @@ impl Builder {
                 client_cpus: self.client_cpus,
             },
             clients: Mutex::default(),
-            next_client: std::sync::atomic::AtomicUsize::new(0),
-            process: std::process::id(),
+            next_client: AtomicUsize::new(0),
         });
         let domain = Domain {
             inner,
@@ -261,7 +255,7 @@ impl Builder {
             for (index, shard) in domain.inner.shards.iter().enumerate() {
                 let cpu = place::nth(&self.server_cpus, index);
                 let server =
-                    crate::server::start(index, shard.clone(), domain.inner.closed.clone(), cpu)?;
+                    crate::server::start(index, shard.clone(), domain.inner.gate.clone(), cpu)?;
                 lock(&domain.servers).push(server);
             }
         }
@@ -447,8 +441,8 @@ impl Domain {
     }
 
     fn close(&self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
-        if self.inner.check_process().is_err() {
+        self.inner.gate.close();
+        if self.inner.gate.check_process().is_err() {
             // The servers exist in the parent only.
             std::mem::forget(std::mem::take(&mut *lock(&self.servers)));
             return;
@@ -474,7 +468,7 @@ impl Drop for Domain {
     fn drop(&mut self) {
         if is_serving() {
             // A delegated function may not wait for its own server; the servers end by themselves.
-            self.inner.closed.store(true, Ordering::SeqCst);
+            self.inner.gate.close();
             for shard in &self.inner.shards {
                 shard.ring();
             }

@@ -78,33 +78,66 @@ impl Policy {
     }
 }
 
+/// A seat that a client of this thread holds.
+struct Sitting {
+    shard: Arc<Shard>,
+    /// Its client was dropped where it could not leave.
+    deserted: bool,
+}
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        if self.deserted {
+            self.shard.leave();
+        }
+    }
+}
+
 thread_local! {
-    /// The seats that this thread holds.
-    static SITTING: RefCell<Vec<Arc<Shard>>> = const { RefCell::new(Vec::new()) };
+    /// The seats that this thread holds. A client may outlive the list, in another variable of the
+    /// thread; it goes on without.
+    static SITTING: RefCell<Vec<Sitting>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Notes that this thread holds the shard's seat.
 pub(crate) fn sit(shard: Arc<Shard>) {
-    SITTING.with_borrow_mut(|sitting| sitting.push(shard));
+    let sitting = Sitting {
+        shard,
+        deserted: false,
+    };
+    let _ = SITTING.try_with(|all| all.borrow_mut().push(sitting));
 }
 
 /// Notes that this thread no longer holds it.
 pub(crate) fn stand(shard: &Arc<Shard>) {
-    // A thread that ends has dropped its list, and serves no more.
     let _ = SITTING.try_with(|sitting| {
         sitting
             .borrow_mut()
-            .retain(|other| !Arc::ptr_eq(other, shard));
+            .retain(|other| !Arc::ptr_eq(&other.shard, shard));
+    });
+}
+
+/// The client of this seat is gone without leaving: the thread serves the shard where it waits, and
+/// leaves the seat when it ends.
+pub(crate) fn desert(shard: &Arc<Shard>) {
+    let _ = SITTING.try_with(|sitting| {
+        for seat in sitting.borrow_mut().iter_mut() {
+            seat.deserted |= Arc::ptr_eq(&seat.shard, shard);
+        }
     });
 }
 
 /// Serves every shard whose seat this thread holds. True if something was done. The caller is not
 /// inside a delegated function.
 pub(crate) fn serve_sitting() -> bool {
+    let at = |index: usize| {
+        let shard = |all: &RefCell<Vec<Sitting>>| Some(all.borrow().get(index)?.shard.clone());
+        SITTING.try_with(shard).ok().flatten()
+    };
     let mut worked = false;
     let mut index = 0;
     // One at a time: a delegated function may change the list.
-    while let Some(shard) = SITTING.with_borrow(|sitting| sitting.get(index).cloned()) {
+    while let Some(shard) = at(index) {
         // SAFETY: this thread holds the seat, and no delegated function, hence no pass, is running.
         worked |= unsafe { shard.pass() };
         index += 1;
@@ -114,5 +147,7 @@ pub(crate) fn serve_sitting() -> bool {
 
 /// How many seats this thread holds.
 pub(crate) fn sitting() -> usize {
-    SITTING.with_borrow(Vec::len)
+    SITTING
+        .try_with(|sitting| sitting.borrow().len())
+        .unwrap_or(0)
 }

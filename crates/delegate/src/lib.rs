@@ -34,12 +34,14 @@
 //!
 //! # The paper's four calls
 //!
-//! | G. Dill, *Asynchronous Delegation and its Applications* | here |
-//! |---|---|
-//! | `Launch_Servers(n)` | [`Domain::dedicated`]`(n).build()` ([`Domain::flat`] launches none) |
-//! | `Client_Thread_Create(f, arg)` | [`Domain::spawn_client`], or [`Domain::client`] on any thread |
-//! | `Delegate_Async(s, cb, f, args…)` | [`Client::apply_async`]`(target, f, cb)`; small operations: [`Client::call_async`] |
-//! | `Async_Barrier()` | [`Client::barrier`] |
+//! | G. Dill, *Asynchronous Delegation and its Applications* | here | C |
+//! |---|---|---|
+//! | `Launch_Servers(n)` | [`Domain::dedicated`]`(n).build()` ([`Domain::flat`] launches none) | `linewise_domain_open` |
+//! | `Client_Thread_Create(f, arg)` | [`Domain::spawn_client`], or [`Domain::client`] on any thread | `linewise_client_start`, `linewise_client_open` |
+//! | `Delegate_Async(s, cb, f, args…)` | [`Client::apply_async`]`(target, f, cb)`; small operations: [`Client::call_async`] | `linewise_apply_async`, `linewise_call_async` |
+//! | `Async_Barrier()` | [`Client::barrier`] | `linewise_barrier` |
+//!
+//! The target stands for the server: it names a value, and a value has one server.
 //!
 //! # Order
 //!
@@ -55,11 +57,37 @@
 //! by who waits for it. In a flat domain a thread serves when it calls, polls or waits: one that does
 //! something else for long lets the others wait.
 //!
+//! # Async
+//!
+//! [`Handle::apply`] returns a future for any executor: the server wakes the task itself, so neither a
+//! reactor nor a thread that polls is needed.
+//!
+//! ```
+//! # use linewise_delegate::{Domain, Error, Owned};
+//! async fn transfer(domain: &Domain, from: &Owned<u64>, to: &Owned<u64>) -> Result<u64, Error> {
+//!     let handle = domain.handle();
+//!     let taken = handle.apply(from, |balance| std::mem::take(balance)).await?;
+//!     handle.apply(to, move |balance| { *balance += taken; *balance }).await
+//! }
+//! # let domain = Domain::dedicated(2).build()?;
+//! # let (from, to) = (domain.own(0, || 5)?, domain.own(1, || 1)?);
+//! # assert_eq!(futures_executor::block_on(transfer(&domain, &from, &to)), Ok(6));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Shutdown
+//!
+//! [`Domain::shutdown`], or dropping the domain, refuses calls from then on ([`Error::Shutdown`]).
+//! Requests that were made before are answered: by the servers, which end then, or by the clients that
+//! wait for them. Values stay until their last handle is gone.
+//!
 //! # Fork
 //!
-//! A child of `fork` has none of the domain's threads. There, [`Domain::client`], [`Domain::own`] and
-//! [`Handle`] return [`Error::Forked`], and dropping the domain or a client waits for nobody. A client
-//! made before the fork must not be called in the child.
+//! A child of `fork` has none of the domain's threads. There every call is refused
+//! ([`Error::Forked`]), also one of a client made before the fork; dropping a domain, a client or a
+//! value waits for nobody and runs no callback. Do not fork inside a delegated
+//! function, a callback or a fibre and return from it in the child. (Before Linux 4.14 only calls that
+//! need no client are refused; a client made before the fork must not be used there.)
 //!
 //! # Models
 //!
@@ -76,6 +104,7 @@ mod domain;
 mod error;
 mod fibre;
 mod flat;
+mod gate;
 mod handle;
 mod job;
 mod lane;

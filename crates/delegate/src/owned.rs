@@ -51,6 +51,10 @@ impl<T> Drop for Block<T> {
         let Some(layout) = layout::<Slot<T>>(self.count) else {
             return;
         };
+        // In a child of fork nobody serves, and another thread may have held the shard's locks.
+        if self.inner.gate.check_forked().is_err() {
+            return;
+        }
         // Requests that name the value may be on their way, in lines that were begun before now. A
         // refusal means that the domain is shut down: its memory ends the value.
         let _ = shard.send(Errand::End(Ended {

@@ -1,10 +1,10 @@
 //! A dedicated server: passes over its shard's channels until the domain is shut down.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::place;
 use crate::shard::{Shard, token};
 use crate::wait::Ladder;
@@ -13,7 +13,7 @@ use crate::wait::Ladder;
 pub(crate) fn start(
     index: usize,
     shard: Arc<Shard>,
-    closed: Arc<AtomicBool>,
+    gate: Arc<Gate>,
     cpu: Option<u32>,
 ) -> Result<JoinHandle<()>, Error> {
     let (seated, wait) = std::sync::mpsc::channel();
@@ -26,7 +26,7 @@ pub(crate) fn start(
             // The builder waits for this; it is there.
             let _ = seated.send(pinned);
             if sits {
-                serve(&shard, &closed);
+                serve(&shard, &gate);
                 shard.leave();
             }
         })
@@ -44,19 +44,19 @@ pub(crate) fn start(
     }
 }
 
-fn serve(shard: &Shard, closed: &AtomicBool) {
+fn serve(shard: &Shard, gate: &Gate) {
     let mut ladder = Ladder::new();
     loop {
         // SAFETY: this thread holds the seat, and is not in a pass.
         if unsafe { shard.pass() } {
             ladder.reset();
-        } else if closed.load(Ordering::Acquire) {
+        } else if !gate.is_open() {
             // SAFETY: as above.
             unsafe { shard.seal() };
             return;
         } else if ladder.step() {
             // SAFETY: as above.
-            let ready = || unsafe { shard.has_work() } || closed.load(Ordering::Acquire);
+            let ready = || unsafe { shard.has_work() } || !gate.is_open();
             shard.parker.sleep(ready);
         }
     }

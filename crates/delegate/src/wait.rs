@@ -236,7 +236,8 @@ impl Ladder {
     #[cold]
     fn give_way(&mut self) -> bool {
         if self.step > self.spins + YIELDS {
-            self.step = self.spins;
+            // Who sleeps in vain sleeps again at once.
+            self.step -= 1;
             return true;
         }
         let before = std::time::Instant::now();

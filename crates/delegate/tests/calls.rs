@@ -264,3 +264,17 @@ fn settings_out_of_range_are_refused() {
         Err(Error::System { .. })
     ));
 }
+
+#[test]
+fn threads_are_placed_over_the_sockets_where_they_may_run() {
+    let domain = Domain::dedicated(3).round_robin().build().unwrap();
+    let value = domain.own(0, || 0u64).unwrap();
+    let placed = domain
+        .spawn_client(move |client| {
+            // Pinned: one CPU is left to run on.
+            let server = client.apply(&value, |_| linewise_delegate::place::here().len());
+            (server, linewise_delegate::place::here().len())
+        })
+        .unwrap();
+    assert_eq!(placed.join().unwrap(), Ok((Ok(1), 1)));
+}

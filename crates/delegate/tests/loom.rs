@@ -266,3 +266,173 @@ fn a_value_outlives_the_requests_made_before_its_owner_was_dropped() {
         server.join().unwrap();
     });
 }
+
+/// The table of operations: the client writes an entry anew when no line on its way names it, and
+/// what a request threw comes back beside its line.
+#[test]
+fn an_entry_of_the_table_and_a_failure_belong_to_the_line() {
+    loom::model(|| {
+        struct Shared {
+            lines: [Line; 2],
+            operation: UnsafeCell<u32>,
+            failures: [UnsafeCell<u32>; 2],
+        }
+        let shared = Arc::new(Shared {
+            lines: [Line::new(), Line::new()],
+            operation: UnsafeCell::new(0),
+            failures: [UnsafeCell::new(0), UnsafeCell::new(0)],
+        });
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                for (index, line) in shared.lines.iter().enumerate() {
+                    while line.asked().is_none() {
+                        thread::yield_now();
+                    }
+                    // SAFETY: a line on its way names the entry; loom checks that nobody writes it.
+                    let operation = shared.operation.with(|entry| unsafe { *entry });
+                    // SAFETY: the line is the server's turn.
+                    shared.failures[index].with_mut(|failure| unsafe { *failure = operation });
+                    line.answer(linewise_delegate::line::FAILED);
+                }
+            })
+        };
+        for (index, line) in shared.lines.iter().enumerate() {
+            let operation = 40 + index as u32;
+            // SAFETY: no line on its way names the entry.
+            shared
+                .operation
+                .with_mut(|entry| unsafe { *entry = operation });
+            line.publish(order(1));
+            while line.answered().is_none() {
+                thread::yield_now();
+            }
+            // SAFETY: the line is the client's turn.
+            let failure = shared.failures[index].with(|failure| unsafe { *failure });
+            assert_eq!(failure, operation);
+        }
+        server.join().unwrap();
+    });
+}
+
+/// Flat: two threads that ask each other and sleep, each until it is answered or asked. Neither waits
+/// for a thread that sleeps.
+#[test]
+fn two_that_serve_each_other_do_not_both_sleep() {
+    let mut few_preemptions = loom::model::Builder::new();
+    few_preemptions.preemption_bound = Some(3);
+    few_preemptions.check(|| {
+        struct Side {
+            /// What this side is asked.
+            line: Line,
+            parker: Parker,
+        }
+        let side = || Side {
+            line: Line::new(),
+            parker: Parker::new(),
+        };
+        let shared = Arc::new([side(), side()]);
+        let run = |shared: &[Side; 2], own: usize| {
+            let (own, other) = (&shared[own], &shared[1 - own]);
+            write(&other.line, 1);
+            other.line.publish(order(1));
+            other.parker.wake_if_asleep();
+            let mut served = false;
+            while !served || other.line.answered().is_none() {
+                if own.line.asked().is_some() {
+                    write(&own.line, read(&own.line) + 1);
+                    own.line.answer(0);
+                    other.parker.wake_if_asleep();
+                    served = true;
+                } else {
+                    let answered = || served && other.line.answered().is_some();
+                    own.parker
+                        .sleep(|| own.line.asked().is_some() || answered());
+                }
+            }
+            assert_eq!(read(&other.line), 2);
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || run(&shared, 1))
+        };
+        run(&shared, 0);
+        other.join().unwrap();
+    });
+}
+
+/// A shutdown: the flag, then the bell. A server that sleeps is woken by it; an errand that another
+/// thread sends meanwhile is run or refused, never kept.
+#[test]
+fn a_shutdown_wakes_the_server_and_keeps_no_errand() {
+    #[derive(Default)]
+    struct Errands {
+        queued: bool,
+        sealed: bool,
+    }
+    struct Shared {
+        open: AtomicBool,
+        errands: Mutex<Errands>,
+        bell: Doorbell,
+        parker: Parker,
+    }
+    impl Shared {
+        fn ring(&self) {
+            self.bell.ring();
+            self.parker.wake_if_asleep();
+        }
+
+        /// True if the errand was run.
+        fn pass(&self) -> bool {
+            self.bell.answer() && std::mem::take(&mut self.errands.lock().unwrap().queued)
+        }
+    }
+    let mut few_preemptions = loom::model::Builder::new();
+    few_preemptions.preemption_bound = Some(3);
+    few_preemptions.check(|| {
+        let shared = Arc::new(Shared {
+            open: AtomicBool::new(true),
+            errands: Mutex::new(Errands::default()),
+            bell: Doorbell::new(),
+            parker: Parker::new(),
+        });
+        let server = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut ran = false;
+                while shared.open.load(Ordering::Acquire) {
+                    ran |= shared.pass();
+                    let over = || !shared.open.load(Ordering::Acquire);
+                    shared.parker.sleep(|| shared.bell.is_rung() || over());
+                }
+                loop {
+                    ran |= shared.pass();
+                    let mut errands = shared.errands.lock().unwrap();
+                    if !errands.queued {
+                        errands.sealed = true;
+                        return ran;
+                    }
+                    drop(errands);
+                    thread::yield_now();
+                }
+            })
+        };
+        let sender = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut errands = shared.errands.lock().unwrap();
+                if errands.sealed {
+                    return false;
+                }
+                errands.queued = true;
+                drop(errands);
+                shared.ring();
+                true
+            })
+        };
+        shared.open.store(false, Ordering::SeqCst);
+        shared.ring();
+        let sent = sender.join().unwrap();
+        assert_eq!(server.join().unwrap(), sent);
+    });
+}

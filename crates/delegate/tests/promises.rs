@@ -371,23 +371,141 @@ fn a_full_shard_is_an_error() {
     assert_eq!(most.len(), 1 << 12);
 }
 
+/// What a child of fork finds: every call of every kind is refused, and nothing waits for threads that
+/// are not there.
+fn is_refused_everything(domain: Domain, value: linewise_delegate::Owned<u64>) -> bool {
+    let forked = |error: Option<Error>| error == Some(Error::Forked);
+    let refused = forked(domain.client().err())
+        && forked(domain.own(0, || 1u8).map(|_| ()).err())
+        && forked(domain.handle().apply_waiting(&value, |_| ()).err())
+        && forked(block_on(domain.handle().apply(&value, |_| ())).err());
+    drop(value);
+    let shut_down = domain.shutdown().is_ok();
+    drop(domain);
+    refused && shut_down
+}
+
 #[test]
 fn the_child_of_a_fork_is_told_and_the_parent_goes_on() {
-    let domain = Domain::dedicated(1).build().unwrap();
-    let value = domain.own(0, || 1u64).unwrap();
-    // SAFETY: the child only calls functions that check where they are, and ends at once.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let refused = domain.client().err() == Some(Error::Forked)
-            && domain.handle().apply_waiting(&value, |_| ()) == Err(Error::Forked);
-        // SAFETY: ends the child without running what the parent's test harness registered.
-        unsafe { libc::_exit(i32::from(!refused)) };
+    for domain in [
+        Domain::dedicated(1).build().unwrap(),
+        Domain::flat(1).build().unwrap(),
+    ] {
+        let value = domain.own(0, || 1u64).unwrap();
+        let client = domain.client().unwrap();
+        // In the child this is neither answered nor waited for.
+        client.call_post(&value, add, 1).unwrap();
+        // SAFETY: the child only calls functions that check where they are, and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let forked = Some(Error::Forked);
+            let refused = client.call_post(&value, add, 1).err() == forked
+                && client.call(&value, add, 1).err() == forked
+                && client.barrier().err() == forked
+                && client.poll().err() == forked
+                && client.fibres(|_| ()).err() == forked;
+            drop(client);
+            let refused = refused && is_refused_everything(domain, value);
+            // SAFETY: ends the child without running what the parent's test harness registered.
+            unsafe { libc::_exit(i32::from(!refused)) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is ours, and the status is a valid place.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(client.call(&value, add, 1), Ok(3));
     }
-    let mut status = 0;
-    // SAFETY: the child is ours, and the status is a valid place.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
-    assert_eq!(domain.client().unwrap().call(&value, add, 1), Ok(2));
+}
+
+#[test]
+fn a_client_may_die_with_its_thread() {
+    thread_local! {
+        static CLIENT: std::cell::RefCell<Option<linewise_delegate::Client<'static>>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    for domain in [
+        Domain::dedicated(1).build().unwrap(),
+        Domain::flat(2).build().unwrap(),
+    ] {
+        let value = domain.own(0, || 0u64).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                // Seen before the runtime's own variables of the thread, so destroyed after them.
+                CLIENT.with_borrow(|client| assert!(client.is_none()));
+                CLIENT.set(Some(domain.client().unwrap()));
+                CLIENT.with_borrow(|client| {
+                    let client = client.as_ref().unwrap();
+                    for _ in 0..10_000 {
+                        client.call_post(&value, add, 1).unwrap();
+                    }
+                });
+            });
+            // Its variables too have ended then, which the scope by itself does not wait for.
+            thread.join().unwrap();
+        });
+        assert_eq!(domain.client().unwrap().call(&value, add, 0), Ok(10_000));
+    }
+}
+
+#[test]
+fn a_client_dropped_in_a_delegated_function_leaves_its_seat_with_its_thread() {
+    thread_local! {
+        static CLIENT: std::cell::RefCell<Option<linewise_delegate::Client<'static>>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    let (outer, domain) = (
+        Domain::flat(1).build().unwrap(),
+        Domain::flat(2).build().unwrap(),
+    );
+    let anything = outer.own(0, || ()).unwrap();
+    let values = domain.own_sharded(2, |_| 0u64).unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let client = domain.client_at(0).unwrap();
+            // Still held by the client when it is dropped.
+            client.call_post(values.at(1), add, 1).unwrap();
+            CLIENT.set(Some(client));
+            let caller = outer.client().unwrap();
+            caller.apply(&anything, |()| CLIENT.set(None)).unwrap();
+            assert_eq!(domain.client_at(0).err(), Some(Error::NoSeat));
+        });
+        thread.join().unwrap();
+    });
+    let client = domain.client_at(0).unwrap();
+    assert_eq!(client.call(values.at(1), add, 1), Ok(2));
+}
+
+#[test]
+fn many_threads_that_serve_each_other_on_one_cpu_make_progress() {
+    let cpu = first_cpu();
+    for policy in [
+        Policy::Queue,
+        Policy::ServeWhenBlocked,
+        Policy::FastPath,
+        Policy::UpperBound(3),
+        Policy::Doorbell,
+    ] {
+        let domain = Domain::flat(8).policy(policy).build().unwrap();
+        let values = domain.own_sharded(8, |_| 0u64).unwrap();
+        std::thread::scope(|scope| {
+            for seat in 0..8 {
+                let (domain, values) = (&domain, &values);
+                scope.spawn(move || {
+                    linewise_delegate::place::pin(cpu).unwrap();
+                    let client = domain.client_at(seat).unwrap();
+                    for round in 0..2000 {
+                        client.call_post(values.at(round % 8), add, 1).unwrap();
+                        if round % 100 == 0 {
+                            client.call(values.at(round / 100 % 8), add, 0).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let client = domain.client().unwrap();
+        let sums = client.apply_batch((0..8).map(|shard| values.at(shard)), |value| *value);
+        assert_eq!(sums.unwrap().iter().sum::<u64>(), 8 * 2000, "{policy:?}");
+    }
 }
 
 #[test]
@@ -535,32 +653,4 @@ fn a_sleeping_domain_wakes_up() {
         *value
     });
     assert_eq!(slow, Ok(5));
-}
-
-#[test]
-fn an_idle_domain_uses_no_cpu() {
-    let domain = Domain::dedicated(2).build().unwrap();
-    let values = domain.own_sharded(2, |_| 0u64).unwrap();
-    let client = domain.client().unwrap();
-    client
-        .apply_batch([values.at(0), values.at(1)], |value| *value)
-        .unwrap();
-    let passes = |domain: &Domain| {
-        domain
-            .shard_stats()
-            .iter()
-            .map(|each| each.passes)
-            .sum::<u64>()
-    };
-    // However long it takes here: at some time nothing moves any more. A domain that polls never
-    // comes to rest, and the test does not end.
-    let mut before = passes(&domain);
-    loop {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let now = passes(&domain);
-        if now == before {
-            break;
-        }
-        before = now;
-    }
 }

@@ -235,8 +235,12 @@ pub struct ObjectRow {
     pub address: u64,
     /// Bytes; 0 if unknown.
     pub size: u64,
-    /// `file:line` of its declaration, empty if unknown.
+    /// `file:line` of its declaration, of a heap block that of its allocation; empty if unknown.
     pub declared_at: String,
+    /// Of a heap block that the recorder told of, the callers of its allocation, innermost first:
+    /// `function (file:line)`; else the field is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allocated_at: Vec<String>,
 }
 
 /// One contended line.

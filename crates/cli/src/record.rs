@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use linewise_collect::{Event, Outcome, Progress, RecordOptions, Target};
+use linewise_collect::{Event, HeapWhen, Outcome, Progress, RecordOptions, Target};
 use linewise_machine::process::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
@@ -41,6 +41,9 @@ pub(crate) struct CollectArgs {
     /// Guard the target against traps that lose their reason, which some hypervisors deliver and which end it. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
     #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
     guard: GuardWhen,
+    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks
+    #[arg(long, value_enum, default_value_t = HeapArg::Auto, value_name = "WHEN")]
+    heap: HeapArg,
     /// Replace a recording of the same name
     #[arg(long)]
     force: bool,
@@ -57,6 +60,17 @@ enum GuardWhen {
     /// Always
     On,
     /// Never
+    Off,
+}
+
+/// Whether heap blocks are recorded.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum HeapArg {
+    /// Of dynamically linked commands, as many blocks as a part of the overhead pays for
+    Auto,
+    /// Every block, whatever it costs
+    On,
+    /// Nothing is loaded into the command
     Off,
 }
 
@@ -200,6 +214,11 @@ fn collect(
             GuardWhen::Off => Some(false),
         },
         reuse: args.exact.samples_reuse()?,
+        heap: match args.heap {
+            HeapArg::Auto => HeapWhen::Auto,
+            HeapArg::On => HeapWhen::All,
+            HeapArg::Off => HeapWhen::Never,
+        },
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();

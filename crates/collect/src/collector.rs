@@ -23,11 +23,13 @@ use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
 use crate::duty::{Duty, Turn};
 use crate::error::Error;
 use crate::follow::{Maps, Stacks, Threads};
+use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::session::loss;
 use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
 
+mod heap;
 mod reuse;
 
 pub(crate) use reuse::ReuseSampling;
@@ -76,6 +78,7 @@ pub(crate) struct Collector {
     in_the_way: f64,
     busy_at: Time,
     reuse: Option<ReuseSampling>,
+    heap: Option<HeapRecorder>,
 }
 
 impl Collector {
@@ -119,6 +122,7 @@ impl Collector {
             in_the_way: 0.0,
             busy_at: info.start,
             reuse: None,
+            heap: None,
             info,
         }
     }
@@ -163,6 +167,9 @@ impl Collector {
     /// Stops sampling, before the target is asked to end.
     pub(crate) fn stop(&mut self) {
         self.samplers.disable();
+        if let Some(heap) = &self.heap {
+            heap.detach();
+        }
         self.stopped = true;
     }
 
@@ -176,7 +183,8 @@ impl Collector {
         self.records = records;
         let now = Time(process::monotonic_ns());
         self.take_down(now, false)?;
-        self.account(now);
+        let thread_ns = self.account(now);
+        self.read_heap(thread_ns)?;
         if !self.stopped {
             self.take_turns(now);
             self.shorten_period();
@@ -381,6 +389,7 @@ impl Collector {
             return;
         };
         self.offer_for_reuse(sample);
+        self.touched(sample.pid, sample.address, sample.time);
         self.board.publish(Published {
             time: sample.time,
             pid: sample.pid,
@@ -408,6 +417,7 @@ impl Collector {
                 );
                 self.board
                     .visit(trap.pid, trap.tid, trap.address, trap.size, trap.time);
+                self.touched(trap.pid, trap.address, trap.time);
                 self.writer.push([trap])?;
             }
             self.writer.push([row])?;
@@ -484,8 +494,8 @@ impl Collector {
         }
     }
 
-    /// Pays the budget for the time since the last tick.
-    fn account(&mut self, now: Time) {
+    /// Pays the budget for the time since the last tick; the time of the target's threads, ns.
+    fn account(&mut self, now: Time) -> u64 {
         let thread_ns = std::mem::take(&mut self.sampled_ns);
         let wall = now.since(self.busy_at).max(1);
         self.phase_ns += thread_ns;
@@ -497,6 +507,7 @@ impl Collector {
         let own = total - self.collector_ns;
         self.collector_ns = total;
         self.budget.passed(now, thread_ns, own, self.in_the_way);
+        thread_ns
     }
 
     /// Switches the samplers off and on, for targets that switch threads very often.
@@ -631,6 +642,7 @@ impl Collector {
         self.latency(latency)?;
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
+        self.finish_heap()?;
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
         let share = self.duty.share(now);

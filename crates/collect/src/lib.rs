@@ -6,7 +6,8 @@
 //!                                                └──── all of it ───► recording
 //! ```
 //!
-//! The collector is a process of its own; nothing runs in the target but the kernel. It knows
+//! The collector is a process of its own; nothing runs in the target but the kernel and, where it may be
+//! loaded, the heap recorder (`heap`). It knows
 //! nothing of symbols, objects or costs: it writes down raw facts.
 
 #![forbid(unsafe_code)]
@@ -25,11 +26,13 @@ mod error;
 pub mod exact;
 mod family;
 mod follow;
+mod heap;
 mod latencies;
+mod library;
 mod reuse;
 mod samplers;
 mod session;
 mod watch;
 
 pub use error::Error;
-pub use session::{Event, Outcome, Progress, RecordOptions, Target, record};
+pub use session::{Event, HeapWhen, Outcome, Progress, RecordOptions, Target, record};

@@ -22,10 +22,12 @@ use crate::budget::{Budget, Costs, Limits};
 use crate::collector::{Collector, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
+use crate::heap::{self, HeapRecorder, Loading};
 use crate::samplers::Samplers;
 
-/// How often the rings are emptied and watches taken down.
+/// How often the rings are emptied and watches taken down, and how often while the heap recorder is new.
 const TICK: Duration = Duration::from_millis(8);
+const HURRIED_TICK: Duration = Duration::from_millis(1);
 /// How long a target that was asked to end is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A signal that comes so soon after the first is the same one again.
@@ -61,6 +63,19 @@ pub struct RecordOptions {
     /// Whether sampled addresses are watched for their reuses, with half of each thread's watchpoints
     /// and half of the budget for watches.
     pub reuse: bool,
+    /// Whether heap blocks are recorded.
+    pub heap: HeapWhen,
+}
+
+/// Whether heap blocks are recorded, by a library that is loaded into a launched target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeapWhen {
+    /// Where that can be, as many as a part of the budget pays for.
+    Auto,
+    /// Where that can be, all of them, whatever it costs.
+    All,
+    /// Not.
+    Never,
 }
 
 /// How far a recording is, for a progress line.
@@ -127,12 +142,17 @@ pub fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
+    let loading = heap_recorder(options);
     // A child is forked before anything below changes what it would inherit: the limit of open
     // files, the time slice.
     let (beginning, family) = match &options.target {
         Target::Launch(command) => {
             let family = Family::before_the_first();
-            let held = HeldChild::fork(command).map_err(Error::Fork)?;
+            let environment = match &loading {
+                Some(Ok(loading)) => loading.environment.as_slice(),
+                _ => &[],
+            };
+            let held = HeldChild::fork(command, environment).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
         &Target::Attach(pid) => {
@@ -207,6 +227,18 @@ pub fn record(
         Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,
         None => {}
     }
+    match loading {
+        Some(Ok(loading)) => {
+            let overhead = (options.heap == HeapWhen::Auto).then_some(options.overhead);
+            collector.record_heap(HeapRecorder::new(loading.region, overhead));
+        }
+        Some(Err(reason)) => {
+            let reason = format!("heap blocks are not recorded: {reason}");
+            tell(Event::Warning(&reason));
+            collector.lose("heap-not-recorded", 1, reason)?;
+        }
+        None => {}
+    }
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));
         collector.lose("threads-not-sampled", threads, reason)?;
@@ -245,6 +277,18 @@ pub fn record(
         samples,
         failure: None,
     })
+}
+
+/// The heap recorder for a launched target, or why there is none; `None` where nobody asked for it.
+fn heap_recorder(options: &RecordOptions) -> Option<Result<Loading, String>> {
+    match (&options.target, options.heap) {
+        (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Auto) => None,
+        (Target::Attach(_), HeapWhen::All) => Some(Err(
+            "the recorder is loaded into a program that linewise starts, not into a running one"
+                .to_owned(),
+        )),
+        (Target::Launch(command), _) => Some(heap::loading(command)),
+    }
 }
 
 /// It is the recording that failed: the target runs on to its end, unwatched.
@@ -404,6 +448,7 @@ fn describe(
         overhead: Overhead::default(),
         exact: None,
         reuse: None,
+        heap: None,
     }
 }
 
@@ -423,7 +468,11 @@ fn run(
     let start = Instant::now();
     let mut shown = Instant::now();
     loop {
-        process::wait_readable(&fds, TICK);
+        let tick = match collector.is_hurried() {
+            true => HURRIED_TICK,
+            false => TICK,
+        };
+        process::wait_readable(&fds, tick);
         changes.clear();
         loop {
             match process::next_change() {

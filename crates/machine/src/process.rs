@@ -89,25 +89,41 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
+fn strings(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
+    words
+        .map(|word| CString::new(word.into_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a word of the command holds a NUL byte",
+            )
+        })
+}
+
 impl HeldChild {
-    /// Forks a child that will run `command` (searched on PATH) when it is released. Call it while
-    /// this process has a single thread.
+    /// Forks a child that will run `command` (searched on PATH) when it is released, with the
+    /// environment of this process and `variables` added or replaced. Call it while this process has a
+    /// single thread.
     ///
     /// # Errors
     /// EAGAIN, ENOMEM: no process to be had. InvalidInput: a word with a NUL byte, or no word.
-    pub fn fork(command: &[OsString]) -> io::Result<Self> {
-        let words: Vec<CString> = command
-            .iter()
-            .map(|word| CString::new(word.clone().into_vec()))
-            .collect::<Result<_, _>>()
-            .map_err(|_| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a word of the command holds a NUL byte",
-                )
-            })?;
+    pub fn fork(command: &[OsString], variables: &[(OsString, OsString)]) -> io::Result<Self> {
+        let words = strings(command.iter().cloned())?;
         let mut pointers: Vec<*const libc::c_char> =
             words.iter().map(|word| word.as_ptr()).collect();
+        let inherited = std::env::vars_os()
+            .filter(|(name, _)| variables.iter().all(|(other, _)| other != name));
+        let settings = inherited.chain(variables.iter().cloned());
+        let settings = strings(settings.map(|(name, value)| {
+            let mut setting = name;
+            setting.push("=");
+            setting.push(value);
+            setting
+        }))?;
+        let mut environment: Vec<*const libc::c_char> =
+            settings.iter().map(|setting| setting.as_ptr()).collect();
+        environment.push(std::ptr::null());
         if pointers.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -124,8 +140,8 @@ impl HeldChild {
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
-            // SAFETY: see above: close, read, sigprocmask, execvp, write and _exit only, on valid
-            // descriptors and on the argument vector that ends in null.
+            // SAFETY: see above: close, read, sigprocmask, execvpe, write and _exit only, on valid
+            // descriptors and on vectors that end in null.
             unsafe {
                 libc::close(go.as_raw_fd());
                 let mut byte = 0u8;
@@ -137,7 +153,7 @@ impl HeldChild {
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
                 // Rust ignores SIGPIPE; the target shall start with the default.
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-                libc::execvp(pointers[0], pointers.as_ptr());
+                libc::execvpe(pointers[0], pointers.as_ptr(), environment.as_ptr());
                 let error = *libc::__errno_location();
                 libc::write(
                     fail.as_raw_fd(),
@@ -550,7 +566,7 @@ mod tests {
 
     #[test]
     fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
-        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"])).unwrap();
+        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[]).unwrap();
         let name = crate::procfs::command_line(held.pid()).unwrap();
         assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
         let mut child = held.release().unwrap();
@@ -559,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_says_so_at_release() {
-        let held = HeldChild::fork(&words(&["no-such-program-anywhere"])).unwrap();
+        let held = HeldChild::fork(&words(&["no-such-program-anywhere"]), &[]).unwrap();
         assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -592,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_killed_child_tells_its_signal() {
-        let held = HeldChild::fork(&words(&["sleep", "60"])).unwrap();
+        let held = HeldChild::fork(&words(&["sleep", "60"]), &[]).unwrap();
         let mut child = held.release().unwrap();
         signal(child.pid, libc::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap(), Ended::Signal(libc::SIGKILL));

@@ -17,6 +17,7 @@ use crate::rows::{
 use crate::rows_exact::{
     CacheLevel, CacheSubject, Measure, Order, ReuseScope, Sharing, Touch, Unit,
 };
+use crate::rows_heap::Allocator;
 use crate::rows_reuse::ReuseOutcome;
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
@@ -196,6 +197,7 @@ optional_cells! {
     Pid: UInt32Array, |value| value.0, Pid;
     Tid: UInt32Array, |value| value.0, Tid;
     Address: UInt64Array, |value| value.0, Address;
+    Time: UInt64Array, |value| value.0, Time;
 }
 
 impl Cell for bool {
@@ -268,6 +270,7 @@ fn parse<T>(word: &str, from_word: impl Fn(&str) -> Option<T>) -> Result<T, Stri
 
 word_cells!(
     AddressOrigin,
+    Allocator,
     CacheLevel,
     CacheSubject,
     MapKind,

@@ -40,6 +40,7 @@
 //!     overhead: Overhead::default(),
 //!     exact: None,
 //!     reuse: None,
+//!     heap: None,
 //! };
 //! let mut writer = Writer::create(dir, &info, CreateMode::New)?;
 //! writer.push([Switch { tid: Tid(101), cpu: CpuId(1), start: Time(1_000), end: Time(5_000) }])?;
@@ -60,6 +61,7 @@ mod error;
 mod recording;
 mod rows;
 mod rows_exact;
+mod rows_heap;
 mod rows_reuse;
 mod run;
 mod storage;
@@ -71,6 +73,7 @@ pub use error::Error;
 pub use recording::Recording;
 pub use rows::*;
 pub use rows_exact::*;
+pub use rows_heap::*;
 pub use rows_reuse::*;
 pub use run::*;
 pub use storage::Damage;

@@ -12,6 +12,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, RUN_FILE, read_rows, segments, table_path};
@@ -82,9 +83,10 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        // Recordings had no such tables before there was an exact source, or sampled reuse.
+        // Recordings had no such tables before there was an exact source, sampled reuse or a heap recorder.
         let expected = (self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE))
-            && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE));
+            && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE))
+            && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE);
         if self.info.complete && expected {
             return Err(Error::MissingTable { path });
         }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rows::{Pid, Time};
 use crate::rows_exact::{CacheLevel, Order};
+use crate::rows_heap::HeapRun;
 use crate::rows_reuse::SampledReuse;
 
 /// The version of the recording format that this crate writes.
@@ -64,6 +65,9 @@ pub struct RunInfo {
     /// How reuse was sampled; `None` where it was not.
     #[serde(default)]
     pub reuse: Option<SampledReuse>,
+    /// What the heap recorder did; `None` where there was none.
+    #[serde(default)]
+    pub heap: Option<HeapRun>,
 }
 
 /// The facts of a run in which every access was seen (part of `run.json`).

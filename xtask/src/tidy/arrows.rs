@@ -10,12 +10,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-recording", &["linewise-topology"]),
     ("linewise-cache", &["linewise-topology"]),
     ("linewise-tracer", &["linewise-cache"]),
+    ("linewise-heap", &[]),
+    ("linewise-preload", &["linewise-heap"]),
     ("linewise-delegate", &["linewise-topology"]),
     ("linewise-delegate-c", &["linewise-delegate"]),
     (
         "linewise-collect",
         &[
             "linewise-cache",
+            "linewise-heap",
             "linewise-machine",
             "linewise-recording",
             "linewise-topology",

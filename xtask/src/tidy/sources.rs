@@ -15,6 +15,8 @@ const BY_HAND: &[&str] = &[
 const UNSAFE_FOLDERS: &[&str] = &[
     "crates/machine/",
     "crates/tracer/",
+    "crates/heap/",
+    "crates/preload/",
     "crates/delegate/",
     "crates/delegate-c/",
 ];

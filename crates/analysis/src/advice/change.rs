@@ -102,6 +102,13 @@ fn separate(
             ),
             source: aligned_type(language, bytes),
         },
+        (ObjectKind::Heap, _) if !object.allocated_at.is_empty() => Change {
+            text: format!(
+                "Different threads use different bytes of one line of the {}. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only.",
+                object.name
+            ),
+            source: aligned_type(language, bytes),
+        },
         _ => Change {
             text: format!(
                 "Different threads use different bytes of the same line. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes} and allocate it aligned, since `malloc` aligns to 16 only."
@@ -275,6 +282,7 @@ mod tests {
             address: 0,
             size: 64,
             declared_at: String::new(),
+            allocated_at: Vec::new(),
         };
         let change = |access: AccessRow| propose(FindingKind::TrueSharing, &object, &[], &[access]);
         let lock = change(access("pthread_mutex_lock", "cache.c"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linewise_recording::{Address, Object, ObjectKind, Pid, RunInfo, Tables};
 
 use super::change;
-use super::names::{Names, is_exact};
+use super::names::Names;
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
@@ -91,7 +91,7 @@ fn main_object<'a>(line: &LineSharing, names: &Names<'a>) -> Option<&'a Object> 
 
 fn group(line: &LineSharing, names: &Names<'_>) -> Group {
     match main_object(line, names) {
-        Some(object) if is_exact(object) => Group::Object(line.pid, object.address),
+        Some(object) if names.is_exact(object) => Group::Object(line.pid, object.address),
         _ => {
             let most = line.places.first().map_or(0.0, |place| place.weight);
             let function = |place: &Place| match names.frames(line.pid, place.touch.ip).first() {
@@ -219,6 +219,7 @@ fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
             address: object.address.0,
             size: object.size,
             declared_at: object.declared_at.clone(),
+            allocated_at: names.allocated_at(object),
         },
         None => ObjectRow {
             kind: ObjectKind::Mapping,
@@ -227,6 +228,7 @@ fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
             address: line.line.0,
             size: 0,
             declared_at: String::new(),
+            allocated_at: Vec::new(),
         },
     }
 }
@@ -234,7 +236,7 @@ fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
 fn line_row(line: &LineSharing, object: &ObjectRow, names: &Names<'_>, line_size: u64) -> LineRow {
     let mut fields = Vec::new();
     for found in names.objects_on(line.pid, line.line, line_size) {
-        if !is_exact(found) {
+        if !names.is_exact(found) {
             continue;
         }
         let members = names.fields_in(found, line.line, line_size);
@@ -333,13 +335,15 @@ fn access_row(
     let located = frames.iter().find(|frame| frame.line > 0).or(innermost);
     let object = names.object(line.pid, place.touch.address);
     let field = object
-        .filter(|object| is_exact(object))
-        .map(|object| {
-            names
-                .fields_in(object, place.touch.address, 1)
-                .first()
-                .map_or_else(|| object.name.clone(), |field| field.path.clone())
-        })
+        .filter(|object| names.is_exact(object))
+        .map(
+            |object| match names.fields_in(object, place.touch.address, 1).first() {
+                Some(field) => field.path.clone(),
+                // What a block holds is not known by the name of who allocated it.
+                None if object.kind == ObjectKind::Heap => String::new(),
+                None => object.name.clone(),
+            },
+        )
         .unwrap_or_default();
     AccessRow {
         tid: place.tid.0,
@@ -387,7 +391,7 @@ fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64) -> String
     if (0.2..0.8).contains(&false_share) {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
-    if object.kind == ObjectKind::Heap {
+    if object.kind == ObjectKind::Heap && object.allocated_at.is_empty() {
         doubts.push(
             "Which heap block this is was not recorded: the source places say what it holds.",
         );

@@ -1,8 +1,10 @@
 //! Looking up what the resolver found: frames of code addresses, objects and fields of data.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use linewise_recording::{Address, Field, Frame, Object, ObjectKind, Pid, Tables, Thread, Tid};
+use linewise_recording::{
+    Address, Field, Frame, Object, ObjectKind, Pid, StackId, Tables, Thread, Tid,
+};
 
 /// The resolved tables, ready for look-ups.
 #[derive(Debug)]
@@ -12,6 +14,8 @@ pub(crate) struct Names<'a> {
     objects: BTreeMap<(Pid, Address), &'a Object>,
     fields: BTreeMap<(Pid, Address, u64), &'a Field>,
     threads: HashMap<Tid, &'a Thread>,
+    /// The return addresses of the allocations of heap blocks, by process, first byte and size.
+    allocations: HashMap<(Pid, Address, u64), &'a [Address]>,
 }
 
 impl<'a> Names<'a> {
@@ -35,6 +39,7 @@ impl<'a> Names<'a> {
                 .map(|object| ((object.pid, object.address), object))
                 .collect(),
             fields: tables.fields.iter().map(field_key).collect(),
+            allocations: allocations(tables),
             threads: tables
                 .threads
                 .iter()
@@ -84,6 +89,33 @@ impl<'a> Names<'a> {
             .collect()
     }
 
+    /// Whether an object is known by its bounds, so that its name and fields can be spoken of.
+    pub(crate) fn is_exact(&self, object: &Object) -> bool {
+        let place = (object.pid, object.address, object.size);
+        match object.kind {
+            ObjectKind::Static => object.size > 0,
+            ObjectKind::Heap => self.allocations.contains_key(&place),
+            ObjectKind::Stack | ObjectKind::Mapping => false,
+        }
+    }
+
+    /// Where a heap block was allocated: `function (file:line)` of each caller, innermost first; empty
+    /// if that is not known.
+    pub(crate) fn allocated_at(&self, object: &Object) -> Vec<String> {
+        let place = (object.pid, object.address, object.size);
+        let callers = self.allocations.get(&place).copied().unwrap_or_default();
+        let frames = callers
+            .iter()
+            .flat_map(|&address| self.frames(object.pid, address));
+        frames
+            .map(|frame| match (frame.function.as_str(), frame.line) {
+                ("", _) => format!("{:#x}", frame.address.0),
+                (function, 0) => function.to_owned(),
+                (function, line) => format!("{function} ({}:{line})", frame.file),
+            })
+            .collect()
+    }
+
     /// The name of a thread; empty when it has none.
     pub(crate) fn thread(&self, tid: Tid) -> &'a str {
         self.threads
@@ -92,7 +124,22 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether an object is known by its bounds, so that its name and fields can be spoken of.
-pub(crate) fn is_exact(object: &Object) -> bool {
-    object.kind == ObjectKind::Static && object.size > 0
+/// Where the heap blocks among the objects were allocated.
+fn allocations(tables: &Tables) -> HashMap<(Pid, Address, u64), &[Address]> {
+    let heap = tables
+        .objects
+        .iter()
+        .filter(|it| it.kind == ObjectKind::Heap);
+    let named: HashSet<_> = heap.map(|it| (it.pid, it.address, it.size)).collect();
+    let stacks: HashMap<StackId, &[Address]> = tables
+        .stacks
+        .iter()
+        .map(|stack| (stack.id, stack.frames.as_slice()))
+        .collect();
+    let blocks = tables.heap_blocks.iter();
+    blocks
+        .map(|block| ((block.pid, block.address, block.size), block.stack))
+        .filter(|(place, _)| named.contains(place))
+        .map(|(place, stack)| (place, stacks.get(&stack).copied().unwrap_or_default()))
+        .collect()
 }

@@ -441,6 +441,7 @@ fn counters() -> Finding {
             address: 0x4040c0,
             size: 128,
             declared_at: "/home/dev/wordcount/src/main.c:12".to_owned(),
+            allocated_at: Vec::new(),
         },
         lines: vec![LineRow {
             address: 0x4040c0,
@@ -523,6 +524,7 @@ fn queue_lock() -> Finding {
             address: 0x7f32_1c00_1250,
             size: 0,
             declared_at: String::new(),
+            allocated_at: Vec::new(),
         },
         lines: vec![LineRow {
             address: 0x7f32_1c00_1240,

@@ -13,14 +13,15 @@
 //!
 //! Files are foreign: a broken or hostile one costs names, never a panic or a hang.
 //!
-//! Limits: the block of a heap address is not known (its object is the line that it is on),
-//! thread-local variables are named only by the stack or mapping that holds them, split debug
+//! Limits: the block of a heap address is known where the heap recorder told of it (its object is the
+//! line that it is on otherwise), thread-local variables are named only by the stack or mapping that holds them, split debug
 //! info (`.dwo`) is not read, and only 64-bit little-endian files are.
 
 mod demangle;
 mod dwarf;
 mod elf;
 mod files;
+mod heap;
 mod modules;
 mod objects;
 mod recording;
@@ -36,6 +37,7 @@ use std::collections::{HashMap, HashSet};
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
 pub use files::{DiskFiles, File, Files, Store};
+pub use heap::{HeapBlocks, allocation_site};
 pub(crate) use recording::byte_runs;
 pub use recording::resolve_recording;
 

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, Field, Frame, Object, ObjectKind, Pid, SampleClass, Stack, StackId, Tables, Watch,
+    Address, Field, Frame, HeapBlock, Object, ObjectKind, Pid, SampleClass, Stack, StackId, Tables,
+    Time, Watch,
 };
 
+use super::heap::{self, HeapBlocks, allocation_site};
 use super::{Files, Resolver, Store};
 
 /// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
@@ -41,7 +43,10 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     let mut exact: BTreeSet<(Pid, Address)> = BTreeSet::new();
     let mut returns: BTreeSet<(Pid, Address)> = BTreeSet::new();
     let mut seen: HashSet<(Pid, StackId)> = HashSet::new();
-    let mut add_stack = |pid: Pid, id: StackId, exact: &mut BTreeSet<(Pid, Address)>| {
+    let mut add_stack = |pid: Pid,
+                         id: StackId,
+                         exact: &mut BTreeSet<(Pid, Address)>,
+                         returns: &mut BTreeSet<(Pid, Address)>| {
         if !seen.insert((pid, id)) {
             return;
         }
@@ -54,11 +59,19 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     for sample in &tables.samples {
         exact.insert((sample.pid, sample.ip));
         exact.insert((sample.pid, sample.access_ip));
-        add_stack(sample.pid, sample.stack, &mut exact);
+        add_stack(sample.pid, sample.stack, &mut exact, &mut returns);
     }
     for trap in &tables.traps {
         exact.insert((trap.pid, trap.access_ip));
-        add_stack(trap.pid, trap.stack, &mut exact);
+        add_stack(trap.pid, trap.stack, &mut exact, &mut returns);
+    }
+    let mut allocations: HashSet<(Pid, StackId)> = HashSet::new();
+    for block in &tables.heap_blocks {
+        if allocations.insert((block.pid, block.stack))
+            && let Some(stack) = stacks.get(&block.stack)
+        {
+            returns.extend(stack.frames.iter().map(|address| (block.pid, *address)));
+        }
     }
     exact.extend(code_of_exact_run(tables));
     exact.extend(code_of_reuse(tables));
@@ -133,10 +146,31 @@ pub(crate) fn byte_runs(mask: u64, line_size: u64) -> Vec<(u64, u64)> {
 
 /// How much a line matters, and where it was touched.
 #[derive(Default)]
-struct Heat {
+struct Heat<'a> {
     trapped: bool,
     weight_ns: u64,
     touched: BTreeSet<Address>,
+    /// Recorded heap blocks that were touched, by their number, and how heavily.
+    blocks: BTreeMap<u64, (u64, &'a HeapBlock)>,
+}
+
+impl<'a> Heat<'a> {
+    /// The heap blocks to name: of those that lay in one place at different times the one that was
+    /// touched most.
+    fn heaviest_blocks(&self) -> Vec<&'a HeapBlock> {
+        let mut blocks: Vec<_> = self.blocks.values().collect();
+        blocks.sort_by_key(|(weight, block)| (std::cmp::Reverse(*weight), block.id));
+        let mut kept: Vec<&HeapBlock> = Vec::new();
+        for (_, block) in blocks {
+            let end = |block: &HeapBlock| block.address.0.saturating_add(block.size);
+            let apart =
+                |other: &&HeapBlock| end(other) <= block.address.0 || end(block) <= other.address.0;
+            if kept.iter().all(apart) {
+                kept.push(block);
+            }
+        }
+        kept
+    }
 }
 
 fn resolve_data(
@@ -146,8 +180,22 @@ fn resolve_data(
 ) -> (Vec<Object>, Vec<Field>) {
     let mut objects: BTreeMap<(Pid, Address, u64), Object> = BTreeMap::new();
     let mut fields: BTreeMap<(Pid, Address, u64, u64, String), Field> = BTreeMap::new();
+    let stacks: HashMap<StackId, &Stack> = tables
+        .stacks
+        .iter()
+        .map(|stack| (stack.id, stack))
+        .collect();
     for ((pid, line), heat) in hottest_lines(tables, line_size) {
-        for object in objects_on(resolver, pid, line, line_size, &heat.touched) {
+        let blocks = heat.heaviest_blocks().into_iter().map(|block| {
+            let callers = stacks.get(&block.stack).map_or(&[][..], |it| &it.frames);
+            let frames: Vec<Frame> = callers
+                .iter()
+                .flat_map(|&address| resolver.caller_frames(pid, address))
+                .collect();
+            heap::object(block, allocation_site(&frames))
+        });
+        let blocks = blocks.collect();
+        for object in objects_on(resolver, pid, line, line_size, &heat.touched, blocks) {
             for field in resolver.fields_in(&object, line, line_size) {
                 let key = (
                     field.pid,
@@ -167,14 +215,21 @@ fn resolve_data(
     )
 }
 
-fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)> {
-    let mut lines: HashMap<(Pid, Address), Heat> = HashMap::new();
-    let mut touch = |pid: Pid, address: Address, weight_ns: u64, trapped: bool| {
+fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat<'_>)> {
+    let blocks = HeapBlocks::new(&tables.heap_blocks);
+    let mut lines: HashMap<(Pid, Address), Heat<'_>> = HashMap::new();
+    let mut touch = |pid: Pid, address: Address, time: Time, weight_ns: u64, trapped: bool| {
         let heat = lines.entry((pid, address.line(line_size))).or_default();
         heat.weight_ns = heat.weight_ns.saturating_add(weight_ns);
         heat.trapped |= trapped;
         if heat.touched.len() < MOST_TOUCHED {
             heat.touched.insert(address);
+        }
+        if heat.blocks.len() < MOST_TOUCHED
+            && let Some(block) = blocks.at(pid, address, time)
+        {
+            // A trap counts a little, for blocks whose accesses are hardly ever sampled.
+            heat.blocks.entry(block.id).or_insert((0, block)).0 += weight_ns + u64::from(trapped);
         }
     };
     for sample in tables
@@ -182,7 +237,13 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)>
         .iter()
         .filter(|sample| sample.class == SampleClass::Access)
     {
-        touch(sample.pid, sample.address, sample.weight_ns, false);
+        touch(
+            sample.pid,
+            sample.address,
+            sample.time,
+            sample.weight_ns,
+            false,
+        );
     }
     let watches: HashMap<u64, &Watch> = tables
         .watches
@@ -190,10 +251,10 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)>
         .map(|watch| (watch.id, watch))
         .collect();
     for trap in &tables.traps {
-        touch(trap.pid, trap.address, 0, true);
+        touch(trap.pid, trap.address, trap.time, 0, true);
         // What the trap answers: the access of the thread that published the line.
         if let Some(watch) = watches.get(&trap.watch) {
-            touch(watch.pid, watch.address, 0, true);
+            touch(watch.pid, watch.address, watch.armed, 0, true);
         }
     }
     for row in &tables.transfers {
@@ -202,7 +263,14 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)>
         };
         for bytes in [row.from_bytes, row.to_bytes] {
             for (first, _) in byte_runs(bytes, line_size) {
-                touch(pid, Address(line.0 + first), row.count as u64, true);
+                // An exact run has no heap recorder.
+                touch(
+                    pid,
+                    Address(line.0 + first),
+                    Time(0),
+                    row.count as u64,
+                    true,
+                );
             }
         }
     }
@@ -212,20 +280,26 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat)>
     lines
 }
 
-/// The objects that were touched on the line, and the static variables beside them: they are
-/// what a change would separate.
+/// The objects that were touched on the line, the heap blocks among them that are known, and the static
+/// variables beside them: they are what a change would separate.
 fn objects_on(
     resolver: &mut Resolver<'_>,
     pid: Pid,
     line: Address,
     line_size: u64,
     touched: &BTreeSet<Address>,
+    blocks: Vec<Object>,
 ) -> Vec<Object> {
     let end = Address(line.0.saturating_add(line_size));
-    let mut objects: Vec<Object> = Vec::new();
+    let mut objects = blocks;
+    let blocks_known = !objects.is_empty();
     for address in touched {
         if !objects.iter().any(|object| covers(object, *address)) {
-            objects.push(resolver.object_at(pid, *address));
+            let object = resolver.object_at(pid, *address);
+            // Where blocks are known, the line itself is no object beside them.
+            if !(blocks_known && object.kind == ObjectKind::Heap) {
+                objects.push(object);
+            }
         }
     }
     let mut place = line;

@@ -38,6 +38,7 @@ pub(super) fn info() -> RunInfo {
         exposure_offset_ns: 0.0,
         overhead: linewise_recording::Overhead::default(),
         reuse: None,
+        heap: None,
         exact: Some(ExactRun {
             one_line_in: 1,
             reuse_rate: 1.0,

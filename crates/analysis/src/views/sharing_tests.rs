@@ -130,6 +130,7 @@ impl Rows {
             overhead: Overhead::default(),
             exact: None,
             reuse: None,
+            heap: None,
         };
         sharing(&Input {
             info: &info,

@@ -7,7 +7,7 @@ use linewise_tracer::stamp;
 
 /// A line through two moments at which both clocks were read; moved as time goes by, without a step.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// Where the line begins.
     stamp: u64,
     ns: u64,
@@ -36,7 +36,7 @@ fn both() -> (u64, u64) {
 
 impl Clock {
     /// Reads both clocks twice, some milliseconds apart.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let first = both();
         std::thread::sleep(Duration::from_millis(5));
         let mut clock = Self {
@@ -52,15 +52,20 @@ impl Clock {
 
     /// The time of a stamp; of one before the line begins, its beginning.
     #[inline]
-    pub(super) fn ns(&self, stamp: u64) -> u64 {
+    pub(crate) fn ns(&self, stamp: u64) -> u64 {
         let ticks = stamp.saturating_sub(self.stamp);
         self.ns
             .saturating_add(((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64)
     }
 
+    /// The length of so many ticks, ns.
+    pub(crate) fn span_ns(&self, ticks: u64) -> f64 {
+        ticks as f64 * self.slope as f64 / 4_294_967_296.0
+    }
+
     /// Moves the line: it goes on from where it is at `reached`, the latest stamp that was
     /// converted, with the slope seen since the beginning.
-    pub(super) fn correct(&mut self, reached: u64) {
+    pub(crate) fn correct(&mut self, reached: u64) {
         let now = both();
         let slope = slope(self.first, now);
         if slope == 0 || reached <= self.stamp {

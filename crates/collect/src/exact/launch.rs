@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use linewise_tracer::program::{self, Program, Qemu, Refusal};
 
 use super::ExactError;
+use crate::library;
 
 /// The plugin's file.
 const PLUGIN: &str = "liblinewise_tracer.so";
@@ -67,7 +68,7 @@ pub(super) struct Launch {
 }
 
 /// Looks along PATH, as execvp does.
-fn on_path(name: &OsStr) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
     }
@@ -77,44 +78,9 @@ fn on_path(name: &OsStr) -> Option<PathBuf> {
         .find(|file| std::fs::metadata(file).is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0))
 }
 
-/// Beside the binary, in `../lib/linewise`, beside the directory of tests and examples, or where
-/// `LINEWISE_TRACER` says.
+/// See [`crate::library::find`]; the variable is `LINEWISE_TRACER`.
 pub(super) fn find_plugin() -> Result<PathBuf, ExactError> {
-    if let Some(path) = env::var_os("LINEWISE_TRACER") {
-        let path = PathBuf::from(path);
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(ExactError::NoPlugin {
-                looked: path.display().to_string(),
-            })
-        };
-    }
-    let mut places = Vec::new();
-    if let Ok(own) = env::current_exe()
-        && let Some(directory) = own.parent()
-    {
-        places.push(directory.join(PLUGIN));
-        if let Some(above) = directory.parent() {
-            places.push(above.join("lib/linewise").join(PLUGIN));
-            // Cargo puts tests and examples one below the libraries, and those of dependencies
-            // into `deps`.
-            places.push(above.join(PLUGIN));
-            places.push(above.join("deps").join(PLUGIN));
-        }
-        places.push(directory.join("deps").join(PLUGIN));
-    }
-    places
-        .iter()
-        .find(|place| place.is_file())
-        .cloned()
-        .ok_or_else(|| ExactError::NoPlugin {
-            looked: places
-                .iter()
-                .map(|place| place.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+    library::find(PLUGIN, "LINEWISE_TRACER").map_err(|looked| ExactError::NoPlugin { looked })
 }
 
 impl Launch {

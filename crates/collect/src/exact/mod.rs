@@ -46,6 +46,9 @@ pub use record::{
 pub use stream::{ExactThread, Totals};
 pub use tables::Tables;
 
+pub(crate) use clock::Clock;
+pub(crate) use launch::on_path;
+
 use kept::TraceWriter;
 use launch::Launch;
 use stream::Stream;
@@ -195,7 +198,7 @@ fn trace_to<C: Consumer>(
     region
         .set_configuration(&launch.configuration(&only))
         .map_err(ExactError::Memory)?;
-    let held = HeldChild::fork(&launch.command()).map_err(ExactError::Start)?;
+    let held = HeldChild::fork(&launch.command(), &[]).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
     let mut stream = Stream::new(region.clone(), threshold);

@@ -5,6 +5,7 @@
 mod caches;
 mod fields;
 mod frames;
+mod heap_blocks;
 mod latencies;
 mod losses;
 mod maps;
@@ -32,6 +33,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::storage::Damage;
 
@@ -196,6 +198,7 @@ macro_rules! all_tables {
             transfers: TransferCount,
             reuse_watches: ReuseWatch,
             reuse_traps: ReuseTrap,
+            heap_blocks: HeapBlock,
         }
     };
 }

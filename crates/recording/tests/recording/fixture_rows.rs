@@ -38,6 +38,15 @@ pub(crate) fn info() -> RunInfo {
             deviation_ns: 310.5,
             offered: 1000,
         }),
+        heap: Some(HeapRun {
+            processes: 1,
+            blocks: 2,
+            live_blocks: 1.0,
+            live_bytes: 4096.0,
+            rows: 8,
+            sampled_bytes: 65_536,
+            spent_ns: 12_345,
+        }),
     }
 }
 
@@ -151,6 +160,28 @@ fn reuse_watches() -> Vec<ReuseWatch> {
         unwatched: 2,
     };
     (0..).zip(ReuseOutcome::ALL).map(watch).collect()
+}
+
+fn heap_blocks() -> Vec<HeapBlock> {
+    let block = |(id, &allocator): (u64, &Allocator)| HeapBlock {
+        id,
+        pid: Pid(100),
+        address: Address(0x50_0010 + id * 32),
+        size: 24,
+        allocator,
+        label: if allocator == Allocator::Pool {
+            "Sitzung".into()
+        } else {
+            String::new()
+        },
+        allocated: Time(1_500_000 + id),
+        allocated_by: Tid(101),
+        stack: StackId(0),
+        freed: (id % 2 == 0).then_some(Time(2_500_000)),
+        freed_by: (id % 4 == 0).then_some(Tid(102)),
+        weight: if id == 3 { 12.5 } else { 1.0 },
+    };
+    (1..).zip(Allocator::ALL).map(block).collect()
 }
 
 fn reuse_traps() -> Vec<ReuseTrap> {
@@ -431,6 +462,7 @@ pub(crate) fn tables() -> Tables {
         transfers: transfers(),
         reuse_watches: reuse_watches(),
         reuse_traps: reuse_traps(),
+        heap_blocks: heap_blocks(),
         damage: Vec::new(),
     }
 }
@@ -454,5 +486,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.caches.iter().cloned())?;
     writer.push(tables.transfers.iter().cloned())?;
     writer.push(tables.reuse_watches.iter().cloned())?;
-    writer.push(tables.reuse_traps.iter().cloned())
+    writer.push(tables.reuse_traps.iter().cloned())?;
+    writer.push(tables.heap_blocks.iter().cloned())
 }

@@ -77,6 +77,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.transfers.len(),
         rows.reuse_watches.len(),
         rows.reuse_traps.len(),
+        rows.heap_blocks.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

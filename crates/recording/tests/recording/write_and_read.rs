@@ -174,11 +174,12 @@ fn a_damaged_table_of_a_finished_recording_is_an_error_that_names_the_file() {
 }
 
 #[test]
-fn a_recording_from_before_there_was_an_exact_source_or_sampled_reuse_opens() {
+fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_recorder_opens() {
     let (_directory, dir) = place();
     let info = RunInfo {
         exact: None,
         reuse: None,
+        heap: None,
         ..fixture_rows::info()
     };
     let writer = Writer::create(&dir, &info, CreateMode::New).unwrap();
@@ -190,6 +191,7 @@ fn a_recording_from_before_there_was_an_exact_source_or_sampled_reuse_opens() {
         "transfers",
         "reuse_watches",
         "reuse_traps",
+        "heap_blocks",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

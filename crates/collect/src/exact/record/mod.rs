@@ -205,6 +205,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         exposure_offset_ns: 0.0,
         overhead: Overhead::default(),
         reuse: None,
+        heap: None,
         exact: Some(ExactRun {
             one_line_in: options.trace.one_line_in.max(1),
             only: options.trace.only.clone(),

@@ -1,0 +1,256 @@
+//! Which heap block an address was in at a time, and where the program asked for it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use linewise_recording::{Address, Frame, HeapBlock, Object, ObjectKind, Pid, Time};
+
+/// Blocks up to this size are looked for by walking back from the address; the few larger ones are
+/// all asked.
+const LARGE: u64 = 64 << 10;
+
+/// The recorded heap blocks, to be asked what was where, when.
+#[derive(Debug, Default)]
+pub struct HeapBlocks<'a> {
+    processes: HashMap<Pid, Process<'a>>,
+}
+
+/// Blocks by first byte; those that lay there one after the other by time.
+#[derive(Debug, Default)]
+struct Process<'a> {
+    small: BTreeMap<u64, Vec<&'a HeapBlock>>,
+    large: BTreeMap<u64, Vec<&'a HeapBlock>>,
+}
+
+impl<'a> HeapBlocks<'a> {
+    /// The blocks of the table `heap_blocks`, in any order.
+    #[must_use]
+    pub fn new(blocks: &'a [HeapBlock]) -> Self {
+        let mut processes: HashMap<Pid, Process<'a>> = HashMap::new();
+        for block in blocks {
+            let process = processes.entry(block.pid).or_default();
+            let by_address = match block.size {
+                ..=LARGE => &mut process.small,
+                _ => &mut process.large,
+            };
+            by_address.entry(block.address.0).or_default().push(block);
+        }
+        for process in processes.values_mut() {
+            for lives in process.small.values_mut().chain(process.large.values_mut()) {
+                lives.sort_by_key(|block| block.allocated);
+            }
+        }
+        Self { processes }
+    }
+
+    /// The recorded block of process `pid` that holds `address` at `time`: of blocks in one another
+    /// the one allocated last. `None` also where the block was not recorded.
+    #[must_use]
+    pub fn at(&self, pid: Pid, address: Address, time: Time) -> Option<&'a HeapBlock> {
+        let process = self.processes.get(&pid)?;
+        let near = address.0.saturating_sub(LARGE)..=address.0;
+        let small = process.small.range(near).rev();
+        let large = process.large.range(..=address.0);
+        // Blocks lie side by side: the nearest small one that holds the address is the innermost
+        // but where pools cut objects from it, which begin no earlier.
+        small
+            .filter_map(|(_, lives)| holding(lives, address, time))
+            .next()
+            .or_else(|| {
+                large
+                    .filter_map(|(_, lives)| holding(lives, address, time))
+                    .max_by_key(|block| block.allocated)
+            })
+    }
+}
+
+/// Of blocks with one first byte, in the order of time, the one that holds `address` at `time`.
+fn holding<'a>(lives: &[&'a HeapBlock], address: Address, time: Time) -> Option<&'a HeapBlock> {
+    let began = lives.partition_point(|block| block.allocated <= time);
+    // A pool's object can begin where the pool's block does.
+    lives
+        .get(began.saturating_sub(2)..began)?
+        .iter()
+        .rev()
+        .copied()
+        .find(|block| {
+            address.0 - block.address.0 < block.size.max(1)
+                && block.freed.is_none_or(|freed| time < freed)
+        })
+}
+
+/// The object that a heap block is, where `site` is the frame that allocated it.
+pub(super) fn object(block: &HeapBlock, site: Option<&Frame>) -> Object {
+    let function = site.map_or("", |frame| frame.function.as_str());
+    let name = match (block.label.as_str(), function) {
+        ("", "") => "block allocated at an unknown place".to_owned(),
+        ("", function) => format!("block allocated by {function}"),
+        (label, _) => label.to_owned(),
+    };
+    Object {
+        pid: block.pid,
+        address: block.address,
+        size: block.size,
+        kind: ObjectKind::Heap,
+        name,
+        type_name: String::new(),
+        declared_at: site
+            .filter(|frame| frame.line > 0)
+            .map(|frame| format!("{}:{}", frame.file, frame.line))
+            .unwrap_or_default(),
+    }
+}
+
+/// The frame that stands for an allocation: the innermost that is no allocator, nor a wrapper or a
+/// container of the language's library around one. `frames` are those of the stack, innermost first.
+#[must_use]
+pub fn allocation_site<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Option<&'f Frame> {
+    let mut first = None;
+    for frame in frames {
+        first = first.or(Some(frame));
+        if !frame.function.is_empty() && !allocates(&frame.function) {
+            return Some(frame);
+        }
+    }
+    first
+}
+
+/// Whether a function is part of how memory is asked for, by its name.
+fn allocates(function: &str) -> bool {
+    const LIBRARIES: &[&str] = &[
+        "operator new",
+        "std::",
+        "__gnu_cxx::",
+        "alloc::",
+        "core::",
+        "hashbrown::",
+        "<alloc::",
+        "<core::",
+        "<std::",
+        "<hashbrown::",
+        "__rust_",
+        "__rustc::",
+        "__rdl_",
+    ];
+    const WRAPPERS: &[&str] = &[
+        "malloc",
+        "calloc",
+        "realloc",
+        "zalloc",
+        "memalign",
+        "aligned_alloc",
+        "reallocarray",
+        "strdup",
+        "strndup",
+        "valloc",
+        "malloc0",
+        "mallocarray",
+    ];
+    // `void std::vector<int>::push_back(...)`: a template's result comes first.
+    let name = function.split_once('(').map_or(function, |(name, _)| name);
+    let name = match name.split_once(' ') {
+        Some((result, rest)) if !result.contains('<') && result != "operator" => rest,
+        _ => name,
+    };
+    LIBRARIES.iter().any(|library| name.starts_with(library))
+        || WRAPPERS.iter().any(|wrapper| name.ends_with(wrapper))
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_recording::{Allocator, StackId, Tid};
+
+    use super::*;
+
+    fn block(id: u64, address: u64, size: u64, life: (u64, Option<u64>)) -> HeapBlock {
+        HeapBlock {
+            id,
+            pid: Pid(1),
+            address: Address(address),
+            size,
+            allocator: Allocator::Malloc,
+            label: String::new(),
+            allocated: Time(life.0),
+            allocated_by: Tid(1),
+            stack: StackId(1),
+            freed: life.1.map(Time),
+            freed_by: None,
+            weight: 1.0,
+        }
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_block_that_was_there_at_the_time() {
+        let rows = [
+            block(1, 0x1000, 48, (10, Some(20))),
+            block(2, 0x1000, 32, (30, None)),
+            block(3, 0x1030, 16, (5, None)),
+            block(4, 0x8000, 1 << 20, (1, None)),
+            // An object of a pool in the large block, and one at its very beginning.
+            block(5, 0x9000, 64, (40, Some(50))),
+            block(6, 0x8000, 64, (40, None)),
+        ];
+        let blocks = HeapBlocks::new(&rows);
+        let at = |address, time| {
+            blocks
+                .at(Pid(1), Address(address), Time(time))
+                .map(|block| block.id)
+        };
+        assert_eq!(at(0x1008, 15), Some(1));
+        assert_eq!(at(0x1008, 25), None);
+        assert_eq!(at(0x1008, 30), Some(2));
+        // Between the end of the second block and the third.
+        assert_eq!(at(0x1028, 15), Some(1));
+        assert_eq!(at(0x1028, 35), None);
+        assert_eq!(at(0x103f, 35), Some(3));
+        assert_eq!(at(0x1040, 35), None);
+        assert_eq!(at(0x9010, 45), Some(5));
+        assert_eq!(at(0x9010, 55), Some(4));
+        assert_eq!(at(0x8000, 45), Some(6));
+        assert_eq!(at(0x8040, 45), Some(4));
+        assert_eq!(blocks.at(Pid(2), Address(0x1008), Time(15)), None);
+    }
+
+    #[test]
+    fn the_site_of_an_allocation_is_behind_the_wrappers() {
+        let frame = |function: &str| Frame {
+            pid: Pid(1),
+            address: Address(1),
+            depth: 0,
+            function: function.to_owned(),
+            file: String::new(),
+            line: 0,
+            module: String::new(),
+            reason: String::new(),
+        };
+        let site = |functions: &[&str]| {
+            let frames: Vec<Frame> = functions.iter().map(|name| frame(name)).collect();
+            allocation_site(&frames).map(|frame| frame.function.clone())
+        };
+        let found = |name: &str| Some(name.to_owned());
+        assert_eq!(
+            site(&["zmalloc", "createObject", "main"]),
+            found("createObject")
+        );
+        assert_eq!(
+            site(&[
+                "operator new(unsigned long)",
+                "std::__new_allocator<int>::allocate(unsigned long, void const*)",
+                "void std::vector<int, std::allocator<int> >::push_back(int const&)",
+                "Table::grow(int)"
+            ]),
+            found("Table::grow(int)")
+        );
+        assert_eq!(
+            site(&[
+                "__rdl_alloc",
+                "alloc::alloc::alloc",
+                "<alloc::vec::Vec<T>>::push",
+                "app::run"
+            ]),
+            found("app::run")
+        );
+        assert_eq!(site(&["allocate_table"]), found("allocate_table"));
+        assert_eq!(site(&["xmalloc"]), found("xmalloc"));
+        assert_eq!(site(&[]), None);
+    }
+}

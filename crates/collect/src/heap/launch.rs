@@ -1,0 +1,173 @@
+//! Whether the recorder can be loaded into a program, and how.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use linewise_heap::{Region, VARIABLE};
+use linewise_tracer::program::{self, Refusal};
+use object::read::ReadCache;
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, elf};
+
+use crate::exact::on_path;
+use crate::library;
+
+/// The recorder's file.
+const LIBRARY: &str = "liblinewise_preload.so";
+/// Where else to look for it.
+const LIBRARY_VARIABLE: &str = "LINEWISE_PRELOAD";
+
+/// Sanitizers have an allocator of their own and refuse to begin behind another library.
+const SANITIZERS: [&str; 4] = ["libasan.", "libtsan.", "libmsan.", "libhwasan."];
+
+/// The recorder ready to be loaded.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    /// The memory that it writes to.
+    pub(crate) region: Region,
+    /// Variables to add to the target's environment.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+}
+
+/// Prepares the recorder for `command`, or says why it cannot be loaded.
+///
+/// # Errors
+/// A reason that follows `heap blocks are not recorded: `.
+pub(crate) fn loading(command: &[OsString]) -> Result<Loading, String> {
+    let library = library::find(LIBRARY, LIBRARY_VARIABLE).map_err(|looked| {
+        format!("{LIBRARY} is in none of {looked}; build it with `make build`, or say where with {LIBRARY_VARIABLE}")
+    })?;
+    if library
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| b": \t\n".contains(byte))
+    {
+        return Err(format!(
+            "the loader takes no library whose path has a blank or a colon: {}",
+            library.display()
+        ));
+    }
+    let name = command.first().ok_or("there is no command")?;
+    check(name, command)?;
+    let region = Region::create()
+        .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
+    let mut preload = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let environment = vec![
+        ("LD_PRELOAD".into(), preload),
+        (VARIABLE.into(), region.path().into()),
+    ];
+    Ok(Loading {
+        region,
+        environment,
+    })
+}
+
+/// Whether the dynamic linker would load the recorder into the program of `command`.
+fn check(name: &OsStr, command: &[OsString]) -> Result<(), String> {
+    // A program that cannot be run is told of by who runs it.
+    let Some(path) = on_path(name) else {
+        return Ok(());
+    };
+    let words = command.iter().map(|word| word.clone().into_vec()).collect();
+    let shown = |path: &Path| path.display().to_string();
+    let program = match program::resolve(path.clone(), words) {
+        Ok(program) => program,
+        Err(Refusal::Impossible) => return Ok(()),
+        Err(Refusal::Rights) => {
+            return Err(format!(
+                "{} runs with other rights than yours, and then the loader takes no library of another",
+                shown(&path)
+            ));
+        }
+    };
+    const X86_64: u16 = 62;
+    if program.machine != X86_64 {
+        return Err(format!("{} is not for x86-64", shown(&program.path)));
+    }
+    let Some(linked) = Linked::read(&program.path) else {
+        return Err(format!("{} cannot be read as ELF", shown(&program.path)));
+    };
+    let Some(interpreter) = linked.interpreter else {
+        return Err(format!("{} is linked statically", shown(&program.path)));
+    };
+    if String::from_utf8_lossy(&interpreter).contains("musl") {
+        return Err(format!(
+            "{} is linked with musl, and the recorder with the GNU C library",
+            shown(&program.path)
+        ));
+    }
+    let sanitized = |needed: &&String| SANITIZERS.iter().any(|it| needed.starts_with(it));
+    if let Some(sanitizer) = linked.needed.iter().find(sanitized) {
+        return Err(format!(
+            "{} has the allocator of {sanitizer}",
+            shown(&program.path)
+        ));
+    }
+    Ok(())
+}
+
+/// How a program is linked.
+struct Linked {
+    interpreter: Option<Vec<u8>>,
+    needed: Vec<String>,
+}
+
+impl Linked {
+    fn read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let data = &cache;
+        let file = ElfFile64::<Endianness, _>::parse(data).ok()?;
+        let endian = file.endian();
+        let header = file.elf_header();
+        let segments = header.program_headers(endian, data).ok()?;
+        let interpreter = segments
+            .iter()
+            .find(|segment| segment.p_type(endian) == elf::PT_INTERP)
+            .and_then(|segment| segment.data(endian, data).ok())
+            .map(<[u8]>::to_vec);
+        let sections = header.sections(endian, data).ok()?;
+        let mut needed = Vec::new();
+        if let Ok(Some((dynamic, link))) = sections.dynamic(endian, data) {
+            let strings = sections.strings(endian, data, link).unwrap_or_default();
+            for entry in dynamic {
+                if entry.d_tag(endian) == elf::DT_NEEDED
+                    && let Ok(name) = entry.string(endian, strings)
+                {
+                    needed.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+        }
+        Some(Self {
+            interpreter,
+            needed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dynamic_program_takes_the_recorder_and_a_program_of_other_rights_does_not() {
+        let checked = |name: &str| check(name.as_ref(), &[name.into()]);
+        assert_eq!(checked("sh"), Ok(()));
+        // What does not exist is not our business.
+        assert_eq!(checked("no-such-program-anywhere"), Ok(()));
+        let su = Path::new("/usr/bin/su");
+        if su.exists() {
+            let reason = checked("/usr/bin/su").unwrap_err();
+            assert!(reason.contains("other rights"), "{reason}");
+        } else {
+            println!("SKIP: there is no su here, a program of other rights");
+        }
+    }
+}

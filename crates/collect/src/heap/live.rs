@@ -1,0 +1,365 @@
+//! What one process has allocated at the moment, by address.
+//!
+//! Small blocks are kept by the page that they begin in, 24 bytes each: a heap of ten million of them fits
+//! into some hundred megabytes, and who was allocated together lies together.
+
+use std::collections::{BTreeMap, HashMap};
+
+const PAGE: u64 = 4096;
+
+/// A block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Block {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Monotonic ns.
+    pub allocated: u64,
+    /// A row of the stacks table.
+    pub stack: u32,
+    /// The number of the thread, of [`super::recorder`].
+    pub thread: u16,
+    /// The number of the label; 0 is none.
+    pub label: u16,
+    /// The power of two of the distance of sampled blocks, in bytes; 0: every block was told.
+    pub interval: u8,
+    /// What it was asked from.
+    pub allocator: u8,
+    /// Whether an access to it was seen.
+    pub touched: bool,
+}
+
+/// Allocators that [`Live`] treats in their own way.
+pub(super) const MMAP: u8 = linewise_heap::AllocatorCode::Mmap as u8;
+pub(super) const POOL: u8 = linewise_heap::AllocatorCode::Pool as u8;
+
+/// A small block, within its page.
+#[derive(Clone, Copy, Debug)]
+struct Small {
+    allocated: u64,
+    stack: u32,
+    offset: u16,
+    size: u16,
+    thread: u16,
+    label: u16,
+    interval: u8,
+    allocator: u8,
+    touched: bool,
+}
+
+impl Small {
+    fn new(block: &Block) -> Self {
+        Self {
+            allocated: block.allocated,
+            stack: block.stack,
+            offset: (block.address % PAGE) as u16,
+            size: block.size as u16,
+            thread: block.thread,
+            label: block.label,
+            interval: block.interval,
+            allocator: block.allocator,
+            touched: block.touched,
+        }
+    }
+
+    fn block(&self, page: u64) -> Block {
+        Block {
+            address: page * PAGE + u64::from(self.offset),
+            size: u64::from(self.size),
+            allocated: self.allocated,
+            stack: self.stack,
+            thread: self.thread,
+            label: self.label,
+            interval: self.interval,
+            allocator: self.allocator,
+            touched: self.touched,
+        }
+    }
+}
+
+impl Block {
+    /// Whether it holds `address` and was there at `time`.
+    pub(super) fn holds(&self, address: u64, time: u64) -> bool {
+        address.wrapping_sub(self.address) < self.size.max(1) && self.allocated <= time
+    }
+
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
+/// The blocks of one process.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// By number of the page, in the order of their offsets.
+    pages: HashMap<u64, Vec<Small>>,
+    large: BTreeMap<u64, Block>,
+    mapped: BTreeMap<u64, Block>,
+    /// Objects that the program named, which lie in blocks.
+    named: BTreeMap<u64, Block>,
+}
+
+impl Live {
+    /// Takes in a block; the one that lay at its first byte, whose end was not seen.
+    pub(super) fn insert(&mut self, block: Block) -> Option<Block> {
+        match block.allocator {
+            MMAP => self.mapped.insert(block.address, block),
+            POOL => self.named.insert(block.address, block),
+            _ if block.size <= PAGE => {
+                let page = block.address / PAGE;
+                let large = self.large.remove(&block.address);
+                let blocks = self.pages.entry(page).or_default();
+                let small = Small::new(&block);
+                match blocks.binary_search_by_key(&small.offset, |it| it.offset) {
+                    Ok(place) => {
+                        let old = std::mem::replace(&mut blocks[place], small);
+                        Some(old.block(page))
+                    }
+                    Err(place) => {
+                        blocks.insert(place, small);
+                        large
+                    }
+                }
+            }
+            _ => {
+                let small = self.take_small(block.address);
+                self.large.insert(block.address, block).or(small)
+            }
+        }
+    }
+
+    fn take_small(&mut self, address: u64) -> Option<Block> {
+        let page = address / PAGE;
+        let blocks = self.pages.get_mut(&page)?;
+        let place = blocks
+            .binary_search_by_key(&((address % PAGE) as u16), |it| it.offset)
+            .ok()?;
+        let block = blocks.remove(place).block(page);
+        if blocks.is_empty() {
+            self.pages.remove(&page);
+        }
+        Some(block)
+    }
+
+    /// The block that begins at `address`, no mapping and no named object.
+    pub(super) fn get(&self, address: u64) -> Option<Block> {
+        let page = address / PAGE;
+        let small = self.pages.get(&page).and_then(|blocks| {
+            let offset = (address % PAGE) as u16;
+            let place = blocks.binary_search_by_key(&offset, |it| it.offset).ok()?;
+            Some(blocks[place].block(page))
+        });
+        small.or_else(|| self.large.get(&address).copied())
+    }
+
+    /// Takes out the block that begins at `address`, no mapping and no named object.
+    pub(super) fn remove(&mut self, address: u64) -> Option<Block> {
+        self.take_small(address)
+            .or_else(|| self.large.remove(&address))
+    }
+
+    /// Takes out the named object that begins at `address`.
+    pub(super) fn remove_named(&mut self, address: u64) -> Option<Block> {
+        self.named.remove(&address)
+    }
+
+    /// Takes out the named objects that begin in a block that ends.
+    pub(super) fn remove_named_in(&mut self, block: &Block) -> Vec<Block> {
+        let inside = self
+            .named
+            .range(block.address..block.end().max(block.address));
+        let found: Vec<u64> = inside.map(|(&address, _)| address).collect();
+        found
+            .iter()
+            .filter_map(|address| self.named.remove(address))
+            .collect()
+    }
+
+    /// Takes out what was mapped from `start` up to `end`; of mappings that reach beyond, what is left
+    /// stays.
+    pub(super) fn unmap(&mut self, start: u64, end: u64) -> Vec<Block> {
+        let overlapping: Vec<u64> = self
+            .mapped
+            .range(..end)
+            .rev()
+            // Mappings do not overlap each other.
+            .take_while(|(_, block)| block.end() > start)
+            .map(|(&address, _)| address)
+            .collect();
+        let mut gone = Vec::new();
+        for address in overlapping {
+            let Some(block) = self.mapped.remove(&address) else {
+                continue;
+            };
+            for (from, to) in [(block.address, start), (end, block.end())] {
+                if from < to && from >= block.address && to <= block.end() {
+                    let left = Block {
+                        address: from,
+                        size: to - from,
+                        ..block
+                    };
+                    self.mapped.insert(from, left);
+                }
+            }
+            gone.push(block);
+        }
+        gone
+    }
+
+    /// Notes an access to the innermost block that holds `address` and was there at `time`; that block.
+    pub(super) fn touch(&mut self, address: u64, time: u64) -> Option<Block> {
+        let below = |blocks: &BTreeMap<u64, Block>| {
+            let (&first, block) = blocks.range(..=address).next_back()?;
+            block.holds(address, time).then_some(first)
+        };
+        for blocks in [&mut self.named] {
+            if let Some(block) = below(blocks).and_then(|first| blocks.get_mut(&first)) {
+                block.touched = true;
+                return Some(*block);
+            }
+        }
+        if let Some(block) = self.touch_small(address, time) {
+            return Some(block);
+        }
+        for blocks in [&mut self.large, &mut self.mapped] {
+            if let Some(block) = below(blocks).and_then(|first| blocks.get_mut(&first)) {
+                block.touched = true;
+                return Some(*block);
+            }
+        }
+        None
+    }
+
+    fn touch_small(&mut self, address: u64, time: u64) -> Option<Block> {
+        // A small block begins in the page of its address or in the one before.
+        for page in [address / PAGE, (address / PAGE).wrapping_sub(1)] {
+            let Some(blocks) = self.pages.get_mut(&page) else {
+                continue;
+            };
+            let last = blocks
+                .partition_point(|it| page.wrapping_mul(PAGE) + u64::from(it.offset) <= address);
+            if let Some(small) = last.checked_sub(1).and_then(|last| blocks.get_mut(last)) {
+                if small.block(page).holds(address, time) {
+                    small.touched = true;
+                    return Some(small.block(page));
+                }
+                // A block further down would overlap this one.
+                return None;
+            }
+        }
+        None
+    }
+
+    /// All blocks, and none is left.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Block> {
+        let pages = std::mem::take(&mut self.pages);
+        let small = pages
+            .into_iter()
+            .flat_map(|(page, blocks)| blocks.into_iter().map(move |small| small.block(page)));
+        let rest = [&mut self.large, &mut self.mapped, &mut self.named].map(std::mem::take);
+        small.chain(rest.into_iter().flat_map(BTreeMap::into_values))
+    }
+
+    /// How many blocks there are.
+    pub(super) fn len(&self) -> usize {
+        let small: usize = self.pages.values().map(Vec::len).sum();
+        small + self.large.len() + self.mapped.len() + self.named.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(address: u64, size: u64, allocated: u64) -> Block {
+        Block {
+            address,
+            size,
+            allocated,
+            stack: 1,
+            thread: 0,
+            label: 0,
+            interval: 0,
+            allocator: 0,
+            touched: false,
+        }
+    }
+
+    #[test]
+    fn a_small_block_takes_24_bytes() {
+        assert_eq!(size_of::<Small>(), 24);
+    }
+
+    #[test]
+    fn blocks_are_found_by_any_of_their_bytes_and_at_their_time() {
+        let mut live = Live::default();
+        let rows = [
+            block(0x1010, 32, 5),
+            block(0x1030, 4096, 6),
+            block(0x10_0000, 1 << 20, 7),
+        ];
+        for row in rows {
+            assert_eq!(live.insert(row), None);
+        }
+        let mut at = |address, time| live.touch(address, time).map(|it| it.address);
+        assert_eq!(at(0x102f, 5), Some(0x1010));
+        assert_eq!(at(0x102f, 4), None);
+        // Reaches into the next page.
+        assert_eq!(at(0x202f, 9), Some(0x1030));
+        assert_eq!(at(0x2030, 9), None);
+        assert_eq!(at(0x1f_ffff, 9), Some(0x10_0000));
+        assert_eq!(at(0x20_0000, 9), None);
+        assert!(live.get(0x1030).unwrap().touched);
+        assert_eq!(live.remove(0x1010).unwrap().size, 32);
+        assert_eq!(live.remove(0x1010), None);
+        assert_eq!(live.len(), 2);
+        assert_eq!(live.drain().count(), 2);
+        assert_eq!(live.len(), 0);
+    }
+
+    #[test]
+    fn a_block_where_another_lay_takes_its_place_whatever_their_sizes() {
+        let mut live = Live::default();
+        live.insert(block(0x1000, 64, 1));
+        assert_eq!(live.insert(block(0x1000, 8000, 2)).unwrap().size, 64);
+        assert_eq!(live.insert(block(0x1000, 16, 3)).unwrap().size, 8000);
+        assert_eq!(live.insert(block(0x1000, 17, 4)).unwrap().size, 16);
+        assert_eq!(live.len(), 1);
+    }
+
+    #[test]
+    fn named_objects_are_innermost_and_end_with_their_block() {
+        let mut live = Live::default();
+        live.insert(block(0x1000, 1024, 1));
+        for address in [0x1000, 0x1040] {
+            let object = Block {
+                allocator: POOL,
+                label: 3,
+                ..block(address, 48, 2)
+            };
+            assert_eq!(live.insert(object), None);
+        }
+        assert_eq!(live.touch(0x1008, 5).unwrap().label, 3);
+        assert_eq!(live.touch(0x1008, 1).unwrap().label, 0);
+        assert_eq!(live.touch(0x1038, 5).unwrap().label, 0);
+        let outer = live.remove(0x1000).unwrap();
+        assert_eq!(live.remove_named_in(&outer).len(), 2);
+        assert_eq!(live.len(), 0);
+    }
+
+    #[test]
+    fn what_is_unmapped_in_the_middle_leaves_both_ends() {
+        let mut live = Live::default();
+        live.insert(Block {
+            allocator: MMAP,
+            ..block(0x10_000, 0x4000, 1)
+        });
+        assert_eq!(live.unmap(0x11_000, 0x12_000).len(), 1);
+        assert_eq!(live.touch(0x10_fff, 2).unwrap().size, 0x1000);
+        assert_eq!(live.touch(0x11_000, 2), None);
+        assert_eq!(live.touch(0x12_000, 2).unwrap().size, 0x2000);
+        assert_eq!(live.unmap(0, u64::MAX).len(), 2);
+        assert_eq!(live.len(), 0);
+    }
+}

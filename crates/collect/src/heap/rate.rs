@@ -1,0 +1,142 @@
+//! How many blocks are told of: within a part of the budget.
+
+/// The part of the budget that the recorder may take.
+const PART: f64 = 0.35;
+/// What may be taken at the beginning, ns: programs build what lives long when they begin, and that is
+/// better known whole.
+const ADVANCE_NS: f64 = 40_000_000.0;
+/// No more than this is saved up, ns.
+const SAVINGS_NS: f64 = 100_000_000.0;
+/// The least and the largest mean distance of sampled blocks, as powers of two of bytes.
+const FINEST: u32 = 8;
+const COARSEST: u32 = 36;
+/// Rounds between two changes: those that follow a change show what it did.
+const PAUSE: u32 = 6;
+
+/// Chooses the mean distance of sampled blocks.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// Share of the target's time, or none: everything is told, whatever it costs.
+    overhead: Option<f64>,
+    /// The power of two of bytes; 0: every block.
+    exponent: u32,
+    coarsest: u32,
+    credit_ns: f64,
+    /// Since the last change.
+    spent_ns: f64,
+    allowed_ns: f64,
+    rounds: u32,
+}
+
+impl Rate {
+    pub(super) fn new(overhead: Option<f64>) -> Self {
+        Self {
+            overhead,
+            exponent: 0,
+            coarsest: 0,
+            credit_ns: ADVANCE_NS,
+            spent_ns: 0.0,
+            allowed_ns: 0.0,
+            rounds: 0,
+        }
+    }
+
+    /// The target ran for `thread_ns`, of which the recorder took `spent_ns`, both sides together.
+    pub(super) fn passed(&mut self, thread_ns: u64, spent_ns: f64) {
+        let Some(overhead) = self.overhead else {
+            return;
+        };
+        let allowed = overhead * PART * thread_ns as f64;
+        self.credit_ns = (self.credit_ns + allowed - spent_ns).clamp(-SAVINGS_NS, SAVINGS_NS);
+        self.spent_ns += spent_ns;
+        self.allowed_ns += allowed;
+        self.rounds += 1;
+        if self.rounds < PAUSE {
+            return;
+        }
+        if self.credit_ns < 0.0 && self.spent_ns > self.allowed_ns {
+            // By as much as it was too dear: the cost goes with the number of blocks told of.
+            let times = (self.spent_ns / self.allowed_ns.max(1000.0)).clamp(2.0, 4096.0);
+            self.exponent = (self.exponent.max(FINEST) + times.log2().ceil() as u32).min(COARSEST);
+            self.coarsest = self.coarsest.max(self.exponent);
+        } else if self.exponent > 0 && self.credit_ns > 0.0 && self.spent_ns < 0.4 * self.allowed_ns
+        {
+            self.exponent = match self.exponent - 1 {
+                ..FINEST => 0,
+                finer => finer,
+            };
+        }
+        (self.spent_ns, self.allowed_ns, self.rounds) = (0.0, 0.0, 0);
+    }
+
+    /// Mean distance of the blocks to tell of, in allocated bytes; 0: all.
+    pub(super) fn interval(&self) -> u64 {
+        match self.exponent {
+            0 => 0,
+            exponent => 1 << exponent,
+        }
+    }
+
+    /// The largest that was in force.
+    pub(super) fn coarsest(&self) -> u64 {
+        match self.coarsest {
+            0 => 0,
+            exponent => 1 << exponent,
+        }
+    }
+}
+
+/// Blocks that a sampled one of `size` bytes stands for: one over the chance that it was sampled, where
+/// the distances between sampled bytes are exponential with mean `interval`.
+pub(super) fn weight(size: u64, interval: f64) -> f64 {
+    if interval > 0.0 {
+        1.0 / -(-(size.max(1) as f64) / interval).exp_m1()
+    } else {
+        1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weight_of_a_block_is_what_it_was_sampled_from() {
+        assert_eq!(weight(64, 0.0), 1.0);
+        assert!((weight(64, 65_536.0) - 1024.5).abs() < 0.1);
+        assert!((weight(1 << 30, 65_536.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_told_settles_within_its_part_of_the_budget() {
+        let mut rate = Rate::new(Some(0.02));
+        // Five million blocks of 64 bytes a second, each told for 300 ns, in rounds of 8 ms on two CPUs.
+        let cost = |interval: u64| 40_000.0 * 300.0 / weight(64, interval as f64);
+        let mut late = 0.0;
+        for round in 0..2_000 {
+            let spent = cost(rate.interval());
+            rate.passed(16_000_000, spent);
+            if round >= 1_000 {
+                late += spent;
+            }
+        }
+        let share = late / (1_000.0 * 16_000_000.0);
+        assert!(share < 0.02 * PART * 1.3, "{share}");
+        assert!(share > 0.02 * PART * 0.2, "{share}");
+        assert!(rate.coarsest() >= 4096);
+        // When the storm is over, every block is told again.
+        for _ in 0..2_000 {
+            rate.passed(16_000_000, 10.0);
+        }
+        assert_eq!(rate.interval(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_out_where_everything_was_asked_for() {
+        let mut rate = Rate::new(None);
+        for _ in 0..100 {
+            rate.passed(16_000_000, 16_000_000.0);
+        }
+        assert_eq!(rate.interval(), 0);
+    }
+}

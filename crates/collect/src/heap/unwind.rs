@@ -1,0 +1,290 @@
+//! How to walk the target's stacks: rules from the call frame information of its programs.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, RegisterRule,
+    UnwindContext, UnwindSection, X86_64,
+};
+use linewise_heap::{Cursor, MOST_FRAMES, Region, Rule};
+use linewise_machine::procfs;
+use object::Endianness;
+use object::elf;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::{Object, ObjectSection, ReadCache};
+
+/// Bytes of call frame information that are read of one file, at most.
+const LARGEST: u64 = 256 << 20;
+
+/// A file that was mapped: its call frame information.
+#[derive(Debug, Default)]
+struct Module {
+    eh_frame: Vec<u8>,
+    eh_frame_address: u64,
+    text_address: u64,
+    /// File offset, address, bytes in the file.
+    segments: Vec<(u64, u64, u64)>,
+    /// First address, one past the last, and where in `eh_frame` they are described; by address.
+    functions: Vec<(u64, u64, usize)>,
+}
+
+impl Module {
+    fn read(path: &Path) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let data = &cache;
+        let file = ElfFile64::<Endianness, _>::parse(data).ok()?;
+        let endian = file.endian();
+        let headers = file.elf_header().program_headers(endian, data).ok()?;
+        let segments = headers
+            .iter()
+            .filter(|header| header.p_type(endian) == elf::PT_LOAD)
+            .map(|header| {
+                (
+                    header.p_offset(endian),
+                    header.p_vaddr(endian),
+                    header.p_filesz(endian),
+                )
+            })
+            .collect();
+        let section = file.section_by_name(".eh_frame")?;
+        if section.size() > LARGEST {
+            return None;
+        }
+        let mut module = Self {
+            eh_frame: section.data().ok()?.to_vec(),
+            eh_frame_address: section.address(),
+            text_address: file
+                .section_by_name(".text")
+                .map_or(0, |text| text.address()),
+            segments,
+            functions: Vec::new(),
+        };
+        module.functions = module.find_functions();
+        Some(module)
+    }
+
+    fn bases(&self) -> BaseAddresses {
+        BaseAddresses::default()
+            .set_eh_frame(self.eh_frame_address)
+            .set_text(self.text_address)
+    }
+
+    fn section(&self) -> EhFrame<EndianSlice<'_, LittleEndian>> {
+        let mut section = EhFrame::new(&self.eh_frame, LittleEndian);
+        section.set_address_size(8);
+        section
+    }
+
+    fn find_functions(&self) -> Vec<(u64, u64, usize)> {
+        let section = self.section();
+        let bases = self.bases();
+        let mut entries = section.entries(&bases);
+        let mut functions = Vec::new();
+        // What cannot be read ends the list: the rest has no rules.
+        while let Ok(Some(entry)) = entries.next() {
+            if let CieOrFde::Fde(partial) = entry
+                && let Ok(fde) = partial.parse(EhFrame::cie_from_offset)
+            {
+                let first = fde.initial_address();
+                functions.push((first, first.saturating_add(fde.len()), fde.offset()));
+            }
+        }
+        functions.sort_unstable();
+        functions
+    }
+
+    /// The rule at an address of the file.
+    fn rule(&self, address: u64) -> Option<Rule> {
+        let after = self.functions.partition_point(|it| it.0 <= address);
+        let &(_, end, offset) = self.functions.get(after.checked_sub(1)?)?;
+        if address >= end {
+            return None;
+        }
+        let section = self.section();
+        let bases = self.bases();
+        let fde = section
+            .fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset)
+            .ok()?;
+        let mut context = UnwindContext::new();
+        let row = fde
+            .unwind_info_for_address(&section, &bases, &mut context, address)
+            .ok()?;
+        let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
+            return None;
+        };
+        let from_bp = match *register {
+            X86_64::RSP => false,
+            X86_64::RBP => true,
+            _ => return None,
+        };
+        // Where the return address is elsewhere, or nowhere, the walk ends.
+        if !matches!(row.register(X86_64::RA), Some(RegisterRule::Offset(-8))) {
+            return None;
+        }
+        let saved_bp = match row.register(X86_64::RBP) {
+            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
+            Some(RegisterRule::Offset(offset)) => Some(i16::try_from(offset).ok()?),
+            _ => return None,
+        };
+        Some(Rule::Frame {
+            from_bp,
+            offset: i32::try_from(*offset).ok()?,
+            saved_bp,
+        })
+    }
+}
+
+/// A module in memory.
+#[derive(Clone, Debug)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+}
+
+/// The code of one set of loaded programs.
+#[derive(Debug, Default)]
+struct Layout {
+    mapped: Vec<Mapped>,
+    rules: HashMap<u64, Rule>,
+}
+
+/// Finds rules and gives them to the target.
+#[derive(Debug, Default)]
+pub(super) struct Unwinder {
+    modules: HashMap<String, Option<Module>>,
+    layouts: HashMap<u32, Layout>,
+}
+
+impl Unwinder {
+    /// The call chain of a slice of a stack: the return addresses from `at` on, as far as they can be
+    /// followed in `words`, which begin at `at.sp`. The rules on the way are given to the target.
+    pub(super) fn unwind(
+        &mut self,
+        region: &Region,
+        (pid, layout): (u32, u32),
+        at: Cursor,
+        words: &[u64],
+    ) -> Vec<u64> {
+        let base = at.sp;
+        let read = |address: u64| {
+            let distance = address.checked_sub(base)?;
+            let word = usize::try_from(distance / 8).ok()?;
+            (distance % 8 == 0).then(|| words.get(word).copied())?
+        };
+        let mut frames = Vec::new();
+        let mut at = at;
+        while frames.len() < MOST_FRAMES {
+            let Some(rule) = self.rule(pid, layout, at.ip) else {
+                break;
+            };
+            region.set_rule(layout, at.ip, rule);
+            frames.push(at.ip);
+            match rule.step(at, read) {
+                Some(caller) => at = caller,
+                None => break,
+            }
+        }
+        if frames.is_empty() {
+            frames.push(at.ip);
+        }
+        frames
+    }
+
+    /// The rule for a return address; `None` while it cannot be known what lies there.
+    fn rule(&mut self, pid: u32, layout: u32, ip: u64) -> Option<Rule> {
+        let Self { modules, layouts } = self;
+        let found = layouts.entry(layout).or_default();
+        if let Some(&rule) = found.rules.get(&ip) {
+            return Some(rule);
+        }
+        let holds = |it: &&Mapped| (it.start..it.end).contains(&ip);
+        if found.mapped.iter().find(holds).is_none() {
+            let mappings = procfs::maps(pid).ok()?;
+            found.mapped = mappings
+                .into_iter()
+                .filter(|mapping| mapping.executable)
+                .map(|mapping| Mapped {
+                    start: mapping.start,
+                    end: mapping.end,
+                    offset: mapping.offset,
+                    path: mapping.path,
+                })
+                .collect();
+        }
+        let rule = match found.mapped.iter().find(holds) {
+            Some(mapped) => {
+                let module = modules
+                    .entry(mapped.path.clone())
+                    .or_insert_with(|| open(pid, &mapped.path));
+                // The call is the instruction before its return address.
+                let offset = ip - 1 - mapped.start + mapped.offset;
+                module
+                    .as_ref()
+                    .and_then(|module| {
+                        let segment = module.segments.iter();
+                        let (first, address, _) = segment
+                            .copied()
+                            .find(|(first, _, size)| (*first..first + size).contains(&offset))?;
+                        module.rule(address + (offset - first))
+                    })
+                    .unwrap_or(Rule::End)
+            }
+            // Code made at run time.
+            None => Rule::End,
+        };
+        found.rules.insert(ip, rule);
+        Some(rule)
+    }
+}
+
+/// The call frame information of a mapped file, seen from here or from the process.
+fn open(pid: u32, path: &str) -> Option<Module> {
+    if !path.starts_with('/') {
+        return None;
+    }
+    let inside = format!("/proc/{pid}/root{path}");
+    Module::read(Path::new(&inside)).or_else(|| Module::read(Path::new(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_functions_of_this_program_have_rules() {
+        let module = Module::read(&std::env::current_exe().unwrap()).unwrap();
+        assert!(module.functions.len() > 100);
+        let rules = module
+            .functions
+            .iter()
+            .take(2_000)
+            .filter(|(first, _, _)| module.rule(*first).is_some())
+            .count();
+        assert!(rules * 10 > module.functions.len().min(2_000) * 9);
+        // At a function's first instruction the return address is on top of the stack.
+        let entry = Rule::Frame {
+            from_bp: false,
+            offset: 8,
+            saved_bp: None,
+        };
+        let last = module.functions.last().unwrap();
+        assert_eq!(module.rule(last.0), Some(entry));
+        assert_eq!(module.rule(u64::MAX), None);
+    }
+
+    #[test]
+    fn hostile_call_frame_information_gives_no_rules() {
+        for bytes in [vec![0xff; 64], vec![0; 64], (0..=255).collect::<Vec<u8>>()] {
+            let mut module = Module {
+                eh_frame: bytes,
+                ..Module::default()
+            };
+            module.functions = module.find_functions();
+            assert_eq!(module.rule(0), None);
+        }
+    }
+}

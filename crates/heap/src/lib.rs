@@ -1,0 +1,43 @@
+//! What the heap recorder in the target and the collector share.
+//!
+//! ```text
+//! target (crates/preload)              shared memory                collector (collect::heap)
+//! malloc, free, ... ─ records ───────► a ring per thread ────────►  Ring
+//! stacks walked by rules ◄──────────── table of rules ◄──────────   from the programs' .eh_frame
+//! stacks already told  ◄─────────────► table of known stacks
+//! ```
+//!
+//! This library is linked into both. What the target's side calls neither allocates nor takes a lock.
+//! The collector's side trusts nothing that it reads.
+
+#![expect(unsafe_code, reason = "shared memory, and the time stamp counter")]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod record;
+mod region;
+mod ring;
+mod rules;
+
+pub use record::{AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, key_of_bytes};
+pub use region::{Region, VARIABLE, VARIABLE_C};
+pub use ring::{Malformed, RINGS, Ring, RingIds, RingState, Writer};
+pub use rules::{Cursor, Rule};
+
+/// The processor's time stamp, not before what the program did before the call.
+#[inline(always)]
+#[must_use]
+pub fn stamp_after() -> u64 {
+    // SAFETY: lfence and rdtsc exist on every x86-64 processor and touch no memory.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+/// The processor's time stamp.
+#[inline(always)]
+#[must_use]
+pub fn stamp() -> u64 {
+    // SAFETY: rdtsc exists on every x86-64 processor and touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

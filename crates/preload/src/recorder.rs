@@ -1,0 +1,473 @@
+//! What is told of which blocks.
+
+use core::ffi::{CStr, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+
+use linewise_heap::{
+    AllocatorCode, RecordKind, Region, RingIds, VARIABLE_C, Writer, key_of_bytes, stamp,
+    stamp_after,
+};
+
+use crate::stack::{Frame, walk};
+use crate::thread::{Thread, this};
+
+/// Counters of told blocks by address, so that frees of others cost nothing: null while nothing is told.
+/// 255 stays: then frees are told that need not be.
+static COUNTERS: AtomicPtr<AtomicU8> = AtomicPtr::new(null_mut());
+const COUNTER_COUNT: usize = 1 << 20;
+const STUCK: u8 = u8::MAX;
+
+/// The shared memory, once [`COUNTERS`] is set.
+struct Shared(core::cell::UnsafeCell<MaybeUninit<Region>>);
+// SAFETY: written once, before `COUNTERS` is, and only read after.
+unsafe impl Sync for Shared {}
+static SHARED: Shared = Shared(core::cell::UnsafeCell::new(MaybeUninit::uninit()));
+
+/// The process's number, in a page that the kernel wipes in children that are forked.
+static IMAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+/// The same, as children still see it.
+static LAST_IMAGE: AtomicU32 = AtomicU32::new(0);
+/// The number of the process that this was forked from, or its own.
+static PARENT_IMAGE: AtomicU32 = AtomicU32::new(0);
+/// The set of loaded code.
+static LAYOUT: AtomicU32 = AtomicU32::new(0);
+/// Ends threads' rings; 0 is none, others are one more than the key.
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// How often the end of a thread is put off, for the destructors of others that free.
+const LAST_ROUND: usize = 3;
+
+/// Naps of 100 µs that a thread waits for room at most.
+const NAPS: u32 = 300;
+
+#[inline(always)]
+fn counter(address: usize) -> Option<&'static AtomicU8> {
+    let counters = COUNTERS.load(Ordering::Acquire);
+    if counters.is_null() {
+        return None;
+    }
+    let place = (address >> 4 ^ address >> 24) % COUNTER_COUNT;
+    // SAFETY: that many counters lie there, and are never unmapped.
+    Some(unsafe { &*counters.add(place) })
+}
+
+/// The shared memory. Call only where [`COUNTERS`] is set.
+fn region() -> &'static Region {
+    // SAFETY: initialised before `COUNTERS` was set, which the caller saw.
+    unsafe { (*SHARED.0.get()).assume_init_ref() }
+}
+
+fn anonymous(bytes: usize) -> Option<*mut c_void> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let found = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    (found != libc::MAP_FAILED).then_some(found)
+}
+
+/// Begins to record, if there is a collector. Called once, before the program's own code runs.
+pub(crate) fn attach() -> Option<()> {
+    // SAFETY: a name that ends in NUL; the value is not kept.
+    let path = unsafe { libc::getenv(VARIABLE_C.as_ptr()) };
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's strings end in NUL.
+    let region = Region::open(unsafe { CStr::from_ptr(path) })?;
+    if region.detached() {
+        return None;
+    }
+    let page = anonymous(4096)?;
+    // SAFETY: our page.
+    if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+        return None;
+    }
+    let counters = anonymous(COUNTER_COUNT)?;
+    let image = region.next_image();
+    let page: *mut AtomicU32 = page.cast();
+    // SAFETY: in our page, aligned, zeros so far.
+    unsafe { &*page }.store(image, Ordering::Relaxed);
+    IMAGE.store(page, Ordering::Relaxed);
+    LAST_IMAGE.store(image, Ordering::Relaxed);
+    PARENT_IMAGE.store(image, Ordering::Relaxed);
+    LAYOUT.store(region.next_layout(), Ordering::Relaxed);
+    let mut key = 0;
+    // SAFETY: writes one key; the destructor has the type that is asked for.
+    if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
+        KEY.store(key + 1, Ordering::Relaxed);
+    }
+    if crate::hooks::has_own_malloc() {
+        region.note_own_malloc();
+    }
+    // SAFETY: nobody reads before `COUNTERS` is set, and this runs once.
+    unsafe { (*SHARED.0.get()).write(region) };
+    COUNTERS.store(counters.cast(), Ordering::Release);
+    Some(())
+}
+
+/// The program has unloaded code: other code may come to lie there.
+pub(crate) fn unloaded() {
+    if counter(0).is_some() {
+        LAYOUT.store(region().next_layout(), Ordering::Relaxed);
+    }
+}
+
+/// The end of a thread that has a ring.
+unsafe extern "C" fn thread_ends(round: *mut c_void) {
+    // SAFETY: this thread's own state.
+    let thread = unsafe { &mut *this() };
+    let key = KEY.load(Ordering::Relaxed);
+    thread.busy += 1;
+    if (round as usize) < LAST_ROUND {
+        // SAFETY: the key exists; the value is a number.
+        unsafe { libc::pthread_setspecific(key - 1, (round as usize + 1) as *const c_void) };
+    } else {
+        if thread.has_ring {
+            // SAFETY: `has_ring` says that it is there.
+            unsafe { thread.writer.assume_init() }.close(region());
+        }
+        thread.has_ring = false;
+        thread.ended = true;
+    }
+    thread.busy -= 1;
+}
+
+/// This thread's ring, claimed now if it has none in this process.
+fn ring(region: &Region, thread: &mut Thread) -> Option<Writer> {
+    // SAFETY: set before `COUNTERS` was, never unmapped.
+    let image = unsafe { &*IMAGE.load(Ordering::Relaxed) };
+    if image.load(Ordering::Relaxed) == 0 {
+        // A forked child: its only thread is this one.
+        let own = region.next_image();
+        PARENT_IMAGE.store(LAST_IMAGE.swap(own, Ordering::Relaxed), Ordering::Relaxed);
+        image.store(own, Ordering::Relaxed);
+    }
+    let own = image.load(Ordering::Relaxed);
+    let layout = LAYOUT.load(Ordering::Relaxed);
+    if thread.has_ring && thread.image == own {
+        // SAFETY: `has_ring` says that it is there.
+        let writer = unsafe { thread.writer.assume_init() };
+        if thread.layout != layout {
+            thread.layout = layout;
+            writer.set_layout(region, layout);
+        }
+        return Some(writer);
+    }
+    if thread.ended {
+        return None;
+    }
+    // SAFETY: no arguments, cannot fail.
+    let (pid, tid) = unsafe { (libc::getpid() as u32, libc::gettid() as u32) };
+    let ids = RingIds {
+        pid,
+        tid,
+        image: own,
+        parent: PARENT_IMAGE.load(Ordering::Relaxed),
+    };
+    let writer = Writer::claim(region, ids, layout, stamp())?;
+    thread.writer.write(writer);
+    thread.has_ring = true;
+    thread.image = own;
+    thread.layout = layout;
+    thread.tid = tid;
+    let key = KEY.load(Ordering::Relaxed);
+    if key != 0 {
+        // SAFETY: the key exists; the value is a number.
+        unsafe { libc::pthread_setspecific(key - 1, core::ptr::without_provenance(1)) };
+    }
+    Some(writer)
+}
+
+/// Waits for room for a record, for a moment and while there is somebody to make it.
+fn room(region: &Region, writer: Writer, words: usize) -> bool {
+    if writer.room(region) >= words {
+        return true;
+    }
+    for _ in 0..NAPS {
+        if region.hurried() || region.detached() {
+            return false;
+        }
+        nap();
+        if writer.room(region) >= words {
+            return true;
+        }
+    }
+    if !region.collector_gone() {
+        region.hurry(true);
+    }
+    false
+}
+
+/// Sleeps 100 µs, without a cancellation point.
+fn nap() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    // SAFETY: reads one structure, which lives through the call; the rest is not asked for. The caller
+    // keeps errno.
+    unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const time, 0);
+    }
+}
+
+/// Runs `tell` with this thread's ring, unless the thread is in here already, and keeps what the program
+/// can see: errno.
+fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
+    let region = region();
+    if region.detached() {
+        COUNTERS.store(null_mut(), Ordering::Release);
+        return;
+    }
+    let began = stamp();
+    let thread = this();
+    // SAFETY: this thread's own state. A signal handler that comes now sees `busy` and leaves the rest alone.
+    unsafe {
+        if (*thread).busy != 0 {
+            region.lose(1);
+            return;
+        }
+        (*thread).busy = 1;
+    }
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: errno always exists.
+    let errno = unsafe { *libc::__errno_location() };
+    {
+        // SAFETY: nobody else uses it while `busy` is set.
+        let thread = unsafe { &mut *thread };
+        match ring(region, thread) {
+            Some(writer) => {
+                if !tell(region, thread, writer) {
+                    region.lose(1);
+                }
+                writer.spend(region, stamp().wrapping_sub(began));
+            }
+            None => region.lose(1),
+        }
+    }
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: as above.
+    unsafe {
+        *libc::__errno_location() = errno;
+        (*thread).busy = 0;
+    }
+}
+
+/// A block was allocated by the caller of the hook whose frame this is.
+///
+/// # Safety
+/// `frame` is the calling hook's.
+#[inline(always)]
+pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorCode, frame: Frame) {
+    if block.is_null() {
+        return;
+    }
+    let Some(counter) = counter(block as usize) else {
+        return;
+    };
+    let thread = this();
+    // SAFETY: this thread's own state; a signal handler between the two only takes from the same count.
+    let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
+    // SAFETY: likewise.
+    unsafe { (*thread).countdown = left };
+    if left <= 0 {
+        // SAFETY: the caller's promise.
+        unsafe { tell_allocated(counter, block as u64, size, from, frame, None) };
+    }
+}
+
+/// # Safety
+/// `frame` is the calling hook's.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn tell_allocated(
+    counter: &AtomicU8,
+    block: u64,
+    size: usize,
+    from: AllocatorCode,
+    frame: Frame,
+    label: Option<&[u8]>,
+) {
+    let when = stamp_after();
+    within(|region, thread, writer| {
+        let interval = region.interval();
+        thread.countdown = match interval {
+            0 => 0,
+            mean => thread.exponential(mean),
+        };
+        // SAFETY: the caller's promise.
+        let Some(stack) = (unsafe { tell_stack(region, thread, writer, frame) }) else {
+            return false;
+        };
+        let upper = (interval as f32).to_bits();
+        let record = [when, block, size as u64, stack];
+        let told = match label {
+            None => {
+                room(region, writer, 5)
+                    && writer.write(region, (RecordKind::Alloc, from, upper), &[&record])
+            }
+            Some(label) => {
+                tell_label(region, writer, label)
+                    && room(region, writer, 6)
+                    && writer.write(
+                        region,
+                        (RecordKind::Named, from, upper),
+                        &[&record, &[key_of_bytes(label)]],
+                    )
+            }
+        };
+        if told {
+            let up = |count: u8| (count != STUCK).then(|| count + 1);
+            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
+        }
+        told
+    });
+}
+
+/// Tells of the stack, if it is not known; its key.
+///
+/// # Safety
+/// `frame` is the calling hook's.
+unsafe fn tell_stack(
+    region: &Region,
+    thread: &mut Thread,
+    writer: Writer,
+    frame: Frame,
+) -> Option<u64> {
+    let layout = thread.layout;
+    // SAFETY: the caller's promise.
+    let walked = unsafe { walk(region, thread, layout, frame) };
+    let frames = walked.frames.get(..walked.count)?;
+    let words = 8 + frames.len();
+    let Some(at) = walked.missing else {
+        if !region.is_known(walked.key) {
+            let header = (RecordKind::Stack, AllocatorCode::Malloc, 0);
+            if !room(region, writer, words)
+                || !writer.write(region, header, &[&[walked.key], frames])
+            {
+                return None;
+            }
+            region.set_known(walked.key);
+        }
+        return Some(walked.key);
+    };
+    let slice = walked.slice(at);
+    thread.serial = thread.serial.wrapping_add(1);
+    let key = 1 << 63 | u64::from(thread.tid) << 32 | u64::from(thread.serial);
+    let upper = walked.count as u32 | layout << 16;
+    let header = (RecordKind::Slice, AllocatorCode::Malloc, upper);
+    let registers = [key, at.ip, at.sp, at.bp];
+    (room(region, writer, words + slice.len())
+        && writer.write(region, header, &[&registers, frames, slice]))
+    .then_some(key)
+}
+
+/// Tells what the key of a label stands for, if it is not known.
+fn tell_label(region: &Region, writer: Writer, label: &[u8]) -> bool {
+    let key = key_of_bytes(label);
+    if region.is_known(key) {
+        return true;
+    }
+    let mut words = [0_u64; LABEL_WORDS];
+    for (word, bytes) in words.iter_mut().zip(label.chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(padded);
+    }
+    let header = (RecordKind::Label, AllocatorCode::Pool, label.len() as u32);
+    let told = room(region, writer, 2 + LABEL_WORDS)
+        && writer.write(region, header, &[&[key], &words[..label.len().div_ceil(8)]]);
+    if told {
+        region.set_known(key);
+    }
+    told
+}
+
+const LABEL_WORDS: usize = 16;
+/// Bytes of a label, at most; the rest is cut off.
+pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
+
+/// The moment before a block is freed, if its end is to be told; for [`freed`].
+#[inline(always)]
+pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
+    let counter = counter(block as usize)?;
+    (counter.load(Ordering::Relaxed) != 0).then(stamp)
+}
+
+/// A block ended at the moment that [`about_to_free`] told.
+#[inline(always)]
+pub(crate) fn freed(block: *mut c_void, when: Option<u64>) {
+    if let Some(when) = when {
+        tell_freed(block as u64, when, RecordKind::Free);
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn tell_freed(block: u64, when: u64, kind: RecordKind) {
+    let Some(counter) = counter(block as usize) else {
+        return;
+    };
+    within(|region, _, writer| {
+        let down = |count: u8| (count != STUCK && count != 0).then(|| count - 1);
+        let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down);
+        room(region, writer, 3)
+            && writer.write(region, (kind, AllocatorCode::Malloc, 0), &[&[when, block]])
+    });
+}
+
+/// Memory is about to be unmapped.
+pub(crate) fn unmapping(start: *mut c_void, length: usize) {
+    if counter(0).is_none() || length == 0 {
+        return;
+    }
+    let when = stamp();
+    within(|region, _, writer| {
+        let header = (RecordKind::Unmap, AllocatorCode::Mmap, 0);
+        room(region, writer, 4)
+            && writer.write(region, header, &[&[when, start as u64, length as u64]])
+    });
+}
+
+/// An object begins that the program names.
+///
+/// # Safety
+/// `frame` is the calling hook's.
+pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame: Frame) {
+    let Some(counter) = counter(object as usize) else {
+        return;
+    };
+    let thread = this();
+    // SAFETY: this thread's own state.
+    let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
+    // SAFETY: likewise.
+    unsafe { (*thread).countdown = left };
+    if left <= 0 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            tell_allocated(
+                counter,
+                object as u64,
+                size,
+                AllocatorCode::Pool,
+                frame,
+                Some(label),
+            );
+        }
+    }
+}
+
+/// A named object ends.
+pub(crate) fn unnamed(object: *mut c_void) {
+    if let Some(when) = about_to_free(object) {
+        tell_freed(object as u64, when, RecordKind::Unname);
+    }
+}

@@ -1,0 +1,80 @@
+//! The rows of the heap recorder: blocks that the program allocated, and what was recorded of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::rows::{Address, Pid, StackId, Tid, Time, words};
+
+words!(
+    /// What a block of memory was asked from.
+    Allocator {
+        /// `malloc`.
+        Malloc = "malloc",
+        /// `calloc`.
+        Calloc = "calloc",
+        /// `realloc` and `reallocarray`: the block after it.
+        Realloc = "realloc",
+        /// `posix_memalign`, `aligned_alloc`, `memalign`, `valloc`, `pvalloc`.
+        Aligned = "aligned",
+        /// `operator new`, where it does not come through `malloc`.
+        New = "new",
+        /// `mmap` and `mremap`.
+        Mmap = "mmap",
+        /// jemalloc's or mimalloc's own functions (`mallocx`, `mi_malloc`).
+        Other = "other",
+        /// The program's own pool, which named the object (`linewise.h`).
+        Pool = "pool",
+    }
+);
+
+/// A block of memory from its allocation to its end (table `heap_blocks`).
+///
+/// Of blocks that nobody was seen to touch there may be only a sample: each stands for `weight`
+/// blocks that are alike. Blocks can lie in one another: an object of a pool lies in the block that the pool
+/// asked for. The innermost that was alive is the one that an access belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeapBlock {
+    /// A number of its own, from 1.
+    pub id: u64,
+    /// The process.
+    pub pid: Pid,
+    /// First byte.
+    pub address: Address,
+    /// Bytes that were asked for.
+    pub size: u64,
+    /// What it was asked from.
+    pub allocator: Allocator,
+    /// The name that the program gave it; empty if none.
+    pub label: String,
+    /// When it was allocated.
+    pub allocated: Time,
+    /// The thread that allocated it.
+    pub allocated_by: Tid,
+    /// The call chain of the allocation, return addresses only.
+    pub stack: StackId,
+    /// When it ended; `None` if it was there when the recording ended.
+    pub freed: Option<Time>,
+    /// The thread that freed it; `None` also where the end was not seen: another block lay there later,
+    /// or the process ran another program.
+    pub freed_by: Option<Tid>,
+    /// Blocks that this one stands for, itself included.
+    pub weight: f64,
+}
+
+/// What the heap recorder did (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeapRun {
+    /// Processes that the recorder was loaded into.
+    pub processes: u64,
+    /// Blocks of which the recorder told, all together.
+    pub blocks: u64,
+    /// Blocks alive when the recording ended or their process did, by what the recorder saw: estimated where it sampled.
+    pub live_blocks: f64,
+    /// Their bytes, likewise.
+    pub live_bytes: f64,
+    /// Blocks with a row.
+    pub rows: u64,
+    /// The largest mean distance of sampled blocks, in allocated bytes; 0 when every block was told of.
+    pub sampled_bytes: u64,
+    /// What the recorder took from the program's threads, ns.
+    pub spent_ns: u64,
+}

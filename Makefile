@@ -37,6 +37,7 @@ install:
 	ln -sf liblinewise_delegate.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/liblinewise_delegate.so.0
 	ln -sf liblinewise_delegate.so.0 $(DESTDIR)$(PREFIX)/lib/liblinewise_delegate.so
 	install -D -m 644 crates/delegate-c/include/linewise_delegate.h $(DESTDIR)$(PREFIX)/include/linewise_delegate.h
+	install -D -m 644 crates/preload/include/linewise.h $(DESTDIR)$(PREFIX)/include/linewise.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/delegate-c/linewise-delegate.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linewise-delegate.pc
 

@@ -5,6 +5,7 @@ mod crowds;
 mod ending;
 mod exact;
 mod guarding;
+mod heap;
 mod launching;
 mod measuring;
 mod recordings;

@@ -7,17 +7,21 @@
 //! stacks already told  ◄─────────────► table of known stacks
 //! ```
 //!
+//! Programs with pools of their own may link it, too, to name their objects ([`object_begins`]).
+//!
 //! This library is linked into both. What the target's side calls neither allocates nor takes a lock.
 //! The collector's side trusts nothing that it reads.
 
 #![expect(unsafe_code, reason = "shared memory, and the time stamp counter")]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod naming;
 mod record;
 mod region;
 mod ring;
 mod rules;
 
+pub use naming::{object_begins, object_ends};
 pub use record::{AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, key_of_bytes};
 pub use region::{Region, VARIABLE, VARIABLE_C};
 pub use ring::{Malformed, RINGS, Ring, RingIds, RingState, Writer};

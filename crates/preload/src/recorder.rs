@@ -38,6 +38,9 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// How often the end of a thread is put off, for the destructors of others that free.
 const LAST_ROUND: usize = 3;
 
+/// Ticks that telling of a block takes at most, some ten microseconds.
+const LONGEST: u64 = 1 << 15;
+
 /// Naps of 100 µs that a thread waits for room at most.
 const NAPS: u32 = 300;
 
@@ -187,10 +190,11 @@ fn ring(region: &Region, thread: &mut Thread) -> Option<Writer> {
 }
 
 /// Waits for room for a record, for a moment and while there is somebody to make it.
-fn room(region: &Region, writer: Writer, words: usize) -> bool {
+fn room(region: &Region, thread: &mut Thread, writer: Writer, words: usize) -> bool {
     if writer.room(region) >= words {
         return true;
     }
+    thread.waited = true;
     for _ in 0..NAPS {
         if region.hurried() || region.detached() {
             return false;
@@ -248,7 +252,11 @@ fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
                 if !tell(region, thread, writer) {
                     region.lose(1);
                 }
-                writer.spend(region, stamp().wrapping_sub(began));
+                let ticks = stamp().wrapping_sub(began);
+                // A thread that was put off its CPU meanwhile did not spend that time here.
+                let longest = if thread.waited { u64::MAX } else { LONGEST };
+                thread.waited = false;
+                writer.spend(region, ticks.min(longest));
             }
             None => region.lose(1),
         }
@@ -311,12 +319,12 @@ pub(crate) unsafe fn tell_allocated(
         let record = [when, block, size as u64, stack];
         let told = match label {
             None => {
-                room(region, writer, 5)
+                room(region, thread, writer, 5)
                     && writer.write(region, (RecordKind::Alloc, from, upper), &[&record])
             }
             Some(label) => {
-                tell_label(region, writer, label)
-                    && room(region, writer, 6)
+                tell_label(region, thread, writer, label)
+                    && room(region, thread, writer, 6)
                     && writer.write(
                         region,
                         (RecordKind::Named, from, upper),
@@ -350,7 +358,7 @@ unsafe fn tell_stack(
     let Some(at) = walked.missing else {
         if !region.is_known(walked.key) {
             let header = (RecordKind::Stack, AllocatorCode::Malloc, 0);
-            if !room(region, writer, words)
+            if !room(region, thread, writer, words)
                 || !writer.write(region, header, &[&[walked.key], frames])
             {
                 return None;
@@ -365,13 +373,13 @@ unsafe fn tell_stack(
     let upper = walked.count as u32 | layout << 16;
     let header = (RecordKind::Slice, AllocatorCode::Malloc, upper);
     let registers = [key, at.ip, at.sp, at.bp];
-    (room(region, writer, words + slice.len())
+    (room(region, thread, writer, words + slice.len())
         && writer.write(region, header, &[&registers, frames, slice]))
     .then_some(key)
 }
 
 /// Tells what the key of a label stands for, if it is not known.
-fn tell_label(region: &Region, writer: Writer, label: &[u8]) -> bool {
+fn tell_label(region: &Region, thread: &mut Thread, writer: Writer, label: &[u8]) -> bool {
     let key = key_of_bytes(label);
     if region.is_known(key) {
         return true;
@@ -383,7 +391,7 @@ fn tell_label(region: &Region, writer: Writer, label: &[u8]) -> bool {
         *word = u64::from_le_bytes(padded);
     }
     let header = (RecordKind::Label, AllocatorCode::Pool, label.len() as u32);
-    let told = room(region, writer, 2 + LABEL_WORDS)
+    let told = room(region, thread, writer, 2 + LABEL_WORDS)
         && writer.write(region, header, &[&[key], &words[..label.len().div_ceil(8)]]);
     if told {
         region.set_known(key);
@@ -416,10 +424,10 @@ pub(crate) fn tell_freed(block: u64, when: u64, kind: RecordKind) {
     let Some(counter) = counter(block as usize) else {
         return;
     };
-    within(|region, _, writer| {
+    within(|region, thread, writer| {
         let down = |count: u8| (count != STUCK && count != 0).then(|| count - 1);
         let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down);
-        room(region, writer, 3)
+        room(region, thread, writer, 3)
             && writer.write(region, (kind, AllocatorCode::Malloc, 0), &[&[when, block]])
     });
 }
@@ -430,9 +438,9 @@ pub(crate) fn unmapping(start: *mut c_void, length: usize) {
         return;
     }
     let when = stamp();
-    within(|region, _, writer| {
+    within(|region, thread, writer| {
         let header = (RecordKind::Unmap, AllocatorCode::Mmap, 0);
-        room(region, writer, 4)
+        room(region, thread, writer, 4)
             && writer.write(region, header, &[&[when, start as u64, length as u64]])
     });
 }

@@ -20,6 +20,8 @@ pub(crate) struct Thread {
     pub(crate) has_ring: bool,
     /// The thread has ended; what it still does is not told.
     pub(crate) ended: bool,
+    /// It waited for room in its ring.
+    pub(crate) waited: bool,
     pub(crate) writer: MaybeUninit<Writer>,
     /// The set of loaded code that the ring says.
     pub(crate) layout: u32,

@@ -93,6 +93,14 @@ fn title(out: &mut String, finding: &Finding) {
             Name(text::file_name(&object.declared_at))
         );
     }
+    if !object.allocated_at.is_empty() {
+        let callers = object.allocated_at.join(" ← ");
+        let _ = write!(
+            out,
+            "</p>\n<p class=\"quiet name\">allocated by {}",
+            Name(&callers)
+        );
+    }
     let _ = writeln!(
         out,
         "</p></div>\n<p class=\"cost\"><b>{}</b><span>of thread time</span>\

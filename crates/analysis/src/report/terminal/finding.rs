@@ -10,6 +10,8 @@ use super::text;
 const LINES_DRAWN: usize = 2;
 /// Places in the source that are printed.
 const PLACES: usize = 6;
+/// Callers of an allocation that are printed.
+const CALLERS: usize = 5;
 /// Where the text beside `change`, `doubt` and the like begins.
 const INDENT: usize = 11;
 
@@ -104,6 +106,17 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
         facts.push(text::plural(finding.lines.len() as u64, "line"));
     }
     page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
+    let callers: Vec<_> = object
+        .allocated_at
+        .iter()
+        .take(CALLERS)
+        .map(|caller| text::sanitise(caller))
+        .collect();
+    if !callers.is_empty() {
+        let callers = format!("allocated by {}", callers.join(" ← "));
+        let callers = text::shorten(&callers, page.width() - 3);
+        page.line(&[(Tone::Plain, "   "), (Tone::Dim, &callers)]);
+    }
 }
 
 /// The accesses of one place in the source, by whichever threads.

@@ -1,0 +1,259 @@
+//! Heap blocks: what the recorder saw against what the program did, and programs that make it hard.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use linewise_recording::{HeapBlock, HeapRun, Recording};
+
+use crate::util::{Output, Place, signal, skip};
+
+/// The recorder, built beside the binary under test; it is no library that a test could link.
+fn recorder() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let beside = Path::new(crate::util::BINARY).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--package",
+            "linewise-preload",
+        ]);
+        if beside.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let status = cargo
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .status()
+            .unwrap();
+        assert!(status.success());
+        beside.join("liblinewise_preload.so")
+    })
+}
+
+/// Builds `heap.c`; `None`, with the reason said, where that cannot be done.
+fn target(place: &Place, options: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/heap.c");
+    let program = place.path("heap");
+    let built = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .args(options)
+        .output();
+    match built {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => {
+            skip(&format!(
+                "gcc does not build it with {options:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+            None
+        }
+        Err(error) => {
+            skip(&format!("gcc does not run: {error}"));
+            None
+        }
+    }
+}
+
+fn record(
+    place: &Place,
+    options: &[&str],
+    target: &Path,
+    arguments: &[&str],
+) -> (Output, Recording) {
+    let mut command = place.linewise(["record", "-o", "made", "--force"]);
+    command
+        .args(options)
+        .arg("--")
+        .arg(target)
+        .args(arguments)
+        .env("LINEWISE_PRELOAD", recorder());
+    let output = place.finish(&mut command);
+    let recording = Recording::open(&place.path("made.linewise"))
+        .unwrap_or_else(|error| panic!("{error}: {}", output.stderr));
+    (output, recording)
+}
+
+fn heap(recording: &Recording) -> HeapRun {
+    recording
+        .info()
+        .heap
+        .clone()
+        .expect("heap blocks were recorded")
+}
+
+/// What the program says is left, against what the recorder saw: a few blocks are the C library's.
+fn agrees(output: &Output, recording: &Recording) {
+    let (count, bytes) = output.stdout.trim().split_once(' ').expect("the truth");
+    let (count, bytes): (f64, f64) = (count.parse().unwrap(), bytes.parse().unwrap());
+    let heap = heap(recording);
+    let losses = recording.tables().unwrap().losses;
+    let more = heap.live_blocks - count;
+    assert!(
+        (0.0..600.0).contains(&more) && (0.0..1e6).contains(&(heap.live_bytes - bytes)),
+        "{heap:?} where {count} blocks of {bytes} bytes were left; {losses:?}"
+    );
+    assert_eq!(heap.sampled_bytes, 0);
+    assert!(
+        !losses.iter().any(|loss| loss.what.starts_with("heap-")),
+        "{losses:?}"
+    );
+}
+
+#[test]
+fn what_is_left_is_what_the_program_says_after_threads_forks_and_signal_handlers() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    let (output, recording) = record(&place, &["--heap", "on"], &target, &["churn", "4"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    agrees(&output, &recording);
+    // Eight children, whose own frees and allocations are theirs.
+    let processes = heap(&recording).processes;
+    assert!(processes == 9, "{processes}");
+}
+
+#[test]
+fn two_hundred_threads_are_told_apart() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    let (output, recording) = record(&place, &["--heap", "on"], &target, &["crowd"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    agrees(&output, &recording);
+    let blocks = recording.read::<HeapBlock>().unwrap();
+    let mut threads: Vec<_> = blocks.iter().map(|block| block.allocated_by).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert!(threads.len() > 190, "{}", threads.len());
+    assert!(blocks.iter().any(|block| {
+        block
+            .freed_by
+            .is_some_and(|thread| thread != block.allocated_by)
+    }));
+}
+
+#[test]
+fn a_contended_block_is_named_by_who_allocated_it() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    for (mode, name) in [
+        ("array", "block allocated by make_counters"),
+        ("pool", "struct session"),
+    ] {
+        let mut command = place.linewise(["run", "--json", "--"]);
+        command
+            .arg(&target)
+            .args([mode, "1.5"])
+            .env("LINEWISE_PRELOAD", recorder());
+        let output = place.finish(&mut command);
+        let report = output.json();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let Some(finding) = report["findings"].get(0) else {
+            assert!(cpus < 2, "{}{}", output.stdout, output.stderr);
+            return skip("with one CPU no line is contended");
+        };
+        let object = &finding["object"];
+        assert_eq!(object["kind"], "heap");
+        assert_eq!(object["name"], name);
+        let callers = object["allocated_at"].to_string();
+        let function = if mode == "pool" {
+            "take_from_pool"
+        } else {
+            "make_counters"
+        };
+        assert!(
+            callers.contains(function) && callers.contains("main"),
+            "{callers}"
+        );
+        assert!(callers.contains("heap.c:"), "{callers}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_allocates_leaves_a_whole_recording() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    let (output, recording) = record(&place, &[], &target, &["killed"]);
+    assert_eq!(output.code, Some(128 + 9), "{}", output.stderr);
+    assert!(recording.info().complete);
+    assert!(heap(&recording).blocks > 0);
+    assert!(!recording.read::<HeapBlock>().unwrap().is_empty());
+}
+
+#[test]
+fn a_static_program_is_recorded_without_its_blocks_and_that_is_said() {
+    let place = Place::new();
+    let Some(target) = target(&place, &["-static"]) else {
+        return;
+    };
+    let (output, recording) = record(&place, &[], &target, &["array", "0.3"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let said: Vec<&str> = output
+        .stderr
+        .lines()
+        .filter(|it| it.contains("heap blocks"))
+        .collect();
+    assert!(
+        matches!(said[..], [line] if line.contains("linked statically")),
+        "{}",
+        output.stderr
+    );
+    assert!(recording.info().heap.is_none());
+    assert!(
+        recording
+            .tables()
+            .unwrap()
+            .losses
+            .iter()
+            .any(|it| it.what == "heap-not-recorded")
+    );
+}
+
+#[test]
+fn the_program_goes_on_when_the_collector_is_killed() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    let mut command = place.linewise(["record", "--heap", "on", "-o", "made", "--"]);
+    command
+        .arg(&target)
+        .arg("orphan")
+        .env("LINEWISE_PRELOAD", recorder());
+    let running = place.start(&mut command);
+    let pid = place.wait_for("started");
+    signal(&running.child.id().to_string(), "KILL");
+    drop(running.finish());
+    assert_eq!(place.wait_for("finished"), "done");
+    crate::util::until("the program to end", || {
+        (!crate::util::alive(&pid)).then_some(())
+    });
+    assert!(
+        !Recording::open(&place.path("made.linewise"))
+            .unwrap()
+            .info()
+            .complete
+    );
+}
+
+#[test]
+fn nothing_is_loaded_where_that_was_asked_for() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    let (output, recording) = record(&place, &["--heap", "off"], &target, &["array", "0.1"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(recording.info().heap.is_none());
+    assert!(recording.read::<HeapBlock>().unwrap().is_empty());
+}

@@ -93,7 +93,12 @@ fn map(fd: i32) -> Option<NonNull<u8>> {
             0,
         )
     };
-    (start != libc::MAP_FAILED).then(|| NonNull::new(start.cast()))?
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // A core file of the target has no use for it. SAFETY: our mapping.
+    unsafe { libc::madvise(start, LENGTH, libc::MADV_DONTDUMP) };
+    NonNull::new(start.cast())
 }
 
 impl Region {

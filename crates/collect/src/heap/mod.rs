@@ -14,5 +14,8 @@ mod rate;
 mod recorder;
 mod unwind;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use launch::{Loading, loading};
 pub(crate) use recorder::HeapRecorder;

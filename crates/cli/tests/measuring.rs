@@ -65,6 +65,9 @@ fn the_contenders_of_fetch_and_add_come_as_json_and_as_a_page() {
         "0.01",
         "--samples",
         "1",
+        "--bound",
+        "16",
+        "--one-cpu",
         "--html",
         "page.html",
         "--json",
@@ -73,6 +76,10 @@ fn the_contenders_of_fetch_and_add_come_as_json_and_as_a_page() {
     assert_eq!(output.code, Some(0), "{}{}", output.stdout, output.stderr);
     let json = output.json();
     assert_eq!(json["schema"], 1);
+    // Four threads on one CPU: more numbers of servers, and no state to tell rows by.
+    let crowded = json["one_cpu"]["rows"].as_array().unwrap();
+    assert!(crowded.iter().any(|row| row["contender"] == "async-2s"));
+    assert!(crowded.iter().all(|row| row["state"].is_null()));
     let experiment = &json["experiment"];
     let contenders: Vec<&str> = experiment["contenders"]
         .as_array()
@@ -98,6 +105,7 @@ fn the_contenders_of_fetch_and_add_come_as_json_and_as_a_page() {
     }
     let page = std::fs::read_to_string(place.path("page.html")).unwrap();
     assert!(page.contains("default-src 'none'"));
+    assert!(page.contains("By request lines") && page.contains("all threads on one CPU"));
 }
 
 #[test]

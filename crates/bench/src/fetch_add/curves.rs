@@ -21,7 +21,7 @@ const COLOURS: usize = 8;
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// Where it stands on the horizontal axis, 1 or more.
+    /// Where it stands on the horizontal axis: a count. 0 stands half an octave left of 1.
     pub(super) x: f64,
     pub(super) mops: f64,
     pub(super) low: f64,
@@ -40,6 +40,7 @@ pub(super) struct Curve {
 
 /// Powers of two along, powers of ten up.
 struct Scale {
+    first: f64,
     octaves: f64,
     /// Powers of ten.
     bottom: f64,
@@ -53,10 +54,13 @@ impl Scale {
             .map(|point| point.low)
             .fold(f64::INFINITY, f64::min);
         let most = points().map(|point| point.high).fold(0.0, f64::max);
-        let widest = points().map(|point| point.x).fold(1.0, f64::max);
+        let along = || points().map(|point| octave(point.x));
+        let first = along().reduce(f64::min).unwrap_or(0.0);
+        let last = along().reduce(f64::max).unwrap_or(0.0);
         let bottom = least.clamp(1e-3, 1e4).log10();
         Self {
-            octaves: widest.log2().max(1.0),
+            first,
+            octaves: (last - first).max(1.0),
             bottom,
             // A little air, and never no height.
             top: most.clamp(1e-3, 1e6).log10().max(bottom + 0.1) + 0.03,
@@ -64,13 +68,18 @@ impl Scale {
     }
 
     fn x(&self, x: f64) -> f64 {
-        LEFT + 10.0 + x.max(1.0).log2() / self.octaves * (RIGHT - LEFT - 20.0)
+        LEFT + 10.0 + (octave(x) - self.first) / self.octaves * (RIGHT - LEFT - 20.0)
     }
 
     fn y(&self, mops: f64) -> f64 {
         let up = (mops.max(1e-6).log10() - self.bottom) / (self.top - self.bottom);
         TOP + HEIGHT * (1.0 - up.clamp(0.0, 1.0))
     }
+}
+
+/// A count's place on a scale of powers of two.
+fn octave(count: f64) -> f64 {
+    count.max(0.5_f64.sqrt()).log2()
 }
 
 /// Draws the curves; `along` says what the horizontal axis counts.

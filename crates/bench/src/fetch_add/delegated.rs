@@ -10,9 +10,6 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Calls on the own shard after which a client serves, where the policy bounds them.
-const BOUND: u32 = 64;
-
 /// What a domain counted in a sample: the four things that the thesis plots, and the server's work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Statistics {
@@ -31,12 +28,33 @@ pub struct Statistics {
     pub server_ticks_a_request: Option<f64>,
 }
 
+impl Statistics {
+    /// The mean of those of some samples; `None` of none.
+    pub(super) fn mean(all: &[Self]) -> Option<Self> {
+        let mean = |what: fn(&Self) -> f64| all.iter().map(what).sum::<f64>() / all.len() as f64;
+        // Timed are all samples of an experiment, or none.
+        let of_some = |what: fn(&Self) -> Option<f64>| {
+            let sum: Option<f64> = all.iter().map(what).sum();
+            sum.map(|sum| sum / all.len() as f64)
+        };
+        (!all.is_empty()).then(|| Self {
+            server_saturation: mean(|one| one.server_saturation),
+            responses_ready: mean(|one| one.responses_ready),
+            failed_pops: mean(|one| one.failed_pops),
+            requests_a_line: mean(|one| one.requests_a_line),
+            latency_ticks: of_some(|one| one.latency_ticks),
+            server_ticks_a_request: of_some(|one| one.server_ticks_a_request),
+        })
+    }
+}
+
 /// What the contenders of this module have in common.
 pub(super) struct Setting<'a> {
     pub(super) stage: &'a Stage<'a>,
     pub(super) variables: usize,
     pub(super) knobs: Knobs,
     pub(super) timed: bool,
+    pub(super) bound: u32,
 }
 
 impl Setting<'_> {
@@ -229,7 +247,7 @@ pub(super) fn flat<N: Next>(
         Policy::Queue => linewise_delegate::Policy::Queue,
         Policy::Blocked => linewise_delegate::Policy::ServeWhenBlocked,
         Policy::FastPath => linewise_delegate::Policy::FastPath,
-        Policy::Bound => linewise_delegate::Policy::UpperBound(BOUND),
+        Policy::Bound => linewise_delegate::Policy::UpperBound(setting.bound),
         Policy::Doorbell => linewise_delegate::Policy::Doorbell,
     };
     let domain = setting.tune(Domain::flat(threads).policy(policy)).build()?;

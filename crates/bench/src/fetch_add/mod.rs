@@ -75,10 +75,8 @@ pub fn run_fetch_add(
                     let seed = spec.seed.wrapping_add(round as u64);
                     let stage = stage(spec, &placement, contender, variables, seed);
                     let measured = match operation {
-                        Operation::Add => measure::<Add>(&stage, contender, variables, spec.timed),
-                        Operation::Sqrt => {
-                            measure::<Sqrt>(&stage, contender, variables, spec.timed)
-                        }
+                        Operation::Add => measure::<Add>(spec, &stage, contender, variables),
+                        Operation::Sqrt => measure::<Sqrt>(spec, &stage, contender, variables),
                     }?;
                     let after_ns = round_trip_ns(&placement);
                     samples.push(Sample {
@@ -128,16 +126,17 @@ struct Measured {
 }
 
 fn measure<N: Next>(
+    spec: &FetchAddSpec,
     stage: &Stage<'_>,
     contender: Contender,
     variables: usize,
-    timed: bool,
 ) -> Result<Measured, FetchAddError> {
     let setting = Setting {
         stage,
         variables,
         knobs: contender.knobs.unwrap_or_default(),
-        timed,
+        timed: spec.timed,
+        bound: spec.bound,
     };
     let outcome = match contender.method {
         Method::PthreadMutex => locks::pthread_mutex::<N>(stage, variables),

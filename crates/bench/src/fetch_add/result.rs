@@ -103,6 +103,8 @@ pub struct Row {
     pub mops_low: f64,
     /// The fastest.
     pub mops_high: f64,
+    /// What the domains counted, for delegation: the mean of the samples.
+    pub statistics: Option<Statistics>,
 }
 
 /// All that an experiment gave.
@@ -243,6 +245,10 @@ fn row(samples: &[&Sample], state: Option<usize>) -> Option<Row> {
         mops: harmonic_mean(&rates)?,
         mops_low: rates.iter().copied().reduce(f64::min)?,
         mops_high: rates.iter().copied().reduce(f64::max)?,
+        statistics: {
+            let counted = samples.iter().filter_map(|sample| sample.statistics);
+            Statistics::mean(&counted.collect::<Vec<_>>())
+        },
     })
 }
 

@@ -305,6 +305,8 @@ pub struct FetchAddSpec {
     /// Lengths of a client's queue for a server, in lines, 0 for none; twice the request lines if
     /// empty.
     pub queue_lengths: Vec<usize>,
+    /// Calls on the own shard after which a client serves, for the flat policy with a bound.
+    pub bound: u32,
     /// Reads the clock for every line of requests, for the latency and the server's time in the
     /// statistics. Costs some speed.
     pub timed: bool,
@@ -326,6 +328,7 @@ impl Default for FetchAddSpec {
             samples: 10,
             request_lines: vec![LINES],
             queue_lengths: Vec::new(),
+            bound: 64,
             timed: false,
             seed: 1,
         }
@@ -344,7 +347,24 @@ fn within(what: &'static str, low: f64, high: f64, given: f64) -> Result<(), Fet
     })
 }
 
+/// Threads of the experiment on one CPU: two clients and two servers, or four that do both.
+const CROWD: usize = 4;
+
 impl FetchAddSpec {
+    /// The same with four threads on the first CPU: how those do whose threads must take turns.
+    ///
+    /// # Errors
+    /// [`FetchAddError::Placement`] if a CPU was asked for where this process may not run.
+    pub fn on_one_cpu(&self) -> Result<Self, FetchAddError> {
+        let mut cpus = usable(&self.cpus)?;
+        cpus.truncate(1);
+        Ok(Self {
+            threads: CROWD,
+            cpus,
+            ..self.clone()
+        })
+    }
+
     pub(super) fn validate(&self) -> Result<(), FetchAddError> {
         within("threads", 1.0, MAX_THREADS as f64, self.threads as f64)?;
         within("seconds of a sample", 0.001, 3600.0, self.seconds)?;
@@ -352,6 +372,7 @@ impl FetchAddSpec {
         for &variables in &self.variables {
             within("variables", 1.0, MAX_VARIABLES as f64, variables as f64)?;
         }
+        within("the bound", 1.0, f64::from(u32::MAX), f64::from(self.bound))?;
         for &lines in &self.request_lines {
             within("request lines", 1.0, 32.0, lines as f64)?;
         }

@@ -61,12 +61,16 @@ pub(super) fn groups(experiment: &Experiment) -> Vec<(Operation, Option<usize>)>
 
 /// What a group is, in a line.
 pub(super) fn title(experiment: &Experiment, operation: Operation, state: Option<usize>) -> String {
+    format!("{}, {}", operation.name(), state_name(experiment, state))
+}
+
+/// What a state is, in some words.
+pub(super) fn state_name(experiment: &Experiment, state: Option<usize>) -> String {
     let span = state.and_then(|state| experiment.states.get(state));
-    let state = span.map_or_else(
-        || "no round trip between CPUs".to_owned(),
+    span.map_or_else(
+        || "all threads on one CPU".to_owned(),
         |span| format!("round trip {} ns", trips(span)),
-    );
-    format!("{}, {state}", operation.name())
+    )
 }
 
 fn trips(span: &Span) -> String {
@@ -124,10 +128,11 @@ pub(super) fn list(cpus: &[u32]) -> String {
     names.join(",")
 }
 
-/// The same as JSON, with every sample.
+/// The same as JSON, with every sample; `one_cpu` is the experiment on one CPU, `null` if it was not
+/// made.
 #[must_use]
-pub fn fetch_add_json(experiment: &Experiment) -> serde_json::Value {
-    serde_json::json!({ "schema": 1, "experiment": experiment })
+pub fn fetch_add_json(experiment: &Experiment, one_cpu: Option<&Experiment>) -> serde_json::Value {
+    serde_json::json!({ "schema": 1, "experiment": experiment, "one_cpu": one_cpu })
 }
 
 #[cfg(test)]
@@ -177,13 +182,15 @@ mod tests {
     #[test]
     fn the_json_names_contenders_and_keeps_every_sample() {
         let near = Some((60.0, 60.0));
-        let json = fetch_add_json(&experiment(
+        let experiment = experiment(
             vec![
                 sample(Method::Ffwd(1), 1, 1.0, near),
                 sample(Method::Ffwd(1), 1, 3.0, near),
             ],
             vec![0, 1],
-        ));
+        );
+        let json = fetch_add_json(&experiment, None);
+        assert_eq!(json["one_cpu"], serde_json::Value::Null);
         let row = &json["experiment"]["rows"][0];
         assert_eq!(row["contender"], "ffwd-1s");
         assert_eq!(row["family"], "ffwd");

@@ -56,6 +56,13 @@ pub(super) struct FetchAddArgs {
     /// twice the request lines if not given
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     queue_length: Vec<usize>,
+    /// Calls on its own shard after which a thread serves, for flat-bound
+    #[arg(long, default_value_t = 64, value_name = "CALLS")]
+    bound: u32,
+    /// Besides, the same with four threads on one CPU: two clients and two servers, or four that do
+    /// both
+    #[arg(long)]
+    one_cpu: bool,
     /// Read the clock for every line, for request latency and server time in the JSON; costs speed
     #[arg(long)]
     timed: bool,
@@ -77,16 +84,29 @@ fn operation(name: &str) -> Result<Operation, String> {
 }
 
 pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
-    let experiment = run_fetch_add(&spec(args), |progress| tell(progress, args.seconds))?;
-    eprint!("\r\x1b[K");
+    let spec = spec(args);
+    let make = |spec: &FetchAddSpec| {
+        let experiment = run_fetch_add(spec, |progress| tell(progress, args.seconds));
+        eprint!("\r\x1b[K");
+        experiment
+    };
+    let experiment = make(&spec)?;
+    let one_cpu = if args.one_cpu {
+        Some(make(&spec.on_one_cpu()?)?)
+    } else {
+        None
+    };
     if let Some(path) = &args.html {
-        fs::write(path, fetch_add_page(&experiment))
+        fs::write(path, fetch_add_page(&experiment, one_cpu.as_ref()))
             .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     if args.json {
-        println!("{:#}", fetch_add_json(&experiment));
+        println!("{:#}", fetch_add_json(&experiment, one_cpu.as_ref()));
     } else {
         print!("{}", fetch_add_table(&experiment));
+        if let Some(one_cpu) = &one_cpu {
+            print!("\n{}", fetch_add_table(one_cpu));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,6 +127,7 @@ fn spec(args: &FetchAddArgs) -> FetchAddSpec {
         samples: args.samples,
         request_lines: args.request_lines.clone(),
         queue_lengths: args.queue_length.clone(),
+        bound: args.bound,
         timed: args.timed,
         seed: args.seed,
     }

@@ -131,7 +131,7 @@ installed() {
 
 # Nothing lost, nothing used after its end: the runtime's calls under valgrind, one after the other.
 leaks() {
-    local runner='valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --fair-sched=yes'
+    local runner='valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --fair-sched=yes'
     export LINEWISE_STRESS_CALLS=60000
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$runner
     cargo test --package linewise-delegate --locked --test calls --test stress --test executors -- --test-threads 1

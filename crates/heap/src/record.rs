@@ -22,7 +22,7 @@ pub const SLICE_WORDS: usize = 200;
 /// What a block was asked from, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the words of linewise_recording::Allocator")]
+#[expect(missing_docs, reason = "the words of linewise_recording::Allocator")]
 pub enum AllocatorCode {
     Malloc,
     Calloc,
@@ -53,7 +53,7 @@ impl AllocatorCode {
 /// The kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the table above")]
+#[expect(missing_docs, reason = "the table above")]
 pub enum RecordKind {
     Alloc = 1,
     Named = 2,

@@ -96,7 +96,8 @@ fn map(fd: i32) -> Option<NonNull<u8>> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    // A core file of the target has no use for it. SAFETY: our mapping.
+    // A core file of the target has no use for it.
+    // SAFETY: our mapping.
     unsafe { libc::madvise(start, LENGTH, libc::MADV_DONTDUMP) };
     NonNull::new(start.cast())
 }

@@ -8,7 +8,7 @@ use crate::region::Region;
 /// Rings that there can be at a time: one for each thread that allocates.
 pub const RINGS: usize = 1024;
 /// Words of a ring, a power of two.
-pub(crate) const RING_WORDS: usize = 1 << 15;
+pub const RING_WORDS: usize = 1 << 15;
 
 /// One ring. The writer's, the reader's and everybody's words are two lines apart, since processors
 /// fetch lines in pairs.

@@ -358,7 +358,8 @@ pub(crate) fn has_own_malloc() -> bool {
 extern "C" fn begin() {
     if ready() {
         let thread = this();
-        // What this allocates is not the program's. SAFETY: this thread's own state.
+        // What this allocates is not the program's.
+        // SAFETY: this thread's own state.
         unsafe { (*thread).busy += 1 };
         let _ = attach();
         // SAFETY: likewise.

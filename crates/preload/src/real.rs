@@ -9,7 +9,7 @@ pub(crate) struct Real(AtomicUsize);
 macro_rules! reals {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty = $symbol:literal;)+) => {
         $(
-            #[allow(non_upper_case_globals, reason = "named as the function")]
+            #[expect(non_upper_case_globals, reason = "named as the function")]
             static $name: Real = Real(AtomicUsize::new(0));
         )+
 

@@ -6,8 +6,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
 
 use linewise_heap::{
-    AllocatorCode, RecordKind, Region, RingIds, VARIABLE_C, Writer, key_of_bytes, stamp,
-    stamp_after,
+    AllocatorCode, RING_WORDS, RecordKind, Region, RingIds, VARIABLE_C, Writer, key_of_bytes,
+    stamp, stamp_after,
 };
 
 use crate::stack::{Frame, walk};
@@ -306,8 +306,9 @@ pub(crate) unsafe fn tell_allocated(
 ) {
     let when = stamp_after();
     within(|region, thread, writer| {
-        let interval = region.interval();
-        thread.countdown = match interval {
+        // The distance to this block was drawn with the mean of the last draw.
+        let interval = core::mem::replace(&mut thread.interval, region.interval());
+        thread.countdown = match thread.interval {
             0 => 0,
             mean => thread.exponential(mean),
         };
@@ -352,7 +353,11 @@ unsafe fn tell_stack(
 ) -> Option<u64> {
     let layout = thread.layout;
     // SAFETY: the caller's promise.
-    let walked = unsafe { walk(region, thread, layout, frame) };
+    let mut walked = unsafe { walk(region, thread, layout, frame) };
+    if writer.room(region) < RING_WORDS / 2 {
+        // The collector is behind: rather a short stack now than a wait for room.
+        walked.end();
+    }
     let frames = walked.frames.get(..walked.count)?;
     let words = 8 + frames.len();
     let Some(at) = walked.missing else {

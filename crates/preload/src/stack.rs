@@ -39,7 +39,7 @@ pub(crate) unsafe fn walk(
     let mut walked = Walked {
         frames: [0; MOST_FRAMES],
         count: 0,
-        key: u64::from(layout),
+        key: u64::from(layout) << 1 | 1,
         missing: None,
         high: end_of_stack(thread, low),
     };
@@ -54,21 +54,32 @@ pub(crate) unsafe fn walk(
             walked.missing = Some(at);
             break;
         };
-        walked.frames[walked.count] = at.ip;
-        walked.count += 1;
-        walked.key = (walked.key ^ at.ip)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23);
+        walked.push(at.ip);
         match rule.step(at, read) {
             Some(caller) => at = caller,
             None => break,
         }
     }
-    walked.key = walked.key >> 1 | 1;
     walked
 }
 
 impl Walked {
+    fn push(&mut self, ip: u64) {
+        if let Some(place) = self.frames.get_mut(self.count) {
+            *place = ip;
+            self.count += 1;
+            let mixed = (self.key ^ ip).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.key = mixed.rotate_left(23) & u64::MAX >> 1 | 1;
+        }
+    }
+
+    /// Makes do with the frames that were walked, and the one that there is no rule for.
+    pub(crate) fn end(&mut self) {
+        if let Some(at) = self.missing.take() {
+            self.push(at.ip);
+        }
+    }
+
     /// The stack from where the walk ended.
     pub(crate) fn slice(&self, from: Cursor) -> &[u64] {
         if from.sp & 7 != 0 || from.sp >= self.high {

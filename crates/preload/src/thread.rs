@@ -10,6 +10,8 @@ use linewise_heap::Writer;
 pub(crate) struct Thread {
     /// Bytes until the next block that is told of.
     pub(crate) countdown: i64,
+    /// The mean that the count was drawn with; 0: every block is told of.
+    pub(crate) interval: u64,
     /// Inside the recorder: what allocates now is a signal handler, or a call of ours.
     pub(crate) busy: u32,
     /// Inside the real allocator: what maps memory now is that.

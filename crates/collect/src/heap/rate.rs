@@ -11,7 +11,7 @@ const SAVINGS_NS: f64 = 100_000_000.0;
 const FINEST: u32 = 8;
 const COARSEST: u32 = 36;
 /// Rounds between two changes: those that follow a change show what it did.
-const PAUSE: u32 = 6;
+const PAUSE: i32 = 6;
 
 /// Chooses the mean distance of sampled blocks.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ pub(super) struct Rate {
     /// Since the last change.
     spent_ns: f64,
     allowed_ns: f64,
-    rounds: u32,
+    /// Below 0 after a change: what was told before it is still read.
+    rounds: i32,
 }
 
 impl Rate {
@@ -48,12 +49,16 @@ impl Rate {
         };
         let allowed = overhead * PART * thread_ns as f64;
         self.credit_ns = (self.credit_ns + allowed - spent_ns).clamp(-SAVINGS_NS, SAVINGS_NS);
+        self.rounds += 1;
+        if self.rounds <= 0 {
+            return;
+        }
         self.spent_ns += spent_ns;
         self.allowed_ns += allowed;
-        self.rounds += 1;
         if self.rounds < PAUSE {
             return;
         }
+        let before = self.exponent;
         if self.credit_ns < 0.0 && self.spent_ns > self.allowed_ns {
             // By as much as it was too dear: the cost goes with the number of blocks told of.
             let times = (self.spent_ns / self.allowed_ns.max(1000.0)).clamp(2.0, 4096.0);
@@ -66,7 +71,8 @@ impl Rate {
                 finer => finer,
             };
         }
-        (self.spent_ns, self.allowed_ns, self.rounds) = (0.0, 0.0, 0);
+        (self.spent_ns, self.allowed_ns) = (0.0, 0.0);
+        self.rounds = if self.exponent == before { 0 } else { -PAUSE };
     }
 
     /// Mean distance of the blocks to tell of, in allocated bytes; 0: all.

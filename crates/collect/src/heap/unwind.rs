@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, RegisterRule,
-    UnwindContext, UnwindSection, X86_64,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer,
+    RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
 use linewise_heap::{Cursor, MOST_FRAMES, Region, Rule};
 use linewise_machine::procfs;
@@ -23,10 +23,14 @@ const LARGEST: u64 = 256 << 20;
 struct Module {
     eh_frame: Vec<u8>,
     eh_frame_address: u64,
+    /// The linker's table of functions, and its address; empty if there is none.
+    header: Vec<u8>,
+    header_address: u64,
     text_address: u64,
     /// File offset, address, bytes in the file.
     segments: Vec<(u64, u64, u64)>,
-    /// First address, one past the last, and where in `eh_frame` they are described; by address.
+    /// Where there is no such table: first address, one past the last, and where in `eh_frame` they are
+    /// described; by address.
     functions: Vec<(u64, u64, usize)>,
 }
 
@@ -59,15 +63,20 @@ impl Module {
                 .section_by_name(".text")
                 .map_or(0, |text| text.address()),
             segments,
-            functions: Vec::new(),
+            ..Self::default()
         };
-        module.functions = module.find_functions();
+        let header = file.section_by_name(".eh_frame_hdr");
+        match header.and_then(|it| Some((it.address(), it.data().ok()?.to_vec()))) {
+            Some((address, data)) => (module.header_address, module.header) = (address, data),
+            None => module.functions = module.find_functions(),
+        }
         Some(module)
     }
 
     fn bases(&self) -> BaseAddresses {
         BaseAddresses::default()
             .set_eh_frame(self.eh_frame_address)
+            .set_eh_frame_hdr(self.header_address)
             .set_text(self.text_address)
     }
 
@@ -95,19 +104,32 @@ impl Module {
         functions
     }
 
+    /// Where in `eh_frame` the function at an address of the file is described.
+    fn described_at(&self, address: u64) -> Option<usize> {
+        if self.header.is_empty() {
+            let after = self.functions.partition_point(|it| it.0 <= address);
+            let &(_, end, offset) = self.functions.get(after.checked_sub(1)?)?;
+            return (address < end).then_some(offset);
+        }
+        let header = EhFrameHdr::new(&self.header, LittleEndian);
+        let parsed = header.parse(&self.bases(), 8).ok()?;
+        let table = parsed.table()?;
+        let Pointer::Direct(found) = table.lookup(address, &self.bases()).ok()? else {
+            return None;
+        };
+        usize::try_from(found.checked_sub(self.eh_frame_address)?).ok()
+    }
+
     /// The rule at an address of the file.
     fn rule(&self, address: u64) -> Option<Rule> {
-        let after = self.functions.partition_point(|it| it.0 <= address);
-        let &(_, end, offset) = self.functions.get(after.checked_sub(1)?)?;
-        if address >= end {
-            return None;
-        }
+        let offset = self.described_at(address)?;
         let section = self.section();
         let bases = self.bases();
         let fde = section
             .fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset)
             .ok()?;
         let mut context = UnwindContext::new();
+        // An error too where the function ends before the address.
         let row = fde
             .unwind_info_for_address(&section, &bases, &mut context, address)
             .ok()?;
@@ -255,23 +277,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_functions_of_this_program_have_rules() {
+    fn the_functions_of_this_program_have_rules_with_and_without_the_linkers_table() {
         let module = Module::read(&std::env::current_exe().unwrap()).unwrap();
-        assert!(module.functions.len() > 100);
-        let rules = module
-            .functions
-            .iter()
-            .take(2_000)
-            .filter(|(first, _, _)| module.rule(*first).is_some())
-            .count();
-        assert!(rules * 10 > module.functions.len().min(2_000) * 9);
+        assert!(!module.header.is_empty());
+        let mut without = Module::read(&std::env::current_exe().unwrap()).unwrap();
+        without.header.clear();
+        without.functions = without.find_functions();
+        assert!(without.functions.len() > 100);
+        let mut rules = 0;
+        for (first, end, _) in without.functions.iter().take(2_000) {
+            for address in [*first, (first + end) / 2] {
+                assert_eq!(module.rule(address), without.rule(address), "{address:x}");
+                rules += usize::from(module.rule(address).is_some());
+            }
+        }
+        assert!(rules * 10 > without.functions.len().min(2_000) * 18);
         // At a function's first instruction the return address is on top of the stack.
         let entry = Rule::Frame {
             from_bp: false,
             offset: 8,
             saved_bp: None,
         };
-        let last = module.functions.last().unwrap();
+        let last = without.functions.last().unwrap();
         assert_eq!(module.rule(last.0), Some(entry));
         assert_eq!(module.rule(u64::MAX), None);
     }
@@ -280,10 +307,12 @@ mod tests {
     fn hostile_call_frame_information_gives_no_rules() {
         for bytes in [vec![0xff; 64], vec![0; 64], (0..=255).collect::<Vec<u8>>()] {
             let mut module = Module {
-                eh_frame: bytes,
+                eh_frame: bytes.clone(),
                 ..Module::default()
             };
             module.functions = module.find_functions();
+            assert_eq!(module.rule(0), None);
+            module.header = bytes;
             assert_eq!(module.rule(0), None);
         }
     }

@@ -61,7 +61,7 @@ impl Rate {
         let before = self.exponent;
         if self.credit_ns < 0.0 && self.spent_ns > self.allowed_ns {
             // By as much as it was too dear: the cost goes with the number of blocks told of.
-            let times = (self.spent_ns / self.allowed_ns.max(1000.0)).clamp(2.0, 4096.0);
+            let times = (self.spent_ns / self.allowed_ns.max(1000.0)).clamp(2.0, 64.0);
             self.exponent = (self.exponent.max(FINEST) + times.log2().ceil() as u32).min(COARSEST);
             self.coarsest = self.coarsest.max(self.exponent);
         } else if self.exponent > 0 && self.credit_ns > 0.0 && self.spent_ns < 0.4 * self.allowed_ns

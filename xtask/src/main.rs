@@ -6,6 +6,7 @@ mod addressed;
 mod answers;
 mod arguments;
 mod cachegrind;
+mod curve;
 mod exact_stability;
 mod header;
 mod licences;
@@ -52,6 +53,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--d1 32768,8] [--ll 4194304,16] [--only NAME] [--json]",
     ),
     (
+        "curve",
+        "miss-ratio curves of real programs beside the caches that the same runs simulated\n\
+         [--reuse all|1/64] [--machine NAME] [--only NAME] [--json]",
+    ),
+    (
         "slowdown",
         "slowdown of programs under the exact source, beside cachegrind\n\
          [--rounds 3] [--only NAME] [--sides count,lines,shards,exact,caches,all,cachegrind]",
@@ -94,6 +100,7 @@ fn main() -> ExitCode {
             return measured(&verb, exact_stability::run(&root, Arguments::new(typed)));
         }
         "cachegrind" => return measured(&verb, cachegrind::run(&root, Arguments::new(typed))),
+        "curve" => return measured(&verb, curve::run(&root, Arguments::new(typed))),
         "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(typed))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(typed))),
         _ => {

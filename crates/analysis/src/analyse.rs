@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, RunInfo, SampleClass, Tables, Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, RunInfo, SampleClass, Tables,
+    Tid,
 };
 
 use crate::advice::{Advice, advise};
@@ -14,7 +15,8 @@ use crate::model::{
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
-    Basis, ExactInput, Input, LineSharing, Orders, SharingView, ThreadTime, exact, sharing,
+    Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
+    exact, sharing,
 };
 
 /// Samples below which a run says nothing.
@@ -154,6 +156,8 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
             _ => None,
         },
         overhead: info.exact.is_none().then(|| info.overhead.clone()),
+        one_line_in: info.exact.as_ref().map(|exact| exact.one_line_in.max(1)),
+        waited_ns: info.exact.as_ref().map(|exact| exact.waited_ns),
         machine: format!(
             "{}, {} CPUs{virtual_on}, Linux {}",
             info.cpu_model, info.cpus, info.kernel
@@ -214,6 +218,12 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
     if info.exact.is_some() {
         transfers.interval.low += view.others.orders.lowest();
         transfers.interval.high += view.others.orders.highest();
+        let sums = info.exact.iter().flat_map(|run| &run.sums);
+        let error = sums
+            .filter_map(|sums| sums.transfers_error)
+            .fold(0.0, f64::max);
+        transfers.interval.low = (transfers.interval.low - ERRORS * error).max(0.0);
+        transfers.interval.high += ERRORS * error;
         transfers.orders = Some(orders(view));
     }
     // Threads that do not share would only make the matrix large: those that do, and the others
@@ -237,9 +247,18 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         .map(|(i, &tid)| (tid, i))
         .collect();
     let mut matrix = square(threads.len());
+    // Of an exact run that followed a share of the lines, each stands for so many.
+    let scale = f64::from(Followed::of(info).one_in());
     for flow in view.lines.iter().flat_map(|line| &line.flows) {
         if let (Some(&to), Some(&from)) = (index.get(&flow.to.0), index.get(&flow.from.0)) {
-            add(&mut matrix, to, from, flow.true_sharing, flow.false_sharing);
+            let (true_sharing, false_sharing) = (flow.true_sharing, flow.false_sharing);
+            add(
+                &mut matrix,
+                to,
+                from,
+                scale * true_sharing,
+                scale * false_sharing,
+            );
         }
     }
     let (cpus, cpu_matrix) = sum_cpus(&view.lines, tables);
@@ -318,7 +337,7 @@ fn notes(
         );
     }
     if let Some(exact) = &info.exact {
-        notes.extend(exact_notes(exact, view));
+        notes.extend(exact_notes(exact, view, &tables.losses));
         return notes;
     }
     if samples.total < ENOUGH_SAMPLES {
@@ -359,7 +378,7 @@ fn notes(
 }
 
 /// What the reader of an exact run must know.
-fn exact_notes(exact: &ExactRun, view: &SharingView) -> Vec<String> {
+fn exact_notes(exact: &ExactRun, view: &SharingView, losses: &[Loss]) -> Vec<String> {
     let mut notes = Vec::new();
     if exact.followed == 0 {
         notes.push(match &exact.only {
@@ -368,6 +387,20 @@ fn exact_notes(exact: &ExactRun, view: &SharingView) -> Vec<String> {
             ),
             None => "Not one access was followed.".to_owned(),
         });
+    }
+    if exact.one_line_in > 1 {
+        notes.push(format!(
+            "One line in {0} was followed. Sums are scaled back to all lines, with the error that the choice brings; a finding stands for its object's lines that were not followed, and what lies on such lines alone is missing: without --lines 1/{0} everything is seen.",
+            exact.one_line_in
+        ));
+    }
+    if let Some(apart) = losses.iter().find(|loss| loss.what == "equal-rate-apart") {
+        notes.push(format!(
+            "The equal-rate order says nothing of what {} would share: {} {}. If the program does not itself let each end before it makes the next, they are too short beside the making of a thread; give each of them more to do.",
+            if apart.count == 1 { "one thread" } else { "some threads" },
+            apart.count,
+            apart.detail
+        ));
     }
     if view.no_latency && orders(view).equal_rate > 0.0 {
         notes.push(

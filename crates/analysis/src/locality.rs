@@ -13,6 +13,7 @@ pub(crate) fn fill(report: &mut Report, info: &RunInfo, tables: &Tables) {
         info,
         reuse: &tables.reuse,
         pairs: &tables.reuse_pairs,
+        call_paths: &tables.call_paths,
         caches: &tables.caches,
         frames: &tables.frames,
     });

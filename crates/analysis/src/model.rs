@@ -14,7 +14,8 @@ pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::place::SourcePlace;
 pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
-    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairReuse, Reuse, ReuseSource, Touches,
+    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairPaths, PairReuse, PathReuse, Reuse,
+    ReuseSource, Touches,
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 
@@ -102,6 +103,12 @@ pub struct Run {
     pub round_trip_range_ns: Option<Interval>,
     /// What recording cost; `null` of an exact run, which runs the program under an emulator.
     pub overhead: Option<linewise_recording::Overhead>,
+    /// Of so many lines an exact run followed one; 1 is all, `null` from samples.
+    #[serde(default)]
+    pub one_line_in: Option<u32>,
+    /// How long threads of the program waited for an exact run to be read, all together; `null` from samples. Nothing is lost by it.
+    #[serde(default)]
+    pub waited_ns: Option<u64>,
     /// CPU, hypervisor and kernel, one line.
     pub machine: String,
     /// Whether the recording was ended properly.

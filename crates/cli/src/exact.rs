@@ -45,6 +45,12 @@ pub(crate) struct ExactArgs {
     /// Reuse distances. With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
     #[arg(long, value_name = "all|1/N|sampled|none", value_parser = parse_reuse)]
     reuse: Option<ReuseChoice>,
+    /// With --source exact: the reuse of the same BYTES bytes as well, beside that of lines: 1, or 8 for the elements of an array of doubles
+    #[arg(long, value_name = "BYTES", value_parser = parse_element)]
+    element: Option<u32>,
+    /// With --source exact: do not follow calls; reuse is then told by function and place alone, not by who called
+    #[arg(long)]
+    no_calls: bool,
 }
 
 /// Which reuse distances are measured.
@@ -81,6 +87,8 @@ impl ExactArgs {
             (self.only.is_some(), "--only"),
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
+            (self.element.is_some(), "--element"),
+            (self.no_calls, "--no-calls"),
         ]
         .into_iter()
         .find_map(|(given, name)| given.then_some(name))
@@ -102,6 +110,16 @@ fn parse_share(text: &str) -> Result<u32, String> {
         (_, Some(_)) => Err("N must lie between 1 and 1048576".to_owned()),
         _ => Err("a share like 1/64 is wanted".to_owned()),
     }
+}
+
+fn parse_element(text: &str) -> Result<u32, String> {
+    let bytes = text
+        .parse()
+        .ok()
+        .filter(|bytes: &u32| bytes.is_power_of_two());
+    bytes.filter(|&bytes| bytes < 64).ok_or_else(|| {
+        "a power of two from 1 to 32 is wanted: a line's worth is measured anyway".to_owned()
+    })
 }
 
 fn parse_reuse(text: &str) -> Result<ReuseChoice, String> {
@@ -200,6 +218,8 @@ pub(crate) fn record(
         trace,
         machine,
         reuse,
+        element_bytes: args.element,
+        call_paths: !args.no_calls,
         directory: common.directory.to_owned(),
         replace: common.replace,
         reason: "asked for with --source exact".to_owned(),
@@ -241,6 +261,10 @@ mod tests {
         assert_eq!(parse_reuse("none"), Ok(ReuseChoice::None));
         assert_eq!(parse_reuse("sampled"), Ok(ReuseChoice::Sampled));
         assert!(parse_reuse("some").is_err());
+        assert_eq!(parse_element("8"), Ok(8));
+        for wrong in ["0", "3", "64", "1/8", ""] {
+            assert!(parse_element(wrong).is_err(), "{wrong}");
+        }
         assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
         assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
         for wrong in ["", "GB", "1KB", "-2GB", "2 pages"] {

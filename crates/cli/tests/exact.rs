@@ -3,21 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use linewise_recording::{Recording, RunInfo};
 
-use crate::util::{BINARY, Place, alive, signal, skip, until};
-
-/// Whether the emulator runs; says so if not.
-fn emulator() -> bool {
-    let name = format!("qemu-{}", std::env::consts::ARCH);
-    let there = Command::new(&name).arg("--version").output().is_ok();
-    if !there {
-        skip(&format!("{name} does not run: install qemu-user"));
-    }
-    there
-}
+use crate::util::{BINARY, Place, alive, emulator, signal, until};
 
 fn info(place: &Place) -> RunInfo {
     let recording = Recording::open(&place.path("made.linewise")).unwrap();

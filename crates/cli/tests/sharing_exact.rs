@@ -1,61 +1,8 @@
 //! The exact source on programs whose sharing is known.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::util::{Place, skip};
-
-/// Compiles a C file of the workspace; `None`, with the reason said, where there is no compiler.
-fn compile(place: &Place, source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(source);
-    let program = place.path(name);
-    let built = Command::new("gcc")
-        .args(["-O2", "-g", "-pthread"])
-        .args(flags)
-        .arg("-o")
-        .args([&program, &source])
-        .output();
-    match built {
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}");
-            Some(program)
-        }
-        Err(error) => {
-            skip(&format!("gcc does not run: {error}"));
-            None
-        }
-    }
-}
-
-/// The JSON report of an exact run; `None`, with the reason said, where there is no emulator.
-fn traced(place: &Place, program: &Path, arguments: &[&str]) -> Option<Value> {
-    if Command::new("qemu-x86_64")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        skip("qemu-x86_64 does not run: install qemu-user");
-        return None;
-    }
-    let report = place.path("report.json");
-    let output = place.finish(
-        place
-            .linewise(["run", "--source", "exact", "--quiet", "--json"])
-            .arg("--report-to")
-            .arg(&report)
-            .arg("--")
-            .arg(program)
-            .args(arguments),
-    );
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let text = std::fs::read_to_string(report).unwrap();
-    Some(serde_json::from_str(&text).unwrap())
-}
+use crate::util::Place;
 
 fn equal_rate(report: &Value) -> f64 {
     report["sharing"]["transfers"]["orders"]["equal_rate"]
@@ -67,10 +14,10 @@ fn equal_rate(report: &Value) -> f64 {
 fn counters_on_one_line_are_found_where_they_stand() {
     let place = Place::new();
     let source = "fixtures/programs/counters.c";
-    let Some(program) = compile(&place, source, "counters", &[]) else {
+    let Some(program) = place.compile("gcc", source, "counters", &[]) else {
         return;
     };
-    let Some(report) = traced(&place, &program, &["0.5"]) else {
+    let Some(report) = place.traced(&[], &program, &["0.5"]) else {
         return;
     };
     let first = &report["findings"][0];
@@ -100,10 +47,10 @@ fn counters_on_one_line_are_found_where_they_stand() {
     assert!(report["timeline"].as_array().unwrap().is_empty());
     assert!(report["sharing"]["cpus"].as_array().unwrap().is_empty());
 
-    let Some(twin) = compile(&place, source, "twin", &["-DFIXED"]) else {
+    let Some(twin) = place.compile("gcc", source, "twin", &["-DFIXED"]) else {
         return;
     };
-    let Some(report) = traced(&place, &twin, &["0.5"]) else {
+    let Some(report) = place.traced(&[], &twin, &["0.5"]) else {
         return;
     };
     assert_eq!(report["findings"], serde_json::json!([]), "{report:#}");
@@ -113,7 +60,7 @@ fn counters_on_one_line_are_found_where_they_stand() {
 fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
     let place = Place::new();
     let source = "crates/tracer/tests/programs/counters.c";
-    let Some(program) = compile(&place, source, "counters", &[]) else {
+    let Some(program) = place.compile("gcc", source, "counters", &[]) else {
         return;
     };
     // So long that the first thread cannot be done before the second is made: equal rate keeps the
@@ -121,7 +68,7 @@ fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
     let times = 1_000_000.0;
     let mut counts = Vec::new();
     for distance in ["8", "8", "256"] {
-        let Some(report) = traced(&place, &program, &[distance, "1000000"]) else {
+        let Some(report) = place.traced(&[], &program, &[distance, "1000000"]) else {
             return;
         };
         let threads = report["sharing"]["threads"].as_array().unwrap().len();

@@ -4,6 +4,7 @@ mod attaching;
 mod crowds;
 mod ending;
 mod exact;
+mod exact_programs;
 mod guarding;
 mod heap;
 mod launching;

@@ -65,6 +65,64 @@ impl Place {
         }
     }
 
+    /// Compiles a C file of the workspace; `None`, with the reason said, where there is no such
+    /// compiler.
+    pub(crate) fn compile(
+        &self,
+        compiler: &str,
+        source: &str,
+        name: &str,
+        flags: &[&str],
+    ) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(source);
+        let program = self.path(name);
+        let built = Command::new(compiler)
+            .args(["-O2", "-g", "-pthread"])
+            .args(flags)
+            .arg("-o")
+            .args([&program, &source])
+            .output();
+        match built {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{said}");
+                Some(program)
+            }
+            Err(error) => {
+                skip(&format!("{compiler} does not run: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The JSON report of an exact run with these options, which ends with code 0; `None`, with the
+    /// reason said, where there is no emulator.
+    pub(crate) fn traced(
+        &self,
+        options: &[&str],
+        program: &Path,
+        arguments: &[&str],
+    ) -> Option<Value> {
+        if !emulator() {
+            return None;
+        }
+        let report = self.path("report.json");
+        let output = self.finish(
+            self.linewise(["run", "--source", "exact", "--quiet", "--json"])
+                .arg("--report-to")
+                .arg(&report)
+                .args(options)
+                .arg("--")
+                .arg(program)
+                .args(arguments),
+        );
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let text = fs::read_to_string(report).unwrap();
+        Some(serde_json::from_str(&text).unwrap())
+    }
+
     /// Any command, in this folder and with its temporary files here.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -197,6 +255,16 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether the emulator of this machine's programs runs; says so if not.
+pub(crate) fn emulator() -> bool {
+    let name = format!("qemu-{}", std::env::consts::ARCH);
+    let there = Command::new(&name).arg("--version").output().is_ok();
+    if !there {
+        skip(&format!("{name} does not run: install qemu-user"));
+    }
+    there
 }
 
 /// Says why a test tests nothing here.

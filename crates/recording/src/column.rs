@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::builder::{ListBuilder, UInt64Builder};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, ListArray, RecordBatch, StringArray, UInt8Array,
-    UInt32Array, UInt64Array,
+    UInt32Array, UInt64Array, new_null_array,
 };
 use arrow_schema::{DataType, Field as ArrowField};
 
@@ -120,11 +120,15 @@ pub(crate) trait Cell: Sized {
     fn decode(array: &dyn Array) -> Result<Vec<Self>, String>;
 }
 
-/// The cells of the column `name` of a batch, or what is wrong with it.
+/// The cells of the column `name` of a batch, or what is wrong with it. One that may be null need not
+/// be there: it is younger than the recording.
 pub(crate) fn decode_column<C: Cell>(batch: &RecordBatch, name: &str) -> Result<Vec<C>, String> {
-    let array = batch
-        .column_by_name(name)
-        .ok_or_else(|| format!("no column {name}"))?;
+    let Some(array) = batch.column_by_name(name) else {
+        return match C::NULLABLE {
+            true => C::decode(&new_null_array(&C::KIND.data_type(), batch.num_rows())),
+            false => Err(format!("no column {name}")),
+        };
+    };
     if !C::NULLABLE && array.null_count() > 0 {
         return Err(format!("column {name} holds a null"));
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
-use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::run::{FORMAT_VERSION, RunInfo};
@@ -83,8 +83,11 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        // Recordings had no such tables before there was an exact source, sampled reuse or a heap recorder.
+        // Recordings had no such tables before there was an exact source, sampled reuse or a heap recorder,
+        // or before calls were followed.
+        let calls = self.info.exact.as_ref().is_some_and(|run| run.call_paths);
         let expected = (self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE))
+            && (calls || R::TABLE != CallPath::TABLE)
             && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE))
             && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE);
         if self.info.complete && expected {

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{Address, Pid, Tid, words};
+use crate::rows::{Address, Operation, Pid, Tid, words};
 
 words!(
     /// The order in which the accesses of different threads were taken.
@@ -45,6 +45,8 @@ words!(
         Line = "line",
         /// A byte.
         Byte = "byte",
+        /// As many aligned bytes as `element_bytes` of `run.json` says.
+        Element = "element",
         /// Two neighbouring lines, of which the first begins at a multiple of both: what an adjacent
         /// line prefetcher fetches together. Distances are in pairs.
         LinePair = "line-pair",
@@ -149,8 +151,13 @@ pub struct ReusePairBin {
     pub pid: Option<Pid>,
     /// The instruction that used; `None` likewise.
     pub use_ip: Option<Address>,
-    /// The instruction that came back; `None` likewise.
+    /// The calls that led to the use, a [`CallPath`]; `None` where no calls are known: in the thread's
+    /// first function, in a sum, or where they were not followed.
+    pub use_path: Option<u32>,
+    /// The instruction that came back; `None` in a sum.
     pub reuse_ip: Option<Address>,
+    /// The calls that led there; `None` as for the use.
+    pub reuse_path: Option<u32>,
     /// The distance.
     pub measure: Measure,
     /// The unit of use.
@@ -163,6 +170,20 @@ pub struct ReusePairBin {
     pub to: u64,
     /// Touches.
     pub count: f64,
+}
+
+/// A function that runs because of a call: a node in the tree of calls of a process (table
+/// `call_paths`). The innermost call of a path names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallPath {
+    /// A number of its own.
+    pub id: u32,
+    /// The process.
+    pub pid: Pid,
+    /// The path of the calling function; `None` if no call of it is known.
+    pub caller: Option<u32>,
+    /// The instruction that calls.
+    pub call_ip: Address,
 }
 
 /// What a level of the simulated hierarchy said to the accesses that asked it (table `caches`).
@@ -240,8 +261,12 @@ pub struct TransferCount {
     pub to_tid: Option<Tid>,
     /// The instruction of the access that the line came from.
     pub from_ip: Option<Address>,
+    /// What `from_ip` does to memory; `None` likewise, or if it is not known.
+    pub from_operation: Option<Operation>,
     /// The instruction that fetched it.
     pub to_ip: Option<Address>,
+    /// What `to_ip` does to memory; `None` likewise.
+    pub to_operation: Option<Operation>,
     /// Bytes of the line that `from_ip` touched: bit i is byte i, or byte pair i of a line of 128
     /// bytes; 0 where it is not known.
     pub from_bytes: u64,

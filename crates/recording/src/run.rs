@@ -84,6 +84,12 @@ pub struct ExactRun {
     /// Share of the followed lines for which reuse distances were measured, 0 to 1; it falls while
     /// a program with many lines runs. 0 when they were not asked for.
     pub reuse_rate: f64,
+    /// Bytes of an element for which reuse was measured beside that of lines; `None` if it was not.
+    #[serde(default)]
+    pub element_bytes: Option<u32>,
+    /// Whether the calls that led to uses and reuses were followed.
+    #[serde(default)]
+    pub call_paths: bool,
     /// The module or function that alone was followed, if one was asked for.
     pub only: Option<String>,
     /// Accesses that were handed out later than their time stamp says.

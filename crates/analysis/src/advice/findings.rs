@@ -9,7 +9,9 @@ use super::names::Names;
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
-use crate::views::sharing::{Basis, Estimate, LineSharing, Orders, Place, SharingView, ThreadTime};
+use crate::views::sharing::{
+    Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime,
+};
 
 /// A finding needs to cost at least this share of all thread time: below, the estimate is noise.
 const LEAST_SHARE: f64 = 0.005;
@@ -51,8 +53,8 @@ pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &Thread
         groups.entry(group(line, &names)).or_default().push(line);
     }
     let mut advice = Advice::default();
-    for lines in groups.into_values() {
-        let finding = finding(&lines, &names, info, time);
+    for (group, lines) in groups {
+        let finding = finding(&group, &lines, &names, info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
@@ -108,6 +110,7 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
 }
 
 fn finding(
+    group: &Group,
     lines: &[&LineSharing],
     names: &Names<'_>,
     info: &RunInfo,
@@ -116,10 +119,14 @@ fn finding(
     let mut lines = lines.to_vec();
     lines.sort_by(|a, b| b.cost_ns.value.total_cmp(&a.cost_ns.value));
     let sum = |of: fn(&LineSharing) -> f64| lines.iter().map(|line| of(line)).sum::<f64>();
-    let transfers = sum(|line| line.transfers.value);
+    let counted = Estimate {
+        value: sum(|line| line.transfers.value),
+        low: sum(|line| line.transfers.low),
+        high: sum(|line| line.transfers.high),
+    };
     let false_transfers = sum(LineSharing::false_transfers);
-    let false_share = if transfers > 0.0 {
-        false_transfers / transfers
+    let false_share = if counted.value > 0.0 {
+        false_transfers / counted.value
     } else {
         0.0
     };
@@ -128,17 +135,25 @@ fn finding(
     } else {
         FindingKind::TrueSharing
     };
+    let object = object_row(lines[0], names);
+    let followed = Followed::of(info);
+    let extent = match group {
+        Group::Object(..) => Some((Address(object.address), object.size)),
+        Group::Functions(..) => None,
+    };
+    let scale = followed.scale(&lines, extent);
+    let transfers = counted.times(scale);
     let cost_ns = Estimate {
         value: sum(|line| line.cost_ns.value),
         low: sum(|line| line.cost_ns.low),
         high: sum(|line| line.cost_ns.high),
-    };
+    }
+    .times(scale);
     let share = time.share(cost_ns);
     let interval = Interval {
         low: share.low,
         high: share.high,
     };
-    let object = object_row(lines[0], names);
     let line_rows: Vec<LineRow> = lines
         .iter()
         .take(LINES)
@@ -154,14 +169,14 @@ fn finding(
             share: share.value,
             interval,
         },
-        transfers,
+        transfers: transfers.value,
         transfers_interval: Interval {
-            low: sum(|line| line.transfers.low),
-            high: sum(|line| line.transfers.high),
+            low: transfers.low,
+            high: transfers.high,
         },
-        orders: orders(&lines),
+        orders: orders(&lines).map(|orders| orders.times(scale.value)),
         false_share,
-        doubt: doubt(&lines, &object, false_share),
+        doubt: doubt(&lines, &object, false_share, sampled_words(followed, scale)),
         object,
         lines: line_rows,
         accesses,
@@ -376,8 +391,22 @@ fn access_row(
     }
 }
 
-fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64) -> String {
-    let mut doubts = Vec::new();
+/// What following a share of the lines does to a finding; empty if all were followed.
+fn sampled_words(followed: Followed, scale: Estimate) -> String {
+    match followed.one_in() {
+        1 => String::new(),
+        one_in if scale.high > 1.0 => format!(
+            "One line in {one_in} was followed: what was counted is multiplied by {:.1} ({:.1} to {:.1}), for the lines of this that were not.",
+            scale.value, scale.low, scale.high
+        ),
+        one_in => format!(
+            "One line in {one_in} was followed, all of this among them: nothing is scaled here."
+        ),
+    }
+}
+
+fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64, sampled: String) -> String {
+    let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
     if orders(lines).is_some() {
         doubts.push(
@@ -387,6 +416,9 @@ fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64) -> String
         doubts.push(
             "Plain loads and stores hide part of their waiting behind other work: the cost may lie anywhere in its interval.",
         );
+    }
+    if !sampled.is_empty() {
+        doubts.push(&sampled);
     }
     if (0.2..0.8).contains(&false_share) {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");

@@ -238,6 +238,24 @@ pub(crate) fn observation(report: &Report) -> &'static str {
     }
 }
 
+/// The accesses of an exact run, and whether they are all.
+pub(crate) fn accesses_words(report: &Report) -> String {
+    let count = text::integer(report.samples.total);
+    match report.run.one_line_in {
+        Some(one_in @ 2..) => format!("{count}, those of one line in {one_in}"),
+        _ => format!("{count}, every one of them seen"),
+    }
+}
+
+/// How long the program waited for an exact run to be read; `None` if it did not.
+pub(crate) fn waited_words(run: &Run) -> Option<String> {
+    let waited = run.waited_ns.filter(|&ns| ns > 0)?;
+    Some(format!(
+        "{} of thread time, until linewise had read what was there; nothing is lost by it",
+        text::nanoseconds(waited as f64)
+    ))
+}
+
 /// How much a thread did: its accesses, or where those were not counted its CPU time in ns.
 pub(crate) fn work(thread: &ThreadRow) -> u64 {
     thread.accesses.unwrap_or(thread.cpu_time_ns)

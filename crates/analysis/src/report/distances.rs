@@ -74,6 +74,14 @@ pub(crate) fn beyond_heads(report: &Report) -> Vec<String> {
         .collect()
 }
 
+/// The bytes of a unit in words.
+pub(crate) fn bytes_words(bytes: u64) -> String {
+    match bytes {
+        1 => "single bytes".to_owned(),
+        bytes => format!("{bytes} bytes"),
+    }
+}
+
 /// A verdict about fetching neighbouring lines, as a sentence.
 pub(crate) fn prefetch_words(verdict: Verdict) -> &'static str {
     match verdict {

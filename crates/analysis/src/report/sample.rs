@@ -63,6 +63,8 @@ pub(crate) fn everyday() -> Report {
                 collector_cpu_ns: 210_000_000,
                 collector_rss_bytes: 18_400_000,
             }),
+            one_line_in: None,
+            waited_ns: None,
             machine: "AMD EPYC 7763, 4 CPUs, KVM, Linux 6.18.2".to_owned(),
             complete: true,
             exit_code: Some(0),
@@ -243,6 +245,8 @@ pub(crate) fn traced() -> Report {
     let mut report = everyday();
     let run = &mut report.run;
     run.source = "exact".to_owned();
+    run.one_line_in = Some(1);
+    run.waited_ns = Some(412_000_000);
     run.source_reason = "asked for".to_owned();
     run.overhead = None;
     for (thread, accesses) in run.threads.iter_mut().zip([31, 30, 28, 28, 1]) {

@@ -7,8 +7,8 @@ use linewise_recording::{CacheLevel, Order, Unit};
 
 use super::super::model::{
     Band, Beyond, Bin, CacheBands, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch,
-    FunctionReuse, Histogram, Neighbours, OrderReuse, PairReuse, PlaceCaches, Prefetch, Report,
-    Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
+    FunctionReuse, Histogram, Neighbours, OrderReuse, PairPaths, PairReuse, PathReuse, PlaceCaches,
+    Prefetch, Report, Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
 };
 
 const CACHES: [(CacheLevel, u64, u32); 3] = [
@@ -54,6 +54,7 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
         place("table_fill", 41),
         place("count_words", 31),
     );
+    let (main, count_call) = (place("main", 17), place("count_words", 29));
     report.cache_misses = Some(CacheMisses {
         order: Order::EqualRate,
         by_thread: (41_312..41_316)
@@ -89,6 +90,11 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
         use_place: used.clone(),
         reuse_place: reused.clone(),
         touches: touches(count, far),
+        paths: vec![PairPaths {
+            use_calls: vec![main.clone()],
+            reuse_calls: vec![count_call.clone(), main.clone()],
+            count: count * 0.8,
+        }],
     };
     report.prefetch = Some(prefetch());
     report.reuse = Some(Reuse {
@@ -100,7 +106,11 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
             .collect::<BTreeMap<_, _>>(),
         private,
         shared: Some(shared),
-        private_bytes: None,
+        private_bytes: Some(Histogram {
+            unit: Unit::Element,
+            unit_bytes: 8,
+            ..histogram(1.0, 0.0)
+        }),
         shared_bytes: None,
         observed: Some(observed),
         by_function: [("table_find", 140e6, 30e6), ("count_words", 90e6, 0.0)]
@@ -110,6 +120,12 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
                 touches: touches(count, far),
             })
             .to_vec(),
+        by_path: vec![PathReuse {
+            function: "table_find".to_owned(),
+            file: "/home/dev/wordcount/src/table.c".to_owned(),
+            calls: vec![count_call.clone(), main.clone()],
+            touches: touches(120e6, 28e6),
+        }],
         pairs: vec![
             pair(&find, &find, 90e6, 22e6),
             pair(&fill, &find, 50e6, 8e6),

@@ -110,8 +110,13 @@ fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
         .iter()
         .flat_map(|row| [(row.pid, row.use_ip), (row.pid, row.reuse_ip)]);
     let caches = tables.caches.iter().map(|row| (row.pid, row.ip));
+    let calls = tables
+        .call_paths
+        .iter()
+        .map(|row| (Some(row.pid), Some(row.call_ip)));
     transfers
         .chain(pairs)
+        .chain(calls)
         .chain(caches)
         .filter_map(|(pid, ip)| Some((pid?, ip?)))
 }

@@ -208,6 +208,7 @@ mod tests {
             info: &info,
             reuse: &rows,
             pairs: &[],
+            call_paths: &[],
             caches: &[],
             frames: &[],
         });

@@ -274,7 +274,7 @@ fn neighbours(
             && row.scope == ReuseScope::Private
             && row.unit == Unit::LinePair
     });
-    let pairs = sum(rows, Unit::LinePair, input.info.line_size)?;
+    let pairs = sum(rows, Unit::LinePair, input.info)?;
     let bytes = last_level_bytes(input.info, last)?;
     let lines = &input.reuse.private;
     let line_misses = lines.cold + lines.reuses_from(bytes);

@@ -27,7 +27,9 @@ fn moved(order: Order, ip: u64, sharing: Sharing, count: f64) -> TransferCount {
         from_tid: Some(Tid(11)),
         to_tid: Some(Tid(12)),
         from_ip: Some(Address(0x10)),
+        from_operation: None,
         to_ip: Some(Address(ip)),
+        to_operation: None,
         from_bytes: 0xff,
         to_bytes: 0xff00,
         sharing,
@@ -64,6 +66,7 @@ fn view(rows: &[ReuseBin], far: f64, transfers: &[TransferCount]) -> Prefetch {
         info: &info,
         reuse: rows,
         pairs: &[],
+        call_paths: &[],
         caches: &[],
         frames: &[],
     });
@@ -180,6 +183,7 @@ fn a_latency_that_was_not_measured_is_said_to_be_assumed() {
         info: &info,
         reuse: &rows,
         pairs: &[],
+        call_paths: &[],
         caches: &[],
         frames: &[],
     });

@@ -2,8 +2,8 @@
 //!
 //! From the table `reuse` of an exact run, whose rows are histograms by thread: private reuse (each
 //! thread by itself) and shared reuse (the threads behind one last-level cache as one stream). From
-//! `reuse_pairs`: which place in the source comes back to what which other one used, and from
-//! beyond which cache. The definitions are those of ReuseTracker (Sasongko, Chabbi, Marzijarani,
+//! `reuse_pairs` and `call_paths`: which place in the source, called by whom, comes back to what which
+//! other one used, and from beyond which cache. The definitions are those of ReuseTracker (Sasongko, Chabbi, Marzijarani,
 //! Unat, 2021: sections 6.2.1 and 6.2.2 of the thesis version).
 //!
 //! A private reuse does not depend on how the threads interleave, but whether another thread's store
@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, Frame, Measure, Order, Pid, ReuseBin, ReusePairBin,
-    ReuseScope, RunInfo, Touch, Unit,
+    Address, CacheCounts, CacheLevel, CacheSubject, CallPath, Frame, Measure, Order, Pid, ReuseBin,
+    ReusePairBin, ReuseScope, RunInfo, Touch, Unit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,10 @@ use super::place::{Places, SourcePlace};
 
 /// Functions and pairs of places that a result names; the rest is a sum.
 const MOST_ROWS: usize = 100;
+/// Pairs of call paths of a pair of places that are named.
+const MOST_PATHS: usize = 3;
+/// Calls of a path that are named, the innermost; deeper ones are of a runtime or of recursion.
+const MOST_CALLS: usize = 64;
 
 /// The tables that the view needs.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,8 @@ pub struct Input<'a> {
     pub reuse: &'a [ReuseBin],
     /// Table `reuse_pairs`.
     pub pairs: &'a [ReusePairBin],
+    /// Table `call_paths`.
+    pub call_paths: &'a [CallPath],
     /// Table `caches`.
     pub caches: &'a [CacheCounts],
     /// Table `frames`.
@@ -71,7 +77,7 @@ pub struct Reuse {
     pub shared: Option<Histogram>,
     /// Private reuse of each thread, by thread id.
     pub by_thread: std::collections::BTreeMap<String, Histogram>,
-    /// The same bytes instead of the same line, each thread by itself; `null` if not recorded.
+    /// The same bytes instead of the same line, in units of one byte or of the elements that were asked for, each thread by itself; `null` if not recorded.
     pub private_bytes: Option<Histogram>,
     /// The same bytes, behind each last-level cache; `null` if not recorded.
     pub shared_bytes: Option<Histogram>,
@@ -79,6 +85,9 @@ pub struct Reuse {
     pub observed: Option<OrderReuse>,
     /// Functions that come back to lines, those whose touches need the largest caches first; at most 100.
     pub by_function: Vec<FunctionReuse>,
+    /// The same functions by the calls that led to them, as sorted; at most 100, none where no calls were followed.
+    #[serde(default)]
+    pub by_path: Vec<PathReuse>,
     /// Pairs of places, in private reuse: one used a line, the other comes back to it; as sorted as the functions, at most 100.
     pub pairs: Vec<PairReuse>,
     /// The same for shared reuse, where the use may be another thread's.
@@ -144,6 +153,19 @@ pub struct FunctionReuse {
     pub touches: Touches,
 }
 
+/// Touches by one function that was reached by the same calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathReuse {
+    /// The function, demangled; an address when unknown.
+    pub function: String,
+    /// Its source file, empty if unknown.
+    pub file: String,
+    /// Where it was called, then where its caller was called, and so on to the first call of the thread that was seen. A call from a function that is on the path already is left out with what it led to.
+    pub calls: Vec<SourcePlace>,
+    /// Its touches, but for the first touch of each line.
+    pub touches: Touches,
+}
+
 /// Touches by one place of what another one used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairReuse {
@@ -153,6 +175,20 @@ pub struct PairReuse {
     pub reuse_place: SourcePlace,
     /// The touches.
     pub touches: Touches,
+    /// The calls that led to most of them, the most first; at most three, none where no calls were followed.
+    #[serde(default)]
+    pub paths: Vec<PairPaths>,
+}
+
+/// The calls that led to a use and to its reuse.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairPaths {
+    /// Calls that led to the use, the innermost first.
+    pub use_calls: Vec<SourcePlace>,
+    /// Calls that led to the reuse, likewise.
+    pub reuse_calls: Vec<SourcePlace>,
+    /// Touches.
+    pub count: f64,
 }
 
 /// Touches that come back to a line.
@@ -213,12 +249,14 @@ pub fn reuse(input: &Input<'_>) -> Option<Reuse> {
             true => Unit::Line,
             false => input.reuse[0].unit,
         },
-        line_size: input.info.line_size,
+        info: input.info,
     };
     let private = rows.histogram(order, ReuseScope::Private, rows.unit)?;
-    let in_bytes = |scope| match rows.unit {
-        Unit::Byte => None,
-        _ => rows.histogram(order, scope, Unit::Byte),
+    let in_bytes = |scope| {
+        let mut smaller = [Unit::Byte, Unit::Element]
+            .into_iter()
+            .filter(|&unit| unit != rows.unit);
+        smaller.find_map(|unit| rows.histogram(order, scope, unit))
     };
     let mut result = Reuse {
         source: ReuseSource::Exact,
@@ -233,6 +271,7 @@ pub fn reuse(input: &Input<'_>) -> Option<Reuse> {
         shared_bytes: in_bytes(ReuseScope::Shared),
         observed: None,
         by_function: Vec::new(),
+        by_path: Vec::new(),
         pairs: Vec::new(),
         shared_pairs: Vec::new(),
         other_pairs: 0.0,
@@ -337,7 +376,7 @@ impl Histogram {
 struct Rows<'a> {
     rows: &'a [ReuseBin],
     unit: Unit,
-    line_size: u64,
+    info: &'a RunInfo,
 }
 
 impl<'a> Rows<'a> {
@@ -353,7 +392,7 @@ impl<'a> Rows<'a> {
     }
 
     fn histogram(&self, order: Order, scope: ReuseScope, unit: Unit) -> Option<Histogram> {
-        sum(self.of(order, scope, unit), unit, self.line_size)
+        sum(self.of(order, scope, unit), unit, self.info)
     }
 
     fn by_thread(&self, order: Order) -> BTreeMap<String, Histogram> {
@@ -366,7 +405,7 @@ impl<'a> Rows<'a> {
         let histogram = |(tid, rows): (u32, Vec<&ReuseBin>)| {
             Some((
                 tid.to_string(),
-                sum(rows.into_iter(), self.unit, self.line_size)?,
+                sum(rows.into_iter(), self.unit, self.info)?,
             ))
         };
         threads.into_iter().filter_map(histogram).collect()
@@ -377,7 +416,7 @@ impl<'a> Rows<'a> {
 pub(super) fn sum<'a>(
     rows: impl Iterator<Item = &'a ReuseBin>,
     unit: Unit,
-    line_size: u64,
+    info: &RunInfo,
 ) -> Option<Histogram> {
     // The touches without a distance may stand in the rows of both measures: one of them counts.
     #[derive(Default)]
@@ -411,7 +450,7 @@ pub(super) fn sum<'a>(
     let (cold, invalidated) = (of(|sums| sums.cold), of(|sums| sums.invalidated));
     Some(Histogram {
         unit,
-        unit_bytes: bytes_of(unit, line_size),
+        unit_bytes: bytes_of(unit, info),
         bins: bins(stack),
         time_bins: bins(time),
         cold,
@@ -424,25 +463,35 @@ pub(super) fn sum<'a>(
 }
 
 /// Bytes of a unit, at least one.
-pub(super) fn bytes_of(unit: Unit, line_size: u64) -> u64 {
+fn bytes_of(unit: Unit, info: &RunInfo) -> u64 {
+    let element = info.exact.as_ref().and_then(|run| run.element_bytes);
     match unit {
         Unit::Byte => 1,
+        Unit::Element => u64::from(element.unwrap_or(1)),
         Unit::Chunk => 8,
-        Unit::Line => line_size.max(1),
-        Unit::LinePair => 2 * line_size.max(1),
+        Unit::Line => info.line_size.max(1),
+        Unit::LinePair => 2 * info.line_size.max(1),
     }
 }
 
 /// Fills in which functions and pairs of places touch what.
 fn places(input: &Input<'_>, order: Order, unit: Unit, result: &mut Reuse) {
     let caches: Vec<(CacheLevel, u64)> = input.info.exact.as_ref().map_or_else(Vec::new, |run| {
-        let unit_bytes = bytes_of(unit, input.info.line_size);
+        let unit_bytes = bytes_of(unit, input.info);
         run.caches
             .iter()
             .map(|cache| (cache.level, cache.size_bytes / unit_bytes))
             .collect()
     });
-    let places = Places::new(input.frames);
+    let mut sources = Sources {
+        places: Places::new(input.frames),
+        resolved: HashMap::new(),
+        paths: input
+            .call_paths
+            .iter()
+            .map(|path| (path.id, path))
+            .collect(),
+    };
     for scope in [ReuseScope::Private, ReuseScope::Shared] {
         let rows = input.pairs.iter().filter(|row| {
             row.order == order
@@ -450,53 +499,119 @@ fn places(input: &Input<'_>, order: Order, unit: Unit, result: &mut Reuse) {
                 && row.unit == unit
                 && row.measure == Measure::Stack
         });
-        let mut resolved: HashMap<(Pid, u64), SourcePlace> = HashMap::new();
-        let mut place = |pid: Pid, address: linewise_recording::Address| {
-            resolved
-                .entry((pid, address.0))
-                .or_insert_with(|| places.at(pid, address))
-                .clone()
-        };
-        let mut pairs: BTreeMap<(SourcePlace, SourcePlace), Touches> = BTreeMap::new();
+        let mut pairs: BTreeMap<(SourcePlace, SourcePlace), Pair> = BTreeMap::new();
         let mut functions: BTreeMap<(String, String), Touches> = BTreeMap::new();
+        let mut paths: BTreeMap<(u32, String, String), Touches> = BTreeMap::new();
         let mut other = 0.0;
         for row in rows {
             let (Some(pid), Some(used), Some(reused)) = (row.pid, row.use_ip, row.reuse_ip) else {
                 other += row.count;
                 continue;
             };
-            let (used, reused) = (place(pid, used), place(pid, reused));
-            let function = (reused.function.clone(), reused.file.clone());
-            add(functions.entry(function).or_default(), row, &caches);
-            add(pairs.entry((used, reused)).or_default(), row, &caches);
+            let (used, reused) = (sources.place(pid, used), sources.place(pid, reused));
+            let (function, file) = (reused.function.clone(), reused.file.clone());
+            if let Some(path) = row.reuse_path {
+                let key = (path, function.clone(), file.clone());
+                add(paths.entry(key).or_default(), row, &caches);
+            }
+            add(functions.entry((function, file)).or_default(), row, &caches);
+            let pair = pairs.entry((used, reused)).or_default();
+            add(&mut pair.touches, row, &caches);
+            *pair
+                .paths
+                .entry((row.use_path, row.reuse_path))
+                .or_default() += row.count;
         }
+        let (pairs, rest) = heaviest(pairs.into_iter().collect(), |(_, pair): &(_, Pair)| {
+            &pair.touches
+        });
         let pairs = pairs
             .into_iter()
-            .map(|((used, reused), touches)| PairReuse {
-                use_place: used,
-                reuse_place: reused,
+            .map(|((use_place, reuse_place), pair)| PairReuse {
+                use_place,
+                reuse_place,
+                paths: pair.named(&mut sources),
+                touches: pair.touches,
+            })
+            .collect();
+        if scope == ReuseScope::Shared {
+            result.shared_pairs = pairs;
+            continue;
+        }
+        result.pairs = pairs;
+        result.other_pairs = other + rest;
+        let functions = functions
+            .into_iter()
+            .map(|((function, file), touches)| FunctionReuse {
+                function,
+                file,
                 touches,
             });
-        let (pairs, rest) = heaviest(pairs.collect(), |pair| &pair.touches);
-        match scope {
-            ReuseScope::Shared => result.shared_pairs = pairs,
-            ReuseScope::Private => {
-                result.pairs = pairs;
-                result.other_pairs = other + rest;
-                let functions =
-                    functions
-                        .into_iter()
-                        .map(|((function, file), touches)| FunctionReuse {
-                            function,
-                            file,
-                            touches,
-                        });
-                result.by_function = heaviest(functions.collect(), |function: &FunctionReuse| {
-                    &function.touches
-                })
-                .0;
-            }
-        }
+        result.by_function = heaviest(functions.collect(), |row: &FunctionReuse| &row.touches).0;
+        let paths = heaviest(paths.into_iter().collect(), |(_, touches)| touches).0;
+        result.by_path = paths
+            .into_iter()
+            .map(|((path, function, file), touches)| PathReuse {
+                function,
+                file,
+                calls: sources.calls(Some(path)),
+                touches,
+            })
+            .collect();
+    }
+}
+
+/// Where instructions stand, and the calls of paths.
+struct Sources<'a> {
+    places: Places<'a>,
+    resolved: HashMap<(Pid, Address), SourcePlace>,
+    paths: HashMap<u32, &'a CallPath>,
+}
+
+impl Sources<'_> {
+    fn place(&mut self, pid: Pid, ip: Address) -> SourcePlace {
+        let known = self.resolved.entry((pid, ip));
+        known.or_insert_with(|| self.places.at(pid, ip)).clone()
+    }
+
+    /// The calls of a path, the innermost first.
+    fn calls(&mut self, path: Option<u32>) -> Vec<SourcePlace> {
+        let paths = &self.paths;
+        let of = |id: Option<u32>| id.and_then(|id| paths.get(&id).copied());
+        // A damaged recording may have a path that leads back to itself.
+        let calls: Vec<&CallPath> = std::iter::successors(of(path), |path| of(path.caller))
+            .take(MOST_CALLS)
+            .collect();
+        calls
+            .into_iter()
+            .map(|path| self.place(path.pid, path.call_ip))
+            .collect()
+    }
+}
+
+/// A pair of places under construction.
+#[derive(Default)]
+struct Pair {
+    touches: Touches,
+    /// Touches by the paths of the use and of the reuse.
+    paths: BTreeMap<(Option<u32>, Option<u32>), f64>,
+}
+
+impl Pair {
+    /// The paths of most touches.
+    fn named(&self, sources: &mut Sources<'_>) -> Vec<PairPaths> {
+        let known = |path: &(Option<u32>, Option<u32>)| path.0.is_some() || path.1.is_some();
+        let mut paths: Vec<_> = self.paths.iter().filter(|(path, _)| known(path)).collect();
+        paths.sort_by(|a, b| b.1.total_cmp(a.1));
+        paths
+            .into_iter()
+            .take(MOST_PATHS)
+            .map(|(&(used, reused), &count)| PairPaths {
+                use_calls: sources.calls(used),
+                reuse_calls: sources.calls(reused),
+                count,
+            })
+            .collect()
     }
 }
 

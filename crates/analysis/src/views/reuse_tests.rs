@@ -6,13 +6,25 @@ fn view(rows: &[ReuseBin], pairs: &[ReusePairBin]) -> Option<Reuse> {
         info: &info(),
         reuse: rows,
         pairs,
+        call_paths: &[call(0, None, 0x30), call(1, Some(0), 0x34)],
         caches: &[],
         frames: &[
             frame(0x10, "fill", 3),
             frame(0x20, "sum", 9),
             frame(0x24, "sum", 9),
+            frame(0x30, "main", 20),
+            frame(0x34, "each", 15),
         ],
     })
+}
+
+fn call(id: u32, caller: Option<u32>, ip: u64) -> CallPath {
+    CallPath {
+        id,
+        pid: Pid(7),
+        caller,
+        call_ip: Address(ip),
+    }
 }
 
 fn two_threads() -> Vec<ReuseBin> {
@@ -157,6 +169,7 @@ fn a_line_that_the_sample_has_not_got_is_known_from_the_simulation() {
             info: &info,
             reuse: &two_threads(),
             pairs: &[],
+            call_paths: &[],
             caches: &caches,
             frames: &[],
         })
@@ -172,4 +185,79 @@ fn a_line_that_the_sample_has_not_got_is_known_from_the_simulation() {
     assert_eq!(sampled.by_thread["12"].invalidated, 25.0);
     assert_eq!(sampled.by_thread["11"].invalidated, 0.0);
     assert_eq!(view(1.0).private.invalidated, 2.0);
+}
+
+#[test]
+fn a_function_is_told_by_the_calls_that_led_to_it() {
+    let called = |path, count| ReusePairBin {
+        use_path: Some(0),
+        reuse_path: path,
+        ..pair(0x10, 0x20, 2048, 4096, count)
+    };
+    let pairs = [
+        called(Some(1), 100.0),
+        called(Some(0), 20.0),
+        called(None, 3.0),
+    ];
+    let reuse = view(&two_threads(), &pairs).expect("rows");
+    let paths: Vec<(Vec<&str>, f64)> = reuse
+        .by_path
+        .iter()
+        .map(|path| {
+            let calls = path.calls.iter().map(|call| call.function.as_str());
+            (calls.collect(), path.touches.count)
+        })
+        .collect();
+    assert_eq!(paths, [(vec!["each", "main"], 100.0), (vec!["main"], 20.0)]);
+    assert_eq!(reuse.by_function[0].touches.count, 123.0);
+    let [pair] = &reuse.pairs[..] else {
+        panic!("one pair of places");
+    };
+    assert_eq!(pair.touches.count, 123.0);
+    let counts: Vec<f64> = pair.paths.iter().map(|paths| paths.count).collect();
+    assert_eq!(counts, [100.0, 20.0, 3.0]);
+    assert_eq!(pair.paths[0].reuse_calls.len(), 2);
+    assert_eq!(pair.paths[0].use_calls[0].line, 20);
+}
+
+#[test]
+fn a_path_that_leads_back_to_itself_ends() {
+    let rows = [ReusePairBin {
+        reuse_path: Some(5),
+        ..pair(0x10, 0x20, 2048, 4096, 1.0)
+    }];
+    let reuse = reuse(&Input {
+        info: &info(),
+        reuse: &two_threads(),
+        pairs: &rows,
+        call_paths: &[call(5, Some(5), 0x30)],
+        caches: &[],
+        frames: &[],
+    });
+    assert_eq!(reuse.expect("rows").by_path[0].calls.len(), MOST_CALLS);
+}
+
+#[test]
+fn elements_stand_beside_lines() {
+    let mut rows = two_threads();
+    rows.push(ReuseBin {
+        unit: Unit::Element,
+        ..row(11, Touch::Reuse, 512, 528, 12.0)
+    });
+    let mut info = info();
+    info.exact.as_mut().expect("an exact run").element_bytes = Some(8);
+    let reuse = reuse(&Input {
+        info: &info,
+        reuse: &rows,
+        pairs: &[],
+        call_paths: &[],
+        caches: &[],
+        frames: &[],
+    });
+    let reuse = reuse.expect("rows");
+    assert_eq!(reuse.private.accesses, 127.0);
+    let elements = reuse.private_bytes.expect("rows of elements");
+    assert_eq!((elements.unit_bytes, elements.accesses), (8, 12.0));
+    assert_eq!(elements.reuses_from(4096), 12.0);
+    assert_eq!(reuse.shared_bytes, None);
 }

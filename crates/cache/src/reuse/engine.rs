@@ -158,17 +158,22 @@ impl Engine {
     }
 
     /// Takes accesses in order; `sink` gets every followed touch in order, with its outcome and
-    /// how many touches it stands for.
+    /// how many touches it stands for. `site_of` is asked for the site of each access that is followed,
+    /// given its index: once for each unit.
     pub(super) fn record(
         &mut self,
         accesses: &[Access],
+        mut site_of: impl FnMut(usize) -> u32,
         mut sink: impl FnMut(&Reference, Outcome, f64),
     ) {
+        let (site_of, sink) = (&mut site_of, &mut sink);
         // Branch here, loop there: the choice is made once for each slice.
         match (self.choice, self.threshold == u64::MAX - 1) {
-            (Choice::Hashed, true) => self.expand::<true>(accesses, line_key, &mut sink),
-            (Choice::Hashed, false) => self.expand::<false>(accesses, line_hash, &mut sink),
-            (Choice::Stratified, _) => self.expand::<false>(accesses, stratified_key, &mut sink),
+            (Choice::Hashed, true) => self.expand::<true>(accesses, line_key, site_of, sink),
+            (Choice::Hashed, false) => self.expand::<false>(accesses, line_hash, site_of, sink),
+            (Choice::Stratified, _) => {
+                self.expand::<false>(accesses, stratified_key, site_of, sink);
+            }
         }
     }
 
@@ -177,6 +182,7 @@ impl Engine {
         &mut self,
         accesses: &[Access],
         key_of: impl Fn(u64) -> u64,
+        site_of: &mut impl FnMut(usize) -> u32,
         sink: &mut impl FnMut(&Reference, Outcome, f64),
     ) {
         let mut batch = std::mem::take(&mut self.batch);
@@ -203,13 +209,14 @@ impl Engine {
                 if !ALL && key > self.threshold && first == last {
                     continue;
                 }
+                let index = before + taken as usize - 1;
                 let mut follow = |key| {
                     if ALL || key <= self.threshold {
                         batch.push(Reference {
                             key,
                             clock: begun + taken,
-                            site: access.site,
-                            index: (before as u64 + taken - 1) as u32,
+                            site: site_of(index),
+                            index: index as u32,
                             thread,
                             group,
                             writes: access.kind.writes(),

@@ -66,25 +66,42 @@ impl ReuseTracker {
     ///
     /// When a group has more than 2^30 units in use.
     pub fn record(&mut self, accesses: &[Access]) {
+        self.record_at(accesses, |index| accesses[index].site);
+    }
+
+    /// As [`record`](Self::record), with other sites than those of the accesses: `site_of` is given
+    /// the index of an access and asked only for those that are followed, in order.
+    ///
+    /// # Panics
+    ///
+    /// As [`record`](Self::record).
+    pub fn record_at(&mut self, accesses: &[Access], site_of: impl FnMut(usize) -> u32) {
         let tallies = &mut self.tallies;
         match (
             tallies.attribution.sites || tallies.attribution.pairs > 0,
             tallies.sampled,
         ) {
-            (false, false) => self.engine.record(accesses, |reference, outcome, weight| {
-                tallies.count_thread(reference.thread, outcome, weight);
-            }),
-            (false, true) => self.engine.record(accesses, |reference, outcome, weight| {
-                tallies.count_thread(reference.thread, outcome, weight);
-                tallies.count_replicate(reference.replicate(), outcome, weight);
-            }),
-            (true, _) => self.engine.record(accesses, |reference, outcome, weight| {
-                tallies.count_thread(reference.thread, outcome, weight);
-                if tallies.sampled {
+            (false, false) => {
+                self.engine
+                    .record(accesses, site_of, |reference, outcome, weight| {
+                        tallies.count_thread(reference.thread, outcome, weight);
+                    })
+            }
+            (false, true) => self
+                .engine
+                .record(accesses, site_of, |reference, outcome, weight| {
+                    tallies.count_thread(reference.thread, outcome, weight);
                     tallies.count_replicate(reference.replicate(), outcome, weight);
-                }
-                tallies.count_site(reference.site, outcome, weight);
-            }),
+                }),
+            (true, _) => self
+                .engine
+                .record(accesses, site_of, |reference, outcome, weight| {
+                    tallies.count_thread(reference.thread, outcome, weight);
+                    if tallies.sampled {
+                        tallies.count_replicate(reference.replicate(), outcome, weight);
+                    }
+                    tallies.count_site(reference.site, outcome, weight);
+                }),
         }
     }
 
@@ -96,17 +113,19 @@ impl ReuseTracker {
     /// As [`record`](Self::record).
     pub fn record_each(&mut self, accesses: &[Access], mut each: impl FnMut(Touch)) {
         let tallies = &mut self.tallies;
-        self.engine.record(accesses, |reference, outcome, weight| {
-            tallies.count_thread(reference.thread, outcome, weight);
-            if tallies.sampled {
-                tallies.count_replicate(reference.replicate(), outcome, weight);
-            }
-            tallies.count_site(reference.site, outcome, weight);
-            each(Touch {
-                index: reference.index as usize,
-                outcome,
+        let site_of = |index: usize| accesses[index].site;
+        self.engine
+            .record(accesses, site_of, |reference, outcome, weight| {
+                tallies.count_thread(reference.thread, outcome, weight);
+                if tallies.sampled {
+                    tallies.count_replicate(reference.replicate(), outcome, weight);
+                }
+                tallies.count_site(reference.site, outcome, weight);
+                each(Touch {
+                    index: reference.index as usize,
+                    outcome,
+                });
             });
-        });
     }
 
     /// Entries now: units in use, counted once for each group that used them.

@@ -3,6 +3,8 @@
 use linewise_cache::{Access, Kind};
 use linewise_tracer::words::EventKind;
 
+use super::calls::CallKind;
+
 /// Bits of an address that are the guest's own; those above are the number of the address space.
 pub const GUEST_BITS: u32 = 48;
 
@@ -81,6 +83,12 @@ pub trait Consumer {
         let _ = event;
     }
 
+    /// Takes what further instructions do to the stack of calls, in the order of their numbers: those
+    /// of accesses to come. All do [neither](CallKind::Neither) where that cannot be seen.
+    fn calls(&mut self, kinds: &[CallKind]) {
+        let _ = kinds;
+    }
+
     /// Whether it also takes accesses that are not [chosen](TracedAccess::chosen) but order threads.
     fn wants_orders(&self) -> bool {
         false
@@ -97,6 +105,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn event(&mut self, event: &TracedEvent) {
         (**self).event(event);
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        (**self).calls(kinds);
     }
 
     fn wants_orders(&self) -> bool {
@@ -121,6 +133,11 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
     fn event(&mut self, event: &TracedEvent) {
         self.0.event(event);
         self.1.event(event);
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        self.0.calls(kinds);
+        self.1.calls(kinds);
     }
 
     fn wants_orders(&self) -> bool {

@@ -38,6 +38,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use linewise_tracer::words::EventKind;
 
 use super::access::{Consumer, TracedAccess, TracedEvent};
+use super::calls::CallKind;
 
 /// Accesses that are kept at most: 64 MiB.
 pub const WINDOW: usize = 1 << 21;
@@ -79,6 +80,17 @@ struct Lane {
     waits_since: u64,
     /// It was away and will be back: somebody woke it.
     returning: bool,
+    /// The rounds of its first and its last access.
+    rounds: (u64, u64),
+}
+
+/// Threads that made no others, by whether they met one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meetings {
+    /// All that made accesses.
+    pub threads: u64,
+    /// Those that had ended before any other began, or began when all others had ended.
+    pub alone: u64,
 }
 
 /// Hands the accesses on to another consumer in the equal-rate order. `time_ns` becomes the number of
@@ -146,6 +158,30 @@ impl<C: Consumer> EqualRate<C> {
     #[must_use]
     pub fn rounds(&self) -> u64 {
         self.round
+    }
+
+    /// Which threads ran beside which, so far.
+    #[must_use]
+    pub fn meetings(&self) -> Meetings {
+        let worked = self.lanes.iter().filter(|lane| lane.went > 0);
+        let mut lives: Vec<(u64, u64)> = worked
+            .filter(|lane| lane.made == 0)
+            .map(|lane| lane.rounds)
+            .collect();
+        lives.sort_unstable();
+        let mut meetings = Meetings {
+            threads: lives.len() as u64,
+            alone: 0,
+        };
+        // The last round of all that began before.
+        let mut before = None;
+        for (index, &(first, last)) in lives.iter().enumerate() {
+            let next = lives.get(index + 1);
+            let met = before >= Some(first) || next.is_some_and(|next| next.0 <= last);
+            meetings.alone += u64::from(!met);
+            before = before.max(Some(last));
+        }
+        meetings
     }
 
     /// The consumer behind, which has what was handed on so far.
@@ -310,6 +346,10 @@ impl<C: Consumer> EqualRate<C> {
             let Some(mut access) = lane.queue.pop_front() else {
                 continue;
             };
+            if lane.went == 0 {
+                lane.rounds.0 = self.round;
+            }
+            lane.rounds.1 = self.round;
             lane.went += 1;
             self.kept -= 1;
             access.time_ns = self.round;
@@ -383,6 +423,10 @@ impl<C: Consumer> Consumer for EqualRate<C> {
             self.since = 0;
             self.rounds_while_possible(false);
         }
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        self.inner.calls(kinds);
     }
 
     fn event(&mut self, event: &TracedEvent) {
@@ -550,6 +594,28 @@ mod tests {
             order(rate)
         };
         assert_eq!(run(60_000), run(100));
+    }
+
+    #[test]
+    fn threads_that_met_no_other_are_told() {
+        let mut rate = EqualRate::new(Kept::default());
+        rate.event(&event(0, EventKind::ThreadStarted, 1, 1));
+        for (thread, accesses) in [(1, 50), (2, 500), (3, 50)] {
+            let tid = 76 + u64::from(thread);
+            rate.accesses(&vec![access(0, 1); 100]);
+            rate.event(&event(0, EventKind::Creates, 0x9000, 1));
+            rate.event(&event(0, EventKind::CallBegan, 56, 0));
+            rate.event(&event(0, EventKind::CallEnded, 56, tid));
+            rate.event(&event(thread, EventKind::ThreadStarted, 1, tid));
+            rate.accesses(&vec![access(thread, 2); accesses]);
+            rate.event(&event(thread, EventKind::ThreadEnded, 0, 0));
+        }
+        rate.finish();
+        let met = Meetings {
+            threads: 3,
+            alone: 1,
+        };
+        assert_eq!(rate.meetings(), met, "the second and the third overlap");
     }
 
     #[test]

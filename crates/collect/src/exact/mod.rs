@@ -10,6 +10,7 @@
 //! this one falls behind. What it does in the kernel (a `read` into its memory) is not seen.
 
 mod access;
+mod calls;
 mod clock;
 mod code;
 mod emulator;
@@ -34,9 +35,10 @@ use linewise_recording::{Loss, Map, Time};
 use linewise_tracer::{Region, threshold};
 
 pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+pub use calls::CallKind;
 pub use code::Instruction;
 pub use emulator::plugin;
-pub use equal_rate::{EqualRate, WINDOW};
+pub use equal_rate::{EqualRate, Meetings, WINDOW};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
@@ -201,7 +203,7 @@ fn trace_to<C: Consumer>(
     let held = HeldChild::fork(&launch.command(), &[]).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
-    let mut stream = Stream::new(region.clone(), threshold);
+    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine);
     let mut child = held.release().map_err(ExactError::Start)?;
 
     let start = monotonic_ns();

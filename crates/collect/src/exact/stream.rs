@@ -16,6 +16,7 @@ use linewise_tracer::words::{self, EventKind};
 use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
 
 use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+use super::calls::CallKind;
 use super::clock::Clock;
 use super::code::{Code, NO_SITE, Slot};
 
@@ -29,6 +30,9 @@ const MARGIN: u64 = 20_000;
 const LOOK_NS: u64 = 100_000_000;
 /// The clock is set right this often.
 const CORRECT_NS: u64 = 500_000_000;
+
+/// The machine of ELF files for x86-64.
+const X86_64: u16 = 62;
 
 /// A thread of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +114,10 @@ pub(super) struct Stream {
     readings: Vec<Option<Reading>>,
     images: HashMap<u32, Image>,
     pub(super) code: Code,
+    /// Instructions that the consumer was told of.
+    told: usize,
+    /// The machine of the target's ELF file.
+    machine: u16,
     clock: Clock,
     threshold: u64,
     batch: Batch,
@@ -124,12 +132,14 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(region: Region, threshold: u64) -> Self {
+    pub(super) fn new(region: Region, threshold: u64, machine: u16) -> Self {
         Self {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
             code: Code::new(threshold != u64::MAX),
+            told: 0,
+            machine,
             clock: Clock::new(),
             threshold,
             batch: Batch::new(),
@@ -152,6 +162,7 @@ impl Stream {
         };
         let mut progress = u64::from(self.look_at_heads());
         progress += u64::from(self.define());
+        self.tell_calls(consumer);
         progress += self.merge(consumer, until);
         self.flush(consumer);
         self.give_back();
@@ -299,6 +310,21 @@ impl Stream {
             }
         }
         progress
+    }
+
+    /// Tells the consumer what new instructions do to the stack of calls.
+    fn tell_calls<C: Consumer>(&mut self, consumer: &mut C) {
+        let new = &self.code.instructions[self.told..];
+        if new.is_empty() {
+            return;
+        }
+        let kinds: Vec<CallKind> = match self.machine {
+            X86_64 => new.iter().map(CallKind::of).collect(),
+            // Calls keep the return address in a register.
+            _ => vec![CallKind::Neither; new.len()],
+        };
+        self.told += kinds.len();
+        consumer.calls(&kinds);
     }
 
     /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.

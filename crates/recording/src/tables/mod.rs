@@ -3,6 +3,7 @@
 //! A new table is one file with a [`table!`] and one line in [`all_tables!`].
 
 mod caches;
+mod call_paths;
 mod fields;
 mod frames;
 mod heap_blocks;
@@ -32,7 +33,7 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
-use crate::rows_exact::{CacheCounts, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::storage::Damage;
@@ -194,6 +195,7 @@ macro_rules! all_tables {
             losses: Loss,
             reuse: ReuseBin,
             reuse_pairs: ReusePairBin,
+            call_paths: CallPath,
             caches: CacheCounts,
             transfers: TransferCount,
             reuse_watches: ReuseWatch,

@@ -1,7 +1,7 @@
 //! Table `transfers`: transfers of a line from an instruction of one thread to one of another.
 
 use super::table;
-use crate::rows::{Address, Pid, Tid};
+use crate::rows::{Address, Operation, Pid, Tid};
 use crate::rows_exact::{Order, Sharing, TransferCount};
 
 table! {
@@ -13,7 +13,9 @@ table! {
     from_tid: Option<Tid> = "The thread that had the line; null likewise.",
     to_tid: Option<Tid> = "The thread that fetched it; null likewise.",
     from_ip: Option<Address> = "The instruction of the access that the line came from; null likewise.",
+    from_operation: Option<Operation> = "What `from_ip` does to memory; null likewise, or if it is not known.",
     to_ip: Option<Address> = "The instruction that fetched it; null likewise.",
+    to_operation: Option<Operation> = "What `to_ip` does to memory; null likewise.",
     from_bytes: u64 = "Bytes of the line that `from_ip` touched: bit i is byte i, or pair i of a line of 128 bytes; 0 if unknown.",
     to_bytes: u64 = "Bytes of the line that `to_ip` touched, likewise.",
     sharing: Sharing = "Whether the bytes of the two accesses overlap.",

@@ -57,6 +57,8 @@ fn exact_run() -> ExactRun {
         followed: 1000,
         one_line_in: 64,
         reuse_rate: 0.5,
+        element_bytes: Some(4),
+        call_paths: true,
         only: Some("count".into()),
         late: 3,
         waits: 2,
@@ -126,7 +128,9 @@ fn reuse_pairs() -> Vec<ReusePairBin> {
         scope: ReuseScope::Private,
         pid: Some(Pid(100)),
         use_ip: Some(Address(0x40_1150)),
+        use_path: None,
         reuse_ip: Some(Address(0x40_1154)),
+        reuse_path: Some(1),
         measure: Measure::Stack,
         unit: Unit::Line,
         touch: Touch::Reuse,
@@ -138,9 +142,20 @@ fn reuse_pairs() -> Vec<ReusePairBin> {
         pid: None,
         use_ip: None,
         reuse_ip: None,
+        reuse_path: None,
         ..pair.clone()
     };
     vec![pair, others]
+}
+
+fn call_paths() -> Vec<CallPath> {
+    let path = |id, caller| CallPath {
+        id,
+        pid: Pid(100),
+        caller,
+        call_ip: Address(0x40_1200 + u64::from(id)),
+    };
+    vec![path(0, None), path(1, Some(0))]
 }
 
 fn reuse_watches() -> Vec<ReuseWatch> {
@@ -243,7 +258,9 @@ fn transfers() -> Vec<TransferCount> {
         from_tid: Some(Tid(101)),
         to_tid: Some(Tid(102)),
         from_ip: Some(Address(0x40_1150)),
+        from_operation: Some(Operation::Update),
         to_ip: Some(Address(0x40_1150)),
+        to_operation: None,
         from_bytes: 0xff,
         to_bytes: 0xff << 56,
         sharing,
@@ -255,6 +272,7 @@ fn transfers() -> Vec<TransferCount> {
         from_tid: None,
         to_tid: None,
         from_ip: None,
+        from_operation: None,
         to_ip: None,
         from_bytes: 0,
         to_bytes: 0,
@@ -458,6 +476,7 @@ pub(crate) fn tables() -> Tables {
         ],
         reuse: reuse(),
         reuse_pairs: reuse_pairs(),
+        call_paths: call_paths(),
         caches: caches(),
         transfers: transfers(),
         reuse_watches: reuse_watches(),
@@ -483,6 +502,7 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.losses.iter().cloned())?;
     writer.push(tables.reuse.iter().cloned())?;
     writer.push(tables.reuse_pairs.iter().cloned())?;
+    writer.push(tables.call_paths.iter().cloned())?;
     writer.push(tables.caches.iter().cloned())?;
     writer.push(tables.transfers.iter().cloned())?;
     writer.push(tables.reuse_watches.iter().cloned())?;

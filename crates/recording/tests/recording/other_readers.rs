@@ -73,6 +73,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.losses.len(),
         rows.reuse.len(),
         rows.reuse_pairs.len(),
+        rows.call_paths.len(),
         rows.caches.len(),
         rows.transfers.len(),
         rows.reuse_watches.len(),

@@ -187,6 +187,7 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
     for table in [
         "reuse",
         "reuse_pairs",
+        "call_paths",
         "caches",
         "transfers",
         "reuse_watches",

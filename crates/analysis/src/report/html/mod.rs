@@ -315,7 +315,10 @@ fn footer(out: &mut String, report: &Report) {
     let source = format!("{}: {}", report.run.source, report.run.source_reason);
     fact(out, "Source", &source, "wide");
     if report.is_exact() {
-        fact(out, "Accesses", &text::integer(report.samples.total), "");
+        fact(out, "Accesses", &contention::accesses_words(report), "");
+        if let Some(words) = contention::waited_words(&report.run) {
+            fact(out, "Waited", &words, "");
+        }
     } else {
         samples(out, &report.samples);
     }

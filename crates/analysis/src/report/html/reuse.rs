@@ -15,6 +15,8 @@ const HEIGHT: f64 = 150.0;
 const FEWEST_OCTAVES: usize = 16;
 /// Rows of a table.
 const ROWS: usize = 10;
+/// Calls of a path that are shown.
+const CALLS: usize = 6;
 /// Orders that differ by less look the same.
 const ALIKE: f64 = 0.05;
 
@@ -43,6 +45,32 @@ pub(super) fn write(out: &mut String, report: &Report) {
         let observed = observed.and_then(|order| order.shared.as_ref());
         panels.push(("The threads behind each last-level cache", shared, observed));
     }
+    let of_elements = |histogram: &Histogram, who: &str| {
+        format!(
+            "{} instead of lines, {who}",
+            distances::bytes_words(histogram.unit_bytes)
+        )
+    };
+    let elements = [
+        (&reuse.private_bytes, "each thread by itself"),
+        (
+            &reuse.shared_bytes,
+            "the threads behind each last-level cache",
+        ),
+    ];
+    let elements: Vec<(String, &Histogram)> = elements
+        .into_iter()
+        .filter_map(|(histogram, who)| {
+            let histogram = histogram.as_ref()?;
+            Some((of_elements(histogram, who), histogram))
+        })
+        .collect();
+    let of_lines = panels.len();
+    panels.extend(
+        elements
+            .iter()
+            .map(|(title, histogram)| (title.as_str(), *histogram, None)),
+    );
     let drawn: Vec<Vec<Octave>> = panels
         .iter()
         .map(|(_, histogram, _)| distances::octaves(histogram, &report.cache_sizes))
@@ -59,7 +87,12 @@ pub(super) fn write(out: &mut String, report: &Report) {
         };
         panel.write(out);
     }
-    figures(out, &panels);
+    let (of_lines, of_elements) = panels.split_at(of_lines);
+    for panels in [of_lines, of_elements] {
+        if !panels.is_empty() {
+            figures(out, panels);
+        }
+    }
     tables(out, report, reuse);
     out.push_str("</div>\n</section>\n");
 }
@@ -416,6 +449,16 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
         }
         end(out, reuse.by_function.len());
     }
+    if !reuse.by_path.is_empty() {
+        let names = ["Function", "Called from"];
+        head(out, "By the calls that led there", false, &names, &heads);
+        for row in reuse.by_path.iter().take(ROWS) {
+            let _ = write!(out, "<tr><td class=\"name\">{}</td>", Name(&row.function));
+            calls(out, &row.calls);
+            touches(out, &row.touches, heads.len());
+        }
+        end(out, reuse.by_path.len());
+    }
     for (title, pairs) in [
         ("By place of use and of reuse", &reuse.pairs),
         (
@@ -431,6 +474,7 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
             use_place,
             reuse_place,
             touches: counts,
+            ..
         } in pairs.iter().take(ROWS)
         {
             out.push_str("<tr>");
@@ -441,6 +485,22 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
         end(out, pairs.len());
     }
     threads(out, report, reuse);
+}
+
+/// A cell with calls, the innermost first.
+fn calls(out: &mut String, calls: &[SourcePlace]) {
+    out.push_str("<td class=\"name\">");
+    for (depth, call) in calls.iter().take(CALLS).enumerate() {
+        let before = if depth > 0 { " ← " } else { "" };
+        let _ = write!(out, "{before}{}", Name(&call.function));
+        if call.line > 0 {
+            let _ = write!(out, "<span class=\"file\"> :{}</span>", call.line);
+        }
+    }
+    if calls.len() > CALLS {
+        let _ = write!(out, " and {} more", calls.len() - CALLS);
+    }
+    out.push_str("</td>");
 }
 
 /// A cell with a place in the source.

@@ -10,6 +10,8 @@ use super::text;
 const INDENT: usize = 13;
 /// Rows of a list.
 const ROWS: usize = 5;
+/// Calls of a path.
+const CALLS: usize = 3;
 /// Of the first row, the share below which a row is not worth the line it takes.
 const SLIGHT: f64 = 0.005;
 /// Columns of a number.
@@ -157,6 +159,13 @@ fn reuse(page: &mut Page, report: &Report) {
     if let Some(shared) = &reuse.shared {
         line("  per last level", shared, page);
     }
+    if let Some(elements) = &reuse.private_bytes {
+        let name = format!("  of {}", distances::bytes_words(elements.unit_bytes));
+        line(&name, elements, page);
+    }
+    if let Some(elements) = &reuse.shared_bytes {
+        line("  per last level", elements, page);
+    }
     let beyond = |pair: &PairReuse| pair.touches.beyond.first().map_or(0.0, |b| b.count);
     let first = reuse.pairs.iter().map(beyond).fold(0.0, f64::max);
     let farther = |pair: &&PairReuse| beyond(pair) > 0.0;
@@ -176,6 +185,10 @@ fn reuse(page: &mut Page, report: &Report) {
                 ),
             };
             entry(page, &text::count(beyond(pair)), 9, &words);
+            if let Some(paths) = pair.paths.first().filter(|p| !p.reuse_calls.is_empty()) {
+                let words = format!("called {}", calls_words(&paths.reuse_calls));
+                entry(page, "", 9, &words);
+            }
         }
         rest(page, pairs.len() - shown.len());
     }
@@ -191,6 +204,19 @@ fn sampled(page: &mut Page, report: &Report) {
     page.labelled("sampled", INDENT, Tone::Plain, &words);
     page.labelled("", INDENT, Tone::Dim, &sampled.doubt);
     page.blank();
+}
+
+/// Who called, the innermost first.
+fn calls_words(calls: &[SourcePlace]) -> String {
+    let mut words: Vec<String> = calls
+        .iter()
+        .take(CALLS)
+        .map(|call| format!("by {}", place_words(call)))
+        .collect();
+    if calls.len() > CALLS {
+        words.push(format!("and {} more", calls.len() - CALLS));
+    }
+    words.join(", ")
 }
 
 fn place_words(place: &SourcePlace) -> String {

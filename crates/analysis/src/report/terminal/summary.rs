@@ -170,8 +170,11 @@ fn threads(page: &mut Page, run: &Run) {
 fn samples(page: &mut Page, report: &Report) {
     let samples = &report.samples;
     if report.is_exact() {
-        let text = format!("{}, every one of them seen", text::integer(samples.total));
+        let text = contention::accesses_words(report);
         page.labelled_in("accesses", INDENT, Tone::Dim, Tone::Dim, &text);
+        if let Some(text) = contention::waited_words(&report.run) {
+            page.labelled_in("waited", INDENT, Tone::Dim, Tone::Dim, &text);
+        }
         return;
     }
     let unknown: u64 = samples

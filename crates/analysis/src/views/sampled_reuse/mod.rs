@@ -172,6 +172,7 @@ pub fn sampled_reuse(input: &Input<'_>) -> Option<SampledResult> {
         shared_bytes: None,
         observed: None,
         by_function: by_function(input, &measured, &private, counts.accesses),
+        by_path: Vec::new(),
         pairs: pairs(
             input,
             &measured,
@@ -532,6 +533,7 @@ fn pairs(
     let rows = pairs
         .into_iter()
         .map(|((use_place, reuse_place), touches)| PairReuse {
+            paths: Vec::new(),
             use_place,
             reuse_place,
             touches,

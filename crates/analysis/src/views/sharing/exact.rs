@@ -135,19 +135,17 @@ fn price(latencies: &[Latency]) -> Estimate {
 fn thread_time(info: &RunInfo, view: &SharingView, price: Estimate) -> ThreadTime {
     let accesses = info.exact.as_ref().map_or(0.0, |exact| exact.accesses);
     let others = estimate(view.others.orders);
-    let mut lost = scaled(others, price);
+    let mut lost = others.times(price);
     for line in &view.lines {
         lost.add(line.cost_ns);
     }
     ThreadTime::Modelled {
-        work: scaled(
-            Estimate {
-                value: accesses,
-                low: accesses,
-                high: accesses,
-            },
-            ACCESS_NS,
-        ),
+        work: Estimate {
+            value: accesses,
+            low: accesses,
+            high: accesses,
+        }
+        .times(ACCESS_NS),
         lost,
     }
 }
@@ -158,14 +156,6 @@ fn estimate(orders: Orders) -> Estimate {
         value: orders.equal_rate,
         low: orders.lowest(),
         high: orders.highest(),
-    }
-}
-
-fn scaled(count: Estimate, each: Estimate) -> Estimate {
-    Estimate {
-        value: count.value * each.value,
-        low: count.low * each.low,
-        high: count.high * each.high,
     }
 }
 
@@ -205,6 +195,7 @@ struct Use {
     /// The same as observed: it ranks those that never waited at equal rate.
     observed: f64,
     bytes: u64,
+    operation: Option<Operation>,
 }
 
 impl Rows<'_> {
@@ -239,7 +230,7 @@ impl Rows<'_> {
             pid,
             line,
             transfers,
-            cost_ns: scaled(transfers, price),
+            cost_ns: transfers.times(price),
             flows: flows.into_values().collect(),
             // The cores of the model are no CPUs of the machine.
             cpu_flows: BTreeMap::new(),
@@ -258,12 +249,13 @@ impl Rows<'_> {
         let mut uses: BTreeMap<(Tid, Address), Use> = BTreeMap::new();
         for &(row, from, to) in &self.rows {
             let sides = [
-                (from, row.from_ip, row.from_bytes, 0.0),
-                (to, row.to_ip, row.to_bytes, row.count),
+                (from, row.from_ip, row.from_bytes, row.from_operation, 0.0),
+                (to, row.to_ip, row.to_bytes, row.to_operation, row.count),
             ];
-            for (tid, ip, bytes, waited) in sides {
+            for (tid, ip, bytes, operation, waited) in sides {
                 let used = uses.entry((tid, ip.unwrap_or_default())).or_default();
                 used.bytes |= bytes;
+                used.operation = used.operation.or(operation);
                 match row.order {
                     Order::EqualRate => used.waited += waited,
                     Order::Observed => used.observed += waited,
@@ -292,9 +284,10 @@ impl Rows<'_> {
                         ip,
                         address: Address(line.0 + offset),
                         size: bytes as u32,
-                        operation: operations
-                            .get(&(pid, ip))
-                            .copied()
+                        // Older recordings tell it only of those that miss most.
+                        operation: used
+                            .operation
+                            .or_else(|| operations.get(&(pid, ip)).copied())
                             .unwrap_or(Operation::Load),
                         // Whether it is does not change what the model counts.
                         locked: true,

@@ -5,6 +5,7 @@
 //! cannot know is not there ([`Basis`]), never zero.
 
 mod exact;
+mod followed;
 mod sampled;
 mod thread_time;
 
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::encounter::Touch;
 
 pub use exact::{ExactInput, exact};
+pub(crate) use followed::ERRORS;
+pub use followed::Followed;
 pub use sampled::{Input, sharing};
 pub use thread_time::ThreadTime;
 
@@ -61,6 +64,15 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// The product with a factor that is an estimate, too; none is negative.
+    pub(crate) fn times(self, factor: Self) -> Self {
+        Self {
+            value: self.value * factor.value,
+            low: self.low * factor.low,
+            high: self.high * factor.high,
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.value += other.value;
         self.low += other.low;
@@ -94,6 +106,15 @@ pub struct Orders {
 }
 
 impl Orders {
+    /// Both, so many times.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self {
+            equal_rate: self.equal_rate * factor,
+            observed: self.observed * factor,
+        }
+    }
+
     /// The lower of the two.
     #[must_use]
     pub fn lowest(self) -> f64 {

@@ -8,11 +8,14 @@ use linewise_cache::reuse::{
 };
 
 use super::super::access::{Consumer, TracedAccess};
+use super::super::calls::CallKind;
+use super::ExactRecordOptions;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
+use super::paths::CallPaths;
 
-/// Pairs of instructions that have rows of their own.
-const PAIRS: usize = 512;
+/// Pairs of instructions, by the calls that led to them, that have rows of their own.
+const PAIRS: usize = 1024;
 /// Transfers that have rows of their own.
 const MOVES: usize = 4096;
 
@@ -62,6 +65,10 @@ pub(super) struct Measures {
     shared: Option<ReuseTracker>,
     /// Private, by pairs of lines: what a prefetcher of adjacent lines would make of it.
     pairs: Option<ReuseTracker>,
+    /// Private and shared, by elements.
+    elements: [Option<ReuseTracker>; 2],
+    /// The calls that led to the accesses, for the trackers that attribute.
+    paths: Option<CallPaths>,
     moves: Moves,
     line_bytes: u64,
     /// Logarithm of the bytes that a bit of a byte mask stands for.
@@ -80,16 +87,32 @@ pub enum MeasureError {
     /// Reuse cannot be measured like that.
     #[error("reuse distances cannot be measured: {0}")]
     Reuse(ReuseError),
+    /// Elements are to be parts of a line.
+    #[error(
+        "elements of {element_bytes} bytes are no parts of lines of {line_bytes}; take a power of two \
+         below that"
+    )]
+    Element {
+        /// Their bytes.
+        element_bytes: u32,
+        /// Those of a line.
+        line_bytes: u32,
+    },
 }
 
 impl Measures {
     /// Nothing measured yet.
-    pub(super) fn new(
-        model: &Model,
-        reuse: ReuseShare,
-        one_line_in: u32,
-    ) -> Result<Self, MeasureError> {
+    pub(super) fn new(model: &Model, options: &ExactRecordOptions) -> Result<Self, MeasureError> {
         let line_bytes = model.config.line_bytes;
+        let (reuse, one_line_in) = (options.reuse, options.trace.one_line_in.max(1));
+        if let Some(element_bytes) = options.element_bytes
+            && element_bytes >= line_bytes
+        {
+            return Err(MeasureError::Element {
+                element_bytes,
+                line_bytes,
+            });
+        }
         let tracker = |grouping: Grouping, granularity_bytes: u32, pairs: usize| {
             reuse
                 .sampling(one_line_in)
@@ -107,12 +130,20 @@ impl Measures {
                 .transpose()
                 .map_err(MeasureError::Reuse)
         };
-        let groups = (0..u16::MAX)
+        let groups: Vec<u16> = (0..u16::MAX)
             .map(|thread| model.group(thread) as u16)
             .collect();
+        let elements = |grouping| match options.element_bytes {
+            Some(bytes) => tracker(grouping, bytes, 0),
+            None => Ok(None),
+        };
         Ok(Self {
             hierarchy: Hierarchy::new(&model.config).map_err(MeasureError::Machine)?,
             private: tracker(Grouping::Private, line_bytes, PAIRS)?,
+            elements: [
+                elements(Grouping::Private)?,
+                elements(Grouping::Shared(groups.clone()))?,
+            ],
             shared: tracker(Grouping::Shared(groups), line_bytes, PAIRS)?,
             // A share of the lines holds no pairs.
             pairs: if one_line_in > 1 {
@@ -120,6 +151,7 @@ impl Measures {
             } else {
                 tracker(Grouping::Private, 2 * line_bytes, 0)?
             },
+            paths: options.follows_calls().then(CallPaths::new),
             moves: Moves::new(MOVES),
             line_bytes: u64::from(line_bytes),
             bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
@@ -163,9 +195,20 @@ impl Measures {
                 mask(first, last),
             );
         });
-        let trackers = [&mut self.private, &mut self.shared, &mut self.pairs];
-        for tracker in trackers.into_iter().flatten() {
-            tracker.record(&self.accesses);
+        if let Some(paths) = &mut self.paths {
+            paths.follow(accesses);
+        }
+        for tracker in [&mut self.private, &mut self.shared].into_iter().flatten() {
+            match &mut self.paths {
+                Some(paths) => {
+                    tracker.record_at(accesses, |index| paths.place(index, accesses[index].site));
+                }
+                None => tracker.record(accesses),
+            }
+        }
+        let [private, shared] = &mut self.elements;
+        for tracker in [&mut self.pairs, private, shared].into_iter().flatten() {
+            tracker.record(accesses);
         }
     }
 
@@ -177,6 +220,10 @@ impl Measures {
             private: self.private.map(|tracker| tracker.profile()),
             shared: self.shared.map(|tracker| tracker.profile()),
             pairs: self.pairs.map(|tracker| tracker.profile()),
+            elements: self
+                .elements
+                .map(|tracker| tracker.map(|tracker| tracker.profile())),
+            paths: self.paths,
             moves,
             other_moves,
             followed: self.followed,
@@ -185,6 +232,12 @@ impl Measures {
 }
 
 impl Consumer for Measures {
+    fn calls(&mut self, kinds: &[CallKind]) {
+        if let Some(paths) = &mut self.paths {
+            paths.learn(kinds);
+        }
+    }
+
     fn accesses(&mut self, batch: &[TracedAccess]) {
         if batch.iter().all(|access| access.chosen) {
             self.take(batch);
@@ -206,6 +259,10 @@ pub(super) struct Measured {
     pub(super) shared: Option<ReuseProfile>,
     /// Private, by pairs of lines.
     pub(super) pairs: Option<ReuseProfile>,
+    /// Private and shared, by elements.
+    pub(super) elements: [Option<ReuseProfile>; 2],
+    /// What the sites of `private` and `shared` are: places of these.
+    pub(super) paths: Option<CallPaths>,
     /// The heaviest first.
     pub(super) moves: Vec<(Move, Moved)>,
     pub(super) other_moves: Transfers,

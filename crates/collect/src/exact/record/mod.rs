@@ -4,6 +4,7 @@ mod machine;
 mod measures;
 mod moves;
 mod orders;
+mod paths;
 mod places;
 mod rows;
 
@@ -19,6 +20,7 @@ use linewise_recording::{
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
+use super::equal_rate::Meetings;
 use super::{ExactError, ExactOptions, ExactOutcome, emulator, loss, trace};
 use crate::latencies;
 use crate::session::Event;
@@ -29,6 +31,7 @@ pub use measures::{MeasureError, ReuseShare};
 use machine::Model;
 use measures::Measures;
 use orders::{BothMeasured, BothOrders};
+use paths::PathRows;
 use places::Places;
 use rows::Names;
 
@@ -41,12 +44,25 @@ pub struct ExactRecordOptions {
     pub machine: SimulatedMachine,
     /// How reuse distances are measured.
     pub reuse: ReuseShare,
+    /// Bytes of an element, to measure the reuse of elements beside that of lines: a power of two below
+    /// the size of a line.
+    pub element_bytes: Option<u32>,
+    /// Whether reuse is told by the calls that led to it. They are known only where all accesses are
+    /// followed, not a share of the lines or of the code, and not of programs for aarch64.
+    pub call_paths: bool,
     /// The recording.
     pub directory: PathBuf,
     /// Whether an older one gives way.
     pub replace: bool,
     /// Why this source was chosen, in a line.
     pub reason: String,
+}
+
+impl ExactRecordOptions {
+    fn follows_calls(&self) -> bool {
+        let all = self.trace.one_line_in <= 1 && self.trace.only.is_none();
+        self.call_paths && all && self.reuse != ReuseShare::None
+    }
 }
 
 /// What came of it.
@@ -82,7 +98,7 @@ pub fn record_exact(
     let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
     let model = Model::new(&options.machine, one_line_in)
         .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
-    let measures = Measures::new(&model, options.reuse, one_line_in).map_err(unmeasurable)?;
+    let measures = Measures::new(&model, options).map_err(unmeasurable)?;
     let mode = if options.replace {
         CreateMode::Replace
     } else {
@@ -140,6 +156,7 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     writer.push(tables.latencies)?;
     writer.push(tables.reuse)?;
     writer.push(tables.reuse_pairs)?;
+    writer.push(tables.call_paths)?;
     writer.push(tables.caches)?;
     writer.push(tables.transfers)?;
     Ok(writer.finish(info)?)
@@ -208,6 +225,8 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         heap: None,
         exact: Some(ExactRun {
             one_line_in: options.trace.one_line_in.max(1),
+            element_bytes: options.element_bytes,
+            call_paths: options.follows_calls(),
             only: options.trace.only.clone(),
             trace: options
                 .trace
@@ -316,9 +335,11 @@ fn tables(
 ) -> Tables {
     let mut tables = Tables::default();
     let names = names_of(outcome, model, options);
+    let mut paths = PathRows::default();
     for (order, measured) in in_orders(measured) {
-        rows::append(&mut tables, order, measured, &names);
+        rows::append(&mut tables, &mut paths, order, measured, &names);
     }
+    tables.call_paths = paths.rows;
     tables.maps = places.maps(&outcome.maps);
     tables.threads = places.threads(&outcome.threads, &options.trace.command);
     tables.latencies = latencies(&mut tables.losses);
@@ -330,6 +351,17 @@ fn tables(
             "rounds of the equal rate in which a thread that the machine had not run for long was \
              not waited for"
                 .to_owned(),
+        ));
+    }
+    let Meetings { threads, alone } = measured.meetings;
+    if alone > 0 && threads > 1 {
+        tables.losses.push(loss(
+            "equal-rate-apart",
+            alone,
+            format!(
+                "of {threads} threads met no other at equal rate: each ended before another began, or \
+                 began when the others had ended"
+            ),
         ));
     }
     tables

@@ -15,7 +15,8 @@ use std::thread::JoinHandle;
 use linewise_tracer::words::EventKind;
 
 use super::super::access::{Consumer, TracedAccess, TracedEvent};
-use super::super::equal_rate::EqualRate;
+use super::super::calls::CallKind;
+use super::super::equal_rate::{EqualRate, Meetings};
 use super::measures::{Measured, Measures};
 
 /// Accesses handed over at a time: 512 KiB.
@@ -29,16 +30,20 @@ struct Chunk {
     accesses: Vec<TracedAccess>,
     /// Each with the number of accesses before it.
     events: Vec<(usize, TracedEvent)>,
+    /// What further instructions do to the stack of calls.
+    calls: Vec<CallKind>,
 }
 
 impl Chunk {
     fn clear(&mut self) {
         self.accesses.clear();
         self.events.clear();
+        self.calls.clear();
     }
 
     /// Hands everything on in order; the accesses only if asked for.
     fn replay(&self, consumer: &mut impl Consumer, with_accesses: bool) {
+        consumer.calls(&self.calls);
         let mut done = 0;
         for (before, event) in &self.events {
             if with_accesses && *before > done {
@@ -73,7 +78,7 @@ struct Threads {
     observed: SyncSender<ToObserved>,
     equal: SyncSender<ToEqual>,
     observed_thread: JoinHandle<Measures>,
-    equal_thread: JoinHandle<(Option<Measures>, u64)>,
+    equal_thread: JoinHandle<(Option<Measures>, u64, Meetings)>,
 }
 
 /// What came of both orders.
@@ -83,6 +88,8 @@ pub(super) struct BothMeasured {
     pub(super) equal_rate: Option<Measured>,
     /// Rounds of the equal rate in which a thread that the machine did not run was not waited for.
     pub(super) forced_rounds: u64,
+    /// Which threads ran beside which at equal rate.
+    pub(super) meetings: Meetings,
 }
 
 /// Measures both orders.
@@ -141,7 +148,7 @@ impl BothOrders {
         }
         Chunk {
             accesses: Vec::with_capacity(CHUNK),
-            events: Vec::new(),
+            ..Chunk::default()
         }
     }
 
@@ -170,6 +177,7 @@ impl BothOrders {
                     .finish(),
                 equal_rate: None,
                 forced_rounds: 0,
+                meetings: Meetings::default(),
             };
         };
         let Threads {
@@ -180,11 +188,12 @@ impl BothOrders {
         } = threads;
         drop((observed, equal));
         let observed = joined(observed_thread);
-        let (equal_rate, forced_rounds) = joined(equal_thread);
+        let (equal_rate, forced_rounds, meetings) = joined(equal_thread);
         BothMeasured {
             observed: observed.finish(),
             equal_rate: equal_rate.map(Measures::finish),
             forced_rounds,
+            meetings,
         }
     }
 }
@@ -211,6 +220,10 @@ impl Consumer for BothOrders {
         if self.chunk.events.len() >= CHUNK {
             self.flush();
         }
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        self.chunk.calls.extend_from_slice(kinds);
     }
 
     fn wants_orders(&self) -> bool {
@@ -247,8 +260,8 @@ fn start(mut measures: Measures) -> Threads {
             }
         }
         rate.finish();
-        let forced = rate.forced_rounds();
-        (rate.into_inner().0, forced)
+        let (forced, meetings) = (rate.forced_rounds(), rate.meetings());
+        (rate.into_inner().0, forced, meetings)
     });
     Threads {
         observed,
@@ -266,6 +279,12 @@ impl Consumer for Late {
     fn accesses(&mut self, batch: &[TracedAccess]) {
         if let Some(measures) = &mut self.0 {
             measures.accesses(batch);
+        }
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        if let Some(measures) = &mut self.0 {
+            measures.calls(kinds);
         }
     }
 }

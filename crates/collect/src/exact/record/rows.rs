@@ -6,8 +6,8 @@ use linewise_cache::Kind;
 use linewise_cache::hierarchy::{Class, Counts, Level, Served};
 use linewise_cache::reuse::{Distances, Histogram, ReuseProfile};
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Order, Pid, ReuseBin, ReusePairBin,
-    ReuseScope, Sharing, SimulationSums, Tables, Tid, Touch, TransferCount, Unit,
+    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, Order, Pid, ReuseBin,
+    ReusePairBin, ReuseScope, Sharing, SimulationSums, Tables, Tid, Touch, TransferCount, Unit,
 };
 
 use super::super::access::GUEST_BITS;
@@ -15,6 +15,7 @@ use super::super::code::Instruction;
 use super::super::stream::ExactThread;
 use super::machine::Model;
 use super::measures::Measured;
+use super::paths::{CallPaths, PathRows};
 
 /// Instructions that have rows of their own.
 const INSTRUCTIONS: usize = 1024;
@@ -37,12 +38,12 @@ impl Names<'_> {
         Some(self.threads.get(usize::from(thread))?.pid)
     }
 
-    fn ip(&self, site: u32) -> Option<Address> {
+    pub(super) fn ip(&self, site: u32) -> Option<Address> {
         let instruction = self.instructions.get(site as usize)?;
         Some(Address(instruction.address))
     }
 
-    fn pid(&self, site: u32) -> Option<Pid> {
+    pub(super) fn pid(&self, site: u32) -> Option<Pid> {
         Some(self.instructions.get(site as usize)?.pid)
     }
 
@@ -51,8 +52,14 @@ impl Names<'_> {
     }
 }
 
-/// Appends the rows of one order.
-pub(super) fn append(tables: &mut Tables, order: Order, measured: &Measured, names: &Names<'_>) {
+/// Appends the rows of one order; the paths that they name go to `paths`.
+pub(super) fn append(
+    tables: &mut Tables,
+    paths: &mut PathRows,
+    order: Order,
+    measured: &Measured,
+    names: &Names<'_>,
+) {
     append_caches(&mut tables.caches, order, measured, names);
     append_transfers(&mut tables.transfers, order, measured, names);
     for (scope, profile) in [
@@ -61,7 +68,27 @@ pub(super) fn append(tables: &mut Tables, order: Order, measured: &Measured, nam
     ] {
         if let Some(profile) = profile {
             append_reuse(&mut tables.reuse, order, scope, Unit::Line, profile, names);
-            append_pairs(&mut tables.reuse_pairs, order, scope, profile, names);
+            let calls = Calls {
+                paths: measured.paths.as_ref(),
+                rows: paths,
+            };
+            append_pairs(
+                &mut tables.reuse_pairs,
+                (order, scope),
+                profile,
+                calls,
+                names,
+            );
+        }
+    }
+    let scopes = [ReuseScope::Private, ReuseScope::Shared];
+    for (scope, profile) in scopes.into_iter().zip(&measured.elements) {
+        if let Some(profile) = profile {
+            let unit = match profile.granularity_bytes {
+                1 => Unit::Byte,
+                _ => Unit::Element,
+            };
+            append_reuse(&mut tables.reuse, order, scope, unit, profile, names);
         }
     }
     if let Some(profile) = &measured.pairs {
@@ -240,12 +267,24 @@ fn append_caches(
     }
 }
 
+/// What an instruction does to memory; `None` if it was not counted by itself.
+fn operation(counts: &Counts) -> Option<Operation> {
+    let did = |kind| counts.of_kind(kind) > 0;
+    match (did(Kind::Load), did(Kind::Store), did(Kind::Update)) {
+        (false, false, false) => None,
+        (true, false, false) => Some(Operation::Load),
+        (false, true, false) => Some(Operation::Store),
+        _ => Some(Operation::Update),
+    }
+}
+
 fn append_transfers(
     rows: &mut Vec<TransferCount>,
     order: Order,
     measured: &Measured,
     names: &Names<'_>,
 ) {
+    let operation = |site: u32| operation(measured.report.sites.get(site as usize)?);
     let mut shown = [0u64; 2];
     for &(key, moved) in &measured.moves {
         shown[usize::from(key.overlap)] += moved.count;
@@ -256,7 +295,9 @@ fn append_transfers(
             from_tid: names.tid(key.from_thread),
             to_tid: names.tid(key.to_thread),
             from_ip: names.ip(key.from_site),
+            from_operation: operation(key.from_site),
             to_ip: names.ip(key.to_site),
+            to_operation: operation(key.to_site),
             from_bytes: moved.from_bytes,
             to_bytes: moved.to_bytes,
             sharing: if key.overlap {
@@ -282,7 +323,9 @@ fn append_transfers(
                 from_tid: None,
                 to_tid: None,
                 from_ip: None,
+                from_operation: None,
                 to_ip: None,
+                to_operation: None,
                 from_bytes: 0,
                 to_bytes: 0,
                 sharing,
@@ -382,14 +425,37 @@ fn octave(distance: u64) -> (u64, u64) {
     }
 }
 
+/// What the sites of reuse are, and where their paths get rows.
+struct Calls<'a> {
+    /// `None` where sites are instructions.
+    paths: Option<&'a CallPaths>,
+    rows: &'a mut PathRows,
+}
+
+impl Calls<'_> {
+    /// The instruction of a site, and the row of its path.
+    fn of(&mut self, site: u32, names: &Names<'_>) -> (u32, Option<u32>) {
+        match self.paths {
+            Some(paths) => (paths.site(site), self.rows.of(paths, site, names)),
+            None => (site, None),
+        }
+    }
+}
+
 fn append_pairs(
     rows: &mut Vec<ReusePairBin>,
-    order: Order,
-    scope: ReuseScope,
+    (order, scope): (Order, ReuseScope),
     profile: &ReuseProfile,
+    mut calls: Calls<'_>,
     names: &Names<'_>,
 ) {
     let mut append = |pair: Option<(u32, u32)>, distances: &Distances| {
+        let (used, reused) = match pair {
+            Some((used, reused)) => (Some(calls.of(used, names)), Some(calls.of(reused, names))),
+            None => (None, None),
+        };
+        let ip = |place: Option<(u32, _)>| place.and_then(|(site, _)| names.ip(site));
+        let path = |place: Option<(_, Option<u32>)>| place.and_then(|(_, path)| path);
         for (measure, histogram) in both(distances) {
             let mut octaves: BTreeMap<(Touch, u64, u64), f64> = BTreeMap::new();
             for (touch, from, to, count) in bins(histogram) {
@@ -403,9 +469,11 @@ fn append_pairs(
                 rows.push(ReusePairBin {
                     order,
                     scope,
-                    pid: pair.and_then(|(_, reuse)| names.pid(reuse)),
-                    use_ip: pair.and_then(|(site, _)| names.ip(site)),
-                    reuse_ip: pair.and_then(|(_, reuse)| names.ip(reuse)),
+                    pid: reused.and_then(|(site, _)| names.pid(site)),
+                    use_ip: ip(used),
+                    use_path: path(used),
+                    reuse_ip: ip(reused),
+                    reuse_path: path(reused),
                     measure,
                     unit: Unit::Line,
                     touch,

@@ -28,6 +28,8 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecor
         trace: ExactOptions::new(command(program, arguments)),
         machine: SimulatedMachine::named("2x10").unwrap(),
         reuse: ReuseShare::OneLineIn(1),
+        element_bytes: None,
+        call_paths: true,
         directory,
         replace: true,
         reason: "asked for".to_owned(),

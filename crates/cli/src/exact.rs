@@ -48,9 +48,9 @@ pub(crate) struct ExactArgs {
     /// With --source exact: the reuse of the same BYTES bytes as well, beside that of lines: 1, or 8 for the elements of an array of doubles
     #[arg(long, value_name = "BYTES", value_parser = parse_element)]
     element: Option<u32>,
-    /// With --source exact: do not follow calls; reuse is then told by function and place alone, not by who called
+    /// With --source exact: follow calls, to tell reuse by the calls that led to it; of programs for x86-64, without --lines and --only
     #[arg(long)]
-    no_calls: bool,
+    calls: bool,
 }
 
 /// Which reuse distances are measured.
@@ -88,7 +88,7 @@ impl ExactArgs {
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
             (self.element.is_some(), "--element"),
-            (self.no_calls, "--no-calls"),
+            (self.calls, "--calls"),
         ]
         .into_iter()
         .find_map(|(given, name)| given.then_some(name))
@@ -219,7 +219,7 @@ pub(crate) fn record(
         machine,
         reuse,
         element_bytes: args.element,
-        call_paths: !args.no_calls,
+        call_paths: args.calls,
         directory: common.directory.to_owned(),
         replace: common.replace,
         reason: "asked for with --source exact".to_owned(),

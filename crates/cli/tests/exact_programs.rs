@@ -134,7 +134,7 @@ fn reuse_is_told_by_the_calls_that_led_to_it_and_by_elements() {
     let Some(program) = programs(&place, "gcc", &[]) else {
         return;
     };
-    let options = ["--element", "8", "--reuse", "all"];
+    let options = ["--calls", "--element", "8", "--reuse", "all"];
     let Some(report) = place.traced(&options, &program, &["paths"]) else {
         return;
     };
@@ -177,7 +177,7 @@ fn reuse_is_told_by_the_calls_that_led_to_it_and_by_elements() {
     assert!(far(elements, 60_000) > 10.9 * walk);
     assert!(far(&reuse["private"], 7_500) < 1.5 * walk);
 
-    let Some(report) = place.traced(&["--no-calls"], &program, &["paths"]) else {
+    let Some(report) = place.traced(&[], &program, &["paths"]) else {
         return;
     };
     assert!(report["reuse"]["by_path"].as_array().unwrap().is_empty());

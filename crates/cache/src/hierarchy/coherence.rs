@@ -202,6 +202,9 @@ impl<M: Mask> Engine<M> {
         }
         let way = self.lines.core_lines[at].way as usize;
         self.flush(core, way);
+        while self.l1[core].is_young(way) {
+            self.age(core, self.l1[core].oldest_young());
+        }
         let l1 = &mut self.l1[core];
         let mine = &mut self.lines.core_lines[at];
         mine.l1_slot = l1.slots[way];
@@ -708,8 +711,16 @@ impl<M: Mask> Engine<M> {
         ours.slot = llc.window.touch(ours.slot, id);
     }
 
+    /// The line in a young way of the first level goes to its window.
+    pub(super) fn age(&mut self, core: usize, way: usize) {
+        if self.l1[core].window.is_full() {
+            self.compact_l1(core);
+        }
+        self.l1[core].age(way);
+    }
+
     /// Makes room in a first level's window.
-    pub(super) fn compact_l1(&mut self, core: usize) {
+    fn compact_l1(&mut self, core: usize) {
         let lines = &mut self.lines;
         let l1 = &mut self.l1[core];
         let slots = &mut l1.slots;

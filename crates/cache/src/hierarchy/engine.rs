@@ -114,6 +114,9 @@ pub(super) struct Engine<M> {
     pub(super) threads: Vec<Counts>,
     /// By site plus one; at the front those for which there is no room.
     pub(super) sites: Vec<Counts>,
+    /// Hits of the first level that needed nobody, by kind and site as above: apart, since most
+    /// accesses count here and nowhere else.
+    site_hits: [Vec<u64>; 3],
     pub(super) sets: [Vec<SetCounts>; 3],
     pub(super) core_transfers: Matrix,
     pub(super) thread_transfers: Matrix,
@@ -178,6 +181,7 @@ impl<M: Mask> Engine<M> {
             many_fetches: false,
             threads: Vec::new(),
             sites: vec![Counts::default(); 1],
+            site_hits: std::array::from_fn(|_| vec![0; 1]),
             sets: [
                 sets(&mut config.cores.iter().map(|core| core.l1)),
                 sets(&mut config.cores.iter().filter_map(|core| core.l2)),
@@ -197,7 +201,11 @@ impl<M: Mask> Engine<M> {
     /// Simulates accesses in their order; `observe` is told the index and what happened for every
     /// line that is touched.
     #[inline]
-    pub(super) fn run(&mut self, accesses: &[Access], mut observe: impl FnMut(usize, &Outcome)) {
+    pub(super) fn run<A: Copy + Into<Access>>(
+        &mut self,
+        accesses: &[A],
+        mut observe: impl FnMut(usize, &Outcome),
+    ) {
         let mut index = 0;
         let mut warm = 0;
         for chunk in accesses.chunks(CHUNK) {
@@ -205,8 +213,8 @@ impl<M: Mask> Engine<M> {
             if self.many_fetches {
                 warm ^= self.warm(chunk);
             }
-            for access in chunk {
-                self.step(access, &mut |outcome| observe(index, outcome));
+            for &access in chunk {
+                self.step(&access.into(), &mut |outcome| observe(index, outcome));
                 index += 1;
             }
             self.many_fetches = self.fetches - fetches > CHUNK as u64 / 8;
@@ -217,9 +225,10 @@ impl<M: Mask> Engine<M> {
     /// Loads what the simulation of these accesses will need of the host's memory if they miss:
     /// the loads do not depend on each other, so that the host waits for all at once.
     #[inline(never)]
-    fn warm(&self, chunk: &[Access]) -> u64 {
+    fn warm<A: Copy + Into<Access>>(&self, chunk: &[A]) -> u64 {
         let mut sum = 0;
-        for access in chunk {
+        for &access in chunk {
+            let access: Access = access.into();
             let Some(&core) = self.core_of.get(usize::from(access.thread)) else {
                 continue;
             };
@@ -281,7 +290,7 @@ impl<M: Mask> Engine<M> {
         {
             l1.note(set, way, &touch, bits);
             self.threads[thread].served[touch.kind as usize][Served::L1 as usize] += 1;
-            self.sites[counted].served[touch.kind as usize][Served::L1 as usize] += 1;
+            self.site_hits[touch.kind as usize][counted] += 1;
             self.sets[0][set].hits += 1;
             observe(&self.hit(core.into(), &touch, false));
         } else {
@@ -298,8 +307,11 @@ impl<M: Mask> Engine<M> {
         let counted = if access.site < self.counted_sites {
             let needed = access.site as usize + 2;
             if self.sites.len() < needed {
-                self.sites
-                    .resize(needed.next_power_of_two(), Counts::default());
+                let sites = needed.next_power_of_two();
+                self.sites.resize(sites, Counts::default());
+                for hits in &mut self.site_hits {
+                    hits.resize(sites, 0);
+                }
             }
             access.site + 1
         } else {
@@ -446,8 +458,10 @@ impl<M: Mask> Engine<M> {
 
     /// What a hit needs beyond its bytes; whether that was an upgrade.
     fn prepare(&mut self, core: usize, way: usize, touch: &Touch) -> bool {
-        if self.l1[core].window.is_full() {
-            self.compact_l1(core);
+        if !self.l1[core].is_young(way) {
+            self.make_room_among_young(core);
+            let l1 = &mut self.l1[core];
+            l1.rejuvenate(way, l1.slots[way]);
         }
         if Info::thread(self.l1[core].held[way].last) != touch.thread {
             self.flush(core, way);
@@ -465,21 +479,26 @@ impl<M: Mask> Engine<M> {
         upgrade
     }
 
+    /// Lets the way of the first level that was used longest ago of those used last go to the window,
+    /// if there is no room for another.
+    fn make_room_among_young(&mut self, core: usize) {
+        if let Some(oldest) = self.l1[core].oldest_of_full_young() {
+            self.age(core, oldest);
+        }
+    }
+
     /// An access that the first level misses.
     fn miss(&mut self, core: usize, touch: &Touch) -> Outcome {
         let group = self.group_of[core] as usize;
         let id = self.lines.id(touch.line, self.node_of[group]);
         let at = self.lines.core_line(id, core);
-        if self.l1[core].window.is_full() {
-            self.compact_l1(core);
-        }
+        std::hint::black_box(self.warm_miss(core, id, at, touch.line));
         let mine = &self.lines.core_lines[at];
         let l1_class = class(
             mine.flags & flag::TOUCHED != 0,
             mine.flags & flag::L1_LOST != 0,
             self.l1[core].window.holds(mine.l1_slot),
         );
-        let slot = self.l1[core].window.touch(mine.l1_slot, id);
         let (l2_answer, in_l2) = self.ask_l2(core, id, at);
 
         let mut answers = [Answer::Miss(l1_class), l2_answer, Answer::NotAsked];
@@ -523,6 +542,7 @@ impl<M: Mask> Engine<M> {
         }
         let set = self.l1[core].sets.of(touch.line);
         let way = self.fill(core, set, id, at, in_l2);
+        self.make_room_among_young(core);
         let bits = self.bits_of(touch);
         let mine = &mut self.lines.core_lines[at];
         mine.flags |= flag::TOUCHED | flag::IN_L1;
@@ -536,7 +556,7 @@ impl<M: Mask> Engine<M> {
         let (_, dirty_in_flight) = std::mem::replace(&mut self.in_flight, (NONE, false));
         let l1 = &mut self.l1[core];
         l1.tags[way] = touch.line;
-        l1.slots[way] = slot;
+        l1.rejuvenate(way, mine.l1_slot);
         l1.held[way] = Way {
             read: bits.only_if(touch.kind != Kind::Store),
             written: bits.only_if(writes),
@@ -556,6 +576,23 @@ impl<M: Mask> Engine<M> {
             upgrade,
             transfer,
         }
+    }
+
+    /// Loads what a miss will need of the host's memory, of the line that comes and of the one that
+    /// is likely to leave; the value means nothing. One after the other, where they are needed, the
+    /// host would wait for each by itself.
+    #[inline]
+    fn warm_miss(&self, core: usize, id: u32, at: usize, line: u64) -> u64 {
+        let l1 = &self.l1[core];
+        let mut sum = self.lines.core_lines[at].l1_slot ^ self.lines.lines[id as usize].llcs;
+        if let Some(victim) = l1.likely_victim(l1.sets.of(line)) {
+            sum ^= self.lines.warm_victim(victim, core);
+            sum ^= self.follow.warm(self.lines.lines[victim as usize].detail);
+        }
+        if let Some(l2) = &self.l2[core] {
+            sum ^= u64::from(l2.array.next_victim(line));
+        }
+        sum
     }
 
     /// Asks the second level: what it says, and whether it has the line.
@@ -665,6 +702,11 @@ impl<M: Mask> Engine<M> {
         }
         for at in 0..self.lines.group_lines.len() {
             self.close_group(at, Class::FalseSharing);
+        }
+        for (kind, hits) in self.site_hits.iter().enumerate() {
+            for (site, hits) in self.sites.iter_mut().zip(hits) {
+                site.served[kind][Served::L1 as usize] += hits;
+            }
         }
         let mut total = Counts::default();
         for thread in &self.threads {

@@ -15,13 +15,47 @@ struct Detail<M> {
     line: u64,
     pairs: Vec<SitePair>,
     other_pairs: Transfers,
-    threads: Vec<(u16, M, M)>,
+    /// Those behind the first two.
+    more_threads: Vec<Touched<M>>,
 }
+
+/// The bytes that a thread read and wrote; none where nobody is noted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touched<M> {
+    thread: u16,
+    read: M,
+    written: M,
+}
+
+impl<M: Mask> Touched<M> {
+    fn is_empty(&self) -> bool {
+        (self.read | self.written).is_empty()
+    }
+
+    /// Adds the bytes, if these are of the same thread or of nobody.
+    #[inline]
+    fn add(&mut self, thread: u16, read: M, written: M) -> bool {
+        let fits = self.thread == thread || self.is_empty();
+        if fits {
+            self.thread = thread;
+            self.read |= read;
+            self.written |= written;
+        }
+        fits
+    }
+}
+
+/// The first two threads that touched a line, most often all there are. One line of the host.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct FirstTwo<M>([Touched<M>; 2]);
 
 /// The lines that move.
 #[derive(Clone, Debug)]
 pub(super) struct Follow<M> {
     details: Vec<Detail<M>>,
+    /// Beside each detail.
+    first_two: Vec<FirstTwo<M>>,
     most: usize,
     summed_lines: u64,
     summed: Transfers,
@@ -31,6 +65,7 @@ impl<M: Mask> Follow<M> {
     pub(super) fn new(most: usize) -> Self {
         Self {
             details: Vec::new(),
+            first_two: Vec::new(),
             most: most.min(SUMMED as usize),
             summed_lines: 0,
             summed: Transfers::default(),
@@ -48,8 +83,9 @@ impl<M: Mask> Follow<M> {
             line,
             pairs: Vec::new(),
             other_pairs: Transfers::default(),
-            threads: Vec::new(),
+            more_threads: Vec::new(),
         });
+        self.first_two.push(FirstTwo::default());
         (self.details.len() - 1) as u32
     }
 
@@ -77,19 +113,30 @@ impl<M: Mask> Follow<M> {
 
     /// Notes the bytes that a thread touched.
     pub(super) fn touched(&mut self, handle: u32, thread: u16, read: M, written: M) {
-        let Some(detail) = self.details.get_mut(handle as usize) else {
+        let Some(FirstTwo([first, second])) = self.first_two.get_mut(handle as usize) else {
             return;
         };
-        match detail
-            .threads
-            .binary_search_by_key(&thread, |known| known.0)
-        {
-            Ok(at) => {
-                detail.threads[at].1 |= read;
-                detail.threads[at].2 |= written;
-            }
-            Err(at) => detail.threads.insert(at, (thread, read, written)),
+        if first.add(thread, read, written) || second.add(thread, read, written) {
+            return;
         }
+        let more = &mut self.details[handle as usize].more_threads;
+        if !more
+            .iter_mut()
+            .any(|known| known.add(thread, read, written))
+        {
+            more.push(Touched {
+                thread,
+                read,
+                written,
+            });
+        }
+    }
+
+    /// Loads the host's memory of what [`touched`](Self::touched) needs; the value means nothing.
+    #[inline]
+    pub(super) fn warm(&self, handle: u32) -> u64 {
+        let first_two = self.first_two.get(handle as usize);
+        first_two.map_or(0, |FirstTwo([first, _])| first.thread.into())
     }
 
     /// The followed lines, those with most transfers first; how many more there are, and their
@@ -98,7 +145,12 @@ impl<M: Mask> Follow<M> {
         let mut lines: Vec<FollowedLine> = self
             .details
             .into_iter()
-            .map(|mut detail| {
+            .zip(self.first_two)
+            .map(|(mut detail, FirstTwo(first_two))| {
+                let mut threads = first_two.to_vec();
+                threads.retain(|touched| !touched.is_empty());
+                threads.append(&mut detail.more_threads);
+                threads.sort_by_key(|touched| touched.thread);
                 let total = |pair: &SitePair| pair.transfers.total();
                 detail
                     .pairs
@@ -112,13 +164,12 @@ impl<M: Mask> Follow<M> {
                     transfers,
                     pairs: detail.pairs,
                     other_pairs: detail.other_pairs,
-                    threads: detail
-                        .threads
+                    threads: threads
                         .into_iter()
-                        .map(|(thread, read, written)| ByteMasks {
-                            thread,
-                            read: read.into(),
-                            written: written.into(),
+                        .map(|touched| ByteMasks {
+                            thread: touched.thread,
+                            read: touched.read.into(),
+                            written: touched.written.into(),
                         })
                         .collect(),
                 }

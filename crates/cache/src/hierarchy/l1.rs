@@ -15,6 +15,11 @@ pub(super) const EMPTY: u64 = u64::MAX;
 /// Bits of a way's number beside its slot in a word. The slot has the other 56: enough for years.
 const WAY_BITS: u32 = 8;
 
+/// Slots from here on are none of the window's: see [`L1::young`].
+const YOUNG: u64 = 1 << 55;
+/// Ways whose lines are not in the window, at most.
+const MOST_YOUNG: usize = 8;
+
 /// What a way knows of its line besides the tag.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Way<M> {
@@ -44,12 +49,20 @@ pub(super) struct L1<M> {
     /// Whether sets are too wide to be scanned: their lines know their ways.
     pub(super) wide: bool,
     pub(super) tags: Vec<u64>,
-    /// The slot of each way's line in the window: its age.
+    /// The slot of each way's line in the window: its age. For a young one [`YOUNG`] and the time of
+    /// its last use, so that slots have the order of the last uses either way.
     pub(super) slots: Vec<u64>,
     pub(super) held: Vec<Way<M>>,
     /// The way of each set that was used last.
-    pub(super) recent: Vec<u32>,
+    recent: Vec<u32>,
     pub(super) window: Window,
+    /// The ways of the lines used last, in no order: the top of the LRU stack, of which the window
+    /// holds the rest. A hit there is noted in one word; the window hears of a line when it leaves
+    /// the top, which lines do in the order of their last use.
+    young: Vec<u32>,
+    most_young: usize,
+    /// Uses so far.
+    time: u64,
     replacement: Replacement,
     trees: Vec<u64>,
     dice: Dice,
@@ -75,6 +88,9 @@ impl<M: Mask> L1<M> {
             held: vec![empty; lines],
             recent: (0..sets as u32).map(|set| set * ways).collect(),
             window: Window::new(lines as u64),
+            young: Vec::with_capacity(MOST_YOUNG),
+            most_young: MOST_YOUNG.min(lines),
+            time: 0,
             replacement: shape.replacement,
             trees: vec![0; sets as usize],
             dice: Dice::new(seed),
@@ -82,12 +98,16 @@ impl<M: Mask> L1<M> {
     }
 
     /// The way that has `line`. Not for wide sets beyond the way used last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, set: usize, line: u64) -> Option<usize> {
         let recent = self.recent[set] as usize;
         if self.tags[recent] == line {
             return Some(recent);
         }
+        self.find_any(set, line)
+    }
+
+    fn find_any(&self, set: usize, line: u64) -> Option<usize> {
         if self.wide {
             return None;
         }
@@ -107,10 +127,43 @@ impl<M: Mask> L1<M> {
     pub(super) fn needs_no_one(&self, way: usize, touch: &Touch) -> bool {
         let held = &self.held[way];
         let unready = touch.kind.writes() && !held.ready;
-        !unready && Info::thread(held.last) == touch.thread && !self.window.is_full()
+        !unready && Info::thread(held.last) == touch.thread && self.is_young(way)
     }
 
-    /// Notes an access in the way that has its line.
+    /// Whether the line in `way` is among those used last, which the window does not hold.
+    #[inline(always)]
+    pub(super) fn is_young(&self, way: usize) -> bool {
+        self.slots[way] >= YOUNG
+    }
+
+    /// The young way used longest ago, if there is no room for another one.
+    pub(super) fn oldest_of_full_young(&self) -> Option<usize> {
+        (self.young.len() == self.most_young).then(|| self.oldest_young())
+    }
+
+    /// The young way used longest ago. There is one.
+    pub(super) fn oldest_young(&self) -> usize {
+        let ways = self.young.iter().map(|&way| way as usize);
+        ways.min_by_key(|&way| self.slots[way]).unwrap_or(0)
+    }
+
+    /// A young way's line goes to the window, which is not full.
+    pub(super) fn age(&mut self, way: usize) {
+        self.young.retain(|&young| young as usize != way);
+        self.slots[way] = self.window.touch(0, self.held[way].id);
+    }
+
+    /// The line in `way`, whose slot in the window was `slot`, is used and becomes young, for which
+    /// there is room.
+    pub(super) fn rejuvenate(&mut self, way: usize, slot: u64) {
+        self.window.remove(slot);
+        self.window.leave_room(self.young.len() as u64 + 1);
+        self.young.push(way as u32);
+        self.time += 1;
+        self.slots[way] = YOUNG + self.time;
+    }
+
+    /// Notes an access in the way that has its line, which is young.
     #[inline(always)]
     pub(super) fn note(&mut self, set: usize, way: usize, touch: &Touch, bits: M) {
         let writes = touch.kind.writes();
@@ -120,10 +173,10 @@ impl<M: Mask> L1<M> {
         held.written |= bits.only_if(writes);
         held.last = info;
         held.last_store = if writes { info } else { held.last_store };
-        let id = held.id;
-        let slot = self.slots[way];
-        if !self.window.is_newest(slot) {
-            self.slots[way] = self.window.touch(slot, id);
+        self.time += 1;
+        self.slots[way] = YOUNG + self.time;
+        // Nothing changes for the way that its set used last.
+        if self.recent[set] != way as u32 {
             self.used(way, set);
         }
     }
@@ -153,14 +206,7 @@ impl<M: Mask> L1<M> {
                 let oldest = slots.min_by_key(|&(_, &slot)| slot);
                 base + oldest.map_or(0, |(way, _)| way)
             }
-            Replacement::Lru => {
-                let slots = &self.slots[range];
-                base + match slots.len() {
-                    8 => oldest::<8>(slots),
-                    12 => oldest::<12>(slots),
-                    _ => oldest_of_any(slots),
-                }
-            }
+            Replacement::Lru => self.least_recent(set),
             Replacement::TreePlru => {
                 let empty = tags.iter().position(|&tag| tag == EMPTY);
                 base + empty.unwrap_or_else(|| tree_victim(self.trees[set], self.ways) as usize)
@@ -170,6 +216,27 @@ impl<M: Mask> L1<M> {
                 base + empty.unwrap_or_else(|| self.dice.throw(self.ways) as usize)
             }
         }
+    }
+
+    /// The way of a set, which is not wide, that was used longest ago; an empty one if there is any.
+    #[inline]
+    fn least_recent(&self, set: usize) -> usize {
+        let base = set * self.ways as usize;
+        let slots = &self.slots[base..base + self.ways as usize];
+        base + match slots.len() {
+            8 => oldest::<8>(slots),
+            12 => oldest::<12>(slots),
+            _ => oldest_of_any(slots),
+        }
+    }
+
+    /// The line that is likely to leave when another comes to `set`.
+    pub(super) fn likely_victim(&self, set: usize) -> Option<u32> {
+        if self.wide {
+            return None;
+        }
+        let way = self.least_recent(set);
+        (self.tags[way] != EMPTY).then(|| self.held[way].id)
     }
 
     /// Empties a way.

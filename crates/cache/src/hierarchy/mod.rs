@@ -154,8 +154,13 @@ impl Hierarchy {
     }
 
     /// The same, and tells `observe` for every line that an access touches the index of the
-    /// access and what it did. With [`Spanning::OneReference`] once for each access.
-    pub fn run_with(&mut self, accesses: &[Access], observe: impl FnMut(usize, &Outcome)) {
+    /// access and what it did. With [`Spanning::OneReference`] once for each access. Accesses may
+    /// come in any form that can be read as one.
+    pub fn run_with<A: Copy + Into<Access>>(
+        &mut self,
+        accesses: &[A],
+        observe: impl FnMut(usize, &Outcome),
+    ) {
         match &mut self.engine {
             AnyEngine::Narrow(engine) => engine.run(accesses, observe),
             AnyEngine::Wide(engine) => engine.run(accesses, observe),

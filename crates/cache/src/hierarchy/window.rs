@@ -30,13 +30,10 @@ pub(super) struct Window {
 impl Window {
     /// The window of a cache that holds `capacity` lines.
     pub(super) fn new(capacity: u64) -> Self {
-        // Between three and six times the capacity: room is made again (`compact`) at most once
-        // every two `capacity` accesses, at the price of `capacity` moves.
-        let slots = (capacity * 3).next_power_of_two().max(64);
         Self {
-            live: vec![0; (slots / 64) as usize],
-            lines: vec![0; slots as usize],
-            slot_mask: slots - 1,
+            live: vec![0; 1],
+            lines: vec![0; 64],
+            slot_mask: 63,
             now: 1,
             tail: 1,
             count: 0,
@@ -49,12 +46,6 @@ impl Window {
     #[inline]
     pub(super) fn holds(&self, slot: u64) -> bool {
         slot >= self.tail
-    }
-
-    /// Whether `slot` is the newest.
-    #[inline]
-    pub(super) fn is_newest(&self, slot: u64) -> bool {
-        slot + 1 == self.now
     }
 
     /// Whether the window must be compacted before the next [`touch`](Self::touch).
@@ -90,6 +81,15 @@ impl Window {
         }
     }
 
+    /// Sees to it that the cache has room for this many lines besides those of the window.
+    #[inline]
+    pub(super) fn leave_room(&mut self, lines: u64) {
+        while self.count + lines > self.capacity {
+            self.drop_oldest();
+            self.count -= 1;
+        }
+    }
+
     /// Makes room: accesses all lines of the cache again in their order. `moved` is told each
     /// line's new slot, the least recent first.
     #[cold]
@@ -111,7 +111,13 @@ impl Window {
                 slot += 1;
             }
         }
-        self.live.fill(0);
+        // At least three times as many slots as lines: what this costs for each line, two accesses or
+        // more share. A large cache that holds few lines stays small.
+        let slots = (kept.len() as u64 * 3).next_power_of_two();
+        self.slot_mask = self.slot_mask.max(slots.wrapping_sub(1));
+        self.live.clear();
+        self.live.resize((self.slot_mask / 64 + 1) as usize, 0);
+        self.lines.resize((self.slot_mask + 1) as usize, 0);
         self.tail = self.now;
         for &line in &kept {
             let place = self.now & self.slot_mask;

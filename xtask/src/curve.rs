@@ -163,7 +163,12 @@ impl Place {
         }
         self.finish(record.arg("--").args(words).stdout(Stdio::null()))?;
         let mut report = Command::new(&self.linewise);
-        let said = self.finish(report.arg("report").arg(name).arg("--json"))?;
+        let said = self.finish(
+            report
+                .arg("report")
+                .arg(format!("{name}.linewise"))
+                .arg("--json"),
+        )?;
         let report: Report = serde_json::from_str(&said).with_context(|| name.to_owned())?;
         let touches = report.caches.first().map_or(0.0, |first| first.accesses);
         let row = |size: Size| {

@@ -302,18 +302,16 @@ fn delegate<'c>(
     requests: &[Request],
     stop: &AtomicBool,
 ) -> Result<(u64, u64), Refused> {
+    let serve = client.prepare(
+        |shard: &mut Shard, request: Request| shard.serve(request),
+        |started, answer: Result<u64, Refused>| {
+            sum.store(answer.unwrap_or(0), Ordering::Relaxed);
+            watch.stop(started);
+        },
+    );
     let mut refused = Ok(());
     let done = go_round(requests, stop, |number, request| {
-        let started = watch.start(number);
-        let asked = client.call_async(
-            &shards[request.shard()],
-            |shard: &mut Shard, request| shard.serve(Request(request as u32)),
-            u64::from(request.0),
-            move |answer: Result<u64, Refused>| {
-                sum.store(answer.unwrap_or(0), Ordering::Relaxed);
-                watch.stop(started);
-            },
-        );
+        let asked = serve.call(&shards[request.shard()], request, watch.start(number));
         refused = std::mem::replace(&mut refused, Ok(())).and(asked);
     });
     refused?;

@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use linewise_delegate::{Client, Domain, Policy, Sharded, place};
+use linewise_delegate::{Client, Domain, Error, Policy, Sharded, Target, place};
 
 #[repr(align(64))]
 struct Variable(u64);
@@ -79,8 +79,29 @@ fn atomic(count: usize, time: Duration) -> f64 {
 /// What a client asks for in its loop.
 #[derive(Clone, Copy)]
 enum Ask {
+    Prepared,
     Typed,
     Closure,
+}
+
+/// Asks for variables at random until the time is over.
+#[inline(always)]
+fn hammer<'v>(
+    values: &'v Sharded<Variable>,
+    stop: &AtomicBool,
+    seed: u64,
+    mut ask: impl FnMut(Target<'v, Variable>),
+) -> u64 {
+    let mut random = Random(88_172_645_463_325_252 + seed * 7919);
+    let mask = values.len() - 1;
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..64 {
+            ask(values.at(random.next() & mask));
+        }
+        done += 64;
+    }
+    done
 }
 
 fn client_loop(
@@ -90,26 +111,31 @@ fn client_loop(
     stop: &AtomicBool,
     seed: u64,
 ) -> u64 {
-    let mut random = Random(88_172_645_463_325_252 + seed * 7919);
-    let mask = values.len() - 1;
     let sum: &'static Cell<u64> = Box::leak(Box::new(Cell::new(0)));
-    let mut done = 0;
-    while !stop.load(Ordering::Relaxed) {
-        for _ in 0..64 {
-            let target = values.at(random.next() & mask);
-            let then = |answer: Result<u64, _>| sum.set(sum.get().wrapping_add(answer.unwrap()));
-            match ask {
-                Ask::Typed => client.call_async(target, add, 1, then).unwrap(),
-                Ask::Closure => {
-                    let operand = done | 1;
-                    client
-                        .apply_async(target, move |value| add(value, operand), then)
-                        .unwrap();
-                }
-            }
+    let then = |answer: Result<u64, Error>| sum.set(sum.get().wrapping_add(answer.unwrap()));
+    let done = match ask {
+        Ask::Prepared => {
+            let prepared = client.prepare(
+                |variable: &mut Variable, ()| add(variable, 1),
+                move |(), answer| then(answer),
+            );
+            hammer(values, stop, seed, |target| {
+                prepared.call(target, (), ()).unwrap();
+            })
         }
-        done += 64;
-    }
+        Ask::Typed => hammer(values, stop, seed, |target| {
+            client.call_async(target, add, 1, then).unwrap();
+        }),
+        Ask::Closure => {
+            let mut operand = 0;
+            hammer(values, stop, seed, |target| {
+                operand = (operand + 1) % 3;
+                let one = operand;
+                let function = move |value: &mut Variable| add(value, one);
+                client.apply_async(target, function, then).unwrap();
+            })
+        }
+    };
     client.barrier().unwrap();
     black_box(sum.get());
     done
@@ -136,7 +162,7 @@ fn flat(count: usize, time: Duration, policy: Policy) -> f64 {
     measure(2, time, |index, stop| {
         let client = domain.client_at(index).unwrap();
         seated.wait();
-        client_loop(&client, &values, Ask::Typed, stop, index as u64)
+        client_loop(&client, &values, Ask::Prepared, stop, index as u64)
     })
 }
 
@@ -209,15 +235,19 @@ fn main() {
     let mut rows: Vec<Row<'_>> = vec![
         (
             "dedicated 1+1, N = 64",
-            Box::new(move || pair(64, dedicated(64, time, Ask::Typed, false).0)),
+            Box::new(move || pair(64, dedicated(64, time, Ask::Prepared, false).0)),
         ),
         (
             "dedicated 1+1, N = 4096",
-            Box::new(move || pair(4096, dedicated(4096, time, Ask::Typed, false).0)),
+            Box::new(move || pair(4096, dedicated(4096, time, Ask::Prepared, false).0)),
         ),
         (
             "dedicated 1+1, N = 262144",
-            Box::new(move || pair(1 << 18, dedicated(1 << 18, time, Ask::Typed, false).0)),
+            Box::new(move || pair(1 << 18, dedicated(1 << 18, time, Ask::Prepared, false).0)),
+        ),
+        (
+            "one by one, 1+1, N = 64",
+            Box::new(move || pair(64, dedicated(64, time, Ask::Typed, false).0)),
         ),
         (
             "closures, 1+1, N = 64",
@@ -225,7 +255,7 @@ fn main() {
         ),
         (
             "ticks per request, N = 64",
-            Box::new(move || (dedicated(64, time, Ask::Typed, true).1, 12.0)),
+            Box::new(move || (dedicated(64, time, Ask::Prepared, true).1, 12.0)),
         ),
         (
             "waiting call, ns (beside: round trip)",

@@ -1,10 +1,11 @@
 //! The protocol of one client and one server: a ring of request lines that both go round in order.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::job::{Failures, Kind, Run};
-use crate::line::{FAILED, Line, Order, prefetch_for_writing};
-use crate::sync::{AtomicBool, AtomicU64, UnsafeCell};
+use crate::line::{Line, Order, WORDS, prefetch_for_writing};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use crate::wait::Parker;
 
 /// Entries of a channel's table of operations: more than lines can be in flight, so a free one is
@@ -16,13 +17,14 @@ const _: () = assert!(OPERATIONS > crate::line::MOST_LINES);
 /// and two are alike, four meets the other side more often than not.
 pub(crate) const AHEAD: usize = 2;
 
-/// Passes for which a server leaves a channel alone after it took packed lines: looking at a line
-/// takes it from the client that fills it. A line of one request, as a waiting call sends, brings no
-/// rest.
-const REST: u32 = 30;
-
-/// A server that finds more lines than this in a visit asks for lines ahead in the next.
-const LAG: u64 = 4;
+/// Most passes for which a server leaves a channel alone after a visit, some microseconds. Looking at a
+/// line takes it from the client that fills it. So a visit takes half of the ring at most, and the
+/// server stays away as long as it takes the client to fill that: longer after a visit that came to a
+/// line which was not sent, shorter after one that did not. A line of one request, as a waiting call
+/// sends, brings no rest.
+const MOST_REST: u32 = 40;
+/// How much longer, in passes. Shorter by one, so that most visits find what they expect.
+const LONGER: u32 = 2;
 
 /// An entry of the table: what the lines that name it ask for.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct Channel {
     /// Lines that the client has begun to fill since it exists: what it asked before a moment is
     /// done when so many lines are answered.
     pub(crate) opened: Counter,
+    /// Of those, the lines that the client ran itself.
+    pub(crate) run_here: Counter,
     /// The client is gone, and all its lines are answered.
     pub(crate) left: AtomicBool,
     /// Where the client sleeps.
@@ -71,6 +75,7 @@ impl Channel {
             operations: (0..OPERATIONS).map(|_| UnsafeCell::new(empty)).collect(),
             failures: (0..lines).map(|_| UnsafeCell::new(Vec::new())).collect(),
             opened: Counter::default(),
+            run_here: Counter::default(),
             left: AtomicBool::new(false),
             parker,
         }
@@ -107,11 +112,13 @@ pub(crate) struct ServerEnd {
     pub(crate) channel: Arc<Channel>,
     next: usize,
     /// Lines answered since the channel exists.
-    pub(crate) answered: u64,
+    answered: u64,
     /// Passes to leave the channel alone.
     pub(crate) rest: u32,
-    /// Whether the last visit found more than [`LAG`] lines.
-    lags: bool,
+    /// Passes to leave it alone after the next visit.
+    pace: u32,
+    /// Lines that the last visit found.
+    expected: u64,
 }
 
 impl ServerEnd {
@@ -121,8 +128,14 @@ impl ServerEnd {
             next: 0,
             answered: 0,
             rest: 0,
-            lags: false,
+            pace: 0,
+            expected: 0,
         }
+    }
+
+    /// How many of the lines that the client began are done.
+    pub(crate) fn done(&self) -> u64 {
+        self.answered + self.channel.run_here.0.load(Ordering::Acquire)
     }
 
     /// Whether a line waits.
@@ -131,8 +144,8 @@ impl ServerEnd {
         self.channel.lines[self.next].asked().is_some()
     }
 
-    /// Answers the lines that wait, at most once round the ring. With `look_ahead`, asks for the
-    /// targets of the next line while it runs one.
+    /// Answers the lines that wait, at most half of the ring. With `look_ahead`, asks for the targets of
+    /// the next line while it runs one.
     ///
     /// # Safety
     /// `base` is the memory of the shard that this channel's client names values of, and the caller
@@ -141,15 +154,25 @@ impl ServerEnd {
     pub(crate) unsafe fn serve(&mut self, base: *mut u8, look_ahead: bool) -> Served {
         let channel = &*self.channel;
         let count = channel.lines.len();
+        let most = (count as u64).div_ceil(2);
         let mut served = Served::default();
-        while served.lines < count as u64 {
+        let mut ran_out = false;
+        while served.lines < most {
             let line = &channel.lines[self.next];
             let Some(order) = line.asked() else {
+                ran_out = true;
                 break;
             };
+            served.lines += 1;
+            served.requests += u64::from(order.count);
+            if order.alone {
+                // SAFETY: the contract; the client published the line.
+                unsafe { run_alone(channel, self.next, order, base) };
+                break;
+            }
             // Only what the client has surely sent: a line asked for too early is taken from the client
-            // that fills it. A server that found several lines last time lags behind.
-            if self.lags {
+            // that fills it.
+            if served.lines + (AHEAD as u64) < self.expected {
                 let ahead = self.next + AHEAD;
                 let ahead = if ahead >= count { ahead % count } else { ahead };
                 prefetch_for_writing(&raw const channel.lines[ahead]);
@@ -162,37 +185,79 @@ impl ServerEnd {
             if look_ahead {
                 prefetch_targets(channel, following, base);
             }
-            let operation = channel.operation(order);
-            let mut failures = Vec::new();
-            let mut run = Run {
-                base,
-                operand: operation.operand,
-                extra: operation.extra,
-                high: line.high(),
-                failures: &mut failures,
-            };
-            // SAFETY: the client put a kind into the entry before it published a line that names it,
-            // and so many requests of that kind into the line.
-            let flags =
-                unsafe { ((*operation.kind).run)(&mut run, line.words(), order.count as usize) };
-            if flags & FAILED != 0 {
-                // SAFETY: the line is the server's turn.
-                channel.failures[self.next].with_mut(|place| unsafe { *place = failures });
-            }
+            // SAFETY: the contract; the client published the line.
+            let flags = unsafe { run(channel, self.next, order, base, line.words()) };
             line.answer(flags);
             self.next = following;
-            served.lines += 1;
-            served.requests += u64::from(order.count);
         }
         if served.lines > 0 {
-            self.lags = served.lines > LAG;
+            self.expected = served.lines;
             if served.requests > served.lines {
-                self.rest = REST;
+                self.pace = if ran_out {
+                    (self.pace + LONGER).min(MOST_REST)
+                } else {
+                    self.pace.saturating_sub(1)
+                };
+                self.rest = self.pace;
             }
             self.answered += served.lines;
             channel.parker.wake_if_asleep();
         }
         served
+    }
+}
+
+/// Runs the requests of a line in `words`, and returns the flags of its answer.
+///
+/// # Safety
+/// The line was sent with `order`; `words` are its requests, and the values that they name, in the
+/// memory at `base`, are the caller's alone.
+#[inline(always)]
+unsafe fn run(channel: &Channel, line: usize, order: Order, base: *mut u8, words: *mut u32) -> u32 {
+    let operation = channel.operation(order);
+    let mut failures = Vec::new();
+    let mut run = Run {
+        base,
+        operand: operation.operand,
+        extra: operation.extra,
+        high: channel.lines[line].high(),
+        failures: &mut failures,
+    };
+    // SAFETY: the client put a kind into the entry before it published a line that names it, and so
+    // many requests of that kind into the line.
+    let flags = unsafe { ((*operation.kind).run)(&mut run, words, order.count as usize) };
+    if !failures.is_empty() {
+        // SAFETY: the line is the server's turn.
+        channel.failures[line].with_mut(|place| unsafe { *place = failures });
+    }
+    flags
+}
+
+/// Runs and answers the one request of a line that was sent alone. It is run in a copy: the client is
+/// looking at the line, and takes it as soon as a part of it is written.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn run_alone(channel: &Channel, line: usize, order: Order, base: *mut u8) {
+    /// A word of a request or answer, which may have bytes that were never written.
+    type Word = MaybeUninit<u32>;
+    let place = channel.lines[line].words().cast::<Word>();
+    let mut copy = [Word::uninit(); WORDS];
+    // SAFETY: the line is the server's turn, and its entry holds a kind. Copied word by word: a wider
+    // load could not be forwarded from the stores of the answer.
+    unsafe {
+        let words = (*channel.operation(order).kind).words;
+        for (index, word) in copy.iter_mut().enumerate().take(words) {
+            *word = place.add(index).read();
+        }
+        let flags = run(channel, line, order, base, copy.as_mut_ptr().cast());
+        for (index, word) in copy.iter().enumerate().take(words) {
+            place
+                .add(index)
+                .write_volatile(std::ptr::read_volatile(word));
+        }
+        channel.lines[line].answer(flags);
     }
 }
 

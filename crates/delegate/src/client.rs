@@ -11,9 +11,11 @@ use crate::arena::UNIT;
 use crate::core::{self, Core, Deeper, NONE, Until};
 use crate::domain::Inner;
 use crate::error::{Error, panic_text};
-use crate::job::{Closure, Forms, Kind, Narrow, Operands, Same, Typed, Wide, put_callback};
+use crate::fibre;
+use crate::job::{Closure, Forms, Kind, Operand, Typed, bits, put_callback};
+use crate::lane::Sort;
 use crate::owned::Target;
-use crate::shard::{Serving, is_serving};
+use crate::shard::Serving;
 use crate::stats::ClientStats;
 
 /// Lines that carry an operand in each request before one for the whole line is tried again.
@@ -75,13 +77,15 @@ impl<'c> Client<'c> {
     /// before is on its way, and no delegated function or callback is running.
     #[inline(always)]
     fn is_inline(&self, shard: u32) -> bool {
-        // SAFETY: as in `check`.
-        let core = unsafe { &*self.core() };
-        shard as usize == core.inline_seat
-            && core.depth == 0
-            && !is_serving()
-            // SAFETY: the lane is the core's, and not borrowed.
-            && unsafe { (*core.lane(shard as usize)).is_idle() }
+        // SAFETY: as in `check`; the lane is the core's, and not borrowed.
+        unsafe {
+            let core = self.core();
+            let shard = shard as usize;
+            (*core).runs_here(shard) && {
+                let lane = (*core).lane(shard);
+                (*lane).is_idle() || core::settle_own(core, lane)
+            }
+        }
     }
 
     /// Runs a function on a value of the own shard.
@@ -103,7 +107,7 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe {
             core::counters(self.core()).local.add(1);
-            core::after_own_call(self.core());
+            core::after_own_calls(self.core(), 1);
         }
         answer.map_err(|payload| Error::Panicked(panic_text(&*payload)))
     }
@@ -132,12 +136,19 @@ impl<'c> Client<'c> {
         unsafe {
             let lane = (*core).lane(shard as usize);
             if !(*lane).takes(kind, operand, extra) {
-                core::open(core, shard as usize, kind, operand, extra);
+                let sort = Sort {
+                    kind,
+                    operand,
+                    extra,
+                    common: std::ptr::null(),
+                };
+                core::open(core, shard as usize, &sort);
             }
-            let (words, callbacks) = (*lane).place(kind);
-            write(words);
-            put_callback(callbacks, callback);
-            if (*lane).written() {
+            let put = |words: *mut u32, callbacks: *mut u8| {
+                write(words);
+                put_callback(callbacks, callback);
+            };
+            if (*lane).put(kind.words, kind.callback_bytes, kind.capacity, put) {
                 core::close(core, lane, shard as usize);
             }
         }
@@ -184,6 +195,10 @@ impl<'c> Client<'c> {
         if self.is_inline(target.shard) {
             return self.run_inline(target.offset, function);
         }
+        // SAFETY: as in `check`.
+        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() } && !fibre::is_running() {
+            return self.apply_alone(target, function);
+        }
         let mut answer = Answer(None);
         let place = &raw mut answer;
         self.push_closure(target, function, move |result| {
@@ -192,6 +207,33 @@ impl<'c> Client<'c> {
         });
         self.await_answer(target.shard as usize, place);
         answer.0.expect("waited for")
+    }
+
+    /// Sends a request for which nobody else waits, and spins on its line.
+    #[inline(always)]
+    fn apply_alone<T, R, F>(&self, target: Target<'_, T>, function: F) -> Result<R, Error>
+    where
+        F: FnOnce(&mut T) -> R,
+    {
+        type Job<T, F, R> = Closure<T, F, R, fn(Result<R, Error>)>;
+        let core = self.core();
+        let shard = target.shard();
+        // SAFETY: as in `push`. The line has room for one request. Nothing collects it meanwhile: what
+        // this thread serves while it waits may neither wait nor collect, and no fibre runs.
+        unsafe {
+            let lane = (*core).lane(shard);
+            (*lane).send_alone(Job::<T, F, R>::KIND, |place| {
+                Job::<T, F, R>::write(place, target.offset, function);
+            });
+            core::inner(core).shards[shard].parker.wake_if_asleep();
+            while !(*lane).is_answered() {
+                core::wait_for_line(core, shard);
+            }
+            core::rested(core);
+            (*lane).collect_alone(core::counters(core), |answers| {
+                Job::<T, F, R>::answer(answers, 0)
+            })
+        }
     }
 
     /// Waits until `answer` is there. Does not return or unwind before.
@@ -280,7 +322,8 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe { (*self.core()).may_wait()? };
         let targets: Vec<_> = targets.into_iter().collect();
-        let answers: Rc<[Place<R>]> = targets.iter().map(|_| Cell::new(None)).collect();
+        // One pointer and an index: a callback that needs no box.
+        let answers: Rc<Vec<Place<R>>> = Rc::new(targets.iter().map(|_| Cell::new(None)).collect());
         for (index, target) in targets.into_iter().enumerate() {
             self.check(target)?;
             let answers = answers.clone();
@@ -346,7 +389,7 @@ impl<'c> Client<'c> {
             return Ok(());
         }
         let forms = Forms::of::<T, F, C>();
-        let bits = Typed::<T, F, C, Same>::bits(operation);
+        let bits = bits(operation);
         // SAFETY: as in `push`.
         let same = unsafe {
             let lane = (*self.core()).lane(target.shard as usize);
@@ -354,7 +397,7 @@ impl<'c> Client<'c> {
         };
         if same {
             let key = (operand, bits);
-            self.push_typed::<T, F, C, Same>(target, &forms.same, key, operand, then);
+            self.push_typed::<T, F, C, ()>(target, &forms.same, key, (), then);
         } else {
             self.call_varied(target, forms, bits, operand, then, operation);
         }
@@ -388,12 +431,12 @@ impl<'c> Client<'c> {
         target: Target<'_, T>,
         kind: &'static Kind,
         key: (u64, u64),
-        operand: u64,
+        operand: O,
         then: C,
     ) where
         F: Fn(&mut T, u64) -> u64 + Copy,
         C: FnOnce(Result<u64, Error>),
-        O: Operands,
+        O: Operand,
     {
         let write = |place: *mut u32| {
             // SAFETY: `push` gives room for this kind.
@@ -448,15 +491,15 @@ impl<'c> Client<'c> {
         };
         match form {
             Form::Same => {
-                self.push_typed::<T, F, C, Same>(target, same, (operand, bits), operand, then);
+                self.push_typed::<T, F, C, ()>(target, same, (operand, bits), (), then);
             }
             Form::Narrow => {
                 starts(narrow);
-                self.push_typed::<T, F, C, Narrow>(target, narrow, (0, bits), operand, then);
+                self.push_typed::<T, F, C, u32>(target, narrow, (0, bits), operand as u32, then);
             }
             Form::Wide => {
                 starts(wide);
-                self.push_typed::<T, F, C, Wide>(target, wide, (0, bits), operand, then);
+                self.push_typed::<T, F, C, u64>(target, wide, (0, bits), operand, then);
             }
         }
     }

@@ -13,9 +13,10 @@ use crate::domain::{Inner, Ordered};
 use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
-use crate::job::Kind;
-use crate::lane::{Collected, Lane, complete};
-use crate::shard::{Shard, is_serving, token};
+use crate::job::{Answers, Run};
+use crate::lane::{Done, Lane, Sort};
+use crate::line::WORDS;
+use crate::shard::{Serving, Shard, is_serving, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
 
@@ -150,7 +151,7 @@ impl Core {
                 .get(seat)
                 .map_or(std::ptr::null_mut(), |shard| shard.base()),
             rules,
-            own_calls: rules.map_or(0, |rules| rules.serve_every),
+            own_calls: own_calls(rules.as_ref()),
             depth: 0,
             strict: settings.ordered == Ordered::Client,
             last_shard: NONE,
@@ -169,6 +170,18 @@ impl Core {
     pub(crate) fn lane(&self, shard: usize) -> *mut Lane {
         debug_assert!(shard < self.count);
         self.lanes.wrapping_add(shard)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lanes(&self) -> *mut Lane {
+        self.lanes
+    }
+
+    /// Whether requests to this shard are run by this client, here and now: it is the own one, and no
+    /// delegated function or callback is running.
+    #[inline(always)]
+    pub(crate) fn runs_here(&self, shard: usize) -> bool {
+        shard == self.inline_seat && self.depth == 0 && !is_serving()
     }
 
     /// Refuses a call that would wait where waiting cannot end.
@@ -226,6 +239,22 @@ pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
     }
 }
 
+/// Sends the line being filled, which is full; one for the own shard runs here.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line being filled.
+#[inline(never)]
+pub(crate) unsafe fn send(core: *mut Core, lane: *mut Lane, shard: usize) {
+    // SAFETY: the contract.
+    unsafe {
+        if (*core).runs_here(shard) && run_own_line(core, lane) {
+            rethrow(core);
+        } else {
+            close(core, lane, shard);
+        }
+    }
+}
+
 /// Gives the answers of the oldest line of `lane` to their callbacks, if it came back.
 ///
 /// # Safety
@@ -233,22 +262,76 @@ pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
 unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
     // SAFETY: the contract; the lane is not borrowed while callbacks run.
     unsafe {
-        let mut collected = Collected::empty();
-        if !(*lane).collect(counters(core), &mut collected) {
+        let Some(done) = (*lane).collect(counters(core)) else {
             return false;
-        }
-        let done = Cell::new(0);
-        let deeper = Deeper::new(core);
+        };
+        call_back(core, &done);
+        (*lane).settle(&done);
+    }
+    true
+}
+
+/// Runs the callbacks of a line.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and this is the line's only time.
+#[inline(always)]
+unsafe fn call_back(core: *mut Core, done: &Done) {
+    let next = Cell::new(0);
+    // SAFETY: the contract.
+    unsafe {
+        let _deeper = Deeper::new(core);
         loop {
-            let result = catch_unwind(AssertUnwindSafe(|| complete(&collected, &done)));
+            let result = catch_unwind(AssertUnwindSafe(|| done.complete(&next)));
             let Err(payload) = result else {
-                break;
+                return;
             };
             // The first is thrown on; it is the one that says what went wrong.
             (*core).thrown.get_or_insert(payload);
         }
-        drop(deeper);
-        (*lane).recycle(&collected);
+    }
+}
+
+/// Runs the line being filled for the own shard, and its callbacks, if nothing that was asked before
+/// is on its way there. False if it has to go through request lines.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and `lane` is its lane to `shard`, where requests run here (see
+/// [`Core::runs_here`]).
+pub(crate) unsafe fn run_own_line(core: *mut Core, lane: *mut Lane) -> bool {
+    // SAFETY: the contract. The lane is not borrowed while functions and callbacks run; this thread
+    // holds the seat of the shard that the line's requests name values of, and no pass is running.
+    unsafe {
+        if !(*lane).is_first() || (*lane).is_in_place() {
+            return false;
+        }
+        let filled = (*lane).take_filled();
+        let mut high = [0; WORDS + 1];
+        let mut failures = Vec::new();
+        let flags = {
+            let _serving = Serving::begin();
+            let mut run = Run {
+                base: (*core).own_base,
+                operand: filled.operation.operand,
+                extra: filled.operation.extra,
+                high: (&raw mut high).cast(),
+                failures: &mut failures,
+            };
+            ((*filled.operation.kind).run)(&mut run, filled.words, filled.count)
+        };
+        let calls = filled.count as u32;
+        let words = filled.words;
+        let done = filled.answered(Answers {
+            words,
+            high: (&raw const high).cast(),
+            flags,
+            failures,
+        });
+        (*lane).count_run_here();
+        call_back(core, &done);
+        (*lane).free(&done);
+        counters(core).local.add(u64::from(calls));
+        after_own_calls(core, calls);
     }
     true
 }
@@ -282,66 +365,86 @@ pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
     }
 }
 
-/// Called after a call on the own shard that ran inline: looks at what others ask, as the policy
-/// says.
+/// Runs the line being filled for the own shard, so that a call can run inline after it. False if
+/// something is still on its way.
+///
+/// # Safety
+/// As for [`run_own_line`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
+    // SAFETY: the contract.
+    unsafe {
+        let idle = run_own_line(core, lane) && (*lane).is_idle();
+        rethrow(core);
+        idle
+    }
+}
+
+/// Own calls until the next look at what others ask, by the policy: never where it has no bound.
+fn own_calls(rules: Option<&Rules>) -> u32 {
+    match rules.map(|rules| rules.serve_every) {
+        None | Some(0) => u32::MAX,
+        Some(calls) => calls,
+    }
+}
+
+/// Called after calls on the own shard that ran here: looks at what others ask, as the policy says.
 ///
 /// # Safety
 /// `core` is valid and not borrowed.
 #[inline(always)]
-pub(crate) unsafe fn after_own_call(core: *mut Core) {
+pub(crate) unsafe fn after_own_calls(core: *mut Core, calls: u32) {
     // SAFETY: the contract.
     unsafe {
-        (*core).own_calls = (*core).own_calls.wrapping_sub(1);
-        if (*core).own_calls == 0 {
-            serve_by_rule(core);
-        } else if let Some(rules) = &(*core).rules
-            && rules.bell
-            && inner(core).shards[(*core).seat].bell.is_rung()
-        {
-            serve_by_rule(core);
-        }
-    }
-}
-
-#[cold]
-unsafe fn serve_by_rule(core: *mut Core) {
-    // SAFETY: as for the caller.
-    unsafe {
-        let every = (*core).rules.as_ref().map_or(0, |rules| rules.serve_every);
-        (*core).own_calls = every;
-        // A policy without a bound counts down from the largest number, and does not serve for it.
-        let rung = inner(core).shards[(*core).seat].bell.is_rung();
-        if every > 0 || rung {
+        (*core).own_calls = (*core).own_calls.saturating_sub(calls);
+        let rung = (*core).rules.is_some_and(|rules| rules.bell)
+            && inner(core).shards[(*core).seat].bell.is_rung();
+        if (*core).own_calls == 0 || rung {
+            (*core).own_calls = own_calls((*core).rules.as_ref());
             serve_own(core);
         }
     }
 }
 
-/// Begins a line to `shard` for requests of `kind`, when the one being filled does not take them.
+/// Begins a line to `shard` for requests of this sort, when the one being filled does not take them.
 ///
 /// # Safety
 /// `core` is valid and not borrowed.
-#[cold]
 #[inline(never)]
-pub(crate) unsafe fn open(
-    core: *mut Core,
-    shard: usize,
-    kind: &'static Kind,
-    operand: u64,
-    extra: u64,
-) {
+pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
     // SAFETY: the contract; what calls back gets no reference of ours.
     unsafe {
         let lane = (*core).lane(shard);
         let mut served = false;
+        let mut settled = false;
         let mut counted = false;
+        // After everything that may run functions or callbacks the lane is looked at anew: they may
+        // have begun a line.
         loop {
+            let runs_here = (*core).runs_here(shard);
             if (*lane).is_filling() {
-                close(core, lane, shard);
+                if !(runs_here && run_own_line(core, lane)) {
+                    close(core, lane, shard);
+                }
+                continue;
             }
             if (*core).depth > 0 || is_serving() {
-                (*lane).open(kind, operand, extra, false);
+                (*lane).open(sort, false);
                 return;
+            }
+            if runs_here && !sort.common.is_null() {
+                if (*lane).is_idle() {
+                    (*lane).open(sort, false);
+                    break;
+                }
+                // What went through request lines comes first; who answers it is this thread.
+                if !settled {
+                    settled = true;
+                    serve_own(core);
+                    exchange(core, shard, false);
+                    continue;
+                }
             }
             if !served {
                 served = true;
@@ -351,6 +454,7 @@ pub(crate) unsafe fn open(
                         || (rules.bell && inner(core).shards[(*core).seat].bell.is_rung()))
                 {
                     serve_own(core);
+                    continue;
                 }
             }
             let waits = (*lane).pending() > 0;
@@ -359,7 +463,7 @@ pub(crate) unsafe fn open(
                 continue;
             }
             if !waits && (*lane).has_free_line() {
-                (*lane).open(kind, operand, extra, true);
+                (*lane).open(sort, true);
                 break;
             }
             if collect(core, lane) {
@@ -370,7 +474,7 @@ pub(crate) unsafe fn open(
                 if (*core).seat != NONE && serve_own(core) {
                     continue;
                 }
-                (*lane).open(kind, operand, extra, false);
+                (*lane).open(sort, false);
                 break;
             }
             if !counted {
@@ -395,7 +499,9 @@ pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) ->
         let lane = (*core).lane(shard);
         let mut worked = false;
         if send_open && (*lane).is_filling() {
-            close(core, lane, shard);
+            if !((*core).runs_here(shard) && run_own_line(core, lane)) {
+                close(core, lane, shard);
+            }
             worked = true;
         }
         loop {
@@ -500,6 +606,21 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
         };
         if slow || alone {
             wait_slowly(core, until, sleep);
+        }
+    }
+}
+
+/// One step of waiting for the oldest line of a lane, outside fibres: a client without a seat spins
+/// first, and looks at nothing but the line.
+///
+/// # Safety
+/// As for [`wait`].
+#[inline(always)]
+pub(crate) unsafe fn wait_for_line(core: *mut Core, shard: usize) {
+    // SAFETY: the contract.
+    unsafe {
+        if (*core).seat != NONE || !(*core).ladder.spin() {
+            wait(core, Until::Lane(shard));
         }
     }
 }

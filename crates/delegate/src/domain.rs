@@ -394,7 +394,7 @@ impl Domain {
                 self.own_slice(shard, here, move |index| build(index * shards + shard))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Sharded::new(parts, count))
+        Ok(Sharded::new(self.inner.clone(), parts, count))
     }
 
     fn make<T: Send + 'static>(

@@ -19,6 +19,12 @@ thread_local! {
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
 }
 
+/// Whether a fibre is running.
+#[inline(always)]
+pub(crate) fn is_running() -> bool {
+    !RUNNING.get().is_null()
+}
+
 /// Lets other fibres run. False outside a fibre.
 #[inline(always)]
 pub(crate) fn give_way() -> bool {

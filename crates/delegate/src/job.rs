@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use crate::arena::UNIT;
 use crate::error::{Error, panic_text};
@@ -37,11 +38,12 @@ pub(crate) struct Run<'a> {
     pub(crate) failures: &'a mut Failures,
 }
 
-/// A line's answers, copied out of it.
+/// A line's answers, where the server left them.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    pub(crate) words: [u32; WORDS],
-    pub(crate) high: [u32; WORDS],
+    pub(crate) words: *const u32,
+    /// Upper halves, if the flags say so.
+    pub(crate) high: *const u32,
     pub(crate) flags: u32,
     pub(crate) failures: Failures,
 }
@@ -60,33 +62,70 @@ pub(crate) struct Kind {
     /// of the header.
     pub(crate) run: unsafe fn(&mut Run<'_>, *mut u32, usize) -> u32,
     /// Client: gives the answers, from the index in the cell on, to the callbacks.
-    pub(crate) complete: unsafe fn(&Answers, *mut u8, &Cell<usize>, usize),
+    pub(crate) complete: unsafe fn(&Answers, &Callbacks, &Cell<usize>, usize),
     /// Words of a request and of its answer.
     pub(crate) words: usize,
     /// Requests that fit a line.
     pub(crate) capacity: usize,
     /// Bytes from one callback to the next.
     pub(crate) callback_bytes: usize,
+    /// Client: gives a line's share in its common callback back.
+    pub(crate) release: unsafe fn(*const ()),
+}
+
+/// What a client keeps beside a line of requests.
+#[derive(Debug)]
+pub(crate) struct Callbacks {
+    /// For each request its callback, or, if they have one in common, its tag.
+    pub(crate) each: *mut u8,
+    /// The callback of all requests of a [`Prepared`] line, else null.
+    pub(crate) common: *const (),
+}
+
+/// For lines without a common callback.
+unsafe fn nothing(_: *const ()) {}
+
+/// Calls `each` for the indices from `next` to `count`. Where it panics, `next` is that index plus
+/// `skip`; kept there only then, so that a loop that cannot panic keeps its index in a register.
+#[inline(always)]
+fn each_from(next: &Cell<usize>, count: usize, skip: usize, mut each: impl FnMut(usize)) {
+    struct Progress<'a> {
+        next: &'a Cell<usize>,
+        index: usize,
+        skip: usize,
+    }
+    impl Drop for Progress<'_> {
+        #[inline(always)]
+        fn drop(&mut self) {
+            self.next.set(self.index + self.skip);
+        }
+    }
+    let mut progress = Progress {
+        next,
+        index: next.get(),
+        skip,
+    };
+    while progress.index < count {
+        each(progress.index);
+        progress.index += 1;
+    }
+    std::mem::forget(progress);
+    next.set(count);
 }
 
 /// Runs `each` for all indices below `count`; a panic becomes a failure of its index.
 #[inline(always)]
 fn each_caught(count: usize, failures: &mut Failures, mut each: impl FnMut(usize)) -> u32 {
-    let done = Cell::new(0);
+    let next = Cell::new(0);
     let mut flags = 0;
     loop {
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            for index in done.get()..count {
-                done.set(index);
-                each(index);
-            }
-        }));
+        let result = catch_unwind(AssertUnwindSafe(|| each_from(&next, count, 0, &mut each)));
         let Err(payload) = result else {
             return flags;
         };
-        failures.push((done.get(), panic_text(&*payload)));
+        failures.push((next.get(), panic_text(&*payload)));
         flags |= FAILED;
-        done.set(done.get() + 1);
+        next.set(next.get() + 1);
     }
 }
 
@@ -205,6 +244,7 @@ where
         words: Self::STRIDE,
         capacity: WORDS / Self::STRIDE,
         callback_bytes: callback_bytes::<C>(),
+        release: nothing,
     };
 
     /// Writes the request for `offset` at `place`.
@@ -234,89 +274,153 @@ where
         })
     }
 
-    unsafe fn complete(answers: &Answers, callbacks: *mut u8, next: &Cell<usize>, count: usize) {
-        while next.get() < count {
-            let index = next.get();
-            next.set(index + 1);
-            // SAFETY: the client put a callback there for each request, and each is taken once.
-            let callback: C =
-                unsafe { take_callback(callbacks.add(index * callback_bytes::<C>())) };
-            let failure = (answers.flags & FAILED != 0)
-                .then(|| answers.failure(index))
-                .flatten();
-            callback(match failure {
+    /// The answer of request `index`.
+    ///
+    /// # Safety
+    /// The line holds it, and it is not taken again.
+    #[inline(always)]
+    pub(crate) unsafe fn answer(answers: &Answers, index: usize) -> Result<R, Error> {
+        if answers.flags & FAILED != 0
+            && let Some(error) = answers.failure(index)
+        {
+            return Err(error);
+        }
+        // SAFETY: the contract; a request that did not fail was overwritten with its answer.
+        Ok(unsafe { take(answers.words.add(index * Self::STRIDE), ANSWER_BYTES) })
+    }
+
+    unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
+        each_from(next, count, 1, |index| {
+            // SAFETY: the client put a callback there for each request, and each is taken once; the
+            // line holds so many answers.
+            unsafe {
+                let callback: C = take_callback(callbacks.each.add(index * callback_bytes::<C>()));
+                callback(Self::answer(answers, index));
+            }
+        });
+    }
+}
+
+/// How the operand of a [`Typed`] request travels.
+pub(crate) trait Operand: Copy + 'static {
+    /// The operand, if the line has `shared` in the channel's table.
+    fn value(self, shared: u64) -> u64;
+}
+
+/// One operand for the whole line, in the channel's table.
+impl Operand for () {
+    #[inline(always)]
+    fn value(self, shared: u64) -> u64 {
+        shared
+    }
+}
+
+/// An operand that fits 32 bits in each request.
+impl Operand for u32 {
+    #[inline(always)]
+    fn value(self, _: u64) -> u64 {
+        u64::from(self)
+    }
+}
+
+/// An operand in each request.
+impl Operand for u64 {
+    #[inline(always)]
+    fn value(self, _: u64) -> u64 {
+        self
+    }
+}
+
+/// Words of a small request: the value's offset and the operand.
+const fn small_words<A>() -> usize {
+    1 + size_of::<A>().div_ceil(4)
+}
+
+/// Writes a small request at `place`.
+///
+/// # Safety
+/// `place` has room for [`small_words`].
+#[inline(always)]
+unsafe fn write_small<A>(place: *mut u32, offset: u32, operand: A) {
+    // SAFETY: the contract; the write does not ask for alignment.
+    unsafe {
+        place.write(offset);
+        place.add(1).cast::<A>().write_unaligned(operand);
+    }
+}
+
+/// Runs a line of small requests.
+///
+/// # Safety
+/// The client wrote so many requests on values of type `T` with operands of type `A`.
+#[inline(always)]
+unsafe fn run_small<T, A>(
+    run: &mut Run<'_>,
+    words: *mut u32,
+    count: usize,
+    function: impl Fn(&mut T, A) -> u64,
+) -> u32 {
+    let (base, high) = (run.base, run.high);
+    let mut wide = 0;
+    let flags = each_caught(count, run.failures, |index| {
+        // SAFETY: the contract; the targets are alive until their line was answered, and only the
+        // shard's server touches them. Both lines are the server's until it answers.
+        unsafe {
+            let place = words.add(index * small_words::<A>());
+            let operand = place.add(1).cast::<A>().read_unaligned();
+            let answer = function(target::<T>(base, *place), operand);
+            place.write(answer as u32);
+            let upper = (answer >> 32) as u32;
+            if upper != 0 {
+                if wide == 0 {
+                    wide = WIDE;
+                    high.write_bytes(0, WORDS);
+                }
+                high.add(index).write(upper);
+            }
+        }
+    });
+    flags | wide
+}
+
+impl Answers {
+    /// The answer of small request `index`, whose words begin at `index * stride`.
+    ///
+    /// # Safety
+    /// The line holds it.
+    #[inline(always)]
+    unsafe fn small(&self, index: usize, stride: usize) -> Result<u64, Error> {
+        // SAFETY: the contract; the upper halves are there where the flags say so.
+        unsafe {
+            let low = u64::from(*self.words.add(index * stride));
+            if self.flags == 0 {
+                return Ok(low);
+            }
+            match self.failure(index) {
                 Some(error) => Err(error),
-                // SAFETY: a request that did not fail was overwritten with its answer.
-                None => Ok(unsafe {
-                    take(
-                        answers.words.as_ptr().add(index * Self::STRIDE),
-                        ANSWER_BYTES,
-                    )
-                }),
-            });
+                None if self.flags & WIDE != 0 => Ok(low | u64::from(*self.high.add(index)) << 32),
+                None => Ok(low),
+            }
         }
     }
 }
 
-/// How the operands of typed operations travel.
-pub(crate) trait Operands: 'static {
-    /// Words beside the offset.
-    const WORDS: usize;
-    /// The operand of the request at `place`.
-    ///
-    /// # Safety
-    /// `place` is a request of this form.
-    unsafe fn get(place: *const u32, shared: u64) -> u64;
-    /// Writes `operand` behind the offset at `place`.
-    ///
-    /// # Safety
-    /// `place` has room for it.
-    unsafe fn set(place: *mut u32, operand: u64);
+/// The bytes of a small operation, as they travel in the channel's table.
+#[inline(always)]
+pub(crate) fn bits<F: Copy>(function: F) -> u64 {
+    const { assert!(size_of::<F>() <= 8, "an operation captures at most 8 bytes") };
+    let mut bits = 0u64;
+    // SAFETY: at most 8 bytes, asserted above.
+    unsafe { (&raw mut bits).cast::<F>().write_unaligned(function) };
+    bits
 }
 
-/// One operand for the whole line, in the channel's table.
-pub(crate) struct Same;
-/// An operand of 32 bits in each request.
-pub(crate) struct Narrow;
-/// An operand of 64 bits in each request.
-pub(crate) struct Wide;
-
-impl Operands for Same {
-    const WORDS: usize = 0;
-    #[inline(always)]
-    unsafe fn get(_: *const u32, shared: u64) -> u64 {
-        shared
-    }
-    #[inline(always)]
-    unsafe fn set(_: *mut u32, _: u64) {}
-}
-
-impl Operands for Narrow {
-    const WORDS: usize = 1;
-    #[inline(always)]
-    unsafe fn get(place: *const u32, _: u64) -> u64 {
-        // SAFETY: the contract.
-        u64::from(unsafe { *place.add(1) })
-    }
-    #[inline(always)]
-    unsafe fn set(place: *mut u32, operand: u64) {
-        // SAFETY: the contract; whoever chose this form saw that the operand fits.
-        unsafe { place.add(1).write(operand as u32) }
-    }
-}
-
-impl Operands for Wide {
-    const WORDS: usize = 2;
-    #[inline(always)]
-    unsafe fn get(place: *const u32, _: u64) -> u64 {
-        // SAFETY: the contract.
-        unsafe { place.add(1).cast::<u64>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn set(place: *mut u32, operand: u64) {
-        // SAFETY: the contract.
-        unsafe { place.add(1).cast::<u64>().write_unaligned(operand) }
-    }
+/// # Safety
+/// `bits` were made by [`bits`] of an `F`.
+#[inline(always)]
+unsafe fn of_bits<F: Copy>(bits: u64) -> F {
+    // SAFETY: the contract.
+    unsafe { (&raw const bits).cast::<F>().read_unaligned() }
 }
 
 /// A small operation `(&mut T, u64) -> u64`: the packed path.
@@ -326,87 +430,143 @@ impl<T, F, C, O> Typed<T, F, C, O>
 where
     F: Fn(&mut T, u64) -> u64 + Copy,
     C: FnOnce(Result<u64, Error>),
-    O: Operands,
+    O: Operand,
 {
-    const STRIDE: usize = 1 + O::WORDS;
-
     const KIND: Kind = Kind {
         run: Self::run,
         complete: Self::complete,
-        words: Self::STRIDE,
-        capacity: WORDS / Self::STRIDE,
+        words: small_words::<O>(),
+        capacity: WORDS / small_words::<O>(),
         callback_bytes: callback_bytes::<C>(),
+        release: nothing,
     };
-
-    /// The operation as the bits that travel in the channel's table.
-    #[inline(always)]
-    pub(crate) fn bits(function: F) -> u64 {
-        const { assert!(size_of::<F>() <= 8, "an operation captures at most 8 bytes") };
-        let mut bits = 0u64;
-        // SAFETY: at most 8 bytes, asserted above.
-        unsafe { (&raw mut bits).cast::<F>().write_unaligned(function) };
-        bits
-    }
 
     /// Writes the request for `offset` at `place`.
     ///
     /// # Safety
     /// `place` has room for the words of this form's kind.
     #[inline(always)]
-    pub(crate) unsafe fn write(place: *mut u32, offset: u32, operand: u64) {
+    pub(crate) unsafe fn write(place: *mut u32, offset: u32, operand: O) {
+        // SAFETY: the contract.
+        unsafe { write_small(place, offset, operand) };
+    }
+
+    unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
+        let shared = run.operand;
+        // SAFETY: the client put the bits of an `F` there, and so many requests of this kind.
+        unsafe {
+            let function: F = of_bits(run.extra);
+            run_small(run, words, count, |target: &mut T, operand: O| {
+                function(target, operand.value(shared))
+            })
+        }
+    }
+
+    unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
+        each_from(next, count, 1, |index| {
+            // SAFETY: the client put a callback there for each request, and each is taken once; the
+            // line holds so many answers.
+            unsafe {
+                let callback: C = take_callback(callbacks.each.add(index * callback_bytes::<C>()));
+                callback(answers.small(index, small_words::<O>()));
+            }
+        });
+    }
+}
+
+/// A small operation `(&mut T, A) -> u64` whose requests share one callback `C` and have a tag `G`
+/// each.
+pub(crate) struct Prepared<T, A, F, G, C>(PhantomData<(T, A, F, G, C)>);
+
+impl<T, A, F, G, C> Prepared<T, A, F, G, C>
+where
+    A: Copy,
+    F: Fn(&mut T, A) -> u64 + Copy,
+    C: Fn(G, Result<u64, Error>),
+{
+    /// Words of a request.
+    pub(crate) const WORDS: usize = small_words::<A>();
+    /// Requests in a line.
+    pub(crate) const CAPACITY: usize = WORDS / Self::WORDS;
+    /// Bytes from one tag to the next.
+    pub(crate) const TAG_BYTES: usize = callback_bytes::<G>();
+
+    /// How a line of these is run and completed.
+    pub(crate) const KIND: &'static Kind = {
+        assert!(Self::CAPACITY > 0, "an operand has at most 56 bytes");
+        &Kind {
+            run: Self::run,
+            complete: Self::complete,
+            words: Self::WORDS,
+            capacity: Self::CAPACITY,
+            callback_bytes: Self::TAG_BYTES,
+            release: Self::release,
+        }
+    };
+
+    /// Writes a request and its tag.
+    ///
+    /// # Safety
+    /// `place` and `tag_place` have room for the next of [`Self::KIND`].
+    #[inline(always)]
+    pub(crate) unsafe fn write(
+        (place, tag_place): (*mut u32, *mut u8),
+        offset: u32,
+        operand: A,
+        tag: G,
+    ) {
         // SAFETY: the contract.
         unsafe {
-            place.write(offset);
-            O::set(place, operand);
+            write_small(place, offset, operand);
+            put_callback(tag_place, tag);
         }
     }
 
     unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
-        let (base, shared, high) = (run.base, run.operand, run.high);
-        // SAFETY: the client put the bits of an `F` there.
-        let function: F = unsafe { (&raw const run.extra).cast::<F>().read_unaligned() };
-        let mut wide = 0;
-        let flags = each_caught(count, run.failures, |index| {
-            // SAFETY: the client wrote so many requests of this kind; the targets are alive until
-            // their line was answered, and only the shard's server touches them. Both lines are the
-            // server's until it answers.
-            unsafe {
-                let place = words.add(index * Self::STRIDE);
-                let target = target::<T>(base, *place);
-                let answer = function(target, O::get(place, shared));
-                place.write(answer as u32);
-                let upper = (answer >> 32) as u32;
-                if upper != 0 {
-                    if wide == 0 {
-                        wide = WIDE;
-                        high.write_bytes(0, WORDS);
-                    }
-                    high.add(index).write(upper);
-                }
-            }
-        });
-        flags | wide
+        // SAFETY: the client put the bits of an `F` there, and so many requests of this kind.
+        unsafe {
+            let function: F = of_bits(run.extra);
+            run_small(run, words, count, function)
+        }
     }
 
-    unsafe fn complete(answers: &Answers, callbacks: *mut u8, next: &Cell<usize>, count: usize) {
-        while next.get() < count {
-            let index = next.get();
-            next.set(index + 1);
-            // SAFETY: the client put a callback there for each request, and each is taken once.
-            let callback: C =
-                unsafe { take_callback(callbacks.add(index * callback_bytes::<C>())) };
-            // SAFETY: a line holds at most so many answers of this stride.
-            let low = u64::from(unsafe { *answers.words.as_ptr().add(index * Self::STRIDE) });
-            if answers.flags == 0 {
-                callback(Ok(low));
-                continue;
-            }
-            callback(match answers.failure(index) {
-                Some(error) => Err(error),
-                None if answers.flags & WIDE != 0 => Ok(low | u64::from(answers.high[index]) << 32),
-                None => Ok(low),
+    unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
+        // SAFETY: the line has a share in its callback until it is released.
+        let then = unsafe { &*callbacks.common.cast::<C>() };
+        // SAFETY: the client put a tag there for each request, and each is taken once; the line holds
+        // so many answers.
+        let tag = |index| unsafe { take_callback(callbacks.each.add(index * Self::TAG_BYTES)) };
+        if answers.flags == 0 {
+            // SAFETY: the words are the client's turn until the line is settled, and all were written.
+            let words = unsafe { &*answers.words.cast::<[u32; WORDS]>() };
+            Self::give(then, words, next, count, tag);
+        } else {
+            each_from(next, count, 1, |index| {
+                // SAFETY: as above.
+                let answer = unsafe { answers.small(index, Self::WORDS) };
+                then(tag(index), answer);
             });
         }
+    }
+
+    /// Gives answers without flags to the callback. Not inlined: its arguments tell the compiler that
+    /// the callback's stores leave the words as they are, so that a sum stays in a register.
+    #[inline(never)]
+    fn give(
+        then: &C,
+        words: &[u32; WORDS],
+        next: &Cell<usize>,
+        count: usize,
+        tag: impl Fn(usize) -> G,
+    ) {
+        each_from(next, count.min(Self::CAPACITY), 1, |index| {
+            then(tag(index), Ok(u64::from(words[index * Self::WORDS])));
+        });
+    }
+
+    unsafe fn release(common: *const ()) {
+        // SAFETY: the client took a share for the line, with `Rc::into_raw`.
+        drop(unsafe { Rc::from_raw(common.cast::<C>()) });
     }
 }
 
@@ -429,9 +589,9 @@ impl Forms {
     {
         const {
             &Self {
-                same: Typed::<T, F, C, Same>::KIND,
-                narrow: Typed::<T, F, C, Narrow>::KIND,
-                wide: Typed::<T, F, C, Wide>::KIND,
+                same: Typed::<T, F, C, ()>::KIND,
+                narrow: Typed::<T, F, C, u32>::KIND,
+                wide: Typed::<T, F, C, u64>::KIND,
             }
         }
     }

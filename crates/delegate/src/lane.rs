@@ -5,86 +5,135 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::channel::{AHEAD, Channel, OPERATIONS, Operation};
-use crate::job::{Answers, CALLBACK_BYTES, Kind};
-use crate::line::{FAILED, Order, WIDE, WORDS, prefetch_for_writing};
+use crate::job::{Answers, CALLBACK_BYTES, Callbacks, Kind};
+use crate::line::{FAILED, Order, WORDS, prefetch_for_writing};
 use crate::stats::{ClientCounters, ticks};
 use crate::sync::Ordering;
 
 /// What the client keeps about a line until its answers were given to the callbacks.
 #[repr(C, align(64))]
-struct Record {
+pub(crate) struct Record {
     callbacks: [u8; CALLBACK_BYTES * WORDS],
     /// The requests, while the line waits in the pending queue.
     words: [u32; WORDS],
     kind: *const Kind,
+    /// The callback of all requests, or null: see [`Callbacks`].
+    common: *const (),
     operand: u64,
     extra: u64,
     count: u32,
-    entry: u32,
     opened_at: u64,
 }
 
 impl Record {
+    fn callbacks(&mut self) -> Callbacks {
+        Callbacks {
+            each: (&raw mut self.callbacks).cast(),
+            common: self.common,
+        }
+    }
+
     fn new() -> Box<Self> {
         Box::new(Self {
             callbacks: [0; CALLBACK_BYTES * WORDS],
             words: [0; WORDS],
             kind: std::ptr::null(),
+            common: std::ptr::null(),
             operand: 0,
             extra: 0,
             count: 0,
-            entry: 0,
             opened_at: 0,
         })
     }
 }
 
-/// A line that came back: filled by [`Lane::collect`], and not moved, since copying what was stored a
-/// moment ago waits for all stores before it.
-pub(crate) struct Collected {
-    answers: Answers,
+/// A line whose requests were run, until its callbacks have run too.
+#[derive(Debug)]
+pub(crate) struct Done {
     record: *mut Record,
+    answers: Answers,
+    callbacks: Callbacks,
+    kind: *const Kind,
     count: usize,
 }
 
-impl Collected {
-    #[inline(always)]
-    pub(crate) fn empty() -> Self {
-        Self {
-            answers: Answers {
-                words: [0; WORDS],
-                high: [0; WORDS],
-                flags: 0,
-                failures: Vec::new(),
-            },
-            record: std::ptr::null_mut(),
-            count: 0,
+impl Done {
+    /// Gives the answers to the callbacks, from the index in `next` on; then the share in the common
+    /// callback back.
+    ///
+    /// # Safety
+    /// The line is not settled, and `next` holds what the last call left there.
+    #[inline]
+    pub(crate) unsafe fn complete(&self, next: &Cell<usize>) {
+        // SAFETY: the record stands still until it is free; its kind is a constant. A share is given
+        // back once: after that `next` is past the count.
+        unsafe {
+            ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count);
+            let common = self.callbacks.common;
+            if !common.is_null() && next.replace(usize::MAX) != usize::MAX {
+                ((*self.kind).release)(common);
+            }
         }
     }
+}
+
+/// A line that was filled and not sent.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    record: *mut Record,
+    pub(crate) operation: Operation,
+    pub(crate) words: *mut u32,
+    pub(crate) count: usize,
+}
+
+impl Filled {
+    /// The line with its answers in the place of its requests.
+    pub(crate) fn answered(self, answers: Answers) -> Done {
+        // SAFETY: the record of this line, which no other list has.
+        let callbacks = unsafe { (*self.record).callbacks() };
+        Done {
+            record: self.record,
+            answers,
+            callbacks,
+            kind: self.operation.kind,
+            count: self.count,
+        }
+    }
+}
+
+/// What the requests of a line have in common.
+pub(crate) struct Sort {
+    pub(crate) kind: &'static Kind,
+    pub(crate) operand: u64,
+    pub(crate) extra: u64,
+    pub(crate) common: *const (),
 }
 
 /// One client's requests to one shard.
 pub(crate) struct Lane {
     // The line being filled; these come first since every request touches them.
     kind: *const Kind,
+    /// The callback of all requests of the line, or null.
+    common: *const (),
     operand: u64,
     extra: u64,
     words: *mut u32,
     callbacks: *mut u8,
     count: u32,
-    capacity: u32,
     in_place: bool,
     record: *mut Record,
     /// How many lines to send with an operand in each request before one for all is tried again.
     pub(crate) varied: u32,
-    /// Requests whose callbacks have not begun.
-    outstanding: u64,
+    /// Lines begun whose callbacks have not all run.
+    unsettled: u32,
 
     pub(crate) channel: Arc<Channel>,
     head: usize,
     tail: usize,
     flying: usize,
     flying_records: Box<[*mut Record]>,
+    /// The entry of the channel's table that each line in flight names.
+    flying_entries: Box<[u8]>,
     pending: VecDeque<*mut Record>,
     free: Vec<*mut Record>,
     all: Vec<*mut Record>,
@@ -93,6 +142,7 @@ pub(crate) struct Lane {
     entries: [(usize, u64, u64); OPERATIONS],
     last_entry: usize,
     opened: u64,
+    run_here: u64,
     timed: bool,
 }
 
@@ -101,21 +151,22 @@ impl Lane {
         let lines = channel.lines.len();
         Self {
             kind: std::ptr::null(),
+            common: std::ptr::null(),
             operand: 0,
             extra: 0,
             words: std::ptr::null_mut(),
             callbacks: std::ptr::null_mut(),
             count: 0,
-            capacity: 0,
             in_place: false,
             record: std::ptr::null_mut(),
             varied: 0,
-            outstanding: 0,
+            unsettled: 0,
             channel,
             head: 0,
             tail: 0,
             flying: 0,
             flying_records: vec![std::ptr::null_mut(); lines].into(),
+            flying_entries: vec![0; lines].into(),
             pending: VecDeque::new(),
             free: Vec::new(),
             all: Vec::new(),
@@ -123,6 +174,7 @@ impl Lane {
             entries: [(0, 0, 0); OPERATIONS],
             last_entry: 0,
             opened: 0,
+            run_here: 0,
             timed,
         }
     }
@@ -131,6 +183,12 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn takes(&self, kind: *const Kind, operand: u64, extra: u64) -> bool {
         std::ptr::eq(self.kind, kind) && self.operand == operand && self.extra == extra
+    }
+
+    /// Whether the line being filled has this common callback, and so takes its requests.
+    #[inline(always)]
+    pub(crate) fn takes_common(&self, common: *const ()) -> bool {
+        std::ptr::eq(self.common, common)
     }
 
     /// Whether the line being filled is of this kind and operation.
@@ -148,12 +206,21 @@ impl Lane {
         self.count
     }
 
-    /// Where to write the next request of the open line, and its callback.
+    /// Lets `write` put the next request and its callback or tag into the open line, where requests
+    /// have so many words and callbacks so many bytes. True if the line, which has room for `capacity`,
+    /// is full then and is to be closed.
     ///
     /// # Safety
-    /// The line takes `kind`.
+    /// The line takes requests of this shape.
     #[inline(always)]
-    pub(crate) unsafe fn place(&self, kind: &Kind) -> (*mut u32, *mut u8) {
+    pub(crate) unsafe fn put(
+        &mut self,
+        words: usize,
+        callback_bytes: usize,
+        capacity: usize,
+        write: impl FnOnce(*mut u32, *mut u8),
+    ) -> bool {
+        // Read once: after the write the compiler would read it again.
         let count = self.count as usize;
         // SAFETY: a line that takes the kind has room for another request until it is full.
         //
@@ -161,25 +228,24 @@ impl Lane {
         // as one vector, which cannot be forwarded from the two stores that began the line and so
         // waits for every store before them, that is, for the last line to arrive at this core.
         unsafe {
-            (
-                self.words.add(count * kind.words),
-                self.callbacks.add(count * kind.callback_bytes),
-            )
+            write(
+                self.words.add(count * words),
+                self.callbacks.add(count * callback_bytes),
+            );
         }
-    }
-
-    /// The request and callback were written. True if the line is full and is to be closed.
-    #[inline(always)]
-    pub(crate) fn written(&mut self) -> bool {
-        self.count += 1;
-        self.outstanding += 1;
-        self.count == self.capacity
+        self.count = count as u32 + 1;
+        count + 1 == capacity
     }
 
     /// Whether no request waits, flies or is being filled in.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.outstanding == 0
+        self.unsettled == 0
+    }
+
+    /// Whether there is nothing but the line being filled.
+    pub(crate) fn is_first(&self) -> bool {
+        self.unsettled == 1 && self.is_filling()
     }
 
     pub(crate) fn flying(&self) -> usize {
@@ -210,17 +276,18 @@ impl Lane {
     }
 
     /// Begins a line: in the next request line if `in_place` (it is free, and nothing is pending),
-    /// else in a record of its own.
-    pub(crate) fn open(&mut self, kind: &'static Kind, operand: u64, extra: u64, in_place: bool) {
+    /// else in a record of its own. The line takes the share in its common callback over.
+    pub(crate) fn open(&mut self, sort: &Sort, in_place: bool) {
         debug_assert!(!self.is_filling());
         debug_assert!(!in_place || (self.pending.is_empty() && self.has_free_line()));
         let record = self.record();
         self.record = record;
-        self.kind = kind;
-        self.operand = operand;
-        self.extra = extra;
+        self.kind = sort.kind;
+        self.common = sort.common;
+        self.operand = sort.operand;
+        self.extra = sort.extra;
         self.count = 0;
-        self.capacity = kind.capacity as u32;
+        self.unsettled += 1;
         self.in_place = in_place;
         // SAFETY: records live as long as the lane, and this one is in no other list.
         unsafe {
@@ -234,16 +301,44 @@ impl Lane {
                 (*record).opened_at = ticks();
             }
         }
-        // Before the first request is written: who drops a value counts the lines that may name it.
+        self.count_opened();
+    }
+
+    /// Before the first request is written: who drops a value counts the lines that may name it.
+    #[inline(always)]
+    fn count_opened(&mut self) {
         self.opened += 1;
         self.channel.opened.0.store(self.opened, Ordering::Release);
     }
 
-    /// Ends the line being filled: publishes it, or puts it into the pending queue. True if it was
-    /// published.
-    #[inline]
-    pub(crate) fn close(&mut self) -> bool {
+    /// Whether the line being filled is a request line.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// A line that was taken out was run without the server.
+    pub(crate) fn count_run_here(&mut self) {
+        self.run_here += 1;
+        let counter = &self.channel.run_here.0;
+        counter.store(self.run_here, Ordering::Release);
+    }
+
+    /// Takes the line being filled out. It was not begun in place.
+    pub(crate) fn take_filled(&mut self) -> Filled {
+        debug_assert!(self.is_filling() && !self.in_place);
         let record = self.record;
+        let operation = self.end();
+        Filled {
+            record,
+            operation,
+            words: self.words,
+            count: self.count as usize,
+        }
+    }
+
+    /// Ends the line being filled.
+    #[inline(always)]
+    fn end(&mut self) -> Operation {
         let operation = Operation {
             kind: self.kind,
             // Loaded one by one: as one vector they could not be forwarded from the stores that began
@@ -255,10 +350,21 @@ impl Lane {
         };
         // SAFETY: the record of the line being filled.
         unsafe {
-            (*record).kind = self.kind;
-            (*record).count = self.count;
+            (*self.record).kind = self.kind;
+            (*self.record).common = self.common;
+            (*self.record).count = self.count;
         }
         self.kind = std::ptr::null();
+        self.common = std::ptr::null();
+        operation
+    }
+
+    /// Ends the line being filled: publishes it, or puts it into the pending queue. True if it was
+    /// published.
+    #[inline]
+    pub(crate) fn close(&mut self) -> bool {
+        let record = self.record;
+        let operation = self.end();
         if self.in_place {
             self.publish(record, operation, self.count);
         } else {
@@ -313,12 +419,12 @@ impl Lane {
     fn publish(&mut self, record: *mut Record, operation: Operation, count: u32) {
         let entry = self.entry(operation);
         self.named[entry] += 1;
-        // SAFETY: as above.
-        unsafe { (*record).entry = entry as u32 };
+        self.flying_entries[self.head] = entry as u8;
         self.flying_records[self.head] = record;
         self.channel.lines[self.head].publish(Order {
             count,
             operation: entry as u32,
+            alone: false,
         });
         let lines = self.channel.lines.len();
         self.head = next(self.head, 1, lines);
@@ -339,7 +445,8 @@ impl Lane {
         // SAFETY: a closed record, and the line is the client's turn.
         let (operation, count) = unsafe {
             let words = self.channel.lines[self.head].words();
-            words.cast::<[u32; WORDS]>().write((*record).words);
+            // Not a copy of numbers: operands may have bytes that were never written.
+            std::ptr::copy_nonoverlapping((&raw const (*record).words).cast(), words, WORDS);
             let operation = Operation {
                 kind: (*record).kind,
                 operand: (*record).operand,
@@ -351,38 +458,24 @@ impl Lane {
         true
     }
 
-    /// Takes the oldest line in flight out of the ring, if it has come back. The caller gives its
-    /// answers to the callbacks with [`complete`] and the record back with [`Lane::recycle`].
-    #[inline]
-    pub(crate) fn collect(&mut self, counters: &ClientCounters, into: &mut Collected) -> bool {
+    /// The oldest line in flight, if it has come back. It stays in its place until it is settled.
+    #[inline(always)]
+    pub(crate) fn collect(&self, counters: &ClientCounters) -> Option<Done> {
         if self.flying == 0 {
-            return false;
+            return None;
         }
         counters.polls.add(1);
-        let line = &self.channel.lines[self.tail];
-        let Some(flags) = line.answered() else {
-            return false;
-        };
+        if !self.is_answered() {
+            return None;
+        }
         counters.ready.add(1);
         let record = self.flying_records[self.tail];
-        // SAFETY: the line is the client's turn; its upper halves were written if it says so.
-        unsafe {
-            into.answers.words = *line.words().cast();
-            if flags & WIDE != 0 {
-                into.answers.high = *line.high().cast();
-            }
-        }
-        into.answers.flags = flags;
-        if flags & FAILED != 0 {
-            into.answers.failures = self.channel.take_failures(self.tail);
-        }
-        self.tail = next(self.tail, 1, self.channel.lines.len());
-        self.flying -= 1;
         // SAFETY: the record of a line in flight.
-        let (count, entry, opened_at) =
-            unsafe { ((*record).count, (*record).entry, (*record).opened_at) };
-        self.named[entry as usize] -= 1;
-        self.outstanding -= u64::from(count);
+        let (kind, count, opened_at, callbacks) = unsafe {
+            let record = &mut *record;
+            let callbacks = record.callbacks();
+            (record.kind, record.count, record.opened_at, callbacks)
+        };
         counters.lines.add(1);
         counters.requests.add(u64::from(count));
         if self.timed {
@@ -391,29 +484,98 @@ impl Lane {
                 .add(ticks().saturating_sub(opened_at));
             counters.latency_lines.add(1);
         }
-        into.record = record;
-        into.count = count as usize;
-        true
+        Some(Done {
+            record,
+            answers: self.answers(),
+            callbacks,
+            kind,
+            count: count as usize,
+        })
     }
 
-    /// Gives a record back whose callbacks have all been taken.
+    /// Frees the request line of what [`Lane::collect`] gave, whose callbacks have run.
     #[inline]
-    pub(crate) fn recycle(&mut self, collected: &Collected) {
-        self.free.push(collected.record);
+    pub(crate) fn settle(&mut self, done: &Done) {
+        self.land();
+        self.free(done);
     }
-}
 
-/// Gives answers to callbacks, from the index in `done` on.
-///
-/// # Safety
-/// The line was collected and not recycled, and `done` holds what the last call left there.
-#[inline]
-pub(crate) unsafe fn complete(collected: &Collected, done: &Cell<usize>) {
-    // SAFETY: the record stands still until it is recycled; its kind is a constant.
-    unsafe {
-        let record = collected.record;
-        let callbacks = (&raw mut (*record).callbacks).cast();
-        ((*(*record).kind).complete)(&collected.answers, callbacks, done, collected.count);
+    /// Frees the oldest request line in flight.
+    #[inline(always)]
+    fn land(&mut self) {
+        let entry = self.flying_entries[self.tail];
+        self.named[entry as usize] -= 1;
+        self.tail = next(self.tail, 1, self.channel.lines.len());
+        self.flying -= 1;
+    }
+
+    /// Sends the one request that `write` makes, on a lane that is idle. Nobody collects it but
+    /// [`Lane::collect_alone`]. Until then no other line is free: the ring goes on behind it, where the
+    /// server does not look yet.
+    #[inline(always)]
+    pub(crate) fn send_alone(&mut self, kind: &'static Kind, write: impl FnOnce(*mut u32)) {
+        debug_assert!(self.is_idle());
+        let entry = self.entry(Operation {
+            kind,
+            operand: 0,
+            extra: 0,
+        });
+        self.named[entry] += 1;
+        self.flying_entries[self.head] = entry as u8;
+        self.flying = self.channel.lines.len();
+        self.unsettled = 1;
+        self.count_opened();
+        // Nothing is stored between the request and the header: the server is looking at the line, and
+        // takes it as soon as a part of it is written.
+        let line = &self.channel.lines[self.head];
+        write(line.words());
+        line.publish(Order {
+            count: 1,
+            operation: entry as u32,
+            alone: true,
+        });
+    }
+
+    /// Takes the answer of the line that was sent alone and has come back: what `take` makes of it.
+    #[inline(always)]
+    pub(crate) fn collect_alone<R>(
+        &mut self,
+        counters: &ClientCounters,
+        take: impl FnOnce(&Answers) -> R,
+    ) -> R {
+        counters.ready.add(1);
+        counters.polls.add(1);
+        counters.lines.add(1);
+        counters.requests.add(1);
+        let answer = take(&self.answers());
+        self.named[self.flying_entries[self.head] as usize] -= 1;
+        self.flying = 0;
+        self.unsettled -= 1;
+        answer
+    }
+
+    /// What came back in the oldest line in flight.
+    #[inline(always)]
+    fn answers(&self) -> Answers {
+        let line = &self.channel.lines[self.tail];
+        let flags = line.answered().unwrap_or(0);
+        Answers {
+            words: line.words(),
+            high: line.high(),
+            flags,
+            failures: if flags & FAILED == 0 {
+                Vec::new()
+            } else {
+                self.channel.take_failures(self.tail)
+            },
+        }
+    }
+
+    /// Takes the record of a line back whose callbacks have run.
+    #[inline]
+    pub(crate) fn free(&mut self, done: &Done) {
+        self.unsettled -= 1;
+        self.free.push(done.record);
     }
 }
 

@@ -113,6 +113,7 @@ pub mod line;
 mod oneshot;
 mod owned;
 pub mod place;
+mod prepared;
 mod server;
 #[doc(hidden)]
 pub mod shard;
@@ -129,4 +130,5 @@ pub use fibre::Fibres;
 pub use flat::Policy;
 pub use handle::{Handle, Reply};
 pub use owned::{Owned, OwnedSlice, Sharded, Target};
+pub use prepared::Prepared;
 pub use stats::{ClientStats, ShardStats};

@@ -30,6 +30,10 @@ pub const WIDE: u32 = 1 << 1;
 /// A request of the line panicked: see the channel's failures.
 pub const FAILED: u32 = 1 << 2;
 
+/// The one request of the line came alone: both sides stay at this line. A line that goes back and
+/// forth is already in both caches, and nothing but it moves.
+const ALONE: u32 = 1 << 3;
+
 /// What a client says about a line of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -37,6 +41,8 @@ pub struct Order {
     pub count: u32,
     /// Which entry of the channel's table of operations they call.
     pub operation: u32,
+    /// Whether both sides use the same line for what comes next.
+    pub alone: bool,
 }
 
 /// One request line and the line for what does not fit.
@@ -73,7 +79,8 @@ impl Line {
     /// Client: hands the line to the server.
     #[inline(always)]
     pub fn publish(&self, order: Order) {
-        let header = SERVER | order.count << 8 | order.operation << 16;
+        let alone = if order.alone { ALONE } else { 0 };
+        let header = SERVER | alone | order.count << 8 | order.operation << 16;
         self.header.store(header, Ordering::Release);
     }
 
@@ -91,6 +98,7 @@ impl Line {
         (header & SERVER != 0).then_some(Order {
             count: header >> 8 & 0xff,
             operation: header >> 16,
+            alone: header & ALONE != 0,
         })
     }
 

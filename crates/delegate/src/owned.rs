@@ -76,7 +76,11 @@ pub struct OwnedSlice<T>(Block<T>);
 
 /// Values spread over all shards of a domain: value `i` is in shard `i % shards`.
 pub struct Sharded<T> {
+    /// One for each shard, in their order.
     blocks: Vec<Block<T>>,
+    /// Where each block begins.
+    offsets: Box<[u32]>,
+    inner: Arc<Inner>,
     count: usize,
     /// Bits of an index that name the shard, where the number of shards is a power of two: a division
     /// takes longer than the rest of a request.
@@ -178,10 +182,13 @@ impl<T> OwnedSlice<T> {
 }
 
 impl<T> Sharded<T> {
-    pub(crate) fn new(parts: Vec<OwnedSlice<T>>, count: usize) -> Self {
+    /// Of slices of `inner`'s shards, one for each, among which `count` values are divided.
+    pub(crate) fn new(inner: Arc<Inner>, parts: Vec<OwnedSlice<T>>, count: usize) -> Self {
         Self {
             bits: (parts.len().is_power_of_two()).then(|| parts.len().trailing_zeros()),
+            offsets: parts.iter().map(|part| part.0.offset).collect(),
             blocks: parts.into_iter().map(|part| part.0).collect(),
+            inner,
             count,
         }
     }
@@ -202,11 +209,18 @@ impl<T> Sharded<T> {
     /// If there is no such value.
     #[inline(always)]
     pub fn at(&self, index: usize) -> Target<'_, T> {
-        if let Some(bits) = self.bits {
-            self.blocks[index & ((1 << bits) - 1)].at(index >> bits)
+        assert!(index < self.count, "index {index} of {}", self.count);
+        let (shard, place) = if let Some(bits) = self.bits {
+            (index & ((1 << bits) - 1), index >> bits)
         } else {
             let shards = self.blocks.len();
-            self.blocks[index % shards].at(index / shards)
+            (index % shards, index / shards)
+        };
+        Target {
+            inner: &self.inner,
+            shard: shard as u32,
+            offset: self.offsets[shard] + (place * stride::<T>() / UNIT) as u32,
+            value: PhantomData,
         }
     }
 }

@@ -415,7 +415,7 @@ fn end_values(state: &mut State) {
     let answered = |ends: &[ServerEnd], channel: &Arc<Channel>, opened: u64| {
         ends.iter()
             .find(|end| Arc::ptr_eq(&end.channel, channel))
-            .is_none_or(|end| end.answered >= opened)
+            .is_none_or(|end| end.done() >= opened)
     };
     let State { arena, ends, ended } = state;
     let mut index = 0;

@@ -222,6 +222,17 @@ impl Ladder {
         self.step > self.spins
     }
 
+    /// Waits a little, if it is not yet time to do more than that.
+    #[inline(always)]
+    pub(crate) fn spin(&mut self) -> bool {
+        let spins = self.step < self.spins;
+        if spins {
+            self.step += 1;
+            std::hint::spin_loop();
+        }
+        spins
+    }
+
     /// Waits a little. True if it is time to sleep.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {

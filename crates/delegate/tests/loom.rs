@@ -18,6 +18,7 @@ fn order(count: u32) -> Order {
     Order {
         count,
         operation: 3,
+        alone: false,
     }
 }
 

@@ -7,6 +7,7 @@ use super::spec::{FIBRES, FetchAddError, Knobs, Policy};
 use linewise_delegate::{Builder, Client, Domain, Error, OwnedSlice};
 use serde::Serialize;
 use std::cell::Cell;
+use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -98,29 +99,32 @@ fn make(domain: &Domain, server: usize, shards: Shards) -> Result<Variables, Err
 }
 
 /// Asks at random until the sample ends, and waits for all answers.
-fn ask<'c, N: Next>(
+fn ask<'c, 'v, N: Next>(
     seat: &Seat<'_>,
     client: &Client<'c>,
     returned: &'c Cell<u64>,
     shards: Shards,
-    choose: impl Fn(usize) -> &'c Variables,
+    choose: impl Fn(usize) -> &'v Variables,
 ) -> Result<Tally, Error> {
+    let fetch = client.prepare(
+        |variable: &mut Variable, ()| variable.fetch::<N>(),
+        move |(), answer| note(returned, answer),
+    );
     let mut tally = seat.hammer(|random| {
         let (server, variable) = shards.choose(random);
         // What is refused is missed in the account.
-        let _ = client.call_async(
-            choose(server).at(variable),
-            |variable: &mut Variable, _| variable.fetch::<N>(),
-            0,
-            move |answer: Result<u64, Error>| {
-                returned.set(returned.get().wrapping_add(answer.unwrap_or(u64::MAX)));
-            },
-        );
+        let _ = fetch.call(choose(server).at(variable), (), ());
         0
     });
     client.barrier()?;
     tally.returned = returned.get();
     Ok(tally)
+}
+
+/// Adds an answer up. An error is missed in the account.
+#[inline(always)]
+fn note(returned: &Cell<u64>, answer: Result<u64, Error>) {
+    returned.set(returned.get().wrapping_add(answer.unwrap_or(u64::MAX)));
 }
 
 /// Adds up what the threads did, what the variables hold and what the domain counted.
@@ -200,9 +204,49 @@ pub(super) fn dedicated<N: Next>(setting: &Setting<'_>) -> Result<Outcome, Fetch
     let played = play(&setting.clients(), |seat| {
         let returned = Cell::new(0);
         let client = domain.client()?;
-        ask::<N>(seat, &client, &returned, shards, |server| {
-            &variables[server]
-        })
+        let choose = |server: usize| &variables[server];
+        ask::<N>(seat, &client, &returned, shards, choose)
+    })?;
+    settle(&domain, variables.iter(), played)
+}
+
+/// The same with closures that capture something, not a prepared operation.
+pub(super) fn closures<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAddError> {
+    let (domain, shards, variables) = setting.dedicated()?;
+    let played = play(&setting.clients(), |seat| {
+        let returned = Cell::new(0);
+        let client = domain.client()?;
+        let mut tally = seat.hammer(|random| {
+            let (server, variable) = shards.choose(random);
+            // What it captures travels, though an increment needs nothing.
+            let fetch = move |variable: &mut Variable| {
+                black_box(random);
+                variable.fetch::<N>()
+            };
+            let target = variables[server].at(variable);
+            // What is refused is missed in the account.
+            let _ = client.apply_async(target, fetch, |answer| note(&returned, answer));
+            0
+        });
+        client.barrier()?;
+        tally.returned = returned.get();
+        Ok(tally)
+    })?;
+    settle(&domain, variables.iter(), played)
+}
+
+/// Clients that wait for every answer.
+pub(super) fn waiting<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAddError> {
+    let (domain, shards, variables) = setting.dedicated()?;
+    let played = play(&setting.clients(), |seat| {
+        let client = domain.client()?;
+        Ok(seat.hammer(|random| {
+            let (server, variable) = shards.choose(random);
+            let answer = client.apply(variables[server].at(variable), |variable: &mut Variable| {
+                variable.fetch::<N>()
+            });
+            answer.unwrap_or(u64::MAX)
+        }))
     })?;
     settle(&domain, variables.iter(), played)
 }

@@ -149,6 +149,8 @@ fn measure<N: Next>(
         Method::Channel(_) => messages::channel::<N>(stage, variables),
         Method::Ffwd(_) => messages::ffwd::<N>(stage, variables),
         Method::Fibres(_) => delegated::fibres::<N>(&setting),
+        Method::Waiting(_) => delegated::waiting::<N>(&setting),
+        Method::Closures(_) => delegated::closures::<N>(&setting),
         Method::Async(_) => delegated::dedicated::<N>(&setting),
         Method::Flat(policy) => delegated::flat::<N>(&setting, policy),
     }?;

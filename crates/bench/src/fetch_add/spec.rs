@@ -142,7 +142,11 @@ pub enum Method {
     Ffwd(usize),
     /// Delegation to so many servers, with 64 waiting fibres in each client.
     Fibres(usize),
-    /// Asynchronous delegation to so many servers.
+    /// Delegation to so many servers, one waiting call after the other.
+    Waiting(usize),
+    /// Asynchronous delegation of closures to so many servers.
+    Closures(usize),
+    /// Asynchronous delegation of a prepared operation to so many servers.
     Async(usize),
     /// Asynchronous delegation among threads that all serve and ask.
     Flat(Policy),
@@ -159,6 +163,8 @@ impl Method {
             Self::Channel(servers)
             | Self::Ffwd(servers)
             | Self::Fibres(servers)
+            | Self::Waiting(servers)
+            | Self::Closures(servers)
             | Self::Async(servers) => servers,
             _ => 0,
         }
@@ -178,6 +184,8 @@ impl Method {
             Self::Channel(_) => "channel",
             Self::Ffwd(_) => "ffwd",
             Self::Fibres(_) => "fibres",
+            Self::Waiting(_) => "waiting",
+            Self::Closures(_) => "closures",
             Self::Async(_) => "async",
             Self::Flat(policy) => policy.name(),
         }
@@ -185,14 +193,14 @@ impl Method {
 
     /// Whether the number of request lines and the length of the queues make a difference.
     fn has_knobs(self) -> bool {
-        matches!(self, Self::Fibres(_) | Self::Async(_) | Self::Flat(_))
+        self.has_queue() || matches!(self, Self::Flat(_))
     }
 
     /// Whether requests wait in queues: the other flat policies write request lines directly.
     fn has_queue(self) -> bool {
         matches!(
             self,
-            Self::Fibres(_) | Self::Async(_) | Self::Flat(Policy::Queue)
+            Self::Fibres(_) | Self::Closures(_) | Self::Async(_) | Self::Flat(Policy::Queue)
         )
     }
 
@@ -210,7 +218,13 @@ impl Method {
         // A dedicated server needs a client.
         if threads >= 2 {
             let half = threads / 2;
-            all.extend([Self::Channel(half), Self::Ffwd(half), Self::Fibres(half)]);
+            all.extend([
+                Self::Channel(half),
+                Self::Ffwd(half),
+                Self::Waiting(half),
+                Self::Fibres(half),
+                Self::Closures(half),
+            ]);
         }
         all.extend((1..threads).map(Self::Async));
         all.extend(Policy::ALL.map(Self::Flat));

@@ -1,0 +1,166 @@
+//! A small operation that is prepared once and called often.
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::client::Client;
+use crate::core;
+use crate::domain::Inner;
+use crate::error::Error;
+use crate::job::{self, bits};
+use crate::lane::{Lane, Sort};
+use crate::owned::Target;
+
+/// A small operation with its callback, prepared by [`Client::prepare`] to be called often: what
+/// [`Client::call_async`] does for each request is done here once, or once for each line.
+///
+/// Requests are packed: fifteen share a line if the operand `A` has no bytes, seven if it has up to 4,
+/// five up to 8, and so on. On the client's own shard a line of requests runs when it is full, and at
+/// every call that sends lines (the bound of [`Policy::UpperBound`](crate::Policy::UpperBound) is
+/// rounded up to a line).
+pub struct Prepared<'p, 'c, T, A, F, G, C> {
+    client: &'p Client<'c>,
+    lanes: *mut Lane,
+    domain: &'p Arc<Inner>,
+    closed: &'p AtomicBool,
+    /// The callback; lines on their way have a share in it.
+    then: Rc<C>,
+    operation: u64,
+    requests: PhantomData<(fn(&mut T, A) -> F, fn(G))>,
+}
+
+impl<'c> Client<'c> {
+    /// Prepares a small operation for calls that do not wait. `then` gets each answer on this thread
+    /// in a later call of this client, with the tag that the call was given.
+    ///
+    /// ```
+    /// # use linewise_delegate::{Domain, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// let domain = Domain::dedicated(1).build()?;
+    /// let counters = domain.own_sharded(100, |index| index as u64)?;
+    /// let found = std::cell::RefCell::new(vec![0; 100]);
+    /// let client = domain.client()?;
+    /// let add = client.prepare(
+    ///     |counter: &mut u64, more: u32| {
+    ///         *counter += u64::from(more);
+    ///         *counter
+    ///     },
+    ///     |index: usize, answer| found.borrow_mut()[index] = answer.unwrap(),
+    /// );
+    /// for index in 0..100 {
+    ///     add.call(counters.at(index), 1000, index)?;
+    /// }
+    /// client.barrier()?;
+    /// assert_eq!(found.borrow()[7], 1007);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The operation captures at most 8 bytes, and the operand has at most 56 (checked when
+    /// compiling). An answer beyond 32 bits costs a second line.
+    pub fn prepare<T, A, F, G, C>(&self, operation: F, then: C) -> Prepared<'_, 'c, T, A, F, G, C>
+    where
+        T: Send + 'static,
+        A: Copy + Send + 'static,
+        F: Fn(&mut T, A) -> u64 + Copy + Send + 'static,
+        G: 'c,
+        C: Fn(G, Result<u64, Error>) + 'c,
+    {
+        let core = self.core();
+        // SAFETY: the core is not borrowed, and lives as long as the client; its lanes and its domain
+        // are never replaced.
+        let (lanes, domain) = unsafe { ((*core).lanes(), core::inner(core)) };
+        Prepared {
+            client: self,
+            lanes,
+            domain,
+            closed: &domain.closed,
+            then: Rc::new(then),
+            operation: bits(operation),
+            requests: PhantomData,
+        }
+    }
+}
+
+impl<T, A, F, G, C> Prepared<'_, '_, T, A, F, G, C>
+where
+    T: Send + 'static,
+    A: Copy + Send + 'static,
+    F: Fn(&mut T, A) -> u64 + Copy + Send + 'static,
+    C: Fn(G, Result<u64, Error>),
+{
+    /// Calls the operation on the value with `operand`; the callback gets `tag` with the answer.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`], [`Error::Foreign`]; then the operation is not called, and neither is the
+    /// callback, which gets [`Error::Panicked`] if the operation panics.
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile.
+    #[inline(always)]
+    pub fn call<'t>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        operand: A,
+        tag: G,
+    ) -> Result<(), Error> {
+        let target = target.into();
+        if !Arc::ptr_eq(target.inner, self.domain) {
+            return Err(Error::Foreign);
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::Shutdown);
+        }
+        let lane = self.lanes.wrapping_add(target.shard as usize);
+        // SAFETY: a value of the domain is in one of its shards, each of which has a lane. Nothing
+        // borrows the lanes while user code runs, and this thread alone has them. A line that has our
+        // callback is one of this kind, so there is room for another request until it is full.
+        unsafe {
+            if !(*lane).takes_common(self.common()) {
+                self.open(target.shard as usize)?;
+            }
+            let put = |words: *mut u32, tags: *mut u8| {
+                Job::<T, A, F, G, C>::write((words, tags), target.offset, operand, tag);
+            };
+            let (words, tag_bytes) = (Job::<T, A, F, G, C>::WORDS, Job::<T, A, F, G, C>::TAG_BYTES);
+            if (*lane).put(words, tag_bytes, Job::<T, A, F, G, C>::CAPACITY, put) {
+                core::send(self.client.core(), lane, target.shard as usize);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn common(&self) -> *const () {
+        Rc::as_ptr(&self.then).cast()
+    }
+
+    #[inline(never)]
+    fn open(&self, shard: usize) -> Result<(), Error> {
+        let core = self.client.core();
+        // SAFETY: as in `call`. The line gives the share in the callback back.
+        unsafe {
+            if (*core).strict {
+                core::keep_order(core, shard)?;
+            }
+            let sort = Sort {
+                kind: Job::<T, A, F, G, C>::KIND,
+                operand: 0,
+                extra: self.operation,
+                common: Rc::into_raw(self.then.clone()).cast(),
+            };
+            core::open(core, shard, &sort);
+        }
+        Ok(())
+    }
+}
+
+type Job<T, A, F, G, C> = job::Prepared<T, A, F, G, C>;
+
+impl<T, A, F, G, C> std::fmt::Debug for Prepared<'_, '_, T, A, F, G, C> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Prepared").finish_non_exhaustive()
+    }
+}

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::client::Client;
 use crate::core;
 use crate::domain::Inner;
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::job::{self, bits};
 use crate::lane::{Lane, Sort};
 use crate::owned::Target;
@@ -24,7 +24,7 @@ pub struct Prepared<'p, 'c, T, A, F, G, C> {
     client: &'p Client<'c>,
     lanes: *mut Lane,
     domain: &'p Arc<Inner>,
-    closed: &'p AtomicBool,
+    gate: &'p Gate,
     /// The callback; lines on their way have a share in it.
     then: Rc<C>,
     operation: u64,
@@ -76,7 +76,7 @@ impl<'c> Client<'c> {
             client: self,
             lanes,
             domain,
-            closed: &domain.closed,
+            gate: &domain.gate,
             then: Rc::new(then),
             operation: bits(operation),
             requests: PhantomData,
@@ -94,7 +94,7 @@ where
     /// Calls the operation on the value with `operand`; the callback gets `tag` with the answer.
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Foreign`]; then the operation is not called, and neither is the
+    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; then the operation is not called, and neither is the
     /// callback, which gets [`Error::Panicked`] if the operation panics.
     ///
     /// # Panics
@@ -110,9 +110,7 @@ where
         if !Arc::ptr_eq(target.inner, self.domain) {
             return Err(Error::Foreign);
         }
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::Shutdown);
-        }
+        self.gate.check()?;
         let lane = self.lanes.wrapping_add(target.shard as usize);
         // SAFETY: a value of the domain is in one of its shards, each of which has a lane. Nothing
         // borrows the lanes while user code runs, and this thread alone has them. A line that has our

@@ -28,7 +28,7 @@ pub struct Prepared<'p, 'c, T, A, F, G, C> {
     /// The callback; lines on their way have a share in it.
     then: Rc<C>,
     operation: u64,
-    requests: PhantomData<(fn(&mut T, A) -> F, fn(G))>,
+    requests: PhantomData<(T, A, F, G)>,
 }
 
 impl<'c> Client<'c> {

@@ -25,7 +25,7 @@ for run in ../fixtures/recordings/*.linewise; do
     # In the order of the reader's list; one that has moved is refused, which is an input as well.
     number=0
     for table in samples watches traps threads switches maps stacks objects fields frames latencies losses \
-        reuse reuse_pairs caches transfers reuse_watches reuse_traps; do
+        reuse reuse_pairs caches transfers reuse_watches reuse_traps typed_accesses type_members; do
         if [ -e "$run/$table.parquet" ]; then
             { printf "\\x$(printf %02x $((number * 4 + 1)))"; cat "$run/$table.parquet"; } \
                 >"corpus/recording/$version-$table"

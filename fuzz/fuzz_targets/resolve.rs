@@ -1,5 +1,5 @@
-//! ELF and DWARF: the input is a program, mapped as its own headers say. Every address has a frame,
-//! and every object is named or said to be unknown.
+//! ELF, DWARF and machine code: the input is a program, mapped as its own headers say. Every address
+//! has a frame, every object is named or said to be unknown, and so is the type that code touches.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -63,6 +63,7 @@ fuzz_target!(|bytes: &[u8]| {
     let files = OneFile(bytes);
     let store = Store::default();
     let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    let mut code = Vec::new();
     for map in &maps {
         for step in 0..32 {
             let length = map.end.0.saturating_sub(map.start.0);
@@ -71,6 +72,13 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!resolver.caller_frames(PID, address).is_empty());
             let (object, _) = resolver.object(PID, address);
             let _ = resolver.fields_in(&object, Address(0), u64::MAX);
+            code.push((PID, address));
         }
+        // Where functions begin, in the seeds: every instruction of some.
+        code.extend((0..64).map(|byte| (PID, Address(map.start.0.saturating_add(byte)))));
     }
+    let asked = code.len();
+    let (rows, _) = resolver.typed_accesses(code);
+    assert_eq!(rows.len(), asked);
+    assert!(rows.iter().all(|row| row.reason.is_some() || !row.type_name.is_empty() || row.size > 0));
 });

@@ -16,6 +16,7 @@ mod round_trip;
 mod slowdown;
 mod spdx;
 mod tidy;
+mod typed;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,6 +64,12 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--rounds 3] [--only NAME] [--sides count,lines,shards,exact,caches,all,cachegrind]",
     ),
     (
+        "typed",
+        "types and fields of sampled accesses against programs that know them; needs\n\
+         `cargo build --release -p linewise -p linewise-analysis --examples`\n\
+         [--seconds 5] [--json]",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -88,21 +95,22 @@ impl Problem {
 }
 
 fn main() -> ExitCode {
-    let mut typed = std::env::args().skip(1);
-    let verb = typed.next().unwrap_or_default();
+    let mut words = std::env::args().skip(1);
+    let verb = words.next().unwrap_or_default();
     let root = root();
     let outcome = match verb.as_str() {
         "tidy" => tidy::run(&root),
         "licences" => licences::run(&root),
         "header" => return measured(&verb, header::run(&root)),
-        "answers" => return measured(&verb, answers::run(&root, Arguments::new(typed))),
+        "answers" => return measured(&verb, answers::run(&root, Arguments::new(words))),
         "exact-stability" => {
-            return measured(&verb, exact_stability::run(&root, Arguments::new(typed)));
+            return measured(&verb, exact_stability::run(&root, Arguments::new(words)));
         }
-        "cachegrind" => return measured(&verb, cachegrind::run(&root, Arguments::new(typed))),
-        "curve" => return measured(&verb, curve::run(&root, Arguments::new(typed))),
-        "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(typed))),
-        "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(typed))),
+        "cachegrind" => return measured(&verb, cachegrind::run(&root, Arguments::new(words))),
+        "curve" => return measured(&verb, curve::run(&root, Arguments::new(words))),
+        "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(words))),
+        "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
+        "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");
             for (name, what) in COMMANDS {

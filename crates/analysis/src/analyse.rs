@@ -18,6 +18,7 @@ use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
     exact, sharing,
 };
+use crate::views::types;
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -58,7 +59,24 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         caches: Vec::new(),
         cache_misses: None,
         prefetch: None,
+        types: Vec::new(),
+        type_coverage: None,
     };
+    if let Some(profile) = types::types(&types::Input {
+        line_size: info.line_size,
+        typed: &tables.typed_accesses,
+        members: &tables.type_members,
+        samples: &tables.samples,
+        watches: &tables.watches,
+        traps: &tables.traps,
+        caches: &tables.caches,
+        transfers: &tables.transfers,
+        threads: &tables.threads,
+        thread_ns: thread_ns(tables),
+    }) {
+        report.types = profile.types;
+        report.type_coverage = Some(profile.coverage);
+    }
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
         locality::fill_sampled(&mut report, info, tables, exact);

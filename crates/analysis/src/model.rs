@@ -18,6 +18,9 @@ pub use crate::views::reuse::{
     ReuseSource, Touches,
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
+pub use crate::views::types::{
+    Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, TypeCost, TypeRow,
+};
 
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -74,6 +77,13 @@ pub struct Report {
     /// Whether fetching the neighbour of every line that misses would help; likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<Prefetch>,
+    /// The data profile: types by what their accesses cost, the dearest first; at most 100. Not there without typed
+    /// accesses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<TypeRow>,
+    /// How many accesses could be typed, and why not the rest; likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub type_coverage: Option<Coverage>,
 }
 
 impl Report {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
 const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
-const VIEWS: [&str; 7] = [
+const VIEWS: [&str; 9] = [
     include_str!("../src/views/band.rs"),
     include_str!("../src/views/caches.rs"),
     include_str!("../src/views/miss_ratio.rs"),
@@ -17,6 +17,8 @@ const VIEWS: [&str; 7] = [
     include_str!("../src/views/prefetch.rs"),
     include_str!("../src/views/reuse.rs"),
     include_str!("../src/views/sampled_reuse/mod.rs"),
+    include_str!("../src/views/types/layout.rs"),
+    include_str!("../src/views/types/mod.rs"),
 ];
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const ROWS: &str = include_str!("../../recording/src/rows.rs");

@@ -104,10 +104,12 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     let recording = Recording::open(directory)?;
     let tables = recording.tables()?;
     let files = DiskFiles::new("/");
-    let (frames, objects, fields) = resolve_recording(&tables, recording.info().line_size, &files);
-    write_table(directory, &frames)?;
-    write_table(directory, &objects)?;
-    write_table(directory, &fields)?;
+    let resolved = resolve_recording(&tables, recording.info().line_size, &files);
+    write_table(directory, &resolved.frames)?;
+    write_table(directory, &resolved.objects)?;
+    write_table(directory, &resolved.fields)?;
+    write_table(directory, &resolved.typed_accesses)?;
+    write_table(directory, &resolved.type_members)?;
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use crate::rows_exact::{
 };
 use crate::rows_heap::Allocator;
 use crate::rows_reuse::ReuseOutcome;
+use crate::rows_types::UntypedReason;
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,6 +290,7 @@ word_cells!(
     Touch,
     Unit,
     UnknownReason,
+    UntypedReason,
     WatchOutcome,
 );
 

@@ -14,6 +14,7 @@ use crate::rows::{
 use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
+use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Row, Tables, all_tables};
@@ -28,6 +29,9 @@ const EXACT_TABLES: [&str; 4] = [
     CacheCounts::TABLE,
     TransferCount::TABLE,
 ];
+
+/// The tables that recordings had not before instructions were typed.
+const TYPE_TABLES: &[&str] = &[TypedAccess::TABLE, TypeMember::TABLE];
 
 /// The tables that only sampled reuse fills.
 const SAMPLED_REUSE_TABLES: [&str; 2] = [ReuseWatch::TABLE, ReuseTrap::TABLE];
@@ -83,13 +87,14 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        // Recordings had no such tables before there was an exact source, sampled reuse or a heap recorder,
-        // or before calls were followed.
+        // Recordings had no such tables before there was an exact source, sampled reuse, a heap recorder or
+        // types, or before calls were followed.
         let calls = self.info.exact.as_ref().is_some_and(|run| run.call_paths);
         let expected = (self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE))
             && (calls || R::TABLE != CallPath::TABLE)
             && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE))
-            && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE);
+            && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE)
+            && !TYPE_TABLES.contains(&R::TABLE);
         if self.info.complete && expected {
             return Err(Error::MissingTable { path });
         }

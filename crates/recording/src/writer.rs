@@ -20,6 +20,7 @@ use crate::rows::{
 use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
+use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{
     Effort, FileRole, RUN_FILE, compact, remove, replace_file, segment_path, segments, table_path,

@@ -16,6 +16,8 @@ pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\"'<img src=
 
 #[path = "sample_exact.rs"]
 mod sample_exact;
+#[path = "sample_types.rs"]
+mod sample_types;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -41,7 +43,7 @@ pub(crate) fn everyday() -> Report {
         thread(41_315, "worker-3", 2_850_000_000),
         thread(41_311, "counters", 12_000_000),
     ];
-    Report {
+    let mut report = Report {
         schema: SCHEMA,
         run: Run {
             command: "./counters --threads 4 --seconds 3".to_owned(),
@@ -115,7 +117,11 @@ pub(crate) fn everyday() -> Report {
         caches: Vec::new(),
         cache_misses: None,
         prefetch: None,
-    }
+        types: Vec::new(),
+        type_coverage: None,
+    };
+    sample_types::with_types(&mut report);
+    report
 }
 
 /// The same with hostile and endless names wherever a name can be.
@@ -149,6 +155,7 @@ pub(crate) fn hostile() -> Report {
             access.missing = HOSTILE.to_owned();
         }
     }
+    sample_types::make_hostile(&mut report, &endless);
     let exact = sample_exact::with_locality(report.clone());
     (report.curve, report.curve_shared) = (exact.curve, exact.curve_shared);
     (report.cache_sizes, report.caches) = (exact.cache_sizes, exact.caches);
@@ -193,6 +200,8 @@ pub(crate) fn hostile() -> Report {
 /// A run in which nothing was worth a finding.
 pub(crate) fn quiet() -> Report {
     let mut report = everyday();
+    report.types.clear();
+    report.type_coverage = None;
     report.findings.clear();
     report.sharing.transfers = Transfers {
         true_sharing: 812.0,
@@ -243,6 +252,8 @@ pub(crate) fn too_short() -> Report {
 /// knows.
 pub(crate) fn traced() -> Report {
     let mut report = everyday();
+    report.types.clear();
+    report.type_coverage = None;
     let run = &mut report.run;
     run.source = "exact".to_owned();
     run.one_line_in = Some(1);

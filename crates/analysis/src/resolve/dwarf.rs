@@ -25,8 +25,7 @@ const MOST_HOPS: usize = 8;
 /// Children of one entry that are looked at, at most.
 const MOST_CHILDREN: usize = 65_536;
 
-/// The sections that functions, lines, variables and types are read from. Locations that change
-/// with the program counter and macros are left on disk.
+/// The sections that functions, lines, variables and types are read from. Macros are left on disk.
 const SECTIONS: &[SectionId] = &[
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -34,6 +33,8 @@ const SECTIONS: &[SectionId] = &[
     SectionId::DebugInfo,
     SectionId::DebugLine,
     SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
     SectionId::DebugStr,
@@ -291,6 +292,149 @@ impl<'a> Debug<'a> {
             }
         }
         Some(())
+    }
+
+    /// Calls `visit` with the entry at `id` (depth 0) and all below it, in order, until it says no.
+    pub(super) fn visit(&self, id: EntryId, mut visit: impl FnMut(isize, &Entry<'a>) -> bool) {
+        // A broken entry ends the walk: what was read before it is still right.
+        let _: Option<()> = (|| {
+            let (unit, _) = self.unit(id.unit)?;
+            let mut raw = unit.entries_raw(Some(UnitOffset(id.offset))).ok()?;
+            let mut entry = Entry {
+                id,
+                tag: gimli::DW_TAG_null,
+                attributes: Vec::new(),
+            };
+            while !raw.is_empty() {
+                let depth = raw.next_depth();
+                entry.id.offset = raw.next_offset().0;
+                if depth <= 0 && entry.id.offset != id.offset {
+                    return Some(());
+                }
+                let Some(abbreviation) = raw.read_abbreviation().ok()? else {
+                    continue;
+                };
+                entry.tag = abbreviation.tag();
+                raw.read_attributes(abbreviation.attributes(), &mut entry.attributes)
+                    .ok()?;
+                if !visit(depth, &entry) {
+                    return Some(());
+                }
+            }
+            Some(())
+        })();
+    }
+
+    /// Calls `visit` with the entries of unit `number` that have `tag`, at any depth.
+    pub(super) fn visit_tag(&self, number: u32, tag: DwTag, mut visit: impl FnMut(&Entry<'a>)) {
+        let _: Option<()> = (|| {
+            let (unit, _) = self.unit(number)?;
+            let mut raw = unit.entries_raw(None).ok()?;
+            let mut entry = Entry {
+                id: EntryId {
+                    unit: number,
+                    offset: 0,
+                },
+                tag,
+                attributes: Vec::new(),
+            };
+            while !raw.is_empty() {
+                entry.id.offset = raw.next_offset().0;
+                match raw.read_abbreviation().ok()? {
+                    Some(abbreviation) if abbreviation.tag() == tag => {
+                        raw.read_attributes(abbreviation.attributes(), &mut entry.attributes)
+                            .ok()?;
+                        visit(&entry);
+                    }
+                    Some(abbreviation) => raw.skip_attributes(abbreviation.attributes()).ok()?,
+                    None => {}
+                }
+            }
+            Some(())
+        })();
+    }
+
+    /// How unit `number` writes addresses and offsets.
+    pub(super) fn encoding(&self, number: u32) -> Option<gimli::Encoding> {
+        Some(self.header(number)?.0.encoding())
+    }
+
+    /// The address that `value` of an entry of unit `number` is.
+    pub(super) fn address(&self, number: u32, value: Value<'a>) -> Option<u64> {
+        let (unit, dwarf) = self.unit(number)?;
+        dwarf.attr_address(unit, value).ok()?
+    }
+
+    /// The code of `entry`, in at most `most` ranges, without those of removed code.
+    pub(super) fn ranges(&self, entry: &Entry<'a>, most: usize) -> Vec<std::ops::Range<u64>> {
+        let mut ranges = Vec::new();
+        let _: Option<()> = (|| {
+            let (unit, dwarf) = self.unit(entry.id.unit)?;
+            if let Some(low) = entry.value(gimli::DW_AT_low_pc)
+                && let Some(high) = entry.value(gimli::DW_AT_high_pc)
+            {
+                let low = self.address(entry.id.unit, low)?;
+                let high = match high {
+                    AttributeValue::Udata(length) => low.checked_add(length)?,
+                    other => match self.address(entry.id.unit, other) {
+                        Some(high) => high,
+                        None => low.checked_add(other.udata_value()?)?,
+                    },
+                };
+                ranges.push(low..high);
+                return Some(());
+            }
+            let mut list = dwarf
+                .attr_ranges(unit, entry.value(gimli::DW_AT_ranges)?)
+                .ok()??;
+            while ranges.len() < most
+                && let Some(range) = list.next().ok()?
+            {
+                ranges.push(range.begin..range.end);
+            }
+            Some(())
+        })();
+        // Zero is what linkers leave for code that they removed.
+        ranges.retain(|range| range.start != 0 && range.start < range.end);
+        ranges
+    }
+
+    /// The code that unit `number` describes, in at most `most` ranges.
+    pub(super) fn unit_ranges(&self, number: u32, most: usize) -> Vec<std::ops::Range<u64>> {
+        let mut ranges = Vec::new();
+        let _: Option<()> = (|| {
+            let (unit, dwarf) = self.unit(number)?;
+            let mut list = dwarf.unit_ranges(unit).ok()?;
+            while ranges.len() < most
+                && let Some(range) = list.next().ok()?
+            {
+                ranges.push(range.begin..range.end);
+            }
+            Some(())
+        })();
+        ranges.retain(|range| range.start != 0 && range.start < range.end);
+        ranges
+    }
+
+    /// The location list `value` of an entry of unit `number`: in which code which expression holds.
+    pub(super) fn locations(
+        &self,
+        number: u32,
+        value: Value<'a>,
+        most: usize,
+    ) -> Vec<(std::ops::Range<u64>, gimli::Expression<Bytes<'a>>)> {
+        let mut locations = Vec::new();
+        let _: Option<()> = (|| {
+            let (unit, dwarf) = self.unit(number)?;
+            let mut list = dwarf.attr_locations(unit, value).ok()??;
+            while locations.len() < most
+                && let Some(entry) = list.next().ok()?
+            {
+                locations.push((entry.range.begin..entry.range.end, entry.data));
+            }
+            Some(())
+        })();
+        locations
     }
 
     /// The entry that the attribute called `name` of `entry` refers to.

@@ -6,8 +6,8 @@
 
 use object::elf::{
     CompressionHeader64, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB, ELFMAG,
-    FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64, SHF_ALLOC,
-    SHF_COMPRESSED, SHF_WRITE, SHT_NOBITS, SectionHeader64,
+    EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64,
+    SHF_ALLOC, SHF_COMPRESSED, SHF_WRITE, SHT_NOBITS, SectionHeader64,
 };
 use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
 
@@ -62,6 +62,7 @@ pub(super) struct Elf {
     pub(super) sections: Vec<Section>,
     /// GNU build id, lower-case hex; empty if it has none.
     pub(super) build_id: String,
+    is_x86: bool,
 }
 
 impl Elf {
@@ -77,6 +78,7 @@ impl Elf {
             segments: Vec::new(),
             sections: Vec::new(),
             build_id: String::new(),
+            is_x86: header.e_machine.get(LE) == EM_X86_64,
             file,
         };
         elf.read_segments(header.e_phoff.get(LE), u64::from(header.e_phnum.get(LE)));
@@ -87,6 +89,16 @@ impl Elf {
         );
         elf.build_id = elf.find_build_id().unwrap_or_default();
         Some(elf)
+    }
+
+    /// Whether its code is for x86-64.
+    pub(super) fn is_x86(&self) -> bool {
+        self.is_x86
+    }
+
+    /// Exactly the `length` bytes at `offset` of the file.
+    pub(super) fn bytes(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        self.file.read(offset, length)
     }
 
     fn read_segments(&mut self, offset: u64, count: u64) -> Option<()> {

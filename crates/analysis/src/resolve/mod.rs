@@ -17,6 +17,7 @@
 //! line that it is on otherwise), thread-local variables are named only by the stack or mapping that holds them, split debug
 //! info (`.dwo`) is not read, and only 64-bit little-endian files are.
 
+mod accesses;
 mod demangle;
 mod dwarf;
 mod elf;
@@ -26,6 +27,7 @@ mod modules;
 mod objects;
 mod recording;
 mod symbols;
+mod typer;
 mod types;
 mod variables;
 
@@ -39,7 +41,7 @@ use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
 pub(crate) use recording::byte_runs;
-pub use recording::resolve_recording;
+pub use recording::{Resolved, resolve_recording};
 
 use modules::Module;
 

@@ -9,6 +9,7 @@ use super::dwarf::{Bytes, Debug};
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
 use super::symbols::Symbols;
+use super::typer::{self, Frames};
 use super::variables::Variables;
 
 /// Inlining deeper than this is cut.
@@ -61,6 +62,8 @@ pub(super) struct DebugInfo<'a> {
     pub(super) debug: Debug<'a>,
     /// Static variables.
     pub(super) variables: Variables,
+    /// What is kept to type accesses.
+    pub(super) typer: typer::Cache<'a>,
     lines: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
 }
 
@@ -156,6 +159,37 @@ impl<'a> Module<'a> {
         self.segments().iter().filter(spanned).map(bias).collect()
     }
 
+    /// Whether its code is for x86-64.
+    pub(super) fn is_x86(&self) -> bool {
+        self.elf.as_ref().is_some_and(Elf::is_x86)
+    }
+
+    /// The `length` bytes of code at `address`, in the module's own address space.
+    pub(super) fn code(&self, address: u64, length: u64) -> Option<Vec<u8>> {
+        let segment = self.segments().iter().find(|segment| {
+            segment.executable
+                && address >= segment.address
+                && address - segment.address < segment.file_size
+        })?;
+        let within = address - segment.address;
+        let length = length.min(segment.file_size - within);
+        self.elf
+            .as_ref()?
+            .bytes(segment.offset.checked_add(within)?, length)
+    }
+
+    /// Its unwind tables.
+    pub(super) fn frames(&self) -> Option<Frames<'a>> {
+        let elf = self.elf.as_ref()?;
+        let address = |name: &str| {
+            let section = elf.sections.iter().find(|section| section.name == name);
+            section.map(|section| section.address)
+        };
+        let start = address(".eh_frame")?;
+        let bytes = self.store.keep(elf.section_bytes(".eh_frame")?);
+        Some(Frames::new(bytes, start, address(".text").unwrap_or(0)))
+    }
+
     /// The section that holds `address`: its name, first byte, size, and whether it is writable.
     pub(super) fn section(&self, address: u64) -> Option<(&str, u64, u64, bool)> {
         let elf = self.elf.as_ref()?;
@@ -210,6 +244,7 @@ impl<'a> Module<'a> {
                 Some(DebugInfo {
                     debug,
                     variables,
+                    typer: typer::Cache::default(),
                     lines: OnceCell::new(),
                 })
             })

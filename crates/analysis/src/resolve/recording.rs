@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{
     Address, Field, Frame, HeapBlock, Object, ObjectKind, Pid, SampleClass, Stack, StackId, Tables,
-    Time, Watch,
+    Time, TypeMember, TypedAccess, Watch,
 };
 
 use super::heap::{self, HeapBlocks, allocation_site};
@@ -15,23 +15,57 @@ const MOST_LINES: usize = 2000;
 /// Addresses touched on one line that are looked up one by one.
 const MOST_TOUCHED: usize = 64;
 
-/// Resolves what a report can ask of a recording: the frames of all its code addresses, and the
-/// objects and fields on its hottest lines, 2,000 at most, those that trapped first; of an exact run
-/// those that moved most.
+/// What a report needs beside what was recorded: rows of the tables of these names, sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resolved {
+    /// Functions and source lines.
+    pub frames: Vec<Frame>,
+    /// What the hottest lines belong to.
+    pub objects: Vec<Object>,
+    /// The fields of these.
+    pub fields: Vec<Field>,
+    /// Which types instructions touch.
+    pub typed_accesses: Vec<TypedAccess>,
+    /// The members of these types.
+    pub type_members: Vec<TypeMember>,
+}
+
+/// Resolves what a report can ask of a recording: the frames of all its code addresses, the types
+/// that its accesses touch, and the objects and fields on its hottest lines, 2,000 at most, those that
+/// trapped first; of an exact run those that moved most.
 ///
 /// Lines have `line_size` bytes, a power of two. The bytes of programs and debug info come from
 /// `files`. Rows are sorted, each is there once.
 #[must_use]
-pub fn resolve_recording(
-    tables: &Tables,
-    line_size: u64,
-    files: &dyn Files,
-) -> (Vec<Frame>, Vec<Object>, Vec<Field>) {
+pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> Resolved {
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
     let frames = resolve_code(tables, &mut resolver);
     let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
-    (frames, objects, fields)
+    let (typed_accesses, type_members) = resolver.typed_accesses(accessing_code(tables));
+    Resolved {
+        frames,
+        objects,
+        fields,
+        typed_accesses,
+        type_members,
+    }
+}
+
+/// The instructions that the recording saw access memory, by process and address.
+fn accessing_code(tables: &Tables) -> BTreeSet<(Pid, Address)> {
+    let samples = tables
+        .samples
+        .iter()
+        .filter(|sample| sample.class == SampleClass::Access)
+        .map(|sample| (sample.pid, sample.access_ip));
+    let traps = tables.traps.iter().map(|trap| (trap.pid, trap.access_ip));
+    samples
+        .chain(traps)
+        .chain(code_of_exact_run(tables))
+        .chain(code_of_reuse(tables))
+        .filter(|(_, ip)| ip.0 != 0)
+        .collect()
 }
 
 fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {

@@ -92,7 +92,7 @@ impl<'d, 'a> Types<'d, 'a> {
     }
 
     /// How many elements each dimension of the array `entry` has, outermost first.
-    fn dimensions(&self, entry: &Entry<'a>) -> Vec<u64> {
+    pub(super) fn dimensions(&self, entry: &Entry<'a>) -> Vec<u64> {
         let mut dimensions = Vec::new();
         for child in self.debug.children(entry.id) {
             if child.tag == gimli::DW_TAG_subrange_type {
@@ -517,7 +517,7 @@ fn subscripts(index: u64, dimensions: &[u64]) -> String {
 }
 
 /// `path.name`, with Rust's tuple fields as Rust writes them.
-fn join(path: &str, name: &str) -> String {
+pub(super) fn join(path: &str, name: &str) -> String {
     let name = match name.strip_prefix("__") {
         Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => number,
         _ => name,
@@ -527,7 +527,7 @@ fn join(path: &str, name: &str) -> String {
 
 /// Where the member or base class `entry` starts in its struct; `None` if that is only known at
 /// run time (virtual bases).
-fn member_offset(entry: &Entry<'_>) -> Option<u64> {
+pub(super) fn member_offset(entry: &Entry<'_>) -> Option<u64> {
     match entry.value(gimli::DW_AT_data_member_location) {
         None => Some(0),
         Some(AttributeValue::Exprloc(expression)) => {
@@ -561,7 +561,7 @@ fn keyword(tag: DwTag) -> Option<&'static str> {
 }
 
 /// Types that are shown whole: their insides are their library's business.
-fn is_opaque(name: &str) -> bool {
+pub(super) fn is_opaque(name: &str) -> bool {
     let base = name.split_once('<').map_or(name, |(base, _)| base);
     matches!(
         base,
@@ -592,7 +592,7 @@ fn is_opaque(name: &str) -> bool {
 }
 
 /// Types that stand for the one thing in them: their members keep the path of the whole.
-fn is_wrapper(name: &str) -> bool {
+pub(super) fn is_wrapper(name: &str) -> bool {
     let base = name.split_once('<').map_or(name, |(base, _)| base);
     name.contains('<')
         && matches!(

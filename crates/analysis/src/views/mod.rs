@@ -12,6 +12,7 @@ pub mod prefetch;
 pub mod reuse;
 pub mod sampled_reuse;
 pub mod sharing;
+pub mod types;
 
 pub use curve::{Curves, TransferCurve};
 pub use encounter::{Encounter, Encounters, Stays, Touch, encounters};

@@ -21,6 +21,8 @@ mod switches;
 mod threads;
 mod transfers;
 mod traps;
+mod type_members;
+mod typed_accesses;
 mod watches;
 
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use crate::rows::{
 use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
+use crate::rows_types::{TypeMember, TypedAccess};
 use crate::storage::Damage;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
@@ -201,6 +204,8 @@ macro_rules! all_tables {
             reuse_watches: ReuseWatch,
             reuse_traps: ReuseTrap,
             heap_blocks: HeapBlock,
+            typed_accesses: TypedAccess,
+            type_members: TypeMember,
         }
     };
 }

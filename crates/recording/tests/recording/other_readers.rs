@@ -79,6 +79,8 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.reuse_watches.len(),
         rows.reuse_traps.len(),
         rows.heap_blocks.len(),
+        rows.typed_accesses.len(),
+        rows.type_members.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

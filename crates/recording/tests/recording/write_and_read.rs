@@ -193,6 +193,8 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "reuse_watches",
         "reuse_traps",
         "heap_blocks",
+        "typed_accesses",
+        "type_members",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

@@ -14,6 +14,7 @@ mod matrix;
 mod prefetch;
 mod reuse;
 mod timeline;
+mod types;
 
 use std::fmt::{self, Write as _};
 
@@ -47,6 +48,7 @@ pub fn render(report: &Report) -> String {
     findings(&mut out, report);
     matrix::write(&mut out, report);
     timeline::write(&mut out, report);
+    types::write(&mut out, report);
     caches::write(&mut out, report);
     reuse::write(&mut out, report);
     curve::write(&mut out, report);

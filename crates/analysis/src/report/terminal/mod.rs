@@ -5,6 +5,7 @@ mod line_drawing;
 mod locality;
 mod page;
 mod summary;
+mod types;
 
 use super::model::Report;
 use super::text;
@@ -68,6 +69,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
         )]);
     }
     page.blank();
+    types::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);
     page.finish()

@@ -49,6 +49,8 @@ fn ask_everything(bytes: Vec<u8>, like: &Program) {
         let (object, _) = resolver.object(PID, address);
         resolver.fields_in(&object, Address(0), u64::MAX);
     }
+    let worker = like.address("worker");
+    resolver.typed_accesses((0..48).map(|byte| (PID, Address(worker.0 + byte))));
 }
 
 /// Where the sections that matter lie in the file: flips elsewhere change nothing.
@@ -61,6 +63,9 @@ fn interesting(bytes: &[u8]) -> Vec<usize> {
         ".debug_line",
         ".symtab",
         ".debug_rnglists",
+        ".debug_loclists",
+        ".eh_frame",
+        ".text",
     ] {
         let Some(section) = elf
             .section_bytes(name)

@@ -1,5 +1,6 @@
 //! Programs are built at test time, mapped on paper, and resolved.
 
+mod accesses;
 mod code;
 mod data;
 mod hostile;

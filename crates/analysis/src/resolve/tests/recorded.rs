@@ -5,7 +5,7 @@ use linewise_recording::{
     Tables, Tid, Time, Trap, Watch, WatchOutcome,
 };
 
-use super::super::resolve_recording;
+use super::super::{Resolved, resolve_recording};
 use super::{PID, build};
 
 const SOURCE: &str = r"
@@ -56,7 +56,12 @@ fn every_code_address_has_frames_and_every_hot_line_its_objects() {
         }],
         ..Tables::default()
     };
-    let (frames, objects, fields) = resolve_recording(&tables, 64, &program.files);
+    let Resolved {
+        frames,
+        objects,
+        fields,
+        ..
+    } = resolve_recording(&tables, 64, &program.files);
 
     let functions: Vec<_> = frames
         .iter()
@@ -142,7 +147,7 @@ fn a_line_that_trapped_comes_before_hotter_ones() {
         traps: vec![trap],
         ..Tables::default()
     };
-    let (_, objects, _) = resolve_recording(&tables, 64, &program.files);
+    let objects = resolve_recording(&tables, 64, &program.files).objects;
     assert!(objects.iter().any(|object| object.name == "pair"));
     assert!(objects.len() <= 2001, "{}", objects.len());
 }

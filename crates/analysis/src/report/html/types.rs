@@ -1,0 +1,164 @@
+//! The data profile: the types by cost, and each of the dearest byte by byte, with the layout that
+//! its use suggests.
+
+use std::fmt::Write as _;
+
+use super::super::model::{Coverage, FieldRow, Layout, Report, TypeRow};
+use super::{Name, Text, text};
+
+/// Types in the table.
+const ROWS: usize = 50;
+/// Types that are drawn.
+const DRAWN: usize = 20;
+
+/// Writes the section, unless the recording has no typed accesses.
+pub(super) fn write(out: &mut String, report: &Report) {
+    if report.types.is_empty() {
+        return;
+    }
+    let of = if report.is_exact() {
+        "Share of accesses"
+    } else {
+        "Share of time"
+    };
+    let _ = write!(
+        out,
+        "<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n\
+         <div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Type</th>\
+         <th class=\"number\">Size</th><th class=\"number\">{of}</th>\
+         <th class=\"number\">Accesses</th><th class=\"number\">Misses</th>\
+         <th>Bounces</th><th>Declared</th></tr></thead>\n<tbody>\n"
+    );
+    for row in report.types.iter().take(ROWS) {
+        let misses: Vec<String> = row
+            .misses
+            .iter()
+            .map(|level| format!("{} {}", level.level.word(), text::percent(level.share)))
+            .collect();
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td>{}</td><td class=\"file\">{}</td></tr>",
+            Name(&row.name),
+            text::bytes(row.size),
+            text::percent(row.cost.share),
+            text::count(row.accesses),
+            Text(&misses.join(", ")),
+            if row.bounces { "yes" } else { "no" },
+            Text(text::file_name(&row.description)),
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+    if let Some(coverage) = &report.type_coverage {
+        covered(out, coverage);
+    }
+    let drawn = report.types.iter().filter(|row| !row.fields.is_empty());
+    for row in drawn.take(DRAWN) {
+        draw(out, row);
+    }
+    out.push_str("</div>\n</section>\n");
+}
+
+fn covered(out: &mut String, coverage: &Coverage) {
+    let share = |part: f64| text::percent(part / coverage.accesses.max(1.0));
+    let reasons: Vec<String> = coverage
+        .untyped
+        .iter()
+        .map(|(reason, count)| format!("{reason} {}", share(*count)))
+        .collect();
+    let _ = write!(
+        out,
+        "<p class=\"quiet\">{} of the accesses have a type",
+        share(coverage.typed)
+    );
+    if !reasons.is_empty() {
+        let _ = write!(out, "; the others by reason: {}", Text(&reasons.join(", ")));
+    }
+    out.push_str(".</p>\n");
+}
+
+fn draw(out: &mut String, row: &TypeRow) {
+    let _ = write!(
+        out,
+        "<details><summary>{} ({})</summary><div class=\"scroll\"><table class=\"wide\"><thead>\
+         <tr><th class=\"number\">Offset</th><th class=\"number\">Bytes</th><th>Member</th>\
+         <th>Type</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
+         <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
+        Name(&row.name),
+        text::bytes(row.size)
+    );
+    for field in &row.fields {
+        member(out, field);
+    }
+    out.push_str("</tbody></table></div>\n");
+    if let Some(layout) = &row.layout {
+        suggestion(out, layout);
+    }
+    out.push_str("</details>\n");
+}
+
+fn member(out: &mut String, field: &FieldRow) {
+    if field.padding {
+        let _ = writeln!(
+            out,
+            "<tr class=\"quiet\"><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+             <td colspan=\"6\">padding</td></tr>",
+            field.offset, field.size
+        );
+        return;
+    }
+    let threads: Vec<String> = field
+        .threads
+        .iter()
+        .take(4)
+        .map(|thread| {
+            let (reads, writes) = (text::count(thread.loads), text::count(thread.stores));
+            format!("{} {}: {reads} R, {writes} W", thread.name, thread.tid)
+        })
+        .collect();
+    let _ = writeln!(
+        out,
+        "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td>\
+         <td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+         <td class=\"number\">{}</td><td>{}</td></tr>",
+        field.offset,
+        field.size,
+        Name(&field.name),
+        Name(&field.type_name),
+        text::percent(field.share),
+        text::count(field.loads),
+        text::count(field.stores),
+        Text(&threads.join("; ")),
+    );
+}
+
+fn suggestion(out: &mut String, layout: &Layout) {
+    let _ = write!(
+        out,
+        "<p>The layout that this use suggests: {} instead of {}, of which {} padding instead of {}. \
+         It saves at most {}.</p>\n<ul>\n",
+        text::bytes(layout.size_after),
+        text::bytes(layout.size_before),
+        text::bytes(layout.padding_after),
+        text::bytes(layout.padding_before),
+        text::percent(layout.saves_at_most)
+    );
+    for group in &layout.groups {
+        let _ = writeln!(
+            out,
+            "<li>{}: {}</li>",
+            Text(&group.members.join(", ")),
+            Text(&group.why)
+        );
+    }
+    out.push_str("</ul>\n");
+    if !layout.source.is_empty() {
+        let lines: Vec<String> = layout
+            .source
+            .lines()
+            .map(|line| Text(line).to_string())
+            .collect();
+        let _ = writeln!(out, "<pre>{}</pre>", lines.join("\n"));
+    }
+}

@@ -1,0 +1,132 @@
+//! A made-up data profile: a struct that two threads write, and one that only one uses.
+
+use super::super::model::{
+    Coverage, FieldRow, FieldThread, Group, Layout, Report, TypeCost, TypeRow,
+};
+use super::HOSTILE;
+
+fn field(name: &str, offset: u64, size: u64, uses: [f64; 3], tids: &[u32]) -> FieldRow {
+    let [share, loads, stores] = uses;
+    let count = tids.len().max(1) as f64;
+    FieldRow {
+        name: name.to_owned(),
+        type_name: if name.is_empty() { "" } else { "long" }.to_owned(),
+        padding: name.is_empty(),
+        offset,
+        size,
+        share,
+        loads,
+        stores,
+        threads: tids
+            .iter()
+            .map(|&tid| FieldThread {
+                tid,
+                name: "worker".to_owned(),
+                loads: loads / count,
+                stores: stores / count,
+            })
+            .collect(),
+    }
+}
+
+/// `report` with a data profile.
+pub(super) fn with_types(report: &mut Report) {
+    report.types = vec![
+        TypeRow {
+            name: "struct both".to_owned(),
+            description: "/src/both.c:12".to_owned(),
+            size: 32,
+            cost: TypeCost {
+                ns: 9.1e9,
+                share: 0.41,
+            },
+            accesses: 1834.0,
+            misses: Vec::new(),
+            lines_seen: 1,
+            bounces: true,
+            variables: vec!["both".to_owned()],
+            fields: vec![
+                field("a", 0, 8, [0.45, 12.0, 700.0], &[41312]),
+                field("b", 8, 8, [0.43, 9.0, 680.0], &[41313]),
+                field("flag", 16, 1, [0.12, 433.0, 0.0], &[41312, 41313]),
+                field("", 17, 15, [0.0; 3], &[]),
+            ],
+            layout: Some(Layout {
+                groups: vec![
+                    Group {
+                        why: "only read, by worker 41312, worker 41313".to_owned(),
+                        members: vec!["flag".to_owned()],
+                    },
+                    Group {
+                        why: "written by worker 41312".to_owned(),
+                        members: vec!["a".to_owned()],
+                    },
+                    Group {
+                        why: "written by worker 41313".to_owned(),
+                        members: vec!["b".to_owned()],
+                    },
+                ],
+                size_before: 32,
+                size_after: 192,
+                padding_before: 15,
+                padding_after: 175,
+                saves_at_most: 0.41,
+                source: "struct both {\n    /* only read, by worker 41312, worker 41313 */\n    \
+                         _Alignas(64) long flag;\n};\n"
+                    .to_owned(),
+            }),
+        },
+        TypeRow {
+            name: "struct private".to_owned(),
+            description: String::new(),
+            size: 8,
+            cost: TypeCost {
+                ns: 1e8,
+                share: 0.004,
+            },
+            accesses: 20.0,
+            misses: Vec::new(),
+            lines_seen: 3,
+            bounces: false,
+            variables: Vec::new(),
+            fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
+            layout: None,
+        },
+    ];
+    report.type_coverage = Some(Coverage {
+        accesses: 2000.0,
+        typed: 1854.0,
+        untyped: [
+            ("stack".to_owned(), 100.0),
+            ("no-debug-info".to_owned(), 46.0),
+        ]
+        .into(),
+    });
+}
+
+/// Hostile and endless names wherever the data profile of `report` has one.
+pub(super) fn make_hostile(report: &mut Report, endless: &str) {
+    for row in &mut report.types {
+        row.name = format!("{HOSTILE}{endless}");
+        row.description = format!("/{HOSTILE}/{endless}.c:1");
+        for field in &mut row.fields {
+            field.name = format!("{endless}{HOSTILE}");
+            field.type_name = HOSTILE.to_owned();
+            field.offset = u64::MAX;
+            field.size = u64::MAX;
+            for thread in &mut field.threads {
+                thread.name = HOSTILE.to_owned();
+            }
+        }
+        if let Some(layout) = &mut row.layout {
+            layout.source = format!("struct {HOSTILE} {{ {endless} }};");
+            for group in &mut layout.groups {
+                group.why = HOSTILE.to_owned();
+                group.members = vec![format!("{endless}{HOSTILE}")];
+            }
+        }
+    }
+    if let Some(coverage) = &mut report.type_coverage {
+        coverage.untyped.insert(HOSTILE.to_owned(), 3.0);
+    }
+}

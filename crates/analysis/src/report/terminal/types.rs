@@ -1,0 +1,174 @@
+//! The data profile: which types are dear to touch, and the dearest of them member by member.
+
+use super::super::model::{Coverage, FieldRow, Layout, Report, TypeRow};
+use super::page::{Page, Tone};
+use super::text;
+
+/// Types in the list.
+const ROWS: usize = 8;
+/// Types that are drawn.
+const DRAWN: usize = 2;
+/// Members that a drawing has.
+const MEMBERS: usize = 16;
+/// A type below this share of the run is not drawn.
+const SLIGHT: f64 = 0.02;
+/// Columns of a name.
+const NAME: usize = 30;
+/// Columns of a member's bar: one for each 4 bytes, 16 a line.
+const BAR: usize = 16;
+
+/// Prints it; nothing for a recording without typed accesses.
+pub(super) fn print(page: &mut Page, report: &Report) {
+    if report.types.is_empty() {
+        return;
+    }
+    let of = if report.is_exact() {
+        "of accesses"
+    } else {
+        "of time"
+    };
+    let head = format!("{of:>11}  {:>8}  {:>9}  bounces", "size", "accesses");
+    page.line(&[(Tone::Dim, format!("{}{head}", pad("types", NAME)))]);
+    for row in report.types.iter().take(ROWS) {
+        let size = match row.size {
+            0 => "?".to_owned(),
+            size => text::bytes(size),
+        };
+        let bounces = if row.bounces { "yes" } else { "no" };
+        let cells = format!(
+            "{:>11}  {size:>8}  {:>9}  {bounces}",
+            text::percent(row.cost.share),
+            text::count(row.accesses)
+        );
+        page.line(&[
+            (Tone::Plain, format!("  {}", pad(&row.name, NAME - 2))),
+            (Tone::Plain, cells),
+        ]);
+    }
+    if let Some(coverage) = &report.type_coverage {
+        page.line(&[(Tone::Dim, coverage_words(coverage))]);
+    }
+    let drawn = report
+        .types
+        .iter()
+        .filter(|row| row.cost.share >= SLIGHT && row.fields.iter().any(|field| !field.padding));
+    for row in drawn.take(DRAWN) {
+        page.blank();
+        draw(page, row);
+    }
+    page.blank();
+}
+
+/// How much was typed, and why not the rest.
+fn coverage_words(coverage: &Coverage) -> String {
+    let share = |part: f64| text::percent(part / coverage.accesses.max(1.0));
+    let mut reasons: Vec<(&String, &f64)> = coverage.untyped.iter().collect();
+    reasons.sort_by(|a, b| b.1.total_cmp(a.1));
+    let reasons: Vec<String> = reasons
+        .iter()
+        .take(3)
+        .map(|(reason, count)| format!("{} {reason}", share(**count)))
+        .collect();
+    let rest = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!("; not: {}", reasons.join(", "))
+    };
+    format!("  {} of accesses typed{rest}", share(coverage.typed))
+}
+
+/// `text` in exactly `columns` columns.
+fn pad(name: &str, columns: usize) -> String {
+    let safe = text::sanitise(name);
+    let short = text::shorten(&safe, columns.saturating_sub(1));
+    let gap = " ".repeat(columns.saturating_sub(text::width(&short)));
+    format!("{short}{gap}")
+}
+
+/// The type member by member: where it lies on its line, its share, reads and writes by thread.
+fn draw(page: &mut Page, row: &TypeRow) {
+    let mut title = vec![(Tone::Strong, text::sanitise(&row.name).into_owned())];
+    if !row.description.is_empty() {
+        let place = text::sanitise(&row.description).into_owned();
+        title.push((Tone::Dim, format!("  {}", text::file_name(&place))));
+    }
+    page.line(&title);
+    let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;
+    let fields: Vec<&FieldRow> = row.fields.iter().filter(used).take(MEMBERS).collect();
+    for field in &fields {
+        let name = if field.padding {
+            "(padding)"
+        } else {
+            field.name.as_str()
+        };
+        let threads: Vec<String> = field
+            .threads
+            .iter()
+            .take(2)
+            .map(|thread| {
+                let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
+                    (true, true) => "U",
+                    (false, true) => "W",
+                    _ => "R",
+                };
+                format!("{mark} {} {}", thread.name, thread.tid)
+            })
+            .collect();
+        let share = if field.padding {
+            String::new()
+        } else {
+            text::percent(field.share)
+        };
+        page.line(&[
+            (Tone::Dim, format!("  {:>5} ", field.offset)),
+            (Tone::Plain, bar(field)),
+            (Tone::Plain, format!(" {}", pad(name, 20))),
+            (Tone::Plain, format!("{share:>7}  ")),
+            (Tone::Dim, threads.join(", ")),
+        ]);
+    }
+    let hidden = row.fields.iter().filter(|field| !field.padding).count()
+        - fields.iter().filter(|field| !field.padding).count();
+    if hidden > 0 {
+        let members = text::plural(hidden as u64, "member");
+        page.line(&[(
+            Tone::Dim,
+            format!("        {members} not seen in use or not shown"),
+        )]);
+    }
+    if let Some(layout) = &row.layout {
+        suggestion(page, layout);
+    }
+}
+
+/// Where a member lies on its line, four bytes a column.
+fn bar(field: &FieldRow) -> String {
+    let first = (field.offset % 64 / 4) as usize;
+    let columns = (field.size.min(64).div_ceil(4) as usize).clamp(1, BAR - first);
+    let mark = if field.padding { "." } else { "=" };
+    format!(
+        "[{}{}{}]",
+        " ".repeat(first),
+        mark.repeat(columns),
+        " ".repeat(BAR - first - columns)
+    )
+}
+
+fn suggestion(page: &mut Page, layout: &Layout) {
+    let line = format!(
+        "{} instead of {}, of which {} padding instead of {}; saves at most {}",
+        text::bytes(layout.size_after),
+        text::bytes(layout.size_before),
+        text::bytes(layout.padding_after),
+        text::bytes(layout.padding_before),
+        text::percent(layout.saves_at_most)
+    );
+    page.labelled("  layout", 10, Tone::Remedy, &line);
+    for group in &layout.groups {
+        let line = format!("{}: {}", group.members.join(", "), group.why);
+        page.labelled("", 10, Tone::Plain, &line);
+    }
+    for line in layout.source.lines() {
+        page.line(&[(Tone::Remedy, format!("          {line}"))]);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the instructions of a recording touch, as rows, and the members of those types.
+
+use std::collections::BTreeMap;
+
+use linewise_recording::{Address, Pid, TypeMember, TypedAccess, UntypedReason};
+
+use super::Resolver;
+use super::dwarf::EntryId;
+use super::modules::Module;
+use super::typer::Typer;
+
+/// Types whose members are written, at most.
+const MOST_TYPES: usize = 10_000;
+
+impl Resolver<'_> {
+    /// Which type and field the instruction at `ip` of process `pid` touches, or why that is not
+    /// known.
+    pub fn typed_access(&mut self, pid: Pid, ip: Address) -> TypedAccess {
+        self.typed(pid, ip).0
+    }
+
+    /// What each of the instructions `code` touches, and the members of all types that they touch.
+    /// Instructions of one function should come one after the other.
+    pub fn typed_accesses(
+        &mut self,
+        code: impl IntoIterator<Item = (Pid, Address)>,
+    ) -> (Vec<TypedAccess>, Vec<TypeMember>) {
+        let mut rows = Vec::new();
+        let mut types: BTreeMap<(String, u64, String), (usize, EntryId)> = BTreeMap::new();
+        for (pid, ip) in code {
+            let (row, kind) = self.typed(pid, ip);
+            if let Some(kind) = kind
+                && types.len() < MOST_TYPES
+            {
+                let key = (
+                    row.type_name.clone(),
+                    row.type_size,
+                    row.declared_at.clone(),
+                );
+                types.entry(key).or_insert(kind);
+            }
+            rows.push(row);
+        }
+        let mut members = Vec::new();
+        for ((type_name, type_size, declared_at), (module, kind)) in types {
+            let Some(typer) = self.module(module).and_then(Typer::new) else {
+                continue;
+            };
+            members.extend(typer.members(kind).into_iter().map(|member| TypeMember {
+                type_name: type_name.clone(),
+                type_size,
+                declared_at: declared_at.clone(),
+                ..member
+            }));
+        }
+        (rows, members)
+    }
+
+    /// The row of an instruction, and where the type is that it touches.
+    fn typed(&mut self, pid: Pid, ip: Address) -> (TypedAccess, Option<(usize, EntryId)>) {
+        let mut row = TypedAccess {
+            pid,
+            ip,
+            type_name: String::new(),
+            type_size: 0,
+            declared_at: String::new(),
+            offset: 0,
+            size: 0,
+            path: String::new(),
+            field_type: String::new(),
+            variable: String::new(),
+            reason: None,
+        };
+        let Some((number, bias)) = self.module_at(pid, ip) else {
+            row.reason = Some(UntypedReason::NoDebugInfo);
+            return (row, None);
+        };
+        let Some(module) = self.module(number) else {
+            return (row, None);
+        };
+        match touched(module, ip.0.wrapping_sub(bias)) {
+            Ok((touched, declared_at)) => {
+                row.type_name = touched.type_name;
+                row.type_size = touched.type_size;
+                row.declared_at = declared_at;
+                row.offset = touched.offset;
+                row.size = touched.size;
+                row.path = touched.path;
+                row.field_type = touched.field_type;
+                row.variable = touched.variable;
+                (row, Some((number, touched.kind)))
+            }
+            Err(reason) => {
+                row.reason = Some(reason);
+                (row, None)
+            }
+        }
+    }
+}
+
+/// What the instruction at `address` of `module` touches, and where that type is declared.
+fn touched(
+    module: &Module<'_>,
+    address: u64,
+) -> Result<(super::typer::Touched, String), UntypedReason> {
+    let typer = Typer::new(module).ok_or(UntypedReason::NoDebugInfo)?;
+    let touched = typer.access(address)?;
+    let declared_at = typer.declared_at(touched.kind);
+    Ok((touched, declared_at))
+}

@@ -1,0 +1,246 @@
+//! What instructions touch: programs are compiled with optimisation, and every instruction of a
+//! function is asked for its type and field.
+
+use std::collections::BTreeSet;
+
+use linewise_recording::{Address, UntypedReason};
+
+use super::super::{Resolver, Store};
+use super::{PID, Program, build, build_and, run_tool};
+
+const C: &str = r"
+struct inner { long x; int y[4]; };
+struct node {
+    struct node *next; int key; union { int whole; short half; } u; unsigned a : 3, b : 9;
+    struct inner in; struct inner many[3]; long tail[];
+};
+struct list { struct node *head; long n; struct node **table; } lists[4];
+int total;
+long sum(struct list *l) {
+    long s = 0;
+    for (struct node *p = l->head; p; p = p->next) {
+        s += p->key + p->in.y[s & 3] + p->many[s % 3].x + p->b;
+        p->u.whole++;
+    }
+    return s;
+}
+long at(struct list *l, int i) {
+    struct node *n = l->table[i];
+    n->tail[i] += n->many[1].y[2];
+    return n->tail[i];
+}
+void by_index(struct node *nodes, int i) { nodes[i].key = total++; lists[i].n++; }
+int main(void) { return (int)sum(lists) + (int)at(lists, total); }
+";
+
+/// `type+offset path` of all accesses of the function called `name`, and the reasons for none.
+fn touched(program: &Program, name: &str, length: u64) -> (BTreeSet<String>, Vec<UntypedReason>) {
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let start = program.address(name);
+    let mut touched = BTreeSet::new();
+    let mut reasons = Vec::new();
+    for address in start.0..start.0 + length {
+        let row = resolver.typed_access(PID, Address(address));
+        match row.reason {
+            None => {
+                touched.insert(format!("{}+{} {}", row.type_name, row.offset, row.path));
+            }
+            // Not the first byte of an instruction, or no access.
+            Some(UntypedReason::NoInstruction | UntypedReason::NoFunction) => {}
+            Some(reason) => reasons.push(reason),
+        }
+    }
+    (touched, reasons)
+}
+
+fn has(touched: &BTreeSet<String>, wanted: &[&str]) {
+    for wanted in wanted {
+        assert!(touched.contains(*wanted), "no {wanted} in {touched:#?}");
+    }
+}
+
+#[test]
+fn accesses_of_c_name_member_array_union_and_bit_field() {
+    for flags in [
+        &["-g", "-O2"][..],
+        &["-gdwarf-4", "-O2", "-no-pie"],
+        &["-g", "-O1", "-fno-omit-frame-pointer"],
+        &["-g", "-Os", "-gz"],
+    ] {
+        let Some(program) = build("gcc", flags, ("program.c", C)) else {
+            return;
+        };
+        let (sum, reasons) = touched(&program, "sum", 60);
+        has(
+            &sum,
+            &[
+                "struct list+0 head",
+                "struct node+0 next",
+                "struct node+8 key",
+                "struct node+12 u.whole | u.half",
+                "struct node+16 a | b",
+                "struct node+32 in.y[]",
+            ],
+        );
+        assert_eq!(reasons, [], "{flags:?}");
+        let (at, _) = touched(&program, "at", 30);
+        has(
+            &at,
+            &["struct list+16 table", "struct node+80 many[1].y[2]"],
+        );
+        assert!(
+            at.iter().any(|row| row.ends_with("tail[]")),
+            "{flags:?} {at:#?}"
+        );
+        let (by_index, _) = touched(&program, "by_index", 40);
+        has(
+            &by_index,
+            &["struct node+8 key", "int+0 ", "struct list+8 n"],
+        );
+    }
+}
+
+const CPP: &str = r"
+#include <memory>
+#include <vector>
+struct Base { virtual ~Base() = default; long id; int visits; };
+template <typename T> struct Pair { T first; T second; };
+struct Derived final : Base { Pair<double> size; Pair<float> *other; };
+__attribute__((noinline)) double through_reference(Derived &d) {
+    d.visits++;
+    return d.size.second + d.other->second;
+}
+__attribute__((noinline)) double through_vector(const std::vector<std::unique_ptr<Derived>> &all, int i) {
+    return all[i]->size.first;
+}
+struct Counter { long hits; void hit() { hits++; } };
+__attribute__((noinline)) void inlined(Counter *counters, int i) { counters[i].hit(); }
+int main() {
+    std::vector<std::unique_ptr<Derived>> all;
+    all.emplace_back(new Derived);
+    static Counter counters[3];
+    inlined(counters, 1);
+    return (int)(through_reference(*all[0]) + through_vector(all, 0));
+}
+";
+
+#[test]
+fn accesses_of_cpp_see_through_references_inheritance_templates_and_smart_pointers() {
+    let flags = ["-g", "-O2", "-std=c++17"];
+    let Some(program) = build("g++", &flags, ("program.cc", CPP)) else {
+        return;
+    };
+    let (touched_here, _) = touched(&program, "_Z17through_referenceR7Derived", 30);
+    has(
+        &touched_here,
+        &[
+            "Derived+16 visits",
+            "Derived+32 size.second",
+            "Derived+40 other",
+            "Pair<float>+4 second",
+        ],
+    );
+    let vector = touched(
+        &program,
+        "_Z14through_vectorRKSt6vectorISt10unique_ptrI7DerivedSt14default_deleteIS1_EESaIS4_EEi",
+        20,
+    );
+    has(&vector.0, &["Derived+24 size.first"]);
+    let inlined = touched(&program, "_Z7inlinedP7Counteri", 16);
+    has(&inlined.0, &["Counter+0 hits"]);
+}
+
+const RUST: &str = r"
+use std::rc::Rc;
+use std::cell::Cell;
+pub enum Shape { Dot(u64), Line { from: u64, to: u64 } }
+pub struct Item<T> { pub key: u64, pub value: T, pub next: Option<Box<Item<T>>> }
+#[inline(never)] #[unsafe(no_mangle)]
+pub fn walk(mut item: Option<&Item<u32>>) -> u64 {
+    let mut sum = 0;
+    while let Some(one) = item { sum += one.key + u64::from(one.value); item = one.next.as_deref(); }
+    sum
+}
+#[inline(never)] #[unsafe(no_mangle)]
+pub fn slice(items: &mut [Item<u32>], at: usize) -> u64 { items[at].value += 1; items[at].key }
+#[inline(never)] #[unsafe(no_mangle)]
+pub fn shared(count: &Rc<Cell<u64>>) { count.set(count.get() + 1); }
+#[inline(never)] #[unsafe(no_mangle)]
+pub fn shape(shape: &mut Shape) -> u64 {
+    match shape { Shape::Dot(at) => *at, Shape::Line { from, to } => { *to += 1; *from } }
+}
+fn main() {
+    let mut items: Vec<Item<u32>> = (0..3).map(|key| Item { key, value: 1, next: None }).collect();
+    let count = Rc::new(Cell::new(0));
+    shared(&count);
+    let sum = walk(items.first()) + slice(&mut items, 1) + shape(&mut Shape::Dot(1))
+        + shape(&mut Shape::Line { from: 1, to: 2 });
+    std::process::exit((sum + count.get()) as i32 & 1);
+}
+";
+
+#[test]
+fn accesses_of_rust_see_boxes_slices_counts_and_enumerations() {
+    let flags = ["--edition", "2024", "-g", "-C", "opt-level=2"];
+    let Some(program) = build("rustc", &flags, ("program.rs", RUST)) else {
+        return;
+    };
+    let item = |rows: &BTreeSet<String>, field: &str| {
+        assert!(
+            rows.iter()
+                .any(|row| row.starts_with("Item<u32>+") && row.ends_with(field)),
+            "no {field} in {rows:#?}"
+        );
+    };
+    let (walk, _) = touched(&program, "walk", 40);
+    for field in ["key", "value"] {
+        item(&walk, field);
+    }
+    let (slice, _) = touched(&program, "slice", 40);
+    for field in ["key", "value"] {
+        item(&slice, field);
+    }
+    let (shared, _) = touched(&program, "shared", 10);
+    assert!(
+        shared.iter().any(|row| row.contains("value")),
+        "{shared:#?}"
+    );
+    let (shape, _) = touched(&program, "shape", 40);
+    assert!(shape.iter().any(|row| row.contains("to")), "{shape:#?}");
+}
+
+#[test]
+fn what_cannot_be_typed_has_a_reason() {
+    let Some(program) = build("gcc", &["-O2"], ("program.c", C)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let row = resolver.typed_access(PID, program.address("sum"));
+    assert!(row.reason.is_some() && row.type_name.is_empty(), "{row:?}");
+    let row = resolver.typed_access(PID, Address(16));
+    assert_eq!(row.reason, Some(UntypedReason::NoDebugInfo));
+}
+
+#[test]
+fn separate_debug_info_types_accesses_too() {
+    let split = |folder: &std::path::Path| {
+        run_tool(
+            "objcopy",
+            &["--only-keep-debug", "program", "program.debug"],
+            folder,
+        )?;
+        run_tool("strip", &["program"], folder)?;
+        run_tool(
+            "objcopy",
+            &["--add-gnu-debuglink=program.debug", "program"],
+            folder,
+        )?;
+        Some(())
+    };
+    let Some(program) = build_and("gcc", &["-g", "-O2"], ("program.c", C), split) else {
+        return;
+    };
+    has(&touched(&program, "sum", 60).0, &["struct node+8 key"]);
+}

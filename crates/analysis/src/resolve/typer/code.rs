@@ -1,0 +1,167 @@
+//! The machine code of a function: its instructions and the blocks between its branches.
+
+use std::collections::{BTreeSet, HashMap};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+
+use super::scope::Range;
+
+/// Instructions of one function that are looked at, at most.
+const MOST_INSTRUCTIONS: usize = 100_000;
+
+/// Instructions that run one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// Numbers of its instructions.
+    pub(super) instructions: std::ops::Range<usize>,
+    /// Numbers of the blocks that can follow, as far as the code says.
+    pub(super) next: Vec<usize>,
+}
+
+/// A function, decoded.
+#[derive(Debug)]
+pub(super) struct Code {
+    /// All instructions, by address.
+    pub(super) instructions: Vec<Instruction>,
+    /// All blocks, by address.
+    pub(super) blocks: Vec<Block>,
+    /// Number of the block where the function begins.
+    pub(super) entry: usize,
+}
+
+impl Code {
+    /// Decodes a function from the bytes of its parts, each with its first address. The first part
+    /// is the one where it begins. `None` if it is too long.
+    pub(super) fn decode(parts: &[(u64, Vec<u8>)]) -> Option<Self> {
+        let mut instructions = Vec::new();
+        let mut leaders = BTreeSet::new();
+        for (start, bytes) in parts {
+            leaders.insert(*start);
+            let mut decoder = Decoder::with_ip(64, bytes, *start, DecoderOptions::NONE);
+            while decoder.can_decode() {
+                let instruction = decoder.decode();
+                if instructions.len() >= MOST_INSTRUCTIONS {
+                    return None;
+                }
+                if let Some(target) = target(&instruction) {
+                    leaders.insert(target);
+                }
+                if ends_block(&instruction) {
+                    leaders.insert(instruction.next_ip());
+                }
+                instructions.push(instruction);
+            }
+        }
+        instructions.sort_by_key(Instruction::ip);
+        let entry = parts.first().map_or(0, |(start, _)| *start);
+        let mut blocks: Vec<Block> = Vec::new();
+        for (number, instruction) in instructions.iter().enumerate() {
+            let follows = number
+                .checked_sub(1)
+                .and_then(|before| instructions.get(before))
+                .is_some_and(|before| before.next_ip() == instruction.ip());
+            match blocks.last_mut() {
+                Some(block) if follows && !leaders.contains(&instruction.ip()) => {
+                    block.instructions.end = number + 1;
+                }
+                _ => blocks.push(Block {
+                    instructions: number..number + 1,
+                    next: Vec::new(),
+                }),
+            }
+        }
+        let starts: HashMap<u64, usize> = blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(number, block)| {
+                Some((instructions.get(block.instructions.start)?.ip(), number))
+            })
+            .collect();
+        for block in &mut blocks {
+            let Some(last) = instructions.get(block.instructions.end - 1) else {
+                continue;
+            };
+            if falls_through(last) {
+                block.next.extend(starts.get(&last.next_ip()));
+            }
+            if let Some(target) = target(last) {
+                block.next.extend(starts.get(&target));
+            }
+        }
+        Some(Self {
+            entry: starts.get(&entry).copied().unwrap_or(0),
+            instructions,
+            blocks,
+        })
+    }
+
+    /// The number of the instruction at `address`.
+    pub(super) fn at(&self, address: u64) -> Option<usize> {
+        self.instructions
+            .binary_search_by_key(&address, Instruction::ip)
+            .ok()
+    }
+
+    /// The number of the block that instruction `number` is in.
+    pub(super) fn block_of(&self, number: usize) -> Option<usize> {
+        self.blocks
+            .partition_point(|block| block.instructions.start <= number)
+            .checked_sub(1)
+    }
+}
+
+/// Where a branch leads, if the code says.
+fn target(instruction: &Instruction) -> Option<u64> {
+    match instruction.flow_control() {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+            Some(instruction.near_branch_target())
+        }
+        _ => None,
+    }
+}
+
+fn ends_block(instruction: &Instruction) -> bool {
+    !matches!(
+        instruction.flow_control(),
+        FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
+    )
+}
+
+fn falls_through(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Next
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::ConditionalBranch
+            | FlowControl::XbeginXabortXend
+    )
+}
+
+/// The bytes of `range` that `read` gives: address and length in, bytes out.
+pub(super) fn bytes_of(
+    ranges: &[Range],
+    read: impl Fn(u64, u64) -> Option<Vec<u8>>,
+) -> Vec<(u64, Vec<u8>)> {
+    ranges
+        .iter()
+        .filter_map(|range| Some((range.start, read(range.start, range.end - range.start)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_is_a_block_that_follows_itself() {
+        // xor eax,eax; add eax,1; cmp eax,edi; jl add; ret
+        let bytes = vec![0x31, 0xc0, 0x83, 0xc0, 0x01, 0x39, 0xf8, 0x7c, 0xf9, 0xc3];
+        let code = Code::decode(&[(0x100, bytes)]).expect("short enough");
+        assert_eq!(code.blocks.len(), 3);
+        assert_eq!(code.blocks[0].next, [1]);
+        assert_eq!(code.blocks[1].next, [2, 1]);
+        assert!(code.blocks[2].next.is_empty());
+        assert_eq!(code.block_of(2), Some(1));
+    }
+}

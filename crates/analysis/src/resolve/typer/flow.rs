@@ -1,0 +1,687 @@
+//! What the registers hold at each instruction of a function: what the debug info says where it
+//! says it, followed through the code from there.
+//!
+//! A forward data-flow analysis over the blocks of a function (Kildall, 1973) whose values are those
+//! of [`super::value`]. The debug info has the last word where both say something, unless the code
+//! knows the larger object: of `&p->count` the code knows that it lies in `*p`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::super::dwarf::EntryId;
+use super::code::Code;
+use super::frames::Row;
+use super::layout::{Layouts, Shape};
+use super::scope::{Place, Scope, Variable};
+use super::value::{Base, Value};
+
+/// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
+const MOST_VISITS: u32 = 24;
+/// Slots of the stack that are remembered, at most.
+const MOST_SLOTS: usize = 128;
+/// Edges from computed jumps to blocks that nothing else leads to, at most.
+const MOST_COMPUTED: usize = 200_000;
+/// Variables that are alive at the beginnings of blocks, summed over blocks, at most.
+const MOST_ALIVE: usize = 2_000_000;
+
+/// Iced's numbers of registers that a call may overwrite: rax, rcx, rdx, rsi, rdi, r8 to r11.
+const CALL_CLOBBERS: [usize; 9] = [RAX, 1, RDX, 6, RDI, 8, 9, 10, 11];
+const RAX: usize = 0;
+const RDX: usize = 2;
+const RSP: usize = 4;
+const RBP: usize = 5;
+const RDI: usize = 7;
+/// DWARF's numbers of rsp and rbp.
+const DWARF_RSP: u16 = 7;
+const DWARF_RBP: u16 = 6;
+
+/// The static variables of the module.
+pub(super) trait Statics {
+    /// The declared type of the variable that holds `address`, and the distance from its start.
+    fn at(&self, address: u64) -> Option<(EntryId, u64)>;
+}
+
+/// What is known before an instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct State {
+    registers: [Value; 16],
+    /// Values on the stack, by distance from the canonical frame address.
+    slots: BTreeMap<i64, Value>,
+}
+
+/// The analysis of one function.
+pub(super) struct Flow<'f, 'd, 'a> {
+    pub(super) code: &'f Code,
+    pub(super) scope: &'f Scope,
+    pub(super) rows: &'f [Row],
+    pub(super) layouts: &'f Layouts<'d, 'a>,
+    pub(super) statics: &'f dyn Statics,
+}
+
+impl Flow<'_, '_, '_> {
+    /// What is known at the start of each block.
+    pub(super) fn run(&self) -> Vec<State> {
+        let blocks = &self.code.blocks;
+        let successors = self.successors();
+        let alive = self.alive();
+        let mut states: Vec<Option<State>> = vec![None; blocks.len()];
+        let mut visits = vec![0_u32; blocks.len()];
+        let mut queued = vec![true; blocks.len()];
+        let mut queue: VecDeque<usize> = VecDeque::new();
+        if let Some(state) = states.get_mut(self.code.entry) {
+            *state = Some(self.at_entry());
+        }
+        queue.push_back(self.code.entry);
+        queue.extend((0..blocks.len()).filter(|block| *block != self.code.entry));
+        let mut factory = InstructionInfoFactory::new();
+        // Blocks come in the order of addresses the first time, which is nearly the order of running.
+        while let Some(number) = queue.pop_front() {
+            queued[number] = false;
+            if visits[number] >= MOST_VISITS {
+                continue;
+            }
+            visits[number] += 1;
+            let mut state = states[number]
+                .clone()
+                .unwrap_or_else(|| self.nothing_known(number));
+            self.apply(&mut state, alive.get(number).map_or(&[], Vec::as_slice));
+            states[number].get_or_insert_with(|| state.clone());
+            for instruction in blocks[number].instructions.clone() {
+                self.settle(&mut state, instruction);
+                self.step(&mut state, instruction, &mut factory);
+            }
+            for &next in &successors[number] {
+                let changed = match &mut states[next] {
+                    Some(old) => self.join(old, &state, next),
+                    None => {
+                        states[next] = Some(state.clone());
+                        true
+                    }
+                };
+                if changed && !std::mem::replace(&mut queued[next], true) {
+                    queue.push_back(next);
+                }
+            }
+        }
+        states
+            .into_iter()
+            .enumerate()
+            .map(|(number, state)| {
+                let mut state = state.unwrap_or_else(|| self.nothing_known(number));
+                self.apply(&mut state, alive.get(number).map_or(&[], Vec::as_slice));
+                state
+            })
+            .collect()
+    }
+
+    /// What is known before instruction `number`, given what is at the start of each block.
+    pub(super) fn before(&self, states: &[State], number: usize) -> Option<State> {
+        let block = self.code.block_of(number)?;
+        let mut state = states.get(block)?.clone();
+        let mut factory = InstructionInfoFactory::new();
+        for instruction in self.code.blocks.get(block)?.instructions.clone() {
+            self.settle(&mut state, instruction);
+            if instruction == number {
+                return Some(state);
+            }
+            self.step(&mut state, instruction, &mut factory);
+        }
+        None
+    }
+
+    /// The successors of each block; those of a computed jump are the blocks that nothing leads to.
+    fn successors(&self) -> Vec<Vec<usize>> {
+        let blocks = &self.code.blocks;
+        let mut successors: Vec<Vec<usize>> =
+            blocks.iter().map(|block| block.next.clone()).collect();
+        let mut reached = vec![false; blocks.len()];
+        for next in successors.iter().flatten() {
+            reached[*next] = true;
+        }
+        let orphans: Vec<usize> = (0..blocks.len())
+            .filter(|number| !reached[*number] && *number != self.code.entry)
+            .collect();
+        let computed: Vec<usize> = (0..blocks.len())
+            .filter(|number| {
+                let last = blocks[*number].instructions.end.checked_sub(1);
+                last.and_then(|last| self.code.instructions.get(last))
+                    .is_some_and(|last| last.flow_control() == FlowControl::IndirectBranch)
+            })
+            .collect();
+        if orphans.len().saturating_mul(computed.len()) <= MOST_COMPUTED {
+            for number in computed {
+                successors[number].clone_from(&orphans);
+            }
+        }
+        successors
+    }
+
+    /// The variables with a register that are alive where each block starts.
+    fn alive(&self) -> Vec<Vec<&Variable>> {
+        let mut waiting = self.scope.variables.iter().peekable();
+        let mut active: Vec<&Variable> = Vec::new();
+        let mut total = 0;
+        let mut alive = Vec::new();
+        for block in &self.code.blocks {
+            let Some(start) = self.address(block.instructions.start) else {
+                break;
+            };
+            while let Some(variable) = waiting.next_if(|variable| variable.range.start <= start) {
+                active.push(variable);
+            }
+            active.retain(|variable| variable.range.end > start);
+            total += active.len();
+            if total > MOST_ALIVE {
+                break;
+            }
+            alive.push(active.clone());
+        }
+        alive
+    }
+
+    fn address(&self, number: usize) -> Option<u64> {
+        self.code.instructions.get(number).map(Instruction::ip)
+    }
+
+    fn nothing_known(&self, block: usize) -> State {
+        let first = 0x4000_0000 | symbol(block, 0);
+        State {
+            registers: std::array::from_fn(|register| Value::unknown(first + register as u32)),
+            slots: BTreeMap::new(),
+        }
+    }
+
+    fn at_entry(&self) -> State {
+        let mut state = self.nothing_known(self.code.entry);
+        // The return address is the last thing below the frame.
+        state.registers[RSP] = Value::at(Base::Frame, -8);
+        // What does not fit two registers is returned in memory that the caller provides.
+        if let Some(returns) = self.scope.returns {
+            let layout = self.layouts.layout(returns);
+            if layout.size > 16 {
+                state.registers[RDI] = Value::at(Base::Typed(layout.id), 0);
+            }
+        }
+        state
+    }
+
+    /// Joins `new` into `old` at the start of block `number`; says whether that changed anything.
+    fn join(&self, old: &mut State, new: &State, number: usize) -> bool {
+        let mut changed = false;
+        for (register, (old, new)) in old.registers.iter_mut().zip(&new.registers).enumerate() {
+            let met = 0x8000_0000 | symbol(number, register);
+            let joined = old.join(*new, met, self.layouts);
+            changed |= joined != *old;
+            *old = joined;
+        }
+        let room = MOST_SLOTS.saturating_sub(old.slots.len());
+        let mut added = 0;
+        for (slot, new) in &new.slots {
+            match old.slots.get_mut(slot) {
+                Some(old) => {
+                    let met = 0xc000_0000 | (symbol(number, 0) ^ (*slot as u32 & 0xffff));
+                    let joined = old.join(*new, met, self.layouts);
+                    changed |= joined != *old;
+                    *old = joined;
+                }
+                None if added < room => {
+                    old.slots.insert(*slot, *new);
+                    added += 1;
+                    changed = true;
+                }
+                None => {}
+            }
+        }
+        changed
+    }
+
+    /// Brings in what the debug info says from instruction `number` on.
+    fn settle(&self, state: &mut State, number: usize) {
+        let Some(address) = self.address(number) else {
+            return;
+        };
+        let after = self.rows.partition_point(|row| row.range.start <= address);
+        if let Some(row) = after.checked_sub(1).and_then(|row| self.rows.get(row))
+            && address < row.range.end
+        {
+            let register = match row.register {
+                DWARF_RSP => Some(RSP),
+                DWARF_RBP => Some(RBP),
+                _ => None,
+            };
+            if let Some(register) = register {
+                state.registers[register] = Value::at(Base::Frame, row.offset.wrapping_neg());
+            }
+        }
+        let variables = &self.scope.variables;
+        let first = variables.partition_point(|variable| variable.range.start < address);
+        let new = variables
+            .get(first..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|variable| variable.range.start == address);
+        for variable in new {
+            self.apply_one(state, variable);
+        }
+    }
+
+    fn apply(&self, state: &mut State, variables: &[&Variable]) {
+        for variable in variables {
+            self.apply_one(state, variable);
+        }
+    }
+
+    fn apply_one(&self, state: &mut State, variable: &Variable) {
+        match variable.place {
+            Place::Value { register, minus } => {
+                let Some(register) = from_dwarf(register) else {
+                    return;
+                };
+                let size = variable.size.unwrap_or(8);
+                let Some(kind) =
+                    self.layouts
+                        .value_type(variable.kind, variable.within, size.min(8), 0)
+                else {
+                    return;
+                };
+                if let Some(mut said) = self.value_of(kind) {
+                    said.plus = said.plus.wrapping_add(minus);
+                    let old = &mut state.registers[register];
+                    *old = self.better(*old, said);
+                }
+            }
+            Place::Memory { register, offset } => {
+                let Some(register) = from_dwarf(register) else {
+                    return;
+                };
+                // The frame's own registers are known as such.
+                if register == RSP || state.registers[register].base == Base::Frame {
+                    return;
+                }
+                let within = i64::try_from(variable.within).unwrap_or(0);
+                let layout = self.layouts.layout(variable.kind);
+                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(offset));
+                let old = &mut state.registers[register];
+                *old = self.better(*old, said);
+            }
+            Place::Behind(slot) => {
+                let layout = self.layouts.layout(variable.kind);
+                let said = Value::at(Base::Typed(layout.id), 0);
+                if state.slots.len() < MOST_SLOTS {
+                    state.slots.insert(slot, said);
+                }
+            }
+            Place::Frame(_) => {}
+        }
+    }
+
+    /// What the code and the debug info know together of one register.
+    fn better(&self, followed: Value, said: Value) -> Value {
+        let (Base::Typed(outer), Base::Typed(inner)) = (followed.base, said.base) else {
+            return match followed.base {
+                Base::Frame => followed,
+                _ => said,
+            };
+        };
+        if self.layouts.same(outer, inner) {
+            return said;
+        }
+        let pointee = self.layouts.layout(inner.0);
+        let byte = matches!(pointee.shape, Shape::Scalar) && pointee.size <= 1;
+        let offset = u64::try_from(followed.plus).unwrap_or(u64::MAX);
+        let within = self
+            .layouts
+            .holds(outer.0, offset, followed.times.unsigned_abs(), inner);
+        if byte || within { followed } else { said }
+    }
+
+    /// The value of something whose declared type is `kind`, if that says more than a number.
+    fn value_of(&self, kind: EntryId) -> Option<Value> {
+        let Shape::Pointer(Some(target)) = self.layouts.layout(kind).shape else {
+            return None;
+        };
+        Some(Value::at(Base::Typed(self.layouts.layout(target).id), 0))
+    }
+
+    /// The address of the explicit memory operand of instruction `number`; `None` without one, or
+    /// if it is relative to a segment.
+    pub(super) fn operand_address(&self, state: &State, number: usize) -> Option<Value> {
+        let instruction = self.code.instructions.get(number)?;
+        let fresh = symbol(number, 15) | 0x2000_0000;
+        let of = |register: Register| -> Value {
+            if register == Register::None {
+                return Value::constant(0);
+            }
+            full(register).map_or(Value::unknown(fresh), |register| state.registers[register])
+        };
+        let kinds = || (0..instruction.op_count()).map(|op| instruction.op_kind(op));
+        if kinds().any(|kind| kind == OpKind::Memory) {
+            if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+                return None;
+            }
+            let displacement = Value::constant(instruction.memory_displacement64() as i64);
+            if instruction.is_ip_rel_memory_operand() {
+                return Some(displacement);
+            }
+            let scale = i64::from(instruction.memory_index_scale());
+            let index = of(instruction.memory_index());
+            let index = if scale == 1 || index.is_number() {
+                index.multiply(scale)
+            } else {
+                Value::unknown(fresh).multiply(scale)
+            };
+            return Some(
+                of(instruction.memory_base())
+                    .add(index, fresh)
+                    .add(displacement, fresh),
+            );
+        }
+        // String instructions: what is written counts, or else what is read.
+        kinds()
+            .find(|kind| matches!(kind, OpKind::MemoryESRDI))
+            .map(|_| state.registers[RDI])
+            .or_else(|| {
+                kinds()
+                    .find(|kind| matches!(kind, OpKind::MemorySegRSI))
+                    .map(|_| state.registers[6])
+            })
+    }
+
+    /// What `size` bytes at `address` hold.
+    fn load(&self, state: &State, address: Value, size: u64, at: u64, fresh: u32) -> Value {
+        let unknown = Value::unknown(fresh);
+        let times = address.times.unsigned_abs();
+        let kind = match address.base {
+            Base::Frame => {
+                let slot = state
+                    .slots
+                    .get(&address.plus)
+                    .filter(|_| size == 8 && times == 0);
+                if let Some(value) = slot {
+                    return *value;
+                }
+                self.frame_variable(at, address.plus)
+                    .and_then(|(kind, offset)| self.layouts.value_type(kind, offset, size, times))
+            }
+            Base::Typed(kind) => self
+                .layouts
+                .locate(kind, address.plus, times, size)
+                .and_then(|(offset, times)| self.layouts.value_type(kind.0, offset, size, times)),
+            Base::Number => u64::try_from(address.plus)
+                .ok()
+                .and_then(|place| self.statics.at(place))
+                .and_then(|(kind, offset)| self.layouts.value_type(kind, offset, size, times)),
+            Base::Conflict => None,
+        };
+        kind.and_then(|kind| self.value_of(kind)).unwrap_or(unknown)
+    }
+
+    /// The variable `distance` bytes from the canonical frame address, at the instruction at
+    /// `address`: its declared type and the distance from its start.
+    pub(super) fn frame_variable(&self, address: u64, distance: i64) -> Option<(EntryId, u64)> {
+        let variables = || {
+            self.scope.variables.iter().filter_map(|variable| {
+                let Place::Frame(start) = variable.place else {
+                    return None;
+                };
+                let size = match variable.size {
+                    Some(size) => size,
+                    None => self.layouts.layout(variable.kind).size,
+                };
+                let offset = u64::try_from(distance.checked_sub(start)?).ok()?;
+                let offset_in_variable = offset.checked_add(variable.within)?;
+                (offset < size).then_some((variable, size, offset_in_variable))
+            })
+        };
+        // Of variables one in the other, as after inlining, the largest tells most.
+        variables()
+            .filter(|(variable, _, _)| variable.range.contains(&address))
+            .max_by_key(|(variable, size, _)| (*size, variable.entry))
+            .or_else(|| variables().max_by_key(|(variable, size, _)| (*size, variable.entry)))
+            .map(|(variable, _, offset)| (variable.kind, offset))
+    }
+
+    /// What instruction `number` makes of `state`.
+    fn step(&self, state: &mut State, number: usize, factory: &mut InstructionInfoFactory) {
+        let Some(instruction) = self.code.instructions.get(number) else {
+            return;
+        };
+        match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                return self.call(state, number, instruction);
+            }
+            _ => {}
+        }
+        if self.modelled(state, number, instruction).is_some() {
+            return;
+        }
+        for used in factory.info(instruction).used_registers() {
+            let writes = matches!(
+                used.access(),
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            );
+            if let Some(register) = full(used.register()).filter(|_| writes) {
+                state.registers[register] = Value::unknown(symbol(number, register));
+            }
+        }
+    }
+
+    fn call(&self, state: &mut State, number: usize, instruction: &Instruction) {
+        for register in CALL_CLOBBERS {
+            state.registers[register] = Value::unknown(symbol(number, register));
+        }
+        let calls = &self.scope.calls;
+        let Ok(found) = calls.binary_search_by_key(&instruction.next_ip(), |(back, _)| *back)
+        else {
+            return;
+        };
+        let Some((_, returned)) = calls.get(found) else {
+            return;
+        };
+        let layout = self.layouts.layout(*returned);
+        if layout.size > 16 {
+            state.registers[RAX] = Value::at(Base::Typed(layout.id), 0);
+            return;
+        }
+        for (register, offset) in [(RAX, 0), (RDX, 8)] {
+            let value = self
+                .layouts
+                .value_type(*returned, offset, 8, 0)
+                .and_then(|kind| self.value_of(kind));
+            if let Some(value) = value {
+                state.registers[register] = value;
+            }
+        }
+    }
+
+    /// The value of operand `operand`, whose width is `size` bytes.
+    fn operand(&self, state: &State, number: usize, operand: u32, fresh: u32) -> Option<Value> {
+        let instruction = self.code.instructions.get(number)?;
+        let narrow = |value: Value, size: usize| {
+            if size == 8 || (size == 4 && value.is_number()) {
+                value
+            } else {
+                Value::unknown(fresh)
+            }
+        };
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                let value = state.registers[full(register)?];
+                Some(narrow(value, register.size()))
+            }
+            OpKind::Memory => {
+                let Some(address) = self.operand_address(state, number) else {
+                    return Some(Value::unknown(fresh));
+                };
+                let size = instruction.memory_size().size() as u64;
+                Some(self.load(state, address, size, instruction.ip(), fresh))
+            }
+            OpKind::Immediate8
+            | OpKind::Immediate16
+            | OpKind::Immediate32
+            | OpKind::Immediate64
+            | OpKind::Immediate8to16
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32to64 => {
+                Some(Value::constant(instruction.immediate(operand) as i64))
+            }
+            _ => None,
+        }
+    }
+
+    /// The instructions that compute addresses; `None` for all others.
+    fn modelled(&self, state: &mut State, number: usize, instruction: &Instruction) -> Option<()> {
+        if instruction.mnemonic() == Mnemonic::Push {
+            let value = self.operand(state, number, 0, symbol(number, 15));
+            let stack = state.registers[RSP].add(Value::constant(-8), 0);
+            state.registers[RSP] = stack;
+            if let Some(value) = value {
+                store(state, stack, value);
+            }
+            return Some(());
+        }
+        if instruction.op_count() == 0 {
+            return None;
+        }
+        if instruction.op_kind(0) == OpKind::Memory {
+            // A store; exchanges load as well.
+            if instruction.mnemonic() != Mnemonic::Mov {
+                return None;
+            }
+            let address = self.operand_address(state, number)?;
+            if instruction.memory_size().size() == 8 {
+                let value = self.operand(state, number, 1, symbol(number, 15))?;
+                store(state, address, value);
+            }
+            return Some(());
+        }
+        let target = instruction.op0_register();
+        let register = full(target)?;
+        let fresh = symbol(number, register);
+        let unknown = Value::unknown(fresh);
+        let old = state.registers[register];
+        let second = |state: &State| self.operand(state, number, 1, fresh);
+        let same = instruction.op_count() == 2
+            && instruction.op_kind(1) == OpKind::Register
+            && instruction.op1_register() == target;
+        let value = match instruction.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Movsxd => second(state)?,
+            Mnemonic::Lea => self.operand_address(state, number)?,
+            Mnemonic::Xor | Mnemonic::Sub if same => Value::constant(0),
+            Mnemonic::Add => old.add(second(state)?, fresh),
+            Mnemonic::Sub => old.subtract(second(state)?, fresh),
+            Mnemonic::Inc => old.add(Value::constant(1), fresh),
+            Mnemonic::Dec => old.add(Value::constant(-1), fresh),
+            Mnemonic::Shl | Mnemonic::Sal => match second(state)?.as_constant() {
+                Some(bits @ 0..=32) if old.is_number() => old.multiply(1 << bits),
+                _ => unknown,
+            },
+            Mnemonic::Imul if instruction.op_count() == 3 => {
+                let factor = self.operand(state, number, 2, fresh)?.as_constant()?;
+                let value = second(state)?;
+                if value.is_number() {
+                    value.multiply(factor)
+                } else {
+                    unknown
+                }
+            }
+            // Masks that clear the low bits: a pointer with flags in it.
+            Mnemonic::And => match second(state)?.as_constant() {
+                Some(-64..=-2) if matches!(old.base, Base::Typed(_)) => old,
+                _ => unknown,
+            },
+            Mnemonic::Xchg if instruction.op_kind(1) == OpKind::Register => {
+                let other = full(instruction.op1_register())?;
+                if target.size() == 8 {
+                    state.registers.swap(register, other);
+                } else {
+                    state.registers[other] = Value::unknown(symbol(number, other));
+                    state.registers[register] = unknown;
+                }
+                return Some(());
+            }
+            Mnemonic::Pop => {
+                let stack = state.registers[RSP];
+                let value = self.load(state, stack, 8, instruction.ip(), fresh);
+                state.registers[RSP] = stack.add(Value::constant(8), 0);
+                value
+            }
+            _ if is_conditional_move(instruction) => old.join(second(state)?, fresh, self.layouts),
+            _ => return None,
+        };
+        state.registers[register] = match target.size() {
+            8 => value,
+            4 if value.is_number() => value,
+            _ => unknown,
+        };
+        Some(())
+    }
+}
+
+/// Remembers `value` if `address` is on the stack.
+fn store(state: &mut State, address: Value, value: Value) {
+    if address.base != Base::Frame || address.times != 0 {
+        return;
+    }
+    // A constant is often what a variable is cleared with before somebody else fills it.
+    if value.as_constant().is_some() {
+        state.slots.remove(&address.plus);
+    } else if state.slots.len() < MOST_SLOTS {
+        state.slots.insert(address.plus, value);
+    }
+}
+
+fn is_conditional_move(instruction: &Instruction) -> bool {
+    use Mnemonic::{
+        Cmova, Cmovae, Cmovb, Cmovbe, Cmove, Cmovg, Cmovge, Cmovl, Cmovle, Cmovne, Cmovno, Cmovnp,
+        Cmovns, Cmovo, Cmovp, Cmovs,
+    };
+    matches!(
+        instruction.mnemonic(),
+        Cmova
+            | Cmovae
+            | Cmovb
+            | Cmovbe
+            | Cmove
+            | Cmovg
+            | Cmovge
+            | Cmovl
+            | Cmovle
+            | Cmovne
+            | Cmovno
+            | Cmovnp
+            | Cmovns
+            | Cmovo
+            | Cmovp
+            | Cmovs
+    )
+}
+
+/// A name for what instruction or block `number` leaves unknown in `register`.
+fn symbol(number: usize, register: usize) -> u32 {
+    (((number << 4) | register) as u32 & 0x1fff_ffff) + 1
+}
+
+/// The number of the general register that `register` is part of.
+fn full(register: Register) -> Option<usize> {
+    let full = register.full_register();
+    full.is_gpr64().then(|| full.number())
+}
+
+/// The same from DWARF's number.
+fn from_dwarf(register: u16) -> Option<usize> {
+    const ORDER: [usize; 8] = [RAX, RDX, 1, 3, 6, RDI, RBP, RSP];
+    match register {
+        0..=7 => ORDER.get(usize::from(register)).copied(),
+        8..=15 => Some(usize::from(register)),
+        _ => None,
+    }
+}

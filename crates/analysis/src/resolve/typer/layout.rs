@@ -1,0 +1,558 @@
+//! Types as the typer walks them: members with offsets, arrays, what pointers point to. Each entry
+//! of the debug info is read once and kept.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::super::dwarf::{Debug, Entry, EntryId};
+use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
+
+/// Aliases and qualifiers in a row that are followed, at most.
+const MOST_ALIASES: usize = 32;
+/// Types nested deeper than this are cyclic or hostile.
+const DEEPEST: u32 = 32;
+/// Members that one access can touch, at most: of a union all that lie over each other.
+const MOST_LEAVES: usize = 64;
+
+/// A type of one module: its definition, or the name by which a definition without a name is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct TypeId(pub(super) EntryId);
+
+/// What a type is made of.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    /// A pointer or reference; to nothing known, if it is `void *`.
+    Pointer(Option<EntryId>),
+    /// A struct, class, union, or an enumeration with data: parts may lie over each other.
+    Aggregate(Vec<Part>),
+    /// All dimensions in one; without a bound for a flexible array.
+    Array {
+        element: EntryId,
+        count: Option<u64>,
+    },
+    /// A number, a plain enumeration, a function.
+    Scalar,
+    /// Declared here, defined elsewhere.
+    Incomplete,
+}
+
+/// A member or a base class.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Empty for a base class and for an unnamed struct or union.
+    pub(super) name: String,
+    /// Bytes from the start.
+    pub(super) offset: u64,
+    /// Its declared type.
+    pub(super) kind: EntryId,
+    /// Bytes.
+    pub(super) size: u64,
+    /// First bit and number of bits, of a bit field.
+    pub(super) bits: Option<(u64, u64)>,
+}
+
+/// A type, read.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Which.
+    pub(super) id: TypeId,
+    /// What it is made of.
+    pub(super) shape: Shape,
+    /// Bytes; zero if the debug info does not say.
+    pub(super) size: u64,
+    /// Its name as its language writes it.
+    pub(super) name: String,
+}
+
+/// What an access touches, somewhere in a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// From the type to the member: `.inner.hits[]`; empty for the type itself.
+    pub(super) path: String,
+    /// Its declared type.
+    pub(super) kind: EntryId,
+    /// Offset in the type, of the first element for an unknown element of an array.
+    pub(super) offset: u64,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+/// The types that were read so far.
+pub(super) type Known = RefCell<HashMap<EntryId, Rc<Layout>>>;
+
+/// The types of one module.
+pub(super) struct Layouts<'d, 'a> {
+    debug: &'d Debug<'a>,
+    known: &'d Known,
+}
+
+impl<'d, 'a> Layouts<'d, 'a> {
+    /// Types of `debug`, kept in `known`.
+    pub(super) fn new(debug: &'d Debug<'a>, known: &'d Known) -> Self {
+        Self { debug, known }
+    }
+
+    /// The type at `id`, behind its other names and qualifiers.
+    pub(super) fn layout(&self, id: EntryId) -> Rc<Layout> {
+        if let Some(known) = self.known.borrow().get(&id) {
+            return Rc::clone(known);
+        }
+        let layout = Rc::new(self.read(id));
+        self.known.borrow_mut().insert(id, Rc::clone(&layout));
+        layout
+    }
+
+    /// The declared type of the variable, member or function `entry`.
+    pub(super) fn type_of(&self, entry: &Entry<'a>) -> Option<EntryId> {
+        Types::new(self.debug).type_of(entry)
+    }
+
+    /// Whether both are the same type: of two units, or under two names.
+    pub(super) fn same(&self, a: TypeId, b: TypeId) -> bool {
+        if a == b {
+            return true;
+        }
+        let (a, b) = (self.layout(a.0), self.layout(b.0));
+        !a.name.is_empty() && a.name == b.name && a.size == b.size
+    }
+
+    fn read(&self, id: EntryId) -> Layout {
+        let mut types = Types::new(self.debug);
+        let mut at = id;
+        let mut alias = None;
+        for _ in 0..MOST_ALIASES {
+            let Some(entry) = self.debug.entry(at) else {
+                break;
+            };
+            let next = match entry.tag {
+                gimli::DW_TAG_typedef | gimli::DW_TAG_template_alias => {
+                    alias = Some(at);
+                    self.debug.referred(&entry, gimli::DW_AT_type)
+                }
+                gimli::DW_TAG_const_type
+                | gimli::DW_TAG_volatile_type
+                | gimli::DW_TAG_atomic_type
+                | gimli::DW_TAG_restrict_type => self.debug.referred(&entry, gimli::DW_AT_type),
+                _ => self.debug.referred(&entry, gimli::DW_AT_signature),
+            };
+            if let Some(next) = next {
+                at = next;
+                continue;
+            }
+            let nameless = self.debug.text(&entry, gimli::DW_AT_name).is_none();
+            // `typedef struct { ... } name;` is known by that name only.
+            let named = alias.filter(|_| nameless).unwrap_or(at);
+            let shape = self.shape(&entry);
+            let size = match &shape {
+                Shape::Pointer(_) => entry.number(gimli::DW_AT_byte_size).unwrap_or(8),
+                _ => types.size(at).unwrap_or(0),
+            };
+            return Layout {
+                id: TypeId(named),
+                shape,
+                size,
+                name: types.name(named),
+            };
+        }
+        Layout {
+            id: TypeId(id),
+            shape: Shape::Incomplete,
+            size: 0,
+            name: types.name(id),
+        }
+    }
+
+    fn shape(&self, entry: &Entry<'a>) -> Shape {
+        match entry.tag {
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type => {
+                Shape::Pointer(self.debug.referred(entry, gimli::DW_AT_type))
+            }
+            gimli::DW_TAG_array_type => {
+                let Some(element) = self.debug.referred(entry, gimli::DW_AT_type) else {
+                    return Shape::Incomplete;
+                };
+                let dimensions = Types::new(self.debug).dimensions(entry);
+                let count = dimensions
+                    .iter()
+                    .try_fold(1_u64, |a, b| a.checked_mul(*b))
+                    .filter(|count| *count > 0);
+                Shape::Array { element, count }
+            }
+            gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_interface_type => {
+                if entry.flag(gimli::DW_AT_declaration) {
+                    return Shape::Incomplete;
+                }
+                let mut parts = Vec::new();
+                self.parts(entry.id, 0, &mut parts);
+                Shape::Aggregate(parts)
+            }
+            gimli::DW_TAG_unspecified_type => Shape::Incomplete,
+            _ => Shape::Scalar,
+        }
+    }
+
+    fn parts(&self, id: EntryId, depth: u32, parts: &mut Vec<Part>) {
+        if depth > 3 {
+            return;
+        }
+        for child in self.debug.children(id) {
+            match child.tag {
+                // Rust's enums: each variant lies over every other.
+                gimli::DW_TAG_variant_part | gimli::DW_TAG_variant => {
+                    self.parts(child.id, depth + 1, parts);
+                }
+                gimli::DW_TAG_member | gimli::DW_TAG_inheritance
+                    if !child.flag(gimli::DW_AT_declaration)
+                        && !child.flag(gimli::DW_AT_external) =>
+                {
+                    parts.extend(self.part(&child));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn part(&self, entry: &Entry<'a>) -> Option<Part> {
+        let kind = self.type_of(entry)?;
+        let size = Types::new(self.debug).size(kind).unwrap_or(0);
+        let name = if entry.tag == gimli::DW_TAG_member {
+            self.debug
+                .text(entry, gimli::DW_AT_name)
+                .unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let Some(count) = entry.number(gimli::DW_AT_bit_size) else {
+            return Some(Part {
+                name,
+                offset: member_offset(entry)?,
+                kind,
+                size,
+                bits: None,
+            });
+        };
+        let first = match entry.number(gimli::DW_AT_data_bit_offset) {
+            Some(bit) => bit,
+            // Before DWARF 4: counted from the most significant bit of the storage unit.
+            None => {
+                let from_top = entry.number(gimli::DW_AT_bit_offset)?;
+                let unit = member_offset(entry)?.checked_mul(8)?;
+                unit.checked_add(size.checked_mul(8)?)?
+                    .checked_sub(from_top.checked_add(count)?)?
+            }
+        };
+        let last = first.checked_add(count)?.checked_sub(1)?;
+        Some(Part {
+            name,
+            offset: first / 8,
+            kind,
+            size: last / 8 - first / 8 + 1,
+            bits: Some((first, count)),
+        })
+    }
+
+    /// What the address of a value of type `id` is a multiple of, bytes.
+    pub(super) fn alignment(&self, id: EntryId) -> u64 {
+        self.alignment_at(id, 0)
+    }
+
+    fn alignment_at(&self, id: EntryId, depth: u32) -> u64 {
+        if depth > 8 {
+            return 1;
+        }
+        let stated = self
+            .debug
+            .entry(id)
+            .and_then(|entry| entry.number(gimli::DW_AT_alignment));
+        if let Some(stated) = stated.filter(|stated| *stated > 0) {
+            return stated;
+        }
+        let layout = self.layout(id);
+        match &layout.shape {
+            Shape::Aggregate(parts) => parts
+                .iter()
+                .map(|part| self.alignment_at(part.kind, depth + 1))
+                .max()
+                .unwrap_or(1),
+            Shape::Array { element, .. } => self.alignment_at(*element, depth + 1),
+            Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => {
+                layout.size.clamp(1, 16).next_power_of_two()
+            }
+        }
+    }
+
+    /// The members of type `kind` that `size` bytes at `offset` touch; `times` is what an unknown
+    /// number of times is added to `offset`, zero if nothing is. All candidates of a union. Types of
+    /// the standard libraries that their users see as one value (`std::atomic`) are one member.
+    pub(super) fn leaves(&self, kind: EntryId, offset: u64, size: u64, times: u64) -> Vec<Leaf> {
+        self.search(kind, offset, size, times, false)
+    }
+
+    fn search(&self, kind: EntryId, offset: u64, size: u64, times: u64, deep: bool) -> Vec<Leaf> {
+        let mut search = Search {
+            end: offset.saturating_add(size.max(1)),
+            start: offset,
+            deep,
+            leaves: Vec::new(),
+        };
+        self.descend(kind, 0, times, String::new(), &mut search, 0);
+        search.leaves
+    }
+
+    /// Where in a value of type `kind` an access of `size` bytes lies that is `plus` bytes behind
+    /// its start and `times` an unknown number: the offset, and what is left of `times` for an
+    /// array in it. `None` if it does not lie in it.
+    pub(super) fn locate(
+        &self,
+        kind: TypeId,
+        plus: i64,
+        times: u64,
+        size: u64,
+    ) -> Option<(u64, u64)> {
+        let layout = self.layout(kind.0);
+        let whole = i64::try_from(layout.size).ok().filter(|whole| *whole > 0)?;
+        let element = u64::try_from(plus.rem_euclid(whole)).ok()?;
+        // Elements of an array of this type.
+        if times != 0 && times.is_multiple_of(layout.size) {
+            return Some((element, 0));
+        }
+        let inside = u64::try_from(plus).ok().filter(|plus| *plus < layout.size);
+        if times == 0 {
+            return match inside {
+                Some(inside) => Some((inside, 0)),
+                // Behind it: a flexible array, or a neighbour in an array, which only what fits a
+                // member exactly is taken for.
+                None if plus > 0 => {
+                    let behind = u64::try_from(plus).ok()?;
+                    if !self.leaves(kind.0, behind, size, 0).is_empty() {
+                        return Some((behind, 0));
+                    }
+                    self.fits(kind, element, size).then_some((element, 0))
+                }
+                None => None,
+            };
+        }
+        // An array in it, or behind it. The bytes before an array's first element are reached by
+        // indices that do not begin at zero.
+        let start = u64::try_from(plus).ok();
+        if let Some(start) = start {
+            let leaves = self.leaves(kind.0, start, size, times);
+            if !leaves.is_empty() && leaves.iter().all(|leaf| leaf.path.contains("[]")) {
+                return Some((start, times));
+            }
+        }
+        // Who adds an unknown number to a pointer means elements.
+        self.fits(kind, element, size).then_some((element, 0))
+    }
+
+    /// Whether `size` bytes at `offset` are one member of `kind`, or a value within a type that is
+    /// shown as one.
+    fn fits(&self, kind: TypeId, offset: u64, size: u64) -> bool {
+        self.search(kind.0, offset, size, 0, true)
+            .iter()
+            .any(|leaf| leaf.offset == offset && leaf.size == size)
+    }
+
+    /// Whether a value of type `inner` begins at `offset` of a value of type `outer`, or could by
+    /// adding a multiple of `times`.
+    pub(super) fn holds(&self, outer: EntryId, offset: u64, times: u64, inner: TypeId) -> bool {
+        let Some((offset, times)) = self.locate(
+            self.layout(outer).id,
+            i64::try_from(offset).unwrap_or(-1),
+            times,
+            self.layout(inner.0).size,
+        ) else {
+            return false;
+        };
+        let mut kind = outer;
+        let (mut offset, mut times) = (offset, times);
+        for _ in 0..DEEPEST {
+            let layout = self.layout(kind);
+            if offset == 0 && kind != outer && self.same(layout.id, inner) {
+                return true;
+            }
+            match &layout.shape {
+                Shape::Aggregate(parts) => {
+                    let part = parts.iter().find(|part| {
+                        part.bits.is_none()
+                            && (part.offset..part.offset.saturating_add(part.size))
+                                .contains(&offset)
+                    });
+                    let Some(part) = part else { return false };
+                    offset -= part.offset;
+                    kind = part.kind;
+                }
+                Shape::Array { element, .. } => {
+                    let size = self.layout(*element).size;
+                    if size == 0 {
+                        return false;
+                    }
+                    offset %= size;
+                    if times.is_multiple_of(size) {
+                        times = 0;
+                    }
+                    kind = *element;
+                }
+                Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => return false,
+            }
+        }
+        false
+    }
+
+    /// The element of what may be an array, at `offset` of it, to which an unknown number is added
+    /// `times`: its type, the offset in it, and what is left of `times`.
+    pub(super) fn element(&self, kind: EntryId, offset: u64, times: u64) -> (EntryId, u64, u64) {
+        let (mut kind, mut offset, mut times) = (kind, offset, times);
+        for _ in 0..DEEPEST {
+            let Shape::Array { element, .. } = self.layout(kind).shape else {
+                break;
+            };
+            let size = self.layout(element).size;
+            if size == 0 {
+                break;
+            }
+            offset %= size;
+            if times.is_multiple_of(size) {
+                times = 0;
+            }
+            kind = element;
+        }
+        (kind, offset, times)
+    }
+
+    /// `base` is where type `kind` starts in the type that the search is about.
+    fn descend(
+        &self,
+        kind: EntryId,
+        base: u64,
+        times: u64,
+        path: String,
+        search: &mut Search,
+        depth: u32,
+    ) {
+        if depth > DEEPEST || search.leaves.len() >= MOST_LEAVES {
+            return;
+        }
+        let layout = self.layout(kind);
+        match &layout.shape {
+            Shape::Aggregate(_) if !search.deep && is_opaque(&layout.name) => {
+                search.push(path, kind, base, layout.size);
+            }
+            Shape::Aggregate(parts) => {
+                let wrapper = !search.deep && is_wrapper(&layout.name);
+                for part in parts {
+                    let start = base.saturating_add(part.offset);
+                    let flexible = part.size == 0 && start <= search.start;
+                    if start >= search.end
+                        || (start.saturating_add(part.size) <= search.start && !flexible)
+                    {
+                        continue;
+                    }
+                    let path = if wrapper || part.name.is_empty() {
+                        path.clone()
+                    } else {
+                        join(&path, &part.name)
+                    };
+                    if part.bits.is_some() {
+                        search.push(path, part.kind, start, part.size);
+                    } else {
+                        self.descend(part.kind, start, times, path, search, depth + 1);
+                    }
+                }
+            }
+            Shape::Array { element, count } => {
+                let size = self.layout(*element).size;
+                if size == 0 {
+                    return;
+                }
+                let from = search.start.saturating_sub(base);
+                let first = from / size;
+                if count.is_some_and(|count| first >= count) {
+                    return;
+                }
+                let any = times != 0 && times.is_multiple_of(size);
+                if any {
+                    let path = format!("{path}[]");
+                    let place = base.saturating_add(first * size);
+                    return self.descend(*element, place, 0, path, search, depth + 1);
+                }
+                let last = (search.end.saturating_sub(base).max(1) - 1) / size;
+                for index in first..=last.min(first.saturating_add(MOST_LEAVES as u64)) {
+                    if count.is_some_and(|count| index >= count) {
+                        break;
+                    }
+                    let path = format!("{path}[{index}]");
+                    let place = base.saturating_add(index * size);
+                    self.descend(*element, place, times, path, search, depth + 1);
+                }
+            }
+            Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => {
+                search.push(path, kind, base, layout.size);
+            }
+        }
+    }
+
+    /// The declared type of the one value that `size` bytes at `offset` of `kind` are; of several
+    /// candidates the pointer, if there is but one.
+    pub(super) fn value_type(
+        &self,
+        kind: EntryId,
+        offset: u64,
+        size: u64,
+        times: u64,
+    ) -> Option<EntryId> {
+        let leaves = self.search(kind, offset, size, times, true);
+        let mut fitting = leaves
+            .iter()
+            .filter(|leaf| leaf.size == size && (leaf.offset == offset || times != 0));
+        let first = fitting.next()?;
+        let mut pointers = leaves.iter().filter(|leaf| {
+            leaf.size == size && matches!(self.layout(leaf.kind).shape, Shape::Pointer(Some(_)))
+        });
+        let pointer = pointers.next();
+        match pointer {
+            None => Some(first.kind),
+            Some(pointer) => {
+                let target = |leaf: &Leaf| match self.layout(leaf.kind).shape {
+                    Shape::Pointer(target) => target.map(|target| self.layout(target).id),
+                    _ => None,
+                };
+                let of_first = target(pointer);
+                pointers
+                    .all(|other| match (of_first, target(other)) {
+                        (Some(a), Some(b)) => self.same(a, b),
+                        _ => false,
+                    })
+                    .then_some(pointer.kind)
+            }
+        }
+    }
+}
+
+struct Search {
+    start: u64,
+    end: u64,
+    /// Whether to look into types that are shown as one value.
+    deep: bool,
+    leaves: Vec<Leaf>,
+}
+
+impl Search {
+    fn push(&mut self, path: String, kind: EntryId, offset: u64, size: u64) {
+        let touched = offset < self.end && offset.saturating_add(size) > self.start;
+        if touched && self.leaves.len() < MOST_LEAVES {
+            self.leaves.push(Leaf {
+                path,
+                kind,
+                offset,
+                size,
+            });
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Which type and which field an instruction touches: from its machine code and the debug info of
+//! the function that it is in.
+//!
+//! ```text
+//! DWARF ── scope ──► variables in registers and in the frame ─┐
+//! .eh_frame ── frames ──► where the frame is ─────────────────┼─ flow ──► what the registers hold
+//! code bytes ── code ──► instructions and blocks ─────────────┘              before the instruction
+//! DWARF ── layout ──► types and members ──────────────────────────────────► type, field, offset
+//! ```
+//!
+//! Nothing of the run is needed but the address of the instruction. What cannot be typed has a
+//! reason. Limits: x86-64 only; thread-local variables are typed only where their address is in a
+//! register that the debug info knows; what a computed jump leads to is guessed.
+
+mod code;
+mod flow;
+mod frames;
+mod layout;
+mod scope;
+mod value;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use linewise_recording::{TypeMember, UntypedReason};
+
+use super::dwarf::{Debug, EntryId};
+use super::modules::Module;
+use super::types::Types;
+use code::Code;
+use flow::{Flow, State, Statics};
+pub(in crate::resolve) use frames::Frames;
+use frames::Row;
+use layout::{Known, Layouts, Shape, TypeId};
+use scope::{Range, Scope};
+use value::Base;
+
+/// Bytes of code of one function that are decoded, at most.
+const MOST_CODE: u64 = 1 << 20;
+/// Ranges of code of one unit that are read, at most.
+const MOST_UNIT_RANGES: usize = 1_000_000;
+
+/// What an instruction touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Touched {
+    /// The type that it touches a value of.
+    pub(super) kind: EntryId,
+    /// Its name.
+    pub(super) type_name: String,
+    /// Its bytes; zero if unknown.
+    pub(super) type_size: u64,
+    /// First byte in the type that is touched; in an array in it, of the first element.
+    pub(super) offset: u64,
+    /// Bytes touched.
+    pub(super) size: u64,
+    /// The field: `.inner.hits[]`; several fields or candidates of a union with ` | ` between;
+    /// empty where the type has no fields.
+    pub(super) path: String,
+    /// The field's type; empty for several.
+    pub(super) field_type: String,
+    /// The variable, where the code names it: a static or one on the stack.
+    pub(super) variable: String,
+}
+
+/// The functions of one unit, by address.
+type Functions = Rc<Vec<(Range, EntryId)>>;
+
+/// What is kept of one module between questions.
+#[derive(Default)]
+pub(super) struct Cache<'a> {
+    types: Known,
+    /// The code of each unit, by address.
+    units: OnceCell<Vec<(Range, u32)>>,
+    functions: RefCell<HashMap<u32, Functions>>,
+    frames: OnceCell<Option<Frames<'a>>>,
+    /// The function that was asked about last: questions come by address.
+    last: RefCell<Option<Rc<Analysed>>>,
+}
+
+/// One function, analysed.
+struct Analysed {
+    id: EntryId,
+    /// `None` if it is too large.
+    code: Option<Code>,
+    scope: Scope,
+    rows: Vec<Row>,
+    states: Vec<State>,
+}
+
+/// Answers for one module.
+pub(super) struct Typer<'m, 'a> {
+    module: &'m Module<'a>,
+    debug: &'m Debug<'a>,
+    layouts: Layouts<'m, 'a>,
+    cache: &'m Cache<'a>,
+}
+
+impl<'m, 'a> Typer<'m, 'a> {
+    /// For `module`; `None` if it has no debug info.
+    pub(super) fn new(module: &'m Module<'a>) -> Option<Self> {
+        let info = module.debug()?;
+        Some(Self {
+            module,
+            debug: &info.debug,
+            layouts: Layouts::new(&info.debug, &info.typer.types),
+            cache: &info.typer,
+        })
+    }
+
+    /// What the instruction at `address`, in the module's own address space, touches.
+    pub(super) fn access(&self, address: u64) -> Result<Touched, UntypedReason> {
+        if !self.module.is_x86() {
+            return Err(UntypedReason::OtherProcessor);
+        }
+        let function = self.function(address).ok_or(UntypedReason::NoFunction)?;
+        let code = function
+            .code
+            .as_ref()
+            .ok_or(UntypedReason::FunctionTooLarge)?;
+        let number = code.at(address).ok_or(UntypedReason::NoInstruction)?;
+        let flow = Flow {
+            code,
+            scope: &function.scope,
+            rows: &function.rows,
+            layouts: &self.layouts,
+            statics: self,
+        };
+        let state = flow
+            .before(&function.states, number)
+            .ok_or(UntypedReason::NoInstruction)?;
+        let instruction = code
+            .instructions
+            .get(number)
+            .ok_or(UntypedReason::NoInstruction)?;
+        explicit_memory(instruction)?;
+        let value = flow
+            .operand_address(&state, number)
+            .ok_or(UntypedReason::NoInstruction)?;
+        let size = instruction.memory_size().size() as u64;
+        let times = value.times.unsigned_abs();
+        match value.base {
+            Base::Typed(kind) => {
+                let (offset, times) = self
+                    .layouts
+                    .locate(kind, value.plus, times, size)
+                    .ok_or_else(|| self.not_in(kind))?;
+                self.describe(kind.0, offset, size, times, String::new())
+            }
+            Base::Frame => {
+                let (kind, offset) = flow
+                    .frame_variable(address, value.plus)
+                    .ok_or(UntypedReason::Stack)?;
+                self.describe(kind, offset, size, times, String::new())
+            }
+            Base::Number => {
+                let place = u64::try_from(value.plus).map_err(|_| UntypedReason::UnknownPointer)?;
+                let (kind, offset, variable) = self
+                    .static_variable(place)
+                    .ok_or(UntypedReason::UnknownPointer)?;
+                self.describe(kind, offset, size, times, variable)
+            }
+            Base::Conflict => Err(UntypedReason::Conflict),
+        }
+    }
+
+    /// Where type `kind` is declared, `file:line`; empty if the debug info does not say.
+    pub(super) fn declared_at(&self, kind: EntryId) -> String {
+        self.debug
+            .entry(kind)
+            .and_then(|entry| self.debug.declared_at(&entry))
+            .unwrap_or_default()
+    }
+
+    /// The direct members of type `kind`, by offset; the columns that name the type are empty.
+    pub(super) fn members(&self, kind: EntryId) -> Vec<TypeMember> {
+        let layout = self.layouts.layout(kind);
+        let Shape::Aggregate(parts) = &layout.shape else {
+            return Vec::new();
+        };
+        let language = match self.debug.language(kind.unit) {
+            Some(gimli::DW_LANG_Rust) => "rust",
+            Some(
+                gimli::DW_LANG_C
+                | gimli::DW_LANG_C89
+                | gimli::DW_LANG_C99
+                | gimli::DW_LANG_C11
+                | gimli::DW_LANG_C17,
+            ) => "c",
+            Some(
+                gimli::DW_LANG_C_plus_plus
+                | gimli::DW_LANG_C_plus_plus_03
+                | gimli::DW_LANG_C_plus_plus_11
+                | gimli::DW_LANG_C_plus_plus_14
+                | gimli::DW_LANG_C_plus_plus_17
+                | gimli::DW_LANG_C_plus_plus_20,
+            ) => "c++",
+            _ => "",
+        };
+        let mut members: Vec<TypeMember> = parts
+            .iter()
+            .map(|part| TypeMember {
+                type_name: String::new(),
+                type_size: 0,
+                declared_at: String::new(),
+                offset: part.offset,
+                size: part.size,
+                alignment: self.layouts.alignment(part.kind),
+                bits: part.bits.map_or(0, |(_, bits)| bits),
+                name: part.name.clone(),
+                member_type: Types::new(self.debug).name(part.kind),
+                language: language.to_owned(),
+            })
+            .collect();
+        members.sort_by_key(|member| (member.offset, member.size));
+        members
+    }
+
+    /// Why an access relative to a value of type `kind` is not in it.
+    fn not_in(&self, kind: TypeId) -> UntypedReason {
+        match self.layouts.layout(kind.0).shape {
+            Shape::Incomplete => UntypedReason::IncompleteType,
+            _ => UntypedReason::OutsideType,
+        }
+    }
+
+    fn describe(
+        &self,
+        kind: EntryId,
+        offset: u64,
+        size: u64,
+        times: u64,
+        variable: String,
+    ) -> Result<Touched, UntypedReason> {
+        let (kind, offset, times) = self.layouts.element(kind, offset, times);
+        let layout = self.layouts.layout(kind);
+        if matches!(layout.shape, Shape::Incomplete) {
+            return Err(UntypedReason::IncompleteType);
+        }
+        let leaves = self.layouts.leaves(kind, offset, size, times);
+        let Some(first) = leaves.first() else {
+            // Padding, or an index that nothing says what it counts.
+            return Err(UntypedReason::OutsideType);
+        };
+        let mut paths: Vec<&str> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+        paths.dedup();
+        let field_type = match leaves.as_slice() {
+            [_] => Types::new(self.debug).name(first.kind),
+            _ => String::new(),
+        };
+        Ok(Touched {
+            kind: layout.id.0,
+            type_name: layout.name.clone(),
+            type_size: layout.size,
+            offset,
+            size,
+            path: paths
+                .iter()
+                .map(|path| path.trim_start_matches('.'))
+                .collect::<Vec<_>>()
+                .join(" | "),
+            field_type,
+            variable,
+        })
+    }
+
+    /// The static variable at `address`: declared type, distance from its start, name.
+    fn static_variable(&self, address: u64) -> Option<(EntryId, u64, String)> {
+        let info = self.module.debug()?;
+        info.variables.before(address).find_map(|variable| {
+            let entry = self.debug.entry(variable.entry)?;
+            let kind = self.layouts.type_of(&entry)?;
+            let size = match variable.piece_size {
+                0 => self.layouts.layout(kind).size,
+                size => size,
+            };
+            let within = address - variable.address;
+            // A flexible array ends where the next variable starts.
+            if within >= size && (size > 0 || within > 0) {
+                return None;
+            }
+            let (name, _) = info.variables.names(self.debug, variable)?;
+            Some((kind, within + variable.piece_offset, name))
+        })
+    }
+
+    /// The function that holds `address`, analysed.
+    fn function(&self, address: u64) -> Option<Rc<Analysed>> {
+        let id = self.function_at(address)?;
+        if let Some(last) = self.cache.last.borrow().as_ref()
+            && last.id == id
+        {
+            return Some(Rc::clone(last));
+        }
+        let analysed = Rc::new(self.analyse(id)?);
+        *self.cache.last.borrow_mut() = Some(Rc::clone(&analysed));
+        Some(analysed)
+    }
+
+    fn analyse(&self, id: EntryId) -> Option<Analysed> {
+        let functions = self.functions(id.unit);
+        let entry = self.debug.entry(id)?;
+        // The part where it begins comes first in the debug info's own order.
+        let ranges = self.debug.ranges(&entry, functions.len().max(1));
+        let scope = scope::read(self.debug, id, ranges);
+        let length: u64 = scope
+            .ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        let code = (length <= MOST_CODE)
+            .then(|| code::bytes_of(&scope.ranges, |at, length| self.module.code(at, length)))
+            .and_then(|parts| Code::decode(&parts));
+        let rows = self
+            .frames()
+            .map(|frames| {
+                let mut rows: Vec<Row> = scope
+                    .ranges
+                    .iter()
+                    .flat_map(|range| frames.rows(range))
+                    .collect();
+                rows.sort_by_key(|row| row.range.start);
+                rows
+            })
+            .unwrap_or_default();
+        let states = code.as_ref().map_or_else(Vec::new, |code| {
+            Flow {
+                code,
+                scope: &scope,
+                rows: &rows,
+                layouts: &self.layouts,
+                statics: self,
+            }
+            .run()
+        });
+        Some(Analysed {
+            id,
+            code,
+            scope,
+            rows,
+            states,
+        })
+    }
+
+    fn frames(&self) -> Option<&Frames<'a>> {
+        self.cache
+            .frames
+            .get_or_init(|| self.module.frames())
+            .as_ref()
+    }
+
+    fn function_at(&self, address: u64) -> Option<EntryId> {
+        let units = self.cache.units.get_or_init(|| {
+            let mut units: Vec<(Range, u32)> = self
+                .debug
+                .units()
+                .filter(|(_, types_only)| !types_only)
+                .flat_map(|(unit, _)| {
+                    let ranges = self.debug.unit_ranges(unit, MOST_UNIT_RANGES);
+                    ranges.into_iter().map(move |range| (range, unit))
+                })
+                .collect();
+            units.sort_by_key(|(range, unit)| (range.start, *unit));
+            units
+        });
+        // Units overlap in broken files only; then the nearest start is as good as any.
+        nearest(units, address)
+            .filter_map(|unit| nearest(&self.functions(unit), address).next())
+            .next()
+    }
+
+    fn functions(&self, unit: u32) -> Functions {
+        if let Some(known) = self.cache.functions.borrow().get(&unit) {
+            return Rc::clone(known);
+        }
+        let functions = Rc::new(scope::functions(self.debug, unit));
+        self.cache
+            .functions
+            .borrow_mut()
+            .insert(unit, Rc::clone(&functions));
+        functions
+    }
+}
+
+impl Statics for Typer<'_, '_> {
+    fn at(&self, address: u64) -> Option<(EntryId, u64)> {
+        let (kind, offset, _) = self.static_variable(address)?;
+        Some((kind, offset))
+    }
+}
+
+/// What the ranges that hold `address` belong to, nearest start first; only the nearest few starts
+/// are looked at.
+fn nearest<T: Copy>(ranges: &[(Range, T)], address: u64) -> impl Iterator<Item = T> {
+    const TRIES: usize = 16;
+    let after = ranges.partition_point(|(range, _)| range.start <= address);
+    ranges
+        .get(..after)
+        .unwrap_or_default()
+        .iter()
+        .rev()
+        .take(TRIES)
+        .filter(move |(range, _)| address < range.end)
+        .map(|(_, owner)| *owner)
+}
+
+/// Whether `instruction` names the memory that it touches, other than relative to a segment.
+fn explicit_memory(instruction: &Instruction) -> Result<(), UntypedReason> {
+    // They compute an address, or nothing.
+    if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
+        return Err(UntypedReason::NoInstruction);
+    }
+    let kinds = || (0..instruction.op_count()).map(|op| instruction.op_kind(op));
+    if kinds().any(|kind| kind == OpKind::Memory) {
+        return match instruction.memory_segment() {
+            Register::FS | Register::GS => Err(UntypedReason::ThreadLocal),
+            _ => Ok(()),
+        };
+    }
+    if kinds().any(|kind| matches!(kind, OpKind::MemoryESRDI | OpKind::MemorySegRSI)) {
+        return Ok(());
+    }
+    if instruction.is_stack_instruction() {
+        return Err(UntypedReason::Stack);
+    }
+    Err(UntypedReason::NoInstruction)
+}

@@ -1,0 +1,303 @@
+//! The variables of a function, those of what was inlined into it included: where each is, and in
+//! which part of the code.
+
+use gimli::{AttributeValue, Expression, Operation};
+
+use super::super::dwarf::{Bytes, Debug, Entry, EntryId};
+use super::super::types::Types;
+
+/// Entries of one function that are read, at most.
+const MOST_ENTRIES: usize = 200_000;
+/// Places of the variables of one function, at most.
+const MOST_PLACES: usize = 100_000;
+/// Scopes nested deeper than this are no compiler's work.
+const DEEPEST: isize = 512;
+/// Ranges of one scope or list that are read, at most.
+const MOST_RANGES: usize = 4096;
+/// Pieces of one variable, at most.
+const MOST_PIECES: usize = 32;
+
+/// A range of code, in the module's own address space.
+pub(super) type Range = std::ops::Range<u64>;
+
+/// Where a variable, or a piece of it, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The register (DWARF number) holds its value plus `minus` bytes.
+    Value { register: u16, minus: i64 },
+    /// The register plus `offset` is its address.
+    Memory { register: u16, offset: i64 },
+    /// At this distance from the canonical frame address.
+    Frame(i64),
+    /// At the address that is stored at this distance from the canonical frame address.
+    Behind(i64),
+}
+
+/// A variable, or a piece of it, at one place in some code.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    /// The code.
+    pub(super) range: Range,
+    /// Where it is there.
+    pub(super) place: Place,
+    /// Its declared type.
+    pub(super) kind: EntryId,
+    /// Where the piece starts in the variable.
+    pub(super) within: u64,
+    /// Bytes of the piece; `None` for the whole variable.
+    pub(super) size: Option<u64>,
+    /// The entry that has the name.
+    pub(super) entry: EntryId,
+}
+
+/// What the debug info says of one function.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// Its code.
+    pub(super) ranges: Vec<Range>,
+    /// Its variables, by where their code starts.
+    pub(super) variables: Vec<Variable>,
+    /// What calls return: return address and declared type.
+    pub(super) calls: Vec<(u64, EntryId)>,
+    /// The type that it returns.
+    pub(super) returns: Option<EntryId>,
+}
+
+/// Reads the function `id`, whose code is `ranges`.
+pub(super) fn read(debug: &Debug<'_>, id: EntryId, ranges: Vec<Range>) -> Scope {
+    let mut scope = Scope {
+        ranges,
+        ..Scope::default()
+    };
+    if let Some(entry) = debug.entry(id) {
+        scope.returns = Types::new(debug).type_of(&entry);
+    }
+    let mut reader = Reader {
+        debug,
+        frame_base: None,
+        around: Vec::new(),
+        scope: &mut scope,
+    };
+    let mut entries = 0;
+    debug.visit(id, |depth, entry| {
+        entries += 1;
+        reader.add(depth, entry);
+        entries < MOST_ENTRIES && depth < DEEPEST && reader.scope.variables.len() < MOST_PLACES
+    });
+    scope
+        .variables
+        .sort_by_key(|variable| (variable.range.start, variable.range.end, variable.entry));
+    scope.calls.sort_unstable();
+    scope
+}
+
+struct Reader<'r, 'a> {
+    debug: &'r Debug<'a>,
+    /// How the function finds its frame: a register, or `None` for the canonical frame address.
+    frame_base: Option<u16>,
+    /// Depth and code of the scopes around the entry.
+    around: Vec<(isize, Vec<Range>)>,
+    scope: &'r mut Scope,
+}
+
+impl<'a> Reader<'_, 'a> {
+    fn add(&mut self, depth: isize, entry: &Entry<'a>) {
+        while self.around.last().is_some_and(|(other, _)| *other >= depth) {
+            self.around.pop();
+        }
+        match entry.tag {
+            gimli::DW_TAG_subprogram if depth == 0 => {
+                self.frame_base = self.frame_register(entry);
+                self.around.push((depth, self.scope.ranges.clone()));
+            }
+            // A function within the function, or a declaration: not its code.
+            gimli::DW_TAG_subprogram => self.around.push((depth, Vec::new())),
+            gimli::DW_TAG_inlined_subroutine
+            | gimli::DW_TAG_lexical_block
+            | gimli::DW_TAG_try_block
+            | gimli::DW_TAG_catch_block => {
+                let mut ranges = self.debug.ranges(entry, MOST_RANGES);
+                if ranges.is_empty() {
+                    ranges = self.code().to_vec();
+                }
+                self.around.push((depth, ranges));
+            }
+            gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                let _: Option<()> = self.variable(entry);
+            }
+            gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site => {
+                let _: Option<()> = self.call(entry);
+            }
+            _ => {}
+        }
+    }
+
+    /// The code of the innermost scope.
+    fn code(&self) -> &[Range] {
+        self.around.last().map_or(&[], |(_, ranges)| ranges)
+    }
+
+    fn frame_register(&self, entry: &Entry<'a>) -> Option<u16> {
+        let AttributeValue::Exprloc(expression) = entry.value(gimli::DW_AT_frame_base)? else {
+            return None;
+        };
+        let encoding = self.debug.encoding(entry.id.unit)?;
+        match expression.operations(encoding).next() {
+            Ok(Some(Operation::Register { register })) => Some(register.0),
+            _ => None,
+        }
+    }
+
+    fn call(&mut self, entry: &Entry<'a>) -> Option<()> {
+        let back = entry
+            .value(gimli::DW_AT_call_return_pc)
+            .or_else(|| entry.value(gimli::DW_AT_low_pc))?;
+        let back = self.debug.address(entry.id.unit, back)?;
+        let callee = self
+            .debug
+            .referred(entry, gimli::DW_AT_call_origin)
+            .or_else(|| self.debug.referred(entry, gimli::DW_AT_abstract_origin))?;
+        let callee = self.debug.entry(callee)?;
+        self.scope
+            .calls
+            .push((back, Types::new(self.debug).type_of(&callee)?));
+        Some(())
+    }
+
+    fn variable(&mut self, entry: &Entry<'a>) -> Option<()> {
+        let location = entry.value(gimli::DW_AT_location)?;
+        let kind = Types::new(self.debug).type_of(entry)?;
+        if let AttributeValue::Exprloc(expression) = location {
+            for range in self.code().to_vec() {
+                self.places(entry.id, kind, &range, expression);
+            }
+            return Some(());
+        }
+        for (range, expression) in self.debug.locations(entry.id.unit, location, MOST_RANGES) {
+            self.places(entry.id, kind, &range, expression);
+        }
+        Some(())
+    }
+
+    /// Adds where the variable is in `range`, as far as `expression` is of a kind that says it.
+    fn places(
+        &mut self,
+        entry: EntryId,
+        kind: EntryId,
+        range: &Range,
+        expression: Expression<Bytes<'a>>,
+    ) {
+        let Some(encoding) = self.debug.encoding(entry.unit) else {
+            return;
+        };
+        if range.is_empty() || self.scope.variables.len() >= MOST_PLACES {
+            return;
+        }
+        let mut operations = expression.operations(encoding);
+        let mut place = Parsed::Nothing;
+        let mut within = 0_u64;
+        let mut pieces = Vec::new();
+        while let Ok(Some(operation)) = operations.next() {
+            if let Operation::Piece { size_in_bits, .. } = operation {
+                let size = size_in_bits / 8;
+                if pieces.len() >= MOST_PIECES {
+                    break;
+                }
+                if let Some(found) = place.place() {
+                    pieces.push((found, within, Some(size)));
+                }
+                within = within.saturating_add(size);
+                place = Parsed::Nothing;
+            } else {
+                place = self.step(place, &operation);
+            }
+        }
+        if within == 0
+            && let Some(found) = place.place()
+        {
+            pieces.push((found, 0, None));
+        }
+        for (place, within, size) in pieces {
+            self.scope.variables.push(Variable {
+                range: range.clone(),
+                place,
+                kind,
+                within,
+                size,
+                entry,
+            });
+        }
+    }
+
+    fn step(&self, before: Parsed, operation: &Operation<Bytes<'a>>) -> Parsed {
+        match (before, operation) {
+            (Parsed::Nothing, Operation::Register { register }) => Parsed::In(register.0),
+            (
+                Parsed::Nothing,
+                Operation::RegisterOffset {
+                    register, offset, ..
+                },
+            ) => Parsed::Sum(register.0, *offset),
+            (Parsed::Nothing, Operation::FrameOffset { offset }) => match self.frame_base {
+                Some(register) => Parsed::Sum(register, *offset),
+                None => Parsed::Frame(*offset),
+            },
+            (Parsed::Nothing, Operation::CallFrameCFA) => Parsed::Frame(0),
+            (Parsed::Sum(register, offset), Operation::PlusConstant { value }) => {
+                Parsed::Sum(register, offset.wrapping_add_unsigned(*value))
+            }
+            (Parsed::Frame(offset), Operation::PlusConstant { value }) => {
+                Parsed::Frame(offset.wrapping_add_unsigned(*value))
+            }
+            (Parsed::Frame(offset), Operation::Deref { size: 8, .. }) => Parsed::Behind(offset),
+            (Parsed::Sum(register, offset), Operation::StackValue) => {
+                Parsed::Value(register, offset)
+            }
+            _ => Parsed::Other,
+        }
+    }
+}
+
+/// A location, as far as it was read.
+#[derive(Clone, Copy)]
+enum Parsed {
+    Nothing,
+    In(u16),
+    Sum(u16, i64),
+    Value(u16, i64),
+    Frame(i64),
+    Behind(i64),
+    Other,
+}
+
+impl Parsed {
+    fn place(self) -> Option<Place> {
+        match self {
+            Self::In(register) => Some(Place::Value { register, minus: 0 }),
+            // The variable is register + offset, so the register is the variable - offset.
+            Self::Value(register, offset) => Some(Place::Value {
+                register,
+                minus: offset.wrapping_neg(),
+            }),
+            Self::Sum(register, offset) => Some(Place::Memory { register, offset }),
+            Self::Frame(offset) => Some(Place::Frame(offset)),
+            Self::Behind(offset) => Some(Place::Behind(offset)),
+            Self::Nothing | Self::Other => None,
+        }
+    }
+}
+
+/// The functions of one unit, by address: first and last byte of a range, and the entry.
+pub(super) fn functions(debug: &Debug<'_>, unit: u32) -> Vec<(Range, EntryId)> {
+    let mut functions = Vec::new();
+    debug.visit_tag(unit, gimli::DW_TAG_subprogram, |entry| {
+        functions.extend(
+            debug
+                .ranges(entry, MOST_RANGES)
+                .into_iter()
+                .map(|range| (range, entry.id)),
+        );
+    });
+    functions.sort_by_key(|(range, id)| (range.start, range.end, *id));
+    functions
+}

@@ -1,0 +1,416 @@
+//! The layout that the use of a type suggests: members that one thread writes while another touches
+//! them or their neighbours go to lines of their own.
+//!
+//! Two members are in conflict if in some object one thread writes the one while another thread
+//! touches the other. Members are put, the most used first, into the first group that has none in
+//! conflict with them (a greedy colouring of the graph of conflicts). Each group begins on a line of
+//! its own; members that nobody was seen to touch go last into the first group. Within a group the
+//! larger alignment comes first, which leaves the least padding.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{Tid, TypeMember};
+use serde::{Deserialize, Serialize};
+
+/// Members of a type that is laid out anew, at most.
+const MOST_MEMBERS: usize = 512;
+
+/// A layout, with what it takes and saves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The groups, each on lines of its own, in their order.
+    pub groups: Vec<Group>,
+    /// Bytes of the type as it is.
+    pub size_before: u64,
+    /// Bytes of the type in this layout.
+    pub size_after: u64,
+    /// Bytes of padding as it is.
+    pub padding_before: u64,
+    /// Bytes of padding in this layout.
+    pub padding_after: u64,
+    /// It saves at most this share of the run: what the accesses cost that share a line with a
+    /// member in conflict. 0 to 1.
+    pub saves_at_most: f64,
+    /// Source to paste; empty if the type cannot be written down (unnamed or base-class members).
+    pub source: String,
+}
+
+/// Members that may share a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Why they belong together: who writes and who reads them.
+    pub why: String,
+    /// The members, in their order.
+    pub members: Vec<String>,
+}
+
+/// How a type is used.
+pub(super) struct Usage<'a> {
+    pub(super) line_size: u64,
+    pub(super) type_name: &'a str,
+    pub(super) size: u64,
+    pub(super) members: &'a [&'a TypeMember],
+    /// Use by object, member and thread.
+    pub(super) objects: &'a super::Objects,
+    /// Cost by member.
+    pub(super) costs: &'a BTreeMap<usize, f64>,
+    /// All cost of the run.
+    pub(super) whole: f64,
+    pub(super) names: &'a HashMap<Tid, &'a str>,
+}
+
+/// One or more members that stay together: bit fields of one storage unit.
+struct Unit {
+    members: Vec<usize>,
+    size: u64,
+    alignment: u64,
+}
+
+/// The layout that the use suggests; `None` if no two threads are in each other's way.
+pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
+    if usage.members.is_empty() || usage.members.len() > MOST_MEMBERS {
+        return None;
+    }
+    let units = units(usage.members);
+    let unit_of: HashMap<usize, usize> = units
+        .iter()
+        .enumerate()
+        .flat_map(|(number, unit)| unit.members.iter().map(move |member| (*member, number)))
+        .collect();
+    let conflicts = conflicts(usage, &unit_of);
+    let (near, neighbours) = too_near(usage, &conflicts, &units);
+    if near.is_empty() && !neighbours {
+        return None;
+    }
+    let cost = |unit: usize| -> f64 {
+        units[unit]
+            .members
+            .iter()
+            .filter_map(|member| usage.costs.get(member))
+            .sum()
+    };
+    let used: BTreeSet<usize> = usage
+        .objects
+        .values()
+        .flat_map(BTreeMap::keys)
+        .filter_map(|(member, _)| unit_of.get(member).copied())
+        .collect();
+    let mut order: Vec<usize> = used.iter().copied().collect();
+    order.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)).then(a.cmp(b)));
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for unit in order {
+        let free = |group: &&mut Vec<usize>| {
+            !group
+                .iter()
+                .any(|other| conflicts.contains(&pair(unit, *other)))
+        };
+        match groups.iter_mut().find(free) {
+            Some(group) => group.push(unit),
+            None => groups.push(vec![unit]),
+        }
+    }
+    // What is only read comes first, and with it what nobody touches: both are in nobody's way.
+    let written = |group: &[usize]| {
+        group
+            .iter()
+            .any(|unit| !who(usage, &units[*unit]).0.is_empty())
+    };
+    groups.sort_by_key(|group| written(group));
+    for group in &mut groups {
+        // Bit fields last: they cannot be aligned.
+        group.sort_by_key(|unit| {
+            let bits = is_bits(usage.members, &units[*unit]);
+            (bits, std::cmp::Reverse(units[*unit].alignment), *unit)
+        });
+    }
+    let unused: Vec<usize> = (0..units.len())
+        .filter(|unit| !used.contains(unit))
+        .collect();
+    if let Some(first) = groups.first_mut() {
+        first.extend(&unused);
+    }
+    let taken: u64 = units.iter().map(|unit| unit.size).sum();
+    let size_after = placed(&groups, &units, usage.line_size);
+    let saved: f64 = if neighbours {
+        usage.costs.values().sum()
+    } else {
+        near.iter().map(|unit| cost(*unit)).sum()
+    };
+    Some(Layout {
+        groups: groups
+            .iter()
+            .map(|group| Group {
+                why: why(usage, &units, group),
+                members: group
+                    .iter()
+                    .flat_map(|unit| &units[*unit].members)
+                    .map(|member| usage.members[*member].name.clone())
+                    .collect(),
+            })
+            .collect(),
+        size_before: usage.size,
+        size_after,
+        padding_before: usage.size.saturating_sub(taken),
+        padding_after: size_after.saturating_sub(taken),
+        saves_at_most: super::share(saved, usage.whole),
+        source: source(usage, &units, &groups),
+    })
+}
+
+fn units(members: &[&TypeMember]) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    let mut end = 0;
+    for (number, member) in members.iter().enumerate() {
+        let overlaps = member.offset < end;
+        end = end.max(member.offset.saturating_add(member.size));
+        match units.last_mut() {
+            // Bit fields of one unit, and variants that lie over each other.
+            Some(unit) if overlaps || (member.bits > 0 && is_bits(members, unit)) => {
+                unit.members.push(number);
+                let start = unit
+                    .members
+                    .first()
+                    .map_or(0, |first| members[*first].offset);
+                unit.size = end - start;
+                unit.alignment = unit.alignment.max(member.alignment);
+            }
+            _ => units.push(Unit {
+                members: vec![number],
+                size: member.size,
+                alignment: member.alignment.max(1),
+            }),
+        }
+    }
+    units
+}
+
+fn is_bits(members: &[&TypeMember], unit: &Unit) -> bool {
+    unit.members.iter().all(|member| members[*member].bits > 0)
+}
+
+fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
+}
+
+/// Pairs of units of which in some object one is written by one thread and the other touched by
+/// another.
+fn conflicts(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>) -> BTreeSet<(usize, usize)> {
+    let mut conflicts = BTreeSet::new();
+    for object in usage.objects.values() {
+        for ((a, writer), uses) in object {
+            if uses.stores <= 0.0 {
+                continue;
+            }
+            for (b, other) in object.keys() {
+                if let (Some(a), Some(b)) = (unit_of.get(a), unit_of.get(b))
+                    && a != b
+                    && writer != other
+                {
+                    conflicts.insert(pair(*a, *b));
+                }
+            }
+        }
+    }
+    conflicts
+}
+
+/// The units in conflict that share a line in some object, and whether different objects on one line
+/// are touched by different threads, one of which writes.
+fn too_near(
+    usage: &Usage<'_>,
+    conflicts: &BTreeSet<(usize, usize)>,
+    units: &[Unit],
+) -> (BTreeSet<usize>, bool) {
+    let mut near = BTreeSet::new();
+    let span = |unit: usize| {
+        let first = units[unit]
+            .members
+            .first()
+            .map_or(0, |&it| usage.members[it].offset);
+        (first, first + units[unit].size.max(1) - 1)
+    };
+    for (a, b) in conflicts {
+        let ((a_first, a_last), (b_first, b_last)) = (span(*a), span(*b));
+        let shares = usage.objects.keys().any(|(_, base)| {
+            let line = |offset: u64| base.saturating_add(offset) / usage.line_size;
+            line(a_first) <= line(b_last) && line(b_first) <= line(a_last)
+        });
+        if shares {
+            near.extend([*a, *b]);
+        }
+    }
+    let neighbours =
+        usage
+            .objects
+            .iter()
+            .zip(usage.objects.iter().skip(1))
+            .any(|((one, a), (other, b))| {
+                let last = one.1.saturating_add(usage.size.max(1) - 1) / usage.line_size;
+                let same_line = one.0 == other.0 && last == other.1 / usage.line_size;
+                let apart = a.keys().any(|(_, a)| b.keys().any(|(_, b)| a != b));
+                let writes = a.values().chain(b.values()).any(|uses| uses.stores > 0.0);
+                same_line && apart && writes
+            });
+    (near, neighbours)
+}
+
+/// Who writes and who reads a unit, over all objects.
+fn who(usage: &Usage<'_>, unit: &Unit) -> (BTreeSet<Tid>, BTreeSet<Tid>) {
+    let (mut writers, mut readers) = (BTreeSet::new(), BTreeSet::new());
+    for ((member, tid), uses) in usage.objects.values().flatten() {
+        if unit.members.contains(member) {
+            if uses.stores > 0.0 {
+                writers.insert(*tid);
+            } else {
+                readers.insert(*tid);
+            }
+        }
+    }
+    (writers, readers)
+}
+
+fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
+    let (mut writers, mut readers) = (BTreeSet::new(), BTreeSet::new());
+    for unit in group {
+        let (w, r) = who(usage, &units[*unit]);
+        writers.extend(w);
+        readers.extend(r);
+    }
+    let list = |threads: &BTreeSet<Tid>| -> String {
+        if threads.len() > 3 {
+            return format!("{} threads", threads.len());
+        }
+        let names: Vec<String> = threads
+            .iter()
+            .map(|tid| {
+                let name = usage.names.get(tid).copied().unwrap_or_default();
+                format!("{name} {tid}").trim().to_owned()
+            })
+            .collect();
+        names.join(", ")
+    };
+    match (writers.is_empty(), readers.is_empty()) {
+        (true, true) => "not seen in use".to_owned(),
+        (true, false) => format!("only read, by {}", list(&readers)),
+        (false, true) => format!("written by {}", list(&writers)),
+        (false, false) => format!("written by {}, read by {}", list(&writers), list(&readers)),
+    }
+}
+
+/// Bytes of a struct of these groups, each at the start of a line.
+fn placed(groups: &[Vec<usize>], units: &[Unit], line_size: u64) -> u64 {
+    let mut end: u64 = 0;
+    for group in groups {
+        end = end.next_multiple_of(line_size);
+        for unit in group {
+            let unit = &units[*unit];
+            end = end
+                .next_multiple_of(unit.alignment.max(1))
+                .saturating_add(unit.size);
+        }
+    }
+    end.next_multiple_of(line_size)
+}
+
+/// The struct as its language writes it; empty if it has members that cannot be written down.
+fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
+    let language = usage.members.first().map_or("", |it| it.language.as_str());
+    let groups: Option<Vec<(String, Vec<String>)>> = groups
+        .iter()
+        .map(|group| {
+            let lines: Option<Vec<String>> = group
+                .iter()
+                .flat_map(|unit| &units[*unit].members)
+                .map(|member| declaration(usage.members[*member]))
+                .collect();
+            Some((why(usage, units, group), lines?))
+        })
+        .collect();
+    let Some(groups) = groups else {
+        return String::new();
+    };
+    match language {
+        "rust" => rust(usage, &groups),
+        "c" => c(usage, &groups, "_Alignas"),
+        "c++" => c(usage, &groups, "alignas"),
+        _ => String::new(),
+    }
+}
+
+fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> String {
+    let name = usage
+        .type_name
+        .strip_prefix("struct ")
+        .unwrap_or(usage.type_name);
+    // A template, or a type within a function or an unnamed namespace, has to be changed where it is.
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let name = name.split('<').next().unwrap_or(name);
+    let line = usage.line_size;
+    let mut text = format!("struct {name} {{\n");
+    for (why, lines) in groups {
+        text.push_str(&format!("    /* {why} */\n"));
+        let Some((first, rest)) = lines.split_first() else {
+            continue;
+        };
+        // A bit field has no alignment of its own.
+        if first.contains(" : ") {
+            let bits: String = lines.iter().map(|line| format!(" {line};")).collect();
+            text.push_str(&format!("    {aligned}({line}) struct {{{bits} }};\n"));
+            continue;
+        }
+        text.push_str(&format!("    {aligned}({line}) {first};\n"));
+        for declaration in rest {
+            text.push_str(&format!("    {declaration};\n"));
+        }
+    }
+    text.push_str("};\n");
+    text
+}
+
+/// In Rust a group of several members is a struct of its own, since only types have alignment.
+fn rust(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
+    let name = usage.type_name.split('<').next().unwrap_or(usage.type_name);
+    let line = usage.line_size;
+    if let [(why, lines)] = groups {
+        let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();
+        return format!("#[repr(C, align({line}))]\nstruct {name} {{\n    // {why}\n{members}}}\n");
+    }
+    let mut outer = format!("#[repr(C)]\nstruct {name} {{\n");
+    let mut inner = String::new();
+    for (number, (why, lines)) in groups.iter().enumerate() {
+        let part = format!("{name}Part{}", number + 1);
+        outer.push_str(&format!("    // {why}\n    part{}: {part},\n", number + 1));
+        let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();
+        inner.push_str(&format!(
+            "\n#[repr(C, align({line}))]\nstruct {part} {{\n{members}}}\n"
+        ));
+    }
+    format!("{outer}}}\n{inner}")
+}
+
+/// A member as its language declares it; `None` if its type has no name to write down.
+fn declaration(member: &TypeMember) -> Option<String> {
+    let (name, kind) = (&member.name, &member.member_type);
+    if name.is_empty()
+        || kind.is_empty()
+        || kind.contains("(anonymous ")
+        || name.starts_with("_vptr")
+    {
+        return None;
+    }
+    if member.language == "rust" {
+        return Some(format!("{name}: {kind}"));
+    }
+    if kind.contains("function") {
+        return None;
+    }
+    let (base, dimensions) = match kind.find('[') {
+        Some(at) => kind.split_at(at),
+        None => (kind.as_str(), ""),
+    };
+    let bits = match member.bits {
+        0 => String::new(),
+        bits => format!(" : {bits}"),
+    };
+    Some(format!("{base} {name}{dimensions}{bits}"))
+}

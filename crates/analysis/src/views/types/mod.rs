@@ -1,0 +1,617 @@
+//! View `types`, the data profile: which types are dear to touch, where in them, and by whom?
+//!
+//! DProf's data profile (Pesterev, 2010, sections 3 and 4.1), with what it did not draw: the type
+//! byte by byte, its use by thread, and the layout that this use suggests. From samples the cost is
+//! thread time at the accesses of a type; from an exact run it is a share of all accesses, with the
+//! misses of each level. A type's row counts all its objects.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{
+    Address, CacheCounts, CacheLevel, CacheSubject, Operation, Order, Pid, Sample, SampleClass,
+    Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess, UntypedReason, Watch,
+};
+use serde::{Deserialize, Serialize};
+
+use super::reuse::main_order;
+pub use layout::{Group, Layout};
+
+/// Types that a result names, at most; the rest is a sum.
+const MOST_TYPES: usize = 100;
+/// Objects of one type whose use by threads is told apart, at most.
+const MOST_OBJECTS: usize = 4096;
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Bytes of a line.
+    pub line_size: u64,
+    /// Table `typed_accesses`.
+    pub typed: &'a [TypedAccess],
+    /// Table `type_members`.
+    pub members: &'a [TypeMember],
+    /// Table `samples`.
+    pub samples: &'a [Sample],
+    /// Table `watches`.
+    pub watches: &'a [Watch],
+    /// Table `traps`.
+    pub traps: &'a [Trap],
+    /// Table `caches`, of an exact run.
+    pub caches: &'a [CacheCounts],
+    /// Table `transfers`, of an exact run.
+    pub transfers: &'a [TransferCount],
+    /// Table `threads`.
+    pub threads: &'a [Thread],
+    /// CPU time of all threads, ns.
+    pub thread_ns: f64,
+}
+
+/// Which types are dear to touch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TypesView {
+    /// The dearest first; at most 100.
+    pub types: Vec<TypeRow>,
+    /// What could be typed, and why not the rest.
+    pub coverage: Coverage,
+}
+
+/// How many accesses could be typed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Sampled accesses; of an exact run the accesses of all instructions that it names.
+    pub accesses: f64,
+    /// Of these, those whose type is known.
+    pub typed: f64,
+    /// Of these, by reason, those whose type is not known.
+    pub untyped: BTreeMap<String, f64>,
+}
+
+/// What a type costs, and who touches it where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeRow {
+    /// Its name as its language writes it.
+    pub name: String,
+    /// Where it is declared, `file:line`; empty if unknown.
+    pub description: String,
+    /// Its bytes; 0 if unknown.
+    pub size: u64,
+    /// What its accesses cost.
+    pub cost: TypeCost,
+    /// Sampled accesses, or accesses of an exact run.
+    pub accesses: f64,
+    /// Of an exact run, its misses at each level that it asked, the nearest to the core first.
+    pub misses: Vec<LevelMisses>,
+    /// Lines of it that samples touched: at least so much of it is in use. 0 of an exact run.
+    pub lines_seen: u64,
+    /// Whether its lines move between cores.
+    pub bounces: bool,
+    /// The static variables of this type that instructions name.
+    pub variables: Vec<String>,
+    /// Its direct members by offset, gaps between them included.
+    pub fields: Vec<FieldRow>,
+    /// The layout that its use suggests; `null` if that is the one it has.
+    pub layout: Option<Layout>,
+}
+
+/// What the accesses of a type cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TypeCost {
+    /// Thread time at its accesses, ns; 0 of an exact run.
+    pub ns: f64,
+    /// The same as a share of all thread time; of an exact run its share of all accesses. 0 to 1.
+    pub share: f64,
+}
+
+/// Misses of a type at one level of the simulated hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelMisses {
+    /// The level.
+    pub level: CacheLevel,
+    /// Its misses.
+    pub misses: f64,
+    /// The same as a share of all misses at that level, 0 to 1.
+    pub share: f64,
+}
+
+/// A direct member of a type, or the padding between two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FieldRow {
+    /// Its name; empty for padding, a base class, or an unnamed struct or union.
+    pub name: String,
+    /// Its type; empty for padding.
+    pub type_name: String,
+    /// Whether it is padding.
+    pub padding: bool,
+    /// Its first byte in the type.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Its share of the cost of the type, 0 to 1.
+    pub share: f64,
+    /// Loads: samples and traps, or loads of an exact run.
+    pub loads: f64,
+    /// Stores and updates likewise.
+    pub stores: f64,
+    /// Who touches it, most accesses first.
+    pub threads: Vec<FieldThread>,
+}
+
+/// A thread that touches a field. Of an exact run only the accesses that moved a line name threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FieldThread {
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Loads seen.
+    pub loads: f64,
+    /// Stores and updates seen.
+    pub stores: f64,
+}
+
+/// Loads and stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Use {
+    loads: f64,
+    stores: f64,
+}
+
+impl Use {
+    fn add(&mut self, operation: Option<Operation>, count: f64) {
+        match operation {
+            Some(Operation::Load) | None => self.loads += count,
+            Some(Operation::Store | Operation::Update) => self.stores += count,
+        }
+    }
+}
+
+/// Use of objects (by first byte), by member and thread.
+type Objects = BTreeMap<(Pid, u64), BTreeMap<(usize, Tid), Use>>;
+
+/// The key of a type: name, size, declaration.
+type TypeKey<'a> = (&'a str, u64, &'a str);
+
+/// What was seen of one type.
+#[derive(Default)]
+struct Seen<'a> {
+    cost: f64,
+    accesses: f64,
+    lines: BTreeSet<(Pid, u64)>,
+    bounces: bool,
+    variables: BTreeSet<&'a str>,
+    misses: BTreeMap<CacheLevel, f64>,
+    /// Cost by member.
+    costs: BTreeMap<usize, f64>,
+    /// Use by member, all threads.
+    uses: BTreeMap<usize, Use>,
+    /// Use by member and thread.
+    by_thread: BTreeMap<(usize, Tid), Use>,
+    /// Use by object (its first byte), member and thread.
+    objects: Objects,
+}
+
+/// The data profile; `None` if the recording has no typed accesses.
+#[must_use]
+pub fn types(input: &Input<'_>) -> Option<TypesView> {
+    if input.typed.is_empty() {
+        return None;
+    }
+    let mut profile = Profile {
+        input,
+        typed: input
+            .typed
+            .iter()
+            .map(|row| ((row.pid, row.ip), row))
+            .collect(),
+        members: HashMap::new(),
+        seen: BTreeMap::new(),
+        coverage: Coverage::default(),
+    };
+    for member in input.members {
+        let key = (
+            member.type_name.as_str(),
+            member.type_size,
+            member.declared_at.as_str(),
+        );
+        profile.members.entry(key).or_default().push(member);
+    }
+    profile.add_samples();
+    profile.add_traps();
+    profile.add_caches();
+    profile.add_transfers();
+    Some(profile.finish())
+}
+
+struct Profile<'i, 'a> {
+    input: &'i Input<'a>,
+    typed: HashMap<(Pid, Address), &'a TypedAccess>,
+    members: HashMap<TypeKey<'a>, Vec<&'a TypeMember>>,
+    seen: BTreeMap<TypeKey<'a>, Seen<'a>>,
+    coverage: Coverage,
+}
+
+impl<'a> Profile<'_, 'a> {
+    /// What the instruction at `ip` touches: its row, its type, and the members of that.
+    fn at(&self, pid: Pid, ip: Address) -> Result<(&'a TypedAccess, Vec<usize>), &'static str> {
+        let row = self
+            .typed
+            .get(&(pid, ip))
+            .ok_or(UntypedReason::NoDebugInfo.word())?;
+        if let Some(reason) = row.reason {
+            return Err(reason.word());
+        }
+        let end = row.offset.saturating_add(row.size.max(1));
+        let members = self
+            .members
+            .get(&key(row))
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, member)| {
+                member.offset < end && row.offset < member.offset.saturating_add(member.size)
+            })
+            .map(|(number, _)| number)
+            .collect();
+        Ok((row, members))
+    }
+
+    /// Counts `count` accesses as typed or not.
+    fn cover(&mut self, count: f64, found: Result<(), &'static str>) {
+        self.coverage.accesses += count;
+        match found {
+            Ok(()) => self.coverage.typed += count,
+            Err(reason) => {
+                *self.coverage.untyped.entry(reason.to_owned()).or_default() += count;
+            }
+        }
+    }
+
+    fn add_samples(&mut self) {
+        let samples = self.input.samples.iter();
+        for sample in samples.filter(|sample| sample.class == SampleClass::Access) {
+            let found = self.at(sample.pid, sample.access_ip);
+            self.cover(1.0, found.as_ref().map(|_| ()).map_err(|reason| *reason));
+            let Ok((row, members)) = found else { continue };
+            let weight = sample.weight_ns as f64;
+            let line = sample.address.line(self.input.line_size).0;
+            let seen = self.seen.entry(key(row)).or_default();
+            seen.cost += weight;
+            seen.accesses += 1.0;
+            seen.lines.insert((sample.pid, line));
+            if !row.variable.is_empty() {
+                seen.variables.insert(&row.variable);
+            }
+            for &member in &members {
+                *seen.costs.entry(member).or_default() += weight / members.len() as f64;
+            }
+            seen.touch(&members, sample.tid, sample.operation, 1.0);
+            seen.touch_object(
+                row,
+                &members,
+                (sample.pid, sample.address),
+                sample.tid,
+                sample.operation,
+            );
+        }
+    }
+
+    fn add_traps(&mut self) {
+        let watches: HashMap<u64, &Watch> = self
+            .input
+            .watches
+            .iter()
+            .map(|watch| (watch.id, watch))
+            .collect();
+        for trap in self.input.traps {
+            let Ok((row, members)) = self.at(trap.pid, trap.access_ip) else {
+                continue;
+            };
+            let watch = watches.get(&trap.watch);
+            let seen = self.seen.entry(key(row)).or_default();
+            // Two CPUs at one line, and one of the two accesses writes.
+            seen.bounces |= watch.is_some_and(|watch| {
+                watch.publisher_cpu != trap.cpu
+                    && (watch.operation != Operation::Load || trap.operation != Operation::Load)
+            });
+            let operation = Some(trap.operation);
+            seen.touch(&members, trap.tid, operation, 1.0);
+            seen.touch_object(row, &members, (trap.pid, trap.address), trap.tid, operation);
+        }
+    }
+
+    fn add_caches(&mut self) {
+        let rows = self.input.caches;
+        let Some(order) = main_order(rows.iter().map(|row| row.order)) else {
+            return;
+        };
+        let instructions = rows
+            .iter()
+            .filter(|row| row.order == order && row.subject == CacheSubject::Instruction);
+        for row in instructions {
+            let (Some(pid), Some(ip)) = (row.pid, row.ip) else {
+                continue;
+            };
+            let count = row.loads + row.stores + row.updates;
+            let first = row.level == CacheLevel::L1d;
+            let found = self.at(pid, ip);
+            if first {
+                self.cover(count, found.as_ref().map(|_| ()).map_err(|reason| *reason));
+            }
+            let Ok((typed, members)) = found else {
+                continue;
+            };
+            let seen = self.seen.entry(key(typed)).or_default();
+            *seen.misses.entry(row.level).or_default() += misses(row);
+            if first {
+                seen.cost += count;
+                seen.accesses += count;
+                if !typed.variable.is_empty() {
+                    seen.variables.insert(&typed.variable);
+                }
+                for &member in &members {
+                    *seen.costs.entry(member).or_default() += count / members.len() as f64;
+                    let uses = seen.uses.entry(member).or_default();
+                    uses.loads += row.loads;
+                    uses.stores += row.stores + row.updates;
+                }
+            }
+        }
+    }
+
+    fn add_transfers(&mut self) {
+        let rows = self.input.transfers;
+        let Some(order) = main_order(rows.iter().map(|row| row.order)) else {
+            return;
+        };
+        // What an instruction does to memory is known from the counts of the caches.
+        let mut operations: HashMap<(Pid, Address), Operation> = HashMap::new();
+        for row in self.input.caches {
+            if let (Some(pid), Some(ip)) = (row.pid, row.ip) {
+                let operation = if row.updates > 0.0 {
+                    Operation::Update
+                } else if row.stores > 0.0 {
+                    Operation::Store
+                } else {
+                    Operation::Load
+                };
+                operations.insert((pid, ip), operation);
+            }
+        }
+        for row in rows.iter().filter(|row| row.order == order) {
+            let (Some(pid), Some(line)) = (row.pid, row.line) else {
+                continue;
+            };
+            let ends = [
+                (row.from_ip, row.from_tid, row.from_bytes),
+                (row.to_ip, row.to_tid, row.to_bytes),
+            ];
+            for (ip, tid, bytes) in ends {
+                let (Some(ip), Some(tid)) = (ip, tid) else {
+                    continue;
+                };
+                let Ok((typed, members)) = self.at(pid, ip) else {
+                    continue;
+                };
+                let operation = operations.get(&(pid, ip)).copied();
+                let seen = self.seen.entry(key(typed)).or_default();
+                seen.bounces = true;
+                for &member in &members {
+                    seen.by_thread
+                        .entry((member, tid))
+                        .or_default()
+                        .add(operation, row.count);
+                }
+                if let Some((first, _)) =
+                    crate::resolve::byte_runs(bytes, self.input.line_size).first()
+                {
+                    let address = Address(line.0.saturating_add(*first));
+                    seen.touch_object(typed, &members, (pid, address), tid, operation);
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> TypesView {
+        let whole = if self.input.samples.is_empty() {
+            accesses_of(self.input.caches)
+        } else {
+            self.input.thread_ns
+        };
+        let sampled = !self.input.samples.is_empty();
+        let all_misses = misses_of(self.input.caches);
+        let names: HashMap<Tid, &str> = self
+            .input
+            .threads
+            .iter()
+            .map(|thread| (thread.tid, thread.name.as_str()))
+            .collect();
+        let mut rows: Vec<TypeRow> = self
+            .seen
+            .iter()
+            .map(|(key, seen)| {
+                let members = self.members.get(key).map_or(&[][..], Vec::as_slice);
+                let fields = fields(*key, members, seen, &names);
+                TypeRow {
+                    name: key.0.to_owned(),
+                    description: key.2.to_owned(),
+                    size: key.1,
+                    cost: TypeCost {
+                        ns: if sampled { seen.cost } else { 0.0 },
+                        share: share(seen.cost, whole),
+                    },
+                    accesses: seen.accesses,
+                    misses: seen
+                        .misses
+                        .iter()
+                        .map(|(level, misses)| LevelMisses {
+                            level: *level,
+                            misses: *misses,
+                            share: share(*misses, all_misses.get(level).copied().unwrap_or(0.0)),
+                        })
+                        .collect(),
+                    lines_seen: seen.lines.len() as u64,
+                    bounces: seen.bounces,
+                    variables: seen.variables.iter().map(|&name| name.to_owned()).collect(),
+                    layout: layout::suggest(&layout::Usage {
+                        line_size: self.input.line_size,
+                        type_name: key.0,
+                        size: key.1,
+                        members,
+                        objects: &seen.objects,
+                        costs: &seen.costs,
+                        whole,
+                        names: &names,
+                    }),
+                    fields,
+                }
+            })
+            .collect();
+        rows.sort_by(|a, b| {
+            b.cost
+                .share
+                .total_cmp(&a.cost.share)
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        rows.truncate(MOST_TYPES);
+        TypesView {
+            types: rows,
+            coverage: self.coverage,
+        }
+    }
+}
+
+impl Seen<'_> {
+    /// Counts accesses of `members` by thread `tid`.
+    fn touch(&mut self, members: &[usize], tid: Tid, operation: Option<Operation>, count: f64) {
+        for &member in members {
+            self.uses.entry(member).or_default().add(operation, count);
+            self.by_thread
+                .entry((member, tid))
+                .or_default()
+                .add(operation, count);
+        }
+    }
+
+    /// Notes which object was touched: that whose field is at the address.
+    fn touch_object(
+        &mut self,
+        row: &TypedAccess,
+        members: &[usize],
+        (pid, address): (Pid, Address),
+        tid: Tid,
+        operation: Option<Operation>,
+    ) {
+        // Which element of an array in the type was touched is not known, so where the object
+        // begins is not either.
+        let Some(base) = address.0.checked_sub(row.offset) else {
+            return;
+        };
+        if row.path.contains("[]") || members.is_empty() {
+            return;
+        }
+        if self.objects.len() >= MOST_OBJECTS && !self.objects.contains_key(&(pid, base)) {
+            return;
+        }
+        let object = self.objects.entry((pid, base)).or_default();
+        for &member in members {
+            object.entry((member, tid)).or_default().add(operation, 1.0);
+        }
+    }
+}
+
+fn key(row: &TypedAccess) -> TypeKey<'_> {
+    (&row.type_name, row.type_size, &row.declared_at)
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 {
+        (part / whole).min(1.0)
+    } else {
+        0.0
+    }
+}
+
+fn misses(row: &CacheCounts) -> f64 {
+    row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing
+}
+
+/// All accesses of an exact run, in its main order.
+fn accesses_of(rows: &[CacheCounts]) -> f64 {
+    totals(rows)
+        .filter(|row| row.level == CacheLevel::L1d)
+        .map(|row| row.loads + row.stores + row.updates)
+        .sum()
+}
+
+/// All misses of an exact run, by level.
+fn misses_of(rows: &[CacheCounts]) -> BTreeMap<CacheLevel, f64> {
+    totals(rows).map(|row| (row.level, misses(row))).collect()
+}
+
+fn totals(rows: &[CacheCounts]) -> impl Iterator<Item = &CacheCounts> {
+    let order: Option<Order> = main_order(rows.iter().map(|row| row.order));
+    rows.iter()
+        .filter(move |row| Some(row.order) == order && row.subject == CacheSubject::Total)
+}
+
+/// The members of a type with their use, and the padding between them.
+fn fields(
+    (_, size, _): TypeKey<'_>,
+    members: &[&TypeMember],
+    seen: &Seen<'_>,
+    names: &HashMap<Tid, &str>,
+) -> Vec<FieldRow> {
+    let mut fields = Vec::new();
+    let mut end = 0;
+    let padding = |from: u64, to: u64| FieldRow {
+        name: String::new(),
+        type_name: String::new(),
+        padding: true,
+        offset: from,
+        size: to - from,
+        share: 0.0,
+        loads: 0.0,
+        stores: 0.0,
+        threads: Vec::new(),
+    };
+    for (number, member) in members.iter().enumerate() {
+        if member.offset > end {
+            fields.push(padding(end, member.offset));
+        }
+        end = end.max(member.offset.saturating_add(member.size));
+        let uses = seen.uses.get(&number).copied().unwrap_or_default();
+        let mut threads: Vec<FieldThread> = seen
+            .by_thread
+            .range((number, Tid(0))..=(number, Tid(u32::MAX)))
+            .map(|((_, tid), uses)| FieldThread {
+                tid: tid.0,
+                name: names.get(tid).copied().unwrap_or_default().to_owned(),
+                loads: uses.loads,
+                stores: uses.stores,
+            })
+            .collect();
+        threads.sort_by(|a, b| {
+            let all = |thread: &FieldThread| thread.loads + thread.stores;
+            all(b).total_cmp(&all(a)).then(a.tid.cmp(&b.tid))
+        });
+        fields.push(FieldRow {
+            name: member.name.clone(),
+            type_name: member.member_type.clone(),
+            padding: false,
+            offset: member.offset,
+            size: member.size,
+            share: share(seen.costs.get(&number).copied().unwrap_or(0.0), seen.cost),
+            loads: uses.loads,
+            stores: uses.stores,
+            threads,
+        });
+    }
+    if !members.is_empty() && size > end {
+        fields.push(padding(end, size));
+    }
+    fields
+}

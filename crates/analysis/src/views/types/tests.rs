@@ -1,0 +1,268 @@
+//! The data profile of invented rows.
+
+use linewise_recording::{
+    Address, AddressOrigin, CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Order, Pid,
+    Sample, SampleClass, StackId, Tid, Time, TypeMember, TypedAccess, UntypedReason,
+};
+
+use super::super::exact_rows::{instruction, total};
+use super::*;
+
+const PID: Pid = Pid(7);
+/// Where the only object is, on a line of its own.
+const OBJECT: u64 = 0x1000;
+
+fn typed(ip: u64, path: &str, offset: u64) -> TypedAccess {
+    TypedAccess {
+        pid: PID,
+        ip: Address(ip),
+        type_name: "struct both".into(),
+        type_size: 24,
+        declared_at: "both.c:3".into(),
+        offset,
+        size: 8,
+        path: path.into(),
+        field_type: "long".into(),
+        variable: String::new(),
+        reason: None,
+    }
+}
+
+fn member(name: &str, offset: u64) -> TypeMember {
+    TypeMember {
+        type_name: "struct both".into(),
+        type_size: 24,
+        declared_at: "both.c:3".into(),
+        offset,
+        size: 8,
+        alignment: 8,
+        bits: 0,
+        name: name.into(),
+        member_type: "long".into(),
+        language: "c".into(),
+    }
+}
+
+fn members() -> Vec<TypeMember> {
+    vec![member("a", 0), member("b", 8), member("c", 16)]
+}
+
+fn sample(tid: u32, ip: u64, address: u64, operation: Operation) -> Sample {
+    Sample {
+        time: Time(1),
+        pid: PID,
+        tid: Tid(tid),
+        cpu: CpuId(tid),
+        ip: Address(ip),
+        sp: Address(0),
+        stack: StackId(0),
+        weight_ns: 100,
+        class: SampleClass::Access,
+        access_ip: Address(ip),
+        address: Address(address),
+        size: 8,
+        operation: Some(operation),
+        locked: false,
+        origin: Some(AddressOrigin::Registers),
+        reason: None,
+    }
+}
+
+fn input<'a>(
+    typed: &'a [TypedAccess],
+    members: &'a [TypeMember],
+    samples: &'a [Sample],
+) -> Input<'a> {
+    Input {
+        line_size: 64,
+        typed,
+        members,
+        samples,
+        watches: &[],
+        traps: &[],
+        caches: &[],
+        transfers: &[],
+        threads: &[],
+        thread_ns: 1000.0,
+    }
+}
+
+/// Thread 1 writes `a`, thread 2 writes `b`, both read `c`.
+fn shared() -> (Vec<TypedAccess>, Vec<Sample>) {
+    let rows = vec![
+        typed(0x10, "a", 0),
+        typed(0x20, "b", 8),
+        typed(0x30, "c", 16),
+    ];
+    let samples = vec![
+        sample(1, 0x10, OBJECT, Operation::Update),
+        sample(2, 0x20, OBJECT + 8, Operation::Update),
+        sample(1, 0x30, OBJECT + 16, Operation::Load),
+        sample(2, 0x30, OBJECT + 16, Operation::Load),
+    ];
+    (rows, samples)
+}
+
+#[test]
+fn a_type_has_the_cost_of_its_accesses_by_field_and_thread() {
+    let (rows, samples) = shared();
+    let members = members();
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    let [row] = view.types.as_slice() else {
+        panic!("one type: {view:?}");
+    };
+    assert_eq!((row.name.as_str(), row.size), ("struct both", 24));
+    assert_eq!((row.cost.ns, row.cost.share), (400.0, 0.4));
+    assert_eq!(row.lines_seen, 1);
+    let fields: Vec<_> = row
+        .fields
+        .iter()
+        .map(|field| (field.name.as_str(), field.share, field.loads, field.stores))
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            ("a", 0.25, 0.0, 1.0),
+            ("b", 0.25, 0.0, 1.0),
+            ("c", 0.5, 2.0, 0.0)
+        ]
+    );
+    assert_eq!(row.fields[2].threads.len(), 2);
+    assert_eq!(view.coverage.typed, 4.0);
+}
+
+#[test]
+fn members_that_different_threads_write_get_lines_of_their_own() {
+    let (rows, samples) = shared();
+    let members = members();
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    let layout = view.types[0].layout.as_ref().expect("a layout");
+    let groups: Vec<_> = layout
+        .groups
+        .iter()
+        .map(|group| group.members.join(","))
+        .collect();
+    // What is only read comes first.
+    assert_eq!(groups, ["c", "a", "b"]);
+    assert_eq!((layout.size_before, layout.size_after), (24, 192));
+    assert_eq!((layout.padding_before, layout.padding_after), (0, 168));
+    assert_eq!(layout.saves_at_most, 0.4);
+    assert_eq!(
+        layout.source.matches("_Alignas(64) long").count(),
+        3,
+        "{}",
+        layout.source
+    );
+}
+
+#[test]
+fn one_thread_or_readers_alone_leave_the_layout_as_it_is() {
+    let (rows, mut samples) = shared();
+    let members = members();
+    for sample in &mut samples {
+        sample.tid = Tid(1);
+    }
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    assert_eq!(view.types[0].layout, None);
+    let (_, mut samples) = shared();
+    for sample in &mut samples {
+        sample.operation = Some(Operation::Load);
+    }
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    assert_eq!(view.types[0].layout, None);
+}
+
+#[test]
+fn objects_of_different_threads_on_one_line_are_to_be_kept_apart() {
+    let (rows, _) = shared();
+    let members = members();
+    let samples = [
+        sample(1, 0x10, OBJECT, Operation::Update),
+        sample(2, 0x10, OBJECT + 24, Operation::Update),
+    ];
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    let layout = view.types[0].layout.as_ref().expect("a layout");
+    assert_eq!((layout.groups.len(), layout.size_after), (1, 64));
+    // The same objects on lines of their own need nothing.
+    let samples = [
+        sample(1, 0x10, OBJECT, Operation::Update),
+        sample(2, 0x10, OBJECT + 64, Operation::Update),
+    ];
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    assert_eq!(view.types[0].layout, None);
+}
+
+#[test]
+fn what_has_no_type_is_counted_by_its_reason() {
+    let (mut rows, samples) = shared();
+    rows[2].reason = Some(UntypedReason::Stack);
+    let members = members();
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    assert_eq!((view.coverage.accesses, view.coverage.typed), (4.0, 2.0));
+    assert_eq!(view.coverage.untyped["stack"], 2.0);
+    assert_eq!(types(&input(&[], &members, &samples)), None);
+}
+
+#[test]
+fn an_exact_run_gives_misses_by_level_and_shares_of_all_accesses() {
+    let rows = [typed(0x10, "a", 0)];
+    let members = members();
+    let row = |order, counts| CacheCounts {
+        loads: 90.0,
+        stores: 10.0,
+        ..total(order, CacheLevel::L1d, counts)
+    };
+    let caches = [
+        row(Order::EqualRate, [80.0, 20.0, 0.0]),
+        instruction(
+            0x10,
+            CacheCounts {
+                loads: 40.0,
+                stores: 10.0,
+                subject: CacheSubject::Instruction,
+                ..total(Order::EqualRate, CacheLevel::L1d, [45.0, 5.0, 0.0])
+            },
+        ),
+    ];
+    let view = types(&Input {
+        caches: &caches,
+        ..input(&rows, &members, &[])
+    })
+    .expect("typed accesses");
+    let row = &view.types[0];
+    assert_eq!(
+        row.cost,
+        TypeCost {
+            ns: 0.0,
+            share: 0.5
+        }
+    );
+    assert_eq!((row.misses[0].misses, row.misses[0].share), (5.0, 0.25));
+    assert_eq!((row.fields[0].loads, row.fields[0].stores), (40.0, 10.0));
+}
+
+#[test]
+fn padding_is_shown_between_the_members_and_behind_them() {
+    let rows = [TypedAccess {
+        type_size: 32,
+        ..typed(0x10, "a", 0)
+    }];
+    let members: Vec<TypeMember> = [member("a", 0), member("c", 16)]
+        .into_iter()
+        .map(|member| TypeMember {
+            type_size: 32,
+            ..member
+        })
+        .collect();
+    let samples = [sample(1, 0x10, OBJECT, Operation::Load)];
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    let drawn: Vec<_> = view.types[0]
+        .fields
+        .iter()
+        .map(|field| (field.offset, field.size, field.padding))
+        .collect();
+    assert_eq!(
+        drawn,
+        [(0, 8, false), (8, 8, true), (16, 8, false), (24, 8, true)]
+    );
+}

@@ -1,0 +1,21 @@
+//! Table `typed_accesses`: what an instruction touches, resolved when the recording ended.
+
+use super::table;
+use crate::rows::{Address, Pid};
+use crate::rows_types::{TypedAccess, UntypedReason};
+
+table! {
+    TypedAccess in typed_accesses: "What an instruction touches, resolved when the recording ended.";
+    latest: |_| None;
+    pid: Pid = "The process.",
+    ip: Address = "The instruction.",
+    type_name: String = "The type whose value it touches; empty if unknown.",
+    type_size: u64 = "Bytes of that type; 0 if unknown.",
+    declared_at: String = "Where the type is declared, `file:line`; empty if unknown.",
+    offset: u64 = "The first byte of the type that it touches; in an array in it, of the first element.",
+    size: u64 = "Bytes that it touches.",
+    path: String = "The field, from the type: `inner.hits[]`; several with ` | ` between; empty where the type has no fields.",
+    field_type: String = "The type of the field; empty for several.",
+    variable: String = "The static variable, if the instruction names one; else empty.",
+    reason: Option<UntypedReason> = "Why nothing is known; null where the type is.",
+}

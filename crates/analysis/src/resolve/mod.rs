@@ -7,6 +7,7 @@
 //! ```text
 //!  Map rows ──► module + distance ──► DWARF (in the file or separate) ──► function, line, inlining
 //!                                │                                  └──► variable, type, fields
+//!                                ├──► machine code ──► what each instruction touches (typer)
 //!                                └──► ELF symbols ──► function or variable, when there is no DWARF
 //!  Thread rows ──► stacks            none of these ──► module+0xoffset, a mapping, and a reason
 //! ```

@@ -423,7 +423,7 @@ impl Flow<'_, '_, '_> {
     /// `address`: its declared type and the distance from its start.
     pub(super) fn frame_variable(&self, address: u64, distance: i64) -> Option<(EntryId, u64)> {
         let variables = || {
-            self.scope.variables.iter().filter_map(|variable| {
+            self.scope.in_frame.iter().filter_map(|variable| {
                 let Place::Frame(start) = variable.place else {
                     return None;
                 };

@@ -77,6 +77,9 @@ impl<'a> Frames<'a> {
         {
             // A broken table gives the rows before the break.
             let _: Option<()> = self.table_rows(*offset, &mut rows);
+            if rows.len() >= MOST_ROWS {
+                break;
+            }
         }
         rows.sort_by_key(|row| row.range.start);
         rows

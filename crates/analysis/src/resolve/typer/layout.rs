@@ -1,7 +1,7 @@
 //! Types as the typer walks them: members with offsets, arrays, what pointers point to. Each entry
 //! of the debug info is read once and kept.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -12,6 +12,8 @@ use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
 const MOST_ALIASES: usize = 32;
 /// Types nested deeper than this are cyclic or hostile.
 const DEEPEST: u32 = 32;
+/// Members that are looked at for one question, at most: no program's types need so many.
+const MOST_STEPS: u64 = 50_000_000;
 /// Members that one access can touch, at most: of a union all that lie over each other.
 const MOST_LEAVES: usize = 64;
 
@@ -85,12 +87,25 @@ pub(super) type Known = RefCell<HashMap<EntryId, Rc<Layout>>>;
 pub(super) struct Layouts<'d, 'a> {
     debug: &'d Debug<'a>,
     known: &'d Known,
+    /// Members that may still be looked at.
+    steps: Cell<u64>,
 }
 
 impl<'d, 'a> Layouts<'d, 'a> {
     /// Types of `debug`, kept in `known`.
     pub(super) fn new(debug: &'d Debug<'a>, known: &'d Known) -> Self {
-        Self { debug, known }
+        Self {
+            debug,
+            known,
+            steps: Cell::new(MOST_STEPS),
+        }
+    }
+
+    /// Whether there is work left to do for `count` members more; counts them.
+    fn step(&self, count: usize) -> bool {
+        let left = self.steps.get().saturating_sub(count as u64);
+        self.steps.set(left);
+        left > 0
     }
 
     /// The type at `id`, behind its other names and qualifiers.
@@ -379,6 +394,9 @@ impl<'d, 'a> Layouts<'d, 'a> {
             }
             match &layout.shape {
                 Shape::Aggregate(parts) => {
+                    if !self.step(parts.len()) {
+                        return false;
+                    }
                     let part = parts.iter().find(|part| {
                         part.bits.is_none()
                             && (part.offset..part.offset.saturating_add(part.size))
@@ -445,6 +463,9 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 search.push(path, kind, base, layout.size);
             }
             Shape::Aggregate(parts) => {
+                if !self.step(parts.len()) {
+                    return;
+                }
                 let wrapper = !search.deep && is_wrapper(&layout.name);
                 for part in parts {
                     let start = base.saturating_add(part.offset);

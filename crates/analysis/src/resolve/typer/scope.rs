@@ -55,12 +55,21 @@ pub(super) struct Variable {
 pub(super) struct Scope {
     /// Its code.
     pub(super) ranges: Vec<Range>,
-    /// Its variables, by where their code starts.
+    /// Its variables that a register holds or leads to, by where their code starts.
     pub(super) variables: Vec<Variable>,
+    /// Its variables in the frame.
+    pub(super) in_frame: Vec<Variable>,
     /// What calls return: return address and declared type.
     pub(super) calls: Vec<(u64, EntryId)>,
     /// The type that it returns.
     pub(super) returns: Option<EntryId>,
+}
+
+impl Scope {
+    /// Places of all variables.
+    fn places(&self) -> usize {
+        self.variables.len() + self.in_frame.len()
+    }
 }
 
 /// Reads the function `id`, whose code is `ranges`.
@@ -82,7 +91,7 @@ pub(super) fn read(debug: &Debug<'_>, id: EntryId, ranges: Vec<Range>) -> Scope 
     debug.visit(id, |depth, entry| {
         entries += 1;
         reader.add(depth, entry);
-        entries < MOST_ENTRIES && depth < DEEPEST && reader.scope.variables.len() < MOST_PLACES
+        entries < MOST_ENTRIES && depth < DEEPEST && reader.scope.places() < MOST_PLACES
     });
     scope
         .variables
@@ -190,7 +199,7 @@ impl<'a> Reader<'_, 'a> {
         let Some(encoding) = self.debug.encoding(entry.unit) else {
             return;
         };
-        if range.is_empty() || self.scope.variables.len() >= MOST_PLACES {
+        if range.is_empty() || self.scope.places() >= MOST_PLACES {
             return;
         }
         let mut operations = expression.operations(encoding);
@@ -218,14 +227,18 @@ impl<'a> Reader<'_, 'a> {
             pieces.push((found, 0, None));
         }
         for (place, within, size) in pieces {
-            self.scope.variables.push(Variable {
+            let variable = Variable {
                 range: range.clone(),
                 place,
                 kind,
                 within,
                 size,
                 entry,
-            });
+            };
+            match place {
+                Place::Frame(_) => self.scope.in_frame.push(variable),
+                _ => self.scope.variables.push(variable),
+            }
         }
     }
 

@@ -369,7 +369,7 @@ fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> Stri
 
 /// In Rust a group of several members is a struct of its own, since only types have alignment.
 fn rust(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
-    let name = usage.type_name.split('<').next().unwrap_or(usage.type_name);
+    let name = usage.type_name.split('<').next().unwrap_or_default();
     let line = usage.line_size;
     if let [(why, lines)] = groups {
         let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();

@@ -266,3 +266,80 @@ fn padding_is_shown_between_the_members_and_behind_them() {
         [(0, 8, false), (8, 8, true), (16, 8, false), (24, 8, true)]
     );
 }
+
+/// Whether `compiler` takes `source`; `None`, with a word, if it is not there.
+fn compiles(compiler: &str, arguments: &[&str], name: &str, source: &str) -> Option<bool> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join(name);
+    std::fs::write(&file, source).expect("source written");
+    match std::process::Command::new(compiler)
+        .args(arguments)
+        .arg(&file)
+        .current_dir(folder.path())
+        .output()
+    {
+        Ok(output) => {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+            Some(output.status.success())
+        }
+        Err(error) => {
+            eprintln!("skipped: {compiler} cannot be run ({error}); install it to run this test");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_proposed_source_compiles_and_keeps_the_members_apart() {
+    let apart = |language: &str, text: &str| {
+        let (mut rows, samples) = shared();
+        let name = if language == "c" {
+            "struct both"
+        } else {
+            "both"
+        };
+        for row in &mut rows {
+            row.type_name = name.into();
+        }
+        let members: Vec<TypeMember> = members()
+            .into_iter()
+            .map(|member| TypeMember {
+                language: language.into(),
+                member_type: text.into(),
+                type_name: name.into(),
+                ..member
+            })
+            .collect();
+        let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+        view.types[0].layout.clone().expect("a layout").source
+    };
+    let asserts = "_Static_assert(offsetof(struct both, a) / 64 != offsetof(struct both, b) / 64 \
+                   && offsetof(struct both, b) / 64 != offsetof(struct both, c) / 64, \"apart\");\n\
+                   _Static_assert(_Alignof(struct both) == 64, \"aligned\");\n";
+    let c = format!("#include <stddef.h>\n{}{asserts}", apart("c", "long"));
+    let checked = compiles("gcc", &["-std=c11", "-fsyntax-only"], "both.c", &c);
+    assert_ne!(checked, Some(false), "{c}");
+    let cpp = format!(
+        "#include <cstddef>\n#define _Static_assert static_assert\n#define _Alignof alignof\n{}{asserts}",
+        apart("c++", "long")
+    );
+    let checked = compiles("g++", &["-std=c++17", "-fsyntax-only"], "both.cc", &cpp);
+    assert_ne!(checked, Some(false), "{cpp}");
+    let rust = format!(
+        "#![allow(dead_code)]\n{}\nconst _: () = assert!(std::mem::size_of::<both>() == 192);\n",
+        apart("rust", "u64")
+    );
+    let flags = [
+        "--crate-type",
+        "lib",
+        "--edition",
+        "2024",
+        "--emit",
+        "metadata",
+    ];
+    assert_ne!(
+        compiles("rustc", &flags, "both.rs", &rust),
+        Some(false),
+        "{rust}"
+    );
+}

@@ -43,7 +43,7 @@ pub(crate) fn everyday() -> Report {
         thread(41_315, "worker-3", 2_850_000_000),
         thread(41_311, "counters", 12_000_000),
     ];
-    let mut report = Report {
+    Report {
         schema: SCHEMA,
         run: Run {
             command: "./counters --threads 4 --seconds 3".to_owned(),
@@ -119,9 +119,7 @@ pub(crate) fn everyday() -> Report {
         prefetch: None,
         types: Vec::new(),
         type_coverage: None,
-    };
-    sample_types::with_types(&mut report);
-    report
+    }
 }
 
 /// The same with hostile and endless names wherever a name can be.
@@ -155,6 +153,7 @@ pub(crate) fn hostile() -> Report {
             access.missing = HOSTILE.to_owned();
         }
     }
+    sample_types::with_types(&mut report);
     sample_types::make_hostile(&mut report, &endless);
     let exact = sample_exact::with_locality(report.clone());
     (report.curve, report.curve_shared) = (exact.curve, exact.curve_shared);
@@ -200,8 +199,6 @@ pub(crate) fn hostile() -> Report {
 /// A run in which nothing was worth a finding.
 pub(crate) fn quiet() -> Report {
     let mut report = everyday();
-    report.types.clear();
-    report.type_coverage = None;
     report.findings.clear();
     report.sharing.transfers = Transfers {
         true_sharing: 812.0,
@@ -252,8 +249,6 @@ pub(crate) fn too_short() -> Report {
 /// knows.
 pub(crate) fn traced() -> Report {
     let mut report = everyday();
-    report.types.clear();
-    report.type_coverage = None;
     let run = &mut report.run;
     run.source = "exact".to_owned();
     run.one_line_in = Some(1);

@@ -67,7 +67,7 @@ pub struct Coverage {
     /// Of these, those whose type is known.
     pub typed: f64,
     /// Of these, by reason, those whose type is not known.
-    pub untyped: BTreeMap<String, f64>,
+    pub untyped: std::collections::BTreeMap<String, f64>,
 }
 
 /// What a type costs, and who touches it where.

@@ -4,7 +4,8 @@
 //! Each pair is one run alone and one recorded, their order alternating, with the round trip
 //! measured before, between and after. A pair during which the machine changed its state is thrown
 //! away and replaced; the others are shown by state. Programs measure themselves, so that what linewise does before it starts them
-//! does not count.
+//! does not count. A server is started once, and linewise attaches to it for one half of each pair:
+//! two servers differ by more than what is measured.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,6 +25,8 @@ use crate::round_trip::{self, Span, median};
 
 /// Size of the text that is compressed.
 const TEXT_BYTES: usize = 128 << 20;
+/// How long linewise is given to attach before the load begins.
+const ATTACHING: Duration = Duration::from_millis(500);
 /// How long a server may take to listen, or to end.
 const SERVER_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -139,8 +142,13 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
     let mut by_state: Vec<(Span, Vec<Pair>)> = Vec::new();
     let mut mixed = 0;
     let round_trip = || round_trip::measure(&places.linewise);
+    let server = workload.start(places)?;
+    let speed = |recording: Option<&Path>| match &server {
+        None => workload.speed(places, recording),
+        Some(server) => server.speed(workload, places, recording),
+    };
     // Warms the file cache up, and shows early that the program cannot be run.
-    workload.speed(places, None)?;
+    speed(None)?;
     let mut before = round_trip()?;
     for attempt in 0..wanted * 2 {
         if attempt - mixed >= wanted {
@@ -151,8 +159,7 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
         let mut speeds = [0.0; 2];
         let mut trips = [before; 3];
         for (turn, recorded) in [recorded_first, !recorded_first].into_iter().enumerate() {
-            speeds[usize::from(recorded)] =
-                workload.speed(places, recorded.then_some(recording.as_path()))?;
+            speeds[usize::from(recorded)] = speed(recorded.then_some(recording.as_path()))?;
             trips[turn + 1] = round_trip()?;
         }
         before = trips[2];
@@ -183,6 +190,9 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
             }
             None => by_state.push((span, vec![pair])),
         }
+    }
+    if let Some(server) = server {
+        server.end(workload.farewell())?;
     }
     by_state.sort_by(|(a, _), (b, _)| a.from.total_cmp(&b.from));
     for (state, pairs) in &by_state {
@@ -272,44 +282,57 @@ impl Workload {
                     _ => bail!("`{command}` failed: {said}"),
                 }
             }
-            Self::Redis => {
-                let port = free_port()?;
-                let text = port.to_string();
-                let folder = places.work.to_string_lossy();
-                let command = [
-                    "redis-server",
-                    "--port",
-                    &text,
-                    "--save",
-                    "",
-                    "--dir",
-                    &folder,
-                ];
-                let server = Server::start(places.command(recording, &command), port)?;
-                let speed = redis_benchmark(port, places.seconds);
-                server.end("SHUTDOWN NOSAVE\r\n")?;
-                speed
-            }
-            Self::Memcached => {
-                let port = free_port()?;
-                let text = port.to_string();
-                let command = [
-                    "memcached",
-                    "-A",
-                    "-u",
-                    "root",
-                    "-l",
-                    "127.0.0.1",
-                    "-p",
-                    &text,
-                    "-t",
-                    "2",
-                ];
-                let server = Server::start(places.command(recording, &command), port)?;
-                let speed = memcached_load(port, Duration::from_secs(places.seconds as u64));
-                server.end("shutdown\r\n")?;
-                speed
-            }
+            Self::Redis | Self::Memcached => bail!("a server does nothing by itself"),
+        }
+    }
+
+    /// The server, if it is one: alone.
+    fn start(&self, places: &Places) -> anyhow::Result<Option<Server>> {
+        let port = free_port()?;
+        let port_text = port.to_string();
+        let folder = places.work.to_string_lossy();
+        let command: &[&str] = match self {
+            Self::Program(..) | Self::Shell(..) => return Ok(None),
+            Self::Redis => &[
+                "redis-server",
+                "--port",
+                &port_text,
+                "--save",
+                "",
+                "--dir",
+                &folder,
+            ],
+            Self::Memcached => &[
+                "memcached",
+                "-A",
+                "-u",
+                "root",
+                "-l",
+                "127.0.0.1",
+                "-p",
+                &port_text,
+                "-t",
+                "2",
+            ],
+        };
+        Server::start(places.command(None, command), port).map(Some)
+    }
+
+    /// Requests a second that a server answers.
+    fn load(&self, port: u16, seconds: usize) -> anyhow::Result<f64> {
+        match self {
+            Self::Program(..) | Self::Shell(..) => bail!("{} is no server", self.name()),
+            Self::Redis => redis_benchmark(port, seconds),
+            Self::Memcached => memcached_load(port, Duration::from_secs(seconds as u64)),
+        }
+    }
+
+    /// The request that ends a server.
+    fn farewell(&self) -> &'static str {
+        match self {
+            Self::Program(..) | Self::Shell(..) => "",
+            Self::Redis => "SHUTDOWN NOSAVE\r\n",
+            Self::Memcached => "shutdown\r\n",
         }
     }
 }
@@ -388,7 +411,33 @@ impl Server {
         Ok(server)
     }
 
-    /// Sends the request that ends it, and waits for it and for the recording to be written.
+    /// Requests answered a second, alone or while linewise is attached.
+    fn speed(
+        &self,
+        workload: &Workload,
+        places: &Places,
+        recording: Option<&Path>,
+    ) -> anyhow::Result<f64> {
+        let Some(recording) = recording else {
+            sleep(ATTACHING);
+            return workload.load(self.port, places.seconds);
+        };
+        let mut linewise = Command::new(&places.linewise)
+            .args(["record", "--quiet", "--force", "--output"])
+            .arg(recording)
+            .args(["--pid", &self.child.id().to_string()])
+            .spawn()
+            .context("running linewise")?;
+        sleep(ATTACHING);
+        let speed = workload.load(self.port, places.seconds);
+        let id = linewise.id().to_string();
+        Command::new("kill").args(["-INT", &id]).status()?;
+        let status = linewise.wait()?;
+        ensure!(status.success(), "linewise record --pid: {status}");
+        speed
+    }
+
+    /// Sends the request that ends it, and waits for it.
     fn end(mut self, request: &str) -> anyhow::Result<()> {
         TcpStream::connect(("127.0.0.1", self.port))?.write_all(request.as_bytes())?;
         let start = Instant::now();

@@ -9,7 +9,8 @@ use linewise_recording::{CpuId, Latency, Time};
 
 /// Time between two glances at a round trip.
 const GLANCE_NS: u64 = 200_000_000;
-/// Time between two measurements of all costs, which take about 2 ms.
+/// Time between two measurements of all costs, which take about 2 ms; the first follow each other
+/// sooner, so that a short recording has some.
 const MEASURE_NS: u64 = 1_000_000_000;
 /// Rounds of a measurement beside the running target, and how long it may take.
 const ROUNDS: u32 = 4;
@@ -74,6 +75,7 @@ pub(crate) struct Latencies {
     pairs: BTreeMap<(u32, u32), Pair>,
     glanced: Time,
     measured: Time,
+    measurements: usize,
     turn: usize,
     glance_turn: usize,
     /// Two CPUs whose round trip is none of those seen before.
@@ -91,10 +93,11 @@ impl Latencies {
             return Ok(None);
         }
         self.glanced = now;
-        if now.since(self.measured) < MEASURE_NS {
+        if self.measurements >= MEASUREMENTS && now.since(self.measured) < MEASURE_NS {
             return Ok(self.glance(now));
         }
         self.measured = now;
+        self.measurements += 1;
         self.measure(now)
     }
 

@@ -3,6 +3,11 @@
 
 use linewise_recording::Latency;
 
+/// Round trips that differ by no more than this factor are one state of the machine.
+const SAME_STATE: f64 = 1.3;
+/// So many measurements of one state make a curve.
+const NEIGHBOURS: usize = 7;
+
 /// The measured points of the curve, in ns, and what a hit costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransferCurve {
@@ -72,12 +77,22 @@ impl Curves {
     /// The curves of a recording.
     #[must_use]
     pub fn new(latencies: &[Latency]) -> Self {
-        let mut curves: Vec<(u64, TransferCurve)> = latencies
+        let mut rows: Vec<&Latency> = latencies
             .iter()
             .filter(|latency| latency.round_trip_ns > 0.0)
-            .map(|latency| (latency.time.0, TransferCurve::new(latency)))
             .collect();
-        curves.sort_by_key(|&(time, _)| time);
+        rows.sort_by_key(|latency| latency.time);
+        let mut measured = rows.clone();
+        measured.dedup_by(|a, b| is_repeated(a, b));
+        let curves = rows
+            .iter()
+            .map(|row| {
+                (
+                    row.time.0,
+                    TransferCurve::new(&of_its_state(row, &measured)),
+                )
+            })
+            .collect();
         Self { curves }
     }
 
@@ -108,6 +123,53 @@ impl Curves {
             .flatten()
             .filter(|&i| i < self.curves.len())
             .min_by_key(|&i| self.curves[i].0.abs_diff(time_ns))
+    }
+}
+
+/// Whether only the round trip was looked at again.
+fn is_repeated(row: &Latency, earlier: &Latency) -> bool {
+    let costs = |row: &Latency| {
+        [
+            row.transfer_idle_ns,
+            row.transfer_busy_ns,
+            row.transfer_crowded_ns,
+            row.transfer_saturated_ns,
+        ]
+    };
+    (row.cpu_a, row.cpu_b) == (earlier.cpu_a, earlier.cpu_b) && costs(row) == costs(earlier)
+}
+
+/// The row with the median of each cost over the measurements in its state nearest in time: one
+/// measurement takes 2 ms beside a running program, and every tenth is disturbed.
+fn of_its_state(row: &Latency, measured: &[&Latency]) -> Latency {
+    let mut alike: Vec<&Latency> = measured
+        .iter()
+        .copied()
+        .filter(|other| {
+            let change = other.round_trip_ns / row.round_trip_ns;
+            (row.cpu_a, row.cpu_b) == (other.cpu_a, other.cpu_b)
+                && (1.0 / SAME_STATE..=SAME_STATE).contains(&change)
+        })
+        .collect();
+    alike.sort_by_key(|other| other.time.0.abs_diff(row.time.0));
+    alike.truncate(NEIGHBOURS);
+    let median = |cost: fn(&Latency) -> f64| {
+        let mut costs: Vec<f64> = alike.iter().map(|other| cost(other)).collect();
+        costs.sort_by(f64::total_cmp);
+        match costs.len() {
+            0 => cost(row),
+            n => (costs[(n - 1) / 2] + costs[n / 2]) / 2.0,
+        }
+    };
+    Latency {
+        transfer_idle_ns: median(|other| other.transfer_idle_ns),
+        transfer_busy_ns: median(|other| other.transfer_busy_ns),
+        busy_share: median(|other| other.busy_share),
+        transfer_crowded_ns: median(|other| other.transfer_crowded_ns),
+        crowded_share: median(|other| other.crowded_share),
+        transfer_saturated_ns: median(|other| other.transfer_saturated_ns),
+        hit_ns: median(|other| other.hit_ns),
+        ..row.clone()
     }
 }
 
@@ -152,5 +214,27 @@ mod tests {
         assert_eq!(curves.at(1600).unwrap().round_trip_ns, 400.0);
         assert_eq!(curves.at(99_999).unwrap().round_trip_ns, 400.0);
         assert!(Curves::new(&[]).at(5).is_none());
+    }
+
+    #[test]
+    fn a_disturbed_measurement_does_not_count_where_its_state_was_measured_often() {
+        let disturbed = Latency {
+            transfer_idle_ns: 90.0,
+            ..latency(3000, 1.0)
+        };
+        let glance = Latency {
+            time: Time(3500),
+            ..disturbed.clone()
+        };
+        let rows = [
+            latency(1000, 1.0),
+            latency(2000, 1.1),
+            disturbed,
+            glance,
+            latency(4000, 4.0),
+        ];
+        let curves = Curves::new(&rows);
+        assert_eq!(curves.at(3500).unwrap().idle_ns(), 22.0);
+        assert_eq!(curves.at(4000).unwrap().idle_ns(), 80.0);
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Collector {
     samples: u64,
     /// What the samples since the last tick stand for.
     sampled_ns: u64,
+    /// The same with what was not sampled in pauses.
+    stood_for_ns: f64,
     collector_ns: u64,
     slow_at: Time,
     latencies: Latencies,
@@ -111,6 +113,7 @@ impl Collector {
             mapped_lately: HashSet::new(),
             samples: 0,
             sampled_ns: 0,
+            stood_for_ns: 0.0,
             collector_ns: process::own_cpu_time_ns(),
             first_ns: process::own_cpu_time_ns(),
             slow_at: Time(0),
@@ -274,7 +277,8 @@ impl Collector {
                 out,
             } => {
                 if out {
-                    self.duty.switched();
+                    let cost_ns = self.duty.switched();
+                    self.budget.spend(cost_ns);
                 }
                 let stay = self.threads.switched(Tid(tid), CpuId(cpu), Time(time), out);
                 self.writer.push(stay)?;
@@ -286,6 +290,7 @@ impl Collector {
     fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
         self.samples += 1;
         self.sampled_ns += record.period;
+        self.stood_for_ns += record.period as f64 * self.duty.weight();
         let extra_ns = self.budget.sampled(record.period);
         if self.budget.chooses_period() {
             self.duty.sampled(extra_ns);
@@ -506,7 +511,9 @@ impl Collector {
         let total = process::own_cpu_time_ns();
         let own = total - self.collector_ns;
         self.collector_ns = total;
-        self.budget.passed(now, thread_ns, own, self.in_the_way);
+        let stood_for_ns = std::mem::take(&mut self.stood_for_ns);
+        self.budget
+            .passed(now, stood_for_ns as u64, own, self.in_the_way);
         thread_ns
     }
 

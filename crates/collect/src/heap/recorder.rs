@@ -17,6 +17,9 @@ use crate::error::Error;
 use crate::exact::Clock;
 use crate::follow::Stacks;
 
+/// What was lost of the heap's history: its name, how much, and a sentence.
+pub(crate) type HeapLoss = (&'static str, u64, String);
+
 /// Rows of untouched blocks that are kept before every second one is, and so on.
 const ROWS: f64 = 50_000.0;
 /// Rounds that a freed block waits for samples that touched it.
@@ -654,7 +657,7 @@ impl HeapRecorder {
         mut self,
         writer: &mut Writer,
         stacks: &mut Stacks,
-    ) -> Result<(HeapRun, Vec<(&'static str, u64, String)>), Error> {
+    ) -> Result<(HeapRun, Vec<HeapLoss>), Error> {
         self.region.detach();
         let spent = self.drain(stacks);
         self.run.spent_ns += spent as u64;

@@ -42,7 +42,7 @@ pub(crate) struct CollectArgs {
     #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
     guard: GuardWhen,
     /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks
-    #[arg(long, value_enum, default_value_t = HeapArg::Auto, value_name = "WHEN")]
+    #[arg(long, value_enum, default_value_t = HeapArg::Off, value_name = "WHEN")]
     heap: HeapArg,
     /// Replace a recording of the same name
     #[arg(long)]

@@ -157,7 +157,7 @@ fn a_contended_block_is_named_by_who_allocated_it() {
         ("array", "block allocated by make_counters"),
         ("pool", "struct session"),
     ] {
-        let mut command = place.linewise(["run", "--json", "--"]);
+        let mut command = place.linewise(["run", "--heap", "auto", "--json", "--"]);
         command
             .arg(&target)
             .args([mode, "1.5"])
@@ -192,7 +192,7 @@ fn a_program_that_is_killed_while_it_allocates_leaves_a_whole_recording() {
     let Some(target) = target(&place, &[]) else {
         return;
     };
-    let (output, recording) = record(&place, &[], &target, &["killed"]);
+    let (output, recording) = record(&place, &["--heap", "auto"], &target, &["killed"]);
     assert_eq!(output.code, Some(128 + 9), "{}", output.stderr);
     assert!(recording.info().complete);
     assert!(heap(&recording).blocks > 0);
@@ -205,7 +205,7 @@ fn a_static_program_is_recorded_without_its_blocks_and_that_is_said() {
     let Some(target) = target(&place, &["-static"]) else {
         return;
     };
-    let (output, recording) = record(&place, &[], &target, &["array", "0.3"]);
+    let (output, recording) = record(&place, &["--heap", "auto"], &target, &["array", "0.3"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let said: Vec<&str> = output
         .stderr
@@ -261,7 +261,7 @@ fn nothing_is_loaded_where_that_was_asked_for() {
     let Some(target) = target(&place, &[]) else {
         return;
     };
-    let (output, recording) = record(&place, &["--heap", "off"], &target, &["array", "0.1"]);
+    let (output, recording) = record(&place, &[], &target, &["array", "0.1"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(recording.info().heap.is_none());
     assert!(recording.read::<HeapBlock>().unwrap().is_empty());

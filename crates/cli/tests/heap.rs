@@ -157,7 +157,8 @@ fn a_contended_block_is_named_by_who_allocated_it() {
         ("array", "block allocated by make_counters"),
         ("pool", "struct session"),
     ] {
-        let mut command = place.linewise(["run", "--heap", "auto", "--json", "--"]);
+        let mut command =
+            place.linewise(["run", "--heap", "auto", "--overhead", "10%", "--json", "--"]);
         command
             .arg(&target)
             .args([mode, "1.5"])

@@ -1,5 +1,8 @@
 //! What a line costs between CPUs, looked at again and again: in a virtual machine it changes
 //! within a second, and what a sample says is divided by the latency of its moment.
+//!
+//! Once a second and no more: where both CPUs are busy a glance takes some 1 ms of collector time, since
+//! its two sides wait for each other, and that is taken from the watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,11 +10,8 @@ use std::time::Duration;
 use linewise_machine::latency::{self, LatencyError};
 use linewise_recording::{CpuId, Latency, Time};
 
-/// Time between two glances at a round trip.
-const GLANCE_NS: u64 = 200_000_000;
-/// Time between two measurements of all costs, which take about 2 ms; the first follow each other
-/// sooner, so that a short recording has some.
-const MEASURE_NS: u64 = 1_000_000_000;
+/// Time between two looks.
+const LOOK_NS: u64 = 1_000_000_000;
 /// Rounds of a measurement beside the running target, and how long it may take.
 const ROUNDS: u32 = 4;
 const LIMIT: Duration = Duration::from_millis(20);
@@ -73,47 +73,24 @@ impl Pair {
 #[derive(Default)]
 pub(crate) struct Latencies {
     pairs: BTreeMap<(u32, u32), Pair>,
-    glanced: Time,
-    measured: Time,
-    measurements: usize,
+    looked: Time,
     turn: usize,
-    glance_turn: usize,
-    /// Two CPUs whose round trip is none of those seen before.
-    changed: Option<(u32, u32)>,
 }
 
 impl Latencies {
-    /// Looks at two CPUs if it is time for it: what a line costs between them now, if that can be
-    /// told.
+    /// Looks at the next two CPUs if it is time for it: what a line costs between them now.
     ///
     /// # Errors
     /// If the CPUs were too busy, see [`LatencyError`].
     pub(crate) fn look(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
-        if now.since(self.glanced) < GLANCE_NS {
+        if now.since(self.looked) < LOOK_NS {
             return Ok(None);
         }
-        self.glanced = now;
-        if self.measurements >= MEASUREMENTS && now.since(self.measured) < MEASURE_NS {
-            return Ok(self.glance(now));
-        }
-        self.measured = now;
-        self.measurements += 1;
+        self.looked = now;
         self.measure(now)
     }
 
-    /// A glance at the next two CPUs of those that were measured.
-    fn glance(&mut self, now: Time) -> Option<Latency> {
-        let turn = self.glance_turn % self.pairs.len().max(1);
-        self.glance_turn = turn + 1;
-        let (&cpus, pair) = self.pairs.iter().nth(turn)?;
-        let row = pair.glance(now, cpus);
-        if row.is_none() {
-            self.changed = Some(cpus);
-        }
-        row
-    }
-
-    /// The costs between those two CPUs that changed, or the next ones.
+    /// The costs between the next two CPUs.
     ///
     /// # Errors
     /// See [`LatencyError`].
@@ -122,12 +99,10 @@ impl Latencies {
         if allowed.len() < 2 {
             return Ok(None);
         }
-        let cpus = self.changed.take().unwrap_or_else(|| {
-            let a = allowed[self.turn % allowed.len()];
-            let b = allowed[(self.turn + 1) % allowed.len()];
-            self.turn += 1;
-            (a.min(b), a.max(b))
-        });
+        let a = allowed[self.turn % allowed.len()];
+        let b = allowed[(self.turn + 1) % allowed.len()];
+        self.turn += 1;
+        let cpus = (a.min(b), a.max(b));
         let pair = self.pairs.entry(cpus).or_default();
         if !pair.is_due(now)
             && let Some(row) = pair.glance(now, cpus)

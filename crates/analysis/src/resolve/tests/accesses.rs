@@ -101,7 +101,7 @@ fn accesses_of_c_name_member_array_union_and_bit_field() {
             at.iter().any(|row| row.ends_with("tail[]")),
             "{flags:?} {at:#?}"
         );
-        let (by_index, _) = touched(&program, "by_index", 40);
+        let (by_index, _) = touched(&program, "by_index", 64);
         has(
             &by_index,
             &["struct node+8 key", "int+0 ", "struct list+8 n"],

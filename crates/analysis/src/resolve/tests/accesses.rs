@@ -164,17 +164,17 @@ use std::rc::Rc;
 use std::cell::Cell;
 pub enum Shape { Dot(u64), Line { from: u64, to: u64 } }
 pub struct Item<T> { pub key: u64, pub value: T, pub next: Option<Box<Item<T>>> }
-#[inline(never)] #[unsafe(no_mangle)]
+#[inline(never)] #[no_mangle]
 pub fn walk(mut item: Option<&Item<u32>>) -> u64 {
     let mut sum = 0;
     while let Some(one) = item { sum += one.key + u64::from(one.value); item = one.next.as_deref(); }
     sum
 }
-#[inline(never)] #[unsafe(no_mangle)]
+#[inline(never)] #[no_mangle]
 pub fn slice(items: &mut [Item<u32>], at: usize) -> u64 { items[at].value += 1; items[at].key }
-#[inline(never)] #[unsafe(no_mangle)]
+#[inline(never)] #[no_mangle]
 pub fn shared(count: &Rc<Cell<u64>>) { count.set(count.get() + 1); }
-#[inline(never)] #[unsafe(no_mangle)]
+#[inline(never)] #[no_mangle]
 pub fn shape(shape: &mut Shape) -> u64 {
     match shape { Shape::Dot(at) => *at, Shape::Line { from, to } => { *to += 1; *from } }
 }
@@ -190,7 +190,7 @@ fn main() {
 
 #[test]
 fn accesses_of_rust_see_boxes_slices_counts_and_enumerations() {
-    let flags = ["--edition", "2024", "-g", "-C", "opt-level=2"];
+    let flags = ["--edition", "2021", "-g", "-C", "opt-level=2"];
     let Some(program) = build("rustc", &flags, ("program.rs", RUST)) else {
         return;
     };

@@ -178,7 +178,7 @@ test("the pictures of an exact run are there and answer the pointer", async () =
   assert.match(await caches.innerText(), /L1d 48 KiB[\s\S]*false sharing/);
   assert.equal(await caches.locator("svg.chart rect.hit").count(), 3, "a bar for each level");
   const reuse = page.locator("#reuse svg.chart");
-  assert.equal(await reuse.count(), 2, "private and shared");
+  assert.equal(await reuse.count(), 3, "private, shared, and one by element");
   const bars = reuse.first().locator(".bin");
   assert.ok((await bars.count()) > 16);
   assert.match(await bars.nth(3).locator("title").textContent(), /B to .* %/);

@@ -71,6 +71,7 @@ static long lines;
 static volatile struct { long of[8]; } counters[1 << 12] __attribute__((aligned(64)));
 
 static void *increments(void *which) {
+    pthread_barrier_wait(&all_alive);
     for (int i = 0; i < 400; i++)
         for (long line = 0; line < lines; line++) counters[line].of[(long)which]++;
     return 0;
@@ -90,6 +91,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "lines")) {
         pthread_t thread[2];
         lines = number;
+        pthread_barrier_init(&all_alive, 0, 2);
         for (long i = 0; i < 2; i++) pthread_create(&thread[i], 0, increments, (void *)i);
         for (int i = 0; i < 2; i++) pthread_join(thread[i], 0);
     }

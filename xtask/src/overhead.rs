@@ -526,8 +526,7 @@ fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
     })
 }
 
-/// Builds the Rust programs that are measured.
-/// Builds the examples of linewise-bench.
+/// Builds the examples of linewise-bench, the Rust programs that are measured.
 pub(crate) fn build_examples(root: &Path) -> anyhow::Result<()> {
     let status = Command::new("cargo")
         .args(["build", "--release", "--quiet", "--examples", "--package"])

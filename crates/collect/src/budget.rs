@@ -127,8 +127,7 @@ impl Budget {
     /// `shots` breakpoints were armed in a thread.
     pub(crate) fn armed(&mut self, shots: u32) {
         let cost = self.cost_ns(shots);
-        self.purse_ns -= cost;
-        self.spent_ns += cost;
+        self.spend(cost);
         self.watches += 1;
     }
 

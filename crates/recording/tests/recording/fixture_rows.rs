@@ -482,11 +482,58 @@ pub(crate) fn tables() -> Tables {
         reuse_watches: reuse_watches(),
         reuse_traps: reuse_traps(),
         heap_blocks: heap_blocks(),
-        // The committed recording is from before there were these tables.
-        typed_accesses: Vec::new(),
-        type_members: Vec::new(),
+        typed_accesses: typed_accesses(),
+        type_members: type_members(),
         damage: Vec::new(),
     }
+}
+
+fn typed_accesses() -> Vec<TypedAccess> {
+    let typed = TypedAccess {
+        pid: Pid(100),
+        ip: Address(0x40_1150),
+        type_name: "struct counter".into(),
+        type_size: 64,
+        declared_at: "counters.c:4".into(),
+        offset: 8,
+        size: 8,
+        path: "hits".into(),
+        field_type: "unsigned long".into(),
+        variable: "counters".into(),
+        reason: None,
+    };
+    let untyped = UntypedReason::ALL
+        .iter()
+        .zip(1..)
+        .map(|(reason, i)| TypedAccess {
+            pid: Pid(100),
+            ip: Address(0x40_1150 + i),
+            type_name: String::new(),
+            type_size: 0,
+            declared_at: String::new(),
+            offset: 0,
+            size: 0,
+            path: String::new(),
+            field_type: String::new(),
+            variable: String::new(),
+            reason: Some(*reason),
+        });
+    std::iter::once(typed).chain(untyped).collect()
+}
+
+fn type_members() -> Vec<TypeMember> {
+    vec![TypeMember {
+        type_name: "struct counter".into(),
+        type_size: 64,
+        declared_at: "counters.c:4".into(),
+        offset: 8,
+        size: 8,
+        alignment: 8,
+        bits: 0,
+        name: "hits".into(),
+        member_type: "unsigned long".into(),
+        language: "c".into(),
+    }]
 }
 
 /// Gives all rows to a writer.

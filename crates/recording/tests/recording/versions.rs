@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use linewise_recording::{FORMAT_VERSION, Recording};
+use linewise_recording::{FORMAT_VERSION, Recording, table_columns};
 
 use crate::fixture_rows;
 
@@ -28,4 +28,16 @@ fn the_recording_of_the_current_version_holds_the_rows_it_was_made_of() {
     let recording = Recording::open(&fixture(FORMAT_VERSION)).unwrap();
     assert_eq!(*recording.info(), fixture_rows::info());
     assert_eq!(recording.tables().unwrap(), fixture_rows::tables());
+}
+
+#[test]
+fn the_recording_of_the_current_version_has_rows_in_every_table() {
+    for table in table_columns() {
+        let file = fixture(FORMAT_VERSION).join(format!("{}.parquet", table.table));
+        assert!(
+            file.exists(),
+            "{}: give fixture_rows.rs rows of it, then run the example write_fixture",
+            file.display()
+        );
+    }
 }

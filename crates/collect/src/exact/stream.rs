@@ -24,6 +24,8 @@ use super::code::{Code, NO_SITE, Slot};
 const BATCH: usize = 512;
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
 const FEW: usize = 8;
+/// Up to this stamp: all there is, since nothing more comes.
+const EVERYTHING: u64 = u64::MAX - 1;
 /// How long, in ticks, a stamp may take to become visible to the reader.
 const MARGIN: u64 = 20_000;
 /// Rings of writers that are gone are looked for this often.
@@ -156,7 +158,7 @@ impl Stream {
     /// come, when nobody writes any more.
     pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> u64 {
         let until = if all {
-            u64::MAX - 1
+            EVERYTHING
         } else {
             stamp().saturating_sub(MARGIN)
         };
@@ -417,7 +419,7 @@ impl Stream {
                 let slot = bank[words::slot_in_bank(word)];
                 let store = words::is_store(word);
                 if slot.special {
-                    let access = TracedAccess {
+                    let mut access = TracedAccess {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
@@ -427,14 +429,31 @@ impl Stream {
                         orders: slot.orders,
                         chosen: true,
                     };
-                    match special(access, slot, batch.last(), *threshold) {
+                    let pieces = Pieces {
+                        ring,
+                        next: position,
+                        head,
+                        bank: reading.bank,
+                    };
+                    match pieces.join(&mut access, word, slot) {
+                        Some(words) => {
+                            position += words;
+                            others += words;
+                        }
+                        None if !(reading.closed || until == EVERYTHING) => {
+                            position -= 1;
+                            break;
+                        }
+                        None => {}
+                    }
+                    match special(access, slot, *threshold) {
                         Special::One(access) => {
                             // Counted also where nobody wants it.
                             if access.chosen || consumer.wants_orders() {
                                 batch.push(access);
                             }
                         }
-                        Special::Joined => others += 1,
+                        Special::PartOfUpdate => others += 1,
                         Special::Unexplained => {
                             totals.unexplained += 1;
                             others += 1;
@@ -606,40 +625,71 @@ impl Stream {
     }
 }
 
+/// The words of a ring behind an access, up to `head`.
+struct Pieces<'a> {
+    ring: &'a Ring,
+    next: u64,
+    head: u64,
+    /// That of the access.
+    bank: u32,
+}
+
+impl Pieces<'_> {
+    /// Joins to an access, which was `word`, what the emulator made further accesses of; how many
+    /// words that are. `None` if more of it may come, and nothing is joined.
+    ///
+    /// A mark between pieces is passed over: it would put them under another stamp, behind what
+    /// another thread did in the middle of this access.
+    #[inline(always)]
+    fn join(&self, access: &mut TracedAccess, word: u64, slot: Slot) -> Option<u64> {
+        let wide = u16::from(slot.wide);
+        let mut size = access.size;
+        let mut next = self.next;
+        while size < wide && !(slot.updates && access.kind == Kind::Load) {
+            let mut at = next;
+            if at == self.head {
+                return None;
+            }
+            let mut piece = self.ring.word(at);
+            let is_mark = words::tag(piece) == words::MARK && words::mark_bank(piece) == self.bank;
+            if is_mark && at + 1 < self.head {
+                at += 1;
+                piece = self.ring.word(at);
+            }
+            let follows = words::tag(piece) < words::MARK
+                && words::slot_in_bank(piece) == words::slot_in_bank(word)
+                && words::is_store(piece) == words::is_store(word)
+                && words::address(piece) == words::address(word) + u64::from(size)
+                && size + words::size(piece) <= wide;
+            if !follows {
+                break;
+            }
+            size += words::size(piece);
+            next = at + 1;
+        }
+        access.size = size;
+        Some(next - self.next)
+    }
+}
+
 /// What becomes of an access that is not simply handed on.
 enum Special {
     One(TracedAccess),
-    /// It is part of another.
-    Joined,
+    /// The load of an update, whose store follows.
+    PartOfUpdate,
     /// Its instruction was never described.
     Unexplained,
 }
 
 /// Makes one access of an instruction's several, or none.
 #[inline(always)]
-fn special(
-    mut access: TracedAccess,
-    slot: Slot,
-    last: Option<&mut TracedAccess>,
-    threshold: u64,
-) -> Special {
+fn special(mut access: TracedAccess, slot: Slot, threshold: u64) -> Special {
     if slot.updates {
         // Its store follows, or stands for both.
         if access.kind == Kind::Load {
-            return Special::Joined;
+            return Special::PartOfUpdate;
         }
         access.kind = Kind::Update;
-    }
-    if u16::from(slot.wide) > access.size
-        && let Some(last) = last
-        && last.thread == access.thread
-        && last.site == access.site
-        && last.kind == access.kind
-        && last.address.wrapping_add(last.size.into()) == access.address
-        && last.size + access.size <= u16::from(slot.wide)
-    {
-        last.size += access.size;
-        return Special::Joined;
     }
     if slot.orders && threshold != u64::MAX {
         let first = access.guest_address();
@@ -687,12 +737,6 @@ impl Batch {
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.count >= BATCH
-    }
-
-    #[inline(always)]
-    fn last(&mut self) -> Option<&mut TracedAccess> {
-        let last = self.count.checked_sub(1)?;
-        Some(&mut self.accesses[last % BATCH])
     }
 
     fn filled(&self) -> &[TracedAccess] {

@@ -76,9 +76,13 @@ fn atomic(count: usize, time: Duration) -> f64 {
     })
 }
 
+/// Requests of a batch.
+const BATCH: usize = 120;
+
 /// What a client asks for in its loop.
 #[derive(Clone, Copy)]
 enum Ask {
+    Batch,
     Prepared,
     Typed,
     Closure,
@@ -113,16 +117,28 @@ fn client_loop(
 ) -> u64 {
     let sum: &'static Cell<u64> = Box::leak(Box::new(Cell::new(0)));
     let then = |answer: Result<u64, Error>| sum.set(sum.get().wrapping_add(answer.unwrap()));
+    let prepared = client.prepare(
+        |variable: &mut Variable, ()| add(variable, 1),
+        move |(), answer| then(answer),
+    );
     let done = match ask {
-        Ask::Prepared => {
-            let prepared = client.prepare(
-                |variable: &mut Variable, ()| add(variable, 1),
-                move |(), answer| then(answer),
-            );
-            hammer(values, stop, seed, |target| {
-                prepared.call(target, (), ()).unwrap();
-            })
+        Ask::Batch => {
+            let mut random = Random(88_172_645_463_325_252 + seed * 7919);
+            let mask = values.len() - 1;
+            let mut done = 0;
+            let mut requests = [(0, (), ()); BATCH];
+            while !stop.load(Ordering::Relaxed) {
+                for request in &mut requests {
+                    request.0 = random.next() & mask;
+                }
+                prepared.call_batch(values, &requests).unwrap();
+                done += BATCH as u64;
+            }
+            done
         }
+        Ask::Prepared => hammer(values, stop, seed, |target| {
+            prepared.call(target, (), ()).unwrap();
+        }),
         Ask::Typed => hammer(values, stop, seed, |target| {
             client.call_async(target, add, 1, then).unwrap();
         }),
@@ -154,7 +170,7 @@ fn dedicated(count: usize, time: Duration, ask: Ask, timed: bool) -> (f64, f64) 
     (rate, stats.ticks_per_request())
 }
 
-fn flat(count: usize, time: Duration, policy: Policy) -> f64 {
+fn flat(count: usize, time: Duration, policy: Policy, ask: Ask) -> f64 {
     let domain = Domain::flat(2).policy(policy).build().unwrap();
     // Built by this thread, since no client sits yet.
     let values = domain.own_sharded(count, |_| Variable(0)).unwrap();
@@ -162,7 +178,17 @@ fn flat(count: usize, time: Duration, policy: Policy) -> f64 {
     measure(2, time, |index, stop| {
         let client = domain.client_at(index).unwrap();
         seated.wait();
-        client_loop(&client, &values, Ask::Prepared, stop, index as u64)
+        client_loop(&client, &values, ask, stop, index as u64)
+    })
+}
+
+/// One thread that asks itself through request lines: what both sides cost without a transfer.
+fn alone(count: usize, time: Duration) -> f64 {
+    let policy = Policy::ServeWhenBlocked;
+    let domain = Domain::flat(1).policy(policy).build().unwrap();
+    let values = domain.own_sharded(count, |_| Variable(0)).unwrap();
+    measure(1, time, |_, stop| {
+        client_loop(&domain.client().unwrap(), &values, Ask::Batch, stop, 0)
     })
 }
 
@@ -235,18 +261,22 @@ fn main() {
     let mut rows: Vec<Row<'_>> = vec![
         (
             "dedicated 1+1, N = 64",
-            Box::new(move || pair(64, dedicated(64, time, Ask::Prepared, false).0)),
+            Box::new(move || pair(64, dedicated(64, time, Ask::Batch, false).0)),
         ),
         (
             "dedicated 1+1, N = 4096",
-            Box::new(move || pair(4096, dedicated(4096, time, Ask::Prepared, false).0)),
+            Box::new(move || pair(4096, dedicated(4096, time, Ask::Batch, false).0)),
         ),
         (
             "dedicated 1+1, N = 262144",
-            Box::new(move || pair(1 << 18, dedicated(1 << 18, time, Ask::Prepared, false).0)),
+            Box::new(move || pair(1 << 18, dedicated(1 << 18, time, Ask::Batch, false).0)),
         ),
         (
-            "one by one, 1+1, N = 64",
+            "one by one, prepared, 1+1, N = 64",
+            Box::new(move || pair(64, dedicated(64, time, Ask::Prepared, false).0)),
+        ),
+        (
+            "one by one, not prepared, 1+1, N = 64",
             Box::new(move || pair(64, dedicated(64, time, Ask::Typed, false).0)),
         ),
         (
@@ -254,8 +284,12 @@ fn main() {
             Box::new(move || pair(64, dedicated(64, time, Ask::Closure, false).0)),
         ),
         (
+            "one thread with itself, N = 64",
+            Box::new(move || pair(64, alone(64, time))),
+        ),
+        (
             "ticks per request, N = 64",
-            Box::new(move || (dedicated(64, time, Ask::Prepared, true).1, 12.0)),
+            Box::new(move || (dedicated(64, time, Ask::Batch, true).1, 12.0)),
         ),
         (
             "waiting call, ns (beside: round trip)",
@@ -271,7 +305,7 @@ fn main() {
         let name: &'static str = Box::leak(format!("flat queue, 2 threads, N = {name}").into());
         rows.push((
             name,
-            Box::new(move || pair(count, flat(count, time, Policy::Queue))),
+            Box::new(move || pair(count, flat(count, time, Policy::Queue, Ask::Batch))),
         ));
     }
     for (name, policy) in [
@@ -280,27 +314,10 @@ fn main() {
         ("flat bound 256, N = 64", Policy::UpperBound(256)),
         ("flat doorbell, N = 64", Policy::Doorbell),
     ] {
-        rows.push((name, Box::new(move || pair(64, flat(64, time, policy)))));
-    }
-    if only == "one" {
-        let domain = Domain::flat(1)
-            .policy(Policy::ServeWhenBlocked)
-            .build()
-            .unwrap();
-        let values = domain.own_sharded(64, |_| Variable(0)).unwrap();
-        for ask in [Ask::Typed, Ask::Closure] {
-            println!(
-                "one thread {}",
-                measure(1, time, |_, stop| client_loop(
-                    &domain.client().unwrap(),
-                    &values,
-                    ask,
-                    stop,
-                    0
-                ))
-            );
-        }
-        return;
+        rows.push((
+            name,
+            Box::new(move || pair(64, flat(64, time, policy, Ask::Batch))),
+        ));
     }
     println!(
         "{:38} {:>9} {:>9} {:>7}  {:>15}  {:>9}",

@@ -57,6 +57,13 @@ impl<'c> Client<'c> {
         self.core.get()
     }
 
+    /// Whether this is a client of the domain.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
+        // SAFETY: as in `check`.
+        Arc::ptr_eq(unsafe { core::inner(self.core()) }, domain)
+    }
+
     /// Refuses what cannot be sent.
     #[inline(always)]
     fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
@@ -148,7 +155,7 @@ impl<'c> Client<'c> {
                 write(words);
                 put_callback(callbacks, callback);
             };
-            if (*lane).put(kind.words, kind.callback_bytes, kind.capacity, put) {
+            if (*lane).put(1, kind.words, kind.callback_bytes, kind.capacity, put) {
                 core::close(core, lane, shard as usize);
             }
         }
@@ -226,10 +233,7 @@ impl<'c> Client<'c> {
                 Job::<T, F, R>::write(place, target.offset, function);
             });
             core::inner(core).shards[shard].parker.wake_if_asleep();
-            while !(*lane).is_answered() {
-                core::wait_for_line(core, shard);
-            }
-            core::rested(core);
+            core::wait_for_line(core, lane, shard);
             (*lane).collect_alone(core::counters(core), |answers| {
                 Job::<T, F, R>::answer(answers, 0)
             })
@@ -242,7 +246,10 @@ impl<'c> Client<'c> {
         // SAFETY: as in `push`; the caller may wait. The answer is written by a callback of this
         // thread, inside `exchange`.
         unsafe {
-            core::exchange(core, shard, true);
+            // In a fibre the line waits for the requests of the others: it is sent when all wait.
+            if !fibre::is_running() {
+                core::exchange(core, shard, true);
+            }
             while (*answer).0.is_none() {
                 core::wait(core, Until::Lane(shard));
                 core::exchange(core, shard, false);

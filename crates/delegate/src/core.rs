@@ -99,6 +99,9 @@ pub(crate) enum Until {
     Any,
 }
 
+/// Looks at the line of a waiting call, without a pause between, before the ladder: a microsecond.
+const LOOKS: u32 = 400;
+
 /// Own shard passes between two rounds of request lines (policy queue).
 const OPENS_PER_PASS: u32 = 8;
 
@@ -610,19 +613,40 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
     }
 }
 
-/// One step of waiting for the oldest line of a lane, outside fibres: a client without a seat spins
-/// first, and looks at nothing but the line.
+/// Waits for the oldest line of a lane, outside fibres: a client without a seat spins first, and looks
+/// at nothing but the line.
 ///
 /// # Safety
 /// As for [`wait`].
 #[inline(always)]
-pub(crate) unsafe fn wait_for_line(core: *mut Core, shard: usize) {
+pub(crate) unsafe fn wait_for_line(core: *mut Core, lane: *mut Lane, shard: usize) {
     // SAFETY: the contract.
     unsafe {
-        if (*core).seat != NONE || !(*core).ladder.spin() {
-            wait(core, Until::Lane(shard));
+        let looks = if (*core).seat == NONE && !(*core).ladder.is_crowded() {
+            LOOKS
+        } else {
+            0
+        };
+        if (0..looks).any(|_| (*lane).is_answered()) {
+            return;
         }
+        while !(*lane).is_answered() {
+            if (*core).seat != NONE || !(*core).ladder.spin() {
+                wait(core, Until::Lane(shard));
+            }
+        }
+        rested(core);
     }
+}
+
+/// Whether the wait that goes on has only spun so far.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[inline(always)]
+pub(crate) unsafe fn is_spinning(core: *mut Core) -> bool {
+    // SAFETY: the contract.
+    unsafe { !(*core).ladder.is_slow() }
 }
 
 /// A wait is over: the next begins by spinning.

@@ -231,7 +231,7 @@ impl Builder {
             self.pending.unwrap_or(2 * self.lines)
         };
         let shards = (0..self.shards)
-            .map(|_| Shard::new(self.shard_bytes, self.timed, self.flat.is_none()).map(Arc::new))
+            .map(|_| Shard::new(self.shard_bytes, self.timed).map(Arc::new))
             .collect::<Result<Box<[_]>, _>>()?;
         let inner = Arc::new(Inner {
             shards,

@@ -111,6 +111,8 @@ impl Client<'_> {
             if fibres.is_empty() {
                 break;
             }
+            // SAFETY: as above.
+            let seen = unsafe { core::counters(core).answered() };
             for _ in 0..fibres.len() {
                 let mut fibre = fibres.pop_front().expect("counted");
                 let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
@@ -124,7 +126,7 @@ impl Client<'_> {
                 }
             }
             if spawned.borrow().is_empty() && !fibres.is_empty() {
-                self.exchange_for_fibres();
+                self.exchange_for_fibres(seen);
             }
         }
         if let Some(payload) = thrown {
@@ -135,19 +137,26 @@ impl Client<'_> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// All fibres wait: sends what they asked, takes what came back, and waits if nothing did.
-    fn exchange_for_fibres(&self) {
+    /// All fibres wait: sends what they asked and takes what came back. While it spins for that, no
+    /// fibre is resumed: a round of them takes far longer than a look. `seen` is how much was
+    /// answered before the fibres ran: what was answered meanwhile may be for one that ran before.
+    fn exchange_for_fibres(&self, seen: u64) {
         let core = self.core();
         // SAFETY: as in `fibres`; no fibre runs.
         unsafe {
-            let mut worked = false;
-            for shard in 0..core::inner(core).shards.len() {
-                worked |= core::exchange(core, shard, true);
-            }
-            if worked {
-                core::rested(core);
-            } else {
+            let mut worked = core::counters(core).answered() != seen;
+            loop {
+                for shard in 0..core::inner(core).shards.len() {
+                    worked |= core::exchange(core, shard, true);
+                }
+                if worked {
+                    core::rested(core);
+                    return;
+                }
                 core::wait(core, Until::Any);
+                if !core::is_spinning(core) {
+                    return;
+                }
             }
         }
     }

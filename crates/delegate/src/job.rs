@@ -415,10 +415,25 @@ pub(crate) fn bits<F: Copy>(function: F) -> u64 {
     bits
 }
 
-/// # Safety
-/// `bits` were made by [`bits`] of an `F`.
+/// The bytes of a prepared operation, as they travel in the place of operand and operation.
 #[inline(always)]
-unsafe fn of_bits<F: Copy>(bits: u64) -> F {
+pub(crate) fn pair_bits<F: Copy>(function: F) -> [u64; 2] {
+    const {
+        assert!(
+            size_of::<F>() <= 16,
+            "an operation captures at most 16 bytes"
+        )
+    };
+    let mut bits = [0u64; 2];
+    // SAFETY: at most 16 bytes, asserted above.
+    unsafe { (&raw mut bits).cast::<F>().write_unaligned(function) };
+    bits
+}
+
+/// # Safety
+/// `bits` were made by [`bits`] or [`pair_bits`] of an `F`.
+#[inline(always)]
+unsafe fn of_bits<F: Copy, B>(bits: B) -> F {
     // SAFETY: the contract.
     unsafe { (&raw const bits).cast::<F>().read_unaligned() }
 }
@@ -525,7 +540,7 @@ where
     unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
         // SAFETY: the client put the bits of an `F` there, and so many requests of this kind.
         unsafe {
-            let function: F = of_bits(run.extra);
+            let function: F = of_bits([run.operand, run.extra]);
             run_small(run, words, count, function)
         }
     }

@@ -206,15 +206,16 @@ impl Lane {
         self.count
     }
 
-    /// Lets `write` put the next request and its callback or tag into the open line, where requests
-    /// have so many words and callbacks so many bytes. True if the line, which has room for `capacity`,
-    /// is full then and is to be closed.
+    /// Lets `write` put the next `more` requests and their callbacks or tags into the open line, where
+    /// requests have so many words and callbacks so many bytes. True if the line, which has room for
+    /// `capacity`, is full then and is to be closed.
     ///
     /// # Safety
-    /// The line takes requests of this shape.
+    /// The line takes requests of this shape, and has room for so many.
     #[inline(always)]
     pub(crate) unsafe fn put(
         &mut self,
+        more: usize,
         words: usize,
         callback_bytes: usize,
         capacity: usize,
@@ -233,8 +234,8 @@ impl Lane {
                 self.callbacks.add(count * callback_bytes),
             );
         }
-        self.count = count as u32 + 1;
-        count + 1 == capacity
+        self.count = (count + more) as u32;
+        count + more == capacity
     }
 
     /// Whether no request waits, flies or is being filled in.

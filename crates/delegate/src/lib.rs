@@ -97,6 +97,7 @@
 #![allow(unsafe_code)]
 
 mod arena;
+mod batch;
 mod channel;
 mod client;
 mod core;
@@ -129,6 +130,6 @@ pub use error::Error;
 pub use fibre::Fibres;
 pub use flat::Policy;
 pub use handle::{Handle, Reply};
-pub use owned::{Owned, OwnedSlice, Sharded, Target};
+pub use owned::{Owned, OwnedSlice, Sharded, Target, Values};
 pub use prepared::Prepared;
 pub use stats::{ClientStats, ShardStats};

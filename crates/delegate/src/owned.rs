@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::arena::{UNIT, layout};
+use crate::client::Client;
 use crate::domain::Inner;
 use crate::shard::{Ended, Errand};
 
@@ -29,15 +30,16 @@ impl<T> Block<T> {
         Target {
             inner: &self.inner,
             shard: self.shard,
-            offset: self.offset + (index * stride::<T>() / UNIT) as u32,
+            offset: nth::<T>(self.offset, index),
             value: PhantomData,
         }
     }
 }
 
-/// Bytes from a value to the next.
-const fn stride<T>() -> usize {
-    size_of::<Slot<T>>()
+/// The offset of the value at `index` of those that begin at `first`.
+#[inline(always)]
+pub(crate) fn nth<T>(first: u32, index: usize) -> u32 {
+    first + (index * (size_of::<Slot<T>>() / UNIT)) as u32
 }
 
 /// A value rounded up to the unit of offsets.
@@ -210,18 +212,90 @@ impl<T> Sharded<T> {
     #[inline(always)]
     pub fn at(&self, index: usize) -> Target<'_, T> {
         assert!(index < self.count, "index {index} of {}", self.count);
+        let (shard, offset) = sealed::Places::place(self, index);
+        Target {
+            inner: &self.inner,
+            shard,
+            offset,
+            value: PhantomData,
+        }
+    }
+}
+
+pub(crate) mod sealed {
+    use crate::client::Client;
+
+    /// Where the values of a batch are.
+    pub trait Places<T> {
+        /// Whether the client is one of the domain of these values.
+        #[doc(hidden)]
+        fn are_of(&self, client: &Client<'_>) -> bool;
+        #[doc(hidden)]
+        fn count(&self) -> usize;
+        /// The shard and the offset of the first, if all are in one shard, side by side.
+        #[doc(hidden)]
+        fn run(&self) -> Option<(u32, u32)>;
+        /// The shard and the offset of the value at an index below the count.
+        #[doc(hidden)]
+        fn place(&self, index: usize) -> (u32, u32);
+    }
+}
+
+/// Values that the requests of a batch name by index: [`OwnedSlice`] or [`Sharded`]. See
+/// [`Prepared::call_batch`](crate::Prepared::call_batch).
+pub trait Values<T>: sealed::Places<T> {}
+
+impl<T> Values<T> for OwnedSlice<T> {}
+
+impl<T> sealed::Places<T> for OwnedSlice<T> {
+    #[inline(always)]
+    fn are_of(&self, client: &Client<'_>) -> bool {
+        client.is_of(&self.0.inner)
+    }
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.count
+    }
+
+    #[inline(always)]
+    fn run(&self) -> Option<(u32, u32)> {
+        Some((self.0.shard, self.0.offset))
+    }
+
+    #[inline(always)]
+    fn place(&self, index: usize) -> (u32, u32) {
+        (self.0.shard, nth::<T>(self.0.offset, index))
+    }
+}
+
+impl<T> Values<T> for Sharded<T> {}
+
+impl<T> sealed::Places<T> for Sharded<T> {
+    #[inline(always)]
+    fn are_of(&self, client: &Client<'_>) -> bool {
+        client.is_of(&self.inner)
+    }
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline(always)]
+    fn run(&self) -> Option<(u32, u32)> {
+        (self.bits == Some(0)).then(|| (0, self.offsets[0]))
+    }
+
+    #[inline(always)]
+    fn place(&self, index: usize) -> (u32, u32) {
         let (shard, place) = if let Some(bits) = self.bits {
             (index & ((1 << bits) - 1), index >> bits)
         } else {
             let shards = self.blocks.len();
             (index % shards, index / shards)
         };
-        Target {
-            inner: &self.inner,
-            shard: shard as u32,
-            offset: self.offsets[shard] + (place * stride::<T>() / UNIT) as u32,
-            value: PhantomData,
-        }
+        (shard as u32, nth::<T>(self.offsets[shard], place))
     }
 }
 

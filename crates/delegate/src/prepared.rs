@@ -9,7 +9,7 @@ use crate::core;
 use crate::domain::Inner;
 use crate::error::Error;
 use crate::gate::Gate;
-use crate::job::{self, bits};
+use crate::job::{self, pair_bits};
 use crate::lane::{Lane, Sort};
 use crate::owned::Target;
 
@@ -21,13 +21,13 @@ use crate::owned::Target;
 /// every call that sends lines (the bound of [`Policy::UpperBound`](crate::Policy::UpperBound) is
 /// rounded up to a line).
 pub struct Prepared<'p, 'c, T, A, F, G, C> {
-    client: &'p Client<'c>,
-    lanes: *mut Lane,
-    domain: &'p Arc<Inner>,
-    gate: &'p Gate,
+    pub(crate) client: &'p Client<'c>,
+    pub(crate) lanes: *mut Lane,
+    pub(crate) domain: &'p Arc<Inner>,
+    pub(crate) gate: &'p Gate,
     /// The callback; lines on their way have a share in it.
     then: Rc<C>,
-    operation: u64,
+    operation: [u64; 2],
     requests: PhantomData<(T, A, F, G)>,
 }
 
@@ -58,7 +58,7 @@ impl<'c> Client<'c> {
     /// # }
     /// ```
     ///
-    /// The operation captures at most 8 bytes, and the operand has at most 56 (checked when
+    /// The operation captures at most 16 bytes, and the operand has at most 56 (checked when
     /// compiling). An answer beyond 32 bits costs a second line.
     pub fn prepare<T, A, F, G, C>(&self, operation: F, then: C) -> Prepared<'_, 'c, T, A, F, G, C>
     where
@@ -78,7 +78,7 @@ impl<'c> Client<'c> {
             domain,
             gate: &domain.gate,
             then: Rc::new(then),
-            operation: bits(operation),
+            operation: pair_bits(operation),
             requests: PhantomData,
         }
     }
@@ -111,32 +111,48 @@ where
             return Err(Error::Foreign);
         }
         self.gate.check()?;
-        let lane = self.lanes.wrapping_add(target.shard as usize);
+        // SAFETY: a value of the client's domain.
+        unsafe { self.put(target.shard as usize, target.offset, operand, tag) }
+    }
+
+    /// Puts a request into the line being filled, or a new one.
+    ///
+    /// # Safety
+    /// `offset` names a live `T` in `shard` of the client's domain.
+    #[inline(always)]
+    pub(crate) unsafe fn put(
+        &self,
+        shard: usize,
+        offset: u32,
+        operand: A,
+        tag: G,
+    ) -> Result<(), Error> {
+        let lane = self.lanes.wrapping_add(shard);
         // SAFETY: a value of the domain is in one of its shards, each of which has a lane. Nothing
         // borrows the lanes while user code runs, and this thread alone has them. A line that has our
         // callback is one of this kind, so there is room for another request until it is full.
         unsafe {
             if !(*lane).takes_common(self.common()) {
-                self.open(target.shard as usize)?;
+                self.open(shard)?;
             }
             let put = |words: *mut u32, tags: *mut u8| {
-                Job::<T, A, F, G, C>::write((words, tags), target.offset, operand, tag);
+                Job::<T, A, F, G, C>::write((words, tags), offset, operand, tag);
             };
             let (words, tag_bytes) = (Job::<T, A, F, G, C>::WORDS, Job::<T, A, F, G, C>::TAG_BYTES);
-            if (*lane).put(words, tag_bytes, Job::<T, A, F, G, C>::CAPACITY, put) {
-                core::send(self.client.core(), lane, target.shard as usize);
+            if (*lane).put(1, words, tag_bytes, Job::<T, A, F, G, C>::CAPACITY, put) {
+                core::send(self.client.core(), lane, shard);
             }
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn common(&self) -> *const () {
+    pub(crate) fn common(&self) -> *const () {
         Rc::as_ptr(&self.then).cast()
     }
 
     #[inline(never)]
-    fn open(&self, shard: usize) -> Result<(), Error> {
+    pub(crate) fn open(&self, shard: usize) -> Result<(), Error> {
         let core = self.client.core();
         // SAFETY: as in `call`. The line gives the share in the callback back.
         unsafe {
@@ -145,8 +161,8 @@ where
             }
             let sort = Sort {
                 kind: Job::<T, A, F, G, C>::KIND,
-                operand: 0,
-                extra: self.operation,
+                operand: self.operation[0],
+                extra: self.operation[1],
                 common: Rc::into_raw(self.then.clone()).cast(),
             };
             core::open(core, shard, &sort);
@@ -155,7 +171,7 @@ where
     }
 }
 
-type Job<T, A, F, G, C> = job::Prepared<T, A, F, G, C>;
+pub(crate) type Job<T, A, F, G, C> = job::Prepared<T, A, F, G, C>;
 
 impl<T, A, F, G, C> std::fmt::Debug for Prepared<'_, '_, T, A, F, G, C> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -48,7 +48,7 @@ fn serve(shard: &Shard, gate: &Gate) {
     let mut ladder = Ladder::new();
     loop {
         // SAFETY: this thread holds the seat, and is not in a pass.
-        if unsafe { shard.pass() } {
+        if unsafe { shard.pass_with(!ladder.is_crowded()) } {
             ladder.reset();
         } else if !gate.is_open() {
             // SAFETY: as above.

@@ -179,9 +179,6 @@ pub(crate) struct Shard {
     channels: Mutex<Vec<Arc<Channel>>>,
     errands: Mutex<Errands>,
     pub(crate) counters: ShardCounters,
-    /// Whether a server of its own polls the channels: it leaves them alone for a while after a visit,
-    /// where a flat client comes by seldom enough.
-    rests: bool,
     /// Whether to read the clock at every visit.
     timed: bool,
     /// The arena's base: constant, so clients read it without the seat.
@@ -203,12 +200,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK_AHEAD_BYTES: usize = 1 << 20;
 
 impl Shard {
-    pub(crate) fn new(bytes: usize, timed: bool, rests: bool) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, timed: bool) -> Result<Self, Error> {
         let arena = Arena::reserve(bytes)?;
         Ok(Self {
             seat: Seat::new(),
             timed,
-            rests,
             base: arena.base(),
             state: UnsafeCell::new(State {
                 arena,
@@ -299,6 +295,17 @@ impl Shard {
     /// The caller holds the seat, and is not inside another pass.
     #[inline]
     pub(crate) unsafe fn pass(&self) -> bool {
+        // SAFETY: the contract.
+        unsafe { self.pass_with(false) }
+    }
+
+    /// The same. With `rests`, channels are left alone for a while after a visit: for a server that
+    /// does nothing but look, on a CPU of its own.
+    ///
+    /// # Safety
+    /// As for [`Shard::pass`].
+    #[inline(always)]
+    pub(crate) unsafe fn pass_with(&self, rests: bool) -> bool {
         self.state.with_mut(|state| {
             // SAFETY: the contract.
             let state = unsafe { &mut *state };
@@ -308,9 +315,10 @@ impl Shard {
                 worked = self.run_errands(state);
             }
             let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
+            let stay = rests && state.ends.len() == 1;
             for index in 0..state.ends.len() {
                 let end = &mut state.ends[index];
-                if end.rest > 0 && self.rests {
+                if rests && end.rest > 0 {
                     end.rest -= 1;
                     // The other hardware thread of the core may be the client.
                     std::hint::spin_loop();
@@ -323,7 +331,7 @@ impl Shard {
                 let begin = if self.timed { crate::stats::ticks() } else { 0 };
                 // SAFETY: the channel's client names values of this shard, and the caller alone
                 // serves it.
-                let served = unsafe { end.serve(self.base, look_ahead) };
+                let served = unsafe { end.serve(self.base, look_ahead, stay) };
                 self.counters.served(served);
                 if self.timed {
                     self.counters.busy(crate::stats::ticks() - begin);

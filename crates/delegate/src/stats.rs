@@ -96,6 +96,11 @@ pub(crate) struct ClientCounters {
 }
 
 impl ClientCounters {
+    /// Grows with everything that is answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.lines.get() + self.local.get()
+    }
+
     pub(crate) fn read(&self) -> ClientStats {
         ClientStats {
             lines: self.lines.get(),

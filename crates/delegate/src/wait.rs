@@ -187,27 +187,52 @@ mod barrier {
 
 /// How long to spin before yielding, and to yield before sleeping.
 ///
-/// A yield that took long says that another thread wanted the CPU: then spinning only keeps the one
-/// that is waited for from running, and the ladder begins at its second step.
+/// A yield after which the kernel ran another thread says that one wanted the CPU: then spinning only
+/// keeps the one that is waited for from running, and the ladder begins at its second step. The kernel's
+/// count of switches tells, not the time that the yield took: between threads that all wait, a switch
+/// takes little more than a yield to nobody.
 #[derive(Debug)]
 pub(crate) struct Ladder {
     step: u32,
     spins: u32,
+    switches: i64,
 }
 
 /// Polls before the first yield, some tens of microseconds.
 const MOST_SPINS: u32 = 2_000;
 /// Yields before sleeping: a few hundred nanoseconds each where nobody else wants the CPU.
 const YIELDS: u32 = 100;
-/// Longer than a yield to nobody takes.
-const SWITCHED: std::time::Duration = std::time::Duration::from_micros(4);
+/// By how much one switch divides the polls: three and there are none.
+const FEWER: u32 = 16;
+
+/// How often this thread gave its CPU to another without sleeping.
+fn switches() -> i64 {
+    #[cfg(not(miri))]
+    {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes the record, which outlives the call; zeros are valid too.
+        unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            usage.assume_init().ru_nivcsw
+        }
+    }
+    #[cfg(miri)]
+    0
+}
 
 impl Ladder {
     pub(crate) fn new() -> Self {
         Self {
             step: 0,
             spins: MOST_SPINS,
+            switches: switches(),
         }
+    }
+
+    /// Whether the thread that is waited for seems to need this CPU.
+    #[inline(always)]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.spins == 0
     }
 
     /// Something was done: the next wait begins at the first step.
@@ -251,12 +276,12 @@ impl Ladder {
             self.step -= 1;
             return true;
         }
-        let before = std::time::Instant::now();
         std::thread::yield_now();
-        let switched = before.elapsed() > SWITCHED;
+        let switches = switches();
+        let switched = std::mem::replace(&mut self.switches, switches) != switches;
         let done = self.step - self.spins;
         self.spins = if switched {
-            self.spins / 4
+            self.spins / FEWER
         } else {
             (self.spins * 2).clamp(1, MOST_SPINS)
         };

@@ -1,7 +1,9 @@
-//! Futures of a domain under executors that people use: tokio's pool, and those of the futures crate.
+//! Futures of a domain under executors: the waker is all that they agree on, so those of the futures
+//! crate (a pool, and one task on the calling thread) stand for any.
 
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use linewise_delegate::{Domain, Error, Sharded};
 
@@ -42,30 +44,23 @@ fn check(domain: &Domain, values: &Sharded<u64>) {
 }
 
 #[test]
-fn tasks_of_tokio_wait_for_answers() {
+fn a_task_after_the_shutdown_is_refused() {
     let (domain, values) = values();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| tokio::spawn(task(&domain, &values)))
-            .collect();
-        for task in tasks {
-            assert!(task.await.unwrap().unwrap() >= CALLS / 8);
-        }
-        // Whichever comes first: dropping the other future takes nothing back.
-        let handle = domain.handle();
-        tokio::select! {
-            first = handle.apply(values.at(0), |value| *value) => assert!(first.is_ok()),
-            second = handle.apply(values.at(1), |value| *value) => assert!(second.is_ok()),
-        }
-    });
-    check(&domain, &values);
     domain.shutdown().unwrap();
-    let refused = runtime.block_on(task(&domain, &values));
+    let refused = futures_executor::block_on(task(&domain, &values));
     assert_eq!(refused, Err(Error::Shutdown));
+}
+
+#[test]
+fn dropping_a_future_takes_nothing_back() {
+    let (domain, values) = values();
+    let handle = domain.handle();
+    drop(handle.apply(values.at(0), |value| *value += 1));
+    let mut polled = std::pin::pin!(handle.apply(values.at(0), |value| *value += 1));
+    let mut context = Context::from_waker(Waker::noop());
+    let _ = polled.as_mut().poll(&mut context);
+    let seen = futures_executor::block_on(handle.apply(values.at(0), |value| *value));
+    assert_eq!(seen, Ok(2));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 
 use linewise_delegate::{Domain, Error, Policy};
@@ -633,6 +633,89 @@ fn fibres_wait_together_and_all_end() {
         assert!(thrown.is_err());
         assert_eq!(client.call(values.at(1), add, 0), Ok(40 * 25 + 1));
     }
+}
+
+#[test]
+fn requests_of_fibres_share_lines() {
+    let domain = Domain::dedicated(1).build().unwrap();
+    let value = domain.own(0, || 0u64).unwrap();
+    let client = domain.client().unwrap();
+    client
+        .fibres(|fibres| {
+            for _ in 0..60 {
+                fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
+            }
+        })
+        .unwrap();
+    // A request has one word: fifteen fit a line. The first fibre runs alone.
+    let stats = client.stats();
+    assert_eq!((stats.requests, stats.lines), (60, 4));
+}
+
+#[test]
+fn fibres_are_not_resumed_while_their_thread_spins() {
+    let domain = Domain::dedicated(1).build().unwrap();
+    let value = domain.own(0, || 0u64).unwrap();
+    let client = domain.client().unwrap();
+    let go = Arc::new(Barrier::new(2));
+    let waits = go.clone();
+    client
+        .fibres(|fibres| {
+            // The server is busy until all others have waited for long.
+            fibres.spawn(|_| {
+                let wait = move |_: &mut u64| drop(waits.wait());
+                client.apply(&value, wait).unwrap();
+            });
+            for _ in 0..60 {
+                fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
+            }
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                go.wait();
+            });
+        })
+        .unwrap();
+    // A look for each step of spinning, and one for each fibre for a step beyond: at most 2000 and
+    // 100 with 61, then some naps. One for each fibre and step were 120,000.
+    let polls = client.stats().polls;
+    assert!(polls < 20_000, "{polls} looks for an answer");
+}
+
+#[test]
+fn fibres_of_two_clients_and_two_servers_on_one_cpu_come_to_an_end() {
+    let cpu = first_cpu();
+    let domain = Domain::dedicated(2)
+        .server_cpus([cpu])
+        .client_cpus([cpu])
+        .build()
+        .unwrap();
+    let values = Arc::new(domain.own_sharded(2, |_| 0u64).unwrap());
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let values = values.clone();
+            let run = move |client: &linewise_delegate::Client<'_>| {
+                client.fibres(|fibres| {
+                    for fibre in 0..64 {
+                        let values = &values;
+                        fibres.spawn(move |_| {
+                            for round in 0..100 {
+                                client.call(values.at((fibre + round) % 2), add, 1).unwrap();
+                            }
+                        });
+                    }
+                })
+            };
+            domain.spawn_client(run).unwrap()
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap().unwrap().unwrap();
+    }
+    let client = domain.client().unwrap();
+    assert_eq!(
+        client.call_batch(values.as_ref(), add, 0, &[0, 1]),
+        Ok(vec![6400; 2])
+    );
 }
 
 #[test]

@@ -663,7 +663,7 @@ fn fibres_are_not_resumed_while_their_thread_spins() {
         .fibres(|fibres| {
             // The server is busy until all others have waited for long.
             fibres.spawn(|_| {
-                let wait = move |_: &mut u64| drop(waits.wait());
+                let wait = move |_: &mut u64| waits.wait().is_leader();
                 client.apply(&value, wait).unwrap();
             });
             for _ in 0..60 {

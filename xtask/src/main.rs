@@ -12,6 +12,7 @@ mod header;
 mod licences;
 mod metadata;
 mod overhead;
+mod recorded;
 mod round_trip;
 mod slowdown;
 mod spdx;

@@ -4,7 +4,8 @@
 //!
 //! Each program is recorded by the real binary. What it prints says where its objects and their
 //! fields are, so that every sampled address names the field that was touched; linewise derives it from
-//! the code alone (crates/analysis/examples/typed_truth.rs compares).
+//! the code alone (crates/analysis/examples/typed_truth.rs compares). Of the struct that two threads share
+//! falsely the proposed layout is pasted into the source, and an exact run counts what is left of it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answers::release_binary;
 use crate::arguments::Arguments;
+use crate::recorded::{compile, record, report};
 
 /// The share of the accesses that must have a type.
 const TYPED_BAR: f64 = 0.85;
@@ -24,16 +26,42 @@ const RIGHT_BAR: f64 = 0.97;
 /// Checked accesses below which nothing is said.
 const FEWEST: u64 = 200;
 
-/// The programs: name, source, and how it is compiled.
-const PROGRAMS: [(&str, &str, &[&str]); 3] = [
-    ("C", "accounts.c", &["cc", "-g", "-O2"]),
-    ("C++", "shapes.cpp", &["c++", "-std=c++17", "-g", "-O2"]),
-    (
-        "Rust",
-        "orders.rs",
-        &["rustc", "--edition", "2024", "-g", "-C", "opt-level=2"],
-    ),
+/// A program, how it is compiled, and the share of its accesses that must have a type.
+struct Program {
+    language: &'static str,
+    source: &'static str,
+    compiler: &'static [&'static str],
+    typed_bar: f64,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program {
+        language: "C",
+        source: "accounts.c",
+        compiler: &["cc", "-g", "-O2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C++",
+        source: "shapes.cpp",
+        compiler: &["c++", "-std=c++17", "-g", "-O2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "Rust",
+        source: "orders.rs",
+        compiler: &["rustc", "--edition", "2024", "-g", "-C", "opt-level=2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C",
+        source: SHARED,
+        compiler: &["cc", "-g", "-O2", "-pthread"],
+        typed_bar: 0.95,
+    },
 ];
+/// The program with a struct that two threads share falsely.
+const SHARED: &str = "both.c";
 
 /// What the comparison prints.
 #[derive(Debug, Deserialize, Serialize)]
@@ -50,7 +78,69 @@ struct Truth {
 struct Row {
     language: &'static str,
     source: &'static str,
+    typed_bar: f64,
     truth: Truth,
+}
+
+/// The struct of [`SHARED`] as it is, and in the layout that linewise proposes.
+#[derive(Debug, Serialize)]
+struct Twin {
+    /// The members that the profile says are written, and those that it says are only read.
+    written: Vec<String>,
+    read: Vec<String>,
+    /// The layout, as pasted.
+    layout: String,
+    /// Transfers by false sharing of an exact run, before and after.
+    before: f64,
+    after: f64,
+}
+
+impl Twin {
+    fn passed(&self) -> bool {
+        self.written == ["a", "b"]
+            && self.read == ["c"]
+            && self.before >= 1000.0
+            && self.after <= self.before / 100.0
+    }
+}
+
+/// What is read of a report (docs/report-json.md).
+#[derive(Deserialize)]
+struct Report {
+    sharing: Sharing,
+    #[serde(default)]
+    types: Vec<TypeRow>,
+}
+
+#[derive(Deserialize)]
+struct Sharing {
+    transfers: Transfers,
+}
+
+#[derive(Deserialize)]
+struct Transfers {
+    #[serde(rename = "false")]
+    by_false_sharing: f64,
+}
+
+#[derive(Deserialize)]
+struct TypeRow {
+    name: String,
+    fields: Vec<Field>,
+    layout: Option<Layout>,
+}
+
+#[derive(Deserialize)]
+struct Field {
+    name: String,
+    padding: bool,
+    loads: f64,
+    stores: f64,
+}
+
+#[derive(Deserialize)]
+struct Layout {
+    source: String,
 }
 
 impl Row {
@@ -63,7 +153,7 @@ impl Row {
     }
 
     fn passed(&self) -> bool {
-        self.truth.checked >= FEWEST && self.typed() >= TYPED_BAR && self.right() >= RIGHT_BAR
+        self.truth.checked >= FEWEST && self.typed() >= self.typed_bar && self.right() >= RIGHT_BAR
     }
 }
 
@@ -85,35 +175,75 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let work = root.join("target/typed");
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let mut rows = Vec::new();
-    for (language, source, compiler) in PROGRAMS {
-        let program = compile(root, &work, source, compiler)?;
-        let truth = measure(&linewise, &compare, &program, seconds)?;
+    for program in &PROGRAMS {
+        let binary = binary(&work, program.source);
+        compile(root, &binary, program.source, program.compiler)?;
         rows.push(Row {
-            language,
-            source,
-            truth,
+            language: program.language,
+            source: program.source,
+            typed_bar: program.typed_bar,
+            truth: measure(&linewise, &compare, &binary, seconds)?,
         });
     }
+    let twin = twin(root, &linewise, &work)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        let all = serde_json::json!({ "programs": rows, "twin": twin });
+        println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         print_table(&rows);
+        print_twin(&twin);
     }
-    Ok(rows.iter().all(Row::passed))
+    Ok(rows.iter().all(Row::passed) && twin.passed())
 }
 
-fn compile(root: &Path, work: &Path, source: &str, compiler: &[&str]) -> anyhow::Result<PathBuf> {
-    let program = work.join(source.replace('.', "_"));
-    let (tool, flags) = compiler.split_first().context("a compiler")?;
-    let status = Command::new(tool)
-        .args(flags)
-        .arg("-o")
-        .arg(&program)
-        .arg(root.join("fixtures/programs/typed").join(source))
-        .status()
-        .with_context(|| format!("running {tool}"))?;
-    ensure!(status.success(), "{source} does not compile");
-    Ok(program)
+fn binary(work: &Path, source: &str) -> PathBuf {
+    work.join(source.replace('.', "_"))
+}
+
+/// Pastes the layout that the recording of [`SHARED`] suggests, and counts what both versions
+/// transfer. [`measure`] has recorded the program.
+fn twin(root: &Path, linewise: &Path, work: &Path) -> anyhow::Result<Twin> {
+    let as_it_is = binary(work, SHARED);
+    let profile: Report = report(linewise, &as_it_is.with_extension("linewise"))?;
+    let shared = profile
+        .types
+        .into_iter()
+        .find(|row| row.name == "struct both")
+        .context("the profile does not name `struct both`")?;
+    let named = |wanted: fn(&Field) -> bool| -> Vec<String> {
+        let fields = shared.fields.iter().filter(|it| !it.padding && wanted(it));
+        fields.map(|field| field.name.clone()).collect()
+    };
+    let written = named(|field| field.stores > 0.0);
+    let read = named(|field| field.stores == 0.0 && field.loads > 0.0);
+    let layout = shared.layout.context("no layout is proposed")?.source;
+    let pasted = work.join("both_layout.h");
+    fs::write(&pasted, &layout).with_context(|| pasted.display().to_string())?;
+    let define = format!("-DLAYOUT=\"{}\"", pasted.display());
+    let repaired = work.join("both_repaired");
+    let compiler = ["cc", "-g", "-O2", "-pthread", &define];
+    compile(root, &repaired, SHARED, &compiler)?;
+    let exact = |program: &Path| -> anyhow::Result<f64> {
+        let recording = program.with_extension("exact.linewise");
+        let words = ["1"];
+        record(
+            linewise,
+            &recording,
+            &["--source", "exact"],
+            program,
+            &words,
+            Stdio::null(),
+        )?;
+        let report: Report = report(linewise, &recording)?;
+        Ok(report.sharing.transfers.by_false_sharing)
+    };
+    Ok(Twin {
+        written,
+        read,
+        layout,
+        before: exact(&as_it_is)?,
+        after: exact(&repaired)?,
+    })
 }
 
 /// Records `program` and compares what linewise says with what it printed.
@@ -125,22 +255,16 @@ fn measure(
 ) -> anyhow::Result<Truth> {
     let recording = program.with_extension("linewise");
     let printed = program.with_extension("txt");
-    if recording.exists() {
-        fs::remove_dir_all(&recording).with_context(|| recording.display().to_string())?;
-    }
     let output = fs::File::create(&printed).with_context(|| printed.display().to_string())?;
     // Sampled densely: nothing here depends on how fast the program is.
-    let status = Command::new(linewise)
-        .args(["record", "--quiet", "--rate", "2000", "-o"])
-        .arg(&recording)
-        .arg("--")
-        .arg(program)
-        .arg(seconds.to_string())
-        .stdin(Stdio::null())
-        .stdout(output)
-        .status()
-        .context("running linewise")?;
-    ensure!(status.success(), "linewise record: {status}");
+    record(
+        linewise,
+        &recording,
+        &["--rate", "2000"],
+        program,
+        &[&seconds.to_string()],
+        output.into(),
+    )?;
     let compared = Command::new(compare)
         .arg(&recording)
         .arg(&printed)
@@ -178,8 +302,20 @@ fn print_table(rows: &[Row]) {
         }
     }
     println!(
-        "bars: {:.0} % typed, {:.0} % right",
+        "bars: {:.0} % typed ({SHARED} 95 %), {:.0} % right",
         TYPED_BAR * 100.0,
         RIGHT_BAR * 100.0
+    );
+}
+
+fn print_twin(twin: &Twin) {
+    println!(
+        "{SHARED}: written {}, read {}; false sharing {:.0} transfers, {:.0} in the layout that is \
+         proposed  {}",
+        twin.written.join(" "),
+        twin.read.join(" "),
+        twin.before,
+        twin.after,
+        if twin.passed() { "" } else { "MISSED" }
     );
 }

@@ -109,6 +109,27 @@ fn accesses_of_c_name_member_array_union_and_bit_field() {
     }
 }
 
+#[test]
+fn a_pointer_that_was_copied_before_it_had_a_type_is_followed() {
+    let source = include_str!("../../../../../fixtures/programs/typed/both.c");
+    for flags in [["-g", "-O2", "-pthread"], ["-g", "-O1", "-pthread"]] {
+        let Some(program) = build("gcc", &flags, ("both.c", source)) else {
+            return;
+        };
+        for (function, field) in [
+            ("count_a", "struct both+0 a"),
+            ("count_b", "struct both+8 b"),
+        ] {
+            let (touched, reasons) = touched(&program, function, 50);
+            has(&touched, &[field, "struct both+16 c"]);
+            assert!(
+                reasons.iter().all(|it| *it == UntypedReason::Stack),
+                "{flags:?} {function}: {reasons:?}"
+            );
+        }
+    }
+}
+
 const CPP: &str = r"
 #include <memory>
 #include <vector>

@@ -289,8 +289,16 @@ impl Flow<'_, '_, '_> {
                 };
                 if let Some(mut said) = self.value_of(kind) {
                     said.plus = said.plus.wrapping_add(minus);
-                    let old = &mut state.registers[register];
-                    *old = self.better(*old, said);
+                    let old = state.registers[register];
+                    let known = self.better(old, said);
+                    state.registers[register] = known;
+                    // What was copied from there before the debug info had a name for it.
+                    let copies = state.registers.iter_mut().chain(state.slots.values_mut());
+                    for value in copies {
+                        if let Some(distance) = value.distance_from(old) {
+                            *value = known.add(Value::constant(distance), 0);
+                        }
+                    }
                 }
             }
             Place::Memory { register, offset } => {

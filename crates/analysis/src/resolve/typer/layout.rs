@@ -499,9 +499,14 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 }
                 let any = times != 0 && times.is_multiple_of(size);
                 if any {
+                    // Any element stands for the first.
+                    let (start, end) = (search.start, search.end);
+                    search.start -= first * size;
+                    search.end -= first * size;
                     let path = format!("{path}[]");
-                    let place = base.saturating_add(first * size);
-                    return self.descend(*element, place, 0, path, search, depth + 1);
+                    self.descend(*element, base, 0, path, search, depth + 1);
+                    (search.start, search.end) = (start, end);
+                    return;
                 }
                 let last = (search.end.saturating_sub(base).max(1) - 1) / size;
                 for index in first..=last.min(first.saturating_add(MOST_LEAVES as u64)) {

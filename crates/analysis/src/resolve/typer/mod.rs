@@ -243,6 +243,11 @@ impl<'m, 'a> Typer<'m, 'a> {
             // Padding, or an index that nothing says what it counts.
             return Err(UntypedReason::OutsideType);
         };
+        // The index need not begin at zero.
+        let offset = match times {
+            0 => offset,
+            _ => offset.min(first.offset),
+        };
         let mut paths: Vec<&str> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
         paths.dedup();
         let field_type = match leaves.as_slice() {

@@ -78,6 +78,13 @@ impl Value {
         self.base == Base::Number
     }
 
+    /// The known distance from `other`, if both are the same unknown number but for that.
+    pub(super) fn distance_from(self, other: Self) -> Option<i64> {
+        let unknown = self.is_number() && other.is_number() && self.times == 1;
+        (unknown && other.times == 1 && self.symbol == other.symbol)
+            .then(|| self.plus.wrapping_sub(other.plus))
+    }
+
     /// The sum; `symbol` is for what is unknown of it.
     pub(super) fn add(self, other: Self, symbol: u32) -> Self {
         let base = match (self.base, other.base) {

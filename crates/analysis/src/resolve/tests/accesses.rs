@@ -120,7 +120,7 @@ fn a_pointer_that_was_copied_before_it_had_a_type_is_followed() {
             ("count_a", "struct both+0 a"),
             ("count_b", "struct both+8 b"),
         ] {
-            let (touched, reasons) = touched(&program, function, 50);
+            let (touched, reasons) = touched(&program, function, 36);
             has(&touched, &[field, "struct both+16 c"]);
             assert!(
                 reasons.iter().all(|it| *it == UntypedReason::Stack),

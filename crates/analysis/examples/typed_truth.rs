@@ -102,9 +102,13 @@ impl Truth {
         else {
             return false;
         };
-        row.type_size > 0
-            && row.type_size <= *size
-            && (offset - start) % row.type_size == row.offset
+        if row.type_size == 0 || row.type_size > *size {
+            return false;
+        }
+        let within = (offset - start) % row.type_size;
+        // Of an array the row names the first element.
+        let element = row.path.contains("[]") && within > row.offset;
+        within == row.offset || (element && (within - row.offset).is_multiple_of(row.size.max(1)))
     }
 }
 

@@ -10,8 +10,8 @@ use linewise_recording::{
 use crate::advice::{Advice, advise};
 use crate::locality;
 use crate::model::{
-    Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow, TimelineBin,
-    Transfers,
+    FindingKind, Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow,
+    TimelineBin, Transfers,
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
@@ -76,12 +76,30 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     }) {
         report.types = profile.types;
         report.type_coverage = Some(profile.coverage);
+        propose_layouts(&mut report);
     }
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
         locality::fill_sampled(&mut report, info, tables, exact);
     }
     report
+}
+
+/// Where the use of a type suggests a layout, that is the source to paste for its false sharing.
+fn propose_layouts(report: &mut Report) {
+    for finding in &mut report.findings {
+        let layout = report
+            .types
+            .iter()
+            .find(|row| row.name == finding.object.accessed_type)
+            .and_then(|row| row.layout.as_ref())
+            .filter(|layout| !layout.source.is_empty());
+        if let Some(layout) = layout
+            && finding.kind == FindingKind::FalseSharing
+        {
+            finding.change_source.clone_from(&layout.source);
+        }
+    }
 }
 
 /// The sharing of a run, and the thread time of which its costs are a share, as its source tells.

@@ -258,6 +258,26 @@ pub struct ObjectRow {
     /// `function (file:line)`; else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocated_at: Vec<String>,
+    /// The type that most of its accesses name, by debug info and machine code, of an array that of its elements; empty if unknown.
+    #[serde(default)]
+    #[serde(rename = "type")]
+    pub accessed_type: String,
+    /// The fields of that type that are touched, the dearest first, with `, ` between; empty if unknown.
+    #[serde(default)]
+    pub field: String,
+    /// What the accesses say of its type, most first: of a heap block that the recorder told of the accesses to all blocks of its
+    /// allocation site, else its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub type_votes: Vec<TypeVote>,
+}
+
+/// How many accesses name a type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeVote {
+    /// The type.
+    pub name: String,
+    /// Their share of the accesses whose type is known, 0 to 1.
+    pub share: f64,
 }
 
 /// One contended line.

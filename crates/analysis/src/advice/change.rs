@@ -283,6 +283,9 @@ mod tests {
             size: 64,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            accessed_type: String::new(),
+            field: String::new(),
+            type_votes: Vec::new(),
         };
         let change = |access: AccessRow| propose(FindingKind::TrueSharing, &object, &[], &[access]);
         let lock = change(access("pthread_mutex_lock", "cache.c"));

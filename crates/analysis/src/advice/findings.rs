@@ -6,6 +6,7 @@ use linewise_recording::{Address, Object, ObjectKind, Pid, RunInfo, Tables};
 
 use super::change;
 use super::names::Names;
+use super::votes::{Verdict, Votes};
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
@@ -48,13 +49,14 @@ enum Group {
 #[must_use]
 pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &ThreadTime) -> Advice {
     let names = Names::new(tables);
+    let votes = Votes::new(tables, &names);
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     for line in &view.lines {
         groups.entry(group(line, &names)).or_default().push(line);
     }
     let mut advice = Advice::default();
     for (group, lines) in groups {
-        let finding = finding(&group, &lines, &names, info, time);
+        let finding = finding(&group, &lines, (&names, &votes), info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
@@ -112,7 +114,7 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
 fn finding(
     group: &Group,
     lines: &[&LineSharing],
-    names: &Names<'_>,
+    (names, votes): (&Names<'_>, &Votes<'_>),
     info: &RunInfo,
     time: &ThreadTime,
 ) -> Finding {
@@ -135,7 +137,12 @@ fn finding(
     } else {
         FindingKind::TrueSharing
     };
-    let object = object_row(lines[0], names);
+    let main = main_object(lines[0], names);
+    let block = main
+        .filter(|object| object.kind == ObjectKind::Heap && names.is_exact(object))
+        .map(|object| (object.address, object.size));
+    let verdict = votes.verdict(&lines, block);
+    let object = object_row(lines[0], main, names, &verdict);
     let followed = Followed::of(info);
     let extent = match group {
         Group::Object(..) => Some((Address(object.address), object.size)),
@@ -157,9 +164,9 @@ fn finding(
     let line_rows: Vec<LineRow> = lines
         .iter()
         .take(LINES)
-        .map(|line| line_row(line, &object, names, info.line_size))
+        .map(|line| line_row(line, &object, (names, votes), &verdict, info.line_size))
         .collect();
-    let accesses = access_rows(&lines, names, info.line_size);
+    let accesses = access_rows(&lines, (names, votes), info.line_size);
     let change = change::propose(kind, &object, &line_rows, &accesses);
     Finding {
         rank: 0,
@@ -176,7 +183,12 @@ fn finding(
         },
         orders: orders(&lines).map(|orders| orders.times(scale.value)),
         false_share,
-        doubt: doubt(&lines, &object, false_share, sampled_words(followed, scale)),
+        doubt: doubt(
+            &lines,
+            &object,
+            false_share,
+            [sampled_words(followed, scale), disagreement(&verdict)],
+        ),
         object,
         lines: line_rows,
         accesses,
@@ -225,8 +237,16 @@ fn evidence(lines: &[&LineSharing]) -> Evidence {
     evidence
 }
 
-fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
-    match main_object(line, names) {
+fn object_row(
+    line: &LineSharing,
+    object: Option<&Object>,
+    names: &Names<'_>,
+    verdict: &Verdict<'_>,
+) -> ObjectRow {
+    let accessed_type = verdict.kind.map_or("", |row| row.type_name.as_str());
+    let (accessed_type, field) = (accessed_type.to_owned(), verdict.fields.join(", "));
+    let type_votes = verdict.votes.clone();
+    match object {
         Some(object) => ObjectRow {
             kind: object.kind,
             name: object.name.clone(),
@@ -235,6 +255,9 @@ fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
             size: object.size,
             declared_at: object.declared_at.clone(),
             allocated_at: names.allocated_at(object),
+            accessed_type,
+            field,
+            type_votes,
         },
         None => ObjectRow {
             kind: ObjectKind::Mapping,
@@ -244,14 +267,27 @@ fn object_row(line: &LineSharing, names: &Names<'_>) -> ObjectRow {
             size: 0,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            accessed_type,
+            field,
+            type_votes,
         },
     }
 }
 
-fn line_row(line: &LineSharing, object: &ObjectRow, names: &Names<'_>, line_size: u64) -> LineRow {
-    let mut fields = Vec::new();
+fn line_row(
+    line: &LineSharing,
+    object: &ObjectRow,
+    (names, votes): (&Names<'_>, &Votes<'_>),
+    verdict: &Verdict<'_>,
+    line_size: u64,
+) -> LineRow {
+    let mut fields = match object.kind {
+        ObjectKind::Heap => voted_fields(line, object, votes, verdict, line_size),
+        _ => Vec::new(),
+    };
+    let voted = !fields.is_empty();
     for found in names.objects_on(line.pid, line.line, line_size) {
-        if !names.is_exact(found) {
+        if !names.is_exact(found) || (voted && found.address.0 == object.address) {
             continue;
         }
         let members = names.fields_in(found, line.line, line_size);
@@ -287,6 +323,53 @@ fn line_row(line: &LineSharing, object: &ObjectRow, names: &Names<'_>, line_size
     }
 }
 
+/// The members, on a line, of those values of the type that the accesses name which these accesses
+/// touch; `[i].` before the name where they are elements of an array.
+fn voted_fields(
+    line: &LineSharing,
+    object: &ObjectRow,
+    votes: &Votes<'_>,
+    verdict: &Verdict<'_>,
+    line_size: u64,
+) -> Vec<LineField> {
+    let (Some(row), Some(base)) = (verdict.kind, verdict.base) else {
+        return Vec::new();
+    };
+    let size = row.type_size.max(1);
+    let start = |address: Address| {
+        let within = i128::from(address.0) - i128::from(base);
+        address.0 - within.rem_euclid(i128::from(size)) as u64
+    };
+    let named = line.places.iter().filter(|place| {
+        let of = votes.access(line.pid, place.touch.ip);
+        of.is_some_and(|of| of.type_name == row.type_name)
+    });
+    let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
+    let several = starts.len() > 1;
+    let mut fields = Vec::new();
+    for &start in &starts {
+        for member in votes.members(row) {
+            let name = match several {
+                true => format!(
+                    "[{}].{}",
+                    start.abs_diff(object.address) / size,
+                    member.name
+                ),
+                false => member.name.clone(),
+            };
+            fields.extend(on_line(
+                line,
+                line_size,
+                start.saturating_add(member.offset),
+                member.size,
+                &name,
+                &member.member_type,
+            ));
+        }
+    }
+    fields
+}
+
 /// The part of a byte range that lies on a line, named.
 fn on_line(
     line: &LineSharing,
@@ -306,7 +389,11 @@ fn on_line(
     })
 }
 
-fn access_rows(lines: &[&LineSharing], names: &Names<'_>, line_size: u64) -> Vec<AccessRow> {
+fn access_rows(
+    lines: &[&LineSharing],
+    (names, votes): (&Names<'_>, &Votes<'_>),
+    line_size: u64,
+) -> Vec<AccessRow> {
     let total: f64 = lines
         .iter()
         .flat_map(|line| &line.places)
@@ -315,7 +402,7 @@ fn access_rows(lines: &[&LineSharing], names: &Names<'_>, line_size: u64) -> Vec
     let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
     for line in lines {
         for place in &line.places {
-            let row = access_row(line, place, names, line_size, total);
+            let row = access_row(line, place, (names, votes), line_size, total);
             rows.push((place.weight, place.traps, row));
         }
     }
@@ -339,7 +426,7 @@ fn keep_each_thread(rows: Vec<AccessRow>) -> Vec<AccessRow> {
 fn access_row(
     line: &LineSharing,
     place: &Place,
-    names: &Names<'_>,
+    (names, votes): (&Names<'_>, &Votes<'_>),
     line_size: u64,
     total: f64,
 ) -> AccessRow {
@@ -351,14 +438,17 @@ fn access_row(
     let object = names.object(line.pid, place.touch.address);
     let field = object
         .filter(|object| names.is_exact(object))
-        .map(
+        .and_then(
             |object| match names.fields_in(object, place.touch.address, 1).first() {
-                Some(field) => field.path.clone(),
+                Some(field) => Some(field.path.clone()),
                 // What a block holds is not known by the name of who allocated it.
-                None if object.kind == ObjectKind::Heap => String::new(),
-                None => object.name.clone(),
+                None => (object.kind != ObjectKind::Heap).then(|| object.name.clone()),
             },
         )
+        .or_else(|| {
+            let row = votes.access(line.pid, place.touch.ip)?;
+            Some(row.path.clone())
+        })
         .unwrap_or_default();
     AccessRow {
         tid: place.tid.0,
@@ -405,7 +495,23 @@ fn sampled_words(followed: Followed, scale: Estimate) -> String {
     }
 }
 
-fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64, sampled: String) -> String {
+/// Where the accesses to the object name another type than those to the other blocks of its site.
+fn disagreement(verdict: &Verdict<'_>) -> String {
+    match (verdict.kind, verdict.disagrees) {
+        (Some(row), Some(other)) => format!(
+            "Its accesses name `{}`, most of those to blocks allocated at the same place `{other}`: one of the two may be a part of the other, or the place allocates several types.",
+            row.type_name
+        ),
+        _ => String::new(),
+    }
+}
+
+fn doubt(
+    lines: &[&LineSharing],
+    object: &ObjectRow,
+    false_share: f64,
+    more: [String; 2],
+) -> String {
     let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
     if orders(lines).is_some() {
@@ -417,16 +523,15 @@ fn doubt(lines: &[&LineSharing], object: &ObjectRow, false_share: f64, sampled: 
             "Plain loads and stores hide part of their waiting behind other work: the cost may lie anywhere in its interval.",
         );
     }
-    if !sampled.is_empty() {
-        doubts.push(&sampled);
-    }
+    doubts.extend(more.iter().map(String::as_str).filter(|it| !it.is_empty()));
     if (0.2..0.8).contains(&false_share) {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
     if object.kind == ObjectKind::Heap && object.allocated_at.is_empty() {
-        doubts.push(
-            "Which heap block this is was not recorded: the source places say what it holds.",
-        );
+        doubts.push(match object.accessed_type.is_empty() {
+            true => "Which heap block this is was not recorded: the source places say what it holds.",
+            false => "Which heap block this is was not recorded (`--heap on` does): its type is what its accesses name.",
+        });
     }
     doubts.join(" ")
 }

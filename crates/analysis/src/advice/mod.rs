@@ -3,5 +3,6 @@
 mod change;
 mod findings;
 mod names;
+mod votes;
 
 pub use findings::{Advice, advise};

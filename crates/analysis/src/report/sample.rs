@@ -8,7 +8,7 @@ use linewise_recording::{ObjectKind, Operation, Overhead};
 use super::model::{
     AccessRow, Bin, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost,
     Matrix, ObjectRow, Orders, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing,
-    ThreadRow, TimelineBin, Transfers,
+    ThreadRow, TimelineBin, Transfers, TypeVote,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -137,6 +137,9 @@ pub(crate) fn hostile() -> Report {
         finding.object.name = format!("{HOSTILE}{endless}");
         finding.object.type_name = format!("{endless}{HOSTILE}");
         finding.object.declared_at = format!("{HOSTILE}:12");
+        finding.object.accessed_type = format!("{HOSTILE}{endless}");
+        finding.object.field = format!("{endless}{HOSTILE}");
+        finding.object.type_votes = vec![vote(HOSTILE, 0.5), vote(&endless, 0.5)];
         finding.change = format!("{HOSTILE} {endless}");
         finding.change_source = format!("    struct {HOSTILE} {{\n\tint {endless};\n}};");
         finding.doubt = HOSTILE.to_owned();
@@ -403,6 +406,13 @@ fn field(offset: u32, size: u32, path: &str, type_name: &str) -> LineField {
     }
 }
 
+fn vote(name: &str, share: f64) -> TypeVote {
+    TypeVote {
+        name: name.to_owned(),
+        share,
+    }
+}
+
 fn counters() -> Finding {
     let place = ("count_words", "/home/dev/wordcount/src/counters.c", 31);
     let main = ("report_progress", "/home/dev/wordcount/src/main.c", 118);
@@ -452,6 +462,9 @@ fn counters() -> Finding {
             size: 128,
             declared_at: "/home/dev/wordcount/src/main.c:12".to_owned(),
             allocated_at: Vec::new(),
+            accessed_type: String::new(),
+            field: String::new(),
+            type_votes: Vec::new(),
         },
         lines: vec![LineRow {
             address: 0x4040c0,
@@ -535,6 +548,9 @@ fn queue_lock() -> Finding {
             size: 0,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            accessed_type: "struct queue".to_owned(),
+            field: "lock".to_owned(),
+            type_votes: vec![vote("struct queue", 0.92), vote("struct node", 0.08)],
         },
         lines: vec![LineRow {
             address: 0x7f32_1c00_1240,

@@ -93,6 +93,22 @@ fn title(out: &mut String, finding: &Finding) {
             Name(text::file_name(&object.declared_at))
         );
     }
+    if !object.accessed_type.is_empty() {
+        let _ = write!(
+            out,
+            "</p>\n<p class=\"quiet name\">accessed as <code>{}</code>",
+            Name(&object.accessed_type)
+        );
+        let votes: Vec<String> = object
+            .type_votes
+            .iter()
+            .map(|vote| format!("{} {}", vote.name, text::percent(vote.share)))
+            .collect();
+        let _ = write!(out, " ({})", Name(&votes.join(", ")));
+        if !object.field.is_empty() {
+            let _ = write!(out, ": {}", Name(&object.field));
+        }
+    }
     if !object.allocated_at.is_empty() {
         let callers = object.allocated_at.join(" ← ");
         let _ = write!(

@@ -1,0 +1,401 @@
+//! Of what type is a contended object? The instructions that touch it say so, each for itself: the
+//! most accesses win. A heap block has votes of its own, and those of all blocks that its site
+//! allocated; where the two disagree the finding says so.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use linewise_recording::{
+    Address, Frame, HeapBlock, Pid, SampleClass, StackId, Tables, TypeMember, TypedAccess,
+};
+
+use super::names::Names;
+use crate::model::TypeVote;
+use crate::resolve::{HeapBlocks, allocation_site};
+use crate::views::sharing::LineSharing;
+
+/// Votes that are shown.
+const SHOWN: usize = 4;
+/// Fields that are named.
+const FIELDS: usize = 4;
+/// A field with a smaller share of the votes for its type is not fought over.
+const SLIGHT: f64 = 0.02;
+
+/// Where blocks are allocated: process and return address.
+type Site = (Pid, Address);
+
+/// How often which type was named.
+#[derive(Debug, Default)]
+struct Ballot<'a>(BTreeMap<&'a str, f64>);
+
+impl<'a> Ballot<'a> {
+    fn add(&mut self, name: &'a str, votes: f64) {
+        *self.0.entry(name).or_default() += votes;
+    }
+
+    /// Most votes first, as shares.
+    fn counted(&self) -> Vec<(&'a str, f64)> {
+        let all: f64 = self.0.values().sum();
+        let mut votes: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, votes)| (*name, votes / all.max(f64::MIN_POSITIVE)))
+            .collect();
+        votes.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        votes
+    }
+}
+
+/// What the accesses of a recording say of types.
+pub(crate) struct Votes<'a> {
+    typed: HashMap<(Pid, Address), &'a TypedAccess>,
+    members: HashMap<(&'a str, u64), Vec<&'a TypeMember>>,
+    blocks: HashMap<(Pid, Address, u64), Site>,
+    sites: HashMap<Site, Ballot<'a>>,
+}
+
+/// What the accesses to one object say of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Verdict<'a> {
+    /// The type that most of them name; `None` if none does.
+    pub(crate) kind: Option<&'a TypedAccess>,
+    /// The fields of it that they name, the most named first.
+    pub(crate) fields: Vec<&'a str>,
+    /// The votes: of a heap block whose site is known those of the site, else its own.
+    pub(crate) votes: Vec<TypeVote>,
+    /// What most accesses to blocks of the same site name, if that is another type.
+    pub(crate) disagrees: Option<&'a str>,
+    /// Where a value of the type begins, if all accesses that tell agree on it.
+    pub(crate) base: Option<u64>,
+}
+
+impl<'a> Votes<'a> {
+    /// Counts the votes for the blocks of each site.
+    pub(crate) fn new(tables: &'a Tables, names: &Names<'a>) -> Self {
+        let mut votes = Self {
+            typed: tables
+                .typed_accesses
+                .iter()
+                .filter(|row| row.reason.is_none())
+                .map(|row| ((row.pid, row.ip), row))
+                .collect(),
+            members: HashMap::new(),
+            blocks: HashMap::new(),
+            sites: HashMap::new(),
+        };
+        for member in &tables.type_members {
+            let key = (member.type_name.as_str(), member.type_size);
+            votes.members.entry(key).or_default().push(member);
+        }
+        let stacks: HashMap<StackId, &[Address]> = tables
+            .stacks
+            .iter()
+            .map(|stack| (stack.id, stack.frames.as_slice()))
+            .collect();
+        let site = |block: &HeapBlock| -> Option<Site> {
+            let callers = stacks.get(&block.stack)?;
+            let frames: Vec<&Frame> = callers
+                .iter()
+                .flat_map(|&address| names.frames(block.pid, address))
+                .copied()
+                .collect();
+            Some((block.pid, allocation_site(frames)?.address))
+        };
+        let blocks = HeapBlocks::new(&tables.heap_blocks);
+        let samples = tables.samples.iter();
+        let sampled = samples
+            .filter(|sample| sample.class == SampleClass::Access)
+            .map(|it| (it.pid, it.access_ip, it.address, it.time));
+        let traps = tables.traps.iter();
+        let trapped = traps.map(|it| (it.pid, it.access_ip, it.address, it.time));
+        let mut known: HashSet<u64> = HashSet::new();
+        for (pid, ip, address, time) in sampled.chain(trapped) {
+            let Some(block) = blocks.at(pid, address, time) else {
+                continue;
+            };
+            let place = (pid, block.address, block.size);
+            if known.insert(block.id)
+                && let Some(site) = site(block)
+            {
+                votes.blocks.insert(place, site);
+            }
+            if let (Some(site), Some(row)) = (votes.blocks.get(&place), votes.typed.get(&(pid, ip)))
+            {
+                let ballot = votes.sites.entry(*site).or_default();
+                ballot.add(&row.type_name, 1.0);
+            }
+        }
+        votes
+    }
+
+    /// What the instruction at `ip` touches, if that is known.
+    pub(crate) fn access(&self, pid: Pid, ip: Address) -> Option<&'a TypedAccess> {
+        self.typed.get(&(pid, ip)).copied()
+    }
+
+    /// The members of the type that `row` names.
+    pub(crate) fn members(&self, row: &'a TypedAccess) -> &[&'a TypeMember] {
+        self.members
+            .get(&(row.type_name.as_str(), row.type_size))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// What the accesses to `lines`, all of one object, say of it. `block` is its first byte and size,
+    /// if it is a heap block.
+    pub(crate) fn verdict(
+        &self,
+        lines: &[&LineSharing],
+        block: Option<(Address, u64)>,
+    ) -> Verdict<'a> {
+        let mut own = Ballot::default();
+        let mut fields: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+        let mut rows: Vec<(Address, &TypedAccess)> = Vec::new();
+        for line in lines {
+            for place in &line.places {
+                let Some(row) = self.access(line.pid, place.touch.ip) else {
+                    continue;
+                };
+                // Traps count a little, for accesses that are hardly ever sampled.
+                let votes = place.weight + place.traps as f64;
+                own.add(&row.type_name, votes);
+                *fields.entry((&row.type_name, &row.path)).or_default() += votes;
+                rows.push((place.touch.address, row));
+            }
+        }
+        let counted = own.counted();
+        let Some((winner, share)) = counted.first().copied() else {
+            return Verdict::default();
+        };
+        rows.retain(|(_, row)| row.type_name == winner);
+        let all: f64 = own.0.values().sum();
+        let mut named: Vec<(&str, f64)> = fields
+            .into_iter()
+            .filter(|((kind, path), votes)| {
+                *kind == winner && !path.is_empty() && *votes >= SLIGHT * share * all
+            })
+            .map(|((_, path), votes)| (path, votes))
+            .collect();
+        named.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        let pid = lines.first().map(|line| line.pid);
+        let of_site = block
+            .zip(pid)
+            .and_then(|((address, size), pid)| self.blocks.get(&(pid, address, size)))
+            .and_then(|site| self.sites.get(site))
+            .map(Ballot::counted)
+            .filter(|votes| !votes.is_empty());
+        let disagrees = of_site
+            .as_ref()
+            .and_then(|votes| votes.first())
+            .map(|(name, _)| *name)
+            .filter(|name| *name != winner);
+        Verdict {
+            kind: rows.first().map(|(_, row)| *row),
+            fields: named.into_iter().take(FIELDS).map(|it| it.0).collect(),
+            votes: of_site
+                .unwrap_or(counted)
+                .into_iter()
+                .take(SHOWN)
+                .map(|(name, share)| TypeVote {
+                    name: name.to_owned(),
+                    share,
+                })
+                .collect(),
+            disagrees,
+            base: base(&rows),
+        }
+    }
+}
+
+/// Where a value of the type begins that all `rows` name: which element of an array they touch does not
+/// matter, but all must agree on the distance modulo the size of the type.
+fn base(rows: &[(Address, &TypedAccess)]) -> Option<u64> {
+    let mut bases = rows
+        .iter()
+        .filter(|(_, row)| row.type_size > 0 && !row.path.contains("[]"))
+        .map(|(address, row)| (address.0.wrapping_sub(row.offset), row.type_size));
+    let (first, size) = bases.next()?;
+    bases
+        .all(|(base, _)| base.abs_diff(first).is_multiple_of(size))
+        .then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_recording::{
+        AddressOrigin, Allocator, CpuId, Operation, Sample, Stack, Tid, Time,
+    };
+
+    use super::*;
+    use crate::views::Touch;
+    use crate::views::sharing::{Basis, Estimate, Place};
+
+    const PID: Pid = Pid(1);
+
+    fn typed(ip: u64, name: &str, offset: u64, path: &str) -> TypedAccess {
+        TypedAccess {
+            pid: PID,
+            ip: Address(ip),
+            type_name: name.into(),
+            type_size: 32,
+            declared_at: String::new(),
+            offset,
+            size: 8,
+            path: path.into(),
+            field_type: "long".into(),
+            variable: String::new(),
+            reason: None,
+        }
+    }
+
+    fn sample(ip: u64, address: u64) -> Sample {
+        Sample {
+            time: Time(50),
+            pid: PID,
+            tid: Tid(1),
+            cpu: CpuId(0),
+            ip: Address(ip),
+            sp: Address(0),
+            stack: StackId(0),
+            weight_ns: 100,
+            class: SampleClass::Access,
+            access_ip: Address(ip),
+            address: Address(address),
+            size: 8,
+            operation: Some(Operation::Update),
+            locked: false,
+            origin: Some(AddressOrigin::Registers),
+            reason: None,
+        }
+    }
+
+    fn block(id: u64, address: u64) -> HeapBlock {
+        HeapBlock {
+            id,
+            pid: PID,
+            address: Address(address),
+            size: 64,
+            allocator: Allocator::Malloc,
+            label: String::new(),
+            allocated: Time(10),
+            allocated_by: Tid(1),
+            stack: StackId(5),
+            freed: None,
+            freed_by: None,
+            weight: 1.0,
+        }
+    }
+
+    /// Two blocks of one site: the first is mostly touched as `node`, the second as `list`.
+    fn tables() -> Tables {
+        Tables {
+            typed_accesses: vec![
+                typed(0x10, "node", 8, "key"),
+                typed(0x18, "node", 16, "next"),
+                typed(0x20, "list", 0, "head"),
+            ],
+            heap_blocks: vec![block(1, 0x1000), block(2, 0x2000)],
+            stacks: vec![Stack {
+                id: StackId(5),
+                frames: vec![Address(0x100)],
+            }],
+            frames: vec![Frame {
+                pid: PID,
+                address: Address(0x100),
+                depth: 0,
+                function: "make".into(),
+                file: String::new(),
+                line: 0,
+                module: String::new(),
+                reason: String::new(),
+            }],
+            samples: vec![
+                sample(0x10, 0x1008),
+                sample(0x10, 0x1028),
+                sample(0x18, 0x1010),
+                sample(0x20, 0x2000),
+                // In no block.
+                sample(0x20, 0x9000),
+            ],
+            ..Tables::default()
+        }
+    }
+
+    /// A line touched by these instructions at these addresses, so many ns each.
+    fn line(touches: &[(u64, u64, f64)]) -> LineSharing {
+        let place = |&(ip, address, weight)| Place {
+            tid: Tid(1),
+            touch: Touch {
+                ip: Address(ip),
+                address: Address(address),
+                size: 8,
+                operation: Operation::Update,
+                locked: false,
+            },
+            weight,
+            samples: 1,
+            traps: 0,
+        };
+        LineSharing {
+            pid: PID,
+            line: Address(touches[0].1).line(64),
+            transfers: Estimate::default(),
+            cost_ns: Estimate::default(),
+            flows: Vec::new(),
+            cpu_flows: BTreeMap::new(),
+            places: touches.iter().map(place).collect(),
+            basis: Basis::Sampled {
+                samples: 1,
+                watches: 0,
+                traps: 0,
+            },
+        }
+    }
+
+    #[test]
+    fn the_accesses_of_an_object_name_its_type_its_fields_and_where_it_begins() {
+        let tables = tables();
+        let names = Names::new(&tables);
+        let votes = Votes::new(&tables, &names);
+        let line = line(&[
+            (0x10, 0x1028, 100.0),
+            (0x18, 0x1010, 300.0),
+            (0x20, 0x1000, 10.0),
+        ]);
+        let block = Some((Address(0x1000), 64));
+        let verdict = votes.verdict(&[&line], block);
+        assert_eq!(verdict.kind.map(|row| row.type_name.as_str()), Some("node"));
+        assert_eq!(verdict.fields, ["next", "key"]);
+        // Two elements of an array, 32 bytes apart.
+        assert_eq!(verdict.base.map(|base| base % 32), Some(0));
+        assert_eq!(verdict.disagrees, None);
+        let shown: Vec<_> = verdict
+            .votes
+            .iter()
+            .map(|it| (it.name.as_str(), it.share))
+            .collect();
+        assert_eq!(shown, [("node", 0.75), ("list", 0.25)]);
+    }
+
+    #[test]
+    fn an_object_that_is_touched_as_another_type_than_its_site_allocates_says_so() {
+        let tables = tables();
+        let names = Names::new(&tables);
+        let votes = Votes::new(&tables, &names);
+        let line = line(&[(0x20, 0x2000, 100.0)]);
+        let verdict = votes.verdict(&[&line], Some((Address(0x2000), 64)));
+        assert_eq!(verdict.kind.map(|row| row.type_name.as_str()), Some("list"));
+        assert_eq!(verdict.disagrees, Some("node"));
+        // Without a block its own accesses are all that is known.
+        let verdict = votes.verdict(&[&line], None);
+        assert_eq!(verdict.disagrees, None);
+        assert_eq!(verdict.votes.len(), 1);
+    }
+
+    #[test]
+    fn accesses_that_disagree_where_it_begins_leave_that_open() {
+        let tables = tables();
+        let names = Names::new(&tables);
+        let votes = Votes::new(&tables, &names);
+        let line = line(&[(0x10, 0x1008, 1.0), (0x10, 0x1014, 1.0)]);
+        assert_eq!(votes.verdict(&[&line], None).base, None);
+    }
+}

@@ -11,6 +11,7 @@ mod exact_stability;
 mod header;
 mod licences;
 mod metadata;
+mod misses;
 mod overhead;
 mod recorded;
 mod round_trip;
@@ -71,6 +72,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--seconds 5] [--json]",
     ),
     (
+        "misses",
+        "classes of misses from samples against the exact ones, on programs with one known cause each\n\
+         [--seconds 4] [--json]",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -111,6 +117,7 @@ fn main() -> ExitCode {
         "curve" => return measured(&verb, curve::run(&root, Arguments::new(words))),
         "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(words))),
         "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
+        "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");

@@ -18,7 +18,7 @@ use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
     exact, sharing,
 };
-use crate::views::types;
+use crate::views::{misses, types};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -61,6 +61,13 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         prefetch: None,
         types: Vec::new(),
         type_coverage: None,
+        misses: misses::misses(&misses::Input {
+            info,
+            typed: &tables.typed_accesses,
+            samples: &tables.samples,
+            caches: &tables.caches,
+            sharing: &view,
+        }),
     };
     if let Some(profile) = types::types(&types::Input {
         line_size: info.line_size,

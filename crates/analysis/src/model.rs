@@ -11,6 +11,7 @@ pub use crate::views::caches::{
     CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
 };
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
+pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
 pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
@@ -84,6 +85,9 @@ pub struct Report {
     /// How many accesses could be typed, and why not the rest; likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub type_coverage: Option<Coverage>,
+    /// Why the first-level cache misses, type by type, those with the most misses first; at most 100. Likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub misses: Vec<MissRow>,
 }
 
 impl Report {

@@ -14,8 +14,10 @@ use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, Sto
 use linewise_machine::retrap::retrap_time;
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{
-    CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, Tid, Time, Writer,
+    CacheLevel, CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, SimulatedCache, Tid,
+    Time, Writer,
 };
+use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
 use crate::attach::attach;
 use crate::budget::{Budget, Costs, Limits};
@@ -449,7 +451,47 @@ fn describe(
         exact: None,
         reuse: None,
         heap: None,
+        caches: topology.as_ref().map_or_else(Vec::new, caches),
     }
+}
+
+/// The data caches of the first CPU, by level.
+fn caches(topology: &Topology) -> Vec<SimulatedCache> {
+    let Some(cpu) = topology.cpus.first().map(|cpu| cpu.id) else {
+        return Vec::new();
+    };
+    let alike = |cache: &Cache| {
+        let others = topology.caches.iter();
+        others
+            .filter(|it| (it.level, it.kind) == (cache.level, cache.kind))
+            .count()
+    };
+    let all = topology.cores();
+    let cores = |cache: &Cache| {
+        let firsts = all.iter().filter_map(CpuSet::first);
+        firsts.filter(|cpu| cache.cpus.contains(*cpu)).count()
+    };
+    let mut caches: Vec<SimulatedCache> = topology
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != CacheKind::Instruction && cache.cpus.contains(cpu))
+        .filter_map(|cache| {
+            Some(SimulatedCache {
+                level: match cache.level {
+                    1 => CacheLevel::L1d,
+                    2 => CacheLevel::L2,
+                    3 => CacheLevel::L3,
+                    _ => CacheLevel::L4,
+                },
+                size_bytes: cache.size_bytes?,
+                ways: cache.ways?,
+                count: alike(cache) as u32,
+                cores: cores(cache) as u32,
+            })
+        })
+        .collect();
+    caches.sort_by_key(|cache| cache.level);
+    caches
 }
 
 fn run(

@@ -41,6 +41,7 @@
 //!     exact: None,
 //!     reuse: None,
 //!     heap: None,
+//!     caches: Vec::new(),
 //! };
 //! let mut writer = Writer::create(dir, &info, CreateMode::New)?;
 //! writer.push([Switch { tid: Tid(101), cpu: CpuId(1), start: Time(1_000), end: Time(5_000) }])?;

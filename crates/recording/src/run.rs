@@ -57,6 +57,9 @@ pub struct RunInfo {
     /// subtracted from every exposure that ended in a trap.
     #[serde(default)]
     pub exposure_offset_ns: f64,
+    /// The data caches of the machine, the nearest to the core first, as it tells them: of each level the first CPU's.
+    #[serde(default)]
+    pub caches: Vec<SimulatedCache>,
     /// What the recording cost.
     pub overhead: Overhead,
     /// What an exact run was; `None` for other sources.
@@ -115,7 +118,7 @@ pub struct ExactRun {
     pub sums: Vec<SimulationSums>,
 }
 
-/// A kind of cache of the simulated machine (part of `run.json`).
+/// A kind of cache of the simulated machine, or of the recorded one (part of `run.json`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimulatedCache {
     /// Which level.

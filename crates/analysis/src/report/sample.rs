@@ -119,6 +119,7 @@ pub(crate) fn everyday() -> Report {
         prefetch: None,
         types: Vec::new(),
         type_coverage: None,
+        misses: Vec::new(),
     }
 }
 

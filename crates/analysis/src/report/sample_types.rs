@@ -1,7 +1,7 @@
 //! A made-up data profile: a struct that two threads write, and one that only one uses.
 
 use super::super::model::{
-    Coverage, FieldRow, FieldThread, Group, Layout, Report, TypeCost, TypeRow,
+    Coverage, FieldRow, FieldThread, Group, Layout, MissRow, Report, TypeCost, TypeRow,
 };
 use super::HOSTILE;
 
@@ -93,6 +93,22 @@ pub(super) fn with_types(report: &mut Report) {
             layout: None,
         },
     ];
+    report.misses = vec![
+        MissRow {
+            type_name: "struct both".to_owned(),
+            share: 0.9,
+            true_sharing: 0.04,
+            false_sharing: 0.96,
+            ..MissRow::default()
+        },
+        MissRow {
+            share: 0.1,
+            compulsory: 0.2,
+            capacity: 0.5,
+            conflict: 0.3,
+            ..MissRow::default()
+        },
+    ];
     report.type_coverage = Some(Coverage {
         accesses: 2000.0,
         typed: 1854.0,
@@ -125,6 +141,9 @@ pub(super) fn make_hostile(report: &mut Report, endless: &str) {
                 group.members = vec![format!("{endless}{HOSTILE}")];
             }
         }
+    }
+    for row in &mut report.misses {
+        row.type_name = format!("{HOSTILE}{endless}");
     }
     if let Some(coverage) = &mut report.type_coverage {
         coverage.untyped.insert(HOSTILE.to_owned(), 3.0);

@@ -39,6 +39,7 @@ pub(super) fn info() -> RunInfo {
         overhead: linewise_recording::Overhead::default(),
         reuse: None,
         heap: None,
+        caches: Vec::new(),
         exact: Some(ExactRun {
             one_line_in: 1,
             reuse_rate: 1.0,

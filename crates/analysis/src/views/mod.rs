@@ -7,6 +7,7 @@ mod encounter;
 #[cfg(test)]
 mod exact_rows;
 pub mod miss_ratio;
+pub mod misses;
 pub mod place;
 pub mod prefetch;
 pub mod reuse;

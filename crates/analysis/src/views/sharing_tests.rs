@@ -131,6 +131,7 @@ impl Rows {
             exact: None,
             reuse: None,
             heap: None,
+            caches: Vec::new(),
         };
         sharing(&Input {
             info: &info,

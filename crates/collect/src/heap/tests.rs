@@ -38,6 +38,7 @@ fn info() -> RunInfo {
         exact: None,
         reuse: None,
         heap: None,
+        caches: Vec::new(),
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn info() -> RunInfo {
             deviation_ns: 310.5,
             offered: 1000,
         }),
+        caches: Vec::new(),
         heap: Some(HeapRun {
             processes: 1,
             blocks: 2,

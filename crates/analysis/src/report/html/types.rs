@@ -57,7 +57,47 @@ pub(super) fn write(out: &mut String, report: &Report) {
     for row in drawn.take(DRAWN) {
         draw(out, row);
     }
+    misses(out, report);
     out.push_str("</div>\n</section>\n");
+}
+
+/// Why the first level misses, by type.
+fn misses(out: &mut String, report: &Report) {
+    if report.misses.is_empty() {
+        return;
+    }
+    let of = if report.is_exact() {
+        "Share of misses"
+    } else {
+        "Share of waiting"
+    };
+    let _ = write!(
+        out,
+        "<h3>Misses of the first level</h3>\n<div class=\"scroll\"><table class=\"wide\"><thead>\
+         <tr><th>Type</th><th class=\"number\">{of}</th><th class=\"number\">Compulsory</th>\
+         <th class=\"number\">Capacity</th><th class=\"number\">Conflict</th>\
+         <th class=\"number\">True sharing</th><th class=\"number\">False sharing</th></tr>\
+         </thead>\n<tbody>\n"
+    );
+    for row in report.misses.iter().take(ROWS) {
+        let name = match row.type_name.as_str() {
+            "" => "(no type)",
+            name => name,
+        };
+        let _ = write!(out, "<tr><td class=\"name\">{}</td>", Name(name));
+        for share in [
+            row.share,
+            row.compulsory,
+            row.capacity,
+            row.conflict,
+            row.true_sharing,
+            row.false_sharing,
+        ] {
+            let _ = write!(out, "<td class=\"number\">{}</td>", text::percent(share));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
 }
 
 fn covered(out: &mut String, coverage: &Coverage) {

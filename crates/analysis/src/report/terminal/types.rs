@@ -1,6 +1,7 @@
-//! The data profile: which types are dear to touch, and the dearest of them member by member.
+//! The data profile: which types are dear to touch, why the cache misses at them, and the dearest of them
+//! member by member.
 
-use super::super::model::{Coverage, FieldRow, Layout, Report, TypeRow};
+use super::super::model::{Coverage, FieldRow, Layout, MissRow, Report, TypeRow};
 use super::page::{Page, Tone};
 use super::text;
 
@@ -14,6 +15,8 @@ const MEMBERS: usize = 16;
 const SLIGHT: f64 = 0.02;
 /// Columns of a name.
 const NAME: usize = 30;
+/// Columns of a name beside the classes of its misses.
+const MISS_NAME: usize = 24;
 /// Columns of a member's bar: one for each 4 bytes, 16 a line.
 const BAR: usize = 16;
 
@@ -48,6 +51,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     if let Some(coverage) = &report.type_coverage {
         page.line(&[(Tone::Dim, coverage_words(coverage))]);
     }
+    misses(page, report);
     let drawn = report
         .types
         .iter()
@@ -57,6 +61,52 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         draw(page, row);
     }
     page.blank();
+}
+
+/// Why the first level misses, by type.
+fn misses(page: &mut Page, report: &Report) {
+    let rows = || {
+        let rows = report.misses.iter().take(ROWS);
+        rows.filter(|row| row.share >= SLIGHT)
+    };
+    if rows().next().is_none() {
+        return;
+    }
+    page.blank();
+    let of = if report.is_exact() {
+        "of misses"
+    } else {
+        "of waiting"
+    };
+    let classes = ["first", "capacity", "conflict", "true", "false"];
+    let head: String = classes.iter().map(|it| format!("{it:>9}")).collect();
+    let head = format!("{}{of:>11}{head}", pad("L1 misses", MISS_NAME));
+    page.line(&[(Tone::Dim, head)]);
+    for row in rows() {
+        let name = pad(miss_name(row), MISS_NAME - 2);
+        let shares = [
+            row.compulsory,
+            row.capacity,
+            row.conflict,
+            row.true_sharing,
+            row.false_sharing,
+        ];
+        let cells: String = shares
+            .iter()
+            .map(|share| format!("{:>9}", text::percent(*share)))
+            .collect();
+        page.line(&[(
+            Tone::Plain,
+            format!("  {name}{:>11}{cells}", text::percent(row.share)),
+        )]);
+    }
+}
+
+fn miss_name(row: &MissRow) -> &str {
+    match row.type_name.as_str() {
+        "" => "(no type)",
+        name => name,
+    }
 }
 
 /// How much was typed, and why not the rest.

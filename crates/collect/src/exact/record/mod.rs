@@ -223,6 +223,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         overhead: Overhead::default(),
         reuse: None,
         heap: None,
+        caches: Vec::new(),
         exact: Some(ExactRun {
             one_line_in: options.trace.one_line_in.max(1),
             element_bytes: options.element_bytes,

@@ -1,0 +1,422 @@
+//! View `misses`: why does the first-level cache miss, type by type?
+//!
+//! From an exact run every miss of the simulated cache has its class (table `caches`). From samples the
+//! classes are those of DProf's rules (Pesterev, 2010, section 4.3), in thread time at the accesses
+//! instead of misses, each thread with a cache of its own:
+//!
+//! - *Invalidation*: another CPU writes the line between. That is what view `sharing` estimates: of the time
+//!   at a line the part that its transfers cost, true and false as the transfers are.
+//! - *Conflict*: the line lies in an associativity set with more lines than ways, and twice the mean of
+//!   all sets.
+//! - *Capacity*: the thread's lines are more than the cache holds. Samples see a part of the lines; how many
+//!   there are is Chao's lower bound (1984) from the lines that were seen once and twice.
+//! - There are no compulsory misses, and everything else hits.
+//!
+//! Sets are told by virtual addresses, which is right for first-level caches whose ways are no larger than
+//! a page.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use linewise_recording::{
+    Address, CacheCounts, CacheLevel, CacheSubject, Pid, RunInfo, Sample, SampleClass,
+    SimulatedCache, Tid, TypedAccess,
+};
+use serde::{Deserialize, Serialize};
+
+use super::reuse::main_order;
+use super::sharing::SharingView;
+
+/// Types that a result names, at most.
+const MOST_TYPES: usize = 100;
+/// A set is in conflict with so many times the mean of all sets.
+const CROWDED: f64 = 2.0;
+/// Bytes and ways of a first level of which nothing is told.
+const USUAL: (u64, u64) = (32 << 10, 8);
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// Table `typed_accesses`.
+    pub typed: &'a [TypedAccess],
+    /// Table `samples`.
+    pub samples: &'a [Sample],
+    /// Table `caches`, of an exact run.
+    pub caches: &'a [CacheCounts],
+    /// View `sharing` of the same run.
+    pub sharing: &'a SharingView,
+}
+
+/// Why the first-level cache misses at accesses to a type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MissRow {
+    /// The type; empty for all accesses whose type is not known.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Its share of the misses of all types, 0 to 1; from samples of the thread time that misses take.
+    pub share: f64,
+    /// Of its misses, the share that the cache never had, 0 to 1; from samples always 0.
+    pub compulsory: f64,
+    /// The share that a fully associative cache of the size would have lost too.
+    pub capacity: f64,
+    /// The share that such a cache would still have.
+    pub conflict: f64,
+    /// The share that others invalidated by writing the same bytes.
+    pub true_sharing: f64,
+    /// The share that others invalidated by writing other bytes of the line.
+    pub false_sharing: f64,
+}
+
+/// Misses, or the time that they take, by class: in the order of the fields of [`MissRow`].
+type Classes = [f64; 5];
+const COMPULSORY: usize = 0;
+const CAPACITY: usize = 1;
+const CONFLICT: usize = 2;
+const TRUE: usize = 3;
+const FALSE: usize = 4;
+
+/// The types with the most misses first; at most 100. Empty without typed accesses.
+#[must_use]
+pub fn misses(input: &Input<'_>) -> Vec<MissRow> {
+    if input.typed.is_empty() {
+        return Vec::new();
+    }
+    let typed: HashMap<(Pid, Address), &str> = input
+        .typed
+        .iter()
+        .map(|row| ((row.pid, row.ip), row.type_name.as_str()))
+        .collect();
+    let name = |pid: Pid, ip: Address| typed.get(&(pid, ip)).copied().unwrap_or_default();
+    let mut by_type: BTreeMap<&str, Classes> = BTreeMap::new();
+    let mut add = |name, classes: Classes| {
+        let sums = by_type.entry(name).or_default();
+        for (sum, class) in sums.iter_mut().zip(classes) {
+            *sum += class;
+        }
+    };
+    match input.info.exact {
+        Some(_) => counted(input.caches, |place, classes| {
+            add(place.map_or("", |(pid, ip)| name(pid, ip)), classes);
+        }),
+        None => sampled(input, |sample, classes| {
+            add(name(sample.pid, sample.access_ip), classes);
+        }),
+    }
+    let all: f64 = by_type.values().flatten().sum();
+    let mut rows: Vec<MissRow> = by_type
+        .into_iter()
+        .map(|(name, classes)| (name, classes, classes.iter().sum::<f64>()))
+        .filter(|(_, _, misses)| *misses > 0.0)
+        .map(|(name, classes, misses)| {
+            let [compulsory, capacity, conflict, true_sharing, false_sharing] =
+                classes.map(|class| class / misses);
+            MissRow {
+                type_name: name.to_owned(),
+                share: misses / all,
+                compulsory,
+                capacity,
+                conflict,
+                true_sharing,
+                false_sharing,
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| b.share.total_cmp(&a.share));
+    rows.truncate(MOST_TYPES);
+    rows
+}
+
+/// The misses of an exact run at the first level, by instruction; `None` for those of all that have no row.
+fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Classes)) {
+    let order = main_order(rows.iter().map(|row| row.order));
+    let first = rows
+        .iter()
+        .filter(|row| Some(row.order) == order && row.level == CacheLevel::L1d);
+    for row in first {
+        let mut classes = [0.0; 5];
+        classes[COMPULSORY] = row.compulsory;
+        classes[CAPACITY] = row.capacity;
+        classes[CONFLICT] = row.conflict;
+        classes[TRUE] = row.true_sharing;
+        classes[FALSE] = row.false_sharing;
+        match row.subject {
+            CacheSubject::Instruction => add(row.pid.zip(row.ip), classes),
+            CacheSubject::OtherInstructions => add(None, classes),
+            CacheSubject::Total | CacheSubject::Thread => {}
+        }
+    }
+}
+
+/// The thread time that sampled accesses wait for misses, by DProf's rules.
+fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
+    let line_size = input.info.line_size;
+    let shape = Shape::of(input.info);
+    let accesses = || {
+        let samples = input.samples.iter();
+        samples.filter(|sample| sample.class == SampleClass::Access)
+    };
+    let mut threads: HashMap<Tid, Lines> = HashMap::new();
+    for sample in accesses() {
+        let line = sample.address.line(line_size).0 / line_size;
+        let lines = threads.entry(sample.tid).or_default();
+        *lines.seen.entry(line).or_default() += 1;
+    }
+    for lines in threads.values_mut() {
+        lines.classify(&shape);
+    }
+    let invalidated: HashMap<(Pid, Address), (f64, f64)> = input
+        .sharing
+        .lines
+        .iter()
+        .map(|line| {
+            let time: f64 = line.places.iter().map(|place| place.weight).sum();
+            let lost = (line.cost_ns.value / time.max(1.0)).min(1.0);
+            let (truly, falsely) = (line.true_transfers(), line.false_transfers());
+            let part = lost / (truly + falsely).max(f64::MIN_POSITIVE);
+            ((line.pid, line.line), (part * truly, part * falsely))
+        })
+        .collect();
+    for sample in accesses() {
+        let line = sample.address.line(line_size);
+        let (truly, falsely) = invalidated
+            .get(&(sample.pid, line))
+            .copied()
+            .unwrap_or_default();
+        let time = sample.weight_ns as f64;
+        let mut classes = [0.0; 5];
+        classes[TRUE] = truly * time;
+        classes[FALSE] = falsely * time;
+        let rest = (1.0 - truly - falsely).max(0.0) * time;
+        if let Some(lines) = threads.get(&sample.tid) {
+            if lines.is_crowded(line.0 / line_size, &shape) {
+                classes[CONFLICT] = rest;
+            } else if lines.too_many {
+                classes[CAPACITY] = rest;
+            }
+        }
+        add(sample, classes);
+    }
+}
+
+/// A first-level cache.
+struct Shape {
+    lines: u64,
+    ways: u64,
+}
+
+impl Shape {
+    fn of(info: &RunInfo) -> Self {
+        let first = |cache: &&SimulatedCache| cache.level == CacheLevel::L1d;
+        let told = info.caches.iter().find(first);
+        let (bytes, ways) = told.map_or(USUAL, |cache| (cache.size_bytes, cache.ways.into()));
+        let lines = (bytes / info.line_size.max(1)).max(1);
+        Self {
+            lines,
+            ways: if ways == 0 { lines } else { ways.min(lines) },
+        }
+    }
+
+    fn sets(&self) -> u64 {
+        (self.lines / self.ways).max(1)
+    }
+}
+
+/// The lines that samples of one thread touched.
+#[derive(Default)]
+struct Lines {
+    /// How often each was seen, by its number.
+    seen: HashMap<u64, u64>,
+    /// Sets that hold far more than their share.
+    crowded: HashSet<u64>,
+    /// Whether there are more than the cache holds.
+    too_many: bool,
+}
+
+impl Lines {
+    fn classify(&mut self, shape: &Shape) {
+        let mut sets: HashMap<u64, u64> = HashMap::new();
+        for line in self.seen.keys() {
+            *sets.entry(line % shape.sets()).or_default() += 1;
+        }
+        let mean = self.seen.len() as f64 / shape.sets() as f64;
+        self.crowded = sets
+            .into_iter()
+            .filter(|(_, lines)| *lines > shape.ways && *lines as f64 > CROWDED * mean)
+            .map(|(set, _)| set)
+            .collect();
+        let count = |times: u64| self.seen.values().filter(|it| **it == times).count() as f64;
+        let (once, twice) = (count(1), count(2));
+        let unseen = once * (once - 1.0) / (2.0 * (twice + 1.0));
+        self.too_many = self.seen.len() as f64 + unseen > shape.lines as f64;
+    }
+
+    fn is_crowded(&self, line: u64, shape: &Shape) -> bool {
+        self.crowded.contains(&(line % shape.sets()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use linewise_recording::{AddressOrigin, CpuId, Operation, Order, StackId, Time};
+
+    use super::super::exact_rows;
+    use super::super::sharing::{Basis, Estimate, Flow, LineSharing, Place};
+    use super::super::{Touch, exact_rows::total};
+    use super::*;
+
+    const PID: Pid = Pid(7);
+
+    fn typed(ip: u64, name: &str) -> TypedAccess {
+        TypedAccess {
+            pid: PID,
+            ip: Address(ip),
+            type_name: name.into(),
+            type_size: 64,
+            declared_at: String::new(),
+            offset: 0,
+            size: 8,
+            path: "x".into(),
+            field_type: "long".into(),
+            variable: String::new(),
+            reason: None,
+        }
+    }
+
+    fn sample(ip: u64, address: u64) -> Sample {
+        Sample {
+            time: Time(1),
+            pid: PID,
+            tid: Tid(1),
+            cpu: CpuId(0),
+            ip: Address(ip),
+            sp: Address(0),
+            stack: StackId(0),
+            weight_ns: 100,
+            class: SampleClass::Access,
+            access_ip: Address(ip),
+            address: Address(address),
+            size: 8,
+            operation: Some(Operation::Load),
+            locked: false,
+            origin: Some(AddressOrigin::Registers),
+            reason: None,
+        }
+    }
+
+    /// What samples at `addresses`, all by the instruction `0x10`, say of `struct a`.
+    fn of_samples(addresses: impl Iterator<Item = u64>, sharing: &SharingView) -> Vec<MissRow> {
+        let samples: Vec<Sample> = addresses.map(|address| sample(0x10, address)).collect();
+        misses(&Input {
+            info: &RunInfo {
+                exact: None,
+                ..exact_rows::info()
+            },
+            typed: &[typed(0x10, "struct a")],
+            samples: &samples,
+            caches: &[],
+            sharing,
+        })
+    }
+
+    #[test]
+    fn a_few_crowded_sets_are_conflicts_and_many_lines_are_too_much() {
+        let none = SharingView::default();
+        // Twelve lines of one set, again and again.
+        let stride = of_samples((0..600).map(|i| i % 12 * 4096), &none);
+        assert_eq!((stride.len(), stride[0].conflict), (1, 1.0));
+        // A thousand times as many lines as the cache has, each seen once at most.
+        let random = of_samples((0..600).map(|i| i * 977 * 64), &none);
+        assert_eq!((random.len(), random[0].capacity), (1, 1.0));
+        // What fits does not miss.
+        assert_eq!(of_samples((0..600).map(|i| i % 100 * 64), &none), []);
+    }
+
+    #[test]
+    fn the_part_of_the_time_that_transfers_cost_is_invalidations() {
+        let line = LineSharing {
+            pid: PID,
+            line: Address(0x1000),
+            transfers: Estimate::default(),
+            cost_ns: Estimate {
+                value: 30_000.0,
+                low: 0.0,
+                high: 60_000.0,
+            },
+            flows: vec![Flow {
+                to: Tid(1),
+                from: Tid(2),
+                true_sharing: 10.0,
+                false_sharing: 30.0,
+            }],
+            cpu_flows: BTreeMap::new(),
+            places: vec![Place {
+                tid: Tid(1),
+                touch: Touch {
+                    ip: Address(0x10),
+                    address: Address(0x1000),
+                    size: 8,
+                    operation: Operation::Load,
+                    locked: false,
+                },
+                weight: 60_000.0,
+                samples: 600,
+                traps: 9,
+            }],
+            basis: Basis::Sampled {
+                samples: 600,
+                watches: 9,
+                traps: 9,
+            },
+        };
+        let sharing = SharingView {
+            lines: vec![line],
+            ..SharingView::default()
+        };
+        let rows = of_samples((0..600).map(|_| 0x1000), &sharing);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].true_sharing, rows[0].false_sharing), (0.25, 0.75));
+        assert_eq!(rows[0].share, 1.0);
+    }
+
+    #[test]
+    fn an_exact_run_counts_them_and_what_has_no_type_has_a_row() {
+        let row = |subject, ip: u64, [compulsory, capacity, conflict]: [f64; 3]| CacheCounts {
+            subject,
+            pid: Some(PID),
+            ip: Some(Address(ip)),
+            compulsory,
+            capacity,
+            conflict,
+            ..total(Order::EqualRate, CacheLevel::L1d, [0.0; 3])
+        };
+        let instruction = CacheSubject::Instruction;
+        let rows = misses(&Input {
+            info: &exact_rows::info(),
+            typed: &[typed(0x10, "struct a"), typed(0x20, "struct b")],
+            samples: &[],
+            caches: &[
+                row(CacheSubject::Total, 0, [1.0, 70.0, 29.0]),
+                row(instruction, 0x10, [1.0, 0.0, 19.0]),
+                row(instruction, 0x20, [0.0, 70.0, 0.0]),
+                row(CacheSubject::OtherInstructions, 0, [0.0, 0.0, 10.0]),
+            ],
+            sharing: &SharingView::default(),
+        });
+        let said: Vec<_> = rows
+            .iter()
+            .map(|row| (row.type_name.as_str(), row.share, row.conflict))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("struct b", 0.7, 0.0),
+                ("struct a", 0.2, 0.95),
+                ("", 0.1, 1.0)
+            ]
+        );
+        assert_eq!(rows[1].compulsory, 0.05);
+    }
+}

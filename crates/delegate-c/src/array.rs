@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use linewise_delegate::{Error, OwnedSlice, Sharded, Target};
+use linewise_delegate::{Client, Error, OwnedSlice, Sharded, Target};
 
 use crate::Passed;
 use crate::domain::{linewise_domain, versioned};
@@ -137,6 +137,26 @@ impl linewise_array {
             Values::Spread(values) if index < values.len() => Ok(values.at(index)),
             values => Err(out_of_range(index, values.count())),
         }
+    }
+}
+
+impl linewise_array {
+    /// Calls `operation` on the values at `indexes`, and waits.
+    pub(crate) fn call_batch(
+        &self,
+        client: &Client<'static>,
+        operation: impl Fn(&mut Value, u64) -> u64 + Copy + Send + 'static,
+        operand: u64,
+        indexes: &[usize],
+    ) -> Result<Vec<u64>, Failure> {
+        let count = self.0.count();
+        if let Some(index) = indexes.iter().find(|index| **index >= count) {
+            return Err(out_of_range(*index, count));
+        }
+        Ok(match &self.0 {
+            Values::Here(values) => client.call_batch(values, operation, operand, indexes),
+            Values::Spread(values) => client.call_batch(values, operation, operand, indexes),
+        }?)
     }
 }
 

@@ -214,8 +214,8 @@ pub unsafe extern "C" fn linewise_apply_post(
 }
 
 /// Calls `operation` on the values at `count` places of `indexes`, waits for all answers, and writes
-/// them to `answers` (NULL for none) in that order. Shards work at the same time. If a place is out of
-/// range nothing is called; after another error `answers` is as it was, and some calls may be made.
+/// them to `answers` (NULL for none) in that order. Fifteen requests share a line, and shards work at
+/// the same time: the fast way to wait. If a place is out of range nothing is called; after another error `answers` is as it was, and some calls may be made.
 ///
 /// # Safety
 /// As linewise_call; `indexes` and `answers` point to `count` places each.
@@ -241,10 +241,7 @@ pub unsafe extern "C" fn linewise_call_batch(
         }
         // SAFETY: not null, and the contract.
         let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
-        let targets = indexes.iter().map(|index| array.target(*index));
-        let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let run = run(operation);
-        let returned = client.apply_batch(targets, move |value| run(value, operand))?;
+        let returned = array.call_batch(client, run(operation), operand, indexes)?;
         if !answers.is_null() {
             // SAFETY: not null, and the contract; there is an answer for each target.
             unsafe { answers.copy_from_nonoverlapping(returned.as_ptr(), count) };

@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::client::Client;
-use crate::core;
 use crate::error::Error;
 use crate::owned::{Values, nth};
 use crate::prepared::{Job, Prepared};
@@ -97,7 +96,7 @@ where
                     }
                 };
                 if (*lane).put(now.len(), words, tag_bytes, capacity, write) {
-                    core::send(self.client.core(), lane, shard);
+                    self.send(lane, shard);
                 }
             }
         }

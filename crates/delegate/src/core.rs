@@ -13,7 +13,7 @@ use crate::domain::{Inner, Ordered};
 use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
-use crate::job::{Answers, Run};
+use crate::job::{Answers, Callbacks, Run};
 use crate::lane::{Done, Lane, Sort};
 use crate::line::WORDS;
 use crate::shard::{Serving, Shard, is_serving, token};
@@ -280,18 +280,76 @@ unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
 /// `core` is valid and not borrowed, and this is the line's only time.
 #[inline(always)]
 unsafe fn call_back(core: *mut Core, done: &Done) {
+    // SAFETY: the contract.
+    unsafe { call_back_by(core, |next| done.complete(next)) };
+}
+
+/// Runs callbacks, from the index in the cell on, by `complete`; again where one throws.
+///
+/// # Safety
+/// `core` is valid and not borrowed.
+#[inline(always)]
+unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize>)) {
     let next = Cell::new(0);
     // SAFETY: the contract.
     unsafe {
         let _deeper = Deeper::new(core);
         loop {
-            let result = catch_unwind(AssertUnwindSafe(|| done.complete(&next)));
-            let Err(payload) = result else {
+            let Err(payload) = catch_unwind(AssertUnwindSafe(|| complete(&next))) else {
                 return;
             };
             // The first is thrown on; it is the one that says what went wrong.
             (*core).thrown.get_or_insert(payload);
         }
+    }
+}
+
+/// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
+/// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
+/// the same callback, which `give` gives to it. What [`send`] and [`open`] do, with far fewer questions;
+/// where those are to be asked, the next line is left to [`open`].
+///
+/// # Safety
+/// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line of this sort being
+/// filled. `give` gives answers of that sort to their callbacks, from the index in the cell on.
+#[inline(always)]
+pub(crate) unsafe fn turn(
+    core: *mut Core,
+    lane: *mut Lane,
+    shard: usize,
+    sort: &Sort,
+    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
+) {
+    // SAFETY: the contract; the lane is not borrowed while callbacks run.
+    unsafe {
+        // Whether a pass is due before the next line, in a flat domain.
+        let serves = (*core).rules.is_some_and(|rules| {
+            rules.bell || rules.serve_first && ((*core).opens + 1).is_multiple_of(OPENS_PER_PASS)
+        });
+        if serves || !(*lane).is_in_place() || (*core).depth > 0 || is_serving() {
+            return send(core, lane, shard);
+        }
+        close(core, lane, shard);
+        if (*lane).has_free_line() {
+            return;
+        }
+        let Some(done) = (*lane).collect(counters(core)) else {
+            return;
+        };
+        let Some((answers, callbacks, count)) = done.plain(sort.common) else {
+            call_back(core, &done);
+            (*lane).settle(&done);
+            return rethrow(core);
+        };
+        call_back_by(core, |next| give(answers, callbacks, next, count));
+        // Callbacks may have asked, or thrown.
+        if (*lane).is_filling() || (*lane).pending() > 0 || (*core).thrown.is_some() {
+            done.release();
+            (*lane).settle(&done);
+            return rethrow(core);
+        }
+        (*core).opens += 1;
+        (*lane).reopen(&done, sort);
     }
 }
 

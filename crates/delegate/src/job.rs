@@ -546,21 +546,41 @@ where
     }
 
     unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
-        // SAFETY: the line has a share in its callback until it is released.
-        let then = unsafe { &*callbacks.common.cast::<C>() };
-        // SAFETY: the client put a tag there for each request, and each is taken once; the line holds
-        // so many answers.
-        let tag = |index| unsafe { take_callback(callbacks.each.add(index * Self::TAG_BYTES)) };
-        if answers.flags == 0 {
-            // SAFETY: the words are the client's turn until the line is settled, and all were written.
-            let words = unsafe { &*answers.words.cast::<[u32; WORDS]>() };
-            Self::give(then, words, next, count, tag);
-        } else {
+        // SAFETY: the contract.
+        unsafe {
+            if answers.flags == 0 {
+                Self::complete_plain(answers, callbacks, next, count);
+                return;
+            }
+            let then = &*callbacks.common.cast::<C>();
             each_from(next, count, 1, |index| {
-                // SAFETY: as above.
-                let answer = unsafe { answers.small(index, Self::WORDS) };
-                then(tag(index), answer);
+                then(
+                    take_callback(callbacks.each.add(index * Self::TAG_BYTES)),
+                    answers.small(index, Self::WORDS),
+                );
             });
+        }
+    }
+
+    /// Gives answers without flags to the callback, from the index in the cell on.
+    ///
+    /// # Safety
+    /// The line of this kind has so many answers and tags, each of which is taken once, and a share in
+    /// its callback until it is released.
+    #[inline(always)]
+    pub(crate) unsafe fn complete_plain(
+        answers: &Answers,
+        callbacks: &Callbacks,
+        next: &Cell<usize>,
+        count: usize,
+    ) {
+        // SAFETY: the contract; the words are the client's turn until the line is settled, and all
+        // were written.
+        unsafe {
+            let then = &*callbacks.common.cast::<C>();
+            let words = &*answers.words.cast::<[u32; WORDS]>();
+            let tag = |index| take_callback(callbacks.each.add(index * Self::TAG_BYTES));
+            Self::give(then, words, next, count, tag);
         }
     }
 

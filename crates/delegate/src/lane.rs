@@ -58,6 +58,14 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// The answers as they are in the line, if nothing is to be said of any and they belong to
+    /// requests with this common callback.
+    #[inline(always)]
+    pub(crate) fn plain(&self, common: *const ()) -> Option<(&Answers, &Callbacks, usize)> {
+        let plain = self.answers.flags == 0 && std::ptr::eq(self.callbacks.common, common);
+        plain.then_some((&self.answers, &self.callbacks, self.count))
+    }
+
     /// Gives the answers to the callbacks, from the index in `next` on; then the share in the common
     /// callback back.
     ///
@@ -69,11 +77,19 @@ impl Done {
         // back once: after that `next` is past the count.
         unsafe {
             ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count);
-            let common = self.callbacks.common;
-            if !common.is_null() && next.replace(usize::MAX) != usize::MAX {
-                ((*self.kind).release)(common);
+            if !self.callbacks.common.is_null() && next.replace(usize::MAX) != usize::MAX {
+                self.release();
             }
         }
+    }
+
+    /// Gives the share in the common callback back.
+    ///
+    /// # Safety
+    /// The line has one, and this is the only time.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: the contract.
+        unsafe { ((*self.kind).release)(self.callbacks.common) };
     }
 }
 
@@ -570,6 +586,24 @@ impl Lane {
                 self.channel.take_failures(self.tail)
             },
         }
+    }
+
+    /// Begins the next line in place like the one that [`Lane::collect`] gave, whose callbacks have
+    /// run: with its record, and with its share in their common callback.
+    #[inline(always)]
+    pub(crate) fn reopen(&mut self, done: &Done, sort: &Sort) {
+        debug_assert!(!self.is_filling() && self.pending.is_empty());
+        self.land();
+        self.record = done.record;
+        self.kind = sort.kind;
+        self.common = sort.common;
+        self.operand = sort.operand;
+        self.extra = sort.extra;
+        self.count = 0;
+        self.in_place = true;
+        self.callbacks = done.callbacks.each;
+        self.words = self.channel.lines[self.head].words();
+        self.count_opened();
     }
 
     /// Takes the record of a line back whose callbacks have run.

@@ -140,7 +140,7 @@ where
             };
             let (words, tag_bytes) = (Job::<T, A, F, G, C>::WORDS, Job::<T, A, F, G, C>::TAG_BYTES);
             if (*lane).put(1, words, tag_bytes, Job::<T, A, F, G, C>::CAPACITY, put) {
-                core::send(self.client.core(), lane, shard);
+                self.send(lane, shard);
             }
         }
         Ok(())
@@ -151,23 +151,46 @@ where
         Rc::as_ptr(&self.then).cast()
     }
 
+    /// What the lines of these requests have in common.
+    #[inline(always)]
+    fn sort(&self) -> Sort {
+        Sort {
+            kind: Job::<T, A, F, G, C>::KIND,
+            operand: self.operation[0],
+            extra: self.operation[1],
+            common: self.common(),
+        }
+    }
+
+    /// Begins a line.
     #[inline(never)]
     pub(crate) fn open(&self, shard: usize) -> Result<(), Error> {
         let core = self.client.core();
-        // SAFETY: as in `call`. The line gives the share in the callback back.
+        // SAFETY: as in `put`. The line gives the share in the callback back.
         unsafe {
             if (*core).strict {
                 core::keep_order(core, shard)?;
             }
-            let sort = Sort {
-                kind: Job::<T, A, F, G, C>::KIND,
-                operand: self.operation[0],
-                extra: self.operation[1],
-                common: Rc::into_raw(self.then.clone()).cast(),
-            };
-            core::open(core, shard, &sort);
+            std::mem::forget(self.then.clone());
+            core::open(core, shard, &self.sort());
         }
         Ok(())
+    }
+
+    /// Sends a full line, and begins the next where that is done at once.
+    ///
+    /// # Safety
+    /// `lane` is that to `shard`, with a full line of ours.
+    #[inline(never)]
+    pub(crate) unsafe fn send(&self, lane: *mut Lane, shard: usize) {
+        let core = self.client.core();
+        // SAFETY: as in `put`; the answers belong to lines of ours.
+        unsafe {
+            let give = |answers: &_, callbacks: &_, next: &_, count| {
+                Job::<T, A, F, G, C>::complete_plain(answers, callbacks, next, count);
+            };
+            core::turn(core, lane, shard, &self.sort(), give);
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! The contenders that bring the work to the data with `linewise-delegate`: fibres that wait for
 //! their answers, asynchronous requests to dedicated servers, and flat delegation.
 
-use super::harness::{Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
+use super::harness::{CHUNK, Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
 use super::messages::Variable;
 use super::spec::{FIBRES, FetchAddError, Knobs, Policy};
-use linewise_delegate::{Builder, Client, Domain, Error, OwnedSlice};
+use linewise_delegate::{Builder, Client, Domain, Error, Ordered, Sharded};
 use serde::Serialize;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What a domain counted in a sample: the four things that the thesis plots, and the server's work.
@@ -55,11 +56,17 @@ pub(super) struct Setting<'a> {
     pub(super) variables: usize,
     pub(super) knobs: Knobs,
     pub(super) timed: bool,
+    pub(super) ordered: bool,
     pub(super) bound: u32,
 }
 
 impl Setting<'_> {
     fn tune(&self, builder: Builder) -> Builder {
+        let builder = if self.ordered {
+            builder.ordered(Ordered::Client)
+        } else {
+            builder
+        };
         let lines = builder.request_lines(self.knobs.request_lines);
         let builder = match self.knobs.queue_length {
             0 => lines.direct_write(),
@@ -69,14 +76,12 @@ impl Setting<'_> {
     }
 
     /// A domain whose servers run where the stage says, and the variables in it.
-    fn dedicated(&self) -> Result<(Domain, Shards, Vec<Variables>), FetchAddError> {
+    fn dedicated(&self) -> Result<(Domain, Shards, Variables), FetchAddError> {
         let shards = Shards::new(self.variables, self.stage.servers);
         let cpus = self.stage.placement.get(..shards.servers).unwrap_or(&[]);
         let builder = Domain::dedicated(shards.servers).server_cpus(cpus);
         let domain = self.tune(builder).build()?;
-        let variables = (0..shards.servers)
-            .map(|server| make(&domain, server, shards))
-            .collect::<Result<Vec<_>, _>>()?;
+        let variables = make(&domain, shards)?;
         Ok((domain, shards, variables))
     }
 
@@ -92,29 +97,31 @@ impl Setting<'_> {
     }
 }
 
-type Variables = OwnedSlice<Variable>;
+type Variables = Sharded<Variable>;
 
-fn make(domain: &Domain, server: usize, shards: Shards) -> Result<Variables, Error> {
-    domain.own_slice(server, shards.each, |_| Variable(0))
+fn make(domain: &Domain, shards: Shards) -> Result<Variables, Error> {
+    domain.own_sharded(shards.all(), |_| Variable(0))
 }
 
-/// Asks at random until the sample ends, and waits for all answers.
-fn ask<'c, 'v, N: Next>(
+/// Asks at random, in batches, until the sample ends, and waits for all answers.
+fn ask<'c, N: Next>(
     seat: &Seat<'_>,
     client: &Client<'c>,
     returned: &'c Cell<u64>,
     shards: Shards,
-    choose: impl Fn(usize) -> &'v Variables,
+    variables: &Variables,
 ) -> Result<Tally, Error> {
     let fetch = client.prepare(
         |variable: &mut Variable, ()| variable.fetch::<N>(),
         move |(), answer| note(returned, answer),
     );
-    let mut tally = seat.hammer(|random| {
-        let (server, variable) = shards.choose(random);
+    let mut requests = [(0, (), ()); CHUNK];
+    let mut tally = seat.hammer_in_batches(|randoms| {
+        for (request, random) in requests.iter_mut().zip(randoms) {
+            request.0 = shards.any(*random);
+        }
         // What is refused is missed in the account.
-        let _ = fetch.call(choose(server).at(variable), (), ());
-        0
+        let _ = fetch.call_batch(variables, &requests);
     });
     client.barrier()?;
     tally.returned = returned.get();
@@ -128,9 +135,9 @@ fn note(returned: &Cell<u64>, answer: Result<u64, Error>) {
 }
 
 /// Adds up what the threads did, what the variables hold and what the domain counted.
-fn settle<'v>(
+fn settle(
     domain: &Domain,
-    variables: impl Iterator<Item = &'v Variables>,
+    variables: &Variables,
     (tallies, elapsed): (Vec<Result<Tally, Error>>, Duration),
 ) -> Result<Outcome, FetchAddError> {
     let statistics = statistics(domain);
@@ -141,15 +148,13 @@ fn settle<'v>(
     let held = Cell::new(Held::default());
     {
         let client = domain.client()?;
-        for variables in variables {
-            for variable in 0..variables.len() {
-                client.call_async(
-                    variables.at(variable),
-                    |variable: &mut Variable, _| variable.0,
-                    0,
-                    |value| held.set(held.get().plus(Held::of(value.into_iter()))),
-                )?;
-            }
+        for variable in 0..variables.len() {
+            client.call_async(
+                variables.at(variable),
+                |variable: &mut Variable, _| variable.0,
+                0,
+                |value| held.set(held.get().plus(Held::of(value.into_iter()))),
+            )?;
         }
         client.barrier()?;
     }
@@ -204,10 +209,9 @@ pub(super) fn dedicated<N: Next>(setting: &Setting<'_>) -> Result<Outcome, Fetch
     let played = play(&setting.clients(), |seat| {
         let returned = Cell::new(0);
         let client = domain.client()?;
-        let choose = |server: usize| &variables[server];
-        ask::<N>(seat, &client, &returned, shards, choose)
+        ask::<N>(seat, &client, &returned, shards, &variables)
     })?;
-    settle(&domain, variables.iter(), played)
+    settle(&domain, &variables, played)
 }
 
 /// The same with closures that capture something, not a prepared operation.
@@ -217,13 +221,12 @@ pub(super) fn closures<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchA
         let returned = Cell::new(0);
         let client = domain.client()?;
         let mut tally = seat.hammer(|random| {
-            let (server, variable) = shards.choose(random);
             // What it captures travels, though an increment needs nothing.
             let fetch = move |variable: &mut Variable| {
                 black_box(random);
                 variable.fetch::<N>()
             };
-            let target = variables[server].at(variable);
+            let target = variables.at(shards.any(random));
             // What is refused is missed in the account.
             let _ = client.apply_async(target, fetch, |answer| note(&returned, answer));
             0
@@ -232,7 +235,7 @@ pub(super) fn closures<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchA
         tally.returned = returned.get();
         Ok(tally)
     })?;
-    settle(&domain, variables.iter(), played)
+    settle(&domain, &variables, played)
 }
 
 /// Clients that wait for every answer.
@@ -241,14 +244,12 @@ pub(super) fn waiting<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAd
     let played = play(&setting.clients(), |seat| {
         let client = domain.client()?;
         Ok(seat.hammer(|random| {
-            let (server, variable) = shards.choose(random);
-            let answer = client.apply(variables[server].at(variable), |variable: &mut Variable| {
-                variable.fetch::<N>()
-            });
+            let target = variables.at(shards.any(random));
+            let answer = client.apply(target, |variable: &mut Variable| variable.fetch::<N>());
             answer.unwrap_or(u64::MAX)
         }))
     })?;
-    settle(&domain, variables.iter(), played)
+    settle(&domain, &variables, played)
 }
 
 /// Clients that wait for every answer, in many fibres each: Gepard's way.
@@ -263,9 +264,8 @@ pub(super) fn fibres<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAdd
                 let (client, variables, tally) = (&client, &variables, &tally);
                 fibres.spawn(move |_| {
                     let mine = seat.hammer_as(fibre, |random| {
-                        let (server, variable) = shards.choose(random);
                         let answer = client.call(
-                            variables[server].at(variable),
+                            variables.at(shards.any(random)),
                             |variable: &mut Variable, _| variable.fetch::<N>(),
                             0,
                         );
@@ -277,7 +277,7 @@ pub(super) fn fibres<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAdd
         })?;
         Ok(tally.get())
     })?;
-    settle(&domain, variables.iter(), played)
+    settle(&domain, &variables, played)
 }
 
 /// Threads that all serve and ask. Their variables are made by who serves them.
@@ -295,22 +295,47 @@ pub(super) fn flat<N: Next>(
         Policy::Doorbell => linewise_delegate::Policy::Doorbell,
     };
     let domain = setting.tune(Domain::flat(threads).policy(policy)).build()?;
-    let variables: Vec<OnceLock<Variables>> = (0..threads).map(|_| OnceLock::new()).collect();
+    let (joined, made) = (AtomicUsize::new(0), OnceLock::new());
     let played = play(setting.stage, |seat| {
-        let (returned, all) = (Cell::new(0), OnceLock::new());
-        let client = domain.client_at(seat.index)?;
-        let mine = make(&domain, seat.index, shards)?;
-        variables[seat.index].get_or_init(|| mine);
-        if !seat.begin() {
-            return Ok(Tally::default());
+        let returned = Cell::new(0);
+        let client = domain.client_at(seat.index);
+        joined.fetch_add(1, Ordering::AcqRel);
+        let variables = together(&domain, seat, client.as_ref().ok(), shards, &joined, &made);
+        let client = client?;
+        match variables {
+            Some(variables) if seat.begin() => {
+                ask::<N>(seat, &client, &returned, shards, variables)
+            }
+            _ => Ok(Tally::default()),
         }
-        // All are made: everybody has begun.
-        let all: &Vec<&Variables> =
-            all.get_or_init(|| variables.iter().filter_map(OnceLock::get).collect());
-        if all.len() < threads {
-            return Ok(Tally::default());
-        }
-        ask::<N>(seat, &client, &returned, shards, |server| all[server])
     })?;
-    settle(&domain, variables.iter().filter_map(OnceLock::get), played)
+    match made.into_inner() {
+        Some(Ok(variables)) => settle(&domain, &variables, played),
+        Some(Err(error)) => Err(error.into()),
+        None => Err(Error::Shutdown.into()),
+    }
+}
+
+/// Lets the first thread make the variables when all sit, so that each builds those of its own shard.
+fn together<'v>(
+    domain: &Domain,
+    seat: &Seat<'_>,
+    client: Option<&Client<'_>>,
+    shards: Shards,
+    joined: &AtomicUsize,
+    made: &'v OnceLock<Result<Variables, Error>>,
+) -> Option<&'v Variables> {
+    let wait_until = |there: &dyn Fn() -> bool| {
+        while !there() {
+            // Who waits serves. An error here comes again where it is looked at.
+            let _ = client.map(Client::poll);
+            seat.pause();
+        }
+    };
+    if seat.index == 0 {
+        wait_until(&|| joined.load(Ordering::Acquire) == shards.servers);
+        let _ = made.set(make(domain, shards));
+    }
+    wait_until(&|| made.get().is_some());
+    made.get().and_then(|made| made.as_ref().ok())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Increments between two looks at the flag that ends a sample: few, because a contended one may
 /// take microseconds.
-const CHUNK: u64 = 64;
+pub(super) const CHUNK: usize = 64;
 
 /// A value on lines of its own: two, because some processors fetch pairs.
 #[derive(Default)]
@@ -156,15 +156,31 @@ impl Shards {
         }
     }
 
+    /// How many there are in all.
+    pub(super) fn all(self) -> usize {
+        self.servers * self.each
+    }
+
+    /// One of all, by a random number.
+    #[inline(always)]
+    pub(super) fn any(self, random: u64) -> usize {
+        scale(random >> 32, self.all())
+    }
+
     /// A server, and one of its variables, by a random number.
     #[inline(always)]
     pub(super) fn choose(self, random: u64) -> (usize, usize) {
-        let scale = |bits: u64, among: usize| ((bits * among as u64) >> 32) as usize;
         (
             scale(random & 0xffff_ffff, self.servers),
             scale(random >> 32, self.each),
         )
     }
+}
+
+/// A number below `among`, by 32 random bits.
+#[inline(always)]
+fn scale(bits: u64, among: usize) -> usize {
+    ((bits * among as u64) >> 32) as usize
 }
 
 /// A place in a sample.
@@ -224,7 +240,24 @@ impl Seat<'_> {
         self.hammer_as(0, increment)
     }
 
-    /// The same for one of several that share the thread.
+    /// Begins, and hands random numbers to `increments`, some at a time, until the sample ends.
+    #[inline(always)]
+    pub(super) fn hammer_in_batches(&self, mut increments: impl FnMut(&[u64; CHUNK])) -> Tally {
+        let mut random = Random::new(self.seed, self.index);
+        let mut tally = Tally::default();
+        if !self.begin() {
+            return tally;
+        }
+        let mut batch = [0; CHUNK];
+        while !self.stopped() {
+            batch.fill_with(|| random.next());
+            increments(&batch);
+            tally.operations += CHUNK as u64;
+        }
+        tally
+    }
+
+    /// As `hammer`, for one of several that share the thread.
     #[inline(always)]
     pub(super) fn hammer_as(&self, one: usize, mut increment: impl FnMut(u64) -> u64) -> Tally {
         let mut random = Random::new(self.seed, (one << 16) + self.index);
@@ -237,7 +270,7 @@ impl Seat<'_> {
                 let returned = increment(random.next());
                 tally.returned = tally.returned.wrapping_add(returned);
             }
-            tally.operations += CHUNK;
+            tally.operations += CHUNK as u64;
         }
         tally
     }
@@ -401,6 +434,7 @@ mod tests {
         assert_eq!((shards.servers, shards.each), (56, 3));
         assert_eq!(shards.choose(0), (0, 0));
         assert_eq!(shards.choose(u64::MAX), (55, 2));
+        assert_eq!((shards.any(0), shards.any(u64::MAX)), (0, 56 * 3 - 1));
         let flat = Shards::flat(1, 2);
         assert_eq!((flat.servers, flat.each), (2, 1));
     }

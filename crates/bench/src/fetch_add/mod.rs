@@ -136,6 +136,7 @@ fn measure<N: Next>(
         variables,
         knobs: contender.knobs.unwrap_or_default(),
         timed: spec.timed,
+        ordered: spec.ordered,
         bound: spec.bound,
     };
     let outcome = match contender.method {

@@ -146,9 +146,9 @@ pub enum Method {
     Waiting(usize),
     /// Asynchronous delegation of closures to so many servers.
     Closures(usize),
-    /// Asynchronous delegation of a prepared operation to so many servers.
+    /// Asynchronous delegation of a prepared operation to so many servers, in batches.
     Async(usize),
-    /// Asynchronous delegation among threads that all serve and ask.
+    /// The same among threads that all serve and ask.
     Flat(Policy),
 }
 
@@ -324,6 +324,8 @@ pub struct FetchAddSpec {
     /// Reads the clock for every line of requests, for the latency and the server's time in the
     /// statistics. Costs some speed.
     pub timed: bool,
+    /// Keeps each client's requests in order, also those to different servers.
+    pub ordered: bool,
     /// Seed of the random choices.
     pub seed: u64,
 }
@@ -344,6 +346,7 @@ impl Default for FetchAddSpec {
             queue_lengths: Vec::new(),
             bound: 64,
             timed: false,
+            ordered: false,
             seed: 1,
         }
     }

@@ -66,6 +66,9 @@ pub(super) struct FetchAddArgs {
     /// Read the clock for every line, for request latency and server time in the JSON; costs speed
     #[arg(long)]
     timed: bool,
+    /// Keep the requests of each delegating client in order, also those to different servers
+    #[arg(long)]
+    ordered: bool,
     /// Seed of the random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -129,6 +132,7 @@ fn spec(args: &FetchAddArgs) -> FetchAddSpec {
         queue_lengths: args.queue_length.clone(),
         bound: args.bound,
         timed: args.timed,
+        ordered: args.ordered,
         seed: args.seed,
     }
 }

@@ -325,8 +325,8 @@ int32_t linewise_apply_post(struct linewise_client *client,
                             void *argument);
 
 // Calls `operation` on the values at `count` places of `indexes`, waits for all answers, and writes
-// them to `answers` (NULL for none) in that order. Shards work at the same time. If a place is out of
-// range nothing is called; after another error `answers` is as it was, and some calls may be made.
+// them to `answers` (NULL for none) in that order. Fifteen requests share a line, and shards work at
+// the same time: the fast way to wait. If a place is out of range nothing is called; after another error `answers` is as it was, and some calls may be made.
 //
 // # Safety
 // As linewise_call; `indexes` and `answers` point to `count` places each.

@@ -26,9 +26,6 @@ const MOST_REST: u32 = 40;
 /// How much longer, in passes. Shorter by one, so that most visits find what they expect.
 const LONGER: u32 = 2;
 
-/// Looks at the line of a waiting call, without a pause between, for the next: a microsecond.
-const LOOKS: u32 = 400;
-
 /// An entry of the table: what the lines that name it ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
@@ -148,14 +145,13 @@ impl ServerEnd {
     }
 
     /// Answers the lines that wait, at most half of the ring. With `look_ahead`, asks for the targets of
-    /// the next line while it runs one. With `stay`, looks on for a moment at the line of a waiting call:
-    /// for a server that has nobody else to look at.
+    /// the next line while it runs one.
     ///
     /// # Safety
     /// `base` is the memory of the shard that this channel's client names values of, and the caller
     /// alone serves it.
     #[inline]
-    pub(crate) unsafe fn serve(&mut self, base: *mut u8, look_ahead: bool, stay: bool) -> Served {
+    pub(crate) unsafe fn serve(&mut self, base: *mut u8, look_ahead: bool) -> Served {
         let channel = &*self.channel;
         let count = channel.lines.len();
         let most = (count as u64).div_ceil(2);
@@ -172,12 +168,6 @@ impl ServerEnd {
             if order.alone {
                 // SAFETY: the contract; the client published the line.
                 unsafe { run_alone(channel, self.next, order, base) };
-                if stay {
-                    channel.parker.wake_if_asleep();
-                    if (0..LOOKS).any(|_| line.asked().is_some()) {
-                        continue;
-                    }
-                }
                 break;
             }
             // Only what the client has surely sent: a line asked for too early is taken from the client

@@ -99,9 +99,6 @@ pub(crate) enum Until {
     Any,
 }
 
-/// Looks at the line of a waiting call, without a pause between, before the ladder: a microsecond.
-const LOOKS: u32 = 400;
-
 /// Own shard passes between two rounds of request lines (policy queue).
 const OPENS_PER_PASS: u32 = 8;
 
@@ -680,14 +677,6 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
 pub(crate) unsafe fn wait_for_line(core: *mut Core, lane: *mut Lane, shard: usize) {
     // SAFETY: the contract.
     unsafe {
-        let looks = if (*core).seat == NONE && !(*core).ladder.is_crowded() {
-            LOOKS
-        } else {
-            0
-        };
-        if (0..looks).any(|_| (*lane).is_answered()) {
-            return;
-        }
         while !(*lane).is_answered() {
             if (*core).seat != NONE || !(*core).ladder.spin() {
                 wait(core, Until::Lane(shard));

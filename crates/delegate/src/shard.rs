@@ -315,7 +315,6 @@ impl Shard {
                 worked = self.run_errands(state);
             }
             let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
-            let stay = rests && state.ends.len() == 1;
             for index in 0..state.ends.len() {
                 let end = &mut state.ends[index];
                 if rests && end.rest > 0 {
@@ -331,7 +330,7 @@ impl Shard {
                 let begin = if self.timed { crate::stats::ticks() } else { 0 };
                 // SAFETY: the channel's client names values of this shard, and the caller alone
                 // serves it.
-                let served = unsafe { end.serve(self.base, look_ahead, stay) };
+                let served = unsafe { end.serve(self.base, look_ahead) };
                 self.counters.served(served);
                 if self.timed {
                     self.counters.busy(crate::stats::ticks() - begin);

@@ -14,6 +14,7 @@ use crate::error::{Error, panic_text};
 use crate::fibre;
 use crate::job::{Closure, Forms, Kind, Operand, Typed, bits, put_callback};
 use crate::lane::Sort;
+use crate::own;
 use crate::owned::Target;
 use crate::shard::Serving;
 use crate::stats::ClientStats;
@@ -90,7 +91,7 @@ impl<'c> Client<'c> {
             let shard = shard as usize;
             (*core).runs_here(shard) && {
                 let lane = (*core).lane(shard);
-                (*lane).is_idle() || core::settle_own(core, lane)
+                (*lane).is_idle() || own::settle_own(core, lane)
             }
         }
     }
@@ -114,7 +115,7 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe {
             core::counters(self.core()).local.add(1);
-            core::after_own_calls(self.core(), 1);
+            own::after_own_calls(self.core(), 1);
         }
         answer.map_err(|payload| Error::Panicked(panic_text(&*payload)))
     }

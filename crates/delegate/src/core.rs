@@ -13,10 +13,9 @@ use crate::domain::{Inner, Ordered};
 use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
-use crate::job::{Answers, Callbacks, Run};
 use crate::lane::{Done, Lane, Sort};
-use crate::line::WORDS;
-use crate::shard::{Serving, Shard, is_serving, token};
+use crate::own::{own_calls, run_own_line};
+use crate::shard::{Shard, is_serving, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
 
@@ -34,18 +33,18 @@ pub(crate) struct Core {
     pub(crate) own_base: *mut u8,
     pub(crate) rules: Option<Rules>,
     /// Own calls left until the next look at what others ask.
-    own_calls: u32,
+    pub(crate) own_calls: u32,
     /// How many callbacks and passes of this client the caller is inside of.
     pub(crate) depth: u32,
     pub(crate) strict: bool,
     last_shard: usize,
     most_pending: usize,
-    opens: u32,
+    pub(crate) opens: u32,
     parker: Arc<Parker>,
     pub(crate) counters: Arc<ClientCounters>,
     ladder: Ladder,
     /// What a callback threw, until a call of the user's can throw it on.
-    thrown: Option<Box<dyn Any + Send>>,
+    pub(crate) thrown: Option<Box<dyn Any + Send>>,
 }
 
 /// The domain of a core.
@@ -100,7 +99,7 @@ pub(crate) enum Until {
 }
 
 /// Own shard passes between two rounds of request lines (policy queue).
-const OPENS_PER_PASS: u32 = 8;
+pub(crate) const OPENS_PER_PASS: u32 = 8;
 
 impl Core {
     /// Joins the domain: channels to every shard, and in a flat domain a seat.
@@ -276,7 +275,7 @@ unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
 /// # Safety
 /// `core` is valid and not borrowed, and this is the line's only time.
 #[inline(always)]
-unsafe fn call_back(core: *mut Core, done: &Done) {
+pub(crate) unsafe fn call_back(core: *mut Core, done: &Done) {
     // SAFETY: the contract.
     unsafe { call_back_by(core, |next| done.complete(next)) };
 }
@@ -286,7 +285,7 @@ unsafe fn call_back(core: *mut Core, done: &Done) {
 /// # Safety
 /// `core` is valid and not borrowed.
 #[inline(always)]
-unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize>)) {
+pub(crate) unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize>)) {
     let next = Cell::new(0);
     // SAFETY: the contract.
     unsafe {
@@ -299,99 +298,6 @@ unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize>)) {
             (*core).thrown.get_or_insert(payload);
         }
     }
-}
-
-/// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
-/// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
-/// the same callback, which `give` gives to it. What [`send`] and [`open`] do, with far fewer questions;
-/// where those are to be asked, the next line is left to [`open`].
-///
-/// # Safety
-/// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line of this sort being
-/// filled. `give` gives answers of that sort to their callbacks, from the index in the cell on.
-#[inline(always)]
-pub(crate) unsafe fn turn(
-    core: *mut Core,
-    lane: *mut Lane,
-    shard: usize,
-    sort: &Sort,
-    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
-) {
-    // SAFETY: the contract; the lane is not borrowed while callbacks run.
-    unsafe {
-        // Whether a pass is due before the next line, in a flat domain.
-        let serves = (*core).rules.is_some_and(|rules| {
-            rules.bell || rules.serve_first && ((*core).opens + 1).is_multiple_of(OPENS_PER_PASS)
-        });
-        if serves || !(*lane).is_in_place() || (*core).depth > 0 || is_serving() {
-            return send(core, lane, shard);
-        }
-        close(core, lane, shard);
-        if (*lane).has_free_line() {
-            return;
-        }
-        let Some(done) = (*lane).collect(counters(core)) else {
-            return;
-        };
-        let Some((answers, callbacks, count)) = done.plain(sort.common) else {
-            call_back(core, &done);
-            (*lane).settle(&done);
-            return rethrow(core);
-        };
-        call_back_by(core, |next| give(answers, callbacks, next, count));
-        // Callbacks may have asked, or thrown.
-        if (*lane).is_filling() || (*lane).pending() > 0 || (*core).thrown.is_some() {
-            done.release();
-            (*lane).settle(&done);
-            return rethrow(core);
-        }
-        (*core).opens += 1;
-        (*lane).reopen(&done, sort);
-    }
-}
-
-/// Runs the line being filled for the own shard, and its callbacks, if nothing that was asked before
-/// is on its way there. False if it has to go through request lines.
-///
-/// # Safety
-/// `core` is valid and not borrowed, and `lane` is its lane to `shard`, where requests run here (see
-/// [`Core::runs_here`]).
-pub(crate) unsafe fn run_own_line(core: *mut Core, lane: *mut Lane) -> bool {
-    // SAFETY: the contract. The lane is not borrowed while functions and callbacks run; this thread
-    // holds the seat of the shard that the line's requests name values of, and no pass is running.
-    unsafe {
-        if !(*lane).is_first() || (*lane).is_in_place() {
-            return false;
-        }
-        let filled = (*lane).take_filled();
-        let mut high = [0; WORDS + 1];
-        let mut failures = Vec::new();
-        let flags = {
-            let _serving = Serving::begin();
-            let mut run = Run {
-                base: (*core).own_base,
-                operand: filled.operation.operand,
-                extra: filled.operation.extra,
-                high: (&raw mut high).cast(),
-                failures: &mut failures,
-            };
-            ((*filled.operation.kind).run)(&mut run, filled.words, filled.count)
-        };
-        let calls = filled.count as u32;
-        let words = filled.words;
-        let done = filled.answered(Answers {
-            words,
-            high: (&raw const high).cast(),
-            flags,
-            failures,
-        });
-        (*lane).count_run_here();
-        call_back(core, &done);
-        (*lane).free(&done);
-        counters(core).local.add(u64::from(calls));
-        after_own_calls(core, calls);
-    }
-    true
 }
 
 /// Throws on what a callback threw.
@@ -420,48 +326,6 @@ pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
         let shard: *const Shard = &*inner(core).shards[(*core).seat];
         let _deeper = Deeper::new(core);
         (*shard).pass()
-    }
-}
-
-/// Runs the line being filled for the own shard, so that a call can run inline after it. False if
-/// something is still on its way.
-///
-/// # Safety
-/// As for [`run_own_line`].
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
-    // SAFETY: the contract.
-    unsafe {
-        let idle = run_own_line(core, lane) && (*lane).is_idle();
-        rethrow(core);
-        idle
-    }
-}
-
-/// Own calls until the next look at what others ask, by the policy: never where it has no bound.
-fn own_calls(rules: Option<&Rules>) -> u32 {
-    match rules.map(|rules| rules.serve_every) {
-        None | Some(0) => u32::MAX,
-        Some(calls) => calls,
-    }
-}
-
-/// Called after calls on the own shard that ran here: looks at what others ask, as the policy says.
-///
-/// # Safety
-/// `core` is valid and not borrowed.
-#[inline(always)]
-pub(crate) unsafe fn after_own_calls(core: *mut Core, calls: u32) {
-    // SAFETY: the contract.
-    unsafe {
-        (*core).own_calls = (*core).own_calls.saturating_sub(calls);
-        let rung = (*core).rules.is_some_and(|rules| rules.bell)
-            && inner(core).shards[(*core).seat].bell.is_rung();
-        if (*core).own_calls == 0 || rung {
-            (*core).own_calls = own_calls((*core).rules.as_ref());
-            serve_own(core);
-        }
     }
 }
 

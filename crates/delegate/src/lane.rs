@@ -66,6 +66,11 @@ impl Done {
         plain.then_some((&self.answers, &self.callbacks, self.count))
     }
 
+    /// How many requests the line has.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Gives the answers to the callbacks, from the index in `next` on; then the share in the common
     /// callback back.
     ///
@@ -592,17 +597,32 @@ impl Lane {
     /// run: with its record, and with its share in their common callback.
     #[inline(always)]
     pub(crate) fn reopen(&mut self, done: &Done, sort: &Sort) {
-        debug_assert!(!self.is_filling() && self.pending.is_empty());
         self.land();
+        self.refill(done, sort);
+        self.in_place = true;
+        self.words = self.channel.lines[self.head].words();
+    }
+
+    /// Begins a line like the one that was taken out and run, whose callbacks have run: with its record,
+    /// and with its share in their common callback.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self, done: &Done, sort: &Sort) {
+        debug_assert!(!self.is_filling() && self.pending.is_empty());
         self.record = done.record;
         self.kind = sort.kind;
         self.common = sort.common;
         self.operand = sort.operand;
         self.extra = sort.extra;
         self.count = 0;
-        self.in_place = true;
+        self.in_place = false;
         self.callbacks = done.callbacks.each;
-        self.words = self.channel.lines[self.head].words();
+        // SAFETY: records live as long as the lane, and this one is in no other list.
+        unsafe {
+            self.words = (&raw mut (*done.record).words).cast();
+            if self.timed {
+                (*done.record).opened_at = ticks();
+            }
+        }
         self.count_opened();
     }
 

@@ -112,6 +112,7 @@ mod lane;
 #[doc(hidden)]
 pub mod line;
 mod oneshot;
+mod own;
 mod owned;
 pub mod place;
 mod prepared;
@@ -121,6 +122,7 @@ pub mod shard;
 mod stats;
 #[doc(hidden)]
 pub mod sync;
+mod turn;
 #[doc(hidden)]
 pub mod wait;
 

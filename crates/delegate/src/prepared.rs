@@ -12,6 +12,7 @@ use crate::gate::Gate;
 use crate::job::{self, pair_bits};
 use crate::lane::{Lane, Sort};
 use crate::owned::Target;
+use crate::turn::turn;
 
 /// A small operation with its callback, prepared by [`Client::prepare`] to be called often: what
 /// [`Client::call_async`] does for each request is done here once, or once for each line.
@@ -189,7 +190,7 @@ where
             let give = |answers: &_, callbacks: &_, next: &_, count| {
                 Job::<T, A, F, G, C>::complete_plain(answers, callbacks, next, count);
             };
-            core::turn(core, lane, shard, &self.sort(), give);
+            turn(core, lane, shard, &self.sort(), give);
         }
     }
 }

@@ -1,0 +1,117 @@
+//! From a full line of a prepared operation to the next: the way that most lines go.
+//!
+//! What [`send`] and [`open`](crate::core::open) do for any line, with the questions that have another answer
+//! only now and then asked together. The next line takes the record and the share in the common callback
+//! of the line that came back, so nothing is freed and taken again.
+
+use std::cell::Cell;
+
+use crate::core::{Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, rethrow, send};
+use crate::job::{Answers, Callbacks};
+use crate::lane::{Done, Lane, Sort};
+use crate::line::WORDS;
+use crate::own::{count_own_calls, run_taken};
+use crate::shard::is_serving;
+
+/// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
+/// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
+/// the same callback, which `give` gives to it. Otherwise the next line is left to
+/// [`open`](crate::core::open).
+///
+/// # Safety
+/// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line of this sort being
+/// filled. `give` gives answers of that sort to their callbacks, from the index in the cell on.
+#[inline(always)]
+pub(crate) unsafe fn turn(
+    core: *mut Core,
+    lane: *mut Lane,
+    shard: usize,
+    sort: &Sort,
+    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
+) {
+    // SAFETY: the contract; the lane is not borrowed while callbacks run.
+    unsafe {
+        if (*core).runs_here(shard) {
+            return turn_own(core, lane, shard, sort, give);
+        }
+        // Whether a pass is due before the next line, in a flat domain.
+        let serves = (*core).rules.is_some_and(|rules| {
+            rules.bell || rules.serve_first && ((*core).opens + 1).is_multiple_of(OPENS_PER_PASS)
+        });
+        if serves || !(*lane).is_in_place() || (*core).depth > 0 || is_serving() {
+            return send(core, lane, shard);
+        }
+        close(core, lane, shard);
+        if (*lane).has_free_line() {
+            return;
+        }
+        let Some(done) = (*lane).collect(counters(core)) else {
+            return;
+        };
+        if give_plain(core, lane, &done, sort, give) {
+            (*core).opens += 1;
+            (*lane).reopen(&done, sort);
+        } else {
+            (*lane).settle(&done);
+            rethrow(core);
+        }
+    }
+}
+
+/// What [`turn`] does for the own shard, where the line is run here.
+///
+/// # Safety
+/// As for [`turn`], and requests to the shard run here.
+#[inline(always)]
+unsafe fn turn_own(
+    core: *mut Core,
+    lane: *mut Lane,
+    shard: usize,
+    sort: &Sort,
+    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
+) {
+    // SAFETY: the contract; the lane is not borrowed while functions and callbacks run.
+    unsafe {
+        if !(*lane).is_first() || (*lane).is_in_place() {
+            return send(core, lane, shard);
+        }
+        let mut high = [0; WORDS + 1];
+        let done = run_taken(core, lane, &mut high);
+        if give_plain(core, lane, &done, sort, give) {
+            (*lane).refill(&done, sort);
+        } else {
+            (*lane).free(&done);
+        }
+        count_own_calls(core, done.count());
+        rethrow(core);
+    }
+}
+
+/// Gives plain answers of a line of this `sort` to their callbacks by `give`, others as ever. True if
+/// the lane has nothing but that line, which still has its share in its callback.
+///
+/// # Safety
+/// As for [`turn`], and this is the line's only time.
+#[inline(always)]
+unsafe fn give_plain(
+    core: *mut Core,
+    lane: *mut Lane,
+    done: &Done,
+    sort: &Sort,
+    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
+) -> bool {
+    // SAFETY: the contract; the lane is not borrowed while callbacks run.
+    unsafe {
+        let Some((answers, callbacks, count)) = done.plain(sort.common) else {
+            call_back(core, done);
+            return false;
+        };
+        call_back_by(core, |next| give(answers, callbacks, next, count));
+        // Callbacks may have asked, or thrown.
+        let quiet = !(*lane).is_filling() && (*lane).pending() == 0 && (*core).thrown.is_none();
+        if !quiet {
+            done.release();
+        }
+        quiet
+    }
+}

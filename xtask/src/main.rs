@@ -68,7 +68,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "typed",
         "types and fields of sampled accesses against programs that know them; needs\n\
-         `cargo build --release -p linewise -p linewise-analysis --examples`\n\
+         `cargo build -p linewise-analysis --examples` and qemu-user\n\
          [--seconds 5] [--json]",
     ),
     (

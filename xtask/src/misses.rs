@@ -3,7 +3,7 @@
 //!
 //! Each program is recorded twice by the real binary, at full speed and exactly. Of the type that the
 //! program misses at, the largest class must be the known one in both, and no class may differ by more
-//! than the bar.
+//! than the bar. The working set must name the type that crowds one set, and its stride.
 
 use std::fs;
 use std::path::Path;
@@ -26,6 +26,8 @@ const CAUSES: [(&str, &str, usize); 4] = [
     ("true", "struct tally", 3),
     ("false", "struct pair", 4),
 ];
+/// The type that crowds one set, and how far its objects are apart.
+const CROWD: (&str, u64) = ("struct slot", 4096);
 const CLASSES: [&str; 5] = ["compulsory", "capacity", "conflict", "true", "false"];
 
 /// What is read of a report (docs/report-json.md).
@@ -33,6 +35,25 @@ const CLASSES: [&str; 5] = ["compulsory", "capacity", "conflict", "true", "false
 struct Report {
     #[serde(default)]
     misses: Vec<MissRow>,
+    #[serde(default)]
+    working_set: Vec<LevelSet>,
+}
+
+#[derive(Deserialize)]
+struct LevelSet {
+    crowded: Vec<CrowdedSet>,
+}
+
+#[derive(Deserialize)]
+struct CrowdedSet {
+    types: Vec<CrowdedType>,
+}
+
+#[derive(Deserialize)]
+struct CrowdedType {
+    #[serde(rename = "type")]
+    type_name: String,
+    stride: u64,
 }
 
 #[derive(Deserialize)]
@@ -121,12 +142,26 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             exact: classes("exact", cause, type_name, 1)?,
         });
     }
+    let conflicts: Report = report(&linewise, &work.join("misses_conflict_timer.linewise"))?;
+    let stride = conflicts
+        .working_set
+        .iter()
+        .flat_map(|level| &level.crowded)
+        .flat_map(|set| &set.types)
+        .find(|row| row.type_name == CROWD.0)
+        .map(|row| row.stride);
+    let named = stride == Some(CROWD.1);
     if json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        let all = serde_json::json!({ "programs": rows, "stride": stride });
+        println!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         print_table(&rows);
+        match named {
+            true => println!("crowded set: {} every {} bytes", CROWD.0, CROWD.1),
+            false => println!("crowded set: {} not named with its stride  MISSED", CROWD.0),
+        }
     }
-    Ok(rows.iter().all(Row::passed))
+    Ok(named && rows.iter().all(Row::passed))
 }
 
 fn print_table(rows: &[Row]) {

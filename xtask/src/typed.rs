@@ -166,10 +166,10 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let json = arguments.switch("--json");
     arguments.finish()?;
     let linewise = release_binary(root)?;
-    let compare = linewise.with_file_name("examples").join("typed_truth");
+    let compare = root.join("target/debug/examples/typed_truth");
     ensure!(
         compare.exists(),
-        "{} is not there: cargo build --release -p linewise-analysis --examples",
+        "{} is not there: cargo build -p linewise-analysis --examples",
         compare.display()
     );
     let work = root.join("target/typed");

@@ -18,7 +18,7 @@ use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
     exact, sharing,
 };
-use crate::views::{misses, types};
+use crate::views::{misses, types, working_set};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -67,6 +67,14 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             samples: &tables.samples,
             caches: &tables.caches,
             sharing: &view,
+        }),
+        working_set: working_set::working_set(&working_set::Input {
+            info,
+            typed: &tables.typed_accesses,
+            samples: &tables.samples,
+            blocks: &tables.heap_blocks,
+            stacks: &tables.stacks,
+            frames: &tables.frames,
         }),
     };
     if let Some(profile) = types::types(&types::Input {

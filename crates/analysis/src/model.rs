@@ -22,6 +22,7 @@ pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::types::{
     Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, TypeCost, TypeRow,
 };
+pub use crate::views::working_set::{CrowdedSet, CrowdedType, LevelSet, TypeSet};
 
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
@@ -88,6 +89,9 @@ pub struct Report {
     /// Why the first-level cache misses, type by type, those with the most misses first; at most 100. Likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<MissRow>,
+    /// What fills each cache of the machine, the nearest to the core first; of samples only, else the field is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub working_set: Vec<LevelSet>,
 }
 
 impl Report {

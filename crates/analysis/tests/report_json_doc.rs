@@ -9,7 +9,7 @@ use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
 const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
-const VIEWS: [&str; 10] = [
+const VIEWS: [&str; 11] = [
     include_str!("../src/views/band.rs"),
     include_str!("../src/views/caches.rs"),
     include_str!("../src/views/miss_ratio.rs"),
@@ -20,6 +20,7 @@ const VIEWS: [&str; 10] = [
     include_str!("../src/views/sampled_reuse/mod.rs"),
     include_str!("../src/views/types/layout.rs"),
     include_str!("../src/views/types/mod.rs"),
+    include_str!("../src/views/working_set.rs"),
 ];
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const ROWS: &str = include_str!("../../recording/src/rows.rs");

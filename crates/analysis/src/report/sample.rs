@@ -120,6 +120,7 @@ pub(crate) fn everyday() -> Report {
         types: Vec::new(),
         type_coverage: None,
         misses: Vec::new(),
+        working_set: Vec::new(),
     }
 }
 

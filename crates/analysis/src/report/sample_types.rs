@@ -1,9 +1,11 @@
 //! A made-up data profile: a struct that two threads write, and one that only one uses.
 
 use super::super::model::{
-    Coverage, FieldRow, FieldThread, Group, Layout, MissRow, Report, TypeCost, TypeRow,
+    Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, Group, Layout, LevelSet, MissRow,
+    Report, TypeCost, TypeRow, TypeSet,
 };
 use super::HOSTILE;
+use linewise_recording::CacheLevel;
 
 fn field(name: &str, offset: u64, size: u64, uses: [f64; 3], tids: &[u32]) -> FieldRow {
     let [share, loads, stores] = uses;
@@ -109,6 +111,29 @@ pub(super) fn with_types(report: &mut Report) {
             ..MissRow::default()
         },
     ];
+    report.working_set = vec![LevelSet {
+        level: CacheLevel::L1d,
+        size_bytes: 32 << 10,
+        tid: Some(41312),
+        in_use_bytes: 104_000.0,
+        types: vec![TypeSet {
+            type_name: "struct both".to_owned(),
+            lines_seen: 812,
+            bytes: 104_000.0,
+            share: 1.0,
+            blocks_seen: 40,
+            allocated_at: vec!["make (/src/both.c:30)".to_owned()],
+        }],
+        crowded: vec![CrowdedSet {
+            set: 3,
+            lines: 24,
+            types: vec![CrowdedType {
+                type_name: "struct both".to_owned(),
+                lines: 24,
+                stride: 4096,
+            }],
+        }],
+    }];
     report.type_coverage = Some(Coverage {
         accesses: 2000.0,
         typed: 1854.0,
@@ -140,6 +165,17 @@ pub(super) fn make_hostile(report: &mut Report, endless: &str) {
                 group.why = HOSTILE.to_owned();
                 group.members = vec![format!("{endless}{HOSTILE}")];
             }
+        }
+    }
+    for level in &mut report.working_set {
+        level.in_use_bytes = f64::MAX;
+        for row in &mut level.types {
+            row.type_name = format!("{HOSTILE}{endless}");
+            row.allocated_at = vec![format!("{endless}{HOSTILE}")];
+        }
+        for row in level.crowded.iter_mut().flat_map(|set| &mut set.types) {
+            row.type_name = format!("{HOSTILE}{endless}");
+            row.stride = u64::MAX;
         }
     }
     for row in &mut report.misses {

@@ -15,23 +15,20 @@
 //! Sets are told by virtual addresses, which is right for first-level caches whose ways are no larger than
 //! a page.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Pid, RunInfo, Sample, SampleClass,
-    SimulatedCache, Tid, TypedAccess,
+    Address, CacheCounts, CacheLevel, CacheSubject, Pid, RunInfo, Sample, SampleClass, Tid,
+    TypedAccess,
 };
 use serde::{Deserialize, Serialize};
 
+use super::lines_seen::{LinesSeen, Shape};
 use super::reuse::main_order;
 use super::sharing::SharingView;
 
 /// Types that a result names, at most.
 const MOST_TYPES: usize = 100;
-/// A set is in conflict with so many times the mean of all sets.
-const CROWDED: f64 = 2.0;
-/// Bytes and ways of a first level of which nothing is told.
-const USUAL: (u64, u64) = (32 << 10, 8);
 
 /// The tables that the view needs.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +145,14 @@ fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Cla
     }
 }
 
+/// What a thread does to a first-level cache of its own.
+struct Thread {
+    /// The sets that hold far more than their share.
+    crowded: BTreeSet<u64>,
+    /// Whether there are more lines than the cache holds.
+    too_many: bool,
+}
+
 /// The thread time that sampled accesses wait for misses, by DProf's rules.
 fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
     let line_size = input.info.line_size;
@@ -156,15 +161,21 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         let samples = input.samples.iter();
         samples.filter(|sample| sample.class == SampleClass::Access)
     };
-    let mut threads: HashMap<Tid, Lines> = HashMap::new();
+    let mut threads: HashMap<Tid, LinesSeen> = HashMap::new();
     for sample in accesses() {
         let line = sample.address.line(line_size).0 / line_size;
-        let lines = threads.entry(sample.tid).or_default();
-        *lines.seen.entry(line).or_default() += 1;
+        threads.entry(sample.tid).or_default().add(line);
     }
-    for lines in threads.values_mut() {
-        lines.classify(&shape);
-    }
+    let full: HashMap<Tid, Thread> = threads
+        .iter()
+        .map(|(tid, lines)| {
+            let thread = Thread {
+                crowded: lines.crowded(&shape).into_keys().collect(),
+                too_many: lines.estimate() > shape.lines as f64,
+            };
+            (*tid, thread)
+        })
+        .collect();
     let invalidated: HashMap<(Pid, Address), (f64, f64)> = input
         .sharing
         .lines
@@ -188,71 +199,14 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         classes[TRUE] = truly * time;
         classes[FALSE] = falsely * time;
         let rest = (1.0 - truly - falsely).max(0.0) * time;
-        if let Some(lines) = threads.get(&sample.tid) {
-            if lines.is_crowded(line.0 / line_size, &shape) {
+        if let Some(thread) = full.get(&sample.tid) {
+            if thread.crowded.contains(&shape.set(line.0 / line_size)) {
                 classes[CONFLICT] = rest;
-            } else if lines.too_many {
+            } else if thread.too_many {
                 classes[CAPACITY] = rest;
             }
         }
         add(sample, classes);
-    }
-}
-
-/// A first-level cache.
-struct Shape {
-    lines: u64,
-    ways: u64,
-}
-
-impl Shape {
-    fn of(info: &RunInfo) -> Self {
-        let first = |cache: &&SimulatedCache| cache.level == CacheLevel::L1d;
-        let told = info.caches.iter().find(first);
-        let (bytes, ways) = told.map_or(USUAL, |cache| (cache.size_bytes, cache.ways.into()));
-        let lines = (bytes / info.line_size.max(1)).max(1);
-        Self {
-            lines,
-            ways: if ways == 0 { lines } else { ways.min(lines) },
-        }
-    }
-
-    fn sets(&self) -> u64 {
-        (self.lines / self.ways).max(1)
-    }
-}
-
-/// The lines that samples of one thread touched.
-#[derive(Default)]
-struct Lines {
-    /// How often each was seen, by its number.
-    seen: HashMap<u64, u64>,
-    /// Sets that hold far more than their share.
-    crowded: HashSet<u64>,
-    /// Whether there are more than the cache holds.
-    too_many: bool,
-}
-
-impl Lines {
-    fn classify(&mut self, shape: &Shape) {
-        let mut sets: HashMap<u64, u64> = HashMap::new();
-        for line in self.seen.keys() {
-            *sets.entry(line % shape.sets()).or_default() += 1;
-        }
-        let mean = self.seen.len() as f64 / shape.sets() as f64;
-        self.crowded = sets
-            .into_iter()
-            .filter(|(_, lines)| *lines > shape.ways && *lines as f64 > CROWDED * mean)
-            .map(|(set, _)| set)
-            .collect();
-        let count = |times: u64| self.seen.values().filter(|it| **it == times).count() as f64;
-        let (once, twice) = (count(1), count(2));
-        let unseen = once * (once - 1.0) / (2.0 * (twice + 1.0));
-        self.too_many = self.seen.len() as f64 + unseen > shape.lines as f64;
-    }
-
-    fn is_crowded(&self, line: u64, shape: &Shape) -> bool {
-        self.crowded.contains(&(line % shape.sets()))
     }
 }
 

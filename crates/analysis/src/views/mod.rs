@@ -6,6 +6,7 @@ mod curve;
 mod encounter;
 #[cfg(test)]
 mod exact_rows;
+mod lines_seen;
 pub mod miss_ratio;
 pub mod misses;
 pub mod place;
@@ -14,6 +15,7 @@ pub mod reuse;
 pub mod sampled_reuse;
 pub mod sharing;
 pub mod types;
+pub mod working_set;
 
 pub use curve::{Curves, TransferCurve};
 pub use encounter::{Encounter, Encounters, Stays, Touch, encounters};

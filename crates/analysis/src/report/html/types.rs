@@ -58,6 +58,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         draw(out, row);
     }
     misses(out, report);
+    working_set(out, report);
     out.push_str("</div>\n</section>\n");
 }
 
@@ -80,11 +81,8 @@ fn misses(out: &mut String, report: &Report) {
          </thead>\n<tbody>\n"
     );
     for row in report.misses.iter().take(ROWS) {
-        let name = match row.type_name.as_str() {
-            "" => "(no type)",
-            name => name,
-        };
-        let _ = write!(out, "<tr><td class=\"name\">{}</td>", Name(name));
+        let name = Name(type_name(&row.type_name));
+        let _ = write!(out, "<tr><td class=\"name\">{name}</td>");
         for share in [
             row.share,
             row.compulsory,
@@ -98,6 +96,70 @@ fn misses(out: &mut String, report: &Report) {
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
+}
+
+fn type_name(name: &str) -> &str {
+    match name {
+        "" => "(no type)",
+        name => name,
+    }
+}
+
+/// What fills the caches, and which sets are too full.
+fn working_set(out: &mut String, report: &Report) {
+    for level in &report.working_set {
+        let _ = write!(
+            out,
+            "<h3>Working set: {} of {}</h3>\n<p class=\"quiet\">At least {} in use",
+            level.level.word(),
+            text::bytes(level.size_bytes),
+            text::bytes(level.in_use_bytes as u64)
+        );
+        if let Some(tid) = level.tid {
+            let _ = write!(out, " by the thread that is busiest at memory, {tid}");
+        }
+        out.push_str(
+            ".</p>\n<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Type</th>\
+             <th class=\"number\">Share of the level</th><th class=\"number\">In use</th>\
+             <th class=\"number\">Lines seen</th><th class=\"number\">Blocks seen</th>\
+             <th>Allocated by</th></tr></thead>\n<tbody>\n",
+        );
+        for row in level.types.iter().take(ROWS) {
+            let _ = writeln!(
+                out,
+                "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
+                 <td class=\"number\">{}</td><td class=\"number\">{}</td>\
+                 <td class=\"number\">{}</td><td>{}</td></tr>",
+                Name(type_name(&row.type_name)),
+                text::percent(row.share),
+                text::bytes(row.bytes as u64),
+                row.lines_seen,
+                row.blocks_seen,
+                Text(&row.allocated_at.join("; ")),
+            );
+        }
+        out.push_str("</tbody></table></div>\n");
+        for set in &level.crowded {
+            let types: Vec<String> = set
+                .types
+                .iter()
+                .map(|row| {
+                    let (name, lines) = (type_name(&row.type_name), row.lines);
+                    match row.stride {
+                        0 => format!("{name} ({lines})"),
+                        stride => format!("{name} ({lines}, {} apart)", text::bytes(stride)),
+                    }
+                })
+                .collect();
+            let _ = writeln!(
+                out,
+                "<p>Set {} is too full: {} of {}</p>",
+                set.set,
+                text::plural(set.lines, "line"),
+                Name(&types.join(", "))
+            );
+        }
+    }
 }
 
 fn covered(out: &mut String, coverage: &Coverage) {

@@ -1,7 +1,7 @@
 //! The data profile: which types are dear to touch, why the cache misses at them, and the dearest of them
 //! member by member.
 
-use super::super::model::{Coverage, FieldRow, Layout, MissRow, Report, TypeRow};
+use super::super::model::{Coverage, FieldRow, Layout, LevelSet, Report, TypeRow};
 use super::page::{Page, Tone};
 use super::text;
 
@@ -15,6 +15,8 @@ const MEMBERS: usize = 16;
 const SLIGHT: f64 = 0.02;
 /// Columns of a name.
 const NAME: usize = 30;
+/// Types and sets of a level in the working set.
+const FILLING: usize = 4;
 /// Columns of a name beside the classes of its misses.
 const MISS_NAME: usize = 24;
 /// Columns of a member's bar: one for each 4 bytes, 16 a line.
@@ -52,6 +54,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         page.line(&[(Tone::Dim, coverage_words(coverage))]);
     }
     misses(page, report);
+    working_set(page, report);
     let drawn = report
         .types
         .iter()
@@ -83,7 +86,7 @@ fn misses(page: &mut Page, report: &Report) {
     let head = format!("{}{of:>11}{head}", pad("L1 misses", MISS_NAME));
     page.line(&[(Tone::Dim, head)]);
     for row in rows() {
-        let name = pad(miss_name(row), MISS_NAME - 2);
+        let name = pad(type_name(&row.type_name), MISS_NAME - 2);
         let shares = [
             row.compulsory,
             row.capacity,
@@ -102,11 +105,61 @@ fn misses(page: &mut Page, report: &Report) {
     }
 }
 
-fn miss_name(row: &MissRow) -> &str {
-    match row.type_name.as_str() {
+fn type_name(name: &str) -> &str {
+    match name {
         "" => "(no type)",
         name => name,
     }
+}
+
+/// What fills the caches: a line for each level, and one for each set that is too full.
+fn working_set(page: &mut Page, report: &Report) {
+    if report.working_set.is_empty() {
+        return;
+    }
+    page.blank();
+    page.line(&[(Tone::Dim, "working set, at least".to_owned())]);
+    for level in &report.working_set {
+        let types: Vec<String> = level
+            .types
+            .iter()
+            .filter(|row| row.share >= SLIGHT)
+            .take(FILLING)
+            .map(|row| format!("{} {}", type_name(&row.type_name), text::percent(row.share)))
+            .collect();
+        let line = format!("{}: {}", in_use(level), types.join(", "));
+        page.labelled(&format!("  {}", level.level.word()), 6, Tone::Plain, &line);
+        for set in level.crowded.iter().take(FILLING) {
+            let types: Vec<String> = set
+                .types
+                .iter()
+                .take(FILLING)
+                .map(|row| {
+                    let name = type_name(&row.type_name);
+                    match row.stride {
+                        0 => name.to_owned(),
+                        stride => format!("{name}, {} apart", text::bytes(stride)),
+                    }
+                })
+                .collect();
+            let lines = text::plural(set.lines, "line");
+            let line = format!(
+                "set {} is too full: {lines} of {}",
+                set.set,
+                types.join("; ")
+            );
+            page.labelled("", 6, Tone::Warning, &line);
+        }
+    }
+}
+
+/// `104 KiB in use of 48 KiB`.
+fn in_use(level: &LevelSet) -> String {
+    let (bytes, size) = (
+        text::bytes(level.in_use_bytes as u64),
+        text::bytes(level.size_bytes),
+    );
+    format!("{bytes} in use of {size}")
 }
 
 /// How much was typed, and why not the rest.

@@ -1,0 +1,423 @@
+//! View `workingset`: what fills the caches, and which associativity sets are too full?
+//!
+//! DProf's working set view (Pesterev, 2010, section 4.2), without its simulation, which needs traces of all
+//! accesses: the lines in use are those that samples saw, and by Chao's bound (1984) those that they did not.
+//! A level that is too small for all is taken to hold each type in proportion to its lines. Sets are told by
+//! virtual addresses, so of the first level only. Exact runs do not record addresses and have no such view.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{
+    Address, CacheLevel, Frame, HeapBlock, Pid, RunInfo, Sample, SampleClass, Stack, StackId, Tid,
+    TypedAccess,
+};
+use serde::{Deserialize, Serialize};
+
+use super::lines_seen::{LinesSeen, Shape};
+use crate::resolve::{HeapBlocks, allocation_site};
+
+/// Types of a level that a result names, at most.
+const MOST_TYPES: usize = 50;
+/// Crowded sets of a level, at most: the fullest.
+const MOST_SETS: usize = 16;
+/// Allocation sites of a type, at most: those with the most samples.
+const MOST_SITES: usize = 4;
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// Table `typed_accesses`.
+    pub typed: &'a [TypedAccess],
+    /// Table `samples`.
+    pub samples: &'a [Sample],
+    /// Table `heap_blocks`.
+    pub blocks: &'a [HeapBlock],
+    /// Table `stacks`.
+    pub stacks: &'a [Stack],
+    /// Table `frames`.
+    pub frames: &'a [Frame],
+}
+
+/// What fills a level of the machine's caches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelSet {
+    /// The level.
+    pub level: CacheLevel,
+    /// Bytes of one such cache.
+    pub size_bytes: u64,
+    /// The thread with the most time at memory, if each core has a cache of its own; `null` for all threads together.
+    pub tid: Option<u32>,
+    /// Bytes of the lines in use, estimated: at least so many.
+    pub in_use_bytes: f64,
+    /// The types with the most lines first; at most 50.
+    pub types: Vec<TypeSet>,
+    /// Of the first level, the associativity sets with more lines than ways and twice the mean of all sets, the fullest
+    /// first; at most 16.
+    pub crowded: Vec<CrowdedSet>,
+}
+
+/// What of a type is in use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeSet {
+    /// The type; empty for accesses whose type is not known.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Lines of it that samples saw.
+    pub lines_seen: u64,
+    /// Bytes of its lines in use, estimated: at least so many.
+    pub bytes: f64,
+    /// The part of the level that it fills, 0 to 1.
+    pub share: f64,
+    /// Heap blocks of it that samples saw; 0 if the heap was not recorded.
+    pub blocks_seen: u64,
+    /// Who allocates them, most samples first: `function (file:line)`; at most 4.
+    pub allocated_at: Vec<String>,
+}
+
+/// An associativity set that is too full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrowdedSet {
+    /// Its number.
+    pub set: u64,
+    /// Lines in it that samples saw.
+    pub lines: u64,
+    /// The types of these lines, most lines first.
+    pub types: Vec<CrowdedType>,
+}
+
+/// A type in a set that is too full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrowdedType {
+    /// The type; empty for accesses whose type is not known.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Its lines in the set.
+    pub lines: u64,
+    /// What all distances between them are a multiple of, bytes; 0 of a single line.
+    pub stride: u64,
+}
+
+/// What was seen of a type.
+#[derive(Default)]
+struct Seen<'a> {
+    lines: LinesSeen,
+    blocks: BTreeSet<u64>,
+    sites: BTreeMap<String, u64>,
+    name: &'a str,
+}
+
+/// What fills each cache of the machine, the nearest to the core first. Empty of an exact run, without samples, and
+/// where the machine does not tell its caches.
+#[must_use]
+pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
+    if input.typed.is_empty() || input.info.exact.is_some() {
+        return Vec::new();
+    }
+    let accesses = || {
+        let samples = input.samples.iter();
+        samples.filter(|sample| sample.class == SampleClass::Access)
+    };
+    let mut times: BTreeMap<Tid, u64> = BTreeMap::new();
+    for sample in accesses() {
+        *times.entry(sample.tid).or_default() += sample.weight_ns;
+    }
+    let Some(busiest) = times.into_iter().max_by_key(|(_, time)| *time) else {
+        return Vec::new();
+    };
+    let places = Places::new(input);
+    let one: Vec<&Sample> = accesses().filter(|it| it.tid == busiest.0).collect();
+    let all: Vec<&Sample> = accesses().collect();
+    let levels = input.info.caches.iter();
+    levels
+        .map(|cache| {
+            let private = cache.cores <= 1;
+            let samples = if private { &one } else { &all };
+            let types = places.seen(samples);
+            let line = input.info.line_size as f64;
+            let in_use = line * types.iter().map(|seen| seen.lines.estimate()).sum::<f64>();
+            let room = in_use.max(cache.size_bytes as f64);
+            let mut rows: Vec<TypeSet> =
+                types.into_iter().map(|seen| seen.row(line, room)).collect();
+            rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+            rows.truncate(MOST_TYPES);
+            LevelSet {
+                level: cache.level,
+                size_bytes: cache.size_bytes,
+                tid: private.then_some(busiest.0.0),
+                in_use_bytes: in_use,
+                types: rows,
+                crowded: match cache.level {
+                    CacheLevel::L1d => places.crowded(samples),
+                    _ => Vec::new(),
+                },
+            }
+        })
+        .collect()
+}
+
+impl Seen<'_> {
+    fn row(self, line: f64, room: f64) -> TypeSet {
+        let bytes = line * self.lines.estimate();
+        let mut sites: Vec<(String, u64)> = self.sites.into_iter().collect();
+        sites.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        TypeSet {
+            type_name: self.name.to_owned(),
+            lines_seen: self.lines.len() as u64,
+            bytes,
+            share: bytes / room,
+            blocks_seen: self.blocks.len() as u64,
+            allocated_at: sites.into_iter().take(MOST_SITES).map(|it| it.0).collect(),
+        }
+    }
+}
+
+/// What samples are of.
+struct Places<'i, 'a> {
+    input: &'i Input<'a>,
+    typed: HashMap<(Pid, Address), &'a str>,
+    blocks: HeapBlocks<'a>,
+    stacks: HashMap<StackId, &'a [Address]>,
+    frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
+}
+
+impl<'i, 'a> Places<'i, 'a> {
+    fn new(input: &'i Input<'a>) -> Self {
+        let mut frames: HashMap<(Pid, Address), Vec<&Frame>> = HashMap::new();
+        for frame in input.frames {
+            let key = (frame.pid, frame.address);
+            frames.entry(key).or_default().push(frame);
+        }
+        let typed = input.typed.iter();
+        let stacks = input.stacks.iter();
+        Self {
+            input,
+            typed: typed
+                .map(|row| ((row.pid, row.ip), row.type_name.as_str()))
+                .collect(),
+            blocks: HeapBlocks::new(input.blocks),
+            stacks: stacks
+                .map(|stack| (stack.id, stack.frames.as_slice()))
+                .collect(),
+            frames,
+        }
+    }
+
+    fn type_of(&self, sample: &Sample) -> &'a str {
+        let key = (sample.pid, sample.access_ip);
+        self.typed.get(&key).copied().unwrap_or_default()
+    }
+
+    /// The number of the line that `sample` touched. What processes have at one address counts as one line.
+    fn line(&self, sample: &Sample) -> u64 {
+        sample.address.0 / self.input.info.line_size.max(1)
+    }
+
+    fn seen(&self, samples: &[&Sample]) -> Vec<Seen<'a>> {
+        let mut types: BTreeMap<&str, Seen<'a>> = BTreeMap::new();
+        for sample in samples {
+            let name = self.type_of(sample);
+            let seen = types.entry(name).or_default();
+            seen.name = name;
+            seen.lines.add(self.line(sample));
+            let block = self.blocks.at(sample.pid, sample.address, sample.time);
+            if let Some(block) = block {
+                seen.blocks.insert(block.id);
+                if let Some(site) = self.site(block) {
+                    *seen.sites.entry(site).or_default() += 1;
+                }
+            }
+        }
+        types.into_values().collect()
+    }
+
+    /// `function (file:line)` that allocated `block`.
+    fn site(&self, block: &HeapBlock) -> Option<String> {
+        let callers = self.stacks.get(&block.stack)?;
+        let frames = callers
+            .iter()
+            .filter_map(|address| self.frames.get(&(block.pid, *address)))
+            .flatten()
+            .copied();
+        let frame = allocation_site(frames)?;
+        Some(match frame.line {
+            0 => frame.function.clone(),
+            line => format!("{} ({}:{line})", frame.function, frame.file),
+        })
+    }
+
+    fn crowded(&self, samples: &[&Sample]) -> Vec<CrowdedSet> {
+        let shape = Shape::of(self.input.info);
+        let mut lines = LinesSeen::default();
+        let mut types: HashMap<u64, &str> = HashMap::new();
+        for sample in samples {
+            let line = self.line(sample);
+            lines.add(line);
+            types.insert(line, self.type_of(sample));
+        }
+        let mut sets: Vec<CrowdedSet> = lines
+            .crowded(&shape)
+            .into_iter()
+            .map(|(set, lines)| {
+                let mut by_type: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+                for line in &lines {
+                    let name = types.get(line).copied().unwrap_or_default();
+                    by_type.entry(name).or_default().push(*line);
+                }
+                let mut types: Vec<CrowdedType> = by_type
+                    .into_iter()
+                    .map(|(name, lines)| CrowdedType {
+                        type_name: name.to_owned(),
+                        lines: lines.len() as u64,
+                        stride: stride(&lines) * self.input.info.line_size,
+                    })
+                    .collect();
+                types.sort_by_key(|it| std::cmp::Reverse(it.lines));
+                CrowdedSet {
+                    set,
+                    lines: lines.len() as u64,
+                    types,
+                }
+            })
+            .collect();
+        sets.sort_by(|a, b| b.lines.cmp(&a.lines).then(a.set.cmp(&b.set)));
+        sets.truncate(MOST_SETS);
+        sets
+    }
+}
+
+/// The greatest number that all distances between `lines` are a multiple of.
+fn stride(lines: &[u64]) -> u64 {
+    let Some(first) = lines.first() else {
+        return 0;
+    };
+    lines.iter().fold(0, |divisor, line| {
+        let (mut a, mut b) = (divisor, line.abs_diff(*first));
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_recording::{AddressOrigin, CpuId, Operation, SimulatedCache, Time};
+
+    use super::super::exact_rows;
+    use super::*;
+
+    const PID: Pid = Pid(7);
+
+    fn typed(ip: u64, name: &str) -> TypedAccess {
+        TypedAccess {
+            pid: PID,
+            ip: Address(ip),
+            type_name: name.into(),
+            type_size: 64,
+            declared_at: String::new(),
+            offset: 0,
+            size: 8,
+            path: "x".into(),
+            field_type: "long".into(),
+            variable: String::new(),
+            reason: None,
+        }
+    }
+
+    fn sample(tid: u32, ip: u64, address: u64) -> Sample {
+        Sample {
+            time: Time(1),
+            pid: PID,
+            tid: Tid(tid),
+            cpu: CpuId(0),
+            ip: Address(ip),
+            sp: Address(0),
+            stack: StackId(0),
+            weight_ns: 100,
+            class: SampleClass::Access,
+            access_ip: Address(ip),
+            address: Address(address),
+            size: 8,
+            operation: Some(Operation::Load),
+            locked: false,
+            origin: Some(AddressOrigin::Registers),
+            reason: None,
+        }
+    }
+
+    fn seen(samples: &[Sample]) -> Vec<LevelSet> {
+        let cache = |level, size_bytes, ways, cores| SimulatedCache {
+            level,
+            size_bytes,
+            ways,
+            count: 1,
+            cores,
+        };
+        working_set(&Input {
+            info: &RunInfo {
+                exact: None,
+                caches: vec![
+                    cache(CacheLevel::L1d, 32 << 10, 8, 1),
+                    cache(CacheLevel::L3, 1 << 20, 16, 2),
+                ],
+                ..exact_rows::info()
+            },
+            typed: &[typed(0x10, "struct slot"), typed(0x20, "struct other")],
+            samples,
+            blocks: &[],
+            stacks: &[],
+            frames: &[],
+        })
+    }
+
+    #[test]
+    fn a_type_in_one_set_is_named_with_its_stride() {
+        let slots = (0..240).map(|i| sample(1, 0x10, 0x10_0000 + i % 24 * 4096));
+        let others = (0..100).map(|i| sample(1, 0x20, 0x80_0040 + i % 50 * 64));
+        let levels = seen(&slots.chain(others).collect::<Vec<_>>());
+        let [first, last] = levels.as_slice() else {
+            panic!("two levels: {levels:?}");
+        };
+        let [set] = first.crowded.as_slice() else {
+            panic!("one set: {first:?}");
+        };
+        assert_eq!((set.set, set.lines), (0, 24));
+        assert_eq!(
+            (set.types[0].type_name.as_str(), set.types[0].stride),
+            ("struct slot", 4096)
+        );
+        // The others lie side by side.
+        assert_eq!(
+            (first.types[0].type_name.as_str(), first.types[0].lines_seen),
+            ("struct other", 50)
+        );
+        assert_eq!((first.tid, last.tid), (Some(1), None));
+        assert_eq!(last.crowded, []);
+    }
+
+    #[test]
+    fn a_level_that_is_too_small_holds_the_types_in_proportion() {
+        // Each of 1024 lines of one type and 512 of the other three times: all are seen.
+        let lines = (0..1536 * 3).map(|i| i % 1536);
+        let samples: Vec<Sample> = lines
+            .map(|line| sample(1, if line < 1024 { 0x10 } else { 0x20 }, line * 64))
+            .collect();
+        let levels = seen(&samples);
+        let shares =
+            |level: &LevelSet| -> Vec<f64> { level.types.iter().map(|it| it.share).collect() };
+        assert_eq!(levels[0].in_use_bytes, 1536.0 * 64.0);
+        assert_eq!(shares(&levels[0]), [2.0 / 3.0, 1.0 / 3.0]);
+        assert_eq!(shares(&levels[1]), [1.0 / 16.0, 1.0 / 32.0]);
+    }
+
+    #[test]
+    fn a_private_level_is_that_of_the_busiest_thread() {
+        let mut samples: Vec<Sample> = (0..9).map(|i| sample(1, 0x10, i % 3 * 64)).collect();
+        samples.extend((0..6).map(|i| sample(2, 0x20, 0x1000 + i % 2 * 64)));
+        let levels = seen(&samples);
+        assert_eq!((levels[0].tid, levels[0].types.len()), (Some(1), 1));
+        assert_eq!(levels[1].types.len(), 2);
+    }
+}

@@ -156,7 +156,7 @@ struct Place {
 impl Place {
     fn rows(&self, name: &str, words: &[&str]) -> anyhow::Result<Vec<Row>> {
         let mut record = Command::new(&self.linewise);
-        record.args(["record", "--source", "exact", "--force"]);
+        record.args(["record", "--source", "exact", "--caches", "--force"]);
         record.args(["--reuse", &self.reuse, "--output", name]);
         if let Some(machine) = &self.machine {
             record.args(["--machine", machine]);

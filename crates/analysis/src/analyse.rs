@@ -388,7 +388,7 @@ fn notes(
         );
     }
     if let Some(exact) = &info.exact {
-        notes.extend(exact_notes(exact, view, &tables.losses));
+        notes.extend(exact_notes(exact, view, tables));
         return notes;
     }
     if samples.total < ENOUGH_SAMPLES {
@@ -429,7 +429,7 @@ fn notes(
 }
 
 /// What the reader of an exact run must know.
-fn exact_notes(exact: &ExactRun, view: &SharingView, losses: &[Loss]) -> Vec<String> {
+fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<String> {
     let mut notes = Vec::new();
     if exact.followed == 0 {
         notes.push(match &exact.only {
@@ -445,7 +445,13 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, losses: &[Loss]) -> Vec<Str
             exact.one_line_in
         ));
     }
-    if let Some(apart) = losses.iter().find(|loss| loss.what == "equal-rate-apart") {
+    if (tables.caches.iter()).any(|row| row.level == CacheLevel::Unbounded) {
+        notes.push(
+            "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells what prefetching would bring.".to_owned(),
+        );
+    }
+    let apart = |loss: &&Loss| loss.what == "equal-rate-apart";
+    if let Some(apart) = tables.losses.iter().find(apart) {
         notes.push(format!(
             "The equal-rate order says nothing of what {} would share: {} {}. If the program does not itself let each end before it makes the next, they are too short beside the making of a thread; give each of them more to do.",
             if apart.count == 1 { "one thread" } else { "some threads" },

@@ -1,5 +1,7 @@
 //! The hash by which lines are chosen.
 
+use std::hash::Hasher;
+
 /// Mixes a line's number (its address divided by the size of a line) into 64 even bits: the
 /// finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 /// OOPSLA 2014). Whoever looks at a share of all lines keeps those whose hash is at most
@@ -11,6 +13,26 @@ pub fn line_hash(line: u64) -> u64 {
     let mixed = (line ^ (line >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+/// A hasher for small dense numbers and numbers of lines, which need no more than mixing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = line_hash(self.0 ^ value);
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Sampled distances against exact ones, and converted ones against measured ones.
 
 use linewise_cache::reuse::{
-    Choice, Grouping, Histogram, ReuseOptions, ReuseProfile, ReuseTracker, Sampling,
-    stack_from_time,
+    Choice, Chooser, Chosen, Grouping, Histogram, ReuseOptions, ReuseProfile, ReuseTracker,
+    Sampling, stack_from_time,
 };
 use linewise_cache::{Access, Kind, MissRatioCurve, line_hash};
 use proptest::prelude::*;
@@ -225,4 +225,64 @@ fn time_distances_become_stack_distances_on_random_cyclic_and_mixed_patterns() {
         0.93,
         0.05,
     );
+}
+
+#[test]
+fn trackers_for_whom_accesses_were_chosen_measure_what_those_measure_that_choose() {
+    let mut accesses = mixed(60_000);
+    // Some reach into the next line.
+    for (step, access) in accesses.iter_mut().enumerate() {
+        access.address += line_hash(step as u64) % 64;
+    }
+    let several = Grouping::Shared(vec![1, 0, 1, 2]);
+    for choice in CHOICES {
+        for grouping in [Grouping::Private, TOGETHER(), several.clone()] {
+            let tracker = |granularity_bytes, sampling| {
+                ReuseTracker::new(&ReuseOptions {
+                    granularity_bytes,
+                    grouping: grouping.clone(),
+                    sampling,
+                    ..ReuseOptions::default()
+                })
+                .expect("valid")
+            };
+            let rate = 1.0 / 16.0;
+            let lines = tracker(64, Sampling::FixedRate { rate, choice });
+            let pairs = tracker(
+                128,
+                Sampling::FixedSize {
+                    entries: 1024,
+                    rate,
+                    choice,
+                },
+            );
+            let mut chooser = Chooser::new(&[&lines, &pairs]).expect("they follow a share");
+            let mut chosen = Chosen::default();
+            for tracker in [lines, pairs] {
+                let (mut choosing, mut told) = (tracker.clone(), tracker);
+                let mut looked_at = 0;
+                for slice in accesses.chunks(1000) {
+                    choosing.record(slice);
+                    chosen.note(slice.iter().map(|access| {
+                        let chosen = chooser.chooses(access.address, access.size);
+                        looked_at += u32::from(chosen);
+                        (access.thread, chosen)
+                    }));
+                    told.record_chosen(slice, &chosen);
+                }
+                assert_eq!(choosing.profile(), told.profile());
+                assert!(
+                    (7_000..25_000).contains(&looked_at),
+                    "{looked_at} of 60,000"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_chosen_for_trackers_of_which_one_follows_everything() {
+    let exact = ReuseTracker::new(&ReuseOptions::default()).expect("valid");
+    assert!(Chooser::new(&[&exact]).is_none());
+    assert!(Chooser::new(&[]).is_none());
 }

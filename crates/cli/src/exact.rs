@@ -42,6 +42,9 @@ pub(crate) struct ExactArgs {
     /// With --source exact: simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
     #[arg(long, value_name = "MACHINE", value_parser = parse_machine)]
     machine: Option<&'static str>,
+    /// With --source exact: simulate the caches with their sizes, for hits and misses of every level by their cause (several times slower; implied by --machine and --lines)
+    #[arg(long)]
+    caches: bool,
     /// Reuse distances. With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
     #[arg(long, value_name = "all|1/N|sampled|none", value_parser = parse_reuse)]
     reuse: Option<ReuseChoice>,
@@ -87,6 +90,7 @@ impl ExactArgs {
             (self.only.is_some(), "--only"),
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
+            (self.caches, "--caches"),
             (self.element.is_some(), "--element"),
             (self.calls, "--calls"),
         ]
@@ -217,6 +221,7 @@ pub(crate) fn record(
     let options = ExactRecordOptions {
         trace,
         machine,
+        caches: args.caches || args.machine.is_some(),
         reuse,
         element_bytes: args.element,
         call_paths: args.calls,

@@ -81,8 +81,19 @@ words!(
         L3 = "L3",
         /// The fourth level.
         L4 = "L4",
+        /// No level of a machine: a cache of each core that never loses a line for want of room, where
+        /// the sizes of caches were not simulated.
+        Unbounded = "unbounded",
     }
 );
+
+impl CacheLevel {
+    /// Whether every access asks it: the first level, or what stands for all of them.
+    #[must_use]
+    pub fn is_first(self) -> bool {
+        matches!(self, Self::L1d | Self::Unbounded)
+    }
+}
 
 words!(
     /// Whose accesses a row of `caches` counts.

@@ -153,6 +153,9 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
         return None;
     }
     let last = input.caches.iter().map(|row| row.level).max()?;
+    if last == CacheLevel::Unbounded {
+        return None;
+    }
     let total = |order| -> Option<f64> {
         let mut rows = input.caches.iter().filter(|row| {
             row.order == order && row.level == last && row.subject == CacheSubject::Total

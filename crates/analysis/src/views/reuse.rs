@@ -325,7 +325,8 @@ impl Simulated<'_> {
             return;
         };
         private.complete(self.invalidations(order, first, None));
-        if let Some(shared) = shared {
+        // Caches without bounds are private ones.
+        if let Some(shared) = shared.filter(|_| last != CacheLevel::Unbounded) {
             shared.complete(self.invalidations(order, last, None));
         }
     }

@@ -95,6 +95,7 @@ mod l1;
 mod lines;
 mod mask;
 mod outcome;
+mod unbounded;
 #[cfg(test)]
 mod verify;
 mod window;
@@ -108,6 +109,7 @@ pub use counts::{
     SitePair, Transfers, WriteBacks,
 };
 pub use outcome::{Answer, Outcome, Transfer};
+pub use unbounded::Unbounded;
 
 use crate::Access;
 use engine::Engine;

@@ -8,6 +8,7 @@
 //! Accesses are taken in batches. Two passes over a batch load the entries and the bits that it
 //! will need, so that their cache misses overlap; the third pass does the work.
 
+use super::chosen::Chosen;
 use super::options::{Choice, Grouping, ReuseError, ReuseOptions, Sampling};
 use super::recency::{Ranks, Recency};
 use super::table::{Entry, Table, Use};
@@ -99,6 +100,37 @@ const SLACK: usize = 4;
 /// Units of a block of [`Choice::Stratified`].
 const STRATUM_BITS: u32 = 6;
 
+/// How units are chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choosing {
+    /// Logarithm of the granularity.
+    pub(super) shift: u32,
+    choice: Choice,
+    /// Greatest key that is followed.
+    threshold: u64,
+}
+
+impl Choosing {
+    /// Whether all units are followed.
+    pub(super) fn all(&self) -> bool {
+        self.threshold == u64::MAX - 1
+    }
+
+    /// How keys are made of units.
+    fn key_of(&self) -> fn(u64) -> u64 {
+        match (self.choice, self.all()) {
+            (Choice::Hashed, true) => line_key,
+            (Choice::Hashed, false) => line_hash,
+            (Choice::Stratified, _) => stratified_key,
+        }
+    }
+
+    /// Whether a unit is followed.
+    pub(super) fn follows(&self, unit: u64) -> bool {
+        self.key_of()(unit) <= self.threshold
+    }
+}
+
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Engine {
@@ -155,6 +187,15 @@ impl Engine {
             entries: 0,
             most_units: 1,
         })
+    }
+
+    /// How units are chosen.
+    pub(super) fn choosing(&self) -> Choosing {
+        Choosing {
+            shift: self.shift,
+            choice: self.choice,
+            threshold: self.threshold,
+        }
     }
 
     /// Takes accesses in order; `sink` gets every followed touch in order, with its outcome and
@@ -225,9 +266,7 @@ impl Engine {
                 };
                 follow(key);
                 if first != last {
-                    for unit in first + 1..=last {
-                        follow(key_of(unit));
-                    }
+                    (first + 1..=last).for_each(|unit| follow(key_of(unit)));
                     further_units += last - first;
                     self.most_units = self.most_units.max(last - first + 1);
                 }
@@ -243,6 +282,77 @@ impl Engine {
         self.resolve_batch(&batch, sink);
         batch.clear();
         self.batch = batch;
+    }
+
+    /// As [`record`](Self::record) for a batch whose chosen accesses are known: none of the others
+    /// touches a unit that is followed, or several units.
+    pub(super) fn record_chosen<A: Copy + Into<Access>>(
+        &mut self,
+        accesses: &[A],
+        chosen: &Chosen,
+        mut sink: impl FnMut(&Reference, Outcome, f64),
+    ) {
+        if chosen.counts.len() > self.threads.len() {
+            self.meet(chosen.counts.len() as u16 - 1);
+        }
+        let key_of = self.choosing().key_of();
+        // The accesses of a thread alone are counted already, and so are all together.
+        let alone = self.groups.len() == self.threads.len();
+        let together = self.groups.len() == 1;
+        let mut by_group = vec![0; self.groups.len()];
+        let mut counted = 0;
+        let mut batch = std::mem::take(&mut self.batch);
+        for pick in &chosen.picks {
+            let access: Access = accesses[pick.index as usize].into();
+            let (first, last) = (
+                access.address >> self.shift,
+                access
+                    .address
+                    .saturating_add(u64::from(access.size.max(1)) - 1)
+                    >> self.shift,
+            );
+            let group = self.threads[usize::from(access.thread)].group;
+            let made = if alone {
+                pick.nth
+            } else if together {
+                pick.index + 1
+            } else {
+                for &access in &accesses[counted..=pick.index as usize] {
+                    let access: Access = access.into();
+                    by_group[usize::from(self.threads[usize::from(access.thread)].group)] += 1;
+                }
+                counted = pick.index as usize + 1;
+                by_group[usize::from(group)]
+            };
+            let clock = self.groups[usize::from(group)].clock + u64::from(made);
+            for unit in first..=last {
+                let key = key_of(unit);
+                if key <= self.threshold {
+                    batch.push(Reference {
+                        key,
+                        clock,
+                        site: access.site,
+                        index: pick.index,
+                        thread: access.thread,
+                        group,
+                        writes: access.kind.writes(),
+                    });
+                }
+            }
+            self.threads[usize::from(access.thread)].touches += last - first;
+            self.most_units = self.most_units.max(last - first + 1);
+            if batch.len() >= BATCH {
+                self.resolve_batch(&batch, &mut sink);
+                batch.clear();
+            }
+        }
+        self.resolve_batch(&batch, &mut sink);
+        batch.clear();
+        self.batch = batch;
+        for (thread, &count) in self.threads.iter_mut().zip(&chosen.counts) {
+            thread.touches += u64::from(count);
+            self.groups[usize::from(thread.group)].clock += u64::from(count);
+        }
     }
 
     fn resolve_batch(

@@ -1,13 +1,15 @@
 //! Accesses in, histograms out.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-use super::engine::{Engine, Outcome};
+use super::chosen::Chosen;
+use super::engine::{Choosing, Engine, Outcome, Reference};
 use super::histogram::Histogram;
 use super::options::{Attribution, ReuseError, ReuseOptions, Sampling};
 use super::profile::{CacheReuse, Distances, PairReuse, ReuseProfile, SiteReuse};
-use crate::{Access, line_hash};
+use crate::Access;
+use crate::hash::KeyHasher;
 
 /// One touch of one unit and what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +61,8 @@ impl ReuseTracker {
         })
     }
 
-    /// Takes the next accesses, in their global order. Long slices are faster than short ones: 64
-    /// accesses are looked up at a time.
+    /// Takes the next accesses, in their global order, in any form that can be read as one. Long
+    /// slices are faster than short ones: 64 accesses are looked up at a time.
     ///
     /// # Panics
     ///
@@ -105,6 +107,20 @@ impl ReuseTracker {
         }
     }
 
+    /// As [`record`](Self::record), for who knows which accesses have to be looked at: a
+    /// [`Chooser`](super::Chooser) made for this tracker, and maybe others, has chosen them.
+    ///
+    /// # Panics
+    ///
+    /// As [`record`](Self::record), and when `chosen` was noted of other accesses.
+    pub fn record_chosen<A: Copy + Into<Access>>(&mut self, accesses: &[A], chosen: &Chosen) {
+        let tallies = &mut self.tallies;
+        self.engine
+            .record_chosen(accesses, chosen, |reference, outcome, weight| {
+                tallies.count(reference, outcome, weight);
+            });
+    }
+
     /// As [`record`](Self::record), and shows the outcome of every touch that is followed, in
     /// order. A touch of several units gives one outcome for each.
     ///
@@ -126,6 +142,11 @@ impl ReuseTracker {
                     outcome,
                 });
             });
+    }
+
+    /// How it chooses units.
+    pub(super) fn choosing(&self) -> Choosing {
+        self.engine.choosing()
     }
 
     /// Entries now: units in use, counted once for each group that used them.
@@ -233,6 +254,16 @@ impl Tallies {
         }
     }
 
+    /// Counts a touch in everything that there is.
+    #[inline]
+    fn count(&mut self, reference: &Reference, outcome: Outcome, weight: f64) {
+        self.count_thread(reference.thread, outcome, weight);
+        if self.sampled {
+            self.count_replicate(reference.replicate(), outcome, weight);
+        }
+        self.count_site(reference.site, outcome, weight);
+    }
+
     #[inline]
     fn count_thread(&mut self, thread: u16, outcome: Outcome, weight: f64) {
         let thread = usize::from(thread);
@@ -293,7 +324,7 @@ impl Tallies {
 #[derive(Clone)]
 struct Pairs {
     shown: usize,
-    index: HashMap<u64, u32, BuildHasherDefault<PairHasher>>,
+    index: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     names: Vec<u64>,
     distances: Vec<Distances>,
     given_up: Distances,
@@ -389,25 +420,5 @@ impl Pairs {
             })
             .collect();
         (shown, other)
-    }
-}
-
-/// Pairs of small dense numbers need no more than mixing.
-#[derive(Default)]
-struct PairHasher(u64);
-
-impl Hasher for PairHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = line_hash(self.0 ^ value);
     }
 }

@@ -33,64 +33,38 @@
 //! count is zero the result depends on the threads' own accesses and on the observed order of their
 //! synchronisation, not on which CPUs they had.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-
-use linewise_tracer::words::EventKind;
-
 use super::access::{Consumer, TracedAccess, TracedEvent};
 use super::calls::CallKind;
+use super::rounds::{Rounds, Turn};
+
+pub use super::rounds::Meetings;
 
 /// Accesses that are kept at most: 64 MiB.
 pub const WINDOW: usize = 1 << 21;
-/// Accesses that come in before rounds are made, so that a system call of some microseconds has
-/// ended by then.
-const CHUNK: usize = 1 << 16;
-/// Accesses handed out at a time.
-const BATCH: usize = 2048;
 
-/// "That thread has made so many accesses."
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Point {
-    lane: u16,
-    count: u64,
-}
+impl Turn for TracedAccess {
+    fn thread(&self) -> u16 {
+        self.thread
+    }
 
-/// One thread.
-#[derive(Debug, Default)]
-struct Lane {
-    queue: VecDeque<TracedAccess>,
-    /// What must have happened before the access of this number, in their order.
-    needs: VecDeque<(u64, Point)>,
-    /// Accesses that came in, that went out.
-    came: u64,
-    went: u64,
-    /// Nothing more is to be waited for now: in a system call.
-    away: bool,
-    ended: bool,
-    begun: bool,
-    tid: u64,
-    /// Where it last made a thread or process.
-    made: u64,
-    /// It is making a thread or process.
-    making: bool,
-    /// The word that the end of the thread being made will clear.
-    clears: u64,
-    /// The futex that it waits on, and since when among all waits.
-    waits: u64,
-    waits_since: u64,
-    /// It was away and will be back: somebody woke it.
-    returning: bool,
-    /// The rounds of its first and its last access.
-    rounds: (u64, u64),
-}
+    fn address(&self) -> u64 {
+        self.address
+    }
 
-/// Threads that made no others, by whether they met one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Meetings {
-    /// All that made accesses.
-    pub threads: u64,
-    /// Those that had ended before any other began, or began when all others had ended.
-    pub alone: u64,
+    fn orders(&self) -> bool {
+        self.orders
+    }
+
+    fn chosen(&self) -> bool {
+        self.chosen
+    }
+
+    fn in_round(self, round: u64) -> Self {
+        Self {
+            time_ns: round,
+            ..self
+        }
+    }
 }
 
 /// Hands the accesses on to another consumer in the equal-rate order. `time_ns` becomes the number of
@@ -98,27 +72,7 @@ pub struct Meetings {
 #[derive(Debug)]
 pub struct EqualRate<C> {
     inner: C,
-    lanes: Vec<Lane>,
-    /// The last access that orders threads, by 8 bytes of memory.
-    last: HashMap<u64, Point>,
-    /// When `last` is next looked through.
-    last_limit: usize,
-    /// The last wake, by futex.
-    wakes: HashMap<u64, Point>,
-    /// Waits so far.
-    wait_number: u64,
-    /// Words that ends of threads clear: address and thread id.
-    joins: HashMap<u64, u64>,
-    /// A set that holds all of `joins` and some more, to look first.
-    maybe_join: Box<[u64; 64]>,
-    /// Threads that were made and have not begun.
-    expected: HashSet<u64>,
-    kept: usize,
-    window: usize,
-    since: usize,
-    round: u64,
-    forced: u64,
-    batch: Vec<TracedAccess>,
+    rounds: Rounds<TracedAccess>,
 }
 
 impl<C: Consumer> EqualRate<C> {
@@ -130,63 +84,27 @@ impl<C: Consumer> EqualRate<C> {
     /// With another window than [`WINDOW`], in accesses.
     pub fn with_window(inner: C, window: usize) -> Self {
         Self {
+            rounds: Rounds::new(window, inner.wants_orders()),
             inner,
-            lanes: Vec::new(),
-            last: HashMap::new(),
-            last_limit: 1 << 16,
-            wakes: HashMap::new(),
-            wait_number: 0,
-            joins: HashMap::new(),
-            maybe_join: Box::new([0; 64]),
-            expected: HashSet::new(),
-            kept: 0,
-            window: window.max(1),
-            since: 0,
-            round: 0,
-            forced: 0,
-            batch: Vec::with_capacity(BATCH),
         }
     }
 
     /// Rounds that were made without a thread that had nothing in the window.
     #[must_use]
     pub fn forced_rounds(&self) -> u64 {
-        self.forced
+        self.rounds.forced()
     }
 
     /// Rounds in all.
     #[must_use]
     pub fn rounds(&self) -> u64 {
-        self.round
+        self.rounds.made()
     }
 
     /// Which threads ran beside which, so far.
     #[must_use]
     pub fn meetings(&self) -> Meetings {
-        let worked = self.lanes.iter().filter(|lane| lane.went > 0);
-        let mut lives: Vec<(u64, u64)> = worked
-            .filter(|lane| lane.made == 0)
-            .map(|lane| lane.rounds)
-            .collect();
-        lives.sort_unstable();
-        let mut meetings = Meetings {
-            threads: lives.len() as u64,
-            alone: 0,
-        };
-        // The last round of all that began before.
-        let mut before = None;
-        for (index, &(first, last)) in lives.iter().enumerate() {
-            let next = lives.get(index + 1);
-            let met = before >= Some(first) || next.is_some_and(|next| next.0 <= last);
-            meetings.alone += u64::from(!met);
-            before = before.max(Some(last));
-        }
-        meetings
-    }
-
-    /// The consumer behind, which has what was handed on so far.
-    pub(super) fn inner_mut(&mut self) -> &mut C {
-        &mut self.inner
+        self.rounds.meetings()
     }
 
     /// The consumer behind.
@@ -194,235 +112,12 @@ impl<C: Consumer> EqualRate<C> {
     pub fn into_inner(self) -> C {
         self.inner
     }
-
-    fn lane(&mut self, thread: u16) -> &mut Lane {
-        let index = usize::from(thread);
-        if self.lanes.len() <= index {
-            self.lanes.resize_with(index + 1, Lane::default);
-        }
-        &mut self.lanes[index]
-    }
-
-    /// The next access of `lane` needs this.
-    fn need(&mut self, lane: u16, point: Point) {
-        let done = point.lane == lane
-            || self
-                .lanes
-                .get(usize::from(point.lane))
-                .is_none_or(|other| other.went >= point.count);
-        if !done {
-            let lane = &mut self.lanes[usize::from(lane)];
-            let next = lane.came;
-            lane.needs.push_back((next, point));
-        }
-    }
-
-    fn take(&mut self, access: &TracedAccess) {
-        let thread = access.thread;
-        let lane = self.lane(thread);
-        lane.begun = true;
-        lane.away = false;
-        let number = lane.came;
-        if access.orders {
-            let point = Point {
-                lane: thread,
-                count: number + 1,
-            };
-            if let Some(before) = self.last.insert(access.address >> 3, point) {
-                self.need(thread, before);
-            }
-            if self.last.len() >= self.last_limit {
-                self.forget();
-            }
-        }
-        if self.may_be_joined(access.address) {
-            self.join(thread, access.address);
-        }
-        let lane = &mut self.lanes[usize::from(thread)];
-        lane.queue.push_back(*access);
-        lane.came += 1;
-        self.kept += 1;
-        self.since += 1;
-    }
-
-    /// Drops what nobody can be held back by any more.
-    fn forget(&mut self) {
-        let lanes = &self.lanes;
-        self.last
-            .retain(|_, point| lanes[usize::from(point.lane)].went < point.count);
-        self.last_limit = (self.last.len() * 2).max(1 << 16);
-    }
-
-    fn bit(address: u64) -> (usize, u64) {
-        let hash = linewise_cache::line_hash(address);
-        ((hash >> 58) as usize, 1 << ((hash >> 52) & 63))
-    }
-
-    #[inline]
-    fn may_be_joined(&self, address: u64) -> bool {
-        if self.joins.is_empty() {
-            return false;
-        }
-        let (word, bit) = Self::bit(address);
-        self.maybe_join[word] & bit != 0
-    }
-
-    fn join(&mut self, thread: u16, address: u64) {
-        let Some(&tid) = self.joins.get(&address) else {
-            return;
-        };
-        // Ids are used again: the last thread that had it.
-        let ended = self
-            .lanes
-            .iter()
-            .rposition(|lane| lane.tid == tid && lane.begun)
-            .filter(|&index| self.lanes[index].ended && index != usize::from(thread));
-        if let Some(index) = ended {
-            let point = Point {
-                lane: index as u16,
-                count: self.lanes[index].came,
-            };
-            self.need(thread, point);
-            self.joins.remove(&address);
-        }
-    }
-
-    /// Makes rounds while every thread that is to be waited for has something, or there is too much
-    /// to keep; with `all` until nothing is left.
-    fn rounds_while_possible(&mut self, all: bool) {
-        let low = if all { 0 } else { self.window / 2 };
-        let mut forcing = all;
-        loop {
-            let waiting = !self.expected.is_empty()
-                || self
-                    .lanes
-                    .iter()
-                    .any(|lane| lane.begun && !lane.ended && !lane.away && lane.queue.is_empty());
-            if self.kept == 0
-                || (waiting && self.kept < self.window && !(forcing && self.kept > low))
-            {
-                break;
-            }
-            if waiting && !all {
-                forcing = true;
-                self.forced += 1;
-                // It will not come, or too late.
-                self.expected.clear();
-                for lane in &mut self.lanes {
-                    lane.away |= std::mem::take(&mut lane.returning);
-                }
-            }
-            self.make_round();
-        }
-        if !self.batch.is_empty() {
-            self.inner.accesses(&self.batch);
-            self.batch.clear();
-        }
-    }
-
-    fn make_round(&mut self) {
-        for index in 0..self.lanes.len() {
-            let lane = &self.lanes[index];
-            if lane.queue.is_empty() {
-                continue;
-            }
-            let went = lane.went;
-            let held = lane
-                .needs
-                .iter()
-                .take_while(|&&(number, _)| number <= went)
-                .any(|&(_, point)| self.lanes[usize::from(point.lane)].went < point.count);
-            if held {
-                continue;
-            }
-            let lane = &mut self.lanes[index];
-            while lane
-                .needs
-                .front()
-                .is_some_and(|&(number, _)| number <= went)
-            {
-                lane.needs.pop_front();
-            }
-            let Some(mut access) = lane.queue.pop_front() else {
-                continue;
-            };
-            if lane.went == 0 {
-                lane.rounds.0 = self.round;
-            }
-            lane.rounds.1 = self.round;
-            lane.went += 1;
-            self.kept -= 1;
-            access.time_ns = self.round;
-            if access.chosen || self.inner.wants_orders() {
-                self.batch.push(access);
-                if self.batch.len() == BATCH {
-                    self.inner.accesses(&self.batch);
-                    self.batch.clear();
-                }
-            }
-        }
-        self.round += 1;
-    }
-
-    /// Those who wait on this futex longest, `count` of them, will be back: they are waited for.
-    fn wake(&mut self, futex: u64, count: u64) {
-        for _ in 0..count.min(self.lanes.len() as u64) {
-            let first = self
-                .lanes
-                .iter_mut()
-                .filter(|lane| lane.waits == futex && lane.away)
-                .min_by_key(|lane| lane.waits_since);
-            let Some(lane) = first else { return };
-            lane.away = false;
-            lane.returning = true;
-        }
-    }
-
-    fn call_ended(&mut self, thread: u16, result: u64) {
-        let lane = self.lane(thread);
-        lane.away = false;
-        lane.returning = false;
-        let (waits, clears) = (lane.waits, lane.clears);
-        let making = std::mem::take(&mut lane.making);
-        lane.waits = 0;
-        lane.clears = 0;
-        if making && (result as i64) > 0 {
-            let begun = |lane: &Lane| lane.tid == result && lane.begun && !lane.ended;
-            if !self.lanes.iter().any(begun) {
-                self.expected.insert(result);
-            }
-        }
-        if clears != 0 && (result as i64) > 0 {
-            self.joins.insert(clears, result);
-            let (word, bit) = Self::bit(clears);
-            self.maybe_join[word] |= bit;
-        }
-        if waits != 0 {
-            if let Some(&wake) = self.wakes.get(&waits) {
-                self.need(thread, wake);
-            }
-            for index in 0..self.lanes.len() {
-                if self.lanes[index].ended {
-                    let point = Point {
-                        lane: index as u16,
-                        count: self.lanes[index].came,
-                    };
-                    self.need(thread, point);
-                }
-            }
-        }
-    }
 }
 
 impl<C: Consumer> Consumer for EqualRate<C> {
     fn accesses(&mut self, batch: &[TracedAccess]) {
-        for access in batch {
-            self.take(access);
-        }
-        if self.since >= CHUNK.min(self.window) {
-            self.since = 0;
-            self.rounds_while_possible(false);
-        }
+        let inner = &mut self.inner;
+        self.rounds.accesses(batch, |batch| inner.accesses(batch));
     }
 
     fn calls(&mut self, kinds: &[CallKind]) {
@@ -430,68 +125,7 @@ impl<C: Consumer> Consumer for EqualRate<C> {
     }
 
     fn event(&mut self, event: &TracedEvent) {
-        let thread = event.thread;
-        let came = self.lane(thread).came;
-        let here = Point {
-            lane: thread,
-            count: came,
-        };
-        match event.kind {
-            EventKind::ThreadStarted => {
-                let lane = self.lane(thread);
-                lane.begun = true;
-                lane.tid = event.b;
-                self.expected.remove(&event.b);
-                for index in 0..self.lanes.len() {
-                    let made = self.lanes[index].made;
-                    if made > 0 {
-                        let lane = index as u16;
-                        self.need(thread, Point { lane, count: made });
-                    }
-                }
-            }
-            EventKind::ThreadEnded => {
-                let lane = self.lane(thread);
-                lane.ended = true;
-                let tid = lane.tid;
-                let cleared: Vec<u64> = self
-                    .joins
-                    .iter()
-                    .filter(|&(_, &its)| its == tid)
-                    .map(|(&address, _)| address)
-                    .collect();
-                for address in cleared {
-                    self.wake(address, u64::MAX);
-                }
-            }
-            EventKind::CallBegan => self.lane(thread).away = event.b != 0,
-            EventKind::CallEnded => self.call_ended(thread, event.b),
-            EventKind::Creates => {
-                let lane = self.lane(thread);
-                lane.made = came;
-                lane.making = true;
-                lane.clears = event.a;
-            }
-            EventKind::FutexWaits => {
-                self.wait_number += 1;
-                let number = self.wait_number;
-                let lane = self.lane(thread);
-                lane.waits = event.a;
-                lane.waits_since = number;
-            }
-            EventKind::FutexWakes => {
-                self.wake(event.a, event.b);
-                self.wakes.insert(event.a, here);
-                if self.wakes.len() > 1 << 16 {
-                    let lanes = &self.lanes;
-                    self.wakes
-                        .retain(|_, point| lanes[usize::from(point.lane)].went < point.count);
-                }
-            }
-            // The thread goes on as another, or without being seen.
-            EventKind::ExecTraced => self.lane(thread).ended = true,
-            EventKind::ExecUntraced => self.lane(thread).away = true,
-        }
+        self.rounds.event(event);
     }
 
     fn wants_orders(&self) -> bool {
@@ -499,7 +133,8 @@ impl<C: Consumer> Consumer for EqualRate<C> {
     }
 
     fn finish(&mut self) {
-        self.rounds_while_possible(true);
+        let inner = &mut self.inner;
+        self.rounds.finish(|batch| inner.accesses(batch));
         self.inner.finish();
     }
 }
@@ -508,6 +143,7 @@ impl<C: Consumer> Consumer for EqualRate<C> {
 mod tests {
     use super::*;
     use linewise_cache::Kind;
+    use linewise_tracer::words::EventKind;
 
     /// Keeps what it gets.
     #[derive(Default)]
@@ -726,7 +362,7 @@ mod tests {
             rate.accesses(piece);
         }
         assert!(rate.forced_rounds() > 0);
-        assert!(rate.kept <= 200);
+        assert!(rate.rounds.kept() <= 200);
         rate.finish();
         assert_eq!(order(rate).len(), 1001);
     }
@@ -769,6 +405,58 @@ mod tests {
                     .collect();
                 proptest::prop_assert!(sites.is_sorted());
             }
+        }
+    }
+
+    /// The order by the definition, round by round, of a stream without system calls.
+    fn by_definition(stream: &[TracedAccess]) -> Vec<(u16, u64)> {
+        type Needing = (TracedAccess, Option<(u16, usize)>);
+        let mut lanes: Vec<Vec<Needing>> = vec![Vec::new(); 4];
+        let mut last = std::collections::HashMap::new();
+        for access in stream {
+            let lane = &mut lanes[usize::from(access.thread)];
+            let here = (access.thread, lane.len() + 1);
+            let before = access
+                .orders
+                .then(|| last.insert(access.address >> 3, here));
+            lane.push((*access, before.flatten()));
+        }
+        let mut went = vec![0; lanes.len()];
+        let mut order = Vec::new();
+        while order.len() < stream.len() {
+            for lane in 0..lanes.len() {
+                let Some((access, before)) = lanes[lane].get(went[lane]) else {
+                    continue;
+                };
+                let done = |&(other, count): &(u16, usize)| went[usize::from(other)] >= count;
+                if before.as_ref().is_none_or(done) {
+                    order.push((access.thread, access.address));
+                    went[lane] += 1;
+                }
+            }
+        }
+        order
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn rounds_made_together_are_those_of_the_definition(
+            runs in proptest::collection::vec(
+                (0u16..4, 1usize..40, proptest::option::weighted(0.4, 0u64..3)),
+                1..200,
+            ),
+        ) {
+            let mut stream = Vec::new();
+            for (thread, length, lock) in runs {
+                stream.extend(lock.map(|lock| ordering(thread, lock * 8)));
+                stream.extend((0..length as u64).map(|at| access(thread, 4096 + at)));
+            }
+            let mut rate = EqualRate::new(Kept::default());
+            for piece in stream.chunks(100) {
+                rate.accesses(piece);
+            }
+            rate.finish();
+            proptest::prop_assert_eq!(order(rate), by_definition(&stream));
         }
     }
 }

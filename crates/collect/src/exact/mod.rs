@@ -20,6 +20,7 @@ mod kept;
 mod launch;
 mod only;
 mod record;
+mod rounds;
 mod stream;
 mod tables;
 #[cfg(test)]

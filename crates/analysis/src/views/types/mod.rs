@@ -336,7 +336,7 @@ impl<'a> Profile<'_, 'a> {
                 continue;
             };
             let count = row.loads + row.stores + row.updates;
-            let first = row.level == CacheLevel::L1d;
+            let first = row.level.is_first();
             let found = self.at(pid, ip);
             if first {
                 self.cover(count, found.as_ref().map(|_| ()).map_err(|reason| *reason));
@@ -542,7 +542,7 @@ fn misses(row: &CacheCounts) -> f64 {
 /// All accesses of an exact run, in its main order.
 fn accesses_of(rows: &[CacheCounts]) -> f64 {
     totals(rows)
-        .filter(|row| row.level == CacheLevel::L1d)
+        .filter(|row| row.level.is_first())
         .map(|row| row.loads + row.stores + row.updates)
         .sum()
 }

@@ -59,11 +59,18 @@ pub(super) struct Model {
     pub(super) assumptions: Vec<String>,
     /// The name of the last level.
     pub(super) last_level: CacheLevel,
+    /// Whether its caches are simulated, or only the cores.
+    pub(super) simulated: bool,
 }
 
 impl Model {
-    /// The model of `machine` for a stream that holds one line in `one_line_in`.
-    pub(super) fn new(machine: &SimulatedMachine, one_line_in: u32) -> Result<Self, ConfigError> {
+    /// The model of `machine` for a stream that holds one line in `one_line_in`; `simulated`: its
+    /// caches have the sizes that they have.
+    pub(super) fn new(
+        machine: &SimulatedMachine,
+        one_line_in: u32,
+        simulated: bool,
+    ) -> Result<Self, ConfigError> {
         let mut config = Config::from_topology(&machine.topology)?;
         let deepest = machine
             .topology
@@ -97,11 +104,19 @@ impl Model {
                  misses by conflict are those of the small caches"
             ));
         }
+        if !simulated {
+            assumptions.push(
+                "cache: no core loses a line for want of room, so the transfers are an upper bound; \
+                 --caches simulates the sizes"
+                    .to_owned(),
+            );
+        }
         Ok(Self {
             config,
             caches,
             assumptions,
             last_level,
+            simulated,
         })
     }
 
@@ -214,7 +229,7 @@ mod tests {
         for name in SimulatedMachine::NAMES {
             let machine = SimulatedMachine::named(name).unwrap();
             for one_line_in in [1, 64, 1 << 20] {
-                let model = Model::new(&machine, one_line_in).unwrap();
+                let model = Model::new(&machine, one_line_in, true).unwrap();
                 model.config.check().unwrap();
                 assert_eq!(model.caches[0].level, CacheLevel::L1d, "{name}");
             }
@@ -225,8 +240,8 @@ mod tests {
     #[test]
     fn a_share_of_the_lines_gets_its_share_of_the_room() {
         let machine = SimulatedMachine::named("2x10").unwrap();
-        let whole = Model::new(&machine, 1).unwrap();
-        let thin = Model::new(&machine, 64).unwrap();
+        let whole = Model::new(&machine, 1, true).unwrap();
+        let thin = Model::new(&machine, 64, true).unwrap();
         let size = |model: &Model| model.config.cores[0].l2.unwrap().size_bytes;
         assert_eq!(size(&whole), 64 * size(&thin));
         // The recording tells of the machine, not of the sample.
@@ -236,16 +251,16 @@ mod tests {
 
     #[test]
     fn threads_beyond_the_cores_begin_again_and_sockets_have_caches_of_their_own() {
-        let model = Model::new(&SimulatedMachine::named("2x10").unwrap(), 1).unwrap();
+        let model = Model::new(&SimulatedMachine::named("2x10").unwrap(), 1, true).unwrap();
         assert_eq!(model.group(0), 0);
         assert_eq!(model.group(10), 1);
         assert_eq!(model.core(20), model.core(0));
-        let two = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1).unwrap();
+        let two = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1, true).unwrap();
         let cores: std::collections::BTreeSet<u32> =
             (0..16).map(|thread| two.core(thread)).collect();
         assert_eq!(cores.len(), 16, "a core for each thread");
         assert!((0..16).all(|thread| two.group(thread) == 0));
-        let apple = Model::new(&SimulatedMachine::named("apple").unwrap(), 1).unwrap();
+        let apple = Model::new(&SimulatedMachine::named("apple").unwrap(), 1, true).unwrap();
         assert_eq!(apple.last_level, CacheLevel::L2);
     }
 }

@@ -2,17 +2,19 @@
 //! distances in private and in shared caches, and which lines move between whom.
 
 use linewise_cache::Access;
-use linewise_cache::hierarchy::{ConfigError, Hierarchy, Report, Transfers};
+use linewise_cache::hierarchy::{ConfigError, Hierarchy, Report, Transfer, Transfers, Unbounded};
 use linewise_cache::reuse::{
-    Attribution, Choice, Grouping, ReuseError, ReuseOptions, ReuseProfile, ReuseTracker, Sampling,
+    Attribution, Choice, Chooser, Chosen, Grouping, ReuseError, ReuseOptions, ReuseProfile,
+    ReuseTracker, Sampling,
 };
 
-use super::super::access::{Consumer, TracedAccess};
 use super::super::calls::CallKind;
+use super::super::rounds::Turn;
 use super::ExactRecordOptions;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
 use super::paths::CallPaths;
+use super::step::Step;
 
 /// Pairs of instructions, by the calls that led to them, that have rows of their own.
 const PAIRS: usize = 1024;
@@ -57,10 +59,19 @@ impl ReuseShare {
     }
 }
 
+/// Who has which line.
+#[derive(Clone)]
+enum Caches {
+    /// Caches as the machine has them.
+    Machine(Box<Hierarchy>),
+    /// None that could lose a line to another.
+    Unbounded(Box<Unbounded>),
+}
+
 /// The measurement of one order, under way. A copy goes on by itself from the same state.
 #[derive(Clone)]
 pub(super) struct Measures {
-    hierarchy: Hierarchy,
+    caches: Caches,
     private: Option<ReuseTracker>,
     shared: Option<ReuseTracker>,
     /// Private, by pairs of lines: what a prefetcher of adjacent lines would make of it.
@@ -74,6 +85,9 @@ pub(super) struct Measures {
     /// Logarithm of the bytes that a bit of a byte mask stands for.
     bit_shift: u32,
     accesses: Vec<Access>,
+    /// The trackers look at the chosen accesses alone.
+    some_are_chosen: bool,
+    chosen: Chosen,
     followed: u64,
 }
 
@@ -137,16 +151,22 @@ impl Measures {
             Some(bytes) => tracker(grouping, bytes, 0),
             None => Ok(None),
         };
-        Ok(Self {
-            hierarchy: Hierarchy::new(&model.config).map_err(MeasureError::Machine)?,
+        let caches = if options.simulates() {
+            Hierarchy::new(&model.config).map(|caches| Caches::Machine(Box::new(caches)))
+        } else {
+            Unbounded::new(&model.config).map(|caches| Caches::Unbounded(Box::new(caches)))
+        };
+        let mut measures = Self {
+            caches: caches.map_err(MeasureError::Machine)?,
             private: tracker(Grouping::Private, line_bytes, PAIRS)?,
             elements: [
                 elements(Grouping::Private)?,
                 elements(Grouping::Shared(groups.clone()))?,
             ],
             shared: tracker(Grouping::Shared(groups), line_bytes, PAIRS)?,
-            // A share of the lines holds no pairs.
-            pairs: if one_line_in > 1 {
+            // A share of the lines holds no pairs, and what prefetching brings is told only beside
+            // simulated caches.
+            pairs: if one_line_in > 1 || !options.simulates() {
                 None
             } else {
                 tracker(Grouping::Private, 2 * line_bytes, 0)?
@@ -156,32 +176,49 @@ impl Measures {
             line_bytes: u64::from(line_bytes),
             bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
             accesses: Vec::new(),
+            some_are_chosen: false,
+            chosen: Chosen::default(),
             followed: 0,
-        })
+        };
+        measures.some_are_chosen = measures.chooser().is_some();
+        Ok(measures)
+    }
+
+    /// What tells the accesses that the trackers have to look at; `None` if they are to get all.
+    pub(super) fn chooser(&self) -> Option<Chooser> {
+        // Calls are followed through all accesses.
+        if self.paths.is_some() {
+            return None;
+        }
+        let [private, shared] = &self.elements;
+        let trackers = [&self.private, &self.shared, &self.pairs, private, shared];
+        let trackers: Vec<&ReuseTracker> = trackers.into_iter().flatten().collect();
+        Chooser::new(&trackers)
+    }
+
+    /// Takes what further instructions do to the stack of calls.
+    pub(super) fn learn(&mut self, kinds: &[CallKind]) {
+        if let Some(paths) = &mut self.paths {
+            paths.learn(kinds);
+        }
     }
 
     /// Takes the next accesses.
-    fn take(&mut self, batch: &[TracedAccess]) {
-        let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
+    pub(super) fn take(&mut self, batch: &[Step]) {
         self.followed += batch.len() as u64;
-        self.accesses.clear();
-        self.accesses.extend(batch.iter().map(TracedAccess::access));
-        let accesses = &self.accesses;
-        self.hierarchy.run_with(accesses, |index, outcome| {
-            let Some(transfer) = outcome.transfer else {
-                return;
-            };
-            let access = &accesses[index];
+        let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
+        let mut moved = |index: usize, line: u64, transfer: &Transfer| {
+            let access: Access = batch[index].into();
             // Its part in this line: it may begin in the line before.
-            let first = access.address.saturating_sub(outcome.line);
+            let first = access.address.saturating_sub(line);
             let end = access.address.saturating_add(u64::from(access.size));
-            let last = (end - 1 - outcome.line).min(line_bytes - 1);
+            let last = (end - 1 - line).min(line_bytes - 1);
             let mask = |first: u64, last: u64| {
                 let (first, last) = (first >> bit_shift, last >> bit_shift);
                 (u64::MAX >> (63 - last)) & (u64::MAX << first)
             };
             let key = Move {
-                line: outcome.line,
+                line,
                 from_site: transfer.site,
                 to_site: access.site,
                 from_thread: transfer.thread,
@@ -194,7 +231,44 @@ impl Measures {
                 mask(from_first.into(), from_last.into()),
                 mask(first, last),
             );
-        });
+        };
+        match &mut self.caches {
+            Caches::Machine(caches) => caches.run_with(batch, |index, outcome| {
+                if let Some(transfer) = &outcome.transfer {
+                    moved(index, outcome.line, transfer);
+                }
+            }),
+            Caches::Unbounded(caches) => caches.run_with(batch, moved),
+        }
+        self.track(batch);
+    }
+
+    /// Shows accesses to the trackers of reuse distances.
+    fn track(&mut self, batch: &[Step]) {
+        let [private, shared] = &mut self.elements;
+        if self.some_are_chosen {
+            let steps = batch.iter();
+            self.chosen
+                .note(steps.map(|step| (step.thread(), step.looked_at())));
+            let trackers = [
+                &mut self.private,
+                &mut self.shared,
+                &mut self.pairs,
+                private,
+                shared,
+            ];
+            for tracker in trackers.into_iter().flatten() {
+                tracker.record_chosen(batch, &self.chosen);
+            }
+            return;
+        }
+        if self.private.is_none() {
+            return;
+        }
+        self.accesses.clear();
+        self.accesses
+            .extend(batch.iter().map(|&step| Access::from(step)));
+        let accesses = &self.accesses;
         if let Some(paths) = &mut self.paths {
             paths.follow(accesses);
         }
@@ -206,7 +280,6 @@ impl Measures {
                 None => tracker.record(accesses),
             }
         }
-        let [private, shared] = &mut self.elements;
         for tracker in [&mut self.pairs, private, shared].into_iter().flatten() {
             tracker.record(accesses);
         }
@@ -216,7 +289,10 @@ impl Measures {
     pub(super) fn finish(self) -> Measured {
         let (moves, other_moves) = self.moves.finish();
         Measured {
-            report: self.hierarchy.finish(),
+            report: match self.caches {
+                Caches::Machine(caches) => caches.finish(),
+                Caches::Unbounded(caches) => caches.finish(),
+            },
             private: self.private.map(|tracker| tracker.profile()),
             shared: self.shared.map(|tracker| tracker.profile()),
             pairs: self.pairs.map(|tracker| tracker.profile()),
@@ -227,26 +303,6 @@ impl Measures {
             moves,
             other_moves,
             followed: self.followed,
-        }
-    }
-}
-
-impl Consumer for Measures {
-    fn calls(&mut self, kinds: &[CallKind]) {
-        if let Some(paths) = &mut self.paths {
-            paths.learn(kinds);
-        }
-    }
-
-    fn accesses(&mut self, batch: &[TracedAccess]) {
-        if batch.iter().all(|access| access.chosen) {
-            self.take(batch);
-            return;
-        }
-        for piece in batch.chunk_by(|before, after| before.chosen == after.chosen) {
-            if piece[0].chosen {
-                self.take(piece);
-            }
         }
     }
 }

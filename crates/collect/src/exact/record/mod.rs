@@ -7,6 +7,7 @@ mod orders;
 mod paths;
 mod places;
 mod rows;
+mod step;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +43,10 @@ pub struct ExactRecordOptions {
     pub trace: ExactOptions,
     /// The machine to simulate.
     pub machine: SimulatedMachine,
+    /// Whether its caches are simulated with their sizes, all levels of them. Otherwise lines move
+    /// between cores that never lose one for want of room, which takes a fraction of the time; with a
+    /// share of the lines they are always simulated.
+    pub caches: bool,
     /// How reuse distances are measured.
     pub reuse: ReuseShare,
     /// Bytes of an element, to measure the reuse of elements beside that of lines: a power of two below
@@ -59,6 +64,10 @@ pub struct ExactRecordOptions {
 }
 
 impl ExactRecordOptions {
+    fn simulates(&self) -> bool {
+        self.caches || self.trace.one_line_in > 1
+    }
+
     fn follows_calls(&self) -> bool {
         let all = self.trace.one_line_in <= 1 && self.trace.only.is_none();
         self.call_paths && all && self.reuse != ReuseShare::None
@@ -96,7 +105,7 @@ pub fn record_exact(
 ) -> Result<ExactRecorded, crate::Error> {
     let one_line_in = options.trace.one_line_in.max(1);
     let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
-    let model = Model::new(&options.machine, one_line_in)
+    let model = Model::new(&options.machine, one_line_in, options.simulates())
         .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
     let measures = Measures::new(&model, options).map_err(unmeasurable)?;
     let mode = if options.replace {

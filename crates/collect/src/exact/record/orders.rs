@@ -12,14 +12,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use linewise_cache::reuse::Chooser;
 use linewise_tracer::words::EventKind;
 
 use super::super::access::{Consumer, TracedAccess, TracedEvent};
 use super::super::calls::CallKind;
-use super::super::equal_rate::{EqualRate, Meetings};
+use super::super::equal_rate::{Meetings, WINDOW};
+use super::super::rounds::{Rounds, Turn};
 use super::measures::{Measured, Measures};
+use super::step::Step;
 
-/// Accesses handed over at a time: 512 KiB.
+/// Accesses handed over at a time: 256 KiB.
 const CHUNK: usize = 1 << 14;
 /// Chunks that wait for a thread at most; then the target waits.
 const QUEUE: usize = 6;
@@ -27,7 +30,7 @@ const QUEUE: usize = 6;
 /// Accesses, and the events between them.
 #[derive(Debug, Default)]
 struct Chunk {
-    accesses: Vec<TracedAccess>,
+    steps: Vec<Step>,
     /// Each with the number of accesses before it.
     events: Vec<(usize, TracedEvent)>,
     /// What further instructions do to the stack of calls.
@@ -36,24 +39,41 @@ struct Chunk {
 
 impl Chunk {
     fn clear(&mut self) {
-        self.accesses.clear();
+        self.steps.clear();
         self.events.clear();
         self.calls.clear();
     }
 
-    /// Hands everything on in order; the accesses only if asked for.
-    fn replay(&self, consumer: &mut impl Consumer, with_accesses: bool) {
-        consumer.calls(&self.calls);
-        let mut done = 0;
-        for (before, event) in &self.events {
-            if with_accesses && *before > done {
-                consumer.accesses(&self.accesses[done..*before]);
-                done = *before;
-            }
-            consumer.event(event);
+    /// Hands to `measures` what it wants of the accesses.
+    fn observed(&self, measures: &mut Measures) {
+        measures.learn(&self.calls);
+        if self.steps.iter().all(Turn::chosen) {
+            measures.take(&self.steps);
+            return;
         }
-        if with_accesses && done < self.accesses.len() {
-            consumer.accesses(&self.accesses[done..]);
+        let alike = |one: &Step, next: &Step| one.chosen() == next.chosen();
+        for piece in self.steps.chunk_by(alike).filter(|piece| piece[0].chosen()) {
+            measures.take(piece);
+        }
+    }
+
+    /// Hands everything on in order; the accesses only if there is somebody to measure them.
+    fn at_equal_rate(&self, rounds: &mut Rounds<Step>, mut measures: Option<&mut Measures>) {
+        if let Some(measures) = &mut measures {
+            measures.learn(&self.calls);
+        }
+        let mut done = 0;
+        let ends = self.events.iter().map(|&(before, _)| before);
+        for (index, end) in ends.chain([self.steps.len()]).enumerate() {
+            if let Some(measures) = &mut measures
+                && end > done
+            {
+                rounds.accesses(&self.steps[done..end], |batch| measures.take(batch));
+                done = end;
+            }
+            if let Some((_, event)) = self.events.get(index) {
+                rounds.event(event);
+            }
         }
     }
 }
@@ -70,6 +90,7 @@ enum ToEqual {
     /// Nothing but the events counts: there is one thread only.
     Events(Arc<Chunk>),
     Chunk(Arc<Chunk>),
+    /// From here on there may be two.
     Begin(Receiver<Box<Measures>>),
 }
 
@@ -96,6 +117,8 @@ pub(super) struct BothMeasured {
 pub(super) struct BothOrders {
     /// Until the first chunk is full: the target is forked from a process of one thread.
     fresh: Option<Measures>,
+    /// Finds out once for both orders what the trackers have to look at.
+    chooser: Option<Chooser>,
     threads: Option<Threads>,
     chunk: Chunk,
     /// Chunks on their way; those that came back are filled again.
@@ -106,6 +129,7 @@ pub(super) struct BothOrders {
 impl BothOrders {
     pub(super) fn new(measures: Measures) -> Self {
         Self {
+            chooser: measures.chooser(),
             fresh: Some(measures),
             threads: None,
             chunk: Chunk::default(),
@@ -115,7 +139,7 @@ impl BothOrders {
     }
 
     fn flush(&mut self) {
-        if self.chunk.accesses.is_empty() && self.chunk.events.is_empty() {
+        if self.chunk.steps.is_empty() && self.chunk.events.is_empty() {
             return;
         }
         if let Some(measures) = self.fresh.take() {
@@ -147,7 +171,7 @@ impl BothOrders {
             return chunk;
         }
         Chunk {
-            accesses: Vec::with_capacity(CHUNK),
+            steps: Vec::with_capacity(CHUNK),
             ..Chunk::default()
         }
     }
@@ -206,8 +230,18 @@ fn joined<T>(thread: JoinHandle<T>) -> T {
 
 impl Consumer for BothOrders {
     fn accesses(&mut self, batch: &[TracedAccess]) {
-        self.chunk.accesses.extend_from_slice(batch);
-        if self.chunk.accesses.len() >= CHUNK {
+        let Self { chooser, chunk, .. } = self;
+        match chooser {
+            Some(chooser) => chunk.steps.extend(
+                batch
+                    .iter()
+                    .map(|access| Step::new(access, chooser.chooses(access.address, access.size))),
+            ),
+            None => chunk
+                .steps
+                .extend(batch.iter().map(|access| Step::new(access, true))),
+        }
+        if chunk.steps.len() >= CHUNK {
             self.flush();
         }
     }
@@ -216,7 +250,7 @@ impl Consumer for BothOrders {
         if event.kind == EventKind::Creates && !self.forked {
             self.fork();
         }
-        self.chunk.events.push((self.chunk.accesses.len(), *event));
+        self.chunk.events.push((self.chunk.steps.len(), *event));
         if self.chunk.events.len() >= CHUNK {
             self.flush();
         }
@@ -236,7 +270,7 @@ fn start(mut measures: Measures) -> Threads {
     let observed_thread = std::thread::spawn(move || {
         for message in chunks {
             match message {
-                ToObserved::Chunk(chunk) => chunk.replay(&mut measures, true),
+                ToObserved::Chunk(chunk) => chunk.observed(&mut measures),
                 ToObserved::Copy(give) => {
                     // Nobody takes it if the other thread has panicked.
                     let _ = give.send(Box::new(measures.clone()));
@@ -247,44 +281,26 @@ fn start(mut measures: Measures) -> Threads {
     });
     let (equal, chunks) = sync_channel(QUEUE);
     let equal_thread = std::thread::spawn(move || {
-        let mut rate = EqualRate::new(Late::default());
+        let mut rounds = Rounds::new(WINDOW, false);
+        let mut measures: Option<Box<Measures>> = None;
         for message in chunks {
             match message {
-                ToEqual::Events(chunk) => chunk.replay(&mut rate, false),
-                ToEqual::Chunk(chunk) => chunk.replay(&mut rate, true),
-                ToEqual::Begin(take) => {
-                    if let Ok(measures) = take.recv() {
-                        rate.inner_mut().0 = Some(*measures);
-                    }
+                ToEqual::Events(chunk) => chunk.at_equal_rate(&mut rounds, None),
+                ToEqual::Chunk(chunk) => {
+                    chunk.at_equal_rate(&mut rounds, measures.as_deref_mut());
                 }
+                ToEqual::Begin(take) => measures = take.recv().ok(),
             }
         }
-        rate.finish();
-        let (forced, meetings) = (rate.forced_rounds(), rate.meetings());
-        (rate.into_inner().0, forced, meetings)
+        if let Some(measures) = &mut measures {
+            rounds.finish(|batch| measures.take(batch));
+        }
+        (measures.map(|it| *it), rounds.forced(), rounds.meetings())
     });
     Threads {
         observed,
         equal,
         observed_thread,
         equal_thread,
-    }
-}
-
-/// Measures that come when they are needed.
-#[derive(Default)]
-struct Late(Option<Measures>);
-
-impl Consumer for Late {
-    fn accesses(&mut self, batch: &[TracedAccess]) {
-        if let Some(measures) = &mut self.0 {
-            measures.accesses(batch);
-        }
-    }
-
-    fn calls(&mut self, kinds: &[CallKind]) {
-        if let Some(measures) = &mut self.0 {
-            measures.calls(kinds);
-        }
     }
 }

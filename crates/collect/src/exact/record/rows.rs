@@ -136,6 +136,14 @@ struct Asked {
 }
 
 fn levels(model: &Model) -> Vec<Asked> {
+    if !model.simulated {
+        return vec![Asked {
+            level: Level::L1,
+            name: CacheLevel::Unbounded,
+            before: &[],
+            serves: &[Served::L1],
+        }];
+    }
     let second = model.config.cores.iter().any(|core| core.l2.is_some());
     let mut levels = vec![Asked {
         level: Level::L1,

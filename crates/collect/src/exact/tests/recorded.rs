@@ -27,6 +27,7 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecor
     ExactRecordOptions {
         trace: ExactOptions::new(command(program, arguments)),
         machine: SimulatedMachine::named("2x10").unwrap(),
+        caches: true,
         reuse: ReuseShare::OneLineIn(1),
         element_bytes: None,
         call_paths: true,
@@ -163,6 +164,39 @@ fn all_accesses_are_in_every_table() {
                 assert_eq!(paired + cold, touches, "{order:?} {scope:?} {measure:?}");
             }
         }
+    }
+}
+
+#[test]
+fn without_the_sizes_of_caches_the_same_lines_move_and_nothing_misses_for_want_of_room() {
+    let Some(sized) = counters("8", |_| {}) else {
+        return;
+    };
+    let Some(lean) = counters("8", |options| options.caches = false) else {
+        return;
+    };
+    let moved = |recorded: &Recorded| transfers(&recorded.tables, Order::EqualRate);
+    let (sized, moved) = (moved(&sized), moved(&lean));
+    assert!((moved / sized - 1.0).abs() < 0.05, "{moved} beside {sized}");
+    let exact = lean.recording.info().exact.as_ref().unwrap();
+    let assumed = |text: &String| text.contains("--caches");
+    assert!(exact.assumptions.iter().any(assumed));
+    for order in Order::ALL {
+        let rows = || lean.tables.caches.iter().filter(|row| row.order == *order);
+        for row in rows() {
+            assert_eq!(row.level, CacheLevel::Unbounded);
+            assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
+            assert_eq!((row.capacity, row.conflict), (0.0, 0.0));
+        }
+        let of = |subject| rows().filter(move |row| row.subject == subject).map(asked);
+        let total: f64 = of(CacheSubject::Total).sum();
+        assert_eq!(of(CacheSubject::Thread).sum::<f64>(), total);
+        let instructions: f64 = of(CacheSubject::Instruction).sum();
+        assert_eq!(
+            instructions + of(CacheSubject::OtherInstructions).sum::<f64>(),
+            total
+        );
+        assert!(total >= lean.outcome.accesses as f64);
     }
 }
 

@@ -1,0 +1,623 @@
+//! The sharing of lines alone: each core has a private cache without bounds.
+//!
+//! ```text
+//! access ─► recent lines of the core ── has it, with the right to do that ─► a hit
+//!                     │ else
+//!                     ▼
+//!           line: who had it, who has it, who may store ─► transfer, upgrade, first touch
+//! ```
+//!
+//! Nothing is ever evicted, so a line that a core does not have was either never there or taken
+//! away by another's store: all misses are compulsory ones or sharing. Between cores this is the
+//! protocol of the whole [`Hierarchy`](super::Hierarchy), MESI, and its transfers are an upper bound
+//! of that one's: a line that a finite cache would have lost meanwhile comes from its owner here.
+//! Most accesses are to a line that the core touched lately, and cost one look.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use crate::hash::KeyHasher;
+use crate::{Access, Kind};
+
+use super::config::{Config, ConfigError};
+use super::counts::{
+    Class, Coherence, Counts, Level, Matrix, Report, Served, Transfers, WriteBacks,
+};
+use super::lines::{Info, NO_INFO};
+use super::outcome::Transfer;
+
+/// Recent lines of a core: a power of two. Their records stay in the host's second level.
+const RECENT: usize = 4096;
+/// Recent pages of a core.
+const RECENT_PAGES: usize = 256;
+/// Lines of a page of the table.
+const PAGE_BITS: u32 = 6;
+const PAGE: usize = 1 << PAGE_BITS;
+/// No line, no page, no core.
+const NONE: u64 = u64::MAX;
+const NO_CORE: u16 = u16::MAX;
+
+/// A line that a core has, and touched lately.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    line: u64,
+    /// Which block holds what is noted of it when it is not recent any more.
+    copy: u32,
+    /// Nobody else has it.
+    may_store: bool,
+    last: u64,
+    last_store: u64,
+}
+
+/// The accesses of a core to a line since it has it, as [`Info`].
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    last: u64,
+    last_store: u64,
+}
+
+const NOT_COPIED: Copied = Copied {
+    last: NO_INFO,
+    last_store: NO_INFO,
+};
+
+/// A line, as the cores see it.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// Cores that had it at any time, and that have it.
+    had: u128,
+    has: u128,
+    /// The last store of a core that lost it, or the right to store.
+    stored: u64,
+    /// Who may store.
+    owner: u16,
+}
+
+const UNTOUCHED: Line = Line {
+    had: 0,
+    has: 0,
+    stored: NO_INFO,
+    owner: NO_CORE,
+};
+
+const FORGOTTEN: Recent = Recent {
+    line: NONE,
+    copy: 0,
+    may_store: false,
+    last: NO_INFO,
+    last_store: NO_INFO,
+};
+
+/// Where a page of the table is, and the block of a core's copies.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    number: u64,
+    page: u32,
+    block: u32,
+}
+
+/// One core.
+#[derive(Clone, Debug)]
+struct Core {
+    recent: Box<[Recent; RECENT]>,
+    pages: Box<[Page; RECENT_PAGES]>,
+}
+
+impl Core {
+    fn new() -> Self {
+        let page = Page {
+            number: NONE,
+            page: 0,
+            block: 0,
+        };
+        Self {
+            recent: Box::new([FORGOTTEN; RECENT]),
+            pages: Box::new([page; RECENT_PAGES]),
+        }
+    }
+
+    /// A line, if it is among the recent ones.
+    #[inline]
+    fn recent(&mut self, line: u64) -> Option<&mut Recent> {
+        let recent = &mut self.recent[place_of(line)];
+        (recent.line == line).then_some(recent)
+    }
+}
+
+/// Where a line is in the table.
+#[derive(Clone, Copy)]
+struct Place {
+    page: usize,
+    at: usize,
+}
+
+/// One access to one line.
+#[derive(Clone, Copy)]
+struct Touch {
+    line: u64,
+    info: u64,
+    kind: Kind,
+    thread: u16,
+    site: u32,
+}
+
+/// Private caches without bounds; see the module.
+#[derive(Clone, Debug)]
+pub struct Unbounded {
+    line_shift: u32,
+    placement: Vec<u32>,
+    /// The core of each thread that was met.
+    core_of: Vec<u32>,
+    group_of: Vec<u32>,
+    socket_of: Vec<u32>,
+    cores: Vec<Core>,
+    pages: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    lines: Vec<[Line; PAGE]>,
+    /// By page and core: where the core's copies of the page are, plus one.
+    blocks: Vec<u32>,
+    copies: Vec<[Copied; PAGE]>,
+    threads: Vec<Counts>,
+    sites: Vec<Counts>,
+    /// Hits by thread and by site, of each kind.
+    thread_hits: Vec<[u64; 4]>,
+    site_hits: Vec<[u64; 4]>,
+    core_transfers: Matrix,
+    thread_transfers: Matrix,
+    /// Inside and between sockets.
+    coherence: [Coherence; 2],
+}
+
+impl Unbounded {
+    /// Empty caches for the cores of a machine; their sizes do not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the machine cannot be simulated.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut core_transfers = Matrix::default();
+        core_transfers.grow(config.cores.len());
+        Ok(Self {
+            line_shift: config.line_bytes.trailing_zeros(),
+            placement: config.threads.clone(),
+            group_of: config.cores.iter().map(|core| core.group).collect(),
+            socket_of: config.groups.iter().map(|group| group.socket).collect(),
+            cores: vec![Core::new(); config.cores.len()],
+            core_of: Vec::new(),
+            pages: HashMap::default(),
+            lines: Vec::new(),
+            blocks: Vec::new(),
+            copies: Vec::new(),
+            threads: Vec::new(),
+            sites: Vec::new(),
+            thread_hits: Vec::new(),
+            site_hits: Vec::new(),
+            core_transfers,
+            thread_transfers: Matrix::default(),
+            coherence: [Coherence::default(); 2],
+        })
+    }
+
+    /// Takes accesses in their order, in any form that can be read as one. May be called again and
+    /// again: the batches are one stream. `observe` is told of each transfer, with the index of the
+    /// access and the address of the line.
+    pub fn run_with<A: Copy + Into<Access>>(
+        &mut self,
+        accesses: &[A],
+        mut observe: impl FnMut(usize, u64, &Transfer),
+    ) {
+        let shift = self.line_shift;
+        let offset = |address: u64| (address & ((1 << shift) - 1)) as u32;
+        for (index, &access) in accesses.iter().enumerate() {
+            let access: Access = access.into();
+            let (thread, site) = (usize::from(access.thread), access.site as usize);
+            if thread >= self.core_of.len() || site >= self.site_hits.len() {
+                self.meet(thread, site);
+            }
+            let core = self.core_of[thread] as usize;
+            let (first, size) = (access.address, u64::from(access.size.max(1)));
+            let line = first >> shift;
+            let last = offset(first) + size as u32 - 1;
+            let writes = access.kind.writes();
+            let recent = &mut self.cores[core].recent[place_of(line)];
+            if recent.line == line && last >> shift == 0 && (recent.may_store || !writes) {
+                let info = Info::pack(access.site, access.thread, offset(first), last);
+                recent.last = info;
+                // Without a branch, which nobody could foresee.
+                recent.last_store = if writes { info } else { recent.last_store };
+                self.thread_hits[thread][access.kind as usize] += 1;
+                self.site_hits[site][access.kind as usize] += 1;
+                continue;
+            }
+            let end = first.saturating_add(size - 1);
+            for line in line..=end >> shift {
+                let first = if line == first >> shift {
+                    offset(first)
+                } else {
+                    0
+                };
+                let last = offset(if line == end >> shift { end } else { u64::MAX });
+                let touch = Touch {
+                    line,
+                    info: Info::pack(access.site, access.thread, first, last),
+                    kind: access.kind,
+                    thread: access.thread,
+                    site: access.site,
+                };
+                if let Some(transfer) = self.ask(core, touch) {
+                    observe(index, line << shift, &transfer);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, thread: usize, site: usize) {
+        for thread in self.core_of.len()..=thread {
+            let core = self.placement[thread % self.placement.len()];
+            self.core_of.push(core);
+        }
+        let threads = self.core_of.len();
+        self.threads.resize(threads, Counts::default());
+        self.thread_hits.resize(threads, [0; 4]);
+        self.thread_transfers.grow(threads);
+        let sites = self.sites.len().max(site + 1);
+        self.sites.resize(sites, Counts::default());
+        self.site_hits.resize(sites, [0; 4]);
+    }
+
+    /// An access that is not a hit among the recent lines; the transfer that it causes.
+    #[inline(never)]
+    fn ask(&mut self, core: usize, touch: Touch) -> Option<Transfer> {
+        let (page, copy) = self.page(core, touch.line >> PAGE_BITS);
+        let place = Place {
+            page,
+            at: touch.line as usize % PAGE,
+        };
+        let line = self.lines[page][place.at];
+        let me = 1u128 << core;
+        let (has, writes) = (line.has & me != 0, touch.kind.writes());
+        let others = line.has & !me;
+        let mut transfer = None;
+        let mut served = Served::L1;
+        let mut overlaps = false;
+        if !has && line.owner != NO_CORE {
+            let owner = usize::from(line.owner);
+            let moved = self.transfer(place, owner, core, &touch);
+            served = self.distance(owner, core);
+            overlaps = moved.overlap;
+            transfer = Some(moved);
+            let between = usize::from(served == Served::OtherSocket);
+            self.coherence[between].supplied += 1;
+        } else if !has && others != 0 {
+            let nearest = cores(others).map(|other| self.distance(other, core)).min();
+            // Clean lines come from the last level.
+            served = nearest
+                .filter(|&by| by != Served::Peer)
+                .unwrap_or(Served::Llc);
+            overlaps = line.stored != NO_INFO && Info::overlap(line.stored, touch.info);
+        } else if !has {
+            served = Served::LocalDram;
+        }
+        let class = (!has).then_some(match (line.had & me == 0, overlaps) {
+            (true, _) => Class::Compulsory,
+            (false, true) => Class::TrueSharing,
+            (false, false) => Class::FalseSharing,
+        });
+        let upgrade = has && writes && others != 0;
+        let owner = if writes {
+            self.take_from(others, place, core, &touch, upgrade);
+            core as u16
+        } else if has {
+            line.owner
+        } else if others == 0 {
+            core as u16
+        } else {
+            if line.owner != NO_CORE {
+                self.share(usize::from(line.owner), place, touch.line);
+            }
+            NO_CORE
+        };
+        let mut mine = if has {
+            self.recall(core, touch.line, copy, place.at)
+        } else {
+            NOT_COPIED
+        };
+        mine.last = touch.info;
+        if writes {
+            mine.last_store = touch.info;
+        }
+        let line = &mut self.lines[page][place.at];
+        line.had |= me;
+        line.has = if writes { me } else { line.has | me };
+        line.owner = owner;
+        let Copied { last, last_store } = mine;
+        self.remember(
+            core,
+            Recent {
+                line: touch.line,
+                copy,
+                may_store: owner == core as u16,
+                last,
+                last_store,
+            },
+        );
+        self.count(&touch, served, class, upgrade);
+        transfer
+    }
+
+    fn count(&mut self, touch: &Touch, served: Served, class: Option<Class>, upgrade: bool) {
+        let thread = &mut self.threads[usize::from(touch.thread)];
+        let site = &mut self.sites[touch.site as usize];
+        for counts in [thread, site] {
+            counts.served[touch.kind as usize][served as usize] += 1;
+            counts.upgrades += u64::from(upgrade);
+            if let Some(class) = class {
+                counts.classes[Level::L1 as usize][class as usize] += 1;
+            }
+        }
+    }
+
+    /// Counts that a line comes from its owner.
+    fn transfer(&mut self, place: Place, owner: usize, core: usize, touch: &Touch) -> Transfer {
+        let copy = self.copy(place.page, owner);
+        let theirs = self.recall(owner, touch.line, copy, place.at);
+        let info = if touch.kind.writes() || theirs.last_store == NO_INFO {
+            theirs.last
+        } else {
+            theirs.last_store
+        };
+        let transfer = Transfer {
+            core: owner as u16,
+            thread: Info::thread(info),
+            site: Info::site(info),
+            bytes: Info::bytes(info),
+            overlap: Info::overlap(info, touch.info),
+        };
+        self.core_transfers
+            .add(owner as u16, core as u16, transfer.overlap);
+        self.thread_transfers
+            .add(transfer.thread, touch.thread, transfer.overlap);
+        transfer
+    }
+
+    /// Takes a line from others, since `core` stores to it.
+    fn take_from(&mut self, others: u128, place: Place, core: usize, touch: &Touch, upgrade: bool) {
+        let mut farthest = 0;
+        for other in cores(others) {
+            self.note_store(other, place, touch.line);
+            if let Some(recent) = self.cores[other].recent(touch.line) {
+                recent.line = NONE;
+            }
+            let between = usize::from(self.distance(other, core) == Served::OtherSocket);
+            self.coherence[between].invalidations += 1;
+            farthest = farthest.max(between);
+        }
+        self.coherence[farthest].upgrades += u64::from(upgrade);
+    }
+
+    /// The owner keeps a line, and may not store any more.
+    fn share(&mut self, owner: usize, place: Place, number: u64) {
+        self.note_store(owner, place, number);
+        if let Some(recent) = self.cores[owner].recent(number) {
+            recent.may_store = false;
+        }
+    }
+
+    /// Notes the last store of a core that loses a line, or the right to store to it.
+    fn note_store(&mut self, core: usize, place: Place, number: u64) {
+        let copy = self.copy(place.page, core);
+        let theirs = self.recall(core, number, copy, place.at);
+        if theirs.last_store != NO_INFO {
+            self.lines[place.page][place.at].stored = theirs.last_store;
+        }
+    }
+
+    /// What a core did to a line since it has it.
+    fn recall(&mut self, core: usize, number: u64, copy: u32, at: usize) -> Copied {
+        match self.cores[core].recent(number) {
+            Some(&mut Recent {
+                last, last_store, ..
+            }) => Copied { last, last_store },
+            None => self.copies[copy as usize][at],
+        }
+    }
+
+    /// Puts a line among the recent ones of a core; the one that was there is noted in the table.
+    fn remember(&mut self, core: usize, line: Recent) {
+        let recent = &mut self.cores[core].recent[place_of(line.line)];
+        if recent.line != NONE && recent.line != line.line {
+            self.copies[recent.copy as usize][recent.line as usize % PAGE] = Copied {
+                last: recent.last,
+                last_store: recent.last_store,
+            };
+        }
+        *recent = line;
+    }
+
+    fn distance(&self, from: usize, to: usize) -> Served {
+        let (from, to) = (self.group_of[from], self.group_of[to]);
+        if from == to {
+            Served::Peer
+        } else if self.socket_of[from as usize] == self.socket_of[to as usize] {
+            Served::OtherGroup
+        } else {
+            Served::OtherSocket
+        }
+    }
+
+    /// Where a page of the table is, and the block of the core's copies.
+    fn page(&mut self, core: usize, number: u64) -> (usize, u32) {
+        let recent = number as usize % RECENT_PAGES;
+        let known = self.cores[core].pages[recent];
+        if known.number == number {
+            return (known.page as usize, known.block);
+        }
+        let new = self.lines.len();
+        let page = *self.pages.entry(number).or_insert(new as u32);
+        if page as usize == new {
+            self.lines.push([UNTOUCHED; PAGE]);
+            self.blocks.resize((new + 1) * self.cores.len(), 0);
+        }
+        let block = self.copy(page as usize, core);
+        self.cores[core].pages[recent] = Page {
+            number,
+            page,
+            block,
+        };
+        (page as usize, block)
+    }
+
+    /// Where a core's copies of the lines of a page are.
+    fn copy(&mut self, page: usize, core: usize) -> u32 {
+        let block = &mut self.blocks[page * self.cores.len() + core];
+        if *block == 0 {
+            self.copies.push([NOT_COPIED; PAGE]);
+            *block = self.copies.len() as u32;
+        }
+        *block - 1
+    }
+
+    /// Ends the stream and hands over the counts. Those of the first level are those of the caches
+    /// without bounds; there are no others.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        let counts = self.sites.iter_mut().chain(&mut self.threads);
+        for (counts, hits) in counts.zip(self.site_hits.iter().chain(&self.thread_hits)) {
+            for (served, hits) in counts.served.iter_mut().zip(hits) {
+                served[Served::L1 as usize] += hits;
+            }
+        }
+        let mut total = Counts::default();
+        for thread in &self.threads {
+            total += thread;
+        }
+        let [intra_socket, inter_socket] = self.coherence;
+        Report {
+            total,
+            threads: self.threads,
+            sites: self.sites,
+            other_sites: Counts::default(),
+            sets: [const { Vec::new() }; 3],
+            core_transfers: self.core_transfers,
+            thread_transfers: self.thread_transfers,
+            intra_socket,
+            inter_socket,
+            back_invalidations: 0,
+            write_backs: WriteBacks::default(),
+            lines: Vec::new(),
+            other_lines: 0,
+            other_line_transfers: Transfers::default(),
+        }
+    }
+}
+
+/// Where the recent lines have this one.
+#[inline(always)]
+fn place_of(line: u64) -> usize {
+    (line ^ line >> RECENT.ilog2()) as usize % RECENT
+}
+
+/// The cores of a set.
+fn cores(set: u128) -> impl Iterator<Item = usize> {
+    let mut left = set;
+    std::iter::from_fn(move || {
+        let core = (left != 0).then(|| left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(core)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Hierarchy;
+    use super::super::config::CacheShape;
+    use super::*;
+    use crate::line_hash;
+
+    fn access(thread: u16, address: u64, kind: Kind) -> Access {
+        Access {
+            address,
+            size: 8,
+            kind,
+            thread,
+            site: u32::from(thread),
+        }
+    }
+
+    fn config(cores: u32) -> Config {
+        // More room than the streams of the tests want.
+        let mut config = Config::uniform(1, cores, CacheShape::new(1 << 20, 16));
+        config.groups[0].llc = Some(CacheShape::new(1 << 22, 16));
+        config
+    }
+
+    #[test]
+    fn counters_in_one_line_move_it_at_each_turn_and_loads_of_one_owner_do_not() {
+        let mut caches = Unbounded::new(&config(2)).unwrap();
+        let turns: Vec<Access> = (0..1000u64)
+            .map(|turn| access((turn % 2) as u16, 0x1000 + turn % 2 * 8, Kind::Update))
+            .collect();
+        let mut lines = Vec::new();
+        caches.run_with(&turns, |index, line, transfer| {
+            assert!(!transfer.overlap);
+            assert_ne!(transfer.thread, turns[index].thread);
+            lines.push(line);
+        });
+        assert_eq!(lines, [0x1000; 999]);
+        let report = caches.finish();
+        assert_eq!(report.core_transfers.total().false_sharing, 999);
+        assert_eq!(report.total.class(Level::L1, Class::FalseSharing), 998);
+        assert_eq!(report.total.class(Level::L1, Class::Compulsory), 2);
+        assert_eq!(report.total.accesses(), 1000);
+        assert_eq!(report.sites[1].of_kind(Kind::Update), 500);
+    }
+
+    proptest! {
+        /// Where nothing is evicted the two models are one.
+        #[test]
+        fn transfers_and_upgrades_are_those_of_a_hierarchy_with_room(
+            seed in 0u64..1 << 32, cores in 2u32..6, lines in 1u64..2000,
+        ) {
+            let accesses: Vec<Access> = (0..6000u64)
+                .map(|step| {
+                    let random = line_hash(seed << 20 | step);
+                    let kind = match random % 4 {
+                        0 | 1 => Kind::Load,
+                        2 => Kind::Store,
+                        _ => Kind::Update,
+                    };
+                    let thread = (random >> 8) % u64::from(cores);
+                    let mut access = access(thread as u16, (random >> 20) % (lines * 64), kind);
+                    access.site = (random >> 16) as u32 % 7;
+                    access
+                })
+                .collect();
+            let config = config(cores);
+            let mut hierarchy = Hierarchy::new(&config).unwrap();
+            let mut expected = Vec::new();
+            hierarchy.run_with(&accesses, |index, outcome| {
+                expected.extend(outcome.transfer.map(|transfer| (index, outcome.line, transfer)));
+            });
+            let mut caches = Unbounded::new(&config).unwrap();
+            let mut found = Vec::new();
+            for (batch, part) in accesses.chunks(100).enumerate() {
+                caches.run_with(part, |index, line, &transfer| {
+                    found.push((batch * 100 + index, line, transfer));
+                });
+            }
+            prop_assert_eq!(found, expected);
+            let (ours, theirs) = (caches.finish(), hierarchy.finish());
+            prop_assert_eq!(ours.core_transfers.cells(), theirs.core_transfers.cells());
+            prop_assert_eq!(ours.total.upgrades(), theirs.total.upgrades());
+            prop_assert_eq!(ours.intra_socket, theirs.intra_socket);
+            prop_assert_eq!(ours.total.misses(Level::L1), theirs.total.misses(Level::L1));
+            for (ours, theirs) in ours.sites.iter().zip(&theirs.sites) {
+                prop_assert_eq!(ours.accesses(), theirs.accesses());
+                prop_assert_eq!(ours.hits(Level::L1), theirs.hits(Level::L1));
+            }
+        }
+    }
+}

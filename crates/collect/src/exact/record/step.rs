@@ -1,0 +1,128 @@
+//! An access on its way to the measurements.
+
+use linewise_cache::{Access, Kind};
+
+use super::super::access::TracedAccess;
+use super::super::rounds::Turn;
+
+/// What measurements and rounds need to know of an access, in 16 bytes: it goes through two queues
+/// and from one CPU to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    address: u64,
+    site: u32,
+    thread: u16,
+    size: u8,
+    /// The kind, and above it the bits below.
+    flags: u8,
+}
+
+const KIND: u8 = 3;
+const ORDERS: u8 = 1 << 2;
+const CHOSEN: u8 = 1 << 3;
+const LOOKED_AT: u8 = 1 << 4;
+
+impl Step {
+    /// `looked_at`: trackers of reuse distances have to look at it.
+    #[inline]
+    pub(super) fn new(access: &TracedAccess, looked_at: bool) -> Self {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        Self {
+            address: access.address,
+            site: access.site,
+            thread: access.thread,
+            // One access of the tracer, or the pieces of one of at most so many.
+            size: access.size.min(u8::MAX.into()) as u8,
+            flags: access.kind as u8
+                | flag(access.orders, ORDERS)
+                | flag(access.chosen, CHOSEN)
+                | flag(looked_at, LOOKED_AT),
+        }
+    }
+
+    /// Whether trackers of reuse distances have to look at it.
+    #[inline]
+    pub(super) fn looked_at(self) -> bool {
+        self.flags & LOOKED_AT != 0
+    }
+}
+
+impl From<Step> for Access {
+    #[inline]
+    fn from(step: Step) -> Self {
+        Self {
+            address: step.address,
+            size: step.size.into(),
+            kind: match step.flags & KIND {
+                0 => Kind::Load,
+                1 => Kind::Store,
+                _ => Kind::Update,
+            },
+            thread: step.thread,
+            site: step.site,
+        }
+    }
+}
+
+impl Turn for Step {
+    #[inline]
+    fn thread(&self) -> u16 {
+        self.thread
+    }
+
+    #[inline]
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    #[inline]
+    fn orders(&self) -> bool {
+        self.flags & ORDERS != 0
+    }
+
+    #[inline]
+    fn chosen(&self) -> bool {
+        self.flags & CHOSEN != 0
+    }
+
+    #[inline]
+    fn in_round(self, _round: u64) -> Self {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_the_access_that_it_was_made_of() {
+        assert_eq!(size_of::<Step>(), 16);
+        for kind in [Kind::Load, Kind::Store, Kind::Update] {
+            for (orders, chosen, looked_at) in [
+                (true, false, false),
+                (false, true, false),
+                (false, false, true),
+            ] {
+                let access = TracedAccess {
+                    address: 0xffff_7fff_1234_5678,
+                    time_ns: 9,
+                    site: u32::MAX - 1,
+                    size: 64,
+                    thread: u16::MAX - 1,
+                    kind,
+                    orders,
+                    chosen,
+                };
+                let step = Step::new(&access, looked_at);
+                assert_eq!(Access::from(step), access.access());
+                assert_eq!(
+                    (step.orders(), step.chosen(), step.looked_at()),
+                    (orders, chosen, looked_at)
+                );
+                assert_eq!(step.thread(), access.thread);
+                assert_eq!(step.address(), access.address);
+            }
+        }
+    }
+}

@@ -244,7 +244,7 @@ fn accesses_by_thread(caches: &[CacheCounts]) -> BTreeMap<Tid, f64> {
     let mut accesses: BTreeMap<Tid, f64> = BTreeMap::new();
     let of_threads = caches
         .iter()
-        .filter(|row| row.level == CacheLevel::L1d && row.subject == CacheSubject::Thread);
+        .filter(|row| row.level.is_first() && row.subject == CacheSubject::Thread);
     for row in of_threads {
         let Some(tid) = row.tid else { continue };
         // Both orders have the same accesses.

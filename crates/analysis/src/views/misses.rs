@@ -127,9 +127,9 @@ pub fn misses(input: &Input<'_>) -> Vec<MissRow> {
 /// The misses of an exact run at the first level, by instruction; `None` for those of all that have no row.
 fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Classes)) {
     let order = main_order(rows.iter().map(|row| row.order));
-    let first = rows
-        .iter()
-        .filter(|row| Some(row.order) == order && row.level == CacheLevel::L1d);
+    let first = rows.iter().filter(|row| {
+        Some(row.order) == order && matches!(row.level, CacheLevel::L1d | CacheLevel::Unbounded)
+    });
     for row in first {
         let mut classes = [0.0; 5];
         classes[COMPULSORY] = row.compulsory;

@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Latency, Operation, Order, Pid, RunInfo,
-    Sharing, Tid, TransferCount,
+    Address, CacheCounts, CacheSubject, Latency, Operation, Order, Pid, RunInfo, Sharing, Tid,
+    TransferCount,
 };
 
 use super::super::encounter::Touch;
@@ -164,7 +164,7 @@ fn operations(caches: &[CacheCounts]) -> HashMap<(Pid, Address), Operation> {
     let mut operations = HashMap::new();
     let of_instructions = caches
         .iter()
-        .filter(|row| row.subject == CacheSubject::Instruction && row.level == CacheLevel::L1d);
+        .filter(|row| row.subject == CacheSubject::Instruction && row.level.is_first());
     for row in of_instructions {
         let (Some(pid), Some(ip)) = (row.pid, row.ip) else {
             continue;

@@ -50,6 +50,15 @@ limited() {
     wait "$pid"
 }
 
+# What went wrong stands far above the end of a long log. Tests that pass print panics, too, so of
+# the tests only what stands under "failures:" counts.
+what_failed() {
+    awk '/^failures:$/ { on = 1 } /^test result: / { on = 0 } on' "$1" | head -n 150
+    grep -nE -A8 'FAILED$|^error' "$1" | head -n 60
+    echo ...
+    tail -n 30 "$1"
+}
+
 # step NAME COMMAND...: runs it and counts.
 step() {
     local name=$1 log=$logs/$1.log start=$SECONDS status good bad
@@ -76,9 +85,7 @@ step() {
     else
         printf 'FAILED  %-10s %4d s  %d passed, %d failed\n' \
             "$name" $((SECONDS - start)) "$good" "$bad"
-        # What went wrong stands far above the end of a long log.
-        sed 's/^/        | /' <(grep -nE -A8 'FAILED$|panicked at|^error|^thread .* panicked|^warning: unused' "$log" |
-            head -n 120; echo ...; tail -n 30 "$log")
+        what_failed "$log" | sed 's/^/        | /'
     fi
 }
 

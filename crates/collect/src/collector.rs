@@ -135,6 +135,16 @@ impl Collector {
         self.reuse = Some(reuse);
     }
 
+    /// Goes on from latencies that were measured before the target ran.
+    pub(crate) fn know_latencies(
+        &mut self,
+        latencies: Latencies,
+        rows: Vec<Latency>,
+    ) -> Result<(), Error> {
+        self.latencies = latencies;
+        Ok(self.writer.push(rows)?)
+    }
+
     /// Samples so far.
     pub(crate) fn samples(&self) -> u64 {
         self.samples
@@ -636,6 +646,9 @@ impl Collector {
 
     /// Ends the recording.
     pub(crate) fn finish(mut self, ended_by: &str, ended: Option<Ended>) -> Result<(), Error> {
+        let own_ns = |first_ns| process::own_cpu_time_ns() - first_ns;
+        // What is done after its end takes nothing from a target.
+        let until_its_end = ended.map(|_| own_ns(self.first_ns));
         self.samplers.disable();
         let mut records = std::mem::take(&mut self.records);
         self.samplers.drain(&mut records);
@@ -645,7 +658,7 @@ impl Collector {
         let now = Time(process::monotonic_ns());
         self.take_down(now, true)?;
         self.read_maps(now)?;
-        let latency = self.latencies.measure(now);
+        let latency = self.latencies.look_anyway(now);
         self.latency(latency)?;
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
@@ -697,7 +710,7 @@ impl Collector {
             Some(Ended::Signal(signal)) => self.info.exit_signal = Some(signal),
             None => {}
         }
-        let own = process::own_cpu_time_ns() - self.first_ns;
+        let own = until_its_end.unwrap_or_else(|| own_ns(self.first_ns));
         let cpu_ns = self.threads.cpu_ns() as f64 / share;
         self.info.overhead = self.budget.account(cpu_ns as u64, own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)

@@ -25,6 +25,7 @@ use crate::collector::{Collector, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
 use crate::heap::{self, HeapRecorder, Loading};
+use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 
 /// How often the rings are emptied and watches taken down, and how often while the heap recorder is new.
@@ -190,6 +191,11 @@ pub fn record(
         inherit: true,
     };
 
+    let latencies = match beginning {
+        Beginning::Held(..) => Some(Latencies::before_the_target()),
+        // It would be slowed down without a word in the account.
+        Beginning::Process(_) => None,
+    };
     let mut left_out = None;
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {
@@ -224,6 +230,9 @@ pub fn record(
     let guard = guarded.then(Guard::default);
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     collector.found_process(pid);
+    if let Some((latencies, rows)) = latencies {
+        collector.know_latencies(latencies, rows)?;
+    }
     match reuse {
         Some(Ok(reuse)) => collector.sample_reuse(reuse),
         Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,

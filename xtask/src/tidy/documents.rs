@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::File;
+use crate::answers::release_binary;
 use crate::{COMMANDS, Problem};
 
 /// What is wrong with the documents among `files`.
@@ -219,25 +220,18 @@ impl<'a> Helps<'a> {
         if let Some(binary) = &self.binary {
             return Ok(binary.clone());
         }
-        let output = Command::new(crate::metadata::cargo())
-            // All packages: their features are those of the tests, which have built nearly all.
-            .args(["build", "--quiet", "--workspace"])
-            .args(["--message-format", "json-render-diagnostics"])
+        let output = Command::new("make")
+            .args(["--silent", "build"])
             .current_dir(self.root)
             .output()
-            .context("cannot run cargo build")?;
+            .context("cannot run make build")?;
         if !output.status.success() {
             bail!(
                 "linewise does not build: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
-        let binary = String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .filter(|message| message["target"]["name"] == "linewise")
-            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .context("cargo build did not say where it put linewise")?;
+        let binary = release_binary(self.root)?;
         self.binary = Some(binary.clone());
         Ok(binary)
     }

@@ -1,7 +1,7 @@
 //! The view on invented transfers with a known answer.
 
 use super::*;
-use linewise_recording::{CpuId, ExactRun, Time};
+use linewise_recording::{CacheLevel, CpuId, ExactRun, Time};
 
 const LINE: Address = Address(0x1000);
 const IPS: [Address; 2] = [Address(0x40_0001), Address(0x40_0002)];

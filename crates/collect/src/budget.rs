@@ -218,6 +218,7 @@ mod tests {
             arm_ns: 15_000.0,
             trap_ns: 25_000.0,
             exposure_offset_ns: 0.0,
+            trap_delay_ns: 0.0,
             shot_ns: 30_000.0,
             watch_ns: 60_000.0,
         };

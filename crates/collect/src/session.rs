@@ -456,6 +456,7 @@ fn describe(
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
         skid_rule: costs.skid.rule.word().to_owned(),
         exposure_offset_ns: watchpoints.map_or(0.0, |watch| watch.exposure_offset_ns),
+        trap_delay_ns: watchpoints.map_or(0.0, |watch| watch.trap_delay_ns),
         overhead: Overhead::default(),
         exact: None,
         reuse: None,

@@ -217,10 +217,10 @@ impl<T> Watcher<T> {
             chunk.event.redirect_to(&opened[0].event)?;
         }
         // The first comes last: it takes the others with it, in one interrupt of the thread.
-        let armed = Time(linewise_machine::process::monotonic_ns());
         for chunk in opened.iter().rev() {
             chunk.event.arm_once()?;
         }
+        let armed = Time(linewise_machine::process::monotonic_ns());
         let row = Watch {
             id: self.next_id,
             armed,

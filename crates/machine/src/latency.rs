@@ -16,7 +16,7 @@
 //! hits in between included: a core that has the line keeps it for several accesses while the
 //! other's request waits, the more so the more they fight.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::affinity::{pin_current_thread, prefer_short_slices};
@@ -86,8 +86,8 @@ pub enum LatencyError {
     Thread(std::io::Error),
 }
 
-const IDLE_LINES: usize = 16;
-const IDLE_STRIDE: usize = 37;
+const LINES: usize = 16;
+const STRIDE: usize = 37;
 const ROUND_TRIPS_A_ROUND: u64 = 32;
 const SWAPS_A_ROUND: u64 = 512;
 const LEADER: u64 = 1;
@@ -100,40 +100,47 @@ const FIGHT: u64 = 2;
 const QUIT: u64 = 3;
 const COMMAND_BITS: u64 = 2;
 
+/// The number of the line that the next round is played on.
+static NEXT_LINE: AtomicUsize = AtomicUsize::new(0);
+
 #[derive(Default)]
 struct Arena {
     command: Padded<AtomicU64>,
     done: Padded<AtomicU64>,
-    ball: Padded<AtomicU64>,
-    fought: Padded<AtomicU64>,
     partner_own: Padded<AtomicU64>,
     think: Padded<AtomicU64>,
     private: Padded<AtomicBool>,
     stop: Padded<AtomicBool>,
-    idle: IdleLines,
+    lines: ScatteredLines,
+    /// Which of them this round is played on.
+    line: Padded<AtomicUsize>,
     own: Padded<AtomicU64>,
 }
 
 /// Lines far apart and visited in a scattered order: neighbours would be prefetched, and a
 /// prefetched line costs no transfer that anybody waits for.
-struct IdleLines(Vec<Padded<AtomicU64>>);
+///
+/// And many, because a line is as near as the slice of the cache that its address belongs to: on a mesh
+/// of an Intel server processor the round trips of lines differ by a quarter, each always the same.
+struct ScatteredLines(Vec<Padded<AtomicU64>>);
 
-impl Default for IdleLines {
+impl Default for ScatteredLines {
     fn default() -> Self {
-        Self(
-            (0..IDLE_LINES * IDLE_STRIDE)
-                .map(|_| Padded::default())
-                .collect(),
-        )
+        Self((0..LINES * STRIDE).map(|_| Padded::default()).collect())
     }
 }
 
-impl IdleLines {
+impl ScatteredLines {
+    /// One near each that is visited, to play a round on.
+    fn line(&self, slot: usize) -> &AtomicU64 {
+        &self.0[slot * STRIDE + (slot * slot + 5) % STRIDE].0
+    }
+
     /// Reads a neighbour of every line, so that the timed visit pays for transfers and not for
     /// address translation, which virtual machines do twice.
     fn translate(&self) {
-        for slot in 0..IDLE_LINES {
-            let neighbour = &self.0[slot * IDLE_STRIDE + (slot * slot + 2) % IDLE_STRIDE].0;
+        for slot in 0..LINES {
+            let neighbour = &self.0[slot * STRIDE + (slot * slot + 2) % STRIDE].0;
             std::hint::black_box(neighbour.load(Ordering::Relaxed));
         }
     }
@@ -142,12 +149,12 @@ impl IdleLines {
     /// cannot overlap their transfers.
     fn visit(&self) {
         let mut slot = 0;
-        for _ in 0..IDLE_LINES {
-            let next = (slot + 7) % IDLE_LINES;
-            let line = &self.0[slot * IDLE_STRIDE + slot * slot % IDLE_STRIDE].0;
+        for _ in 0..LINES {
+            let next = (slot + 7) % LINES;
+            let line = &self.0[slot * STRIDE + slot * slot % STRIDE].0;
             // Every visitor leaves the same value behind; an untouched line holds 0.
             let told = line.swap(next as u64, Ordering::AcqRel) as usize;
-            slot = if told == 0 { next } else { told } % IDLE_LINES;
+            slot = if told == 0 { next } else { told } % LINES;
         }
     }
 }
@@ -196,23 +203,24 @@ impl Arena {
             last = command;
             match command & ((1 << COMMAND_BITS) - 1) {
                 PING_PONG => {
+                    let word = self.line();
                     for round in 0..ROUND_TRIPS_A_ROUND {
                         let ball = 2 * round + 1;
-                        if !spin_until(deadline, || self.ball.0.load(Ordering::Acquire) == ball) {
+                        if !spin_until(deadline, || word.load(Ordering::Acquire) == ball) {
                             return Ok(());
                         }
-                        self.ball.0.store(ball + 1, Ordering::Release);
+                        word.store(ball + 1, Ordering::Release);
                     }
                 }
                 TOUCH => {
-                    self.idle.visit();
+                    self.lines.visit();
                 }
                 FIGHT => {
                     let think = self.think.0.load(Ordering::Relaxed);
                     let target = if self.private.0.load(Ordering::Relaxed) {
                         &self.partner_own.0
                     } else {
-                        &self.fought.0
+                        self.line()
                     };
                     let mut state = command;
                     while !self.stop.0.load(Ordering::Relaxed) {
@@ -229,6 +237,17 @@ impl Arena {
         }
     }
 
+    /// The line of this round.
+    fn line(&self) -> &AtomicU64 {
+        self.lines.line(self.line.0.load(Ordering::Relaxed))
+    }
+
+    /// Begins a round on another line.
+    fn next_line(&self) {
+        let line = NEXT_LINE.fetch_add(1, Ordering::Relaxed) % LINES;
+        self.line.0.store(line, Ordering::Relaxed);
+    }
+
     fn ask(&self, step: &mut u64, command: u64) -> u64 {
         *step += 1;
         let word = (*step << COMMAND_BITS) | command;
@@ -240,9 +259,11 @@ impl Arena {
         spin_until(deadline, || self.done.0.load(Ordering::Acquire) == word)
     }
 
-    /// One ping-pong round: ns a round trip.
+    /// One ping-pong round, on another line than the last: ns a round trip.
     fn ping_pong(&self, step: &mut u64, deadline: Instant) -> Option<f64> {
-        self.ball.0.store(0, Ordering::Relaxed);
+        self.next_line();
+        let line = self.line();
+        line.store(0, Ordering::Relaxed);
         let word = self.ask(step, PING_PONG);
         let mut start = Instant::now();
         for round in 0..ROUND_TRIPS_A_ROUND {
@@ -250,8 +271,8 @@ impl Arena {
                 start = Instant::now();
             }
             let ball = 2 * round + 1;
-            self.ball.0.store(ball, Ordering::Release);
-            if !spin_until(deadline, || self.ball.0.load(Ordering::Acquire) == ball + 1) {
+            line.store(ball, Ordering::Release);
+            if !spin_until(deadline, || line.load(Ordering::Acquire) == ball + 1) {
                 return None;
             }
         }
@@ -266,10 +287,10 @@ impl Arena {
         if !self.answered(word, deadline) {
             return None;
         }
-        self.idle.translate();
+        self.lines.translate();
         let start = Instant::now();
-        self.idle.visit();
-        Some(start.elapsed().as_nanos() as f64 / IDLE_LINES as f64)
+        self.lines.visit();
+        Some(start.elapsed().as_nanos() as f64 / LINES as f64)
     }
 
     /// One round of both swapping a line, with `think` private steps between two swaps: ns an
@@ -282,7 +303,7 @@ impl Arena {
         let (target, theirs) = if private {
             (&self.own.0, &self.partner_own.0)
         } else {
-            (&self.fought.0, &self.fought.0)
+            (self.line(), self.line())
         };
         theirs.store(0, Ordering::Relaxed);
         let word = self.ask(step, FIGHT);

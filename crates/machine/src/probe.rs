@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event, SamplerOptions};
-use crate::process::{current_tid, thread_cpu_time_ns};
+use crate::process::{current_tid, monotonic_ns, thread_cpu_time_ns};
 use crate::ring::Record;
 
 /// Which instruction a timer interrupt reports when a load made the core wait.
@@ -64,6 +64,8 @@ pub struct WatchpointCosts {
     /// What the kernel counts between arming and a trap that comes at once, in ns: to be
     /// subtracted from every exposure.
     pub exposure_offset_ns: f64,
+    /// From the moment at which a watch is armed to the record of a trap that comes at once, ns.
+    pub trap_delay_ns: f64,
     /// What one breakpoint takes from the thread that it is armed in, in ns: the interrupts that
     /// arm it and take it away, and its trap.
     pub shot_ns: f64,
@@ -392,6 +394,7 @@ pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
         trap_ns: median(&mut traps).unwrap_or(0.0),
         exposure_offset_ns: median(&mut group.exposure_ns)
             .ok_or(ProbeError::Nothing("an armed watchpoint never trapped"))?,
+        trap_delay_ns: median(&mut group.delay_ns).unwrap_or(0.0),
         shot_ns: lost(&mut single).unwrap_or(0.0),
         watch_ns: lost(&mut group).unwrap_or(0.0),
     })
@@ -448,6 +451,7 @@ impl Partner {
 struct Seen {
     arm_ns: Vec<f64>,
     exposure_ns: Vec<f64>,
+    delay_ns: Vec<f64>,
     lost_ns: Vec<f64>,
 }
 
@@ -482,6 +486,7 @@ fn watch_partner(
             .chain([&first])
             .try_for_each(Event::arm_once)
             .map_err(kernel("cannot arm a watchpoint"))?;
+        let armed = monotonic_ns();
         seen.arm_ns.push(start.elapsed().as_nanos() as f64);
         let deadline = start + Duration::from_millis(5);
         while ring.is_empty() && Instant::now() < deadline {
@@ -490,6 +495,7 @@ fn watch_partner(
         ring.drain(true, |record| {
             if let Record::Sample(sample) = record {
                 seen.exposure_ns.push(sample.read.running_ns as f64);
+                seen.delay_ns.push(sample.time.saturating_sub(armed) as f64);
             }
         });
         // The first closes last.

@@ -37,6 +37,7 @@
 //!     kernel: "6.18".into(),
 //!     skid_rule: "next".into(),
 //!     exposure_offset_ns: 0.0,
+//!     trap_delay_ns: 0.0,
 //!     overhead: Overhead::default(),
 //!     exact: None,
 //!     reuse: None,

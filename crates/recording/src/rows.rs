@@ -233,7 +233,7 @@ pub struct Sample {
 pub struct Watch {
     /// The number of this watch, unique in the recording.
     pub id: u64,
-    /// When it was armed.
+    /// When it had been armed.
     pub armed: Time,
     /// When it was taken down.
     pub closed: Time,

@@ -57,6 +57,9 @@ pub struct RunInfo {
     /// subtracted from every exposure that ended in a trap.
     #[serde(default)]
     pub exposure_offset_ns: f64,
+    /// From the moment at which a watch is armed to the record of a trap that comes at once, ns.
+    #[serde(default)]
+    pub trap_delay_ns: f64,
     /// The data caches of the machine, the nearest to the core first, as it tells them: of each level the first CPU's.
     #[serde(default)]
     pub caches: Vec<SimulatedCache>,

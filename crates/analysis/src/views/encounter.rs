@@ -21,14 +21,18 @@ use std::collections::HashMap;
 
 use linewise_recording::{Address, CpuId, Operation, Pid, Switch, Tid, Time, Trap, Watch};
 
-/// A wait up to this long means that the thread was at work on the chunk, ns. What arming takes a
-/// virtual machine varies by some 15 µs either way, by how busy it is: a shorter limit would take
-/// that for an absence.
+/// A wait up to this long means that the thread was at work on the chunk, ns. What a trap takes a
+/// virtual machine varies by some 15 µs, by how busy it is, and now and then by 30: a shorter limit
+/// would take that for an absence.
 const PRESENT_NS: f64 = 40_000.0;
 /// The mean wait of the fastest thread that counts as elsewhere, ns. Of one that comes sooner the
 /// waits do not tell more than that it is present; and a few waits that the machine stretched just
 /// beyond the limit must not look like a thread that comes all the time and is never there.
 const FASTEST_ABSENT_NS: f64 = 2.0 * PRESENT_NS;
+/// What the kernel counts for a watch while its thread runs elsewhere is the time that arming takes:
+/// not more than this, ns.
+const LONGEST_ARMING_NS: f64 = 100_000.0;
+
 /// What the watches of one thread say of one chunk.
 #[derive(Clone, Debug, Default)]
 struct ChunkWaits {
@@ -137,6 +141,20 @@ impl<'a> Stays<'a> {
         Self { by_thread }
     }
 
+    /// For how long a thread was on a CPU from `from` until `to`, when it still was, ns: as far as its
+    /// stays are recorded. `None` if the last of them is not.
+    fn on_cpu_ns(&self, tid: Tid, from: Time, to: Time) -> Option<u64> {
+        let stays = self.by_thread.get(&tid)?;
+        let begun = &stays[..stays.partition_point(|stay| stay.start <= to)];
+        begun.last().filter(|last| last.end >= to)?;
+        let since = begun.iter().rev().take_while(|stay| stay.end > from);
+        Some(
+            since
+                .map(|stay| stay.end.min(to).since(stay.start.max(from)))
+                .sum(),
+        )
+    }
+
     /// Whether a thread was at work on another CPU than `cpu`. A thread without recorded stays is
     /// taken to be.
     #[must_use]
@@ -150,10 +168,41 @@ impl<'a> Stays<'a> {
     }
 }
 
-/// Sorts all watches and traps by line and thread. `offset_ns` is what the kernel counts for a
-/// trap that comes at once.
+/// How a trap looks that comes at once, as measured before the recording.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce {
+    /// What the kernel counts as the thread's running time under watch: arming included, ns.
+    pub exposure_ns: f64,
+    /// From the moment at which the watch had been armed to its record, ns.
+    pub delay_ns: f64,
+}
+
+impl AtOnce {
+    /// How long a thread ran before it came to a chunk under watch, ns.
+    ///
+    /// The kernel's count begins before the debug registers are written, and how long that takes varies
+    /// by 15 µs either way. The time that the thread was on its CPU from then on is known better, if no
+    /// stay is missing: then it is all that the kernel counted but for the arming.
+    fn wait_ns(self, watch: &Watch, trap: &Trap, stays: &Stays<'_>) -> f64 {
+        let counted = trap.exposure_ns as f64;
+        let on_cpu = stays.on_cpu_ns(trap.tid, watch.armed, trap.time);
+        let is_all = |&ns: &f64| ns <= counted && counted <= ns + LONGEST_ARMING_NS;
+        match on_cpu.map(|ns| ns as f64).filter(is_all) {
+            Some(on_cpu) => on_cpu - self.delay_ns,
+            None => counted - self.exposure_ns,
+        }
+    }
+}
+
+/// Sorts all watches and traps by line and thread.
 #[must_use]
-pub fn encounters(watches: &[Watch], traps: &[Trap], line_size: u64, offset_ns: f64) -> Encounters {
+pub fn encounters(
+    watches: &[Watch],
+    traps: &[Trap],
+    line_size: u64,
+    at_once: AtOnce,
+    stays: &Stays<'_>,
+) -> Encounters {
     let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
     for trap in traps {
         by_watch.entry(trap.watch).or_default().push(trap);
@@ -167,7 +216,7 @@ pub fn encounters(watches: &[Watch], traps: &[Trap], line_size: u64, offset_ns: 
             .entry(watch.tid)
             .or_default();
         encounter.watches += 1;
-        let watched_ns = watch.exposure_ns as f64 - offset_ns;
+        let watched_ns = watch.exposure_ns as f64 - at_once.exposure_ns;
         let trapped = by_watch.get(&watch.id).map_or(&[][..], Vec::as_slice);
         for chunk in (0..8u8).filter(|chunk| watch.chunks & (1 << chunk) != 0) {
             let waits = &mut encounter.chunks[usize::from(chunk)];
@@ -190,7 +239,7 @@ pub fn encounters(watches: &[Watch], traps: &[Trap], line_size: u64, offset_ns: 
                 locked: trap.locked,
             };
             *encounter.accesses.entry(access).or_default() += 1;
-            let wait = trap.exposure_ns as f64 - offset_ns;
+            let wait = at_once.wait_ns(watch, trap, stays);
             if wait <= PRESENT_NS {
                 waits.present += 1;
             } else {

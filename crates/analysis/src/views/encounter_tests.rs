@@ -42,7 +42,15 @@ fn trap(watch: u64, chunk: u8, wait_ns: u64, cpu: u32) -> Trap {
 }
 
 fn one(watches: &[Watch], traps: &[Trap]) -> Encounter {
-    let found = encounters(watches, traps, 64, OFFSET);
+    one_with(watches, traps, &[])
+}
+
+fn one_with(watches: &[Watch], traps: &[Trap], switches: &[Switch]) -> Encounter {
+    let at_once = AtOnce {
+        exposure_ns: OFFSET,
+        delay_ns: 10_000.0,
+    };
+    let found = encounters(watches, traps, 64, at_once, &Stays::new(switches));
     found[&(Pid(1), Address(0x1000))][&Tid(2)].clone()
 }
 
@@ -84,6 +92,42 @@ fn waits_that_the_machine_stretched_just_beyond_the_limit_do_not_make_a_thread_a
     assert!(presence > 0.8, "{presence}");
 }
 
+/// Stays of the watched thread.
+fn stay(start: u64, end: u64) -> Switch {
+    Switch {
+        tid: Tid(2),
+        cpu: CpuId(1),
+        start: Time(start),
+        end: Time(end),
+    }
+}
+
+#[test]
+fn arming_that_took_long_is_no_absence_where_the_thread_is_known_to_have_run_but_shortly() {
+    let watches: Vec<Watch> = (0..40).map(|id| watch(id, 1, 100_000)).collect();
+    let mut traps: Vec<Trap> = (0..40).map(|id| trap(id, 0, 60_000, 1)).collect();
+    for trap in &mut traps {
+        // 1.2 ms after it was armed, of which it ran for 15 µs at the end.
+        trap.time = Time(2_200_000);
+    }
+    let counted = one(&watches, &traps).presence();
+    assert!(counted < 0.1, "{counted}");
+    let stays = [stay(0, 900_000), stay(2_185_000, 3_000_000)];
+    let known = one_with(&watches, &traps, &stays).presence();
+    assert!((known - 1.0).abs() < 1e-9, "{known}");
+}
+
+#[test]
+fn stays_that_hold_less_than_the_kernel_counted_are_not_all() {
+    let watches: Vec<Watch> = (0..40).map(|id| watch(id, 1, 1_000_000)).collect();
+    let mut traps: Vec<Trap> = (0..40).map(|id| trap(id, 0, 900_000, 1)).collect();
+    for trap in &mut traps {
+        trap.time = Time(2_200_000);
+    }
+    let presence = one_with(&watches, &traps, &[stay(2_185_000, 3_000_000)]).presence();
+    assert!(presence < 0.1, "{presence}");
+}
+
 #[test]
 fn two_loads_do_not_meet() {
     let mut loads = watch(1, 1, 8_000_000);
@@ -103,12 +147,6 @@ fn a_watch_in_which_the_thread_hardly_ran_says_nothing() {
 
 #[test]
 fn a_thread_is_elsewhere_while_it_stays_on_another_cpu() {
-    let stay = |start, end| Switch {
-        tid: Tid(2),
-        cpu: CpuId(1),
-        start: Time(start),
-        end: Time(end),
-    };
     let switches = [stay(500, 900), stay(100, 300)];
     let stays = Stays::new(&switches);
     assert!(stays.elsewhere(Tid(2), CpuId(0), Time(200)));

@@ -36,6 +36,7 @@ pub(super) fn info() -> RunInfo {
         kernel: String::new(),
         skid_rule: String::new(),
         exposure_offset_ns: 0.0,
+        trap_delay_ns: 0.0,
         overhead: linewise_recording::Overhead::default(),
         reuse: None,
         heap: None,

@@ -127,6 +127,7 @@ impl Rows {
             kernel: String::new(),
             skid_rule: "next".into(),
             exposure_offset_ns: 0.0,
+            trap_delay_ns: 0.0,
             overhead: Overhead::default(),
             exact: None,
             reuse: None,

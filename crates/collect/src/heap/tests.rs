@@ -34,6 +34,7 @@ fn info() -> RunInfo {
         kernel: String::new(),
         skid_rule: String::new(),
         exposure_offset_ns: 0.0,
+        trap_delay_ns: 0.0,
         overhead: Overhead::default(),
         exact: None,
         reuse: None,

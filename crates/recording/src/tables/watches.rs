@@ -7,7 +7,7 @@ table! {
     Watch in watches: "One line watched in one thread for a while.";
     latest: |row| Some(row.closed);
     id: u64 = "The number of this watch, unique in the recording.",
-    armed: Time = "When it was armed, CLOCK_MONOTONIC ns.",
+    armed: Time = "When it had been armed, CLOCK_MONOTONIC ns.",
     closed: Time = "When it was taken down, CLOCK_MONOTONIC ns.",
     pid: Pid = "The process of the watched thread.",
     tid: Tid = "The watched thread.",

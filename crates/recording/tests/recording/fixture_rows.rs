@@ -26,6 +26,7 @@ pub(crate) fn info() -> RunInfo {
         kernel: "6.18.0".into(),
         skid_rule: "next".into(),
         exposure_offset_ns: 21_400.0,
+        trap_delay_ns: 9_300.0,
         overhead: Overhead {
             budget: 0.02,
             estimated: 0.0125,

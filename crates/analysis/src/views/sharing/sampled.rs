@@ -24,7 +24,7 @@ use linewise_recording::{
 };
 
 use super::super::curve::{Curves, TransferCurve};
-use super::super::encounter::{Encounter, Stays, Touch, encounters};
+use super::super::encounter::{AtOnce, Encounter, Stays, Touch, encounters};
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView};
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
@@ -166,13 +166,12 @@ impl LineStays {
 pub fn sharing(input: &Input<'_>) -> SharingView {
     let line_size = input.info.line_size;
     let curves = Curves::new(input.latencies);
-    let met = encounters(
-        input.watches,
-        input.traps,
-        line_size,
-        input.info.exposure_offset_ns,
-    );
     let on_cpus = Stays::new(input.switches);
+    let at_once = AtOnce {
+        exposure_ns: input.info.exposure_offset_ns,
+        delay_ns: input.info.trap_delay_ns,
+    };
+    let met = encounters(input.watches, input.traps, line_size, at_once, &on_cpus);
     let mut view = SharingView::default();
     let (stays, running) = stays(input.samples, line_size, &curves);
     for (&(pid, line), stays) in &stays {

@@ -229,6 +229,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
         skid_rule: String::new(),
         exposure_offset_ns: 0.0,
+        trap_delay_ns: 0.0,
         overhead: Overhead::default(),
         reuse: None,
         heap: None,

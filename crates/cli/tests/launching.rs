@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::util::{Place, threads, total_samples};
 
@@ -155,4 +155,31 @@ fn what_a_target_inherits_is_what_it_would_inherit_without_us() {
         limited("\"$LINEWISE\" run --report-to report.txt --"),
         alone
     );
+}
+
+/// Sizes of a process, kB, and its threads: what would grow if something were put into it.
+fn sizes(status: &str) -> Vec<&str> {
+    let names = ["VmPeak:", "VmData:", "VmStk:", "VmLib:", "VmPin:", "Threads:"];
+    let lines = status.lines();
+    lines
+        .filter(|line| names.iter().any(|name| line.starts_with(name)))
+        .collect()
+}
+
+#[test]
+fn a_recorded_target_has_the_memory_that_it_has_alone() {
+    let place = Place::new();
+    let command = ["cat", "/proc/self/status"];
+    let alone = Command::new(command[0])
+        .args(&command[1..])
+        .output()
+        .unwrap();
+    let alone = String::from_utf8(alone.stdout).unwrap();
+    let recorded = place.finish(
+        place
+            .linewise(["record", "-q", "-o", "kept", "--"])
+            .args(command),
+    );
+    assert_eq!(sizes(&alone).len(), 6, "{alone}");
+    assert_eq!(sizes(&recorded.stdout), sizes(&alone));
 }

@@ -1,7 +1,12 @@
 //! Every workload, run for a moment: does what it counts agree with itself and with what cannot be
 //! otherwise?
 
+use std::sync::{Mutex, PoisonError};
+
 use linewise_bench::{PlacementError, Truth, Workload, WorkloadError, WorkloadSpec, run_workload};
+
+/// One run at a time: beside another the threads of a workload hardly meet.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn run(workload: Workload, change: impl FnOnce(&mut WorkloadSpec)) -> Truth {
     let mut spec = WorkloadSpec {
@@ -9,7 +14,9 @@ fn run(workload: Workload, change: impl FnOnce(&mut WorkloadSpec)) -> Truth {
         ..WorkloadSpec::new(workload)
     };
     change(&mut spec);
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let truth = run_workload(&spec).expect("the specification is valid");
+    drop(alone);
     assert_eq!(truth.contradictions(), Vec::<String>::new(), "{truth:?}");
     assert!(truth.accesses > 0, "{truth:?}");
     truth

@@ -110,11 +110,15 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let classes = |source: &str, cause: &str, type_name: &str, seconds: usize| {
         let recording = work.join(format!("misses_{cause}_{source}.linewise"));
         let words = [cause, &seconds.to_string()];
+        let options: &[&str] = match source {
+            "exact" => &["--source", "exact", "--caches"],
+            // So dear that also a busy machine leaves some watches.
+            _ => &["--source", source, "--overhead", "10%"],
+        };
         record(
             &linewise,
             &recording,
-            // So dear that also a busy machine leaves some watches.
-            &["--overhead", "10%", "--source", source],
+            options,
             &program,
             &words,
             Stdio::null(),

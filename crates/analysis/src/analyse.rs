@@ -447,7 +447,7 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<Str
     }
     if (tables.caches.iter()).any(|row| row.level == CacheLevel::Unbounded) {
         notes.push(
-            "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells what prefetching would bring.".to_owned(),
+            "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells why accesses miss and what prefetching would bring.".to_owned(),
         );
     }
     let apart = |loss: &&Loss| loss.what == "equal-rate-apart";

@@ -1,6 +1,6 @@
 //! View `misses`: why does the first-level cache miss, type by type?
 //!
-//! From an exact run every miss of the simulated cache has its class (table `caches`). From samples the
+//! From an exact run that simulated caches (`--caches`) every miss has its class (table `caches`). From samples the
 //! classes are those of DProf's rules (Pesterev, 2010, section 4.3), in thread time at the accesses
 //! instead of misses, each thread with a cache of its own:
 //!
@@ -127,9 +127,9 @@ pub fn misses(input: &Input<'_>) -> Vec<MissRow> {
 /// The misses of an exact run at the first level, by instruction; `None` for those of all that have no row.
 fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Classes)) {
     let order = main_order(rows.iter().map(|row| row.order));
-    let first = rows.iter().filter(|row| {
-        Some(row.order) == order && matches!(row.level, CacheLevel::L1d | CacheLevel::Unbounded)
-    });
+    let first = rows
+        .iter()
+        .filter(|row| Some(row.order) == order && row.level == CacheLevel::L1d);
     for row in first {
         let mut classes = [0.0; 5];
         classes[COMPULSORY] = row.compulsory;

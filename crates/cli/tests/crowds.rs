@@ -55,8 +55,7 @@ fn threads_that_live_for_less_than_a_period_are_sampled() {
     };
     assert_eq!(code, Some(19));
     let samples = report["samples"]["total"].as_u64().unwrap();
-    // With the period that others get it is 0 to 5.
-    assert!(samples >= 30, "{:#}", report["samples"]);
+    assert!(samples >= 100, "{:#}", report["samples"]);
 }
 
 #[test]

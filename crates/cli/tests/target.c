@@ -190,7 +190,7 @@ int main(int count, char **arguments) {
         return 10;
     }
     if (!strcmp(mode, "short-lives")) {
-        for (double stop = now() + 1.5; now() < stop;) two(short_lived, 0);
+        for (double stop = now() + 5; now() < stop;) two(short_lived, 0);
         return 19;
     }
     if (!strcmp(mode, "alive")) {

@@ -220,50 +220,27 @@ fn base(rows: &[(Address, &TypedAccess)]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{
-        AddressOrigin, Allocator, CpuId, Operation, Sample, Stack, Tid, Time,
-    };
+    use linewise_recording::{Allocator, Operation, Sample, Stack, Tid, Time};
 
     use super::*;
     use crate::views::Touch;
+    use crate::views::sampled_rows::{self, PID};
     use crate::views::sharing::{Basis, Estimate, Place};
-
-    const PID: Pid = Pid(1);
 
     fn typed(ip: u64, name: &str, offset: u64, path: &str) -> TypedAccess {
         TypedAccess {
-            pid: PID,
-            ip: Address(ip),
-            type_name: name.into(),
             type_size: 32,
-            declared_at: String::new(),
             offset,
-            size: 8,
             path: path.into(),
-            field_type: "long".into(),
-            variable: String::new(),
-            reason: None,
+            ..sampled_rows::typed(ip, name)
         }
     }
 
     fn sample(ip: u64, address: u64) -> Sample {
         Sample {
             time: Time(50),
-            pid: PID,
-            tid: Tid(1),
-            cpu: CpuId(0),
-            ip: Address(ip),
-            sp: Address(0),
-            stack: StackId(0),
-            weight_ns: 100,
-            class: SampleClass::Access,
-            access_ip: Address(ip),
-            address: Address(address),
-            size: 8,
             operation: Some(Operation::Update),
-            locked: false,
-            origin: Some(AddressOrigin::Registers),
-            reason: None,
+            ..sampled_rows::sample(1, ip, address)
         }
     }
 

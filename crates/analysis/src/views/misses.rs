@@ -214,55 +214,17 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use linewise_recording::{AddressOrigin, CpuId, Operation, Order, StackId, Time};
+    use linewise_recording::{Operation, Order};
 
     use super::super::exact_rows;
+    use super::super::sampled_rows::{PID, sample, typed};
     use super::super::sharing::{Basis, Estimate, Flow, LineSharing, Place};
     use super::super::{Touch, exact_rows::total};
     use super::*;
 
-    const PID: Pid = Pid(7);
-
-    fn typed(ip: u64, name: &str) -> TypedAccess {
-        TypedAccess {
-            pid: PID,
-            ip: Address(ip),
-            type_name: name.into(),
-            type_size: 64,
-            declared_at: String::new(),
-            offset: 0,
-            size: 8,
-            path: "x".into(),
-            field_type: "long".into(),
-            variable: String::new(),
-            reason: None,
-        }
-    }
-
-    fn sample(ip: u64, address: u64) -> Sample {
-        Sample {
-            time: Time(1),
-            pid: PID,
-            tid: Tid(1),
-            cpu: CpuId(0),
-            ip: Address(ip),
-            sp: Address(0),
-            stack: StackId(0),
-            weight_ns: 100,
-            class: SampleClass::Access,
-            access_ip: Address(ip),
-            address: Address(address),
-            size: 8,
-            operation: Some(Operation::Load),
-            locked: false,
-            origin: Some(AddressOrigin::Registers),
-            reason: None,
-        }
-    }
-
     /// What samples at `addresses`, all by the instruction `0x10`, say of `struct a`.
     fn of_samples(addresses: impl Iterator<Item = u64>, sharing: &SharingView) -> Vec<MissRow> {
-        let samples: Vec<Sample> = addresses.map(|address| sample(0x10, address)).collect();
+        let samples: Vec<Sample> = addresses.map(|address| sample(1, 0x10, address)).collect();
         misses(&Input {
             info: &RunInfo {
                 exact: None,

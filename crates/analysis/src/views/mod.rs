@@ -13,6 +13,8 @@ pub mod place;
 pub mod prefetch;
 pub mod reuse;
 pub mod sampled_reuse;
+#[cfg(test)]
+pub(crate) mod sampled_rows;
 pub mod sharing;
 pub mod types;
 pub mod working_set;

@@ -303,49 +303,11 @@ fn stride(lines: &[u64]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{AddressOrigin, CpuId, Operation, SimulatedCache, Time};
+    use linewise_recording::SimulatedCache;
 
     use super::super::exact_rows;
+    use super::super::sampled_rows::{sample, typed};
     use super::*;
-
-    const PID: Pid = Pid(7);
-
-    fn typed(ip: u64, name: &str) -> TypedAccess {
-        TypedAccess {
-            pid: PID,
-            ip: Address(ip),
-            type_name: name.into(),
-            type_size: 64,
-            declared_at: String::new(),
-            offset: 0,
-            size: 8,
-            path: "x".into(),
-            field_type: "long".into(),
-            variable: String::new(),
-            reason: None,
-        }
-    }
-
-    fn sample(tid: u32, ip: u64, address: u64) -> Sample {
-        Sample {
-            time: Time(1),
-            pid: PID,
-            tid: Tid(tid),
-            cpu: CpuId(0),
-            ip: Address(ip),
-            sp: Address(0),
-            stack: StackId(0),
-            weight_ns: 100,
-            class: SampleClass::Access,
-            access_ip: Address(ip),
-            address: Address(address),
-            size: 8,
-            operation: Some(Operation::Load),
-            locked: false,
-            origin: Some(AddressOrigin::Registers),
-            reason: None,
-        }
-    }
 
     fn seen(samples: &[Sample]) -> Vec<LevelSet> {
         let cache = |level, size_bytes, ways, cores| SimulatedCache {

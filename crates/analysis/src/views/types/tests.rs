@@ -1,30 +1,24 @@
 //! The data profile of invented rows.
 
 use linewise_recording::{
-    Address, AddressOrigin, CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Order, Pid,
-    Sample, SampleClass, StackId, Tid, Time, TypeMember, TypedAccess, UntypedReason,
+    CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Order, Sample, Tid, TypeMember,
+    TypedAccess, UntypedReason,
 };
 
 use super::super::exact_rows::{instruction, total};
+use super::super::sampled_rows;
 use super::*;
 
-const PID: Pid = Pid(7);
 /// Where the only object is, on a line of its own.
 const OBJECT: u64 = 0x1000;
 
 fn typed(ip: u64, path: &str, offset: u64) -> TypedAccess {
     TypedAccess {
-        pid: PID,
-        ip: Address(ip),
-        type_name: "struct both".into(),
         type_size: 24,
         declared_at: "both.c:3".into(),
         offset,
-        size: 8,
         path: path.into(),
-        field_type: "long".into(),
-        variable: String::new(),
-        reason: None,
+        ..sampled_rows::typed(ip, "struct both")
     }
 }
 
@@ -49,22 +43,9 @@ fn members() -> Vec<TypeMember> {
 
 fn sample(tid: u32, ip: u64, address: u64, operation: Operation) -> Sample {
     Sample {
-        time: Time(1),
-        pid: PID,
-        tid: Tid(tid),
         cpu: CpuId(tid),
-        ip: Address(ip),
-        sp: Address(0),
-        stack: StackId(0),
-        weight_ns: 100,
-        class: SampleClass::Access,
-        access_ip: Address(ip),
-        address: Address(address),
-        size: 8,
         operation: Some(operation),
-        locked: false,
-        origin: Some(AddressOrigin::Registers),
-        reason: None,
+        ..sampled_rows::sample(tid, ip, address)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::rows::{
 use crate::rows_exact::{
     CacheLevel, CacheSubject, Measure, Order, ReuseScope, Sharing, Touch, Unit,
 };
+use crate::rows_flow::{HistoryOutcome, PathEvent};
 use crate::rows_heap::Allocator;
 use crate::rows_reuse::ReuseOutcome;
 use crate::rows_types::UntypedReason;
@@ -198,6 +199,7 @@ macro_rules! optional_cells {
 
 optional_cells! {
     u32: UInt32Array, |value| value, std::convert::identity;
+    u64: UInt64Array, |value| value, std::convert::identity;
     f64: Float64Array, |value| value, std::convert::identity;
     Pid: UInt32Array, |value| value.0, Pid;
     Tid: UInt32Array, |value| value.0, Tid;
@@ -278,11 +280,13 @@ word_cells!(
     Allocator,
     CacheLevel,
     CacheSubject,
+    HistoryOutcome,
     MapKind,
     Measure,
     ObjectKind,
     Operation,
     Order,
+    PathEvent,
     ReuseOutcome,
     ReuseScope,
     SampleClass,

@@ -12,6 +12,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
@@ -30,8 +31,14 @@ const EXACT_TABLES: [&str; 4] = [
     TransferCount::TABLE,
 ];
 
-/// The tables that recordings had not before instructions were typed.
-const TYPE_TABLES: &[&str] = &[TypedAccess::TABLE, TypeMember::TABLE];
+/// The tables that recordings had not before instructions were typed, and before objects were followed.
+const LATER_TABLES: [&str; 5] = [
+    TypedAccess::TABLE,
+    TypeMember::TABLE,
+    History::TABLE,
+    HistoryAccess::TABLE,
+    PathStep::TABLE,
+];
 
 /// The tables that only sampled reuse fills.
 const SAMPLED_REUSE_TABLES: [&str; 2] = [ReuseWatch::TABLE, ReuseTrap::TABLE];
@@ -94,7 +101,7 @@ impl Recording {
             && (calls || R::TABLE != CallPath::TABLE)
             && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE))
             && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE)
-            && !TYPE_TABLES.contains(&R::TABLE);
+            && !LATER_TABLES.contains(&R::TABLE);
         if self.info.complete && expected {
             return Err(Error::MissingTable { path });
         }

@@ -7,10 +7,13 @@ mod call_paths;
 mod fields;
 mod frames;
 mod heap_blocks;
+mod histories;
+mod history_accesses;
 mod latencies;
 mod losses;
 mod maps;
 mod objects;
+mod path_traces;
 mod reuse;
 mod reuse_pairs;
 mod reuse_traps;
@@ -36,6 +39,7 @@ use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
 use crate::rows_exact::{CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
@@ -206,6 +210,9 @@ macro_rules! all_tables {
             heap_blocks: HeapBlock,
             typed_accesses: TypedAccess,
             type_members: TypeMember,
+            histories: History,
+            history_accesses: HistoryAccess,
+            path_traces: PathStep,
         }
     };
 }

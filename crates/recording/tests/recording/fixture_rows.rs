@@ -201,6 +201,63 @@ fn heap_blocks() -> Vec<HeapBlock> {
     (1..).zip(Allocator::ALL).map(block).collect()
 }
 
+fn histories() -> Vec<History> {
+    let history = |(id, &outcome): (u64, &HistoryOutcome)| History {
+        id,
+        pid: Pid(100),
+        address: Address(0x50_0010),
+        size: 24,
+        label: String::new(),
+        stack: StackId(0),
+        allocated: Time(1_500_000 + id),
+        allocated_by: Tid(101),
+        freed: (outcome == HistoryOutcome::Whole).then_some(Time(2_500_000)),
+        freed_by: (outcome == HistoryOutcome::Whole).then_some(Tid(102)),
+        offset: 8,
+        other_offset: (id > 1).then_some(16),
+        outcome,
+    };
+    (1..).zip(HistoryOutcome::ALL).map(history).collect()
+}
+
+fn history_accesses() -> Vec<HistoryAccess> {
+    [Some(Operation::Store), None]
+        .map(|operation| HistoryAccess {
+            history: 1,
+            time: Time(1_500_100),
+            tid: Tid(101),
+            cpu: CpuId(0),
+            offset: 8,
+            access_ip: Address(0x40_1150),
+            operation,
+        })
+        .to_vec()
+}
+
+fn path_traces() -> Vec<PathStep> {
+    let step = |(step, &event): (u64, &PathEvent)| PathStep {
+        type_name: "struct Sitzung".into(),
+        size: 24,
+        pid: Pid(100),
+        stack: StackId(0),
+        path: 1,
+        frequency: 0.75,
+        histories: 12,
+        step,
+        event,
+        ip: Address(0x40_1150 + step),
+        thread_change: event == PathEvent::Freed,
+        thread: step / 2,
+        cpu_change: 0.5,
+        offset: 8,
+        operation: (event == PathEvent::Accessed).then_some(Operation::Store),
+        times: 1.5,
+        time_ns: 250.0,
+        sampled_ns: 0.0,
+    };
+    (0..).zip(PathEvent::ALL).map(step).collect()
+}
+
 fn reuse_traps() -> Vec<ReuseTrap> {
     let trap = |operation, loads, time| ReuseTrap {
         watch: 1,
@@ -486,6 +543,9 @@ pub(crate) fn tables() -> Tables {
         heap_blocks: heap_blocks(),
         typed_accesses: typed_accesses(),
         type_members: type_members(),
+        histories: histories(),
+        history_accesses: history_accesses(),
+        path_traces: path_traces(),
         damage: Vec::new(),
     }
 }
@@ -561,5 +621,8 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.reuse_traps.iter().cloned())?;
     writer.push(tables.heap_blocks.iter().cloned())?;
     writer.push(tables.typed_accesses.iter().cloned())?;
-    writer.push(tables.type_members.iter().cloned())
+    writer.push(tables.type_members.iter().cloned())?;
+    writer.push(tables.histories.iter().cloned())?;
+    writer.push(tables.history_accesses.iter().cloned())?;
+    writer.push(tables.path_traces.iter().cloned())
 }

@@ -81,6 +81,9 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.heap_blocks.len(),
         rows.typed_accesses.len(),
         rows.type_members.len(),
+        rows.histories.len(),
+        rows.history_accesses.len(),
+        rows.path_traces.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

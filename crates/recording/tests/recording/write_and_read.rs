@@ -195,6 +195,9 @@ fn a_recording_from_before_there_was_an_exact_source_sampled_reuse_or_a_heap_rec
         "heap_blocks",
         "typed_accesses",
         "type_members",
+        "histories",
+        "history_accesses",
+        "path_traces",
     ] {
         fs::remove_file(dir.join(format!("{table}.parquet"))).unwrap();
     }

@@ -1,0 +1,28 @@
+//! Table `path_traces`: the paths of objects, made of histories when the recording ended.
+
+use super::table;
+use crate::rows::{Address, Operation, Pid, StackId};
+use crate::rows_flow::{PathEvent, PathStep};
+
+table! {
+    PathStep in path_traces: "A step of a path that objects of a type take from allocation to end, made of histories when the recording ended.";
+    latest: |_| None;
+    type_name: String = "The type: of a block its label, else what most of its accesses name; empty if unknown.",
+    size: u64 = "Bytes of these objects.",
+    pid: Pid = "The process.",
+    stack: StackId = "The call chain that allocated them: `stacks.id`.",
+    path: u64 = "The path among those of the same type, size, process and call chain: 1 is the most frequent.",
+    frequency: f64 = "The share of these objects that take the path, estimated, 0 to 1.",
+    histories: u64 = "Histories that fit the path, all together.",
+    step: u64 = "Its number in the path, from 0.",
+    event: PathEvent = "What happens.",
+    ip: Address = "The instruction; of the allocation the innermost caller; 0 if unknown.",
+    thread_change: bool = "Whether another thread does this than the step before.",
+    thread: u64 = "The thread within the path: 0 is the one that allocated the object.",
+    cpu_change: f64 = "The share of the objects for which the CPU was another than at the access before of the same history, 0 to 1.",
+    offset: u64 = "First of the 8 bytes that are touched, from the first byte of the object.",
+    operation: Option<Operation> = "What it does to them; null if that is not known.",
+    times: f64 = "How often in a row an object sees it, on average.",
+    time_ns: f64 = "Time since the allocation, median over the histories, ns; while the object is watched, which takes time.",
+    sampled_ns: f64 = "Samples of this instruction in objects of the type, as thread time, ns: what waiting for it took.",
+}

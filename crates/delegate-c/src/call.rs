@@ -100,7 +100,7 @@ pub unsafe extern "C" fn linewise_call(
 }
 
 /// Calls `operation` on the value at `index`; `then` gets its answer in a later call of this client,
-/// or in this one if the value is in the client's own shard. Up to fifteen such requests share a
+/// or in this one if the value is in the client's own shard. Up to 63 such requests share a
 /// line: the fast way.
 ///
 /// # Safety
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn linewise_apply_post(
 }
 
 /// Calls `operation` on the values at `count` places of `indexes`, waits for all answers, and writes
-/// them to `answers` (NULL for none) in that order. Fifteen requests share a line, and shards work at
+/// them to `answers` (NULL for none) in that order. 63 requests share a line, and shards work at
 /// the same time: the fast way to wait. If a place is out of range nothing is called; after another error `answers` is as it was, and some calls may be made.
 ///
 /// # Safety

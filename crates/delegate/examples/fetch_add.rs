@@ -77,7 +77,9 @@ fn atomic(count: usize, time: Duration) -> f64 {
 }
 
 /// Requests of a batch.
-const BATCH: usize = 120;
+const BATCH: usize = 126;
+/// Closures of a batch.
+const CLOSURES: u64 = 2048;
 
 /// What a client asks for in its loop.
 #[derive(Clone, Copy)]
@@ -86,6 +88,7 @@ enum Ask {
     Prepared,
     Typed,
     Closure,
+    Closures,
 }
 
 /// Asks for variables at random until the time is over.
@@ -142,6 +145,24 @@ fn client_loop(
         Ask::Typed => hammer(values, stop, seed, |target| {
             client.call_async(target, add, 1, then).unwrap();
         }),
+        Ask::Closures => {
+            let mut random = Random(88_172_645_463_325_252 + seed * 7919);
+            let mask = values.len() - 1;
+            let mut done = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let request = |number: u64| {
+                    let operand = number % 3;
+                    let function = move |value: &mut Variable| add(value, operand);
+                    (values.at(random.next() & mask), function)
+                };
+                let requests = (0..CLOSURES).map(request);
+                client
+                    .apply_each(requests, move |_, answer| then(answer))
+                    .unwrap();
+                done += CLOSURES;
+            }
+            done
+        }
         Ask::Closure => {
             let mut operand = 0;
             hammer(values, stop, seed, |target| {
@@ -282,6 +303,10 @@ fn main() {
         (
             "closures, 1+1, N = 64",
             Box::new(move || pair(64, dedicated(64, time, Ask::Closure, false).0)),
+        ),
+        (
+            "closures in batches, 1+1, N = 64",
+            Box::new(move || pair(64, dedicated(64, time, Ask::Closures, false).0)),
         ),
         (
             "one thread with itself, N = 64",

@@ -106,7 +106,7 @@ where
 
 impl Client<'_> {
     /// Calls a small operation on the values at `indexes` and waits for all answers, which come in
-    /// that order. The packed path: fifteen requests share a line.
+    /// that order. The packed path: sixty-three requests share a line.
     ///
     /// ```
     /// # use linewise_delegate::{Domain, Error};

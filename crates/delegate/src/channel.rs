@@ -165,9 +165,12 @@ impl ServerEnd {
             };
             served.lines += 1;
             served.requests += u64::from(order.count);
+            let operation = channel.operation(order);
+            // SAFETY: the client put a kind into the entry before it published a line that names it.
+            let words = unsafe { (*operation.kind).words };
             if order.alone {
                 // SAFETY: the contract; the client published the line.
-                unsafe { run_alone(channel, self.next, order, base) };
+                unsafe { run_alone(channel, self.next, operation, base) };
                 break;
             }
             // Only what the client has surely sent: a line asked for too early is taken from the client
@@ -175,7 +178,8 @@ impl ServerEnd {
             if served.lines + (AHEAD as u64) < self.expected {
                 let ahead = self.next + AHEAD;
                 let ahead = if ahead >= count { ahead % count } else { ahead };
-                prefetch_for_writing(&raw const channel.lines[ahead]);
+                // Most lines are as long as the one before.
+                channel.lines[ahead].prefetch(words * order.count as usize);
             }
             let following = if self.next + 1 == count {
                 0
@@ -186,7 +190,10 @@ impl ServerEnd {
                 prefetch_targets(channel, following, base);
             }
             // SAFETY: the contract; the client published the line.
-            let flags = unsafe { run(channel, self.next, order, base, line.words()) };
+            let flags = unsafe {
+                let count = order.count as usize;
+                run(channel, self.next, operation, base, line.words(), count)
+            };
             line.answer(flags);
             self.next = following;
         }
@@ -207,14 +214,20 @@ impl ServerEnd {
     }
 }
 
-/// Runs the requests of a line in `words`, and returns the flags of its answer.
+/// Runs the `count` requests of a line in `words`, and returns the flags of its answer.
 ///
 /// # Safety
-/// The line was sent with `order`; `words` are its requests, and the values that they name, in the
-/// memory at `base`, are the caller's alone.
+/// The line was sent for this `operation`; `words` are its requests, and the values that they name, in
+/// the memory at `base`, are the caller's alone.
 #[inline(always)]
-unsafe fn run(channel: &Channel, line: usize, order: Order, base: *mut u8, words: *mut u32) -> u32 {
-    let operation = channel.operation(order);
+unsafe fn run(
+    channel: &Channel,
+    line: usize,
+    operation: Operation,
+    base: *mut u8,
+    words: *mut u32,
+    count: usize,
+) -> u32 {
     let mut failures = Vec::new();
     let mut run = Run {
         base,
@@ -225,7 +238,7 @@ unsafe fn run(channel: &Channel, line: usize, order: Order, base: *mut u8, words
     };
     // SAFETY: the client put a kind into the entry before it published a line that names it, and so
     // many requests of that kind into the line.
-    let flags = unsafe { ((*operation.kind).run)(&mut run, words, order.count as usize) };
+    let flags = unsafe { ((*operation.kind).run)(&mut run, words, count) };
     if !failures.is_empty() {
         // SAFETY: the line is the server's turn.
         channel.failures[line].with_mut(|place| unsafe { *place = failures });
@@ -239,7 +252,7 @@ unsafe fn run(channel: &Channel, line: usize, order: Order, base: *mut u8, words
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn run_alone(channel: &Channel, line: usize, order: Order, base: *mut u8) {
+unsafe fn run_alone(channel: &Channel, line: usize, operation: Operation, base: *mut u8) {
     /// A word of a request or answer, which may have bytes that were never written.
     type Word = MaybeUninit<u32>;
     let place = channel.lines[line].words().cast::<Word>();
@@ -247,11 +260,11 @@ unsafe fn run_alone(channel: &Channel, line: usize, order: Order, base: *mut u8)
     // SAFETY: the line is the server's turn, and its entry holds a kind. Copied word by word: a wider
     // load could not be forwarded from the stores of the answer.
     unsafe {
-        let words = (*channel.operation(order).kind).words;
+        let words = (*operation.kind).words;
         for (index, word) in copy.iter_mut().enumerate().take(words) {
             *word = place.add(index).read();
         }
-        let flags = run(channel, line, order, base, copy.as_mut_ptr().cast());
+        let flags = run(channel, line, operation, base, copy.as_mut_ptr().cast(), 1);
         for (index, word) in copy.iter().enumerate().take(words) {
             place
                 .add(index)

@@ -8,16 +8,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::arena::UNIT;
+use crate::closure::{Closure, Many, Single};
 use crate::core::{self, Core, Deeper, NONE, Until};
 use crate::domain::Inner;
 use crate::error::{Error, panic_text};
 use crate::fibre;
-use crate::job::{Closure, Forms, Kind, Operand, Typed, bits, put_callback};
+use crate::job::{Forms, Kind, Operand, Typed, bits, put_callback};
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
 use crate::shard::Serving;
 use crate::stats::ClientStats;
+use crate::turn::turn;
 
 /// Lines that carry an operand in each request before one for the whole line is tried again.
 const VARIED_LINES: u32 = 16;
@@ -128,7 +130,29 @@ impl<'c> Client<'c> {
         then(answer);
     }
 
-    /// Writes a request and its callback into the line being filled, or a new one.
+    /// Writes a request and its callback into the line being filled, or a new one. True if the line is
+    /// full then, and to be sent. What the callbacks of others throw meanwhile is thrown on before the
+    /// request is written.
+    #[inline(always)]
+    fn put<C>(&self, shard: usize, sort: &Sort, write: impl FnOnce(*mut u32), callback: C) -> bool {
+        let core = self.core();
+        // SAFETY: the core and its lanes are not borrowed while user code runs, and this thread alone
+        // has them. The line takes the kind, so there is room for its words and callback.
+        unsafe {
+            let lane = (*core).lane(shard);
+            if !(*lane).takes(sort.kind, sort.operand, sort.extra) {
+                core::open(core, shard, sort);
+            }
+            let put = |words: *mut u32, callbacks: *mut u8| {
+                write(words);
+                put_callback(callbacks, callback);
+            };
+            let kind = sort.kind;
+            (*lane).put(1, kind.words, kind.callback_bytes, kind.capacity, put)
+        }
+    }
+
+    /// Makes a request for which nobody waits. Nothing of it borrows from the caller.
     #[inline(always)]
     fn push<C>(
         &self,
@@ -138,43 +162,20 @@ impl<'c> Client<'c> {
         write: impl FnOnce(*mut u32),
         callback: C,
     ) {
-        let core = self.core();
-        // SAFETY: the core and its lanes are not borrowed while user code runs, and this thread alone
-        // has them. The line takes the kind, so there is room for its words and callback.
-        unsafe {
-            let lane = (*core).lane(shard as usize);
-            if !(*lane).takes(kind, operand, extra) {
-                let sort = Sort {
-                    kind,
-                    operand,
-                    extra,
-                    common: std::ptr::null(),
-                };
-                core::open(core, shard as usize, &sort);
-            }
-            let put = |words: *mut u32, callbacks: *mut u8| {
-                write(words);
-                put_callback(callbacks, callback);
-            };
-            if (*lane).put(1, kind.words, kind.callback_bytes, kind.capacity, put) {
-                core::close(core, lane, shard as usize);
+        let shard = shard as usize;
+        let sort = Sort {
+            kind,
+            operand,
+            extra,
+            common: std::ptr::null(),
+        };
+        if self.put(shard, &sort, write, callback) {
+            // SAFETY: as in `put`, and the line is full.
+            unsafe {
+                let core = self.core();
+                turn(core, (*core).lane(shard), shard, &sort);
             }
         }
-    }
-
-    /// Sends a closure. What it and its callback borrow must live until the answer.
-    #[inline(always)]
-    fn push_closure<T, F, R, C>(&self, target: Target<'_, T>, function: F, then: C)
-    where
-        F: FnOnce(&mut T) -> R,
-        C: FnOnce(Result<R, Error>),
-    {
-        let write = |place: *mut u32| {
-            // SAFETY: `push` gives room for this kind.
-            unsafe { Closure::<T, F, R, C>::write(place, target.offset, function) };
-        };
-        let kind = Closure::<T, F, R, C>::KIND;
-        self.push(target.shard, kind, (0, 0), write, then);
     }
 
     /// Runs `function` on the value and waits for its answer. It may borrow from the caller. In a
@@ -209,12 +210,41 @@ impl<'c> Client<'c> {
         }
         let mut answer = Answer(None);
         let place = &raw mut answer;
-        self.push_closure(target, function, move |result| {
+        let shard = target.shard();
+        self.put_waiting(target, function, move |result| {
             // SAFETY: the answer is on the stack of the call that waits below for it.
             unsafe { (*place).0 = Some(result) };
         });
-        self.await_answer(target.shard as usize, place);
+        self.await_answer(shard, place);
         answer.0.expect("waited for")
+    }
+
+    /// Makes a request whose closure and callback borrow from the caller, who waits. Does not unwind
+    /// once it is made.
+    #[inline(always)]
+    fn put_waiting<T, R, F, C>(&self, target: Target<'_, T>, function: F, then: C)
+    where
+        F: FnOnce(&mut T) -> R,
+        C: FnOnce(Result<R, Error>),
+    {
+        let shard = target.shard();
+        let sort = Sort {
+            kind: Single::<T, F, R, C>::KIND,
+            operand: 0,
+            extra: 0,
+            common: std::ptr::null(),
+        };
+        let write = |place: *mut u32| {
+            // SAFETY: `put` gives room for this kind.
+            unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
+        };
+        if self.put(shard, &sort, write, then) {
+            // SAFETY: as in `put`. A line that is only closed runs no callback, which might throw.
+            unsafe {
+                let core = self.core();
+                core::close(core, (*core).lane(shard), shard);
+            }
+        }
     }
 
     /// Sends a request for which nobody else waits, and spins on its line.
@@ -223,7 +253,7 @@ impl<'c> Client<'c> {
     where
         F: FnOnce(&mut T) -> R,
     {
-        type Job<T, F, R> = Closure<T, F, R, fn(Result<R, Error>)>;
+        type Job<T, F, R> = Single<T, F, R, fn(Result<R, Error>)>;
         let core = self.core();
         let shard = target.shard();
         // SAFETY: as in `push`. The line has room for one request. Nothing collects it meanwhile: what
@@ -231,12 +261,12 @@ impl<'c> Client<'c> {
         unsafe {
             let lane = (*core).lane(shard);
             (*lane).send_alone(Job::<T, F, R>::KIND, |place| {
-                Job::<T, F, R>::write(place, target.offset, function);
+                Closure::<T, F, R>::write(place, target.offset, function);
             });
             core::inner(core).shards[shard].parker.wake_if_asleep();
             core::wait_for_line(core, lane, shard);
             (*lane).collect_alone(core::counters(core), |answers| {
-                Job::<T, F, R>::answer(answers, 0)
+                Closure::<T, F, R>::answer(answers, 0)
             })
         }
     }
@@ -287,9 +317,14 @@ impl<'c> Client<'c> {
         if self.is_inline(target.shard) {
             let answer = self.run_inline(target.offset, function);
             self.call_back(then, answer);
-        } else {
-            self.push_closure(target, function, then);
+            return Ok(());
         }
+        let write = |place: *mut u32| {
+            // SAFETY: `push` gives room for this kind.
+            unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
+        };
+        let kind = Single::<T, F, R, C>::KIND;
+        self.push(target.shard, kind, (0, 0), write, then);
         Ok(())
     }
 
@@ -307,6 +342,87 @@ impl<'c> Client<'c> {
         F: FnOnce(&mut T) + Send + 'static,
     {
         self.apply_async(target, function, |_| {})
+    }
+
+    /// Runs each function on its target; `then` gets the answers on this thread, in later calls of this
+    /// client (or in this one), each with the number of its request. What [`Client::apply_async`] does
+    /// for each, with one callback: functions of one type share lines, and no callback travels.
+    ///
+    /// ```
+    /// # use linewise_delegate::{Domain, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// let domain = Domain::dedicated(1).build()?;
+    /// let words = domain.own_sharded(3, |_| String::new())?;
+    /// let length = std::cell::Cell::new(0);
+    /// let client = domain.client()?;
+    /// let push = |letter: char| {
+    ///     move |word: &mut String| {
+    ///         word.push(letter);
+    ///         word.len()
+    ///     }
+    /// };
+    /// let requests = "linewise".chars().enumerate();
+    /// client.apply_each(
+    ///     requests.map(|(index, letter)| (words.at(index % 3), push(letter))),
+    ///     |_, answer| length.set(length.get().max(answer.unwrap())),
+    /// )?;
+    /// client.barrier()?;
+    /// assert_eq!(length.get(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::apply_async`]; the requests before the refused one are made.
+    ///
+    /// # Panics
+    /// If a callback panics that is run meanwhile: then requests behind it are not made.
+    pub fn apply_each<'t, T, R, F, C>(
+        &self,
+        requests: impl IntoIterator<Item = (Target<'t, T>, F)>,
+        then: C,
+    ) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: FnOnce(&mut T) -> R + Send + 'static,
+        C: Fn(usize, Result<R, Error>) + 'c,
+    {
+        let then = Rc::new(then);
+        let kind = Many::<T, F, R, C>::KIND;
+        let sort = Sort {
+            kind,
+            operand: 0,
+            extra: 0,
+            common: Rc::as_ptr(&then).cast(),
+        };
+        for (number, (target, function)) in requests.into_iter().enumerate() {
+            self.check(target)?;
+            if self.is_inline(target.shard) {
+                let answer = self.run_inline(target.offset, function);
+                self.call_back(|answer| then(number, answer), answer);
+                continue;
+            }
+            let core = self.core();
+            let shard = target.shard();
+            // SAFETY: as in `put`. A line that has our callback is one of this kind, and gives its share
+            // in the callback back.
+            unsafe {
+                let lane = (*core).lane(shard);
+                if !(*lane).takes_common(sort.common) {
+                    std::mem::forget(then.clone());
+                    core::open(core, shard, &sort);
+                }
+                let put = |words: *mut u32, numbers: *mut u8| {
+                    Closure::<T, F, R>::write(words, target.offset, function);
+                    numbers.cast::<usize>().write(number);
+                };
+                if (*lane).put(1, kind.words, kind.callback_bytes, kind.capacity, put) {
+                    turn(core, lane, shard, &sort);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs `function` on every target and waits for all answers, which come in the order of the
@@ -330,15 +446,13 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe { (*self.core()).may_wait()? };
         let targets: Vec<_> = targets.into_iter().collect();
-        // One pointer and an index: a callback that needs no box.
-        let answers: Rc<Vec<Place<R>>> = Rc::new(targets.iter().map(|_| Cell::new(None)).collect());
-        for (index, target) in targets.into_iter().enumerate() {
-            self.check(target)?;
-            let answers = answers.clone();
-            self.push_closure(target, function.clone(), move |result| {
-                answers[index].set(Some(result));
-            });
-        }
+        // The callback may outlive this call, where one of another request throws.
+        let answers: Rc<[Place<R>]> = targets.iter().map(|_| Cell::new(None)).collect();
+        let places = answers.clone();
+        let requests = targets.into_iter().map(|target| (target, function.clone()));
+        self.apply_each(requests, move |place, answer| {
+            places[place].set(Some(answer))
+        })?;
         self.barrier()?;
         answers
             .iter()
@@ -367,9 +481,9 @@ impl<'c> Client<'c> {
     }
 
     /// Calls a small operation on the value; `then` gets its answer on this thread, in a later call
-    /// of this client. The packed path: up to fifteen such requests share a line if they have the
-    /// operation, the operand and the callback's type in common, seven if operands differ and fit 32
-    /// bits, five otherwise. An operation captures at most 8 bytes (checked when compiling).
+    /// of this client. The packed path: up to 63 such requests share a line if they have the
+    /// operation, the operand and the callback's type in common, 31 if operands differ and fit 32
+    /// bits, 21 otherwise. An operation captures at most 8 bytes (checked when compiling).
     ///
     /// # Errors
     /// As [`Client::apply_async`].

@@ -238,22 +238,6 @@ pub(crate) unsafe fn close(core: *mut Core, lane: *mut Lane, shard: usize) {
     }
 }
 
-/// Sends the line being filled, which is full; one for the own shard runs here.
-///
-/// # Safety
-/// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line being filled.
-#[inline(never)]
-pub(crate) unsafe fn send(core: *mut Core, lane: *mut Lane, shard: usize) {
-    // SAFETY: the contract.
-    unsafe {
-        if (*core).runs_here(shard) && run_own_line(core, lane) {
-            rethrow(core);
-        } else {
-            close(core, lane, shard);
-        }
-    }
-}
-
 /// Gives the answers of the oldest line of `lane` to their callbacks, if it came back.
 ///
 /// # Safety
@@ -370,7 +354,7 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
             }
             if !served {
                 served = true;
-                (*core).opens += 1;
+                (*core).opens = (*core).opens.wrapping_add(1);
                 if let Some(rules) = (*core).rules
                     && ((rules.serve_first && (*core).opens.is_multiple_of(OPENS_PER_PASS))
                         || (rules.bell && inner(core).shards[(*core).seat].bell.is_rung()))

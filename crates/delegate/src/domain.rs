@@ -134,7 +134,8 @@ impl Builder {
     }
 
     /// Request lines between each client and each shard, 1 to 32 (default 16). A line carries up to
-    /// 15 requests.
+    /// 63 requests, and goes when it is full or flushed: who makes requests one by one for their latency
+    /// wants fewer lines.
     pub fn request_lines(mut self, lines: usize) -> Self {
         self.lines = lines;
         self

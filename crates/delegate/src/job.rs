@@ -1,7 +1,7 @@
 //! What a request line means: how the server runs its requests, how the client takes its answers.
 //!
 //! All requests of a line are of one [`Kind`], made at compile time for the types at the call site.
-//! So the server makes one indirect call for a line of up to fifteen requests, and the delegated
+//! So the server makes one indirect call for a line of up to sixty-three requests, and the delegated
 //! function is inlined into the loop over them.
 
 use std::cell::Cell;
@@ -15,11 +15,6 @@ use crate::line::{FAILED, WIDE, WORDS};
 
 /// Bytes for one callback in a client's record of a line; a larger one is boxed.
 pub(crate) const CALLBACK_BYTES: usize = 16;
-/// Bytes of a closure that travel in the line; a larger one is boxed.
-const CLOSURE_BYTES: usize = 28;
-/// Bytes of an answer that travel in the line; a larger one is boxed.
-const ANSWER_BYTES: usize = 32;
-
 /// Which request of a line panicked, and what it said.
 pub(crate) type Failures = Vec<(usize, String)>;
 
@@ -49,7 +44,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    fn failure(&self, index: usize) -> Option<Error> {
+    pub(crate) fn failure(&self, index: usize) -> Option<Error> {
         let (_, text) = self.failures.iter().find(|(at, _)| *at == index)?;
         Some(Error::Panicked(text.clone()))
     }
@@ -83,12 +78,17 @@ pub(crate) struct Callbacks {
 }
 
 /// For lines without a common callback.
-unsafe fn nothing(_: *const ()) {}
+pub(crate) unsafe fn nothing(_: *const ()) {}
 
 /// Calls `each` for the indices from `next` to `count`. Where it panics, `next` is that index plus
 /// `skip`; kept there only then, so that a loop that cannot panic keeps its index in a register.
 #[inline(always)]
-fn each_from(next: &Cell<usize>, count: usize, skip: usize, mut each: impl FnMut(usize)) {
+pub(crate) fn each_from(
+    next: &Cell<usize>,
+    count: usize,
+    skip: usize,
+    mut each: impl FnMut(usize),
+) {
     struct Progress<'a> {
         next: &'a Cell<usize>,
         index: usize,
@@ -115,7 +115,11 @@ fn each_from(next: &Cell<usize>, count: usize, skip: usize, mut each: impl FnMut
 
 /// Runs `each` for all indices below `count`; a panic becomes a failure of its index.
 #[inline(always)]
-fn each_caught(count: usize, failures: &mut Failures, mut each: impl FnMut(usize)) -> u32 {
+pub(crate) fn each_caught(
+    count: usize,
+    failures: &mut Failures,
+    mut each: impl FnMut(usize),
+) -> u32 {
     let next = Cell::new(0);
     let mut flags = 0;
     loop {
@@ -132,7 +136,7 @@ fn each_caught(count: usize, failures: &mut Failures, mut each: impl FnMut(usize
 /// # Safety
 /// `offset` names a live `T` of the memory at `base` that the caller alone may touch.
 #[inline(always)]
-unsafe fn target<'a, T>(base: *mut u8, offset: u32) -> &'a mut T {
+pub(crate) unsafe fn target<'a, T>(base: *mut u8, offset: u32) -> &'a mut T {
     // SAFETY: the contract.
     unsafe { &mut *base.add(offset as usize * UNIT).cast::<T>() }
 }
@@ -158,7 +162,7 @@ pub(crate) unsafe fn put_callback<C>(place: *mut u8, callback: C) {
 /// # Safety
 /// `place` holds what [`put_callback`] put there, and is not read again.
 #[inline(always)]
-unsafe fn take_callback<C>(place: *mut u8) -> C {
+pub(crate) unsafe fn take_callback<C>(place: *mut u8) -> C {
     // SAFETY: the contract.
     unsafe {
         if fits_record::<C>() {
@@ -173,131 +177,11 @@ const fn fits_record<C>() -> bool {
     size_of::<C>() <= CALLBACK_BYTES && align_of::<C>() <= CALLBACK_BYTES
 }
 
-const fn callback_bytes<C>() -> usize {
+pub(crate) const fn callback_bytes<C>() -> usize {
     if fits_record::<C>() {
         size_of::<C>()
     } else {
         8
-    }
-}
-
-/// Puts `value` into words that it may not be aligned to, boxed if it exceeds `most` bytes.
-///
-/// # Safety
-/// `place` has room for [`inline_bytes`] of it.
-#[inline(always)]
-unsafe fn put<V>(place: *mut u32, value: V, most: usize) {
-    // SAFETY: the contract; the writes do not ask for alignment.
-    unsafe {
-        if size_of::<V>() <= most {
-            place.cast::<V>().write_unaligned(value);
-        } else {
-            place
-                .cast::<*mut V>()
-                .write_unaligned(Box::into_raw(Box::new(value)));
-        }
-    }
-}
-
-/// # Safety
-/// `place` holds what [`put`] put there with the same `most`, and is not read again.
-#[inline(always)]
-unsafe fn take<V>(place: *const u32, most: usize) -> V {
-    // SAFETY: the contract.
-    unsafe {
-        if size_of::<V>() <= most {
-            place.cast::<V>().read_unaligned()
-        } else {
-            *Box::from_raw(place.cast::<*mut V>().read_unaligned())
-        }
-    }
-}
-
-const fn inline_bytes<V>(most: usize) -> usize {
-    if size_of::<V>() <= most {
-        size_of::<V>()
-    } else {
-        8
-    }
-}
-
-/// A closure that is run once on a `T`, with an answer `R` and a callback `C`.
-pub(crate) struct Closure<T, F, R, C>(PhantomData<(T, F, R, C)>);
-
-impl<T, F, R, C> Closure<T, F, R, C>
-where
-    F: FnOnce(&mut T) -> R,
-    C: FnOnce(Result<R, Error>),
-{
-    const REQUEST_WORDS: usize = 1 + inline_bytes::<F>(CLOSURE_BYTES).div_ceil(4);
-    const ANSWER_WORDS: usize = inline_bytes::<R>(ANSWER_BYTES).div_ceil(4);
-    const STRIDE: usize = if Self::REQUEST_WORDS > Self::ANSWER_WORDS {
-        Self::REQUEST_WORDS
-    } else {
-        Self::ANSWER_WORDS
-    };
-
-    /// How a line of these is run and completed.
-    pub(crate) const KIND: &'static Kind = &Kind {
-        run: Self::run,
-        complete: Self::complete,
-        words: Self::STRIDE,
-        capacity: WORDS / Self::STRIDE,
-        callback_bytes: callback_bytes::<C>(),
-        release: nothing,
-    };
-
-    /// Writes the request for `offset` at `place`.
-    ///
-    /// # Safety
-    /// `place` has room for the words of [`Self::KIND`].
-    #[inline(always)]
-    pub(crate) unsafe fn write(place: *mut u32, offset: u32, function: F) {
-        // SAFETY: the contract.
-        unsafe {
-            place.write(offset);
-            put(place.add(1), function, CLOSURE_BYTES);
-        }
-    }
-
-    unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
-        let base = run.base;
-        each_caught(count, run.failures, |index| {
-            // SAFETY: the client wrote so many requests of this kind; the targets are alive until
-            // their line was answered, and only the shard's server touches them.
-            unsafe {
-                let place = words.add(index * Self::STRIDE);
-                let target = target::<T>(base, *place);
-                let function: F = take(place.add(1), CLOSURE_BYTES);
-                put(place, function(target), ANSWER_BYTES);
-            }
-        })
-    }
-
-    /// The answer of request `index`.
-    ///
-    /// # Safety
-    /// The line holds it, and it is not taken again.
-    #[inline(always)]
-    pub(crate) unsafe fn answer(answers: &Answers, index: usize) -> Result<R, Error> {
-        if answers.flags & FAILED != 0
-            && let Some(error) = answers.failure(index)
-        {
-            return Err(error);
-        }
-        // SAFETY: the contract; a request that did not fail was overwritten with its answer.
-        Ok(unsafe { take(answers.words.add(index * Self::STRIDE), ANSWER_BYTES) })
-    }
-
-    unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
-        each_from(next, count, 1, |index| {
-            // SAFETY: the client put a callback there for each request, and each is taken once; the
-            // line holds so many answers.
-            unsafe {
-                let callback: C = take_callback(callbacks.each.add(index * callback_bytes::<C>()));
-                callback(Self::answer(answers, index));
-            }
-        });
     }
 }
 
@@ -546,41 +430,20 @@ where
     }
 
     unsafe fn complete(answers: &Answers, callbacks: &Callbacks, next: &Cell<usize>, count: usize) {
-        // SAFETY: the contract.
+        // SAFETY: the line of this kind has so many answers and tags, each of which is taken once, and
+        // a share in its callback until it is released. Its words are the client's turn until it is
+        // settled.
         unsafe {
+            let then = &*callbacks.common.cast::<C>();
+            let tag = |index| take_callback(callbacks.each.add(index * Self::TAG_BYTES));
             if answers.flags == 0 {
-                Self::complete_plain(answers, callbacks, next, count);
+                let words = &*answers.words.cast::<[u32; WORDS]>();
+                Self::give(then, words, next, count, tag);
                 return;
             }
-            let then = &*callbacks.common.cast::<C>();
             each_from(next, count, 1, |index| {
-                then(
-                    take_callback(callbacks.each.add(index * Self::TAG_BYTES)),
-                    answers.small(index, Self::WORDS),
-                );
+                then(tag(index), answers.small(index, Self::WORDS));
             });
-        }
-    }
-
-    /// Gives answers without flags to the callback, from the index in the cell on.
-    ///
-    /// # Safety
-    /// The line of this kind has so many answers and tags, each of which is taken once, and a share in
-    /// its callback until it is released.
-    #[inline(always)]
-    pub(crate) unsafe fn complete_plain(
-        answers: &Answers,
-        callbacks: &Callbacks,
-        next: &Cell<usize>,
-        count: usize,
-    ) {
-        // SAFETY: the contract; the words are the client's turn until the line is settled, and all
-        // were written.
-        unsafe {
-            let then = &*callbacks.common.cast::<C>();
-            let words = &*answers.words.cast::<[u32; WORDS]>();
-            let tag = |index| take_callback(callbacks.each.add(index * Self::TAG_BYTES));
-            Self::give(then, words, next, count, tag);
         }
     }
 

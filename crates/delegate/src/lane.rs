@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::channel::{AHEAD, Channel, OPERATIONS, Operation};
 use crate::job::{Answers, CALLBACK_BYTES, Callbacks, Kind};
-use crate::line::{FAILED, Order, WORDS, prefetch_for_writing};
+use crate::line::{FAILED, Order, WORDS};
 use crate::stats::{ClientCounters, ticks};
 use crate::sync::Ordering;
 
@@ -58,12 +59,12 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// The answers as they are in the line, if nothing is to be said of any and they belong to
-    /// requests with this common callback.
+    /// Whether the answers are as they are in the line, of requests of this sort.
     #[inline(always)]
-    pub(crate) fn plain(&self, common: *const ()) -> Option<(&Answers, &Callbacks, usize)> {
-        let plain = self.answers.flags == 0 && std::ptr::eq(self.callbacks.common, common);
-        plain.then_some((&self.answers, &self.callbacks, self.count))
+    pub(crate) fn is_plain(&self, sort: &Sort) -> bool {
+        self.answers.flags == 0
+            && std::ptr::eq(self.callbacks.common, sort.common)
+            && std::ptr::eq(self.kind, sort.kind)
     }
 
     /// How many requests the line has.
@@ -78,20 +79,29 @@ impl Done {
     /// The line is not settled, and `next` holds what the last call left there.
     #[inline]
     pub(crate) unsafe fn complete(&self, next: &Cell<usize>) {
-        // SAFETY: the record stands still until it is free; its kind is a constant. A share is given
-        // back once: after that `next` is past the count.
+        // SAFETY: the contract. A share is given back once: after that `next` is past the count.
         unsafe {
-            ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count);
+            self.give(next);
             if !self.callbacks.common.is_null() && next.replace(usize::MAX) != usize::MAX {
                 self.release();
             }
         }
     }
 
+    /// Gives the answers to the callbacks, from the index in `next` on.
+    ///
+    /// # Safety
+    /// As for [`Done::complete`].
+    #[inline(always)]
+    pub(crate) unsafe fn give(&self, next: &Cell<usize>) {
+        // SAFETY: the record stands still until it is free; its kind is a constant.
+        unsafe { ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count) };
+    }
+
     /// Gives the share in the common callback back.
     ///
     /// # Safety
-    /// The line has one, and this is the only time.
+    /// The line has one, or none to give back, and this is the only time.
     pub(crate) unsafe fn release(&self) {
         // SAFETY: the contract.
         unsafe { ((*self.kind).release)(self.callbacks.common) };
@@ -451,7 +461,9 @@ impl Lane {
         let lines = self.channel.lines.len();
         self.head = next(self.head, 1, lines);
         self.flying += 1;
-        prefetch_for_writing(&raw const self.channel.lines[next(self.head, AHEAD, lines)]);
+        // SAFETY: kinds are constants.
+        let words = unsafe { (*operation.kind).words } * count as usize;
+        self.channel.lines[next(self.head, AHEAD, lines)].prefetch(words);
     }
 
     /// Moves the oldest pending line into a free request line, if there are both.
@@ -466,15 +478,18 @@ impl Lane {
         };
         // SAFETY: a closed record, and the line is the client's turn.
         let (operation, count) = unsafe {
-            let words = self.channel.lines[self.head].words();
-            // Not a copy of numbers: operands may have bytes that were never written.
-            std::ptr::copy_nonoverlapping((&raw const (*record).words).cast(), words, WORDS);
             let operation = Operation {
                 kind: (*record).kind,
                 operand: (*record).operand,
                 extra: (*record).extra,
             };
-            (operation, (*record).count)
+            let count = (*record).count;
+            let words = count as usize * (*operation.kind).words;
+            // Not a copy of numbers: operands may have bytes that were never written.
+            let from = (&raw const (*record).words).cast::<MaybeUninit<u32>>();
+            let to = self.channel.lines[self.head].words().cast();
+            std::ptr::copy_nonoverlapping(from, to, words);
+            (operation, count)
         };
         self.publish(record, operation, count);
         true

@@ -100,6 +100,7 @@ mod arena;
 mod batch;
 mod channel;
 mod client;
+mod closure;
 mod core;
 mod domain;
 mod error;

@@ -1,8 +1,8 @@
-//! The layout of a request line: one cache line that carries up to fifteen requests to a server and
-//! their answers back in the same place.
+//! The layout of a request line: four cache lines that carry up to sixty-three requests to a server
+//! and their answers back in the same place.
 //!
 //! ```text
-//!  byte  0        4                                                              64
+//!  byte  0        4                                                             256
 //!        ┌────────┬──────────────────────────────────────────────────────────────┐
 //!        │ header │ request 0 │ request 1 │ …            words of 32 bits        │
 //!        └────────┴──────────────────────────────────────────────────────────────┘
@@ -12,14 +12,19 @@
 //! ```
 //!
 //! The header says whose turn it is. A client writes requests, then the header (turn: server); the
-//! server overwrites each request with its answer, then the header (turn: client). So a line of
-//! requests costs two transfers, one each way, and no second line is needed for the answers: the
-//! 64-byte request and 16-byte response lines of ffwd and Gepard cost four.
+//! server overwrites each request with its answer, then the header (turn: client). So a cache line of
+//! requests costs two transfers, one each way, and none is needed for the answers: the 64-byte request
+//! and 16-byte response lines of ffwd and Gepard cost four.
+//!
+//! Four cache lines and not one, since taking turns costs both sides more than the transfers, which
+//! run side by side. Those behind the last request are not touched.
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell};
 
 /// Words of 32 bits that a line carries beside its header.
-pub const WORDS: usize = 15;
+pub const WORDS: usize = 63;
+/// The step in which [`prefetch_for_writing`] is asked for the cache lines of a request line.
+const CACHE_LINE_BYTES: usize = 64;
 /// Most request lines between one client and one server (the seed's largest setting is 16).
 pub const MOST_LINES: usize = 32;
 
@@ -37,7 +42,7 @@ const ALONE: u32 = 1 << 3;
 /// What a client says about a line of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// How many requests the line holds, 1 to 15.
+    /// How many requests the line holds, 1 to 63.
     pub count: u32,
     /// Which entry of the channel's table of operations they call.
     pub operation: u32,
@@ -45,7 +50,7 @@ pub struct Order {
     pub alone: bool,
 }
 
-/// One request line and the line for what does not fit.
+/// One request line and the room for what does not fit.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Line {
@@ -118,6 +123,16 @@ impl Line {
     #[inline(always)]
     pub fn high(&self) -> *mut u32 {
         self.high.with_mut(|high| high.cast())
+    }
+
+    /// Asks for the cache lines of so many words to be fetched for writing, without waiting for them.
+    #[inline(always)]
+    pub fn prefetch(&self, words: usize) {
+        let mut at = 0;
+        while at <= words * 4 {
+            prefetch_for_writing(std::ptr::from_ref(self).cast::<u8>().wrapping_add(at));
+            at += CACHE_LINE_BYTES;
+        }
     }
 
     /// Calls `f` with the words; loom sees the access.

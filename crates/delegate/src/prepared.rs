@@ -17,8 +17,8 @@ use crate::turn::turn;
 /// A small operation with its callback, prepared by [`Client::prepare`] to be called often: what
 /// [`Client::call_async`] does for each request is done here once, or once for each line.
 ///
-/// Requests are packed: fifteen share a line if the operand `A` has no bytes, seven if it has up to 4,
-/// five up to 8, and so on. On the client's own shard a line of requests runs when it is full, and at
+/// Requests are packed: 63 share a line if the operand `A` has no bytes, 31 if it has up to 4, 21 up to
+/// 8, and so on. On the client's own shard a line of requests runs when it is full, and at
 /// every call that sends lines (the bound of [`Policy::UpperBound`](crate::Policy::UpperBound) is
 /// rounded up to a line).
 pub struct Prepared<'p, 'c, T, A, F, G, C> {
@@ -185,12 +185,9 @@ where
     #[inline(never)]
     pub(crate) unsafe fn send(&self, lane: *mut Lane, shard: usize) {
         let core = self.client.core();
-        // SAFETY: as in `put`; the answers belong to lines of ours.
+        // SAFETY: as in `put`.
         unsafe {
-            let give = |answers: &_, callbacks: &_, next: &_, count| {
-                Job::<T, A, F, G, C>::complete_plain(answers, callbacks, next, count);
-            };
-            turn(core, lane, shard, &self.sort(), give);
+            turn(core, lane, shard, &self.sort());
         }
     }
 }

@@ -1,13 +1,10 @@
-//! From a full line of a prepared operation to the next: the way that most lines go.
+//! From a full line to the next of the same sort: the way that most lines go.
 //!
-//! What [`send`] and [`open`](crate::core::open) do for any line, with the questions that have another answer
-//! only now and then asked together. The next line takes the record and the share in the common callback
-//! of the line that came back, so nothing is freed and taken again.
+//! What [`close`] and [`open`](crate::core::open) do for any line, with the questions that have another
+//! answer only now and then asked together. The next line takes the record and the share in the common
+//! callback of the line that came back, so nothing is freed and taken again.
 
-use std::cell::Cell;
-
-use crate::core::{Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, rethrow, send};
-use crate::job::{Answers, Callbacks};
+use crate::core::{Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, rethrow};
 use crate::lane::{Done, Lane, Sort};
 use crate::line::WORDS;
 use crate::own::{count_own_calls, run_taken};
@@ -15,41 +12,33 @@ use crate::shard::is_serving;
 
 /// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
 /// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
-/// the same callback, which `give` gives to it. Otherwise the next line is left to
+/// requests of this sort, whose callbacks run. Otherwise the next line is left to
 /// [`open`](crate::core::open).
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line of this sort being
-/// filled. `give` gives answers of that sort to their callbacks, from the index in the cell on.
-#[inline(always)]
-pub(crate) unsafe fn turn(
-    core: *mut Core,
-    lane: *mut Lane,
-    shard: usize,
-    sort: &Sort,
-    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
-) {
+/// filled.
+#[inline(never)]
+pub(crate) unsafe fn turn(core: *mut Core, lane: *mut Lane, shard: usize, sort: &Sort) {
     // SAFETY: the contract; the lane is not borrowed while callbacks run.
     unsafe {
         if (*core).runs_here(shard) {
-            return turn_own(core, lane, shard, sort, give);
+            return turn_own(core, lane, shard, sort);
         }
         // Whether a pass is due before the next line, in a flat domain.
         let serves = (*core).rules.is_some_and(|rules| {
             rules.bell || rules.serve_first && ((*core).opens + 1).is_multiple_of(OPENS_PER_PASS)
         });
-        if serves || !(*lane).is_in_place() || (*core).depth > 0 || is_serving() {
-            return send(core, lane, shard);
-        }
+        let goes_on = !serves && (*lane).is_in_place() && (*core).depth == 0 && !is_serving();
         close(core, lane, shard);
-        if (*lane).has_free_line() {
+        if !goes_on || (*lane).has_free_line() {
             return;
         }
         let Some(done) = (*lane).collect(counters(core)) else {
             return;
         };
-        if give_plain(core, lane, &done, sort, give) {
-            (*core).opens += 1;
+        if give(core, lane, &done, sort) {
+            (*core).opens = (*core).opens.wrapping_add(1);
             (*lane).reopen(&done, sort);
         } else {
             (*lane).settle(&done);
@@ -63,21 +52,15 @@ pub(crate) unsafe fn turn(
 /// # Safety
 /// As for [`turn`], and requests to the shard run here.
 #[inline(always)]
-unsafe fn turn_own(
-    core: *mut Core,
-    lane: *mut Lane,
-    shard: usize,
-    sort: &Sort,
-    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
-) {
+unsafe fn turn_own(core: *mut Core, lane: *mut Lane, shard: usize, sort: &Sort) {
     // SAFETY: the contract; the lane is not borrowed while functions and callbacks run.
     unsafe {
         if !(*lane).is_first() || (*lane).is_in_place() {
-            return send(core, lane, shard);
+            return close(core, lane, shard);
         }
         let mut high = [0; WORDS + 1];
         let done = run_taken(core, lane, &mut high);
-        if give_plain(core, lane, &done, sort, give) {
+        if give(core, lane, &done, sort) {
             (*lane).refill(&done, sort);
         } else {
             (*lane).free(&done);
@@ -87,26 +70,20 @@ unsafe fn turn_own(
     }
 }
 
-/// Gives plain answers of a line of this `sort` to their callbacks by `give`, others as ever. True if
-/// the lane has nothing but that line, which still has its share in its callback.
+/// Gives the answers of a line to their callbacks. True if they were plain and for requests of this
+/// `sort`, and the lane has nothing but that line, which still has its share in its callback.
 ///
 /// # Safety
 /// As for [`turn`], and this is the line's only time.
 #[inline(always)]
-unsafe fn give_plain(
-    core: *mut Core,
-    lane: *mut Lane,
-    done: &Done,
-    sort: &Sort,
-    give: impl Fn(&Answers, &Callbacks, &Cell<usize>, usize),
-) -> bool {
+unsafe fn give(core: *mut Core, lane: *mut Lane, done: &Done, sort: &Sort) -> bool {
     // SAFETY: the contract; the lane is not borrowed while callbacks run.
     unsafe {
-        let Some((answers, callbacks, count)) = done.plain(sort.common) else {
+        if !done.is_plain(sort) {
             call_back(core, done);
             return false;
-        };
-        call_back_by(core, |next| give(answers, callbacks, next, count));
+        }
+        call_back_by(core, |next| done.give(next));
         // Callbacks may have asked, or thrown.
         let quiet = !(*lane).is_filling() && (*lane).pending() == 0 && (*core).thrown.is_none();
         if !quiet {

@@ -57,10 +57,10 @@ fn queue_serves_after_a_bounded_number_of_own_calls() {
 
 #[test]
 fn serve_when_blocked_serves_when_its_own_lines_are_full() {
-    // 16 request lines of 15 requests; the call after them serves.
+    // 16 request lines of 63 requests; the call after them serves.
     assert_eq!(
         calls_until_served(Policy::ServeWhenBlocked, 10_000),
-        Some(16 * 15 + 1)
+        Some(16 * 63 + 1)
     );
 }
 

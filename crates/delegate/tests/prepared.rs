@@ -6,7 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use counted::Counted;
 use linewise_delegate::{Client, Domain, Error, Ordered, Policy};
+
+mod counted;
 
 fn add(value: &mut u64, operand: u64) -> u64 {
     let before = *value;
@@ -188,22 +191,6 @@ fn a_callback_that_panics_throws_on_and_the_others_run() {
     }
 }
 
-/// Counts itself while it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(alive: &Arc<AtomicUsize>) -> Self {
-        alive.fetch_add(1, Ordering::SeqCst);
-        Self(alive.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn the_callback_outlives_the_prepared_operation_and_is_dropped_once() {
     for domain in domains() {
@@ -211,7 +198,7 @@ fn the_callback_outlives_the_prepared_operation_and_is_dropped_once() {
         let value = domain.own(0, || 0u64).unwrap();
         let called = Cell::new(0);
         let client = domain.client().unwrap();
-        for requests in [0, 1, 15, 100] {
+        for requests in [0, 1, 63, 100] {
             called.set(0);
             let captured = Counted::new(&alive);
             let called = &called;

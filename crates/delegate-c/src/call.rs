@@ -27,22 +27,21 @@ type Operation = unsafe extern "C-unwind" fn(*mut c_void, u64) -> u64;
 type Function = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
 type Then = unsafe extern "C-unwind" fn(*mut c_void, i32, u64);
 
-/// The array and the client behind their handles.
+/// What every call needs: the client and the array behind their handles, and the function that was
+/// passed under this name.
 ///
 /// # Safety
 /// Both are valid handles or null.
 #[inline(always)]
-unsafe fn both<'a>(
+unsafe fn needs<'a, F>(
     client: *const linewise_client,
     array: *const linewise_array,
-) -> Result<(&'a Client<'static>, &'a linewise_array), Failure> {
+    (name, function): (&'static str, Option<F>),
+) -> Result<(&'a Client<'static>, &'a linewise_array, F), Failure> {
     // SAFETY: the contract.
-    unsafe {
-        Ok((
-            linewise_client::of(client)?.get(),
-            linewise_array::of(array)?,
-        ))
-    }
+    let (client, array) = unsafe { (linewise_client::of(client)?, linewise_array::of(array)?) };
+    let function = function.ok_or_else(|| Failure::null(name))?;
+    Ok((client.get(), array, function))
 }
 
 /// Calls a C operation on a value.
@@ -88,8 +87,7 @@ pub unsafe extern "C" fn linewise_call(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let operation = operation.ok_or_else(|| Failure::null("operation"))?;
+        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         let returned = client.call(array.target(index)?, run(operation), operand)?;
         if !answer.is_null() {
             // SAFETY: not null, and the contract.
@@ -118,8 +116,7 @@ pub unsafe extern "C" fn linewise_call_async(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let operation = operation.ok_or_else(|| Failure::null("operation"))?;
+        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         let then = then.ok_or_else(|| Failure::null("then"))?;
         let target = array.target(index)?;
         Ok(client.call_async(target, run(operation), operand, answered(then, context))?)
@@ -140,8 +137,7 @@ pub unsafe extern "C" fn linewise_call_post(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let operation = operation.ok_or_else(|| Failure::null("operation"))?;
+        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         Ok(client.call_post(array.target(index)?, run(operation), operand)?)
     })
 }
@@ -161,8 +157,7 @@ pub unsafe extern "C" fn linewise_apply(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let (client, array, function) = unsafe { needs(client, array, ("function", function))? };
         Ok(client.apply(array.target(index)?, apply(function, argument))?)
     })
 }
@@ -185,8 +180,7 @@ pub unsafe extern "C" fn linewise_apply_async(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let (client, array, function) = unsafe { needs(client, array, ("function", function))? };
         let then = answered(then.ok_or_else(|| Failure::null("then"))?, context);
         let done = move |outcome: Result<(), Error>| then(outcome.map(|()| 0));
         Ok(client.apply_async(array.target(index)?, apply(function, argument), done)?)
@@ -207,8 +201,7 @@ pub unsafe extern "C" fn linewise_apply_post(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let (client, array, function) = unsafe { needs(client, array, ("function", function))? };
         Ok(client.post(array.target(index)?, apply(function, argument))?)
     })
 }
@@ -231,8 +224,7 @@ pub unsafe extern "C" fn linewise_call_batch(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let (client, array) = unsafe { both(client, array)? };
-        let operation = operation.ok_or_else(|| Failure::null("operation"))?;
+        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         if count == 0 {
             return Ok(());
         }

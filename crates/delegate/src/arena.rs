@@ -15,7 +15,6 @@ pub(crate) const UNIT: usize = 16;
 pub(crate) const MOST_BYTES: usize = UNIT << 32;
 /// What is still useful where the system refuses more.
 const LEAST_BYTES: usize = 1 << 20;
-const HUGE_PAGE: usize = 2 << 20;
 
 /// How to end the life of what begins at an offset.
 #[derive(Clone, Copy, Debug)]
@@ -44,27 +43,9 @@ impl Arena {
     pub(crate) fn reserve(bytes: usize) -> Result<Self, Error> {
         let mut bytes = bytes.clamp(LEAST_BYTES, MOST_BYTES);
         loop {
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing
-            // of ours.
-            let base = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            if base != libc::MAP_FAILED {
-                // A value's neighbours are used by the same thread, so large pages cost nothing
-                // and save table walks. A refusal is no error.
-                if bytes >= HUGE_PAGE && !cfg!(miri) {
-                    // SAFETY: the range was mapped just now.
-                    let _ = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-                }
+            if let Some(base) = memory::map(bytes) {
                 return Ok(Self {
-                    base: base.cast(),
+                    base,
                     bytes,
                     used: 0,
                     free: HashMap::new(),
@@ -170,7 +151,67 @@ impl Drop for Arena {
             self.run(offset, ending);
         }
         // SAFETY: mapped in `reserve`, and nothing of it is named after this.
-        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+        unsafe { memory::unmap(self.base, self.bytes) };
+    }
+}
+
+/// Memory from the kernel, of which nothing is taken before it is touched.
+#[cfg(not(miri))]
+mod memory {
+    const HUGE_PAGE: usize = 2 << 20;
+
+    /// A fresh range of so many bytes, or `None` if the system refuses.
+    pub(super) fn map(bytes: usize) -> Option<*mut u8> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of
+        // ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        // A value's neighbours are used by the same thread, so large pages cost nothing and save table
+        // walks. A refusal is no error.
+        if bytes >= HUGE_PAGE {
+            // SAFETY: the range was mapped just now.
+            let _ = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
+        }
+        Some(base.cast())
+    }
+
+    /// # Safety
+    /// What [`map`] gave, with its size, used no more.
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: the contract.
+        unsafe { libc::munmap(base.cast(), bytes) };
+    }
+}
+
+/// Memory from the allocator: Miri knows no mapping without reservation.
+#[cfg(miri)]
+mod memory {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096).expect("a size that exists")
+    }
+
+    pub(super) fn map(bytes: usize) -> Option<*mut u8> {
+        // SAFETY: not of size zero.
+        let base = unsafe { alloc_zeroed(layout(bytes)) };
+        (!base.is_null()).then_some(base)
+    }
+
+    pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: the caller's: what `map` gave, with its size.
+        unsafe { dealloc(base, layout(bytes)) };
     }
 }
 

@@ -119,7 +119,7 @@ impl<'c> Client<'c> {
             core::counters(self.core()).local.add(1);
             own::after_own_calls(self.core(), 1);
         }
-        answer.map_err(|payload| Error::Panicked(panic_text(&*payload)))
+        answer.map_err(|payload| Error::Panicked(panic_text(payload)))
     }
 
     /// Gives an inline call's answer to its callback.

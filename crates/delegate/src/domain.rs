@@ -74,8 +74,7 @@ impl Inner {
         let (sender, receiver) = oneshot::pair();
         self.shard(shard)?.send(Errand::Run(Box::new(move |state| {
             let answer = catch_unwind(AssertUnwindSafe(|| function(state)));
-            sender
-                .send(answer.unwrap_or_else(|payload| Err(Error::Panicked(panic_text(&*payload)))));
+            sender.send(answer.unwrap_or_else(|payload| Err(Error::Panicked(panic_text(payload)))));
         })))?;
         Ok(receiver)
     }

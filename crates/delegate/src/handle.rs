@@ -43,7 +43,7 @@ impl Handle {
             // through the same queue; who runs errands holds the seat.
             let value = unsafe { &mut *state.arena.at::<T>(offset) };
             catch_unwind(AssertUnwindSafe(|| function(value)))
-                .map_err(|payload| Error::Panicked(panic_text(&*payload)))
+                .map_err(|payload| Error::Panicked(panic_text(payload)))
         })
     }
 

@@ -127,7 +127,7 @@ pub(crate) fn each_caught(
         let Err(payload) = result else {
             return flags;
         };
-        failures.push((next.get(), panic_text(&*payload)));
+        failures.push((next.get(), panic_text(payload)));
         flags |= FAILED;
         next.set(next.get() + 1);
     }

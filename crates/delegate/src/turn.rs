@@ -27,7 +27,8 @@ pub(crate) unsafe fn turn(core: *mut Core, lane: *mut Lane, shard: usize, sort: 
         }
         // Whether a pass is due before the next line, in a flat domain.
         let serves = (*core).rules.is_some_and(|rules| {
-            rules.bell || rules.serve_first && ((*core).opens + 1).is_multiple_of(OPENS_PER_PASS)
+            rules.bell
+                || rules.serve_first && (*core).opens.wrapping_add(1).is_multiple_of(OPENS_PER_PASS)
         });
         let goes_on = !serves && (*lane).is_in_place() && (*core).depth == 0 && !is_serving();
         close(core, lane, shard);

@@ -19,6 +19,15 @@ fn add(value: &mut u64, operand: u64) -> u64 {
     *value
 }
 
+/// A panic's payload that throws another when it is dropped.
+struct Nasty;
+
+impl Drop for Nasty {
+    fn drop(&mut self) {
+        std::panic::panic_any(7);
+    }
+}
+
 #[test]
 fn a_panic_is_the_answer_of_its_request_alone() {
     for domain in [
@@ -52,7 +61,9 @@ fn a_panic_is_the_answer_of_its_request_alone() {
                 })
                 .unwrap();
             if round % 10 == 0 {
-                client.post(&value, |_| std::panic::panic_any(7)).unwrap();
+                client
+                    .post(&value, |_| std::panic::panic_any(Nasty))
+                    .unwrap();
             }
         }
         client.barrier().unwrap();

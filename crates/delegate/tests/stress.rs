@@ -70,6 +70,10 @@ fn call(
     entered: &mut [u64],
 ) -> u64 {
     let mut random = Random(0x9e37_79b9_7f4a_7c15 + number as u64);
+    let ledger = client.prepare(
+        |value: &mut Value, entry: u64| value.ledger.enter(entry),
+        |entry: u64, answer| assert_eq!(answer, Ok(entry & ((1 << 40) - 1))),
+    );
     let mut counted = 0;
     let mut done = 0;
     while done < calls {
@@ -77,7 +81,7 @@ fn call(
         let values = &shards[shard];
         let value = values.at(random.below(VALUES));
         // Some hundred calls of one kind, then another: lines are full, and change.
-        let kind = random.below(100);
+        let kind = random.below(1000);
         for _ in 0..1 + random.below(300) {
             done += 1;
             let mut enter = || {
@@ -85,20 +89,20 @@ fn call(
                 (number as u64) << 40 | entered[shard]
             };
             match kind {
-                0..40 => {
+                0..300 => {
                     client.call_async(value, count, 1, |_| ()).unwrap();
                     counted += 1;
                 }
-                40..60 => {
+                300..450 => {
                     let entry = enter();
-                    let ledger = |value: &mut Value, entry| value.ledger.enter(entry);
+                    let enter = |value: &mut Value, entry| value.ledger.enter(entry);
                     client
-                        .call_async(values.at(0), ledger, entry, move |answer| {
+                        .call_async(values.at(0), enter, entry, move |answer| {
                             assert_eq!(answer, Ok(entry & ((1 << 40) - 1)));
                         })
                         .unwrap();
                 }
-                60..75 => {
+                450..600 => {
                     let (entry, padding) = (enter(), [done; 4]);
                     client
                         .apply_async(
@@ -110,11 +114,35 @@ fn call(
                         )
                         .unwrap();
                 }
-                75..90 => {
+                600..700 => {
                     client.call_post(value, count, done % 3).unwrap();
                     counted += done % 3;
                 }
-                90..94 => {
+                700..850 => {
+                    let batch: Vec<_> = (0..1 + random.below(300))
+                        .map(|_| enter())
+                        .map(|entry| (0, entry, entry))
+                        .collect();
+                    ledger.call_batch(values, &batch).unwrap();
+                    done += batch.len() as u64;
+                    break;
+                }
+                850..980 => {
+                    let batch: Vec<_> = (0..1 + random.below(300)).map(|_| enter()).collect();
+                    done += batch.len() as u64;
+                    let enter = |entry| move |value: &mut Value| (value.ledger.enter(entry), entry);
+                    client
+                        .apply_each(
+                            batch.into_iter().map(|entry| (values.at(0), enter(entry))),
+                            |_, answer| {
+                                let (number, entry) = answer.unwrap();
+                                assert_eq!(number, entry & ((1 << 40) - 1));
+                            },
+                        )
+                        .unwrap();
+                    break;
+                }
+                980..983 => {
                     let entry = enter();
                     let answer = client.apply(values.at(0), |value| value.ledger.enter(entry));
                     assert_eq!(answer, Ok(entry & ((1 << 40) - 1)));
@@ -122,14 +150,21 @@ fn call(
                     done += 20;
                     break;
                 }
-                94..96 => {
+                983..985 => {
+                    let indexes: Vec<_> = (0..VALUES).collect();
+                    client.call_batch(values, count, 1, &indexes).unwrap();
+                    counted += VALUES as u64;
+                    done += VALUES as u64;
+                    break;
+                }
+                985..987 => {
                     let all = (0..VALUES).map(|index| values.at(index));
                     client.apply_batch(all, |value| count(value, 1)).unwrap();
                     counted += VALUES as u64;
                     done += VALUES as u64;
                     break;
                 }
-                96..98 => {
+                987..993 => {
                     client.flush();
                     break;
                 }

@@ -9,6 +9,7 @@ mod cachegrind;
 mod curve;
 mod exact_stability;
 mod header;
+mod heap;
 mod licences;
 mod metadata;
 mod misses;
@@ -77,6 +78,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--seconds 4] [--json]",
     ),
     (
+        "heap",
+        "what the heap recorder costs, in turns with runs without it, and whether it tells the truth\n\
+         [--pairs 5] [--seconds 3] [--only storm|rayon_sort|redis-server|memcached|live|many]",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -118,6 +124,7 @@ fn main() -> ExitCode {
         "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(words))),
         "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
+        "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");

@@ -31,7 +31,7 @@ const ATTACHING: Duration = Duration::from_millis(500);
 const SERVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Something whose speed can be measured.
-enum Workload {
+pub(crate) enum Workload {
     /// A program in this folder, by name: prints its iterations and seconds.
     Program(&'static str, &'static str),
     /// A shell command over `$FILE`.
@@ -85,12 +85,14 @@ struct Pair {
 }
 
 /// Where everything is.
-struct Places {
-    root: PathBuf,
-    linewise: PathBuf,
+pub(crate) struct Places {
+    pub root: PathBuf,
+    pub linewise: PathBuf,
     /// The recordings and the text, under target/.
-    work: PathBuf,
-    seconds: usize,
+    pub work: PathBuf,
+    pub seconds: usize,
+    /// Options of `linewise record`.
+    pub options: &'static [&'static str],
 }
 
 /// Measures all workloads and prints a line for each.
@@ -107,6 +109,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         linewise: release_binary(root)?,
         work: root.join("target/overhead"),
         seconds,
+        options: &[],
     };
     fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
     build_programs(root)?;
@@ -142,7 +145,13 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
     let mut by_state: Vec<(Span, Vec<Pair>)> = Vec::new();
     let mut mixed = 0;
     let round_trip = || round_trip::measure(&places.linewise);
-    let server = workload.start(places)?;
+    let server = match workload.server(places)? {
+        Some((command, port)) => {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            Some(Server::start(places.command(None, &words), port)?)
+        }
+        None => None,
+    };
     let speed = |recording: Option<&Path>| match &server {
         None => workload.speed(places, recording),
         Some(server) => server.speed(workload, places, recording),
@@ -230,7 +239,7 @@ fn print_row(name: &str, state: Span, pairs: &[Pair]) {
 }
 
 impl Workload {
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Program(_, name) | Self::Shell(name, _) => name,
             Self::Redis => "redis-server",
@@ -239,7 +248,7 @@ impl Workload {
     }
 
     /// A tool that it needs and this machine lacks.
-    fn missing(&self) -> Option<&'static str> {
+    pub(crate) fn missing(&self) -> Option<&'static str> {
         let needed: &[&'static str] = match self {
             Self::Program(..) => &[],
             Self::Shell(name, _) => &[name],
@@ -254,7 +263,7 @@ impl Workload {
     }
 
     /// Work done a second, alone or while recorded; the unit is the workload's own.
-    fn speed(&self, places: &Places, recording: Option<&Path>) -> anyhow::Result<f64> {
+    pub(crate) fn speed(&self, places: &Places, recording: Option<&Path>) -> anyhow::Result<f64> {
         match self {
             Self::Program(folder, name) => {
                 let binary = places.root.join(folder).join(name);
@@ -286,8 +295,8 @@ impl Workload {
         }
     }
 
-    /// The server, if it is one: alone.
-    fn start(&self, places: &Places) -> anyhow::Result<Option<Server>> {
+    /// The command that starts the server, if it is one, and the port that it will listen on.
+    pub(crate) fn server(&self, places: &Places) -> anyhow::Result<Option<(Vec<String>, u16)>> {
         let port = free_port()?;
         let port_text = port.to_string();
         let folder = places.work.to_string_lossy();
@@ -315,11 +324,12 @@ impl Workload {
                 "2",
             ],
         };
-        Server::start(places.command(None, command), port).map(Some)
+        let command = command.iter().map(|&word| word.to_owned()).collect();
+        Ok(Some((command, port)))
     }
 
     /// Requests a second that a server answers.
-    fn load(&self, port: u16, seconds: usize) -> anyhow::Result<f64> {
+    pub(crate) fn load(&self, port: u16, seconds: usize) -> anyhow::Result<f64> {
         match self {
             Self::Program(..) | Self::Shell(..) => bail!("{} is no server", self.name()),
             Self::Redis => redis_benchmark(port, seconds),
@@ -328,7 +338,7 @@ impl Workload {
     }
 
     /// The request that ends a server.
-    fn farewell(&self) -> &'static str {
+    pub(crate) fn farewell(&self) -> &'static str {
         match self {
             Self::Program(..) | Self::Shell(..) => "",
             Self::Redis => "SHUTDOWN NOSAVE\r\n",
@@ -339,12 +349,13 @@ impl Workload {
 
 impl Places {
     /// A command, alone or under `linewise record`.
-    fn command(&self, recording: Option<&Path>, command: &[&str]) -> Command {
+    pub(crate) fn command(&self, recording: Option<&Path>, command: &[&str]) -> Command {
         let mut run = match recording {
             None => Command::new(command[0]),
             Some(recording) => {
                 let mut linewise = Command::new(&self.linewise);
-                linewise.args(["record", "--quiet", "--force", "--output"]);
+                linewise.args(["record", "--quiet", "--force"]);
+                linewise.args(self.options).arg("--output");
                 linewise.arg(recording).arg("--").arg(command[0]);
                 linewise
             }
@@ -387,13 +398,13 @@ impl Places {
 }
 
 /// A server that runs until it is told to end.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    fn start(mut command: Command, port: u16) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command, port: u16) -> anyhow::Result<Self> {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("{command:?}"))?;
         let mut server = Self { child, port };
@@ -438,7 +449,7 @@ impl Server {
     }
 
     /// Sends the request that ends it, and waits for it.
-    fn end(mut self, request: &str) -> anyhow::Result<()> {
+    pub(crate) fn end(mut self, request: &str) -> anyhow::Result<()> {
         TcpStream::connect(("127.0.0.1", self.port))?.write_all(request.as_bytes())?;
         let start = Instant::now();
         while self.child.try_wait()?.is_none() {

@@ -153,6 +153,14 @@ impl Budget {
         self.spent_ns += ns;
     }
 
+    /// Somebody with a part of the budget took `ns` from the target and `own_ns` of the collector's time that was in
+    /// the target's way, and pays `due_ns` now; the rest later.
+    pub(crate) fn spend_apart(&mut self, ns: f64, own_ns: f64, due_ns: f64) {
+        self.spent_ns += ns;
+        // The collector's time is taken as such, with the rest of it.
+        self.purse_ns += own_ns - due_ns;
+    }
+
     /// A watch was taken down that had been armed for `ns` of its thread's time.
     pub(crate) fn was_armed(&mut self, ns: u64) {
         self.spend(ARMED * ns as f64);

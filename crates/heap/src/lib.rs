@@ -20,12 +20,14 @@ mod record;
 mod region;
 mod ring;
 mod rules;
+mod told;
 
 pub use naming::{object_begins, object_ends};
 pub use record::{AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, key_of_bytes};
 pub use region::{Region, VARIABLE, VARIABLE_C};
 pub use ring::{Malformed, RING_WORDS, RINGS, Ring, RingIds, RingState, Writer};
 pub use rules::{Cursor, Rule};
+pub use told::{Told, block_key, name_key};
 
 /// The processor's time stamp, not before what the program did before the call.
 #[inline(always)]

@@ -9,7 +9,7 @@
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::io;
 
 use crate::ring::{RING_WORDS, RINGS, RingHeader};
@@ -32,6 +32,8 @@ const DATA_OFFSET: usize = RULES_OFFSET + RULES * 16;
 const LENGTH: usize = DATA_OFFSET + RINGS * RING_WORDS * 8;
 /// Places that a key is looked for at, from its own on.
 const PROBES: usize = 8;
+/// Mean distance of the blocks to tell of where the allowance is used up, in allocated bytes.
+const SPARING: u64 = 1 << 18;
 
 /// What everybody shares.
 #[repr(C)]
@@ -40,6 +42,8 @@ pub(crate) struct Header {
     length: AtomicU64,
     /// Mean distance of the blocks to tell of, in allocated bytes; 0: all.
     interval: AtomicU64,
+    /// Ticks that the recorder may still take until the collector gives it others.
+    allowance: AtomicI64,
     /// Records that no ring had room for, or that there was no ring for.
     pub(crate) lost: AtomicU64,
     collector: AtomicU32,
@@ -127,6 +131,7 @@ impl Region {
             .collector
             .store(std::process::id(), Ordering::Relaxed);
         header.length.store(LENGTH as u64, Ordering::Relaxed);
+        header.allowance.store(i64::MAX, Ordering::Relaxed);
         header.next_image.store(1, Ordering::Relaxed);
         header.next_layout.store(1, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
@@ -209,10 +214,26 @@ impl Region {
         self.header().interval.store(bytes, Ordering::Relaxed);
     }
 
-    /// See [`Region::set_interval`].
+    /// The mean distance that [`Region::set_interval`] asked for; a large one where the allowance is used up.
     #[must_use]
     pub fn interval(&self) -> u64 {
-        self.header().interval.load(Ordering::Relaxed)
+        let interval = self.header().interval.load(Ordering::Relaxed);
+        match self.header().allowance.load(Ordering::Relaxed) {
+            ..0 => interval.max(SPARING),
+            _ => interval,
+        }
+    }
+
+    /// Lets the recorder take so many ticks of the target's threads, all together, until this is called again.
+    pub fn allow(&self, ticks: i64) {
+        self.header().allowance.store(ticks, Ordering::Relaxed);
+    }
+
+    /// Takes ticks from the allowance.
+    pub(crate) fn take(&self, ticks: u64) {
+        self.header()
+            .allowance
+            .fetch_sub(ticks as i64, Ordering::Relaxed);
     }
 
     /// Records that were lost since a ring was full or there was none.
@@ -383,6 +404,11 @@ mod tests {
         assert_eq!(other.rule(4, 0x40_1000), None);
         assert_eq!(other.rule(3, 0x40_1001), None);
         region.set_interval(4096);
+        assert_eq!(other.interval(), 4096);
+        region.allow(10);
+        other.take(11);
+        assert_eq!(other.interval(), SPARING);
+        region.allow(0);
         assert_eq!(other.interval(), 4096);
         assert!(!other.collector_gone());
         drop(region);

@@ -140,13 +140,14 @@ impl Writer {
         true
     }
 
-    /// Adds to the ticks that the thread spent here.
+    /// Adds to the ticks that the thread spent here, and takes them from the allowance.
     pub fn spend(self, region: &Region, ticks: u64) {
         let spent = &region.ring_header(self.index as usize).spent;
         spent.store(
             spent.load(Ordering::Relaxed).wrapping_add(ticks),
             Ordering::Relaxed,
         );
+        region.take(ticks);
     }
 
     /// The code that the thread's process has loaded is another set from here on.

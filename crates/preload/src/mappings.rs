@@ -7,7 +7,7 @@ use linewise_heap::AllocatorCode;
 use crate::hooks::hook;
 use crate::real::{call, ready};
 use crate::recorder::{allocated, unmapping};
-use crate::stack::Frame;
+use crate::stack::{Frame, forget_stacks};
 use crate::thread::this;
 
 type Pointer = *mut c_void;
@@ -63,8 +63,11 @@ unsafe extern "C" fn hooked_mmap(
     frame: Frame,
 ) -> Pointer {
     let ours = !is_inside();
-    if ours && flags & libc::MAP_FIXED != 0 {
-        unmapping(at, length);
+    if flags & libc::MAP_FIXED != 0 {
+        forget_stacks();
+        if ours {
+            unmapping(at, length);
+        }
     }
     let mapped = match call::mmap().or_else(|| ready().then(call::mmap).flatten()) {
         // SAFETY: as we were called.
@@ -87,6 +90,7 @@ unsafe extern "C" fn hooked_mmap(
 /// As that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: Pointer, length: usize) -> c_int {
+    forget_stacks();
     if !is_inside() {
         unmapping(start, length);
     }
@@ -106,6 +110,7 @@ unsafe extern "C" fn hooked_mremap(
     to: Pointer,
     frame: Frame,
 ) -> Pointer {
+    forget_stacks();
     let ours = !is_inside();
     let mapped = match call::mremap().or_else(|| ready().then(call::mremap).flatten()) {
         // SAFETY: as we were called; where the fifth argument was not given it is not looked at.

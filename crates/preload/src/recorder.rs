@@ -3,25 +3,22 @@
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
 use linewise_heap::{
-    AllocatorCode, RING_WORDS, RecordKind, Region, RingIds, VARIABLE_C, Writer, key_of_bytes,
-    stamp, stamp_after,
+    AllocatorCode, RING_WORDS, RecordKind, Region, RingIds, Told, VARIABLE_C, Writer, block_key,
+    key_of_bytes, name_key, stamp, stamp_after,
 };
 
 use crate::stack::{Frame, walk};
 use crate::thread::{Thread, this};
 
-/// Counters of told blocks by address, so that frees of others cost nothing: null while nothing is told.
-/// 255 stays: then frees are told that need not be.
-static COUNTERS: AtomicPtr<AtomicU8> = AtomicPtr::new(null_mut());
-const COUNTER_COUNT: usize = 1 << 20;
-const STUCK: u8 = u8::MAX;
+/// Which blocks were told of, so that frees of others cost nothing: null while nothing is told.
+static TOLD: AtomicPtr<Told> = AtomicPtr::new(null_mut());
 
-/// The shared memory, once [`COUNTERS`] is set.
+/// The shared memory, once [`TOLD`] is set.
 struct Shared(core::cell::UnsafeCell<MaybeUninit<Region>>);
-// SAFETY: written once, before `COUNTERS` is, and only read after.
+// SAFETY: written once, before `TOLD` is, and only read after.
 unsafe impl Sync for Shared {}
 static SHARED: Shared = Shared(core::cell::UnsafeCell::new(MaybeUninit::uninit()));
 
@@ -45,19 +42,14 @@ const LONGEST: u64 = 1 << 15;
 const NAPS: u32 = 300;
 
 #[inline(always)]
-fn counter(address: usize) -> Option<&'static AtomicU8> {
-    let counters = COUNTERS.load(Ordering::Acquire);
-    if counters.is_null() {
-        return None;
-    }
-    let place = (address >> 4 ^ address >> 24) % COUNTER_COUNT;
-    // SAFETY: that many counters lie there, and are never unmapped.
-    Some(unsafe { &*counters.add(place) })
+fn told() -> Option<&'static Told> {
+    // SAFETY: null, or a set that is never unmapped.
+    unsafe { TOLD.load(Ordering::Acquire).as_ref() }
 }
 
-/// The shared memory. Call only where [`COUNTERS`] is set.
+/// The shared memory. Call only where [`TOLD`] is set.
 fn region() -> &'static Region {
-    // SAFETY: initialised before `COUNTERS` was set, which the caller saw.
+    // SAFETY: initialised before `TOLD` was set, which the caller saw.
     unsafe { (*SHARED.0.get()).assume_init_ref() }
 }
 
@@ -93,7 +85,7 @@ pub(crate) fn attach() -> Option<()> {
     if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
         return None;
     }
-    let counters = anonymous(COUNTER_COUNT)?;
+    let told = anonymous(size_of::<Told>())?;
     let image = region.next_image();
     let page: *mut AtomicU32 = page.cast();
     // SAFETY: in our page, aligned, zeros so far.
@@ -110,15 +102,15 @@ pub(crate) fn attach() -> Option<()> {
     if crate::hooks::has_own_malloc() {
         region.note_own_malloc();
     }
-    // SAFETY: nobody reads before `COUNTERS` is set, and this runs once.
+    // SAFETY: nobody reads before `TOLD` is set, and this runs once.
     unsafe { (*SHARED.0.get()).write(region) };
-    COUNTERS.store(counters.cast(), Ordering::Release);
+    TOLD.store(told.cast(), Ordering::Release);
     Some(())
 }
 
 /// The program has unloaded code: other code may come to lie there.
 pub(crate) fn unloaded() {
-    if counter(0).is_some() {
+    if told().is_some() {
         LAYOUT.store(region().next_layout(), Ordering::Relaxed);
     }
 }
@@ -145,7 +137,7 @@ unsafe extern "C" fn thread_ends(round: *mut c_void) {
 
 /// This thread's ring, claimed now if it has none in this process.
 fn ring(region: &Region, thread: &mut Thread) -> Option<Writer> {
-    // SAFETY: set before `COUNTERS` was, never unmapped.
+    // SAFETY: set before `TOLD` was, never unmapped.
     let image = unsafe { &*IMAGE.load(Ordering::Relaxed) };
     if image.load(Ordering::Relaxed) == 0 {
         // A forked child: its only thread is this one.
@@ -228,7 +220,7 @@ fn nap() {
 fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
     let region = region();
     if region.detached() {
-        COUNTERS.store(null_mut(), Ordering::Release);
+        TOLD.store(null_mut(), Ordering::Release);
         return;
     }
     let began = stamp();
@@ -278,7 +270,7 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
     if block.is_null() {
         return;
     }
-    let Some(counter) = counter(block as usize) else {
+    let Some(told) = told() else {
         return;
     };
     let thread = this();
@@ -288,7 +280,7 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
     unsafe { (*thread).countdown = left };
     if left <= 0 {
         // SAFETY: the caller's promise.
-        unsafe { tell_allocated(counter, block as u64, size, from, frame, None) };
+        unsafe { tell_allocated(told, block as u64, size, from, frame, None) };
     }
 }
 
@@ -297,7 +289,7 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn tell_allocated(
-    counter: &AtomicU8,
+    set: &Told,
     block: u64,
     size: usize,
     from: AllocatorCode,
@@ -333,9 +325,12 @@ pub(crate) unsafe fn tell_allocated(
                     )
             }
         };
-        if told {
-            let up = |count: u8| (count != STUCK).then(|| count + 1);
-            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
+        // The end of a mapping is told in any case.
+        match from {
+            _ if !told => {}
+            AllocatorCode::Mmap => {}
+            AllocatorCode::Pool => set.note(name_key(block)),
+            _ => set.note(block_key(block)),
         }
         told
     });
@@ -411,35 +406,39 @@ pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
 /// The moment before a block is freed, if its end is to be told; for [`freed`].
 #[inline(always)]
 pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
-    let counter = counter(block as usize)?;
-    (counter.load(Ordering::Relaxed) != 0).then(stamp)
+    told()?.may_know(block_key(block as u64)).then(stamp)
 }
 
 /// A block ended at the moment that [`about_to_free`] told.
 #[inline(always)]
 pub(crate) fn freed(block: *mut c_void, when: Option<u64>) {
     if let Some(when) = when {
-        tell_freed(block as u64, when, RecordKind::Free);
+        tell_freed(block as u64, when);
     }
 }
 
 #[cold]
 #[inline(never)]
-pub(crate) fn tell_freed(block: u64, when: u64, kind: RecordKind) {
-    let Some(counter) = counter(block as usize) else {
-        return;
-    };
+fn tell_freed(block: u64, when: u64) {
+    if told().is_some_and(|told| told.forget(block_key(block))) {
+        tell_end(block, when, RecordKind::Free);
+    }
+}
+
+fn tell_end(address: u64, when: u64, kind: RecordKind) {
     within(|region, thread, writer| {
-        let down = |count: u8| (count != STUCK && count != 0).then(|| count - 1);
-        let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down);
         room(region, thread, writer, 3)
-            && writer.write(region, (kind, AllocatorCode::Malloc, 0), &[&[when, block]])
+            && writer.write(
+                region,
+                (kind, AllocatorCode::Malloc, 0),
+                &[&[when, address]],
+            )
     });
 }
 
 /// Memory is about to be unmapped.
 pub(crate) fn unmapping(start: *mut c_void, length: usize) {
-    if counter(0).is_none() || length == 0 {
+    if told().is_none() || length == 0 {
         return;
     }
     let when = stamp();
@@ -455,7 +454,7 @@ pub(crate) fn unmapping(start: *mut c_void, length: usize) {
 /// # Safety
 /// `frame` is the calling hook's.
 pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame: Frame) {
-    let Some(counter) = counter(object as usize) else {
+    let Some(told) = told() else {
         return;
     };
     let thread = this();
@@ -467,7 +466,7 @@ pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame
         // SAFETY: the caller's promise.
         unsafe {
             tell_allocated(
-                counter,
+                told,
                 object as u64,
                 size,
                 AllocatorCode::Pool,
@@ -480,7 +479,9 @@ pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame
 
 /// A named object ends.
 pub(crate) fn unnamed(object: *mut c_void) {
-    if let Some(when) = about_to_free(object) {
-        tell_freed(object as u64, when, RecordKind::Unname);
+    let key = name_key(object as u64);
+    let when = stamp();
+    if told().is_some_and(|told| told.may_know(key) && told.forget(key)) {
+        tell_end(object as u64, when, RecordKind::Unname);
     }
 }

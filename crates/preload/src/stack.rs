@@ -1,5 +1,7 @@
 //! Who allocates: a walk up the stack by the collector's rules.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use linewise_heap::{Cursor, MOST_FRAMES, Region, SLICE_WORDS};
 
 use crate::thread::Thread;
@@ -92,15 +94,25 @@ impl Walked {
     }
 }
 
+/// How often memory was unmapped: what is known of stacks holds until the next time.
+static UNMAPPED: AtomicU32 = AtomicU32::new(0);
+
+/// Memory is unmapped, in which a stack (of a fibre) may have been.
+pub(crate) fn forget_stacks() {
+    UNMAPPED.fetch_add(1, Ordering::Relaxed);
+}
+
 /// One past the last readable byte of the stack that holds `sp`, at least of its page.
 fn end_of_stack(thread: &mut Thread, sp: u64) -> u64 {
     let (low, high) = thread.stack;
-    if (low..high).contains(&sp) {
+    let unmapped = UNMAPPED.load(Ordering::Relaxed);
+    if thread.stack_seen == unmapped && (low..high).contains(&sp) {
         return high;
     }
     match mapping_of(sp) {
         Some(found) => {
             thread.stack = found;
+            thread.stack_seen = unmapped;
             found.1
         }
         None => (sp | 4095) + 1,
@@ -130,14 +142,17 @@ struct Query {
 /// PROCMAP_QUERY: since Linux 6.11.
 const QUERY: libc::c_ulong = 0xc068_6611;
 
-/// The mapping that holds an address.
+/// The mapping that holds an address. By system calls alone: the functions of the C library of these names are
+/// where a thread that is to be cancelled ends, and malloc is not.
 fn mapping_of(address: u64) -> Option<(u64, u64)> {
     // SAFETY: a path that ends in NUL; the result is a new descriptor, closed below.
     let fd = unsafe {
-        libc::open(
+        libc::syscall(
+            libc::SYS_openat,
+            libc::AT_FDCWD,
             c"/proc/self/maps".as_ptr(),
             libc::O_RDONLY | libc::O_CLOEXEC,
-        )
+        ) as i32
     };
     if fd < 0 {
         return None;
@@ -155,7 +170,7 @@ fn mapping_of(address: u64) -> Option<(u64, u64)> {
         read_maps(fd, address)
     };
     // SAFETY: our descriptor.
-    unsafe { libc::close(fd) };
+    unsafe { libc::syscall(libc::SYS_close, fd) };
     found.filter(|(start, end)| (*start..*end).contains(&address))
 }
 
@@ -167,7 +182,7 @@ fn read_maps(fd: i32, address: u64) -> Option<(u64, u64)> {
     let mut place = 0;
     loop {
         // SAFETY: room for as many bytes.
-        let got = unsafe { libc::read(fd, bytes.as_mut_ptr().cast(), bytes.len()) };
+        let got = unsafe { libc::syscall(libc::SYS_read, fd, bytes.as_mut_ptr(), bytes.len()) };
         let got = usize::try_from(got).ok().filter(|&got| got > 0)?;
         for &byte in bytes.get(..got)? {
             match (byte, numbers.get_mut(place)) {

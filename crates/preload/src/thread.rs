@@ -31,6 +31,8 @@ pub(crate) struct Thread {
     pub(crate) random: u64,
     /// The mapping that holds the stack.
     pub(crate) stack: (u64, u64),
+    /// How often memory had been unmapped when that was found.
+    pub(crate) stack_seen: u32,
     /// Numbers slices.
     pub(crate) serial: u32,
     pub(crate) tid: u32,

@@ -35,7 +35,8 @@ impl Collector {
             thread_ns,
             self.in_the_way,
         )?;
-        self.budget.spend(cost.target_ns);
+        self.budget
+            .spend_apart(cost.target_ns, cost.own_ns, cost.due_ns);
         Ok(())
     }
 

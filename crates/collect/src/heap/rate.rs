@@ -2,9 +2,9 @@
 
 /// The part of the budget that the recorder may take.
 const PART: f64 = 0.35;
-/// What may be taken at the beginning, ns: programs build what lives long when they begin, and that is
-/// better known whole.
-const ADVANCE_NS: f64 = 40_000_000.0;
+/// What may be taken at the beginning, ns, before the program's time pays for more: programs build what lives
+/// long when they begin, and that is better known whole.
+const ADVANCE_NS: f64 = 20_000_000.0;
 /// No more than this is saved up, ns.
 const SAVINGS_NS: f64 = 100_000_000.0;
 /// The least and the largest mean distance of sampled blocks, as powers of two of bytes.
@@ -20,8 +20,12 @@ pub(super) struct Rate {
     overhead: Option<f64>,
     /// The power of two of bytes; 0: every block.
     exponent: u32,
-    coarsest: u32,
+    /// What may be taken now.
     credit_ns: f64,
+    /// What is left to pay of the advance.
+    debt_ns: f64,
+    /// What was taken and not yet paid for out of the budget.
+    owed_ns: f64,
     /// Since the last change.
     spent_ns: f64,
     allowed_ns: f64,
@@ -34,21 +38,34 @@ impl Rate {
         Self {
             overhead,
             exponent: 0,
-            coarsest: 0,
             credit_ns: ADVANCE_NS,
+            debt_ns: ADVANCE_NS,
+            owed_ns: 0.0,
             spent_ns: 0.0,
             allowed_ns: 0.0,
             rounds: 0,
         }
     }
 
-    /// The target ran for `thread_ns`, of which the recorder took `spent_ns`, both sides together.
-    pub(super) fn passed(&mut self, thread_ns: u64, spent_ns: f64) {
+    /// The target ran for `thread_ns`, of which the recorder took `spent_ns`, both sides together. What the budget
+    /// has to pay for it now, ns: never more than the recorder's part, so that the advance leaves others theirs.
+    pub(super) fn passed(&mut self, thread_ns: u64, spent_ns: f64) -> f64 {
         let Some(overhead) = self.overhead else {
-            return;
+            return spent_ns;
         };
         let allowed = overhead * PART * thread_ns as f64;
-        self.credit_ns = (self.credit_ns + allowed - spent_ns).clamp(-SAVINGS_NS, SAVINGS_NS);
+        let due = (self.owed_ns + spent_ns).min(allowed);
+        self.owed_ns += spent_ns - due;
+        self.adapt(allowed, spent_ns);
+        due
+    }
+
+    /// Chooses the distance anew, when it has shown what it costs.
+    fn adapt(&mut self, allowed: f64, spent_ns: f64) {
+        let paid = allowed.min(self.debt_ns);
+        self.debt_ns -= paid;
+        self.credit_ns =
+            (self.credit_ns + allowed - paid - spent_ns).clamp(-SAVINGS_NS, SAVINGS_NS);
         self.rounds += 1;
         if self.rounds <= 0 {
             return;
@@ -63,7 +80,6 @@ impl Rate {
             // By as much as it was too dear: the cost goes with the number of blocks told of.
             let times = (self.spent_ns / self.allowed_ns.max(1000.0)).clamp(2.0, 64.0);
             self.exponent = (self.exponent.max(FINEST) + times.log2().ceil() as u32).min(COARSEST);
-            self.coarsest = self.coarsest.max(self.exponent);
         } else if self.exponent > 0 && self.credit_ns > 0.0 && self.spent_ns < 0.4 * self.allowed_ns
         {
             self.exponent = match self.exponent - 1 {
@@ -83,11 +99,11 @@ impl Rate {
         }
     }
 
-    /// The largest that was in force.
-    pub(super) fn coarsest(&self) -> u64 {
-        match self.coarsest {
-            0 => 0,
-            exponent => 1 << exponent,
+    /// What the recorder may take until the next round, ns.
+    pub(super) fn allowance_ns(&self) -> f64 {
+        match self.overhead {
+            Some(_) => self.credit_ns,
+            None => f64::INFINITY,
         }
     }
 }
@@ -129,7 +145,7 @@ mod tests {
         let share = late / (1_000.0 * 16_000_000.0);
         assert!(share < 0.02 * PART * 1.3, "{share}");
         assert!(share > 0.02 * PART * 0.2, "{share}");
-        assert!(rate.coarsest() >= 4096);
+        assert!(rate.interval() >= 4096);
         // When the storm is over, every block is told again.
         for _ in 0..2_000 {
             rate.passed(16_000_000, 10.0);

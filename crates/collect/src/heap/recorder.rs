@@ -26,7 +26,7 @@ const ROWS: f64 = 50_000.0;
 const LINGER: usize = 2;
 /// Rounds are close to each other for so long after the beginning, ns: stacks are told by slices until
 /// there are rules.
-const YOUNG_NS: u64 = 300_000_000;
+const YOUNG_NS: u64 = 100_000_000;
 /// Time between two looks for processes and threads that are gone, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 /// Frees of unknown blocks that are remembered, in case their allocation is told late.
@@ -161,13 +161,17 @@ pub(crate) struct HeapRecorder {
 pub(crate) struct HeapCost {
     /// Time that the recorder took from the target's threads, ns.
     pub(crate) target_ns: f64,
+    /// Time of ours that was taken from the target for what it told, ns.
+    pub(crate) own_ns: f64,
+    /// What the budget has to pay now, ns.
+    pub(crate) due_ns: f64,
 }
 
 impl HeapRecorder {
     /// Reads from `region`; tells of as much as a part of `overhead` pays for, or of everything.
     pub(crate) fn new(region: Region, overhead: Option<f64>) -> Self {
         let began_ns = process::monotonic_ns();
-        Self {
+        let recorder = Self {
             region: Rc::new(region),
             clock: Clock::new(),
             unwinder: Unwinder::default(),
@@ -189,7 +193,9 @@ impl HeapRecorder {
             malformed: 0,
             untouched_rows: 0.0,
             run: HeapRun::default(),
-        }
+        };
+        recorder.allow();
+        recorder
     }
 
     /// Whether rounds should follow each other closely.
@@ -239,12 +245,25 @@ impl HeapRecorder {
             self.bury(writer)?;
         }
         let own_ns = process::thread_cpu_time_ns().saturating_sub(began);
-        self.rate
-            .passed(thread_ns, target_ns + own_ns as f64 * in_the_way);
+        // What goes with the number of records: a round costs something by itself, whatever is told.
+        let own_ns = (own_ns as f64 * in_the_way).min(target_ns);
+        let due_ns = self.rate.passed(thread_ns, target_ns + own_ns);
         self.region.set_interval(self.rate.interval());
+        self.allow();
         self.region.hurry(false);
         self.run.spent_ns += target_ns as u64;
-        Ok(HeapCost { target_ns })
+        Ok(HeapCost {
+            target_ns,
+            own_ns,
+            due_ns,
+        })
+    }
+
+    /// Gives the recorder what it may take until the next round.
+    fn allow(&self) {
+        let ticks_a_ns = 1e6 / self.clock.span_ns(1_000_000).max(1.0);
+        self.region
+            .allow((self.rate.allowance_ns() * ticks_a_ns) as i64);
     }
 
     /// Takes all records out of the rings; the time that they took from the target, ns.
@@ -434,6 +453,9 @@ impl HeapRecorder {
                 label,
             } => {
                 self.run.blocks += 1;
+                if interval > 0 {
+                    self.run.sampled_bytes = self.run.sampled_bytes.max(1 << interval);
+                }
                 let block = Block {
                     address,
                     size,
@@ -668,7 +690,6 @@ impl HeapRecorder {
         for number in all {
             self.end_image(number, writer)?;
         }
-        self.run.sampled_bytes = self.rate.coarsest();
         let mut losses = Vec::new();
         if self.region.lost() > 0 {
             losses.push((

@@ -1,0 +1,149 @@
+//! Which blocks of a process were told of, so that the ends of those alone are told.
+//!
+//! A free looks at one byte first: how many keys that were noted and not forgotten share it. Most frees end
+//! there. The others look for the key itself, in one line of memory.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const COUNTERS: usize = 1 << 20;
+const LINES: usize = 1 << 17;
+const KEYS: usize = 7;
+
+/// A count that is not changed any more.
+const STUCK: u8 = u8::MAX;
+
+/// Keys that share a place.
+#[repr(C, align(64))]
+struct Line {
+    keys: [AtomicU64; KEYS],
+    /// Not 0: there was no room for some, so what is not found here may have been noted all the same.
+    overflowed: AtomicU32,
+}
+
+/// The set of keys, for any number of threads. Zeros are an empty set: it lies in memory that the kernel
+/// zeroed, 9 MB of address space of which only what is touched is used.
+///
+/// A key is what [`block_key`] or [`name_key`] makes of an address. Who has a block notes and forgets its key,
+/// nobody else.
+#[repr(C)]
+pub struct Told {
+    counters: [AtomicU8; COUNTERS],
+    lines: [Line; LINES],
+}
+
+/// The key of the block at an address.
+#[inline(always)]
+#[must_use]
+pub fn block_key(address: u64) -> u64 {
+    address
+}
+
+/// The key of the named object at an address, where a block may begin, too.
+#[inline(always)]
+#[must_use]
+pub fn name_key(address: u64) -> u64 {
+    address | 1 << 63
+}
+
+impl Told {
+    #[inline(always)]
+    fn counter(&self, key: u64) -> &AtomicU8 {
+        &self.counters[(key >> 4 ^ key >> 24) as usize % COUNTERS]
+    }
+
+    fn line(&self, key: u64) -> &Line {
+        &self.lines[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % LINES]
+    }
+
+    /// False: the key is not noted.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_know(&self, key: u64) -> bool {
+        self.counter(key).load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes a key.
+    pub fn note(&self, key: u64) {
+        let line = self.line(key);
+        // It is there if the end of an earlier block at that address could not be told.
+        if line.keys.iter().any(|it| it.load(Ordering::Relaxed) == key) {
+            return;
+        }
+        let free = |it: &AtomicU64| {
+            it.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        if !line.keys.iter().any(free) {
+            line.overflowed.store(1, Ordering::Relaxed);
+        }
+        let up = |count: u8| (count != STUCK).then(|| count + 1);
+        let _ = self
+            .counter(key)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
+    }
+
+    /// Forgets a key; whether it was noted, or may have been where there was no room for it.
+    pub fn forget(&self, key: u64) -> bool {
+        let line = self.line(key);
+        let Some(place) = (line.keys.iter()).find(|it| it.load(Ordering::Relaxed) == key) else {
+            return line.overflowed.load(Ordering::Relaxed) != 0;
+        };
+        place.store(0, Ordering::Relaxed);
+        let down = |count: u8| (count != STUCK && count != 0).then(|| count - 1);
+        let _ = self
+            .counter(key)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, down);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Told> {
+        let layout = std::alloc::Layout::new::<Told>();
+        // SAFETY: of the set's layout, which is not empty; zeros are a set; if there is no memory the box is not made.
+        unsafe {
+            let start = std::alloc::alloc_zeroed(layout).cast::<Told>();
+            assert!(!start.is_null());
+            Box::from_raw(start)
+        }
+    }
+
+    #[test]
+    fn who_shares_a_count_with_a_noted_block_does_not_end_it() {
+        let told = empty();
+        let block = block_key(0x7f00_1234_5670);
+        // The same count, by the shifts of `counter`.
+        let other = block ^ 1 << 24 ^ 1 << 4;
+        told.note(block);
+        assert!(told.may_know(other));
+        assert!(!told.forget(other));
+        assert!(told.may_know(block) && told.forget(block));
+        assert!(!told.may_know(block) && !told.forget(block));
+    }
+
+    #[test]
+    fn a_block_and_the_object_at_its_first_byte_are_two() {
+        let told = empty();
+        told.note(block_key(0x1000));
+        told.note(name_key(0x1000));
+        assert!(told.forget(name_key(0x1000)));
+        assert!(told.forget(block_key(0x1000)));
+        assert!(!told.forget(block_key(0x1000)));
+    }
+
+    #[test]
+    fn where_there_is_no_room_every_end_is_told() {
+        let told = empty();
+        let count = (LINES * KEYS * 2) as u64;
+        for number in 0..count {
+            told.note(block_key(0x1_0000 + number * 48));
+        }
+        assert!((0..count).all(|number| {
+            let key = block_key(0x1_0000 + number * 48);
+            told.may_know(key) && told.forget(key)
+        }));
+    }
+}

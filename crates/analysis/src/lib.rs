@@ -21,6 +21,7 @@
 
 pub mod advice;
 mod analyse;
+pub mod diff;
 mod locality;
 pub mod model;
 pub mod report;
@@ -28,4 +29,5 @@ pub mod resolve;
 pub mod views;
 
 pub use analyse::{analyse, analyse_with};
+pub use diff::diff;
 pub use views::sampled_reuse::ExactCounts;

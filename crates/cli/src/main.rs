@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod diff;
 mod doctor;
 mod exact;
 mod exit;
@@ -32,6 +33,7 @@ Examples:
   linewise run --html report.html -- make  the same, with a report to click through
   linewise record --pid 1234 --duration 30s -o slow
   linewise report slow.linewise --json
+  linewise diff slow.linewise fast.linewise
   linewise run --source exact -- ./server  every access, under emulation: exact counts
   linewise doctor                          what this machine can do, and why not more
 
@@ -46,6 +48,8 @@ enum Verb {
     Record(record::RecordArgs),
     /// Report on a recording
     Report(report::ReportArgs),
+    /// Compare two recordings: what grew, what shrank, and whether that is more than noise
+    Diff(diff::DiffArgs),
     /// Say what this machine can do, as told by the kernel and as measured
     Doctor(doctor::DoctorArgs),
     /// Measure linewise itself against benchmarks with known answers
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Run(args) => record::run(&args),
         Verb::Record(args) => record::record(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Diff(args) => diff::run(&args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),

@@ -46,7 +46,7 @@ pub(crate) struct OutputArgs {
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Colour {
+pub(crate) enum Colour {
     /// On a terminal, unless NO_COLOR is set
     Auto,
     /// Always
@@ -120,43 +120,60 @@ pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
     let counts = args.exact_counts()?;
     let report = linewise_analysis::analyse_with(recording.info(), &tables, counts.as_ref());
     if let Some(path) = &args.html {
-        std::fs::write(path, html::render(&report))
-            .with_context(|| format!("cannot write the HTML report to {}", path.display()))?;
+        write_html(path, &html::render(&report))?;
     }
-    let colour = match args.colour {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => {
-            args.report_to.is_none()
-                && std::io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none()
-        }
-    };
     let text = if args.json {
         json::render(&report) + "\n"
     } else {
         terminal::render(
             &report,
             &TerminalOptions {
-                width: width(),
-                colour,
                 top: args.top,
+                ..terminal_options(args.colour, args.report_to.is_none())
             },
         )
     };
     match &args.report_to {
         Some(path) => std::fs::write(path, text)
             .with_context(|| format!("cannot write the report to {}", path.display()))?,
-        None => match std::io::stdout().write_all(text.as_bytes()) {
-            // The reader has seen enough; the exit code stays the target's.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            result => result.context("cannot print the report")?,
-        },
+        None => print(&text)?,
     }
     if let Some(path) = &args.html {
         eprintln!("linewise: HTML report in {}", path.display());
     }
     Ok(())
+}
+
+/// Writes a page.
+pub(crate) fn write_html(path: &Path, page: &str) -> anyhow::Result<()> {
+    std::fs::write(path, page)
+        .with_context(|| format!("cannot write the HTML report to {}", path.display()))
+}
+
+/// Prints to the standard output.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader has seen enough; the exit code stays the target's.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot print the report"),
+    }
+}
+
+/// How to print, to the standard output or elsewhere.
+pub(crate) fn terminal_options(colour: Colour, to_standard_output: bool) -> TerminalOptions {
+    TerminalOptions {
+        width: width(),
+        colour: match colour {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => {
+                to_standard_output
+                    && std::io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none()
+            }
+        },
+        ..TerminalOptions::default()
+    }
 }
 
 /// Columns of the terminal, 80 when there is none.

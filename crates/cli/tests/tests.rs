@@ -2,6 +2,7 @@
 
 mod attaching;
 mod crowds;
+mod diff;
 mod ending;
 mod exact;
 mod exact_programs;

@@ -1,13 +1,26 @@
 //! The report as JSON: the public interface, described field by field in `docs/report-json.md`.
 
+use serde::Serialize;
+
 use super::model::Report;
+use crate::diff::Diff;
 
 /// The report as indented JSON with a line break at its end. Arrays of plain values, such as the
 /// rows of a matrix, stay on one line. Numbers that are not finite become `null`, for JSON has no
 /// word for them.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let text = serde_json::to_string_pretty(report)
+    pretty(report)
+}
+
+/// A comparison likewise; described in `docs/diff-json.md`.
+#[must_use]
+pub fn render_diff(diff: &Diff) -> String {
+    pretty(diff)
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value)
         .expect("a report has string keys only, and writing to memory does not fail");
     join_plain_arrays(&text)
 }

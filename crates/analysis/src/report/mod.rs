@@ -2,12 +2,13 @@
 //! print.
 
 mod contention;
+mod difference;
 mod distances;
 mod drawing;
 pub mod html;
 pub mod json;
 pub use crate::model;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 pub mod terminal;
 mod text;

@@ -9,6 +9,7 @@
 mod caches;
 mod chart;
 mod curve;
+mod diff;
 mod finding;
 mod matrix;
 mod prefetch;
@@ -24,6 +25,7 @@ use sha2::Digest as _;
 
 use super::model::{Report, Samples, ThreadRow};
 use super::{contention, text};
+pub use diff::render as render_diff;
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
@@ -41,7 +43,7 @@ const THREADS: usize = 1_000;
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut out = String::with_capacity(64 * 1024);
-    head(&mut out, report);
+    head(&mut out, &report.run.command);
     out.push_str("<body>\n");
     header(&mut out, report);
     out.push_str("<main>\n");
@@ -118,9 +120,9 @@ fn policy_hash(content: &str) -> String {
     format!("'sha256-{hash}'")
 }
 
-fn head(out: &mut String, report: &Report) {
+fn head(out: &mut String, title: &str) {
     let (style, script) = (policy_hash(STYLE), policy_hash(SCRIPT));
-    let command = text::sanitise(&report.run.command);
+    let title = text::sanitise(title);
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -130,7 +132,7 @@ fn head(out: &mut String, report: &Report) {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>linewise: {}</title>\n<style>{STYLE}</style>\n</head>\n",
-        Text(&text::shorten(&command, 80)),
+        Text(&text::shorten(&title, 80)),
     );
 }
 

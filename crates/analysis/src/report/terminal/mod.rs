@@ -1,5 +1,6 @@
 //! The report for a terminal: what was found first, what it rests on last.
 
+mod diff;
 mod finding;
 mod line_drawing;
 mod locality;
@@ -9,6 +10,7 @@ mod types;
 
 use super::model::Report;
 use super::text;
+pub use diff::render as render_diff;
 use page::{Page, Tone};
 
 /// How to print a report on a terminal.

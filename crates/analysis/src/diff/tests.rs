@@ -1,0 +1,119 @@
+//! Invented reports side by side.
+
+use super::*;
+use crate::report::sample::{crowd, everyday};
+
+/// What is more than noise: verdict, view, name.
+fn real(before: &Report, after: &Report) -> Vec<(Verdict, View, String)> {
+    let diff = diff(before, after).unwrap();
+    diff.real()
+        .map(|change| (change.verdict, change.view, change.name.clone()))
+        .collect()
+}
+
+#[test]
+fn nothing_differs_from_itself_or_from_a_repetition() {
+    for report in [everyday(), crowd(40)] {
+        let same = diff(&report, &report).unwrap();
+        assert!(!same.changes.is_empty());
+        assert!(same.changes.iter().all(|change| change.z == 0.0));
+        // Another run of the same: everything a little different, each in its own direction.
+        let mut again = report.clone();
+        for (number, finding) in again.findings.iter_mut().enumerate() {
+            let by = if number % 2 == 0 { 1.25 } else { 0.8 };
+            finding.cost.share *= by;
+            finding.cost.interval.low *= by;
+            finding.cost.interval.high *= by;
+            // In another place of memory, in a thread of another number.
+            finding.object.address += 4096;
+            finding.object.name += " 41999";
+        }
+        for row in &mut again.types {
+            row.cost.share *= 0.85;
+        }
+        assert_eq!(real(&report, &again), []);
+    }
+}
+
+#[test]
+fn what_the_repaired_program_no_longer_fights_over_is_gone() {
+    let before = everyday();
+    let mut after = everyday();
+    let repaired = after.findings.remove(0);
+    let changes = diff(&before, &after).unwrap();
+    let first = &changes.changes[0];
+    assert_eq!((first.verdict, first.view), (Verdict::Gone, View::Findings));
+    assert!(
+        first.name.contains(&repaired.object.name),
+        "{} {}",
+        first.name,
+        repaired.object.name
+    );
+    assert_eq!(
+        (first.detail.as_str(), first.after),
+        ("false sharing", None)
+    );
+    let back = diff(&after, &before).unwrap();
+    assert_eq!(back.changes[0].verdict, Verdict::New);
+    assert!((back.changes[0].z + first.z).abs() < 1e-9);
+}
+
+#[test]
+fn a_type_that_many_samples_tell_of_grew_and_one_of_a_few_may_not_have() {
+    let of = |share: f64, samples: f64| {
+        let mut report = everyday();
+        report.findings.clear();
+        report.types.truncate(1);
+        report.types[0].cost.share = share;
+        report.types[0].accesses = samples;
+        report
+    };
+    let grew = real(&of(0.1, 400.0), &of(0.4, 1600.0));
+    assert!(
+        grew.iter()
+            .any(|(verdict, view, _)| (*verdict, *view) == (Verdict::Grew, View::Types)),
+        "{grew:?}"
+    );
+    assert_eq!(real(&of(0.01, 4.0), &of(0.04, 16.0)), []);
+}
+
+#[test]
+fn costs_are_doubted_where_the_machine_changed_its_state() {
+    let before = everyday();
+    let mut after = everyday();
+    // Every transfer takes four times as long, and costs that.
+    after.run.round_trip_ns = before.run.round_trip_ns.map(|trip| trip * 4.0);
+    for finding in &mut after.findings {
+        for share in [
+            &mut finding.cost.share,
+            &mut finding.cost.interval.low,
+            &mut finding.cost.interval.high,
+        ] {
+            *share = (*share * 4.0).min(1.0);
+        }
+    }
+    assert_eq!(real(&before, &after), []);
+    assert_eq!(diff(&before, &after).unwrap().notes.len(), 1);
+}
+
+#[test]
+fn recordings_of_two_sources_are_refused() {
+    let (before, mut after) = (everyday(), everyday());
+    after.run.source = "exact".to_owned();
+    let refused = diff(&before, &after).unwrap_err();
+    assert!(matches!(refused, Incomparable::Sources { .. }));
+    assert!(refused.to_string().contains("`exact`"));
+    let mut empty = everyday();
+    empty.samples.total = 0;
+    assert!(matches!(
+        diff(&before, &empty),
+        Err(Incomparable::Empty { .. })
+    ));
+}
+
+#[test]
+fn quantiles_are_those_of_the_tables() {
+    for (p, z) in [(0.025, 1.960), (0.005, 2.576), (0.0005, 3.291), (0.5, 0.0)] {
+        assert!((quantile(p) - z).abs() < 1e-3, "{p}: {}", quantile(p));
+    }
+}

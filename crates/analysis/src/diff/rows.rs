@@ -53,6 +53,15 @@ impl Row {
 /// The values of one report by name and detail.
 type Values = BTreeMap<(String, String), Estimate>;
 
+/// A kind of rows.
+struct Part {
+    view: View,
+    unit: Unit,
+    least: f64,
+    waits: bool,
+    values: fn(&Report) -> Values,
+}
+
 /// All rows that are worth one on a side.
 pub(super) fn rows(before: &Report, after: &Report) -> Vec<Row> {
     let exact = before.is_exact();
@@ -61,29 +70,43 @@ pub(super) fn rows(before: &Report, after: &Report) -> Vec<Row> {
     } else {
         Unit::PerSecond
     };
-    let views: [(View, Unit, f64, bool, fn(&Report) -> Values); 7] = [
-        (View::Findings, Unit::Share, LEAST_COST, true, findings),
-        (View::Totals, Unit::Share, LEAST_COST, true, sharing_cost),
-        (
+    let part = |view, unit, least, waits, values: fn(&Report) -> Values| Part {
+        view,
+        unit,
+        least,
+        waits,
+        values,
+    };
+    let parts: [Part; 7] = [
+        part(View::Findings, Unit::Share, LEAST_COST, true, findings),
+        part(View::Totals, Unit::Share, LEAST_COST, true, sharing_cost),
+        part(
             View::Totals,
             transfers,
             LEAST_TRANSFERS,
             false,
             transfer_rate,
         ),
-        (View::Types, Unit::Share, LEAST_COST, true, types),
-        (View::Misses, Unit::Share, LEAST_SHARE, true, misses),
-        (
+        part(View::Types, Unit::Share, LEAST_COST, true, types),
+        part(View::Misses, Unit::Share, LEAST_SHARE, true, misses),
+        part(
             View::WorkingSet,
             Unit::Bytes,
             LEAST_BYTES,
             false,
             working_set,
         ),
-        (View::Threads, Unit::Share, LEAST_SHARE, false, threads),
+        part(View::Threads, Unit::Share, LEAST_SHARE, false, threads),
     ];
     let mut rows = Vec::new();
-    for (view, unit, least, waits, values) in views {
+    for Part {
+        view,
+        unit,
+        least,
+        waits,
+        values,
+    } in parts
+    {
         let (mut first, mut second) = (values(before), values(after));
         // One side did not look.
         if view == View::Misses && before.caches.is_empty() != after.caches.is_empty() {

@@ -72,7 +72,7 @@ impl Parker {
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    &raw const self.state,
+                    self.state.as_ptr(),
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     ASLEEP,
                     &raw const nap,
@@ -89,7 +89,7 @@ impl Parker {
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    &raw const self.state,
+                    self.state.as_ptr(),
                     libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                     1,
                 );

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use linewise_collect::{Event, HeapWhen, Outcome, Progress, RecordOptions, Target};
+use linewise_collect::{Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target};
 use linewise_machine::process::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
@@ -35,6 +35,9 @@ pub(crate) struct CollectArgs {
     /// Samples a second of thread time, instead of as many as the overhead allows
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     rate: Option<f64>,
+    /// What has a timer of its own: each CPU, which costs the command nothing when it switches threads, or each of its threads
+    #[arg(long, value_enum, default_value_t = SampleByArg::Auto, value_name = "WHAT")]
+    sample_by: SampleByArg,
     /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -50,6 +53,17 @@ pub(crate) struct CollectArgs {
     /// No progress line
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// What has a sampler of its own.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum SampleByArg {
+    /// Each CPU where that is allowed (root, CAP_PERFMON, kernel.perf_event_paranoid at 0 or below), otherwise each thread
+    Auto,
+    /// Each CPU, whoever runs there; what others do is not kept
+    Cpu,
+    /// Each thread
+    Thread,
 }
 
 /// When the target is guarded.
@@ -214,6 +228,11 @@ fn collect(
             GuardWhen::Off => Some(false),
         },
         reuse: args.exact.samples_reuse()?,
+        sample_by: match args.sample_by {
+            SampleByArg::Auto => SampleBy::Auto,
+            SampleByArg::Cpu => SampleBy::Cpu,
+            SampleByArg::Thread => SampleBy::Thread,
+        },
         heap: match args.heap {
             HeapArg::Auto => HeapWhen::Auto,
             HeapArg::On => HeapWhen::All,

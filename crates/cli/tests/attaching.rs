@@ -92,7 +92,7 @@ fn threads_beyond_the_limit_of_open_files_are_counted_and_the_others_sampled() {
     });
     // The threads work for half a millisecond at a time: the period has to be shorter, whatever a
     // sample was measured to cost.
-    let script = "ulimit -n 200 && exec \"$0\" run --json --rate 10000 --pid $1 --duration 1s";
+    let script = "ulimit -n 200 && exec \"$0\" run --json --sample-by thread --rate 10000 --pid $1 --duration 1s";
     let output = place.finish(place.command("sh").args(["-c", script, BINARY, &pid]));
     std::fs::write(place.path("enough"), "").unwrap();
     assert_eq!(output.code, Some(0), "{}", output.stderr);

@@ -38,6 +38,27 @@ fn an_ordinary_user_records_at_perf_event_paranoid_2() {
 }
 
 #[test]
+fn an_ordinary_user_who_wants_cpus_sampled_is_told_what_that_takes() {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim().parse::<i32>().unwrap() < 1 {
+        return skip("kernel.perf_event_paranoid lets everyone sample CPUs here");
+    }
+    let place = Place::new();
+    let Some(mut command) = as_somebody_else(&place) else {
+        return;
+    };
+    crate::util::open_to_all(&place);
+    let output = place.finish(command.args([BINARY, "run", "--sample-by", "cpu", "--", "true"]));
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("CAP_PERFMON") && output.stderr.contains("--sample-by thread"),
+        "{}",
+        output.stderr
+    );
+    assert!(place.leftovers().is_empty());
+}
+
+#[test]
 fn watchpoints_that_somebody_else_holds_are_counted_as_a_loss() {
     let place = Place::new();
     let Some(target) = place.target() else { return };

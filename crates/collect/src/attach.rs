@@ -1,12 +1,15 @@
 //! Attaching to a process that runs already: samplers on as many of its threads as can be opened.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::procfs;
 
+use crate::budget::SAMPLE_PART;
+use crate::duty::DEAR_SWITCHES;
 use crate::error::{Error, sampler};
-use crate::samplers::Samplers;
+use crate::samplers::threads::ThreadSamplers;
 
 /// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
 /// what is read along the way.
@@ -14,14 +17,39 @@ const KEPT_FREE: u64 = 96;
 
 /// A process that is sampled.
 pub(crate) struct Attached {
-    pub(crate) samplers: Samplers,
+    pub(crate) samplers: ThreadSamplers,
     /// How many of its threads are not, and why.
     pub(crate) left_out: Option<(u64, String)>,
 }
 
+/// How long a process is looked at to see how often it switches threads.
+const LOOK: Duration = Duration::from_millis(100);
+/// Fewer switches meanwhile say nothing.
+const FEW_SWITCHES: u64 = 100;
+
+/// Whether a running process switches threads so often that with samplers on them it would lose
+/// [`DEAR_SWITCHES`] times what their samples may cost at a budget of `overhead`. A switch is made
+/// dearer by `switch_ns`.
+pub(crate) fn switches_are_dear(pid: u32, switch_ns: f64, overhead: f64) -> bool {
+    let so_far = || {
+        let threads = procfs::threads(pid).unwrap_or_default();
+        let stays = threads
+            .into_iter()
+            .filter_map(|tid| procfs::thread_stays(pid, tid));
+        stays.fold((0, 0), |sum, stay| (sum.0 + stay.0, sum.1 + stay.1))
+    };
+    let before = so_far();
+    std::thread::sleep(LOOK);
+    let after = so_far();
+    let cpu_time_ns = after.0.saturating_sub(before.0);
+    let switches = after.1.saturating_sub(before.1);
+    switches as f64 * switch_ns > DEAR_SWITCHES * SAMPLE_PART * overhead * cpu_time_ns as f64
+        && switches >= FEW_SWITCHES
+}
+
 /// Opens samplers on the threads of a running process. Threads that begin meanwhile are found by
 /// looking again until there are no new ones; they may have inherited a sampler, which
-/// [`crate::doubles`] sorts out. `open_files` is the limit of open files: where it is too low, the
+/// [`ThreadSamplers`] sorts out. `open_files` is the limit of open files: where it is too low, the
 /// busiest threads are sampled.
 ///
 /// # Errors
@@ -33,7 +61,7 @@ pub(crate) fn attach(
     options: SamplerOptions,
     open_files: u64,
 ) -> Result<Attached, Error> {
-    let mut samplers = Samplers::open(pid, cpus, options).map_err(|error| match error {
+    let mut samplers = ThreadSamplers::open(pid, cpus, options).map_err(|error| match error {
         Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
             Error::NoSuchProcess { pid }
         }

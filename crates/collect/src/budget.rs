@@ -8,7 +8,7 @@ use linewise_machine::probe::{SkidProbe, WatchpointCosts};
 use linewise_recording::{Overhead, Time};
 
 /// The part of the budget that goes into samples.
-const SAMPLE_PART: f64 = 0.4;
+pub(crate) const SAMPLE_PART: f64 = 0.4;
 /// Samples a second of thread time, at least and at most: below, a short run says nothing; above,
 /// more samples say nothing new.
 const SAMPLE_RATES: std::ops::RangeInclusive<f64> = 50.0..=4000.0;
@@ -73,13 +73,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// A budget from what a sample and a watchpoint were measured to cost here.
-    pub(crate) fn new(limits: Limits, costs: &Costs, now: Time) -> Self {
+    /// A budget from what a sample and a watchpoint were measured to cost here; a sample comes every
+    /// `period_ns` of thread time.
+    pub(crate) fn new(limits: Limits, costs: &Costs, period_ns: u64, now: Time) -> Self {
         Self {
             limits,
             sample_ns: costs.skid.sample_ns,
             watch: costs.watchpoints,
-            samples_per_second: limits.samples_per_second(costs.skid.sample_ns),
+            samples_per_second: 1e9 / period_ns as f64,
             purse_ns: 0.0,
             spent_ns: 0.0,
             sampled_ns: 0.0,
@@ -92,11 +93,6 @@ impl Budget {
     /// What was asked for.
     pub(crate) fn overhead(&self) -> f64 {
         self.limits.overhead
-    }
-
-    /// Thread time between two samples, ns.
-    pub(crate) fn period_ns(&self) -> u64 {
-        (1e9 / self.samples_per_second) as u64
     }
 
     /// Samples come with a shorter period from now on, ns.
@@ -235,24 +231,27 @@ mod tests {
             watchpoints: Some(watch),
             switch_ns: 2_500.0,
         };
-        Budget::new(Limits { overhead, rate }, &costs, Time(0))
+        let limits = Limits { overhead, rate };
+        Budget::new(limits, &costs, limits.period_ns(skid.sample_ns), Time(0))
     }
 
     #[test]
     fn a_larger_budget_samples_more_often_and_a_rate_overrides_it() {
-        assert!(budget(0.05, None).period_ns() < budget(0.01, None).period_ns());
-        assert_eq!(budget(0.05, Some(100.0)).period_ns(), 10_000_000);
+        let period_ns = |overhead, rate| Limits { overhead, rate }.period_ns(10_000.0);
+        assert!(period_ns(0.05, None) < period_ns(0.01, None));
+        assert_eq!(period_ns(0.05, Some(100.0)), 10_000_000);
     }
 
     #[test]
     fn what_is_spent_over_a_run_stays_within_the_budget() {
         let mut budget = budget(0.02, None);
+        let period_ns = budget.limits.period_ns(budget.sample_ns);
         let mut now = 0;
         for _ in 0..10_000 {
             now += 5_000_000;
             budget.passed(Time(now), 10_000_000, 20_000, 1.0);
-            for _ in 0..10_000_000 / budget.period_ns() {
-                budget.sampled(budget.period_ns());
+            for _ in 0..10_000_000 / period_ns {
+                budget.sampled(period_ns);
             }
             while budget.affords(4) {
                 budget.armed(4);

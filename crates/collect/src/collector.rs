@@ -19,6 +19,7 @@ use crate::board::{Board, Published};
 use crate::budget::{Budget, Costs};
 use crate::chance::Chance;
 use crate::code::CodeCache;
+use crate::cpu_times::CpuTimes;
 use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
 use crate::duty::{Duty, Turn};
 use crate::error::Error;
@@ -65,10 +66,11 @@ pub(crate) struct Collector {
     records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
     samples: u64,
-    /// What the samples since the last tick stand for.
-    sampled_ns: u64,
-    /// The same with what was not sampled in pauses.
+    cpu_times: CpuTimes,
+    /// What the samples stand for, pauses included.
     stood_for_ns: f64,
+    /// CPU time of the target that the budget knows of.
+    thread_ns: u64,
     collector_ns: u64,
     slow_at: Time,
     latencies: Latencies,
@@ -94,7 +96,14 @@ impl Collector {
         guard: Option<Guard>,
     ) -> Self {
         let registers = info.watchpoint_bytes / CHUNK as u32;
-        let duty = Duty::new(budget.overhead(), cpus.len(), costs.switch_ns, info.start);
+        let weighs = samplers.stop_in_pauses();
+        let duty = Duty::new(
+            budget.overhead(),
+            cpus.len(),
+            costs.switch_ns,
+            weighs,
+            info.start,
+        );
         Self {
             samplers,
             writer,
@@ -112,8 +121,9 @@ impl Collector {
             records: Vec::new(),
             mapped_lately: HashSet::new(),
             samples: 0,
-            sampled_ns: 0,
+            cpu_times: CpuTimes::default(),
             stood_for_ns: 0.0,
+            thread_ns: 0,
             collector_ns: process::own_cpu_time_ns(),
             first_ns: process::own_cpu_time_ns(),
             slow_at: Time(0),
@@ -158,6 +168,7 @@ impl Collector {
     /// Takes note of a process and its threads.
     pub(crate) fn found_process(&mut self, pid: u32) {
         let time = self.info.start;
+        self.cpu_times.follow(Pid(pid));
         for tid in linewise_machine::procfs::threads(pid).unwrap_or_default() {
             let name = linewise_machine::procfs::thread_name(pid, tid);
             self.threads.found(Pid(pid), Tid(tid), time, name);
@@ -179,7 +190,7 @@ impl Collector {
 
     /// Stops sampling, before the target is asked to end.
     pub(crate) fn stop(&mut self) {
-        self.samplers.disable();
+        self.samplers.stop();
         if let Some(heap) = &self.heap {
             heap.detach();
         }
@@ -189,7 +200,8 @@ impl Collector {
     /// One turn.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         let mut records = std::mem::take(&mut self.records);
-        self.samplers.drain(&mut records);
+        let others = self.samplers.drain(&mut records);
+        self.duty.passed_over(others);
         for record in records.drain(..) {
             self.handle(record)?;
         }
@@ -199,7 +211,7 @@ impl Collector {
         let thread_ns = self.account(now);
         self.read_heap(thread_ns)?;
         if !self.stopped {
-            self.take_turns(now);
+            self.take_turns(now)?;
             self.shorten_period();
             self.arm_all(now)?;
         }
@@ -256,6 +268,7 @@ impl Collector {
                     .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
                 if pid == tid {
                     self.mapped_lately.insert(Pid(pid));
+                    self.cpu_times.follow(Pid(pid));
                 }
             }
             Record::Exit { tid, time, .. } => {
@@ -281,6 +294,7 @@ impl Collector {
                 self.mapped_lately.insert(Pid(pid));
             }
             Record::Switch {
+                pid: _,
                 tid,
                 cpu,
                 time,
@@ -299,7 +313,6 @@ impl Collector {
 
     fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
         self.samples += 1;
-        self.sampled_ns += record.period;
         self.stood_for_ns += record.period as f64 * self.duty.weight();
         let extra_ns = self.budget.sampled(record.period);
         if self.budget.chooses_period() {
@@ -310,6 +323,9 @@ impl Collector {
             .map_or(0, |registers| registers.stack_pointer());
         let (pid, tid, time) = (Pid(record.pid), Tid(record.tid), Time(record.time));
         self.threads.sampled(pid, tid, time, Address(sp));
+        if self.duty.is_on() {
+            self.threads.seen_on(tid, CpuId(record.cpu), time);
+        }
         let mut sample = Sample {
             time,
             pid,
@@ -509,9 +525,12 @@ impl Collector {
         }
     }
 
-    /// Pays the budget for the time since the last tick; the time of the target's threads, ns.
+    /// Pays the budget for the time since the last tick; the CPU time of the target meanwhile, ns.
     fn account(&mut self, now: Time) -> u64 {
-        let thread_ns = std::mem::take(&mut self.sampled_ns);
+        // The kernel does not tell of processes that come and go between two ticks; their samples do.
+        let so_far = self.cpu_times.read().max(self.stood_for_ns as u64);
+        let thread_ns = so_far.saturating_sub(self.thread_ns);
+        self.thread_ns += thread_ns;
         let wall = now.since(self.busy_at).max(1);
         self.phase_ns += thread_ns;
         self.busy_at = now;
@@ -521,33 +540,36 @@ impl Collector {
         let total = process::own_cpu_time_ns();
         let own = total - self.collector_ns;
         self.collector_ns = total;
-        let stood_for_ns = std::mem::take(&mut self.stood_for_ns);
-        self.budget
-            .passed(now, stood_for_ns as u64, own, self.in_the_way);
+        self.budget.passed(now, thread_ns, own, self.in_the_way);
         thread_ns
     }
 
-    /// Switches the samplers off and on, for targets that switch threads very often.
-    fn take_turns(&mut self, now: Time) {
-        // Neither can fail but for samplers of threads that are gone.
+    /// Pauses what costs the target time at each switch, for targets that switch threads very often.
+    fn take_turns(&mut self, now: Time) -> Result<(), Error> {
         match self.duty.turn(now, self.phase_ns) {
-            Turn::Stay => return,
+            Turn::Stay => return Ok(()),
             Turn::Again => {}
-            Turn::Off => self.samplers.disable(),
-            Turn::On => drop(self.samplers.enable()),
+            Turn::Off => {
+                self.samplers.pause();
+                let stays = self.threads.lose_sight(now);
+                self.writer.push(stays)?;
+            }
+            Turn::On => self.samplers.resume(),
         }
         self.phase_ns = 0;
+        Ok(())
     }
 
     /// Shortens the period where many threads live for less than it: their samplers begin with a whole
-    /// period each, so that none of them would ever be sampled. What that costs more is made up for
-    /// by pauses.
+    /// period each, so that none of them would ever be sampled. And where switches are so dear that the
+    /// samplers are seldom on: then each moment of that should give more. What it costs more is made up
+    /// for by pauses.
     fn shorten_period(&mut self) {
         let unsampled = self.threads.unsampled();
+        let short_lives = unsampled.threads >= SHORT_LIVES && unsampled.share() >= SHORT_SHARE;
         if self.budget.chooses_period()
             && self.duty.is_on()
-            && unsampled.threads >= SHORT_LIVES
-            && unsampled.share() >= SHORT_SHARE
+            && (short_lives || self.duty.switches_are_dear())
             && let Some(period_ns) = self.samplers.refine()
         {
             self.budget.shorten_period(period_ns);
@@ -649,7 +671,7 @@ impl Collector {
         let own_ns = |first_ns| process::own_cpu_time_ns() - first_ns;
         // What is done after its end takes nothing from a target.
         let until_its_end = ended.map(|_| own_ns(self.first_ns));
-        self.samplers.disable();
+        self.samplers.stop();
         let mut records = std::mem::take(&mut self.records);
         self.samplers.drain(&mut records);
         for record in records.drain(..) {
@@ -676,15 +698,27 @@ impl Collector {
                 detail.to_owned(),
             )?;
         }
+        let in_pauses = self.samplers.stop_in_pauses();
         if share < 0.95 {
+            let (what, detail) = match in_pauses {
+                true => (
+                    "sampled-part-time",
+                    "sampling all the time would cost more than the budget: the sampler was on",
+                ),
+                false => (
+                    "switches-part-time",
+                    "recording each switch would cost more than the budget: they were recorded",
+                ),
+            };
             let detail = format!(
-                "threads come and go so often that sampling all the time would cost more than the budget: the sampler was on for {:.0} % of the time, and CPU times are scaled up from that",
+                "threads come and go so often that {detail} for {:.0} % of the time, and CPU times are scaled up from that",
                 share * 100.0
             );
-            self.lose("sampled-part-time", 1, detail)?;
+            self.lose(what, 1, detail)?;
         }
         let unsampled = self.threads.unsampled();
-        if unsampled.share() >= SHORT_SHARE {
+        // A CPU's sampler does not begin anew with each thread.
+        if in_pauses && unsampled.share() >= SHORT_SHARE {
             let detail = format!(
                 "threads that ended before their first sample, with {:.0} % of the target's CPU time: they used {} µs each on average; `--rate {}` sees more of them",
                 unsampled.share() * 100.0,
@@ -711,8 +745,8 @@ impl Collector {
             None => {}
         }
         let own = until_its_end.unwrap_or_else(|| own_ns(self.first_ns));
-        let cpu_ns = self.threads.cpu_ns() as f64 / share;
-        self.info.overhead = self.budget.account(cpu_ns as u64, own, self.in_the_way);
+        self.account(now);
+        self.info.overhead = self.budget.account(self.thread_ns, own, self.in_the_way);
         Ok(self.writer.finish(&self.info)?)
     }
 }

@@ -1,19 +1,21 @@
-//! Sampling part of the time, for targets whose threads come and go so often that the samplers
-//! would cost more in switching than in samples, or live so shortly that they need more samples than
-//! the budget has.
+//! Pauses, for targets whose threads come and go so often that what is done at each switch would cost
+//! more than the budget has, or live so shortly that they need more samples than it pays for.
 //!
-//! At every context switch the kernel stops and starts the timer of each sampler, which in a virtual
-//! machine means leaving it: 2 to 16 µs, as measured at start. A server that switches 30,000 times a
-//! second would lose half its speed. So the samplers are on for a while, and off for as long as that
-//! while has cost:
+//! At every context switch the kernel stops and starts the timer of a thread's sampler, which in a
+//! virtual machine means leaving it: 2 to 16 µs, as measured at start. A server that switches 30,000
+//! times a second would lose half its speed. Where CPUs have the samplers a switch costs no more than
+//! its record, a tenth of that. So the samplers of threads, or the recording of switches, are on for a
+//! while, and off for as long as that while has cost:
 //!
 //! ```text
 //! on up to 100 ms, add up costs ─► off until the budget has paid for them
 //! ```
 //!
-//! Samples of an on-phase stand for the off-phase before it as well.
+//! Samples of an on-phase stand for the off-phase before it as well, if none were taken then.
 
 use linewise_recording::Time;
+
+use crate::budget::SAMPLE_PART;
 
 /// The longest on-phase before its cost is looked at, ns: long enough for a hundred samples of a busy
 /// machine.
@@ -27,20 +29,24 @@ const LONGEST_OFF_NS: u64 = 2_000_000_000;
 /// has chosen.
 const PART: f64 = 0.5;
 
+/// Where switches cost so many times what samples do, more samples while they are on are cheaper than
+/// staying on for longer.
+pub(crate) const DEAR_SWITCHES: f64 = 2.0;
+
 /// What a switch costs more with an eighth of the period: the sampler's timer is more often due before
 /// the kernel's own, and has to be set anew (5 and 12 µs were measured at 2.5 and 0.3 ms).
 const FINE_SWITCH: f64 = 2.4;
 
-/// What to do with the samplers now.
+/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Nothing.
     Stay,
-    /// They stay on, and what they cost is counted anew.
+    /// Go on, and count anew what it costs.
     Again,
-    /// Switch them off.
+    /// Pause.
     Off,
-    /// Switch them on.
+    /// Resume.
     On,
 }
 
@@ -50,6 +56,8 @@ pub(crate) struct Duty {
     overhead: f64,
     cpus: f64,
     switch_ns: f64,
+    /// Whether samples are not taken in a pause.
+    weighs: bool,
     on: bool,
     since: Time,
     until: Time,
@@ -57,23 +65,31 @@ pub(crate) struct Duty {
     on_ns: u64,
     /// Since the last turn, ns of target time.
     cost_ns: f64,
+    /// The part of it that is for switches.
+    switches_ns: f64,
+    /// Whether switches cost many times what samples did before the last pause.
+    dear: bool,
     weight: f64,
     total_on_ns: u64,
     total_off_ns: u64,
 }
 
 impl Duty {
-    /// `switch_ns` is what a switch of a sampled thread costs more than one of an unsampled thread.
-    pub(crate) fn new(overhead: f64, cpus: usize, switch_ns: f64, now: Time) -> Self {
+    /// `switch_ns` is what a switch costs more in an on-phase; `weighs`: whether the samples of an
+    /// on-phase stand for the pause before it.
+    pub(crate) fn new(overhead: f64, cpus: usize, switch_ns: f64, weighs: bool, now: Time) -> Self {
         Self {
             overhead,
             cpus: cpus.max(1) as f64,
             switch_ns,
+            weighs,
             on: true,
             since: now,
             until: Time(now.0 + ON_NS),
             on_ns: ON_NS,
             cost_ns: 0.0,
+            switches_ns: 0.0,
+            dear: false,
             weight: 1.0,
             total_on_ns: 0,
             total_off_ns: 0,
@@ -83,7 +99,13 @@ impl Duty {
     /// A thread left its CPU: what that cost more because it is sampled, ns.
     pub(crate) fn switched(&mut self) -> f64 {
         self.cost_ns += self.switch_ns;
+        self.switches_ns += self.switch_ns;
         self.switch_ns
+    }
+
+    /// So many switches of others were recorded. The target lost nothing by them, but somebody did.
+    pub(crate) fn passed_over(&mut self, switches: u64) {
+        self.cost_ns += switches as f64 * self.switch_ns;
     }
 
     /// A sample came that cost this much more than the budget had chosen to spend on it, ns.
@@ -96,17 +118,22 @@ impl Duty {
         self.switch_ns *= FINE_SWITCH;
     }
 
-    /// Whether the samplers are on.
+    /// Whether the last pause was for switches that cost [`DEAR_SWITCHES`] times what samples did.
+    pub(crate) fn switches_are_dear(&self) -> bool {
+        self.dear
+    }
+
+    /// Whether this is no pause.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
 
-    /// How many times its period a sample of the current on-phase stands for.
+    /// How many times its period a sample of now stands for.
     pub(crate) fn weight(&self) -> f64 {
-        self.weight
+        if self.weighs { self.weight } else { 1.0 }
     }
 
-    /// Share of the time until `now` that the samplers were on.
+    /// Share of the time until `now` that was not paused.
     pub(crate) fn share(&self, now: Time) -> f64 {
         let (mut on, mut off) = (self.total_on_ns as f64, self.total_off_ns as f64);
         let lately = now.since(self.since) as f64;
@@ -152,6 +179,7 @@ impl Duty {
         let off_ns = (lasted as f64 * (self.cost_ns / afforded - 1.0)) as u64;
         // The beginning of a program is not yet like the rest of it: no pause longer than what was.
         let so_far = self.total_on_ns + self.total_off_ns;
+        self.dear = self.switches_ns > DEAR_SWITCHES * self.overhead * SAMPLE_PART * busy_ns;
         self.on = false;
         self.since = now;
         self.until = Time(now.0 + off_ns.min(LONGEST_OFF_NS).min(so_far));
@@ -163,6 +191,7 @@ impl Duty {
         self.since = now;
         self.until = Time(now.0 + ON_NS);
         self.cost_ns = 0.0;
+        self.switches_ns = 0.0;
     }
 }
 
@@ -172,7 +201,7 @@ mod tests {
 
     /// Runs `seconds` with that many switches a second on two busy CPUs; the share that was on.
     fn share(switches_per_second: u64, seconds: u64) -> f64 {
-        let mut duty = Duty::new(0.02, 2, 2_500.0, Time(0));
+        let mut duty = Duty::new(0.02, 2, 2_500.0, true, Time(0));
         let tick = 10_000_000;
         let (mut on, mut busy) = (true, 0);
         for now in (0..seconds * 1_000_000_000).step_by(tick as usize) {
@@ -209,7 +238,7 @@ mod tests {
 
     #[test]
     fn samples_after_a_pause_stand_for_the_pause() {
-        let mut duty = Duty::new(0.02, 2, 2_500.0, Time(0));
+        let mut duty = Duty::new(0.02, 2, 2_500.0, true, Time(0));
         (0..100_000).for_each(|_| {
             duty.switched();
         });

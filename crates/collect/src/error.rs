@@ -61,12 +61,25 @@ pub enum Error {
 
 /// Names a failure to open or map a sampler.
 pub(crate) fn sampler(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    named(
+        what,
+        "; set kernel.perf_event_paranoid to 2 or lower, raise kernel.perf_event_mlock_kb, or run as root",
+    )
+}
+
+/// The same of a sampler of a CPU.
+pub(crate) fn cpu_sampler(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    named(
+        what,
+        "; run as root or with CAP_PERFMON, set kernel.perf_event_paranoid to 0 or lower, or let threads be sampled (--sample-by thread)",
+    )
+}
+
+fn named(what: &'static str, if_forbidden: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| {
         let hint = match source.raw_os_error() {
             // EPERM and EACCES, EMFILE and ENFILE: see errno(3).
-            Some(1 | 13) => {
-                "; set kernel.perf_event_paranoid to 2 or lower, raise kernel.perf_event_mlock_kb, or run as root"
-            }
+            Some(1 | 13) => if_forbidden,
             Some(23 | 24) => "; raise the limit of open files (ulimit -n)",
             _ => "",
         };

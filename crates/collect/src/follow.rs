@@ -168,6 +168,24 @@ impl Threads {
         stays
     }
 
+    /// Switches are not told from `now` on: ends every stay under way, since nobody knows for how much
+    /// longer it lasts.
+    pub(crate) fn lose_sight(&mut self, now: Time) -> Vec<Switch> {
+        let stays = self.cut(now);
+        for state in self.threads.values_mut() {
+            state.on_cpu = None;
+        }
+        stays
+    }
+
+    /// A thread was seen on a CPU while switches are told. It is there since a moment ago if its coming
+    /// was not told: it came before.
+    pub(crate) fn seen_on(&mut self, tid: Tid, cpu: CpuId, time: Time) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.on_cpu.get_or_insert((cpu, time));
+        }
+    }
+
     /// A thread ended.
     pub(crate) fn ended(&mut self, tid: Tid, time: Time) -> Option<Switch> {
         let cpu = self.threads.get(&tid)?.on_cpu.map(|(cpu, _)| cpu);
@@ -189,11 +207,6 @@ impl Threads {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.gone = true;
         }
-    }
-
-    /// CPU time of all threads so far, ns.
-    pub(crate) fn cpu_ns(&self) -> u64 {
-        self.cpu_ns
     }
 
     /// The threads that ended without a sample.
@@ -375,9 +388,23 @@ mod tests {
         threads.switched(Tid(1), CpuId(1), Time(500), false);
         assert_eq!(threads.cut(Time(600)).len(), 1);
         threads.ended(Tid(1), Time(650)).unwrap();
-        assert_eq!(threads.cpu_ns(), 450);
+        assert_eq!(threads.cpu_ns, 450);
         assert_eq!(threads.rows(Time(900), 1.0)[0].cpu_time_ns, 450);
         assert_eq!(threads.rows(Time(900), 1.0)[0].end, Time(650));
+    }
+
+    #[test]
+    fn a_stay_ends_when_switches_are_not_told_and_begins_when_the_thread_is_seen() {
+        let mut threads = Threads::default();
+        threads.found(Pid(1), Tid(1), Time(0), None);
+        threads.switched(Tid(1), CpuId(0), Time(100), false);
+        assert_eq!(threads.lose_sight(Time(300)).len(), 1);
+        // It was on the CPU all the time, so its coming is not told.
+        threads.seen_on(Tid(1), CpuId(0), Time(5_000));
+        threads.seen_on(Tid(1), CpuId(0), Time(5_100));
+        let stay = threads.switched(Tid(1), CpuId(0), Time(5_200), true);
+        assert_eq!(stay.map(|stay| stay.start), Some(Time(5_000)));
+        assert_eq!(threads.cpu_ns, 400);
     }
 
     #[test]
@@ -392,7 +419,7 @@ mod tests {
             .count();
         assert_eq!(recorded as u64, STAYS_PER_SECOND);
         assert_eq!(threads.stays_thinned, 10);
-        assert_eq!(threads.cpu_ns(), STAYS_PER_SECOND + 10);
+        assert_eq!(threads.cpu_ns, STAYS_PER_SECOND + 10);
     }
 
     #[test]

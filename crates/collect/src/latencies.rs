@@ -12,8 +12,13 @@ use linewise_machine::latency::{self, LatencyError};
 use linewise_machine::process;
 use linewise_recording::{CpuId, Latency, Time};
 
-/// Time between two looks.
+/// Time between two looks, and from the target's start to the first: what was measured before it may
+/// have been another state.
 const LOOK_NS: u64 = 1_000_000_000;
+const FIRST_LOOK_NS: u64 = 100_000_000;
+/// A look that fails has spun on two CPUs in vain. After each the time to the next is doubled, so often
+/// at most.
+const MOST_FAILURES: u32 = 4;
 /// Rounds of a measurement beside the running target, and how long it may take.
 const ROUNDS: u32 = 4;
 const LIMIT: Duration = Duration::from_millis(20);
@@ -75,7 +80,8 @@ impl Pair {
 #[derive(Default)]
 pub(crate) struct Latencies {
     pairs: BTreeMap<(u32, u32), Pair>,
-    looked: Time,
+    next: Time,
+    failures: u32,
     turn: usize,
 }
 
@@ -90,6 +96,7 @@ impl Latencies {
                 latencies.look_anyway(now).ok().flatten()
             })
             .collect();
+        latencies.next = Time(process::monotonic_ns() + FIRST_LOOK_NS);
         (latencies, rows)
     }
 
@@ -98,7 +105,7 @@ impl Latencies {
     /// # Errors
     /// If the CPUs were too busy, see [`LatencyError`].
     pub(crate) fn look(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
-        if now.since(self.looked) < LOOK_NS {
+        if now < self.next {
             return Ok(None);
         }
         self.look_anyway(now)
@@ -109,7 +116,16 @@ impl Latencies {
     /// # Errors
     /// See [`LatencyError`].
     pub(crate) fn look_anyway(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
-        self.looked = now;
+        let looked = self.look_at_next(now);
+        self.failures = match looked {
+            Ok(_) => 0,
+            Err(_) => (self.failures + 1).min(MOST_FAILURES),
+        };
+        self.next = Time(now.0 + (LOOK_NS << self.failures));
+        looked
+    }
+
+    fn look_at_next(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
         let allowed = linewise_machine::affinity::allowed_cpus();
         if allowed.len() < 2 {
             return Ok(None);

@@ -19,8 +19,8 @@ mod budget;
 mod chance;
 mod code;
 mod collector;
+mod cpu_times;
 mod decode;
-mod doubles;
 mod duty;
 mod error;
 pub mod exact;
@@ -35,4 +35,4 @@ mod session;
 mod watch;
 
 pub use error::Error;
-pub use session::{Event, HeapWhen, Outcome, Progress, RecordOptions, Target, record};
+pub use session::{Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, record};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use linewise_machine::facts::Facts;
 use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
-use linewise_machine::probe;
+use linewise_machine::probe::{self, AtSwitch};
 use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, StopSignals};
 use linewise_machine::retrap::retrap_time;
 use linewise_machine::{procfs, sysfs};
@@ -19,7 +19,7 @@ use linewise_recording::{
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
-use crate::attach::attach;
+use crate::attach::{attach, switches_are_dear};
 use crate::budget::{Budget, Costs, Limits};
 use crate::collector::{Collector, ReuseSampling};
 use crate::error::Error;
@@ -27,6 +27,8 @@ use crate::family::Family;
 use crate::heap::{self, HeapRecorder, Loading};
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
+use crate::samplers::cpus::CpuSamplers;
+use crate::samplers::threads::{ThreadSamplers, finer_period_ns};
 
 /// How often the rings are emptied and watches taken down, and how often while the heap recorder is new.
 const TICK: Duration = Duration::from_millis(8);
@@ -58,6 +60,8 @@ pub struct RecordOptions {
     pub overhead: f64,
     /// Samples a second of thread time, overriding the budget's choice.
     pub rate: Option<f64>,
+    /// What has a sampler.
+    pub sample_by: SampleBy,
     /// End after this long.
     pub duration: Option<Duration>,
     /// Whether threads are guarded against traps that lost their reason
@@ -68,6 +72,17 @@ pub struct RecordOptions {
     pub reuse: bool,
     /// Whether heap blocks are recorded.
     pub heap: HeapWhen,
+}
+
+/// What has a sampler of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleBy {
+    /// Each CPU where that is allowed, otherwise each thread.
+    Auto,
+    /// Each CPU, whoever runs there; only what the target does is kept.
+    Cpu,
+    /// Each thread of the target, which costs it time at each switch between threads.
+    Thread,
 }
 
 /// Whether heap blocks are recorded, by a library that is loaded into a launched target.
@@ -121,6 +136,15 @@ pub struct Outcome {
 enum Beginning<'a> {
     Held(HeldChild, &'a [OsString]),
     Process(u32),
+}
+
+impl Beginning<'_> {
+    fn pid(&self) -> u32 {
+        match self {
+            Self::Held(held, _) => held.pid(),
+            Self::Process(pid) => *pid,
+        }
+    }
 }
 
 /// The target while it is recorded.
@@ -178,18 +202,38 @@ pub fn record(
         rate: options.rate,
     };
     let skid = probe::skid_rule()?;
-    let costs = Costs {
-        skid,
-        watchpoints: watchpoints.as_ref().ok().copied(),
-        switch_ns: probe::switch_cost_ns(limits.period_ns(skid.sample_ns))?,
-    };
-    let budget = Budget::new(limits, &costs, start);
     let cpus = online_cpus();
-    let sampler_options = SamplerOptions {
-        period_ns: budget.period_ns(),
+    let mut sampler_options = SamplerOptions {
+        period_ns: limits.period_ns(skid.sample_ns),
         enable_on_exec: matches!(options.target, Target::Launch(_)),
         inherit: true,
     };
+    let of_cpus = || CpuSamplers::open(beginning.pid(), &cpus, sampler_options);
+    let of_cpus = match options.sample_by {
+        SampleBy::Auto => of_cpus().ok(),
+        SampleBy::Cpu => Some(of_cpus()?),
+        SampleBy::Thread => None,
+    };
+    let switch_ns = |period_ns| {
+        probe::switch_cost_ns(match of_cpus {
+            Some(_) => AtSwitch::Records,
+            None => AtSwitch::Timers { period_ns },
+        })
+    };
+    let mut costs = Costs {
+        skid,
+        watchpoints: watchpoints.as_ref().ok().copied(),
+        switch_ns: switch_ns(sampler_options.period_ns)?,
+    };
+    if let Beginning::Process(pid) = beginning
+        && of_cpus.is_none()
+        && options.rate.is_none()
+        && switches_are_dear(pid, costs.switch_ns, options.overhead)
+    {
+        sampler_options.period_ns = finer_period_ns(sampler_options.period_ns);
+        costs.switch_ns = switch_ns(sampler_options.period_ns)?;
+    }
+    let budget = Budget::new(limits, &costs, sampler_options.period_ns, start);
 
     let latencies = match beginning {
         Beginning::Held(..) => Some(Latencies::before_the_target()),
@@ -197,15 +241,18 @@ pub fn record(
         Beginning::Process(_) => None,
     };
     let mut left_out = None;
+    let info = |pid, samplers: &Samplers| {
+        let target = &options.target;
+        describe(target, pid, samplers, start, &facts, &costs, for_reuse)
+    };
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {
             let pid = held.pid();
-            let samplers = Samplers::open(pid, &cpus, sampler_options)?;
-            let words = command
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect();
-            let info = describe(words, pid, true, start, &facts, &costs, for_reuse);
+            let samplers = match of_cpus {
+                Some(samplers) => Samplers::Cpus(samplers.started()?),
+                None => Samplers::Threads(ThreadSamplers::open(pid, &cpus, sampler_options)?),
+            };
+            let info = info(pid, &samplers);
             let (child, writer) = begin(held, command, options, &info)?;
             let writer = match writer {
                 Ok(writer) => writer,
@@ -217,12 +264,17 @@ pub fn record(
             (Running::Child(child), pid, samplers, writer, info)
         }
         Beginning::Process(pid) => {
-            let attached = attach(pid, &cpus, sampler_options, open_files)?;
-            left_out = attached.left_out;
-            let words = procfs::command_line(pid).unwrap_or_default();
-            let info = describe(words, pid, false, start, &facts, &costs, for_reuse);
+            let samplers = match of_cpus {
+                Some(samplers) => Samplers::Cpus(samplers.started()?),
+                None => {
+                    let attached = attach(pid, &cpus, sampler_options, open_files)?;
+                    left_out = attached.left_out;
+                    Samplers::Threads(attached.samplers)
+                }
+            };
+            let info = info(pid, &samplers);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
-            (Running::Process, pid, attached.samplers, writer, info)
+            (Running::Process, pid, samplers, writer, info)
         }
     };
 
@@ -406,9 +458,9 @@ fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
 }
 
 fn describe(
-    command: Vec<String>,
+    target: &Target,
     pid: u32,
-    launched: bool,
+    samplers: &Samplers,
     start: Time,
     facts: &Facts,
     costs: &Costs,
@@ -416,7 +468,7 @@ fn describe(
 ) -> RunInfo {
     let watchpoints = costs.watchpoints;
     let topology = sysfs::read_topology(Path::new("/")).ok();
-    let source_reason = match (&facts.pmus.core, facts.hypervisor.name()) {
+    let no_counters = match (&facts.pmus.core, facts.hypervisor.name()) {
         (Some(pmu), _) => {
             format!(
                 "the timer works everywhere; the counters of {pmu} are not used by this version"
@@ -425,15 +477,24 @@ fn describe(
         (None, "") => "this machine shows no PMU".to_owned(),
         (None, name) => format!("no PMU in this virtual machine ({name})"),
     };
+    let command = match target {
+        Target::Launch(command) => {
+            let words = command.iter();
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect()
+        }
+        Target::Attach(pid) => procfs::command_line(*pid).unwrap_or_default(),
+    };
     RunInfo {
         format_version: FORMAT_VERSION,
         linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
         complete: false,
         command,
         pid: Pid(pid),
-        launched,
+        launched: matches!(target, Target::Launch(_)),
         source: "timer".to_owned(),
-        source_reason,
+        source_reason: format!("{no_counters}; {} is sampled", samplers.what()),
         start,
         end: start,
         ended_by: String::new(),

@@ -1,10 +1,11 @@
 //! Perf events: the timer sampler, one-shot breakpoints and watchpoints, and their ring buffers.
 //!
-//! Everything here works from another process, unprivileged at `perf_event_paranoid` 2 for one's
-//! own processes. Samplers are opened for each CPU with `inherit`, so that the kernel itself
-//! follows new threads and forks and all of a CPU's events share one ring. Breakpoints are opened
-//! for one thread and bring a ring of their own, because the kernel lets an event write only into
-//! a ring of the same CPU and task.
+//! Everything here works from another process, and but for what is said otherwise unprivileged at
+//! `perf_event_paranoid` 2 for one's own processes. Samplers of a thread are opened for each CPU with
+//! `inherit`, so that the kernel itself follows new threads and forks and all of a CPU's events share
+//! one ring. Samplers of a CPU, whoever runs there, cost nothing at a switch between threads, but take
+//! a privilege. Breakpoints are opened for one thread and bring a ring of their own, because the kernel
+//! lets an event write only into a ring of the same CPU and task.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -76,15 +77,34 @@ fn attributes(kind: u32) -> sys::perf_event_attr {
     attr
 }
 
+/// Whom an event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// This thread.
+    Thread(u32),
+    /// Everyone on its CPU. Takes CAP_PERFMON, root or `perf_event_paranoid` at 0 or below.
+    Everyone,
+}
+
+impl Whom {
+    /// As the kernel wants it.
+    fn tid(self) -> io::Result<i32> {
+        match self {
+            Self::Thread(tid) => {
+                i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
+            }
+            Self::Everyone => Ok(-1),
+        }
+    }
+}
+
 fn open(
     attr: &mut sys::perf_event_attr,
-    tid: u32,
+    whom: Whom,
     cpu: i32,
     group: Option<&Event>,
 ) -> io::Result<Event> {
-    let Ok(tid) = i32::try_from(tid) else {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    };
+    let tid = whom.tid()?;
     // SAFETY: `attr` is a valid, fully initialised attribute block whose `size` field says how
     // long it is; the call reads it and returns a new descriptor or an error.
     let fd = unsafe {
@@ -117,24 +137,25 @@ pub struct SamplerOptions {
 }
 
 impl Event {
-    /// A `cpu-clock` sampler of thread `tid` while it runs on `cpu`, user code only.
+    /// A `cpu-clock` sampler of user code on `cpu`. That of a thread tells of its switches, too.
     ///
     /// # Errors
     /// The kernel's: EACCES (not ours, or `perf_event_paranoid` above 2), ESRCH (gone), EMFILE.
-    pub fn sampler(tid: u32, cpu: u32, options: SamplerOptions) -> io::Result<Self> {
+    pub fn sampler(whom: Whom, cpu: u32, options: SamplerOptions) -> io::Result<Self> {
         let mut attr = attributes(sys::PERF_TYPE_SOFTWARE);
         attr.config = u64::from(sys::PERF_COUNT_SW_CPU_CLOCK);
         attr.__bindgen_anon_1.sample_period = options.period_ns;
         attr.set_inherit(options.inherit.into());
         attr.set_enable_on_exec(options.enable_on_exec.into());
-        attr.set_context_switch(1);
+        attr.set_context_switch(matches!(whom, Whom::Thread(_)).into());
+        attr.set_exclude_idle(1);
         attr.set_sample_id_all(1);
         // The kernel refuses PERF_SAMPLE_READ together with inherit before 6.12.
         attr.sample_type &= !u64::from(sys::PERF_SAMPLE_READ);
         attr.__bindgen_anon_2.wakeup_events = 0;
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1 << 15;
-        open(&mut attr, tid, i32::try_from(cpu).unwrap_or(-1), None)
+        open(&mut attr, whom, i32::try_from(cpu).unwrap_or(-1), None)
     }
 
     /// An event that counts nothing and tells of new threads, their names, ends and mappings, also
@@ -142,7 +163,7 @@ impl Event {
     ///
     /// # Errors
     /// As for [`Event::sampler`].
-    pub fn tracker(tid: u32, cpu: u32, options: SamplerOptions) -> io::Result<Self> {
+    pub fn tracker(whom: Whom, cpu: u32, options: SamplerOptions) -> io::Result<Self> {
         let mut attr = attributes(sys::PERF_TYPE_SOFTWARE);
         attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
         attr.set_inherit(options.inherit.into());
@@ -153,7 +174,25 @@ impl Event {
         attr.set_mmap(1);
         attr.set_sample_id_all(1);
         attr.sample_type &= !u64::from(sys::PERF_SAMPLE_READ);
-        open(&mut attr, tid, i32::try_from(cpu).unwrap_or(-1), None)
+        open(&mut attr, whom, i32::try_from(cpu).unwrap_or(-1), None)
+    }
+
+    /// An event that counts nothing and tells which threads come to and leave a CPU, whosever they are.
+    ///
+    /// # Errors
+    /// As for [`Event::sampler`] of [`Whom::Everyone`].
+    pub fn switches(cpu: u32) -> io::Result<Self> {
+        let mut attr = attributes(sys::PERF_TYPE_SOFTWARE);
+        attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
+        attr.set_context_switch(1);
+        attr.set_sample_id_all(1);
+        attr.sample_type &= !u64::from(sys::PERF_SAMPLE_READ);
+        open(
+            &mut attr,
+            Whom::Everyone,
+            i32::try_from(cpu).unwrap_or(-1),
+            None,
+        )
     }
 
     /// A breakpoint in thread `tid` that delivers one sample and then stays silent. Nothing happens
@@ -193,7 +232,7 @@ impl Event {
         // A member that counts as enabled while its group is off is opened and given its one shot
         // without interrupting the thread.
         attr.set_disabled(group.is_none().into());
-        open(&mut attr, tid, -1, group)
+        open(&mut attr, Whom::Thread(tid), -1, group)
     }
 
     fn ioctl(&self, request: u64, argument: libc::c_ulong) -> io::Result<()> {

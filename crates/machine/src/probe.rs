@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
-use crate::perf::{BreakOn, Event, SamplerOptions};
+use crate::perf::{BreakOn, Event, SamplerOptions, Whom};
 use crate::process::{current_tid, monotonic_ns, thread_cpu_time_ns};
 use crate::ring::Record;
 
@@ -202,7 +202,7 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
         enable_on_exec: false,
         inherit: false,
     };
-    let event = Event::sampler(current_tid(), u32::MAX, options)
+    let event = Event::sampler(Whom::Thread(current_tid()), u32::MAX, options)
         .map_err(kernel("cannot open a timer sampler"))?;
     let mut ring = event
         .map_ring(8)
@@ -254,23 +254,31 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
     })
 }
 
-/// What the samplers of a thread cost it at each switch from one thread to another, ns: the kernel
-/// stops and starts their timers then, which in a virtual machine means leaving it. Takes some 50 ms.
+/// What is done at each switch from one thread to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtSwitch {
+    /// The kernel stops and starts the timers of threads that are sampled with this period.
+    Timers {
+        /// Thread time between two samples, ns.
+        period_ns: u64,
+    },
+    /// The switches of a CPU are recorded.
+    Records,
+}
+
+/// What each switch from one thread to another costs more with what is done then, ns. Takes some 50 ms.
 ///
-/// A byte goes to and fro between two threads of one CPU, with a sampler on each and without. What it
-/// costs depends on `period_ns`, that of the samplers: only a timer that is due before the kernel's own
-/// has to be set anew (5 µs a turn at a period of 2.5 ms, 12 µs at 0.3 ms, less than 1 µs at 1 s).
+/// A byte goes to and fro between two threads of one CPU, with that and without. In a virtual machine
+/// setting a timer means leaving it. What it costs depends on the period: only a timer that is due
+/// before the kernel's own has to be set anew (5 µs a turn at a period of 2.5 ms, 12 µs at 0.3 ms, less
+/// than 1 µs at 1 s).
 ///
 /// # Errors
-/// The kernel gives us no timer sampler on ourselves, or no socket.
-pub fn switch_cost_ns(period_ns: u64) -> Result<f64, ProbeError> {
+/// The kernel gives us no such event on ourselves, or no socket.
+pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
     const TURNS: usize = 6;
     const ROUND_TRIPS: u32 = 100;
-    let options = SamplerOptions {
-        period_ns,
-        enable_on_exec: false,
-        inherit: true,
-    };
+    const RING_PAGES: usize = 64;
     let (mut here, mut there) =
         UnixStream::pair().map_err(kernel("cannot open a pair of sockets"))?;
     let cpu = current_cpu();
@@ -302,12 +310,34 @@ pub fn switch_cost_ns(period_ns: u64) -> Result<f64, ProbeError> {
                 }
             }
         });
-        let mut samplers = Vec::new();
-        for tid in tids.iter().take(2) {
-            let event = Event::sampler(tid, u32::MAX, options)
-                .map_err(kernel("cannot open a timer sampler"))?;
-            samplers.push(event);
-        }
+        let tids = tids.iter().take(2);
+        let (events, _ring): (Vec<Event>, _) = match what {
+            AtSwitch::Timers { period_ns } => {
+                let options = SamplerOptions {
+                    period_ns,
+                    enable_on_exec: false,
+                    inherit: true,
+                };
+                let samplers = tids
+                    .map(|tid| Event::sampler(Whom::Thread(tid), u32::MAX, options))
+                    .collect::<io::Result<_>>();
+                (
+                    samplers.map_err(kernel("cannot open a timer sampler"))?,
+                    None,
+                )
+            }
+            AtSwitch::Records => {
+                // They are on the CPU before it is asked for their switches.
+                tids.for_each(drop);
+                let event = Event::switches(cpu.unwrap_or(0))
+                    .map_err(kernel("cannot record the switches of a CPU"))?;
+                // Writing them is part of the price.
+                let ring = event
+                    .map_ring(RING_PAGES)
+                    .map_err(kernel("cannot map a ring buffer"))?;
+                (vec![event], Some(ring))
+            }
+        };
         let (mut bare, mut sampled) = (Vec::new(), Vec::new());
         for turn in 0..=TURNS {
             for (times_ns, sampling) in [(&mut bare, false), (&mut sampled, true)] {
@@ -316,10 +346,10 @@ pub fn switch_cost_ns(period_ns: u64) -> Result<f64, ProbeError> {
                 } else {
                     Event::disable
                 };
-                samplers
+                events
                     .iter()
                     .try_for_each(switch)
-                    .map_err(kernel("cannot switch a timer sampler"))?;
+                    .map_err(kernel("cannot switch an event on or off"))?;
                 let _ = go.send(());
                 let took = times
                     .recv()

@@ -146,8 +146,18 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
 /// CPU time that a thread has used, in ns, if it is still there and the kernel tells.
 #[must_use]
 pub fn thread_cpu_time_ns(pid: u32, tid: u32) -> Option<u64> {
+    thread_stays(pid, tid).map(|(cpu_time_ns, _)| cpu_time_ns)
+}
+
+/// CPU time that a thread has used, in ns, and how often it came to a CPU, if it is still there and the
+/// kernel tells.
+#[must_use]
+pub fn thread_stays(pid: u32, tid: u32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(proc_path(pid, &format!("task/{tid}/schedstat"))).ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
+    let mut fields = text.split_ascii_whitespace();
+    let cpu_time_ns = fields.next()?.parse().ok()?;
+    let _waited_ns = fields.next()?;
+    Some((cpu_time_ns, fields.next()?.parse().ok()?))
 }
 
 /// The command line of a process; its name in brackets when it has none.

@@ -170,6 +170,8 @@ pub enum Record {
     },
     /// A thread came to or left a CPU.
     Switch {
+        /// Process.
+        pid: u32,
         /// Thread.
         tid: u32,
         /// CPU.
@@ -345,18 +347,31 @@ impl Cursor<'_> {
     }
 }
 
-/// The trailer of records that are not samples: pid, tid, time, id, cpu.
-fn trailer(bytes: &[u8]) -> Option<(u32, u64, u32)> {
+/// What ends every record that is no sample.
+struct Trailer {
+    pid: u32,
+    tid: u32,
+    time: u64,
+    cpu: u32,
+}
+
+/// The trailer: pid, tid, time, id, cpu.
+fn trailer(bytes: &[u8]) -> Option<Trailer> {
     let start = bytes.len().checked_sub(32)?;
     let mut cursor = Cursor {
         bytes: &bytes[start..],
     };
-    let _pid = cursor.u32()?;
+    let pid = cursor.u32()?;
     let tid = cursor.u32()?;
     let time = cursor.u64()?;
     let _id = cursor.u64()?;
     let cpu = cursor.u32()?;
-    Some((tid, time, cpu))
+    Some(Trailer {
+        pid,
+        tid,
+        time,
+        cpu,
+    })
 }
 
 /// Parses one whole record, header included. `with_read` as for [`Ring::drain`]. `None`: a kind that
@@ -375,7 +390,7 @@ pub fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
             Some(Record::Lost(cursor.u64()?))
         }
         sys::PERF_RECORD_COMM => {
-            let (_, time, _) = trailer(bytes)?;
+            let time = trailer(bytes)?.time;
             let pid = cursor.u32()?;
             let tid = cursor.u32()?;
             let name = cursor.bytes.split(|&b| b == 0).next().unwrap_or_default();
@@ -405,7 +420,7 @@ pub fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
             })
         }
         sys::PERF_RECORD_MMAP => {
-            let (_, time, _) = trailer(bytes)?;
+            let time = trailer(bytes)?.time;
             let pid = cursor.u32()?;
             let _tid = cursor.u32()?;
             let (start, length, offset) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
@@ -420,9 +435,15 @@ pub fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
                 time,
             })
         }
-        sys::PERF_RECORD_SWITCH => {
-            let (tid, time, cpu) = trailer(bytes)?;
+        sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => {
+            let Trailer {
+                pid,
+                tid,
+                time,
+                cpu,
+            } = trailer(bytes)?;
             Some(Record::Switch {
+                pid,
                 tid,
                 cpu,
                 time,

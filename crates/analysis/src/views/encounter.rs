@@ -155,16 +155,25 @@ impl<'a> Stays<'a> {
         )
     }
 
+    /// The stay of a thread on a CPU at that moment, if it is recorded.
+    fn at(&self, tid: Tid, time: Time) -> Option<&Switch> {
+        let stays = self.by_thread.get(&tid)?;
+        let after = stays.partition_point(|stay| stay.start <= time);
+        let last = stays[after.checked_sub(1)?];
+        (last.end >= time).then_some(last)
+    }
+
+    /// Whether switches were recorded at a moment at which the thread was seen on a CPU.
+    #[must_use]
+    pub fn tells_of(&self, tid: Tid, time: Time) -> bool {
+        self.at(tid, time).is_some()
+    }
+
     /// Whether a thread was at work on another CPU than `cpu`. A thread without recorded stays is
     /// taken to be.
     #[must_use]
     pub fn elsewhere(&self, tid: Tid, cpu: CpuId, time: Time) -> bool {
-        self.by_thread.get(&tid).is_none_or(|stays| {
-            let after = stays.partition_point(|stay| stay.start <= time);
-            after
-                .checked_sub(1)
-                .is_some_and(|last| stays[last].end >= time && stays[last].cpu != cpu)
-        })
+        !self.by_thread.contains_key(&tid) || self.at(tid, time).is_some_and(|stay| stay.cpu != cpu)
     }
 }
 

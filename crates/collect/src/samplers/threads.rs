@@ -1,17 +1,13 @@
-//! The timer samplers of a target and the rings they write into: one ring for each CPU, shared by
-//! all threads.
+//! Samplers of the target's threads, which new threads inherit.
 
 use std::io;
 
-use linewise_machine::perf::{Event, SamplerOptions};
+use linewise_machine::perf::{Event, SamplerOptions, Whom};
 use linewise_machine::ring::{Record, Ring};
 
-use crate::doubles::{Doubles, Verdict};
+use super::doubles::{Doubles, Verdict};
+use super::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, sampler};
-
-/// Ring sizes to try, in pages: an ordinary user may lock 516 KiB a CPU and other tools take part
-/// of it.
-const RING_PAGES: [usize; 5] = [64, 32, 16, 8, 4];
 
 /// How much shorter the period becomes for threads that live shortly, but no shorter than a few times
 /// what a sample costs.
@@ -24,8 +20,8 @@ struct CpuRing {
     ring: Ring,
 }
 
-/// All samplers of a target.
-pub(crate) struct Samplers {
+/// The samplers of all threads.
+pub(crate) struct ThreadSamplers {
     options: SamplerOptions,
     rings: Vec<CpuRing>,
     /// Those of threads that were running already, with their ids.
@@ -41,7 +37,7 @@ pub(crate) struct Samplers {
     trackers: Vec<Event>,
 }
 
-impl Samplers {
+impl ThreadSamplers {
     /// Opens a sampler for a thread on each CPU; new threads and children follow by themselves.
     ///
     /// # Errors
@@ -49,25 +45,18 @@ impl Samplers {
     pub(crate) fn open(tid: u32, cpus: &[u32], options: SamplerOptions) -> Result<Self, Error> {
         let mut rings = Vec::new();
         let (mut trackers, mut fine) = (Vec::new(), Vec::new());
-        let mut pages = &RING_PAGES[..];
+        let mut pages = &RING_PAGES[1..];
         for &cpu in cpus {
-            let first = match Event::sampler(tid, cpu, options) {
+            let first = match Event::sampler(Whom::Thread(tid), cpu, options) {
                 Ok(event) => event,
-                // A CPU that went offline has no threads to sample.
-                Err(error) if error.raw_os_error() == Some(19) => continue,
+                Err(error) if error.raw_os_error() == Some(OFFLINE) => continue,
                 Err(error) => {
                     return Err(sampler("perf_event_open of a cpu-clock event failed")(
                         error,
                     ));
                 }
             };
-            let ring = loop {
-                match first.map_ring(pages[0]) {
-                    Ok(ring) => break ring,
-                    Err(_) if pages.len() > 1 => pages = &pages[1..],
-                    Err(error) => return Err(sampler("cannot map a ring buffer")(error)),
-                }
-            };
+            let ring = map_ring(&first, &mut pages)?;
             trackers.push(
                 track(tid, cpu, options, &first)
                     .map_err(sampler("cannot follow the target's threads"))?,
@@ -91,7 +80,7 @@ impl Samplers {
         })
     }
 
-    /// Open files that [`Samplers::add`] takes for each thread.
+    /// Open files that [`ThreadSamplers::add`] takes for each thread.
     pub(crate) fn files_a_thread(&self) -> usize {
         2 * self.rings.len()
     }
@@ -104,7 +93,7 @@ impl Samplers {
         let mut samplers = Vec::new();
         let mut trackers = Vec::new();
         for ring in &self.rings {
-            let event = Event::sampler(tid, ring.cpu, self.options)?;
+            let event = Event::sampler(Whom::Thread(tid), ring.cpu, self.options)?;
             event.redirect_to(&ring.first)?;
             samplers.push((event.id()?, event));
             trackers.push(track(tid, ring.cpu, self.options, &ring.first)?);
@@ -155,17 +144,12 @@ impl Samplers {
         self.is_fine = true;
         // It fails only where no thread is left.
         let _ = self.enable();
-        Some(fine_period(self.options))
+        Some(finer_period_ns(self.options.period_ns))
     }
 
     /// All new records, in the order of their times.
     pub(crate) fn drain(&mut self, into: &mut Vec<Record>) {
-        into.clear();
-        for ring in &mut self.rings {
-            ring.ring.drain(false, |record| into.push(record));
-        }
-        // A record without a time goes first: it speaks of what came before.
-        into.sort_by_key(|record| record.time().unwrap_or(0));
+        drain(self.rings.iter_mut().map(|ring| &mut ring.ring), into);
         if !self.others.is_empty() {
             into.retain(|record| self.counts(record));
         }
@@ -195,7 +179,7 @@ impl Samplers {
 
 /// A tracker that writes into the ring of `first`, started unless exec shall start it.
 fn track(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Result<Event> {
-    let tracker = Event::tracker(tid, cpu, options)?;
+    let tracker = Event::tracker(Whom::Thread(tid), cpu, options)?;
     tracker.redirect_to(first)?;
     if !options.enable_on_exec {
         tracker.enable()?;
@@ -203,18 +187,18 @@ fn track(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Resu
     Ok(tracker)
 }
 
-fn fine_period(options: SamplerOptions) -> u64 {
-    (options.period_ns / FINER).max(SHORTEST_PERIOD_NS)
+/// The shorter period that goes with `period_ns`.
+pub(crate) fn finer_period_ns(period_ns: u64) -> u64 {
+    (period_ns / FINER).max(SHORTEST_PERIOD_NS)
 }
 
 /// A sampler of a shorter period that writes into the ring of `first`. It waits to be enabled.
 fn finer(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Result<Event> {
     let options = SamplerOptions {
-        period_ns: fine_period(options),
-        enable_on_exec: false,
-        ..options
+        period_ns: finer_period_ns(options.period_ns),
+        ..at_once(options)
     };
-    let fine = Event::sampler(tid, cpu, options)?;
+    let fine = Event::sampler(Whom::Thread(tid), cpu, options)?;
     fine.redirect_to(first)?;
     Ok(fine)
 }
@@ -250,7 +234,7 @@ mod tests {
             inherit: true,
         };
         let cpus = affinity::allowed_cpus();
-        let mut samplers = match Samplers::open(process::current_tid(), &cpus, options) {
+        let mut samplers = match ThreadSamplers::open(process::current_tid(), &cpus, options) {
             Ok(samplers) => samplers,
             Err(error) => return eprintln!("skipped: {error}"),
         };

@@ -1,0 +1,124 @@
+//! The timer samplers of a target and the rings they write into: one ring for each CPU, shared by
+//! all threads.
+//!
+//! | samplers of | cost at a switch | new threads | taken by |
+//! |---|---|---|---|
+//! | each CPU ([`cpus`]) | none | are seen by themselves | root, CAP_PERFMON, `perf_event_paranoid` at 0 or below |
+//! | each thread ([`threads`]) | their timer is stopped and started | inherit them | whoever may trace the target |
+
+use linewise_machine::perf::{Event, SamplerOptions};
+use linewise_machine::ring::{Record, Ring};
+
+use crate::error::{Error, sampler};
+
+pub(crate) mod cpus;
+mod doubles;
+pub(crate) mod threads;
+
+use cpus::CpuSamplers;
+use threads::ThreadSamplers;
+
+/// Ring sizes to try, in pages: an ordinary user may lock 516 KiB a CPU and other tools take part
+/// of it. The first is for those who may lock more.
+const RING_PAGES: [usize; 6] = [128, 64, 32, 16, 8, 4];
+
+/// ENODEV: a CPU that went offline has no threads to sample.
+const OFFLINE: i32 = 19;
+
+/// All samplers of a target.
+pub(crate) enum Samplers {
+    /// Of its threads.
+    Threads(ThreadSamplers),
+    /// Of all CPUs, whoever runs there.
+    Cpus(CpuSamplers),
+}
+
+impl Samplers {
+    /// What has a sampler of its own, in words.
+    pub(crate) fn what(&self) -> &'static str {
+        match self {
+            Self::Threads(_) => "each thread",
+            Self::Cpus(_) => "each CPU",
+        }
+    }
+
+    /// Whether sampling itself costs the target time at each switch, so that it stops in a pause.
+    pub(crate) fn stop_in_pauses(&self) -> bool {
+        matches!(self, Self::Threads(_))
+    }
+
+    /// Stops all of it.
+    pub(crate) fn stop(&self) {
+        match self {
+            Self::Threads(samplers) => samplers.disable(),
+            Self::Cpus(samplers) => samplers.stop(),
+        }
+    }
+
+    /// Stops what costs the target time at each switch.
+    pub(crate) fn pause(&self) {
+        match self {
+            Self::Threads(samplers) => samplers.disable(),
+            Self::Cpus(samplers) => samplers.record_switches(false),
+        }
+    }
+
+    /// Starts what [`Samplers::pause`] stopped.
+    pub(crate) fn resume(&self) {
+        match self {
+            // It fails only where no thread is left.
+            Self::Threads(samplers) => drop(samplers.enable()),
+            Self::Cpus(samplers) => samplers.record_switches(true),
+        }
+    }
+
+    /// Samples with a shorter period from now on, if that can be done for this target and helps; the
+    /// period, ns. Starts the samplers.
+    pub(crate) fn refine(&mut self) -> Option<u64> {
+        match self {
+            Self::Threads(samplers) => samplers.refine(),
+            Self::Cpus(_) => None,
+        }
+    }
+
+    /// All new records, in the order of their times; how many switches of others were recorded and
+    /// passed over.
+    pub(crate) fn drain(&mut self, into: &mut Vec<Record>) -> u64 {
+        match self {
+            Self::Threads(samplers) => {
+                samplers.drain(into);
+                0
+            }
+            Self::Cpus(samplers) => samplers.drain(into),
+        }
+    }
+}
+
+/// A ring for the events of a CPU, as large as this user may have; the next one is no larger.
+fn map_ring(event: &Event, pages: &mut &[usize]) -> Result<Ring, Error> {
+    loop {
+        match event.map_ring(pages[0]) {
+            Ok(ring) => return Ok(ring),
+            Err(_) if pages.len() > 1 => *pages = &pages[1..],
+            Err(error) => return Err(sampler("cannot map a ring buffer")(error)),
+        }
+    }
+}
+
+/// All new records of some rings, in the order of their times.
+fn drain<'a>(rings: impl Iterator<Item = &'a mut Ring>, into: &mut Vec<Record>) {
+    into.clear();
+    for ring in rings {
+        ring.drain(false, |record| into.push(record));
+    }
+    // A record without a time goes first: it speaks of what came before.
+    into.sort_by_key(|record| record.time().unwrap_or(0));
+}
+
+/// What a sampler is opened with when it shall run at once rather than at an exec.
+fn at_once(options: SamplerOptions) -> SamplerOptions {
+    SamplerOptions {
+        enable_on_exec: false,
+        ..options
+    }
+}

@@ -38,6 +38,14 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     let (view, time) = sharing_of(info, tables);
     let advice = advise(&view, tables, info, &time);
     let samples = count_samples(info, tables);
+    let in_use = working_set::Input {
+        info,
+        typed: &tables.typed_accesses,
+        samples: &tables.samples,
+        blocks: &tables.heap_blocks,
+        stacks: &tables.stacks,
+        frames: &tables.frames,
+    };
     let mut report = Report {
         schema: SCHEMA,
         run: describe_run(info, tables),
@@ -68,14 +76,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             caches: &tables.caches,
             sharing: &view,
         }),
-        working_set: working_set::working_set(&working_set::Input {
-            info,
-            typed: &tables.typed_accesses,
-            samples: &tables.samples,
-            blocks: &tables.heap_blocks,
-            stacks: &tables.stacks,
-            frames: &tables.frames,
-        }),
+        working_set: working_set::working_set(&in_use),
     };
     if let Some(profile) = types::types(&types::Input {
         line_size: info.line_size,
@@ -91,6 +92,13 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     }) {
         report.types = profile.types;
         report.type_coverage = Some(profile.coverage);
+        let allocations = working_set::allocations(&in_use);
+        for row in &mut report.types {
+            if let Some(found) = allocations.get(&row.name) {
+                row.objects += found.blocks_seen;
+                row.allocated_at.clone_from(&found.allocated_at);
+            }
+        }
         propose_layouts(&mut report);
     }
     locality::fill(&mut report, info, tables);

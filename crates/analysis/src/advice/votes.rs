@@ -2,7 +2,7 @@
 //! most accesses win. A heap block has votes of its own, and those of all blocks that its site
 //! allocated; where the two disagree the finding says so.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
     Address, Frame, HeapBlock, Pid, SampleClass, StackId, Tables, TypeMember, TypedAccess,
@@ -107,20 +107,18 @@ impl<'a> Votes<'a> {
             .map(|it| (it.pid, it.access_ip, it.address, it.time));
         let traps = tables.traps.iter();
         let trapped = traps.map(|it| (it.pid, it.access_ip, it.address, it.time));
-        let mut known: HashSet<u64> = HashSet::new();
+        // By block and not by place: where one was freed another site's may lie.
+        let mut known: HashMap<u64, Option<Site>> = HashMap::new();
         for (pid, ip, address, time) in sampled.chain(trapped) {
             let Some(block) = blocks.at(pid, address, time) else {
                 continue;
             };
-            let place = (pid, block.address, block.size);
-            if known.insert(block.id)
-                && let Some(site) = site(block)
-            {
-                votes.blocks.insert(place, site);
-            }
-            if let (Some(site), Some(row)) = (votes.blocks.get(&place), votes.typed.get(&(pid, ip)))
-            {
-                let ballot = votes.sites.entry(*site).or_default();
+            let Some(site) = *known.entry(block.id).or_insert_with(|| site(block)) else {
+                continue;
+            };
+            votes.blocks.insert((pid, block.address, block.size), site);
+            if let Some(row) = votes.typed.get(&(pid, ip)) {
+                let ballot = votes.sites.entry(site).or_default();
                 ballot.add(&row.type_name, 1.0);
             }
         }

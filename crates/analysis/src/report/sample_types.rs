@@ -45,6 +45,8 @@ pub(super) fn with_types(report: &mut Report) {
             accesses: 1834.0,
             misses: Vec::new(),
             lines_seen: 1,
+            objects: 1,
+            allocated_at: Vec::new(),
             bounces: true,
             variables: vec!["both".to_owned()],
             fields: vec![
@@ -89,6 +91,8 @@ pub(super) fn with_types(report: &mut Report) {
             accesses: 20.0,
             misses: Vec::new(),
             lines_seen: 3,
+            objects: 2,
+            allocated_at: vec!["make_sessions (sessions.c:31)".to_owned()],
             bounces: false,
             variables: Vec::new(),
             fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
@@ -150,6 +154,7 @@ pub(super) fn make_hostile(report: &mut Report, endless: &str) {
     for row in &mut report.types {
         row.name = format!("{HOSTILE}{endless}");
         row.description = format!("/{HOSTILE}/{endless}.c:1");
+        row.allocated_at = vec![format!("{endless}{HOSTILE}")];
         for field in &mut row.fields {
             field.name = format!("{endless}{HOSTILE}");
             field.type_name = HOSTILE.to_owned();

@@ -99,6 +99,15 @@ pub struct CrowdedType {
     pub stride: u64,
 }
 
+/// The heap blocks of a type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocations {
+    /// Blocks that samples saw.
+    pub blocks_seen: u64,
+    /// Who allocates them, most samples first: `function (file:line)`; at most 4.
+    pub allocated_at: Vec<String>,
+}
+
 /// What was seen of a type.
 #[derive(Default)]
 struct Seen<'a> {
@@ -157,18 +166,40 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
         .collect()
 }
 
+/// The heap blocks of each type, by its name, that samples of all threads saw.
+#[must_use]
+pub fn allocations(input: &Input<'_>) -> BTreeMap<String, Allocations> {
+    let samples = input.samples.iter();
+    let accesses: Vec<&Sample> = samples
+        .filter(|sample| sample.class == SampleClass::Access)
+        .collect();
+    let seen = Places::new(input).seen(&accesses);
+    seen.into_iter()
+        .map(|seen| (seen.name.to_owned(), seen.allocations()))
+        .collect()
+}
+
 impl Seen<'_> {
-    fn row(self, line: f64, room: f64) -> TypeSet {
-        let bytes = line * self.lines.estimate();
+    fn allocations(self) -> Allocations {
         let mut sites: Vec<(String, u64)> = self.sites.into_iter().collect();
         sites.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        TypeSet {
-            type_name: self.name.to_owned(),
-            lines_seen: self.lines.len() as u64,
-            bytes,
-            share: bytes / room,
+        Allocations {
             blocks_seen: self.blocks.len() as u64,
             allocated_at: sites.into_iter().take(MOST_SITES).map(|it| it.0).collect(),
+        }
+    }
+
+    fn row(self, line: f64, room: f64) -> TypeSet {
+        let bytes = line * self.lines.estimate();
+        let (name, lines) = (self.name, self.lines.len());
+        let allocations = self.allocations();
+        TypeSet {
+            type_name: name.to_owned(),
+            lines_seen: lines as u64,
+            bytes,
+            share: bytes / room,
+            blocks_seen: allocations.blocks_seen,
+            allocated_at: allocations.allocated_at,
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
          <div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Type</th>\
          <th class=\"number\">Size</th><th class=\"number\">{of}</th>\
          <th class=\"number\">Accesses</th><th class=\"number\">Misses</th>\
-         <th>Bounces</th><th>Declared</th></tr></thead>\n<tbody>\n"
+         <th>Bounces</th><th>Declared</th><th>Allocated by</th></tr></thead>\n<tbody>\n"
     );
     for row in report.types.iter().take(ROWS) {
         let misses: Vec<String> = row
@@ -39,7 +39,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
             out,
             "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
              <td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td>{}</td><td class=\"file\">{}</td></tr>",
+             <td class=\"number\">{}</td><td>{}</td><td class=\"file\">{}</td><td>{}</td></tr>",
             Name(&row.name),
             text::bytes(row.size),
             text::percent(row.cost.share),
@@ -47,6 +47,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
             Text(&misses.join(", ")),
             if row.bounces { "yes" } else { "no" },
             Text(text::file_name(&row.description)),
+            Text(&row.allocated_at.join("; ")),
         );
     }
     out.push_str("</tbody></table></div>\n");

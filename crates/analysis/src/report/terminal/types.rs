@@ -196,6 +196,10 @@ fn draw(page: &mut Page, row: &TypeRow) {
         title.push((Tone::Dim, format!("  {}", text::file_name(&place))));
     }
     page.line(&title);
+    if !row.allocated_at.is_empty() {
+        let sites = format!("  allocated by {}", row.allocated_at.join(", "));
+        page.line(&[(Tone::Dim, sites)]);
+    }
     let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;
     let fields: Vec<&FieldRow> = row.fields.iter().filter(used).take(MEMBERS).collect();
     for field in &fields {

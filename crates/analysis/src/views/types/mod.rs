@@ -87,6 +87,13 @@ pub struct TypeRow {
     pub misses: Vec<LevelMisses>,
     /// Lines of it that samples touched: at least so much of it is in use. 0 of an exact run.
     pub lines_seen: u64,
+    /// Objects of it at which samples saw accesses: static variables, and heap blocks that the recorder told of. Of an exact run
+    /// static variables only.
+    #[serde(default)]
+    pub objects: u64,
+    /// Who allocates those blocks, most samples first: `function (file:line)`; at most 4.
+    #[serde(default)]
+    pub allocated_at: Vec<String>,
     /// Whether its lines move between cores.
     pub bounces: bool,
     /// The static variables of this type that instructions name.
@@ -454,6 +461,8 @@ impl<'a> Profile<'_, 'a> {
                         })
                         .collect(),
                     lines_seen: seen.lines.len() as u64,
+                    objects: seen.variables.len() as u64,
+                    allocated_at: Vec::new(),
                     bounces: seen.bounces,
                     variables: seen.variables.iter().map(|&name| name.to_owned()).collect(),
                     layout: layout::suggest(&layout::Usage {

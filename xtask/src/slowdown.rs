@@ -56,8 +56,6 @@ const PROGRAMS: &[Program] = &[
         Speed::Told,
     ),
 ];
-/// Size of the text, as copies of one of a mebibyte.
-const COPIES: usize = 4;
 
 /// What `exact_speed` prints.
 #[derive(Clone, Debug, Deserialize)]
@@ -72,6 +70,8 @@ struct Stage {
 #[derive(Default)]
 struct Side {
     slowdowns: Vec<f64>,
+    /// Seconds.
+    wall: Vec<f64>,
     /// Seconds of CPU time, children's included.
     cpu: Vec<f64>,
     /// Million accesses for each second of CPU time.
@@ -86,6 +86,8 @@ struct Side {
 /// If something cannot be built or fails to run.
 pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool> {
     let rounds = arguments.count("--rounds", 3)?;
+    // Size of the text, as copies of one of a mebibyte.
+    let copies = arguments.count("--copies", 4)?;
     let only: Option<String> = arguments.value("--only")?;
     let sides: Option<String> = arguments.value("--sides")?;
     arguments.finish()?;
@@ -98,12 +100,20 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         example: root.join("target/release/examples/exact_speed"),
     };
     fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
-    fs::write(places.work.join("text"), text().repeat(COPIES))?;
+    fs::write(places.work.join("text"), text().repeat(copies))?;
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load at the start: {}", load.trim());
     println!(
-        "{:<12}{:<12}{:>9}{:>18}{:>10}{:>12}{:>15}{:>10}",
-        "program", "side", "slowdown", "lowest..highest", "CPU", "accesses", "M/s of CPU", "waited"
+        "{:<12}{:<12}{:>9}{:>18}{:>10}{:>10}{:>12}{:>15}{:>10}",
+        "program",
+        "side",
+        "slowdown",
+        "lowest..highest",
+        "wall",
+        "CPU",
+        "accesses",
+        "M/s of CPU",
+        "waited"
     );
     let mut good = true;
     for program in PROGRAMS {
@@ -134,6 +144,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             for (name, side) in &mut table {
                 let (run, stage) = places.under(program, name)?;
                 side.slowdowns.push(run.seconds / bare);
+                side.wall.push(run.seconds);
                 side.cpu.push(run.cpu_seconds);
                 if let Some(mut stage) = stage {
                     if *name == "lines" {
@@ -169,8 +180,9 @@ fn print_row(program: &str, name: &str, side: &Side) {
         side.slowdowns.iter().copied().fold(0.0, f64::max)
     );
     print!(
-        "{program:<12}{name:<12}{:>8.1}x{range:>18}{:>8.2} s",
+        "{program:<12}{name:<12}{:>8.1}x{range:>18}{:>8.2} s{:>8.2} s",
         median(&side.slowdowns).unwrap_or(f64::NAN),
+        median(&side.wall).unwrap_or(f64::NAN),
         median(&side.cpu).unwrap_or(f64::NAN)
     );
     match &side.last {

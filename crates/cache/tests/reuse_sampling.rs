@@ -266,7 +266,7 @@ fn trackers_for_whom_accesses_were_chosen_measure_what_those_measure_that_choose
                     chosen.note(slice.iter().map(|access| {
                         let chosen = chooser.chooses(access.address, access.size);
                         looked_at += u32::from(chosen);
-                        (access.thread, chosen)
+                        (access.thread, 1, chosen)
                     }));
                     told.record_chosen(slice, &chosen);
                 }

@@ -34,12 +34,15 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
 const DATA_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
 const LENGTH: usize = DATA_OFFSET + RINGS * (LARGE_WORDS as usize) * 8;
+
+/// Threads that may have lines for themselves; the numbers above mean something else in the shadow.
+pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
 
 /// What everybody shares.
 #[repr(C)]
@@ -58,6 +61,7 @@ pub(crate) struct Header {
     pub(crate) detached: AtomicU32,
     pub(crate) next_slot: AtomicU32,
     pub(crate) next_image: AtomicU32,
+    next_owner: AtomicU32,
     /// One past the highest ring ever used.
     rings_used: AtomicU32,
     pub(crate) doorbell: AtomicU32,
@@ -71,7 +75,13 @@ pub(crate) struct RingHeader {
     pub(crate) head: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
     pub(crate) waits: AtomicU64,
-    _writer: [u64; 13],
+    /// Loads, stores and updates of the thread so far, told or not, in quarters.
+    pub(crate) quarters: [AtomicU64; 3],
+    /// Lines that it was the first to touch, and had for itself.
+    pub(crate) first_touches: AtomicU64,
+    /// See [`Ring::owner`].
+    pub(crate) owner: AtomicU32,
+    _writer: [u32; 17],
     pub(crate) tail: AtomicU64,
     pub(crate) waiting: AtomicU32,
     _reader: [u32; 29],
@@ -356,6 +366,14 @@ impl Region {
             ring.waited_ns.store(0, Ordering::Relaxed);
             ring.waits.store(0, Ordering::Relaxed);
             ring.waiting.store(0, Ordering::Relaxed);
+            for count in ring.quarters.iter().chain([&ring.first_touches]) {
+                count.store(0, Ordering::Relaxed);
+            }
+            let owner = match kind {
+                RingKind::Thread => self.take_owner(),
+                RingKind::Process => 0,
+            };
+            ring.owner.store(u32::from(owner), Ordering::Relaxed);
             ring.head.store(0, Ordering::Relaxed);
             ring.tail.store(0, Ordering::Relaxed);
             ring.opened.store(crate::stamp(), Ordering::Relaxed);
@@ -366,6 +384,15 @@ impl Region {
             return Some(index);
         }
         None
+    }
+
+    /// A number for a thread that may have lines for itself; 0 if there are no more.
+    fn take_owner(&self) -> u16 {
+        let next = self.header().next_owner.fetch_add(1, Ordering::Relaxed);
+        match u16::try_from(next.saturating_add(1)) {
+            Ok(owner) if owner <= MOST_OWNERS => owner,
+            _ => 0,
+        }
     }
 
     /// Numbers for the slots of a block, in one bank; `None` if there are no more.
@@ -497,6 +524,25 @@ impl Ring {
         (
             header.waited_ns.load(Ordering::Relaxed),
             header.waits.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The number under which its writer has lines for itself, one of its own for each ring of a
+    /// thread that was ever opened; 0 if it has none.
+    #[must_use]
+    pub fn owner(&self) -> u16 {
+        self.header().owner.load(Ordering::Relaxed) as u16
+    }
+
+    /// Loads, stores and updates that the writer made so far, told or not, and the lines that it was the
+    /// first to touch and had for itself. Noted now and then, and only where such lines are left out.
+    #[must_use]
+    pub fn counted(&self) -> ([u64; 3], u64) {
+        let header = self.header();
+        let quarters = header.quarters.each_ref();
+        (
+            quarters.map(|count| count.load(Ordering::Relaxed) / 4),
+            header.first_touches.load(Ordering::Relaxed),
         )
     }
 

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! access       address 48 | slot, low 12 bits | log2(size) 3 | store 1     (low 4 bits: 0 to 11)
-//! mark         stamp, low 44 bits | bank 16                        | 12
-//! far mark     unused             | bank 32                        | 13 , stamp 64
+//! mark         stamp, low 28 bits | untold 16 | bank 16            | 12
+//! far mark     untold 28          | bank 32                        | 13 , stamp 64
 //! event        unused             | kind 8                         | 14 , stamp 64 , a 64 , b 64
+//! taken        unused             | kind 8                         | 14 , stamp 64 , six words, see Taken
 //! definition   words that follow 16 | kind 8                       | 15 , ...
 //! ```
 //!
@@ -16,9 +17,19 @@
 //! A mark tells the bank and a stamp. It stands in front of every atomic access, of at most sixteen
 //! others, and where the bank changes, then with the stamp of the mark before it. So an access takes
 //! little more than 8 bytes.
+//!
+//! Where lines that one thread alone uses are left out (see `plugin::shadow`), a mark also says how many
+//! accesses of the thread since the last mark are not told. An access word with the address
+//! [`UNTOLD`] is a sample of those: its instruction made one.
 
 /// Bits of the stamp in a mark.
-pub const STAMP_BITS: u32 = 44;
+pub const STAMP_BITS: u32 = 28;
+/// Bits of the number of accesses that are not told, in a mark and in a far mark.
+pub const UNTOLD_BITS: u32 = 16;
+/// See [`UNTOLD_BITS`].
+pub const FAR_UNTOLD_BITS: u32 = 28;
+/// The address of an access that is not told.
+pub const UNTOLD: u64 = (1 << ADDRESS_BITS) - 1;
 /// Banks that fit in a mark; later ones need a far mark.
 pub const NEAR_BANKS: u32 = 1 << 16;
 /// Slots of a bank.
@@ -28,7 +39,7 @@ pub const MAX_SLOTS: usize = 512;
 /// Bits of an address in an access word.
 pub const ADDRESS_BITS: u32 = 48;
 /// Words of the longest record in a thread's ring.
-pub const LONGEST: u64 = 4;
+pub const LONGEST: u64 = 12;
 
 /// The bits of an access word that name the slot.
 pub const SLOT_BITS: u64 = 0xfff0;
@@ -90,11 +101,11 @@ pub fn is_store(word: u64) -> bool {
     word & 1 != 0
 }
 
-/// Packs a mark with a bank below [`NEAR_BANKS`].
+/// Packs a mark with a bank below [`NEAR_BANKS`] and less than 2^[`UNTOLD_BITS`] untold accesses.
 #[inline]
 #[must_use]
-pub fn mark(bank: u32, stamp: u64) -> u64 {
-    (stamp << 20) | (u64::from(bank) << 4) | MARK
+pub fn mark(bank: u32, stamp: u64, untold: u64) -> u64 {
+    (stamp << 36) | (untold << 20) | (u64::from(bank) << 4) | MARK
 }
 
 /// The bank of a mark.
@@ -104,26 +115,39 @@ pub fn mark_bank(word: u64) -> u32 {
     (word >> 4) as u32 & (NEAR_BANKS - 1)
 }
 
+/// How many accesses before a mark are not told.
+#[inline]
+#[must_use]
+pub fn mark_untold(word: u64) -> u64 {
+    (word >> 20) & ((1 << UNTOLD_BITS) - 1)
+}
+
 /// The stamp of a mark, given the stamp before it in the same ring: the first one at or after `last`
 /// that ends in the word's bits.
 #[inline]
 #[must_use]
 pub fn mark_stamp(word: u64, last: u64) -> u64 {
-    let low = word >> 20;
+    let low = word >> 36;
     let passed = low.wrapping_sub(last) & ((1 << STAMP_BITS) - 1);
     last.wrapping_add(passed)
 }
 
 /// Packs the first word of a far mark; its stamp follows.
 #[must_use]
-pub fn far_mark(bank: u32) -> u64 {
-    (u64::from(bank) << 4) | FAR_MARK
+pub fn far_mark(bank: u32, untold: u64) -> u64 {
+    (untold << 36) | (u64::from(bank) << 4) | FAR_MARK
 }
 
 /// The bank of a far mark.
 #[must_use]
 pub fn far_mark_bank(word: u64) -> u32 {
     (word >> 4) as u32
+}
+
+/// How many accesses before a far mark are not told.
+#[must_use]
+pub fn far_mark_untold(word: u64) -> u64 {
+    word >> 36
 }
 
 /// What an event tells. Its two values are named in each.
@@ -150,6 +174,10 @@ pub enum EventKind {
     ExecUntraced = 8,
     /// The program is about to be replaced by one that will be traced.
     ExecTraced = 9,
+    /// The thread takes a line from one that had it for itself: see [`Taken`]. Only in a ring.
+    Taken = 10,
+    /// Accesses of the thread that are not told have passed. a: how many. Not in a ring.
+    Passed = 11,
 }
 
 impl EventKind {
@@ -167,6 +195,7 @@ impl EventKind {
             FutexWakes,
             ExecUntraced,
             ExecTraced,
+            Taken,
         ]
         .into_iter()
         .find(|&kind| kind as u64 == number)
@@ -208,10 +237,90 @@ pub fn event(kind: EventKind) -> u64 {
     ((kind as u64) << 4) | EVENT
 }
 
+/// The words of an event, this one included.
+#[must_use]
+pub fn event_length(word: u64) -> u64 {
+    match event_kind(word) {
+        Some(EventKind::Taken) => 8,
+        _ => 4,
+    }
+}
+
 /// The kind of an event word.
 #[must_use]
 pub fn event_kind(word: u64) -> Option<EventKind> {
     EventKind::from_number(word >> 4)
+}
+
+/// What a thread did to a line while no other touched it, told when another does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The ring's owner number, see [`Ring::owner`](crate::Ring::owner).
+    pub owner: u16,
+    /// Address of its first byte.
+    pub line: u64,
+    /// Number of the thread's access that was the first.
+    pub first: u64,
+    /// Loads, and stores and updates, in quarters of an access. They wrap around.
+    pub quarters: [u32; 2],
+    /// The last load and the last store, if any: see [`deed`].
+    pub last: [u64; 2],
+}
+
+impl Taken {
+    /// What stands behind the stamp.
+    #[must_use]
+    pub fn pack(&self) -> [u64; 6] {
+        [
+            u64::from(self.owner),
+            self.line,
+            self.first,
+            u64::from(self.quarters[0]) | (u64::from(self.quarters[1]) << 32),
+            self.last[0],
+            self.last[1],
+        ]
+    }
+
+    /// Reads what [`Taken::pack`] made.
+    #[must_use]
+    pub fn unpack(words: [u64; 6]) -> Self {
+        Self {
+            owner: words[0] as u16,
+            line: words[1],
+            first: words[2],
+            quarters: [words[3] as u32, (words[3] >> 32) as u32],
+            last: [words[4], words[5]],
+        }
+    }
+}
+
+/// Packs an access to a line that its thread has for itself: `number` of the thread's accesses in units of
+/// 2^[`DEED_UNIT_BITS`], low 22 bits | offset in the line 6 | slot 32 | size and kind 4. Never 0.
+#[inline(always)]
+#[must_use]
+pub fn deed(number_in_units: u64, offset: u64, slot_and_meta: u64) -> u64 {
+    (number_in_units << 42) | (offset << 36) | slot_and_meta
+}
+
+/// A deed's time in numbers of accesses is so coarse.
+pub const DEED_UNIT_BITS: u32 = 12;
+
+/// Bank, slot in the bank, offset and the size of a deed.
+#[must_use]
+pub fn deed_parts(deed: u64) -> (u32, usize, u64, u16) {
+    (
+        (deed >> 16) as u32 & ((1 << 20) - 1),
+        slot_in_bank(deed),
+        (deed >> 36) & 63,
+        size(deed),
+    )
+}
+
+/// The number of the thread's access that a deed was, or a little less; at least `first`.
+#[must_use]
+pub fn deed_number(deed: u64, first: u64) -> u64 {
+    let passed = (deed >> 42).wrapping_sub(first >> DEED_UNIT_BITS) & ((1 << 22) - 1);
+    (((first >> DEED_UNIT_BITS) + passed) << DEED_UNIT_BITS).max(first)
 }
 
 /// A definition's kind: a block. Its first slot, then for each slot three words: its address (48 bits, above it
@@ -301,18 +410,42 @@ mod tests {
 
         #[test]
         fn a_stamp_comes_back_when_little_time_passed(
-            bank in 0..NEAR_BANKS, last in 0u64..1 << 62, passed in 0u64..1 << STAMP_BITS
+            bank in 0..NEAR_BANKS, last in 0u64..1 << 62, passed in 0u64..1 << STAMP_BITS,
+            untold in 0u64..1 << UNTOLD_BITS,
         ) {
-            let word = mark(bank, last + passed);
+            let word = mark(bank, last + passed, untold);
+            prop_assert_eq!(mark_untold(word), untold);
             prop_assert_eq!(tag(word), MARK);
             prop_assert_eq!(mark_bank(word), bank);
             prop_assert_eq!(mark_stamp(word, last), last + passed);
         }
 
         #[test]
-        fn a_far_mark_comes_back(bank: u32) {
-            prop_assert_eq!(tag(far_mark(bank)), FAR_MARK);
-            prop_assert_eq!(far_mark_bank(far_mark(bank)), bank);
+        fn a_far_mark_comes_back(bank: u32, untold in 0u64..1 << FAR_UNTOLD_BITS) {
+            let word = far_mark(bank, untold);
+            prop_assert_eq!(tag(word), FAR_MARK);
+            prop_assert_eq!(far_mark_bank(word), bank);
+            prop_assert_eq!(far_mark_untold(word), untold);
+        }
+
+        #[test]
+        fn a_deed_comes_back(
+            first in 0u64..1 << 46, passed in 0u64..1 << 33, offset in 0u64..64, slot: u32, log in 0u32..6,
+        ) {
+            let number = first + passed;
+            let word = deed(number >> DEED_UNIT_BITS, offset, (u64::from(slot) << 4) | meta(log, true));
+            let parts = (slot / BANK_SLOTS, (slot % BANK_SLOTS) as usize, offset, 1 << log);
+            prop_assert_eq!(deed_parts(word), parts);
+            let found = deed_number(word, first);
+            prop_assert!(found <= number && number - found < 1 << DEED_UNIT_BITS);
+        }
+
+        #[test]
+        fn what_was_taken_comes_back(
+            owner: u16, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
+        ) {
+            let taken = Taken { owner, line, first, quarters, last };
+            prop_assert_eq!(Taken::unpack(taken.pack()), taken);
         }
 
         #[test]

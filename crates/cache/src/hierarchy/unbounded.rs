@@ -478,6 +478,46 @@ impl Unbounded {
         *block - 1
     }
 
+    /// Adds hits to a thread's counts until its loads, stores and updates are as many as these. So many
+    /// of its stores (or, where these do not suffice, loads) were first touches of lines that the stream
+    /// did not show. How many accesses were added.
+    pub fn complete_thread(&mut self, thread: u16, kinds: [u64; 3], first_touches: u64) -> u64 {
+        let thread = usize::from(thread);
+        if thread >= self.core_of.len() {
+            self.meet(thread, 0);
+        }
+        let mut missing = [0; 3];
+        for ((kind, all), missing) in kinds.into_iter().enumerate().zip(&mut missing) {
+            let known = self.thread_hits[thread][kind]
+                + self.threads[thread].served[kind].iter().sum::<u64>();
+            *missing = all.saturating_sub(known);
+        }
+        let added = missing.iter().sum();
+        let mut left = first_touches;
+        for kind in [Kind::Store, Kind::Load, Kind::Update] {
+            let missing = &mut missing[kind as usize];
+            let first = left.min(*missing);
+            left -= first;
+            *missing -= first;
+            let counts = &mut self.threads[thread];
+            counts.served[kind as usize][Served::LocalDram as usize] += first;
+            counts.classes[Level::L1 as usize][Class::Compulsory as usize] += first;
+            self.thread_hits[thread][kind as usize] += *missing;
+        }
+        added
+    }
+
+    /// Adds hits of an instruction: loads, stores and updates.
+    pub fn add_site_hits(&mut self, site: u32, kinds: [u64; 3]) {
+        let site = site as usize;
+        if site >= self.site_hits.len() {
+            self.meet(0, site);
+        }
+        for (hits, more) in self.site_hits[site].iter_mut().zip(kinds) {
+            *hits += more;
+        }
+    }
+
     /// Ends the stream and hands over the counts. Those of the first level are those of the caches
     /// without bounds; there are no others.
     #[must_use]

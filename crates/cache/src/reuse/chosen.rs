@@ -6,6 +6,7 @@
 //! out once, for all of them; [`Chosen`] keeps what they need to know of the accesses in between.
 
 use super::engine::Choosing;
+use super::options::Choice;
 use super::tracker::ReuseTracker;
 
 /// Blocks whose chosen units are remembered.
@@ -54,6 +55,32 @@ impl Chooser {
     }
 }
 
+/// The units that trackers with [`Choice::Stratified`] follow, for who leaves accesses out before they
+/// see them.
+#[derive(Clone, Debug)]
+pub struct StratifiedUnits(Vec<Choosing>);
+
+impl StratifiedUnits {
+    /// Of these sizes in bytes, each a power of two, one in so many.
+    #[must_use]
+    pub fn new(units: &[(u32, u32)]) -> Self {
+        let choosing = |&(bytes, one_in): &(u32, u32)| {
+            let rate = 1.0 / f64::from(one_in.max(1));
+            Choosing::new(bytes, rate, Choice::Stratified)
+        };
+        Self(units.iter().map(choosing).collect())
+    }
+
+    /// Whether one of them lies within the `bytes` at `address`.
+    #[must_use]
+    pub fn any(&self, address: u64, bytes: u64) -> bool {
+        let last = address.saturating_add(bytes.max(1) - 1);
+        self.0.iter().any(|choosing| {
+            (address >> choosing.shift..=last >> choosing.shift).any(|unit| choosing.follows(unit))
+        })
+    }
+}
+
 /// The units of a block that one of the trackers follows, as bits.
 #[cold]
 fn chosen_units(of: &[Choosing], shift: u32, block: u64) -> u64 {
@@ -76,6 +103,8 @@ pub(super) struct Pick {
     pub(super) index: u32,
     /// How many accesses its thread has made in the batch until then, this one included.
     pub(super) nth: u32,
+    /// How many all threads have.
+    pub(super) all: u32,
 }
 
 /// The chosen accesses of a batch, and how many each thread made.
@@ -84,28 +113,35 @@ pub struct Chosen {
     pub(super) picks: Vec<Pick>,
     /// By thread; zero for those that made none.
     pub(super) counts: Vec<u32>,
+    /// Of each of the batch: its thread, and how many accesses it stands for.
+    pub(super) made: Vec<(u16, u32)>,
 }
 
 impl Chosen {
-    /// Notes the accesses of a batch, each by its thread and whether the [`Chooser`] chose it.
+    /// Notes the accesses of a batch, each by its thread, for how many of that thread's it stands (others
+    /// that are not in the batch came before it), and whether the [`Chooser`] chose it.
     /// What was noted before is forgotten.
     ///
     /// # Panics
     ///
     /// When there are 2^32 accesses or more.
-    pub fn note(&mut self, batch: impl Iterator<Item = (u16, bool)>) {
+    pub fn note(&mut self, batch: impl Iterator<Item = (u16, u32, bool)>) {
         self.picks.clear();
+        self.made.clear();
         self.counts.fill(0);
-        for (index, (thread, chosen)) in batch.enumerate() {
+        let mut all = 0;
+        for (index, (thread, stands_for, chosen)) in batch.enumerate() {
+            self.made.push((thread, stands_for));
             let thread = usize::from(thread);
             if thread >= self.counts.len() {
                 self.counts.resize(thread + 1, 0);
             }
-            self.counts[thread] += 1;
+            self.counts[thread] = self.counts[thread].saturating_add(stands_for);
+            all = stands_for.saturating_add(all);
             if chosen {
                 let index = u32::try_from(index).expect("a batch has fewer than 2^32 accesses");
                 let nth = self.counts[thread];
-                self.picks.push(Pick { index, nth });
+                self.picks.push(Pick { index, nth, all });
             }
         }
     }

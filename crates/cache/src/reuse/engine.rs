@@ -111,6 +111,14 @@ pub(super) struct Choosing {
 }
 
 impl Choosing {
+    pub(super) fn new(granularity_bytes: u32, rate: f64, choice: Choice) -> Self {
+        Self {
+            shift: granularity_bytes.trailing_zeros(),
+            choice,
+            threshold: threshold(rate),
+        }
+    }
+
     /// Whether all units are followed.
     pub(super) fn all(&self) -> bool {
         self.threshold == u64::MAX - 1
@@ -165,10 +173,7 @@ impl Engine {
                 choice,
             } => (rate, choice, entries),
         };
-        // u64::MAX is no key: see `Table`.
-        let threshold = ((rate * TWO_TO_64) as u64)
-            .saturating_sub(1)
-            .min(u64::MAX - 1);
+        let threshold = threshold(rate);
         Ok(Self {
             shift: options.granularity_bytes.trailing_zeros(),
             choice,
@@ -315,11 +320,10 @@ impl Engine {
             let made = if alone {
                 pick.nth
             } else if together {
-                pick.index + 1
+                pick.all
             } else {
-                for &access in &accesses[counted..=pick.index as usize] {
-                    let access: Access = access.into();
-                    by_group[usize::from(self.threads[usize::from(access.thread)].group)] += 1;
+                for &(thread, made) in &chosen.made[counted..=pick.index as usize] {
+                    by_group[usize::from(self.threads[usize::from(thread)].group)] += made;
                 }
                 counted = pick.index as usize + 1;
                 by_group[usize::from(group)]
@@ -670,6 +674,14 @@ impl Engine {
         }
         self.last = NOBODY;
     }
+}
+
+/// The greatest key of a share of the units.
+fn threshold(rate: f64) -> u64 {
+    // u64::MAX is no key: see `Table`.
+    ((rate * TWO_TO_64) as u64)
+        .saturating_sub(1)
+        .min(u64::MAX - 1)
 }
 
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;

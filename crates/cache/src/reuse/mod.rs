@@ -35,7 +35,7 @@ pub mod ribench;
 mod table;
 mod tracker;
 
-pub use chosen::{Chooser, Chosen};
+pub use chosen::{Chooser, Chosen, StratifiedUnits};
 pub use conversion::stack_from_time;
 pub use engine::Outcome;
 pub use histogram::{Bin, Histogram};

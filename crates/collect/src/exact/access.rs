@@ -19,6 +19,8 @@ pub struct TracedAccess {
     pub time_ns: u64,
     /// Index in [`ExactOutcome::instructions`](super::ExactOutcome::instructions).
     pub site: u32,
+    /// Accesses of the thread right before this one that are [not told](super::ExactOptions::leave_own).
+    pub before: u32,
     /// Bytes, at least 1; may reach into the next line.
     pub size: u16,
     /// Index in [`ExactOutcome::threads`](super::ExactOutcome::threads).
@@ -69,6 +71,54 @@ pub struct TracedEvent {
     pub b: u64,
 }
 
+impl TracedEvent {
+    /// An event as a ring has it; `space` is the part of an address that tells its address space.
+    #[cold]
+    pub(super) fn of(
+        kind: EventKind,
+        a: u64,
+        b: u64,
+        thread: u16,
+        time_ns: u64,
+        space: u64,
+    ) -> Self {
+        let a = match kind {
+            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
+            EventKind::Creates if a != 0 => a | space,
+            _ => a,
+        };
+        Self {
+            thread,
+            time_ns,
+            kind,
+            a,
+            b,
+        }
+    }
+}
+
+/// What a thread did to a line while no other touched it, and its accesses were
+/// [not told](super::ExactOptions::leave_own); told when another comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// The thread.
+    pub thread: u16,
+    /// Number of its first access to the line among all of the thread, from 0.
+    pub first: u64,
+    /// About that of its last one: up to 4,096 less.
+    pub last: u64,
+    /// How often it loaded, and stored or updated.
+    pub loads: u64,
+    /// See `loads`.
+    pub stores: u64,
+    /// The last load, and store or update, each if there was one.
+    pub load: Option<TracedAccess>,
+    /// See `load`.
+    pub store: Option<TracedAccess>,
+    /// The last access was the load.
+    pub load_is_last: bool,
+}
+
 /// Who takes the accesses, while the target runs.
 ///
 /// The order is one that could have been: each thread's accesses in its own order, and between
@@ -81,6 +131,16 @@ pub trait Consumer {
     /// Takes an event that lies between the accesses before and those to come.
     fn event(&mut self, event: &TracedEvent) {
         let _ = event;
+    }
+
+    /// Takes what a thread did to a line that another touches next.
+    fn handover(&mut self, handover: &Handover) {
+        let _ = handover;
+    }
+
+    /// Takes the instruction and kind of one of about 128 accesses that are not told.
+    fn sampled(&mut self, site: u32, kind: Kind) {
+        let _ = (site, kind);
     }
 
     /// Takes what further instructions do to the stack of calls, in the order of their numbers: those
@@ -105,6 +165,14 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn event(&mut self, event: &TracedEvent) {
         (**self).event(event);
+    }
+
+    fn handover(&mut self, handover: &Handover) {
+        (**self).handover(handover);
+    }
+
+    fn sampled(&mut self, site: u32, kind: Kind) {
+        (**self).sampled(site, kind);
     }
 
     fn calls(&mut self, kinds: &[CallKind]) {
@@ -133,6 +201,16 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
     fn event(&mut self, event: &TracedEvent) {
         self.0.event(event);
         self.1.event(event);
+    }
+
+    fn handover(&mut self, handover: &Handover) {
+        self.0.handover(handover);
+        self.1.handover(handover);
+    }
+
+    fn sampled(&mut self, site: u32, kind: Kind) {
+        self.0.sampled(site, kind);
+        self.1.sampled(site, kind);
     }
 
     fn calls(&mut self, kinds: &[CallKind]) {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use linewise_cache::Kind;
 use linewise_recording::{Address, Map, MapKind, Pid, Time};
 use linewise_tracer::words::{self, ExecTrouble};
 
+use super::access::{Handover, TracedAccess};
 use super::clock::Clock;
 
 /// An instruction that accessed memory, or could have.
@@ -42,6 +44,17 @@ pub(super) struct Slot {
     pub(super) wide: u8,
     /// Its accesses are not simply handed on.
     pub(super) special: bool,
+}
+
+impl Slot {
+    /// What an access of its instruction is; the load of an update is not asked for.
+    pub(super) fn kind(self, store: bool) -> Kind {
+        match (store, self.updates) {
+            (false, _) => Kind::Load,
+            (true, false) => Kind::Store,
+            (true, true) => Kind::Update,
+        }
+    }
 }
 
 /// No instruction.
@@ -91,6 +104,53 @@ impl Code {
     #[inline]
     pub(super) fn bank(&self, number: u32) -> &Bank {
         self.banks.get(number as usize).unwrap_or(&UNDEFINED_BANK)
+    }
+
+    /// Names what was done to a line by the thread that another took it from. `space` is the part of an
+    /// address that tells its address space.
+    pub(super) fn handover(
+        &self,
+        taken: &words::Taken,
+        thread: u16,
+        time_ns: u64,
+        space: u64,
+    ) -> Handover {
+        let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
+        let access = |deed: u64, store: bool| {
+            let (bank, slot, offset, size) = words::deed_parts(deed);
+            let slot = self.bank(bank)[slot];
+            TracedAccess {
+                address: (taken.line + offset) | space,
+                time_ns,
+                site: slot.site,
+                before: 0,
+                size,
+                thread,
+                kind: slot.kind(store),
+                orders: false,
+                chosen: true,
+            }
+        };
+        let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
+        let made = |quarters: u32, deed: Option<u64>| {
+            ((u64::from(quarters) + 2) >> 2).max(u64::from(deed.is_some()))
+        };
+        let [loads, stores] = [
+            made(taken.quarters[0], load),
+            made(taken.quarters[1], store),
+        ];
+        let last = number(load).max(number(store)).unwrap_or(taken.first);
+        let known = |access: &TracedAccess| access.site != NO_SITE;
+        Handover {
+            thread,
+            first: taken.first,
+            last: last.max(taken.first + (loads + stores).max(1) - 1),
+            loads,
+            stores,
+            load: load.map(|deed| access(deed, false)).filter(known),
+            store: store.map(|deed| access(deed, true)).filter(known),
+            load_is_last: number(load) > number(store),
+        }
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that

@@ -33,7 +33,7 @@
 //! count is zero the result depends on the threads' own accesses and on the observed order of their
 //! synchronisation, not on which CPUs they had.
 
-use super::access::{Consumer, TracedAccess, TracedEvent};
+use super::access::{Consumer, Handover, TracedAccess, TracedEvent};
 use super::calls::CallKind;
 use super::rounds::{Rounds, Turn};
 
@@ -59,11 +59,20 @@ impl Turn for TracedAccess {
         self.chosen
     }
 
-    fn in_round(self, round: u64) -> Self {
+    fn before(&self) -> u32 {
+        self.before
+    }
+
+    fn in_round(self, round: u64, before: u32) -> Self {
         Self {
             time_ns: round,
+            before,
             ..self
         }
+    }
+
+    fn own(access: Self) -> Self {
+        access
     }
 }
 
@@ -128,6 +137,10 @@ impl<C: Consumer> Consumer for EqualRate<C> {
         self.rounds.event(event);
     }
 
+    fn handover(&mut self, handover: &Handover) {
+        self.rounds.handover(handover);
+    }
+
     fn wants_orders(&self) -> bool {
         true
     }
@@ -163,6 +176,7 @@ mod tests {
             size: 8,
             thread,
             kind: Kind::Store,
+            before: 0,
             orders: false,
             chosen: true,
         }
@@ -170,6 +184,7 @@ mod tests {
 
     fn ordering(thread: u16, address: u64) -> TracedAccess {
         TracedAccess {
+            before: 0,
             orders: true,
             kind: Kind::Update,
             ..access(thread, address)
@@ -379,6 +394,7 @@ mod tests {
                 .enumerate()
                 .map(|(number, &(thread, place, orders))| TracedAccess {
                     site: number as u32,
+                    before: 0,
                     orders,
                     ..access(thread, place * 8)
                 })

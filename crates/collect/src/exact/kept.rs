@@ -232,6 +232,7 @@ fn read_columns(count: usize, bytes: &[u8]) -> Option<Vec<TracedAccess>> {
                 2 => Kind::Update,
                 _ => return None,
             },
+            before: 0,
             orders: act & 4 != 0,
             chosen: act & 8 != 0,
         });
@@ -524,6 +525,7 @@ mod tests {
                     size,
                     thread,
                     kind: [Kind::Load, Kind::Store, Kind::Update][kind as usize],
+                    before: 0,
                     orders,
                     chosen,
                 },

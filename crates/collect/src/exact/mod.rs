@@ -10,6 +10,7 @@
 //! this one falls behind. What it does in the kernel (a `read` into its memory) is not seen.
 
 mod access;
+mod batch;
 mod calls;
 mod clock;
 mod code;
@@ -19,6 +20,7 @@ mod error;
 mod kept;
 mod launch;
 mod only;
+mod own_runs;
 mod record;
 mod rounds;
 mod stream;
@@ -35,7 +37,7 @@ use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_n
 use linewise_recording::{Loss, Map, Time};
 use linewise_tracer::{Region, threshold};
 
-pub use access::{Both, Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+pub use access::{Both, Consumer, GUEST_BITS, Handover, TracedAccess, TracedEvent};
 pub use calls::CallKind;
 pub use code::Instruction;
 pub use emulator::plugin;
@@ -67,6 +69,12 @@ pub struct ExactOptions {
     /// module by its file's name (`libc` also for `libc.so.6`); `PATH` with a slash is a module;
     /// `PATH:FUNCTION` a function of it.
     pub only: Option<String>,
+    /// Leave out what a thread does to a line while no other touches it: such accesses are counted
+    /// ([`ExactOutcome::counted`]), sampled by instruction ([`Consumer::sampled`]), and summed up when another
+    /// thread comes ([`Consumer::handover`]). Of these units, size in bytes (a power of two) and one in
+    /// how many, as [`Choice::Stratified`](linewise_cache::reuse::Choice) chooses them, all accesses are
+    /// told nevertheless. `None` tells all; so does a share of the lines.
+    pub leave_own: Option<Vec<(u32, u32)>>,
     /// Keep the trace, with what orders threads also outside of the share.
     pub keep_trace: Option<KeepTrace>,
     /// End after this long.
@@ -81,6 +89,7 @@ impl ExactOptions {
             command,
             one_line_in: 1,
             only: None,
+            leave_own: None,
             keep_trace: None,
             duration: None,
         }
@@ -98,6 +107,9 @@ pub struct ExactOutcome {
     pub totals: Totals,
     /// The threads, by their numbers in the accesses.
     pub threads: Vec<ExactThread>,
+    /// By thread: its loads, stores and updates, and the lines that it was the first to touch and had for
+    /// itself. Zero where no accesses are left out.
+    pub counted: Vec<([u64; 3], u64)>,
     /// The instructions, by their numbers in the accesses.
     pub instructions: Vec<Instruction>,
     /// What the target mapped.
@@ -198,8 +210,15 @@ fn trace_to<C: Consumer>(
         Some(only) => only::configuration(only, &launch.program.path)?,
         None => Vec::new(),
     };
+    let mut configuration = launch.configuration(&only);
+    if let Some(units) = &options.leave_own {
+        configuration.extend(b"leave-own=\0");
+        for (bytes, one_in) in units {
+            configuration.extend(format!("whole={bytes}/{one_in}\0").bytes());
+        }
+    }
     region
-        .set_configuration(&launch.configuration(&only))
+        .set_configuration(&configuration)
         .map_err(ExactError::Memory)?;
     let held = HeldChild::fork(&launch.command(), &[]).map_err(ExactError::Start)?;
     let root = held.pid();
@@ -327,6 +346,7 @@ fn outcome(
         totals,
         waited_ns: stream.threads.iter().map(|thread| thread.waited_ns).sum(),
         threads: stream.threads,
+        counted: stream.counted,
         instructions: stream.code.instructions,
         maps: stream.code.maps,
         losses,

@@ -2,12 +2,16 @@
 //!
 //! Most rounds are like the one before: the same threads go, nobody waits for anybody. So as many as
 //! can be foreseen are made at once, and round by round only what is due to synchronisation.
+//!
+//! Accesses have the number that they have among all of their thread, also those that are not told: a
+//! thread goes on by one in each round, whether or not there is something to hand out.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 
 use linewise_tracer::words::EventKind;
 
-use super::access::TracedEvent;
+use super::access::{Handover, TracedAccess, TracedEvent};
+use super::own_runs::Run;
 
 /// Accesses that come in before rounds are made, so that a system call of some microseconds has
 /// ended by then.
@@ -25,8 +29,12 @@ pub(super) trait Turn: Copy {
     fn orders(&self) -> bool;
     /// Whether it is handed out also where nobody asks for all that order.
     fn chosen(&self) -> bool;
-    /// The same, noted as made in this round.
-    fn in_round(self, round: u64) -> Self;
+    /// Accesses of its thread right before it that are not told.
+    fn before(&self) -> u32;
+    /// The same, noted as made in this round, with so many accesses of its thread before it.
+    fn in_round(self, round: u64, before: u32) -> Self;
+    /// One of those that were not told when they were made.
+    fn own(access: TracedAccess) -> Self;
 }
 
 /// "That thread has made so many accesses."
@@ -39,12 +47,17 @@ struct Point {
 /// One thread.
 #[derive(Debug)]
 struct Lane<T> {
-    queue: VecDeque<T>,
+    /// Accesses with their numbers.
+    queue: VecDeque<(u64, T)>,
+    /// Those that were not told when they were made.
+    runs: BinaryHeap<Run<T>>,
     /// What must have happened before the access of this number, in their order.
     needs: VecDeque<(u64, Point)>,
     /// Accesses that came in, that went out.
     came: u64,
     went: u64,
+    /// One past the number of the last that was handed out.
+    told: u64,
     /// Nothing more is to be waited for now: in a system call.
     away: bool,
     ended: bool,
@@ -74,13 +87,15 @@ pub struct Meetings {
     pub alone: u64,
 }
 
-impl<T> Lane<T> {
+impl<T: Turn> Lane<T> {
     fn new() -> Self {
         Self {
             queue: VecDeque::new(),
+            runs: BinaryHeap::new(),
             needs: VecDeque::new(),
             came: 0,
             went: 0,
+            told: 0,
             away: false,
             ended: false,
             begun: false,
@@ -102,6 +117,42 @@ impl<T> Lane<T> {
         }
         self.went += count;
         self.rounds.1 = round + count - 1;
+    }
+
+    /// Queues its next access.
+    fn push(&mut self, access: &T) {
+        let number = self.came + u64::from(access.before());
+        self.queue.push_back((number, *access));
+        self.came = number + 1;
+    }
+
+    /// Whether all that came has gone.
+    fn is_done(&self) -> bool {
+        self.went >= self.came
+    }
+
+    /// In how many rounds from now it hands out the next access.
+    fn next_in(&self) -> u64 {
+        let queued = self.queue.front().map_or(u64::MAX, |&(number, _)| number);
+        let next = self
+            .runs
+            .peek()
+            .map_or(queued, |run| queued.min(run.next()));
+        next.saturating_sub(self.went)
+    }
+
+    /// Takes the next access, to be handed out in `round`.
+    fn hand_out(&mut self, round: u64) -> Option<T> {
+        let queued = self.queue.front().map_or(u64::MAX, |&(number, _)| number);
+        if self.runs.peek().is_some_and(|run| run.next() <= queued) {
+            let (rest, access) = self.runs.pop()?.step();
+            self.runs.extend(rest);
+            return Some(access?.in_round(round, 0));
+        }
+        let (number, access) = self.queue.pop_front()?;
+        let before = number.saturating_sub(self.told);
+        self.told = number + 1;
+        Some(access.in_round(round, u32::try_from(before).unwrap_or(u32::MAX)))
     }
 
     /// Forgets what its next access needed, and has.
@@ -161,8 +212,8 @@ pub(super) struct Rounds<T> {
     /// Also what is not chosen is handed out.
     everything: bool,
     batch: Vec<T>,
-    /// The lanes that take part in a round.
-    going: Vec<usize>,
+    /// The lanes that take part in a round, and in how many each next hands something out.
+    going: Vec<(usize, u64)>,
 }
 
 impl<T: Turn> Rounds<T> {
@@ -243,8 +294,9 @@ impl<T: Turn> Rounds<T> {
             let lane = &mut self.lanes[usize::from(thread)];
             lane.begun = true;
             lane.away = false;
-            lane.queue.extend(&rest[..plain]);
-            lane.came += plain as u64;
+            for access in &rest[..plain] {
+                lane.push(access);
+            }
             rest = &rest[plain..];
         }
         self.kept += batch.len();
@@ -253,6 +305,15 @@ impl<T: Turn> Rounds<T> {
             self.since = 0;
             self.rounds_while_possible(false, out);
         }
+    }
+
+    /// A thread that is alone so far has made so many accesses.
+    pub(super) fn made_alone(&mut self, thread: u16, accesses: u64) {
+        let lane = self.lane(thread);
+        lane.begun = true;
+        lane.came += accesses;
+        lane.went = lane.came;
+        lane.told = lane.came;
     }
 
     /// Hands out the rest.
@@ -282,8 +343,8 @@ impl<T: Turn> Rounds<T> {
         &mut self.lanes[index]
     }
 
-    /// The next access of `lane` needs this.
-    fn need(&mut self, lane: u16, point: Point) {
+    /// The access of this number of `lane` needs this.
+    fn need(&mut self, lane: u16, number: u64, point: Point) {
         let done = point.lane == lane
             || self
                 .lanes
@@ -291,8 +352,7 @@ impl<T: Turn> Rounds<T> {
                 .is_none_or(|other| other.went >= point.count);
         if !done {
             let lane = &mut self.lanes[usize::from(lane)];
-            let next = lane.came;
-            lane.needs.push_back((next, point));
+            lane.needs.push_back((number, point));
         }
     }
 
@@ -302,23 +362,21 @@ impl<T: Turn> Rounds<T> {
         let lane = &mut self.lanes[usize::from(thread)];
         lane.begun = true;
         lane.away = false;
-        let number = lane.came;
+        let number = lane.came + u64::from(access.before());
         if access.orders() {
             let point = Point {
                 lane: thread,
                 count: number + 1,
             };
             if let Some(before) = self.last.insert(access.address() >> 3, point) {
-                self.need(thread, before);
+                self.need(thread, number, before);
             }
             if self.last.len() >= self.last_limit {
                 self.forget();
             }
         }
-        self.join(thread, access.address());
-        let lane = &mut self.lanes[usize::from(thread)];
-        lane.queue.push_back(*access);
-        lane.came += 1;
+        self.join(thread, number, access.address());
+        self.lanes[usize::from(thread)].push(access);
     }
 
     /// Drops what nobody can be held back by any more.
@@ -329,7 +387,7 @@ impl<T: Turn> Rounds<T> {
         self.last_limit = (self.last.len() * 2).max(1 << 16);
     }
 
-    fn join(&mut self, thread: u16, address: u64) {
+    fn join(&mut self, thread: u16, number: u64, address: u64) {
         let Some(&tid) = self.joins.get(&address) else {
             return;
         };
@@ -344,7 +402,7 @@ impl<T: Turn> Rounds<T> {
                 lane: index as u16,
                 count: self.lanes[index].came,
             };
-            self.need(thread, point);
+            self.need(thread, number, point);
             self.joins.remove(&address);
         }
     }
@@ -359,8 +417,8 @@ impl<T: Turn> Rounds<T> {
                 || self
                     .lanes
                     .iter()
-                    .any(|lane| lane.begun && !lane.ended && !lane.away && lane.queue.is_empty());
-            if self.kept == 0
+                    .any(|lane| lane.begun && !lane.ended && !lane.away && lane.is_done());
+            if self.lanes.iter().all(Lane::is_done)
                 || (waiting && self.kept < self.window && !(forcing && self.kept > low))
             {
                 break;
@@ -415,7 +473,7 @@ impl<T: Turn> Rounds<T> {
         going.clear();
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
-            if lane.queue.is_empty() {
+            if lane.is_done() {
                 continue;
             }
             // How far away is the farthest of what it needs now? A lane goes a step a round at most,
@@ -436,10 +494,8 @@ impl<T: Turn> Rounds<T> {
             let lane = &mut self.lanes[index];
             lane.drop_needs();
             let next_need = lane.needs.front().map_or(u64::MAX, |&(number, _)| number);
-            rounds = rounds
-                .min(lane.queue.as_slices().0.len())
-                .min((next_need - lane.went) as usize);
-            going.push(index);
+            rounds = rounds.min((lane.came.min(next_need) - lane.went) as usize);
+            going.push((index, lane.next_in()));
         }
         let any = !going.is_empty();
         self.going = going;
@@ -448,17 +504,14 @@ impl<T: Turn> Rounds<T> {
 
     /// Makes rounds that are [`alike`](Self::alike).
     fn make_rounds(&mut self, rounds: usize, out: &mut impl FnMut(&[T])) {
-        let queues: Vec<&[T]> = self
-            .going
-            .iter()
-            .map(|&index| &self.lanes[index].queue.as_slices().0[..rounds])
-            .collect();
-        for turn in 0..rounds {
-            let round = self.round + turn as u64;
-            for queue in &queues {
-                let access = queue[turn];
-                if access.chosen() || self.everything {
-                    self.batch.push(access.in_round(round));
+        let mut going = std::mem::take(&mut self.going);
+        while let Some(turn) = going.iter().map(|&(_, next)| next).min()
+            && turn < rounds as u64
+        {
+            for (index, next) in &mut going {
+                while *next <= turn {
+                    self.hand_out(*index, self.round + turn);
+                    *next = self.lanes[*index].next_in();
                 }
             }
             if self.batch.len() >= BATCH {
@@ -466,13 +519,23 @@ impl<T: Turn> Rounds<T> {
                 self.batch.clear();
             }
         }
-        for &index in &self.going {
-            let lane = &mut self.lanes[index];
-            lane.queue.drain(..rounds);
-            lane.goes(self.round, rounds as u64);
+        for &(index, _) in &going {
+            self.lanes[index].goes(self.round, rounds as u64);
         }
-        self.kept -= rounds * self.going.len();
+        self.going = going;
         self.round += rounds as u64;
+    }
+
+    /// Hands out the next access of a lane, in `round`.
+    fn hand_out(&mut self, index: usize, round: u64) {
+        let lane = &mut self.lanes[index];
+        let queued = lane.queue.len();
+        if let Some(access) = lane.hand_out(round)
+            && (access.chosen() || self.everything)
+        {
+            self.batch.push(access);
+        }
+        self.kept -= queued - lane.queue.len();
     }
 
     fn make_round(&mut self, out: &mut impl FnMut(&[T])) {
@@ -487,15 +550,14 @@ impl<T: Turn> Rounds<T> {
                 continue;
             }
             let lane = &mut self.lanes[index];
-            let Some(access) = lane.queue.pop_front() else {
+            if lane.is_done() {
                 continue;
-            };
-            lane.drop_needs();
-            lane.goes(self.round, 1);
-            self.kept -= 1;
-            if access.chosen() || self.everything {
-                self.batch.push(access.in_round(self.round));
             }
+            lane.drop_needs();
+            while self.lanes[index].next_in() == 0 {
+                self.hand_out(index, self.round);
+            }
+            self.lanes[index].goes(self.round, 1);
         }
         if self.batch.len() >= BATCH {
             out(&self.batch);
@@ -518,8 +580,28 @@ impl<T: Turn> Rounds<T> {
         }
     }
 
+    /// Takes what a thread did to a line that another touches next. What lies in rounds that are made has
+    /// an effect, but no place any more.
+    pub(super) fn handover(&mut self, handover: &Handover) {
+        let [load, store] = [handover.load, handover.store].map(|access| access.map(T::own));
+        let Some(run) = Run::new(handover, load, store) else {
+            return;
+        };
+        let round = self.round;
+        let lane = self.lane(handover.thread);
+        let (rest, passed) = run.skip_to(lane.went);
+        lane.runs.extend(rest);
+        self.batch.extend(
+            passed
+                .into_iter()
+                .flatten()
+                .map(|access| access.in_round(round, 0)),
+        );
+    }
+
     fn call_ended(&mut self, thread: u16, result: u64) {
         let lane = self.lane(thread);
+        let came = lane.came;
         lane.away = false;
         lane.returning = false;
         let (waits, clears) = (lane.waits, lane.clears);
@@ -538,7 +620,7 @@ impl<T: Turn> Rounds<T> {
         }
         if waits != 0 {
             if let Some(&wake) = self.wakes.get(&waits) {
-                self.need(thread, wake);
+                self.need(thread, came, wake);
             }
             for index in 0..self.lanes.len() {
                 if self.lanes[index].ended {
@@ -546,7 +628,7 @@ impl<T: Turn> Rounds<T> {
                         lane: index as u16,
                         count: self.lanes[index].came,
                     };
-                    self.need(thread, point);
+                    self.need(thread, came, point);
                 }
             }
         }
@@ -570,7 +652,7 @@ impl<T: Turn> Rounds<T> {
                     let made = self.lanes[index].made;
                     if made > 0 {
                         let lane = index as u16;
-                        self.need(thread, Point { lane, count: made });
+                        self.need(thread, came, Point { lane, count: made });
                     }
                 }
             }
@@ -615,6 +697,14 @@ impl<T: Turn> Rounds<T> {
             // The thread goes on as another, or without being seen.
             EventKind::ExecTraced => self.lane(thread).ended = true,
             EventKind::ExecUntraced => self.lane(thread).away = true,
+            EventKind::Passed => {
+                let lane = self.lane(thread);
+                lane.begun = true;
+                lane.away = false;
+                lane.came += event.a;
+            }
+            // Comes as a handover.
+            EventKind::Taken => {}
         }
     }
 }

@@ -16,12 +16,11 @@ use linewise_tracer::words::{self, EventKind};
 use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
 
 use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
 use super::code::{Code, NO_SITE, Slot};
 
-/// Accesses handed out at a time; 16 KiB, so that they stay in the first-level cache.
-const BATCH: usize = 512;
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
 const FEW: usize = 8;
 /// Up to this stamp: all there is, since nothing more comes.
@@ -32,6 +31,9 @@ const MARGIN: u64 = 20_000;
 const LOOK_NS: u64 = 100_000_000;
 /// The clock is set right this often.
 const CORRECT_NS: u64 = 500_000_000;
+
+/// So many accesses that are not told are an event.
+const PASSED: u32 = 1 << 12;
 
 /// The machine of ELF files for x86-64.
 const X86_64: u16 = 62;
@@ -107,6 +109,8 @@ struct Reading {
     /// Number of its address space, in its place in an address.
     space: u64,
     accesses: u64,
+    /// Accesses that are not told, since the last that is.
+    untold: u32,
 }
 
 /// The stream.
@@ -124,6 +128,10 @@ pub(super) struct Stream {
     threshold: u64,
     batch: Batch,
     pub(super) threads: Vec<ExactThread>,
+    /// See `ExactOutcome::counted`.
+    pub(super) counted: Vec<([u64; 3], u64)>,
+    /// Threads by the numbers under which they have lines for themselves.
+    owners: HashMap<u16, u16>,
     pub(super) totals: Totals,
     /// The latest stamp handed out.
     reached: u64,
@@ -146,6 +154,8 @@ impl Stream {
             threshold,
             batch: Batch::new(),
             threads: Vec::new(),
+            counted: Vec::new(),
+            owners: HashMap::new(),
             totals: Totals::default(),
             reached: 0,
             time_ns: 0,
@@ -253,6 +263,8 @@ impl Stream {
                 accesses: 0,
                 waited_ns: 0,
             });
+            self.counted.push(([0; 3], 0));
+            self.owners.insert(ring.owner(), thread);
         }
         Reading {
             ring,
@@ -273,6 +285,7 @@ impl Stream {
             quantum,
             space: u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS,
             accesses: 0,
+            untold: 0,
         }
     }
 
@@ -390,6 +403,7 @@ impl Stream {
             threshold,
             reached,
             time_ns: latest_ns,
+            owners,
             ..
         } = self;
         if reading.thread == u16::MAX {
@@ -418,11 +432,19 @@ impl Stream {
                 position += 1;
                 let slot = bank[words::slot_in_bank(word)];
                 let store = words::is_store(word);
+                if words::address(word) == words::UNTOLD {
+                    others += 1;
+                    if slot.site != NO_SITE {
+                        consumer.sampled(slot.site, slot.kind(store));
+                    }
+                    continue;
+                }
                 if slot.special {
                     let mut access = TracedAccess {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
+                        before: reading.untold,
                         size: words::size(word),
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
@@ -451,6 +473,7 @@ impl Stream {
                             // Counted also where nobody wants it.
                             if access.chosen || consumer.wants_orders() {
                                 batch.push(access);
+                                reading.untold = 0;
                             }
                         }
                         Special::PartOfUpdate => others += 1,
@@ -465,12 +488,14 @@ impl Stream {
                         address: words::address(word) | space,
                         time_ns,
                         site: slot.site,
+                        before: reading.untold,
                         size: words::size(word),
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
                         chosen: true,
                     });
+                    reading.untold = 0;
                 }
                 if batch.is_full() {
                     consumer.accesses(batch.filled());
@@ -481,7 +506,9 @@ impl Stream {
             let (stamp, length) = match tag {
                 words::MARK => (words::mark_stamp(word, reading.stamp), 1),
                 words::FAR_MARK if position + 1 < head => (ring.word(position + 1), 2),
-                words::EVENT if position + 3 < head => (ring.word(position + 1), 4),
+                words::EVENT if position + words::event_length(word) <= head => {
+                    (ring.word(position + 1), words::event_length(word))
+                }
                 // A record is published whole: this is none.
                 _ => {
                     totals.malformed += 1;
@@ -507,23 +534,55 @@ impl Stream {
                 time_ns = clock.ns(*reached).max(*latest_ns);
                 *latest_ns = time_ns;
             }
+            let untold = match tag {
+                words::MARK => {
+                    reading.bank = words::mark_bank(word);
+                    words::mark_untold(word)
+                }
+                words::FAR_MARK => {
+                    reading.bank = words::far_mark_bank(word);
+                    words::far_mark_untold(word)
+                }
+                _ => {
+                    reading.bank = u32::MAX;
+                    0
+                }
+            };
+            reading.untold += untold as u32;
+            reading.accesses += untold;
+            if tag == words::EVENT || reading.untold >= PASSED {
+                if !batch.filled().is_empty() {
+                    consumer.accesses(batch.filled());
+                    batch.clear();
+                }
+                if reading.untold > 0 {
+                    let passed = u64::from(std::mem::take(&mut reading.untold));
+                    consumer.event(&TracedEvent::of(
+                        EventKind::Passed,
+                        passed,
+                        0,
+                        thread,
+                        time_ns,
+                        space,
+                    ));
+                }
+            }
             if tag == words::EVENT {
-                let (a, b) = (ring.word(position + 2), ring.word(position + 3));
                 match words::event_kind(word) {
-                    Some(kind) => {
-                        if !batch.filled().is_empty() {
-                            consumer.accesses(batch.filled());
-                            batch.clear();
+                    Some(EventKind::Taken) => {
+                        let words = std::array::from_fn(|at| ring.word(position + 2 + at as u64));
+                        let taken = words::Taken::unpack(words);
+                        // Its ring may not have been looked at yet.
+                        if let Some(&owner) = owners.get(&taken.owner) {
+                            consumer.handover(&code.handover(&taken, owner, time_ns, space));
                         }
-                        consumer.event(&event(kind, a, b, thread, time_ns, space));
+                    }
+                    Some(kind) => {
+                        let (a, b) = (ring.word(position + 2), ring.word(position + 3));
+                        consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, space));
                     }
                     None => totals.malformed += 1,
                 }
-                reading.bank = u32::MAX;
-            } else if tag == words::MARK {
-                reading.bank = words::mark_bank(word);
-            } else {
-                reading.bank = words::far_mark_bank(word);
             }
             bank = code.bank(reading.bank);
             position += length;
@@ -567,6 +626,7 @@ impl Stream {
                 thread.end_ns = thread.end_ns.max(reading.time_ns);
                 let (waited_ns, waits) = reading.ring.waited();
                 thread.waited_ns = waited_ns;
+                self.counted[usize::from(reading.thread)] = reading.ring.counted();
                 if done {
                     self.totals.waits += waits;
                 }
@@ -699,69 +759,6 @@ fn special(mut access: TracedAccess, slot: Slot, threshold: u64) -> Special {
         return Special::Unexplained;
     }
     Special::One(access)
-}
-
-/// Accesses on their way to the consumer.
-#[derive(Debug)]
-struct Batch {
-    accesses: Box<[TracedAccess; BATCH]>,
-    count: usize,
-}
-
-impl Batch {
-    fn new() -> Self {
-        let none = TracedAccess {
-            address: 0,
-            time_ns: 0,
-            site: NO_SITE,
-            size: 1,
-            thread: 0,
-            kind: Kind::Load,
-            orders: false,
-            chosen: true,
-        };
-        Self {
-            accesses: Box::new([none; BATCH]),
-            count: 0,
-        }
-    }
-
-    /// Only while it is not full.
-    #[inline(always)]
-    fn push(&mut self, access: TracedAccess) {
-        // The remainder spares a comparison that could fail.
-        self.accesses[self.count % BATCH] = access;
-        self.count += 1;
-    }
-
-    #[inline(always)]
-    fn is_full(&self) -> bool {
-        self.count >= BATCH
-    }
-
-    fn filled(&self) -> &[TracedAccess] {
-        &self.accesses[..self.count]
-    }
-
-    fn clear(&mut self) {
-        self.count = 0;
-    }
-}
-
-#[cold]
-fn event(kind: EventKind, a: u64, b: u64, thread: u16, time_ns: u64, space: u64) -> TracedEvent {
-    let a = match kind {
-        EventKind::FutexWaits | EventKind::FutexWakes => a | space,
-        EventKind::Creates if a != 0 => a | space,
-        _ => a,
-    };
-    TracedEvent {
-        thread,
-        time_ns,
-        kind,
-        a,
-        b,
-    }
 }
 
 /// Where the lowest stamp stands, and the lowest of the others.

@@ -126,6 +126,13 @@ pub(super) extern "C" fn on_call(
         };
         // QEMU makes a process of its own of what vfork would let share the memory.
         let shares = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
+        if cleared != 0 && process::current().is_some_and(process::Process::leaves_own) {
+            // Whoever joins the new thread may do so by loading that.
+            // SAFETY: QEMU calls it in the thread that runs this virtual CPU; the reference ends here.
+            if let Some(end) = unsafe { writer::end(vcpu) } {
+                end.share(vcpu, cleared);
+            }
+        }
         event(EventKind::Creates, cleared, u64::from(shares));
     } else if number == numbers.futex {
         // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.

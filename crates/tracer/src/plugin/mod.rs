@@ -15,6 +15,7 @@ mod exec;
 mod guest;
 mod lock;
 mod process;
+mod shadow;
 mod writer;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -22,8 +23,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use api::{Api, Block, Instruction, InstructionData};
-use code::{Architecture, Classifier};
+use code::{Architecture, Class, Classifier};
 use guest::{Guest, Wanted};
+
+use linewise_cache::reuse::StratifiedUnits;
 
 use crate::line;
 use crate::program::Qemu;
@@ -46,6 +49,22 @@ static CHOOSE_INTERFACE: extern "C" fn() = choose_interface;
 /// In the user pointer of an access, which has the slot in its word's place and the bank above: it
 /// orders threads. So it is of another bank than any that was marked.
 const ORDERING: u64 = 1 << 63;
+/// There, where own lines are left out: the instruction reads and writes the same bytes.
+const UPDATES: u64 = 1 << 62;
+/// There, from this bit on: which part of its instruction's access a piece of up to 8 bytes is, in quarters.
+const QUARTERS_SHIFT: u32 = 48;
+/// There: slot and bank, as in an access word and above it.
+const SLOT_AND_BANK: u64 = 0xffff_ffff << 4;
+
+/// Which accesses are told.
+mod told {
+    /// All.
+    pub(super) const ALL: u8 = 0;
+    /// Those to a share of the lines, and all that order threads.
+    pub(super) const SHARE: u8 = 1;
+    /// Those to lines that more than one thread touches, see [`super::shadow`].
+    pub(super) const SHARED: u8 = 2;
+}
 
 /// Called by QEMU when the plugin is loaded; 0 if it can work.
 ///
@@ -89,6 +108,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
 struct Configuration {
     qemu: Qemu,
     wanted: Vec<Wanted>,
+    /// Lines that one thread alone touches are left out, but for those that hold chosen units: their size
+    /// and one in how many.
+    leaves_own: bool,
+    whole: Vec<(u32, u32)>,
 }
 
 impl Configuration {
@@ -120,6 +143,16 @@ impl Configuration {
                     let module = this.wanted.last_mut().ok_or_else(malformed)?;
                     module.ranges.push(range.ok_or_else(malformed)?);
                 }
+                b"leave-own" => this.leaves_own = true,
+                b"whole" => {
+                    let unit = std::str::from_utf8(value)
+                        .ok()
+                        .and_then(|text| text.split_once('/'))
+                        .and_then(|(bytes, one_in)| {
+                            Some((bytes.parse().ok()?, one_in.parse().ok()?))
+                        });
+                    this.whole.push(unit.ok_or_else(malformed)?);
+                }
                 _ => return Err(malformed()),
             }
         }
@@ -148,16 +181,23 @@ fn install(
     let configuration = Configuration::parse(&region.configuration())?;
     let version = qemu_plugin_version.load(Ordering::Relaxed);
     let api = Api::find(version).map_err(|name| format!("it has no {name}"))?;
-    let share = region.header().threshold.load(Ordering::Relaxed) != u64::MAX;
+    let whole = StratifiedUnits::new(&configuration.whole);
+    let direct = describes_directly(&api);
+    let told = if region.header().threshold.load(Ordering::Relaxed) != u64::MAX {
+        told::SHARE
+    } else if configuration.leaves_own && direct {
+        told::SHARED
+    } else {
+        told::ALL
+    };
 
     let mut qemu = configuration.qemu;
     qemu.region = path.into_bytes();
     exec::remember(qemu);
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
-    process::set(region, api, guest);
-    let direct = describes_directly(&api);
-    if share {
+    process::set(region, api, guest, (told == told::SHARED).then_some(whole));
+    if told == told::SHARE {
         THRESHOLD.store(
             process::current().map_or(u64::MAX, |process| {
                 process.region.header().threshold.load(Ordering::Relaxed)
@@ -170,11 +210,12 @@ fn install(
     unsafe {
         (api.register_translation)(
             id,
-            match (share, direct) {
-                (true, true) => translate::<true, true>,
-                (true, false) => translate::<true, false>,
-                (false, true) => translate::<false, true>,
-                (false, false) => translate::<false, false>,
+            match (told, direct) {
+                (told::SHARE, true) => translate::<{ told::SHARE }, true>,
+                (told::SHARE, false) => translate::<{ told::SHARE }, false>,
+                (told::SHARED, _) => translate::<{ told::SHARED }, true>,
+                (_, true) => translate::<{ told::ALL }, true>,
+                (_, false) => translate::<{ told::ALL }, false>,
             },
         );
         (api.register_vcpu_exit)(id, on_vcpu_exit);
@@ -222,7 +263,7 @@ extern "C" fn on_vcpu_exit(_id: u64, vcpu: c_uint) {
 }
 
 /// Asks for a callback at each access of a block, and tells the collector what the block is.
-extern "C" fn translate<const SHARE: bool, const DIRECT: bool>(_id: u64, block: *mut Block) {
+extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mut Block) {
     let Some(process) = process::current() else {
         return;
     };
@@ -239,7 +280,7 @@ extern "C" fn translate<const SHARE: bool, const DIRECT: bool>(_id: u64, block: 
     // SAFETY: QEMU's functions on the block and the instructions that it handed out for the time of
     // this call.
     unsafe {
-        let mut accessing: Vec<(*mut Instruction, bool)> = Vec::new();
+        let mut accessing: Vec<(*mut Instruction, Class)> = Vec::new();
         for index in 0..(api.block_length)(block) {
             let instruction = (api.block_instruction)(block, index);
             let address = (api.instruction_address)(instruction);
@@ -259,7 +300,7 @@ extern "C" fn translate<const SHARE: bool, const DIRECT: bool>(_id: u64, block: 
             if class.accesses && accessing.len() < words::MAX_SLOTS && guest.wants(address) {
                 record.push((address & ((1 << words::ADDRESS_BITS) - 1)) | class.bits());
                 record.extend(words::pack_instruction(bytes));
-                accessing.push((instruction, class.orders));
+                accessing.push((instruction, class));
             }
         }
         // What has no number is handed on as not described.
@@ -267,13 +308,18 @@ extern "C" fn translate<const SHARE: bool, const DIRECT: bool>(_id: u64, block: 
             .region
             .take_slots(accessing.len() as u32)
             .unwrap_or(u32::MAX << 12);
-        for (slot, &(instruction, orders)) in (u64::from(first)..).zip(&accessing) {
+        for (slot, &(instruction, class)) in (u64::from(first)..).zip(&accessing) {
+            let (callback, user): (api::OnAccess, u64) = match TOLD {
+                told::SHARED => (on_own_access, user(slot, class.orders) | parts(class)),
+                told::SHARE => (on_access::<true, DIRECT>, user(slot, class.orders)),
+                _ => (on_access::<false, DIRECT>, user(slot, class.orders)),
+            };
             (api.register_access)(
                 instruction,
-                on_access::<SHARE, DIRECT>,
+                callback,
                 api::NO_REGISTERS,
                 api::LOADS_AND_STORES,
-                user(slot, orders) as *mut c_void,
+                user as *mut c_void,
             );
         }
     }
@@ -291,6 +337,18 @@ fn user(slot: u64, orders: bool) -> u64 {
     let bank = slot / u64::from(words::BANK_SLOTS);
     let ordering = if orders { ORDERING } else { 0 };
     ordering | (bank << 16) | ((slot << 4) & words::SLOT_BITS)
+}
+
+/// What the callback is given besides where own lines are left out. QEMU accesses operands of 16 and 32 bytes in
+/// pieces of 8.
+fn parts(class: Class) -> u64 {
+    let quarters: u64 = match class.bytes {
+        16 => 2,
+        32 => 1,
+        _ => 4,
+    };
+    let updates = if class.updates { UPDATES } else { 0 };
+    updates | (quarters << QUARTERS_SHIFT)
 }
 
 /// Size and kind of an access by QEMU's description of it: a `MemOpIdx`, whose size stands in bits 4 to
@@ -341,6 +399,92 @@ extern "C" fn on_access<const SHARE: bool, const DIRECT: bool>(
         return on_marked_access::<SHARE>(vcpu, info, address, user);
     }
     end.access((address << 16) | (user & words::SLOT_BITS) | meta);
+}
+
+/// An access has happened, and lines that one thread alone touches are left out.
+extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_void) {
+    let (meta, user) = (direct_meta(info), user as u64);
+    let store = meta & 1;
+    // The store of an update stands for both.
+    if user & UPDATES != 0 && store == 0 {
+        return;
+    }
+    // SAFETY: as in `on_access`.
+    let Some(end) = (unsafe { writer::end(vcpu) }) else {
+        return;
+    };
+    let offset = address & 63;
+    // Of at most 8 bytes.
+    if let Some(line) = shadow::find(address)
+        && end.has(line)
+        && meta < 8
+        && offset + (1 << (meta >> 1)) <= 64
+        && user & ORDERING == 0
+    {
+        let kind = (store + (user >> 62 & 1)) as usize;
+        let slot_and_meta = (user & SLOT_AND_BANK) | meta;
+        let quarters = user >> QUARTERS_SHIFT & 7;
+        if end.note(line, offset, slot_and_meta, kind, quarters) {
+            on_sample(vcpu, slot_and_meta);
+        }
+        return;
+    }
+    on_shared_access(vcpu, info, address, user);
+}
+
+/// An access that is not told but sampled.
+#[cold]
+#[inline(never)]
+extern "C" fn on_sample(vcpu: c_uint, slot_and_meta: u64) {
+    // SAFETY: as in `on_access`.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.sample(vcpu, slot_and_meta);
+    }
+}
+
+/// An access to a line that its thread does not have for itself yet, or to two, or that orders threads.
+#[cold]
+#[inline(never)]
+extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64) {
+    // SAFETY: as in `on_access`.
+    let Some(end) = (unsafe { writer::end(vcpu) }) else {
+        return;
+    };
+    let log2_size = (info >> 4) & 7;
+    let store = info & (2 << 16) != 0;
+    let meta = words::meta(log2_size, store);
+    // The first access of a thread is told: it tells where the stack is.
+    let first = !end.is_open();
+    if !end.opens(vcpu) {
+        return;
+    }
+    let last = address.wrapping_add((1 << log2_size) - 1);
+    let mut own = end.touches(vcpu, address);
+    if last >> 6 != address >> 6 {
+        own &= end.touches(vcpu, last);
+    }
+    let ordering = user & ORDERING != 0;
+    let kind = if store && user & UPDATES != 0 {
+        2
+    } else {
+        usize::from(store)
+    };
+    let quarters = ((user >> QUARTERS_SHIFT & 7) << log2_size.saturating_sub(3)).min(4);
+    let slot_and_meta = (user & SLOT_AND_BANK) | meta;
+    if own
+        && !ordering
+        && !first
+        && let Some(line) = shadow::find(address)
+    {
+        if end.note(line, address & 63, slot_and_meta, kind, quarters) {
+            on_sample(vcpu, slot_and_meta);
+        }
+        return;
+    }
+    end.count(kind, quarters);
+    let word = (address << 16) | (slot_and_meta & (words::SLOT_BITS | 15));
+    let bank = (slot_and_meta >> 16) as u32;
+    end.marked_access(vcpu, word, bank, ordering, ordering);
 }
 
 /// Whether the line of an access is in the share.

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use linewise_cache::reuse::StratifiedUnits;
+
 use super::api::Api;
 use super::guest::Guest;
 use super::lock::{Guard, Lock};
 use crate::region::{Region, started};
+use crate::words;
 
 /// Everything that callbacks need and that is not in a ring's end.
 pub(super) struct Process {
@@ -14,6 +17,8 @@ pub(super) struct Process {
     /// The address space, see `RingHeader::image`.
     pub(super) image: AtomicU32,
     pub(super) parent: AtomicU32,
+    /// Units all accesses to which are told; `None` where no lines are left out.
+    whole: Option<StratifiedUnits>,
     /// Guest code and its translation; held while definitions are written.
     pub(super) guest: Lock<Guest>,
 }
@@ -28,13 +33,14 @@ pub(super) fn current() -> Option<&'static Process> {
 }
 
 /// Makes it known for good.
-pub(super) fn set(region: Region, api: Api, guest: Guest) {
+pub(super) fn set(region: Region, api: Api, guest: Guest, whole: Option<StratifiedUnits>) {
     let image = region.header().next_image.fetch_add(1, Ordering::Relaxed);
     let process = Box::new(Process {
         region,
         api,
         image: AtomicU32::new(image),
         parent: AtomicU32::new(image),
+        whole,
         guest: Lock::new(guest),
     });
     PROCESS.store(Box::into_raw(process), Ordering::Release);
@@ -44,6 +50,20 @@ impl Process {
     /// The guest's code and mappings, and the right to write definitions.
     pub(super) fn guest(&self) -> Guard<'_, Guest> {
         self.guest.lock()
+    }
+
+    /// Whether lines that one thread alone touches are left out.
+    pub(super) fn leaves_own(&self) -> bool {
+        self.whole.is_some()
+    }
+
+    /// Whether all accesses to the line at `address` are told, whoever touches it.
+    pub(super) fn tells_whole(&self, address: u64) -> bool {
+        let space = u64::from(self.image.load(Ordering::Relaxed).min(u16::MAX.into()));
+        let address = (space << words::ADDRESS_BITS) | (address & words::UNTOLD);
+        self.whole
+            .as_ref()
+            .is_some_and(|units| units.any(address, 64))
     }
 
     /// Whether nobody reads any more, by agreement.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::process;
+use super::shadow::{self, Line, Touch};
 use crate::clock;
 use crate::region::{Region, RingHeader, RingKind, futex_wait};
 use crate::words::{self, EventKind};
@@ -21,9 +22,13 @@ const LOOK: Duration = Duration::from_millis(200);
 const MARK_EVERY: u64 = 16;
 /// A bank that no access is of.
 const NO_BANK: u64 = u64::MAX;
+/// Bits of the greatest distance between two samples of accesses that are not told: 128 on average.
+const SAMPLE_BITS: u32 = 8;
+/// After so many accesses that are not told a new stamp is taken, in quarters.
+const STAMP_AFTER_QUARTERS: i64 = 4 * MARK_EVERY as i64;
 
-/// The end of a ring. It is on one line, and an access needs the first five.
-#[repr(C, align(64))]
+/// The end of a ring. An access that is told needs the first five, one that is not the second half.
+#[repr(C, align(128))]
 pub(super) struct End {
     /// Words written.
     head: u64,
@@ -44,6 +49,19 @@ pub(super) struct End {
     open: bool,
     /// Room is no longer waited for.
     blind: bool,
+    /// The complement of the number under which the thread has lines for itself; 0, which is nobody's,
+    /// while the ring is not open.
+    not_owner: u16,
+    /// Quarters of accesses until one is sampled, of those that are not told.
+    left: i64,
+    /// What `left` was when the number of those was last told.
+    told_left: i64,
+    /// With `left` subtracted: the thread's accesses so far, in quarters.
+    base: u64,
+    /// Loads, stores and updates so far, in quarters.
+    quarters: [u64; 3],
+    first_touches: u64,
+    random: u64,
 }
 
 impl End {
@@ -60,6 +78,13 @@ impl End {
             log2_words: 0,
             open: false,
             blind: false,
+            not_owner: 0,
+            left: 0,
+            told_left: 0,
+            base: 0,
+            quarters: [0; 3],
+            first_touches: 0,
+            random: 0,
         }
     }
 
@@ -119,7 +144,8 @@ impl End {
         if self.head >= self.limit && !self.make_room(vcpu) {
             return;
         }
-        if stamped || self.head >= self.stop {
+        let untold = self.told_left - self.left;
+        if stamped || self.head >= self.stop || untold >= STAMP_AFTER_QUARTERS {
             let now = if ordering {
                 clock::stamp_after()
             } else {
@@ -130,7 +156,7 @@ impl End {
             // the one on the ring's last word.
             let last = self.head | (self.capacity() - 1);
             self.stop = (self.head + MARK_EVERY).min(self.limit - 1).min(last);
-        } else if self.bank != u64::from(bank) {
+        } else if self.bank != u64::from(bank) || untold >= 4 {
             self.mark(bank, self.stamp);
             let last = self.head | (self.capacity() - 1);
             self.stop = self.stop.min(last);
@@ -143,26 +169,155 @@ impl End {
     }
 
     fn mark(&mut self, bank: u32, now: u64) {
-        if bank < words::NEAR_BANKS && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS {
-            self.put_around(words::mark(bank, now));
+        // Few, since they are sampled.
+        let untold = ((self.told_left - self.left) >> 2) as u64;
+        self.told_left -= (untold as i64) << 2;
+        let near = bank < words::NEAR_BANKS
+            && now.wrapping_sub(self.stamp) < 1 << words::STAMP_BITS
+            && untold < 1 << words::UNTOLD_BITS;
+        if near {
+            self.put_around(words::mark(bank, now, untold));
         } else {
-            self.put_around(words::far_mark(bank));
+            self.put_around(words::far_mark(bank, untold));
             self.put_around(now);
         }
         self.stamp = now;
         self.bank = u64::from(bank);
     }
 
+    /// Whether the thread has a line for itself.
+    #[inline(always)]
+    pub(super) fn has(&self, line: &Line) -> bool {
+        line.owner() == !self.not_owner
+    }
+
+    /// Whether the ring is open, or can be opened.
+    pub(super) fn opens(&mut self, vcpu: c_uint) -> bool {
+        self.open || self.make_room(vcpu)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The thread's accesses so far, in quarters.
+    #[inline(always)]
+    fn number_in_quarters(&self) -> u64 {
+        self.base.wrapping_sub(self.left as u64)
+    }
+
+    /// Notes an access to a line that the thread has for itself, instead of writing it. `slot_and_meta` is as
+    /// in an access word. Whether it is to be [sampled](End::sample).
+    #[inline(always)]
+    pub(super) fn note(
+        &mut self,
+        line: &Line,
+        offset: u64,
+        slot_and_meta: u64,
+        kind: usize,
+        quarters: u64,
+    ) -> bool {
+        let number = self.number_in_quarters() >> (2 + words::DEED_UNIT_BITS);
+        let deed = words::deed(number, offset, slot_and_meta);
+        line.note(slot_and_meta as usize & 1, deed, quarters as u32);
+        self.quarters[kind] += quarters;
+        self.left -= quarters as i64;
+        self.left <= 0
+    }
+
+    /// Counts an access that is told.
+    pub(super) fn count(&mut self, kind: usize, quarters: u64) {
+        self.quarters[kind] += quarters;
+        self.base += quarters;
+    }
+
+    /// Touches a line; whether it is the thread's own.
+    pub(super) fn touches(&mut self, vcpu: c_uint, address: u64) -> bool {
+        let (Some(process), Some(line)) = (process::current(), shadow::make(address)) else {
+            return false;
+        };
+        let address = address & !63;
+        // Without a number it is nobody's touch, and the line is told for good.
+        let me = match self.not_owner {
+            0 => 0,
+            not_owner => !not_owner,
+        };
+        let number = self.number_in_quarters() >> 2;
+        match line.touch(address, me, number, || process.tells_whole(address)) {
+            Touch::Own(fresh) => {
+                self.first_touches += u64::from(fresh);
+                true
+            }
+            Touch::Shared => false,
+            Touch::Taken(taken) => {
+                self.taken(vcpu, &taken);
+                false
+            }
+        }
+    }
+
+    /// Lets all accesses to a line be told from now on.
+    pub(super) fn share(&mut self, vcpu: c_uint, address: u64) {
+        let Some(line) = shadow::make(address) else {
+            return;
+        };
+        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, || true) {
+            self.taken(vcpu, &taken);
+        }
+    }
+
+    fn taken(&mut self, vcpu: c_uint, taken: &words::Taken) {
+        self.write_event(vcpu, EventKind::Taken, &taken.pack());
+    }
+
+    /// Writes which instruction made the last access that is not told, of those of an interval of random
+    /// length.
+    pub(super) fn sample(&mut self, vcpu: c_uint, slot_and_meta: u64) {
+        self.random = self
+            .random
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let distance = ((self.random >> (64 - SAMPLE_BITS)) as i64 + 1) * 4;
+        self.left += distance;
+        self.told_left += distance;
+        self.base = self.base.wrapping_add(distance as u64);
+        let word = words::access(words::UNTOLD, 0, 0) | (slot_and_meta & (words::SLOT_BITS | 15));
+        self.marked_access(vcpu, word, (slot_and_meta >> 16) as u32, true, false);
+        self.publish_counts();
+    }
+
+    fn publish_counts(&self) {
+        if !self.open {
+            return;
+        }
+        // SAFETY: open, so `ring` was set.
+        let ring = unsafe { &*self.ring };
+        for (count, &quarters) in ring.quarters.iter().zip(&self.quarters) {
+            count.store(quarters, Ordering::Relaxed);
+        }
+        ring.first_touches
+            .store(self.first_touches, Ordering::Relaxed);
+    }
+
     /// Writes an event.
     pub(super) fn event(&mut self, vcpu: c_uint, kind: EventKind, a: u64, b: u64) {
+        self.write_event(vcpu, kind, &[a, b]);
+        self.publish_counts();
+    }
+
+    fn write_event(&mut self, vcpu: c_uint, kind: EventKind, values: &[u64]) {
         if self.head >= self.limit && !self.make_room(vcpu) {
             return;
         }
         let now = clock::stamp_after();
+        if self.told_left - self.left >= 4 {
+            self.mark(0, now);
+        }
         self.put_around(words::event(kind));
         self.put_around(now);
-        self.put_around(a);
-        self.put_around(b);
+        for &value in values {
+            self.put_around(value);
+        }
         // The next access has a mark again, so that the reader's order is by one clock.
         self.bank = NO_BANK;
         self.stop = 0;
@@ -244,6 +399,11 @@ impl End {
         self.ring = process.region.ring_header(index);
         self.index = index as u32;
         self.bank = NO_BANK;
+        // SAFETY: just set to a header of a mapping that is never taken away.
+        let owner = unsafe { (*self.ring).owner.load(Ordering::Relaxed) } as u16;
+        // Without a number of its own the thread has no lines for itself.
+        self.not_owner = if owner == 0 { 0 } else { !owner };
+        self.random = u64::from(owner).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.open = true;
         true
     }

@@ -1,13 +1,15 @@
 //! Everything that is measured in one order of the accesses: the simulated hierarchy, reuse
 //! distances in private and in shared caches, and which lines move between whom.
 
-use linewise_cache::Access;
 use linewise_cache::hierarchy::{ConfigError, Hierarchy, Report, Transfer, Transfers, Unbounded};
 use linewise_cache::reuse::{
     Attribution, Choice, Chooser, Chosen, Grouping, ReuseError, ReuseOptions, ReuseProfile,
     ReuseTracker, Sampling,
 };
+use linewise_cache::{Access, Kind};
 
+use super::super::EventKind;
+use super::super::access::{Handover, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::rounds::Turn;
 use super::ExactRecordOptions;
@@ -37,12 +39,17 @@ pub enum ReuseShare {
 impl ReuseShare {
     const USUAL: u32 = 64;
 
+    /// One line in how many; `None` if none.
+    pub(super) fn one_in(self) -> Option<u32> {
+        match self {
+            Self::None => None,
+            Self::OneLineIn(one_in) => Some(one_in.max(1)),
+            Self::Usual => Some(Self::USUAL),
+        }
+    }
+
     fn sampling(self, one_line_in: u32) -> Option<Sampling> {
-        let one_in = match self {
-            Self::None => return None,
-            Self::OneLineIn(one_in) => one_in.max(1),
-            Self::Usual => Self::USUAL,
-        };
+        let one_in = self.one_in()?;
         Some(if one_line_in > 1 {
             // What comes in is a sample already, and the tracer chose it.
             Sampling::Thinned {
@@ -89,6 +96,60 @@ pub(super) struct Measures {
     some_are_chosen: bool,
     chosen: Chosen,
     followed: u64,
+    /// By thread: accesses that are not told, since the last that is.
+    passed: Vec<u64>,
+}
+
+/// What is known of accesses that are not told one by one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    /// By thread: loads, stores and updates in all, and lines that it alone has touched.
+    threads: Vec<([u64; 3], u64)>,
+    /// By thread: lines that it handed over.
+    handed_over: Vec<u64>,
+    /// By site: samples of loads, stores and updates.
+    samples: Vec<[u64; 3]>,
+}
+
+impl Counted {
+    pub(super) fn hand_over(&mut self, handover: &Handover) {
+        let thread = usize::from(handover.thread);
+        if self.handed_over.len() <= thread {
+            self.handed_over.resize(thread + 1, 0);
+        }
+        self.handed_over[thread] += 1;
+    }
+
+    pub(super) fn sample(&mut self, site: u32, kind: Kind) {
+        if self.samples.len() <= site as usize {
+            self.samples.resize(site as usize + 1, [0; 3]);
+        }
+        self.samples[site as usize][kind as usize] += 1;
+    }
+
+    /// Takes [`ExactOutcome::counted`](super::super::ExactOutcome::counted), when all else was taken.
+    pub(super) fn add_threads(&mut self, counted: &[([u64; 3], u64)]) {
+        let handed_over = self.handed_over.iter().copied().chain(std::iter::repeat(0));
+        self.threads = counted
+            .iter()
+            .zip(handed_over)
+            .map(|(&(kinds, touched), handed_over)| (kinds, touched.saturating_sub(handed_over)))
+            .collect();
+    }
+
+    /// Adds to the caches what they were not told.
+    fn complete(&self, caches: &mut Unbounded) {
+        let mut missing = 0;
+        for (thread, &(kinds, alone)) in (0u16..).zip(&self.threads) {
+            missing += caches.complete_thread(thread, kinds, alone);
+        }
+        let samples: u64 = self.samples.iter().flatten().sum();
+        let weight = missing as f64 / samples.max(1) as f64;
+        for (site, counts) in (0u32..).zip(&self.samples) {
+            let counts = counts.map(|count| (count as f64 * weight).round() as u64);
+            caches.add_site_hits(site, counts);
+        }
+    }
 }
 
 /// Why nothing can be measured.
@@ -179,6 +240,7 @@ impl Measures {
             some_are_chosen: false,
             chosen: Chosen::default(),
             followed: 0,
+            passed: Vec::new(),
         };
         measures.some_are_chosen = measures.chooser().is_some();
         Ok(measures)
@@ -205,7 +267,8 @@ impl Measures {
 
     /// Takes the next accesses.
     pub(super) fn take(&mut self, batch: &[Step]) {
-        self.followed += batch.len() as u64;
+        let told = batch.iter().map(|step| u64::from(step.stands_for()));
+        self.followed += told.sum::<u64>();
         let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
         let mut moved = |index: usize, line: u64, transfer: &Transfer| {
             let access: Access = batch[index].into();
@@ -243,13 +306,42 @@ impl Measures {
         self.track(batch);
     }
 
+    /// Takes what a thread did to a line that it had for itself: its last load and store stand for all of it.
+    pub(super) fn hand_over(&mut self, handover: &Handover) {
+        let mut both = [handover.load, handover.store];
+        if handover.load_is_last {
+            both.reverse();
+        }
+        let steps: Vec<Step> = both.into_iter().flatten().map(Step::own).collect();
+        self.take(&steps);
+    }
+
+    /// Takes that accesses have passed that are not told.
+    pub(super) fn pass(&mut self, event: &TracedEvent) {
+        if event.kind == EventKind::Passed {
+            self.followed += event.a;
+            let thread = usize::from(event.thread);
+            if self.passed.len() <= thread {
+                self.passed.resize(thread + 1, 0);
+            }
+            self.passed[thread] += event.a;
+        }
+    }
+
     /// Shows accesses to the trackers of reuse distances.
     fn track(&mut self, batch: &[Step]) {
         let [private, shared] = &mut self.elements;
         if self.some_are_chosen {
-            let steps = batch.iter();
-            self.chosen
-                .note(steps.map(|step| (step.thread(), step.looked_at())));
+            let passed = &mut self.passed;
+            self.chosen.note(batch.iter().map(|step| {
+                let told = step.stands_for();
+                let more = match passed.get_mut(usize::from(step.thread())) {
+                    Some(passed) if told > 0 => std::mem::take(passed),
+                    _ => 0,
+                };
+                let stands_for = u32::try_from(u64::from(told) + more).unwrap_or(u32::MAX);
+                (step.thread(), stands_for, step.looked_at())
+            }));
             let trackers = [
                 &mut self.private,
                 &mut self.shared,
@@ -286,7 +378,10 @@ impl Measures {
     }
 
     /// Ends the measurement.
-    pub(super) fn finish(self) -> Measured {
+    pub(super) fn finish(mut self, counted: &Counted) -> Measured {
+        if let Caches::Unbounded(caches) = &mut self.caches {
+            counted.complete(caches);
+        }
         let (moves, other_moves) = self.moves.finish();
         Measured {
             report: match self.caches {

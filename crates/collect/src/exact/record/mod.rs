@@ -68,6 +68,31 @@ impl ExactRecordOptions {
         self.caches || self.trace.one_line_in > 1
     }
 
+    /// Units that all accesses are told of, where lines that one thread alone touches are left out: those that
+    /// trackers of reuse distances follow.
+    fn leaves_own(&self, line_bytes: u32) -> Option<Vec<(u32, u32)>> {
+        // The tracer's lines are of 64 bytes.
+        let everything = self.simulates()
+            || self.follows_calls()
+            || self.trace.keep_trace.is_some()
+            || line_bytes != 64;
+        match self.reuse.one_in() {
+            _ if everything => None,
+            None => Some(Vec::new()),
+            Some(1) => None,
+            Some(one_in) => {
+                let units = [Some(line_bytes), self.element_bytes];
+                Some(
+                    units
+                        .into_iter()
+                        .flatten()
+                        .map(|bytes| (bytes, one_in))
+                        .collect(),
+                )
+            }
+        }
+    }
+
     fn follows_calls(&self) -> bool {
         let all = self.trace.one_line_in <= 1 && self.trace.only.is_none();
         self.call_paths && all && self.reuse != ReuseShare::None
@@ -125,9 +150,11 @@ pub fn record_exact(
         places: Places::default(),
     };
     let mut orders = BothOrders::new(measures);
-    let outcome = trace(&options.trace, &mut Both(&mut beginning, &mut orders))?;
+    let mut traced = options.trace.clone();
+    traced.leave_own = options.leaves_own(model.config.line_bytes);
+    let outcome = trace(&traced, &mut Both(&mut beginning, &mut orders))?;
     let Beginning { writer, places, .. } = beginning;
-    let measured = orders.into_measured();
+    let measured = orders.into_measured(&outcome.counted);
 
     let recorded = |failure| ExactRecorded {
         ended: outcome.ended,

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use linewise_cache::Kind;
 use linewise_cache::reuse::Chooser;
 use linewise_tracer::words::EventKind;
 
-use super::super::access::{Consumer, TracedAccess, TracedEvent};
+use super::super::access::{Consumer, Handover, TracedAccess, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::equal_rate::{Meetings, WINDOW};
 use super::super::rounds::{Rounds, Turn};
-use super::measures::{Measured, Measures};
+use super::measures::{Counted, Measured, Measures};
 use super::step::Step;
 
 /// Accesses handed over at a time: 256 KiB.
@@ -27,12 +28,19 @@ const CHUNK: usize = 1 << 14;
 /// Chunks that wait for a thread at most; then the target waits.
 const QUEUE: usize = 6;
 
-/// Accesses, and the events between them.
+/// What lies between accesses.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Event(TracedEvent),
+    Handover(Handover),
+}
+
+/// Accesses, and what lies between them.
 #[derive(Debug, Default)]
 struct Chunk {
     steps: Vec<Step>,
     /// Each with the number of accesses before it.
-    events: Vec<(usize, TracedEvent)>,
+    between: Vec<(usize, Between)>,
     /// What further instructions do to the stack of calls.
     calls: Vec<CallKind>,
 }
@@ -40,20 +48,56 @@ struct Chunk {
 impl Chunk {
     fn clear(&mut self) {
         self.steps.clear();
-        self.events.clear();
+        self.between.clear();
         self.calls.clear();
+    }
+
+    /// The pieces of the accesses that nothing lies between, each with what follows it.
+    fn pieces(&self) -> impl Iterator<Item = (&[Step], Option<&Between>)> {
+        let mut done = 0;
+        let ends = self
+            .between
+            .iter()
+            .map(|(end, between)| (*end, Some(between)));
+        ends.chain([(self.steps.len(), None)])
+            .map(move |(end, between)| {
+                let piece = &self.steps[done..end];
+                done = end;
+                (piece, between)
+            })
     }
 
     /// Hands to `measures` what it wants of the accesses.
     fn observed(&self, measures: &mut Measures) {
         measures.learn(&self.calls);
-        if self.steps.iter().all(Turn::chosen) {
-            measures.take(&self.steps);
-            return;
-        }
         let alike = |one: &Step, next: &Step| one.chosen() == next.chosen();
-        for piece in self.steps.chunk_by(alike).filter(|piece| piece[0].chosen()) {
-            measures.take(piece);
+        let mut begin = 0;
+        // Most of what lies between makes no difference here, and long batches are cheaper.
+        let handovers = self
+            .between
+            .iter()
+            .filter_map(|(end, between)| match between {
+                Between::Handover(handover) => Some((*end, Some(handover))),
+                Between::Event(_) => None,
+            });
+        for (end, handover) in handovers.chain([(self.steps.len(), None)]) {
+            let piece = &self.steps[begin..end];
+            begin = end;
+            if piece.iter().all(Turn::chosen) {
+                measures.take(piece);
+            } else {
+                for piece in piece.chunk_by(alike).filter(|piece| piece[0].chosen()) {
+                    measures.take(piece);
+                }
+            }
+            if let Some(handover) = handover {
+                measures.hand_over(handover);
+            }
+        }
+        for (_, between) in &self.between {
+            if let Between::Event(event) = between {
+                measures.pass(event);
+            }
         }
     }
 
@@ -62,17 +106,29 @@ impl Chunk {
         if let Some(measures) = &mut measures {
             measures.learn(&self.calls);
         }
-        let mut done = 0;
-        let ends = self.events.iter().map(|&(before, _)| before);
-        for (index, end) in ends.chain([self.steps.len()]).enumerate() {
-            if let Some(measures) = &mut measures
-                && end > done
-            {
-                rounds.accesses(&self.steps[done..end], |batch| measures.take(batch));
-                done = end;
+        for (piece, between) in self.pieces() {
+            match &mut measures {
+                Some(measures) if !piece.is_empty() => {
+                    rounds.accesses(piece, |batch| measures.take(batch));
+                }
+                Some(_) => {}
+                None => {
+                    for step in piece {
+                        rounds.made_alone(step.thread(), step.stands_for().into());
+                    }
+                }
             }
-            if let Some((_, event)) = self.events.get(index) {
-                rounds.event(event);
+            match between {
+                Some(Between::Event(event))
+                    if event.kind == EventKind::Passed && measures.is_none() =>
+                {
+                    rounds.made_alone(event.thread, event.a);
+                }
+                Some(Between::Event(event)) => rounds.event(event),
+                Some(Between::Handover(handover)) if measures.is_some() => {
+                    rounds.handover(handover);
+                }
+                Some(Between::Handover(_)) | None => {}
             }
         }
     }
@@ -124,6 +180,8 @@ pub(super) struct BothOrders {
     /// Chunks on their way; those that came back are filled again.
     sent: Vec<Arc<Chunk>>,
     forked: bool,
+    /// What is known of accesses that are not told.
+    counted: Counted,
 }
 
 impl BothOrders {
@@ -135,11 +193,12 @@ impl BothOrders {
             chunk: Chunk::default(),
             sent: Vec::new(),
             forked: false,
+            counted: Counted::default(),
         }
     }
 
     fn flush(&mut self) {
-        if self.chunk.steps.is_empty() && self.chunk.events.is_empty() {
+        if self.chunk.steps.is_empty() && self.chunk.between.is_empty() {
             return;
         }
         if let Some(measures) = self.fresh.take() {
@@ -176,6 +235,13 @@ impl BothOrders {
         }
     }
 
+    fn between(&mut self, between: Between) {
+        self.chunk.between.push((self.chunk.steps.len(), between));
+        if self.chunk.between.len() >= CHUNK {
+            self.flush();
+        }
+    }
+
     /// From here on there may be two threads.
     fn fork(&mut self) {
         self.flush();
@@ -191,14 +257,17 @@ impl BothOrders {
     }
 
     /// Ends both measurements. A panic of one of the threads goes on here.
-    pub(super) fn into_measured(mut self) -> BothMeasured {
+    /// `counted` is [`ExactOutcome::counted`](super::super::ExactOutcome::counted).
+    pub(super) fn into_measured(mut self, counted: &[([u64; 3], u64)]) -> BothMeasured {
         self.flush();
+        let mut all = std::mem::take(&mut self.counted);
+        all.add_threads(counted);
         let Some(threads) = self.threads.take() else {
             let measures = self.fresh.take();
             return BothMeasured {
                 observed: measures
                     .expect("measures are fresh or with a thread")
-                    .finish(),
+                    .finish(&all),
                 equal_rate: None,
                 forced_rounds: 0,
                 meetings: Meetings::default(),
@@ -214,8 +283,8 @@ impl BothOrders {
         let observed = joined(observed_thread);
         let (equal_rate, forced_rounds, meetings) = joined(equal_thread);
         BothMeasured {
-            observed: observed.finish(),
-            equal_rate: equal_rate.map(Measures::finish),
+            observed: observed.finish(&all),
+            equal_rate: equal_rate.map(|measures| measures.finish(&all)),
             forced_rounds,
             meetings,
         }
@@ -250,10 +319,16 @@ impl Consumer for BothOrders {
         if event.kind == EventKind::Creates && !self.forked {
             self.fork();
         }
-        self.chunk.events.push((self.chunk.steps.len(), *event));
-        if self.chunk.events.len() >= CHUNK {
-            self.flush();
-        }
+        self.between(Between::Event(*event));
+    }
+
+    fn handover(&mut self, handover: &Handover) {
+        self.counted.hand_over(handover);
+        self.between(Between::Handover(*handover));
+    }
+
+    fn sampled(&mut self, site: u32, kind: Kind) {
+        self.counted.sample(site, kind);
     }
 
     fn calls(&mut self, kinds: &[CallKind]) {

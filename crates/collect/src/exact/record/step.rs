@@ -5,12 +5,14 @@ use linewise_cache::{Access, Kind};
 use super::super::access::TracedAccess;
 use super::super::rounds::Turn;
 
-/// What measurements and rounds need to know of an access, in 16 bytes: it goes through two queues
-/// and from one CPU to another.
+/// What measurements and rounds need to know of an access: it goes through two queues and from one CPU to
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     address: u64,
     site: u32,
+    /// Accesses of the thread right before it that are not told.
+    before: u32,
     thread: u16,
     size: u8,
     /// The kind, and above it the bits below.
@@ -21,6 +23,7 @@ const KIND: u8 = 3;
 const ORDERS: u8 = 1 << 2;
 const CHOSEN: u8 = 1 << 3;
 const LOOKED_AT: u8 = 1 << 4;
+const OWN: u8 = 1 << 5;
 
 impl Step {
     /// `looked_at`: trackers of reuse distances have to look at it.
@@ -30,6 +33,7 @@ impl Step {
         Self {
             address: access.address,
             site: access.site,
+            before: access.before,
             thread: access.thread,
             // One access of the tracer, or the pieces of one of at most so many.
             size: access.size.min(u8::MAX.into()) as u8,
@@ -37,6 +41,17 @@ impl Step {
                 | flag(access.orders, ORDERS)
                 | flag(access.chosen, CHOSEN)
                 | flag(looked_at, LOOKED_AT),
+        }
+    }
+
+    /// How many accesses of its thread it stands for: itself, and those before it that are not told. 0 if it
+    /// is one of those.
+    #[inline]
+    pub(super) fn stands_for(self) -> u32 {
+        if self.flags & OWN != 0 {
+            0
+        } else {
+            self.before.saturating_add(1)
         }
     }
 
@@ -86,8 +101,21 @@ impl Turn for Step {
     }
 
     #[inline]
-    fn in_round(self, _round: u64) -> Self {
-        self
+    fn before(&self) -> u32 {
+        self.before
+    }
+
+    #[inline]
+    fn in_round(self, _round: u64, before: u32) -> Self {
+        Self { before, ..self }
+    }
+
+    fn own(access: TracedAccess) -> Self {
+        let step = Self::new(&access, false);
+        Self {
+            flags: step.flags | OWN,
+            ..step
+        }
     }
 }
 
@@ -97,7 +125,6 @@ mod tests {
 
     #[test]
     fn a_step_is_the_access_that_it_was_made_of() {
-        assert_eq!(size_of::<Step>(), 16);
         for kind in [Kind::Load, Kind::Store, Kind::Update] {
             for (orders, chosen, looked_at) in [
                 (true, false, false),
@@ -111,6 +138,7 @@ mod tests {
                     size: 64,
                     thread: u16::MAX - 1,
                     kind,
+                    before: 0,
                     orders,
                     chosen,
                 };
@@ -120,6 +148,8 @@ mod tests {
                     (step.orders(), step.chosen(), step.looked_at()),
                     (orders, chosen, looked_at)
                 );
+                assert_eq!((step.stands_for(), Step::own(access).stands_for()), (1, 0));
+                assert_eq!(step.in_round(0, 7).stands_for(), 8);
                 assert_eq!(step.thread(), access.thread);
                 assert_eq!(step.address(), access.address);
             }

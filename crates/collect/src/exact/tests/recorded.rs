@@ -201,6 +201,61 @@ fn without_the_sizes_of_caches_the_same_lines_move_and_nothing_misses_for_want_o
 }
 
 #[test]
+fn what_only_one_thread_touches_is_counted_though_it_is_left_out() {
+    let lean = |reuse: ReuseShare, distance: &str| {
+        counters(distance, |options| {
+            options.caches = false;
+            options.call_paths = false;
+            options.reuse = reuse;
+        })
+    };
+    // All lines are followed by the trackers, so that nothing is left out.
+    let Some(whole) = lean(ReuseShare::OneLineIn(1), "8") else {
+        return;
+    };
+    let (Some(near), Some(far)) = (lean(ReuseShare::Usual, "8"), lean(ReuseShare::Usual, "256"))
+    else {
+        return;
+    };
+    let moved = |recorded: &Recorded| transfers(&recorded.tables, Order::EqualRate);
+    let (all, left, apart) = (moved(&whole), moved(&near), moved(&far));
+    assert!((left / all - 1.0).abs() < 0.05, "{left} beside {all}");
+    assert!(apart < left / 1000.0, "{apart} beside {left}");
+    for recorded in [&near, &far] {
+        let made = recorded.outcome.accesses as f64;
+        let off = made / whole.outcome.accesses as f64 - 1.0;
+        assert!(off.abs() < 0.01, "{made} beside {}", whole.outcome.accesses);
+    }
+    let told = |recorded: &Recorded, subject| -> [f64; 3] {
+        let rows = recorded.tables.caches.iter();
+        rows.filter(|row| row.order == Order::EqualRate && row.subject == subject)
+            .fold([0.0; 3], |[loads, stores, updates], row| {
+                [
+                    loads + row.loads,
+                    stores + row.stores,
+                    updates + row.updates,
+                ]
+            })
+    };
+    let sums = [&whole, &near].map(|recorded| told(recorded, CacheSubject::Total));
+    for (whole, near) in sums[0].into_iter().zip(sums[1]) {
+        assert!(
+            (near - whole).abs() < 0.01 * sums[0].iter().sum::<f64>(),
+            "{sums:?}"
+        );
+    }
+    // Instructions are known from samples: those of the increments, which are most.
+    let most = |recorded: &Recorded| {
+        let rows = recorded.tables.caches.iter();
+        rows.filter(|row| row.subject == CacheSubject::Instruction)
+            .map(asked)
+            .fold(0.0, f64::max)
+    };
+    let (whole, far) = (most(&whole), most(&far));
+    assert!((far / whole - 1.0).abs() < 0.1, "{far} beside {whole}");
+}
+
+#[test]
 fn false_sharing_has_its_line_its_bytes_and_its_instructions() {
     let Some(near) = counters("8", |_| {}) else {
         return;

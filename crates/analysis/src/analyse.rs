@@ -18,7 +18,7 @@ use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
     exact, sharing,
 };
-use crate::views::{misses, types, working_set};
+use crate::views::{flow, misses, types, working_set};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -77,6 +77,12 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             sharing: &view,
         }),
         working_set: working_set::working_set(&in_use),
+        flow: flow::flow(&flow::Input {
+            steps: &tables.path_traces,
+            typed: &tables.typed_accesses,
+            stacks: &tables.stacks,
+            frames: &tables.frames,
+        }),
     };
     if let Some(profile) = types::types(&types::Input {
         line_size: info.line_size,

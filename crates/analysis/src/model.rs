@@ -10,6 +10,7 @@ pub use crate::views::band::Band;
 pub use crate::views::caches::{
     CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
 };
+pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
@@ -92,6 +93,10 @@ pub struct Report {
     /// What fills each cache of the machine, the nearest to the core first; of samples only, else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub working_set: Vec<LevelSet>,
+    /// What happens to objects of a type from allocation to end, those with the most histories first; at most 20. Of a
+    /// recording with `--flow` only, else the field is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flow: Vec<FlowRow>,
 }
 
 impl Report {

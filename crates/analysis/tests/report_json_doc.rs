@@ -9,9 +9,10 @@ use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
 const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
-const VIEWS: [&str; 11] = [
+const VIEWS: [&str; 12] = [
     include_str!("../src/views/band.rs"),
     include_str!("../src/views/caches.rs"),
+    include_str!("../src/views/flow.rs"),
     include_str!("../src/views/miss_ratio.rs"),
     include_str!("../src/views/misses.rs"),
     include_str!("../src/views/place.rs"),
@@ -25,6 +26,7 @@ const VIEWS: [&str; 11] = [
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const ROWS: &str = include_str!("../../recording/src/rows.rs");
 const EXACT_ROWS: &str = include_str!("../../recording/src/rows_exact.rs");
+const FLOW_ROWS: &str = include_str!("../../recording/src/rows_flow.rs");
 
 const INTRODUCTION: &str = "\
 # The JSON report
@@ -176,6 +178,7 @@ fn document() -> String {
     let mut found = HashMap::new();
     types(ROWS, &mut found);
     types(EXACT_ROWS, &mut found);
+    types(FLOW_ROWS, &mut found);
     for view in VIEWS {
         types(view, &mut found);
     }

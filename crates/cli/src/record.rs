@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use linewise_collect::{Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target};
+use linewise_collect::{
+    Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, Wanted,
+};
 use linewise_machine::process::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
@@ -47,6 +49,9 @@ pub(crate) struct CollectArgs {
     /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks
     #[arg(long, value_enum, default_value_t = HeapArg::Off, value_name = "WHEN")]
     heap: HeapArg,
+    /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "pid")]
+    flow: Option<String>,
     /// Replace a recording of the same name
     #[arg(long)]
     force: bool,
@@ -211,6 +216,9 @@ fn collect(
     if let Some(option) = args.exact.given() {
         bail!("{option} is an option of the exact source: add --source exact");
     }
+    if args.flow.is_some() && args.exact.samples_reuse()? {
+        bail!("--flow and --reuse sampled want the same watchpoints: record one after the other");
+    }
     let target = match args.pid {
         Some(pid) => Target::Attach(pid),
         None => Target::Launch(args.command.clone()),
@@ -233,11 +241,15 @@ fn collect(
             SampleByArg::Cpu => SampleBy::Cpu,
             SampleByArg::Thread => SampleBy::Thread,
         },
-        heap: match args.heap {
-            HeapArg::Auto => HeapWhen::Auto,
-            HeapArg::On => HeapWhen::All,
-            HeapArg::Off => HeapWhen::Never,
+        heap: match (args.heap, &args.flow) {
+            (HeapArg::On, _) => HeapWhen::All,
+            (HeapArg::Auto, _) | (HeapArg::Off, Some(_)) => HeapWhen::Auto,
+            (HeapArg::Off, None) => HeapWhen::Never,
         },
+        flow: args.flow.as_deref().map(|name| match name {
+            "auto" => Wanted::Most,
+            name => Wanted::Named(name.to_owned()),
+        }),
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();
@@ -275,6 +287,11 @@ fn collect_exactly(
         bail!(
             "the exact source runs a command under emulation from its beginning and cannot attach: \
              give the command, or leave out --source exact"
+        );
+    }
+    if args.flow.is_some() {
+        bail!(
+            "--flow is an option of the timer: an exact run has no heap recorder; leave out --source exact"
         );
     }
     if args.rate.is_some() {

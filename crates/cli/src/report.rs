@@ -110,6 +110,7 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     write_table(directory, &resolved.fields)?;
     write_table(directory, &resolved.typed_accesses)?;
     write_table(directory, &resolved.type_members)?;
+    write_table(directory, &resolved.path_traces)?;
     Ok(())
 }
 

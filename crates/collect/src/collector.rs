@@ -30,9 +30,11 @@ use crate::samplers::Samplers;
 use crate::session::loss;
 use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
 
+mod flow;
 mod heap;
 mod reuse;
 
+pub(crate) use flow::FlowRecorder;
 pub(crate) use reuse::ReuseSampling;
 
 /// Time between two looks at the slow things: mappings, threads.
@@ -83,6 +85,7 @@ pub(crate) struct Collector {
     busy_at: Time,
     reuse: Option<ReuseSampling>,
     heap: Option<HeapRecorder>,
+    flow: Option<FlowRecorder>,
 }
 
 impl Collector {
@@ -136,6 +139,7 @@ impl Collector {
             busy_at: info.start,
             reuse: None,
             heap: None,
+            flow: None,
             info,
         }
     }
@@ -209,6 +213,7 @@ impl Collector {
         let now = Time(process::monotonic_ns());
         self.take_down(now, false)?;
         let thread_ns = self.account(now);
+        self.take_down_flow(now, false);
         self.read_heap(thread_ns)?;
         if !self.stopped {
             self.take_turns(now)?;
@@ -264,6 +269,9 @@ impl Collector {
                 time,
             } => {
                 self.bases.forget(tid);
+                if let Some(flow) = &mut self.flow {
+                    flow.thread_began(Pid(pid), Time(time));
+                }
                 self.threads
                     .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
                 if pid == tid {
@@ -625,9 +633,14 @@ impl Collector {
     /// A guarded thread stopped or ended.
     pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Result<(), Error> {
         let reuse = &mut self.reuse;
+        let flow = &mut self.flow;
         let disarm = || {
+            let now = Time(process::monotonic_ns());
             if let Some(reuse) = reuse {
-                reuse.forget(tid, Time(process::monotonic_ns()));
+                reuse.forget(tid, now);
+            }
+            if let Some(flow) = flow {
+                flow.forget(tid, now);
             }
         };
         match self.watcher.attend(tid, change, disarm) {
@@ -639,7 +652,9 @@ impl Collector {
     /// Takes down what is armed and lets the target go its own way.
     pub(crate) fn release(&mut self) -> Result<(), Error> {
         self.stop();
-        self.take_down(Time(process::monotonic_ns()), true)?;
+        let now = Time(process::monotonic_ns());
+        self.take_down(now, true)?;
+        self.take_down_flow(now, true);
         self.watcher.release();
         match self.watcher.held_back() {
             0 => Ok(()),
@@ -684,6 +699,7 @@ impl Collector {
         self.latency(latency)?;
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
+        self.finish_flow()?;
         self.finish_heap()?;
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;

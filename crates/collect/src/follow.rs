@@ -302,6 +302,12 @@ impl Stacks {
         id
     }
 
+    /// The chain of an id, looked for among all of them; empty if it is not known.
+    pub(crate) fn frames(&self, id: StackId) -> Vec<u64> {
+        let found = self.ids.iter().find(|(_, known)| **known == id);
+        found.map_or_else(Vec::new, |(chain, _)| chain.clone())
+    }
+
     /// The chains that are new since the last call.
     pub(crate) fn fresh(&mut self) -> Vec<Stack> {
         std::mem::take(&mut self.fresh)

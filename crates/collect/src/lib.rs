@@ -25,6 +25,7 @@ mod duty;
 mod error;
 pub mod exact;
 mod family;
+mod flow;
 mod follow;
 mod heap;
 mod latencies;
@@ -35,4 +36,5 @@ mod session;
 mod watch;
 
 pub use error::Error;
+pub use flow::Wanted;
 pub use session::{Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, record};

@@ -21,9 +21,10 @@ use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
 use crate::attach::{attach, switches_are_dear};
 use crate::budget::{Budget, Costs, Limits};
-use crate::collector::{Collector, ReuseSampling};
+use crate::collector::{Collector, FlowRecorder, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
+use crate::flow::Wanted;
 use crate::heap::{self, HeapRecorder, Loading};
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
@@ -72,6 +73,9 @@ pub struct RecordOptions {
     pub reuse: bool,
     /// Whether heap blocks are recorded.
     pub heap: HeapWhen,
+    /// Whose objects are followed from their allocation to their end, with half of each thread's watchpoints and
+    /// half of the budget for watches; not together with `reuse`. Takes the heap recorder.
+    pub flow: Option<Wanted>,
 }
 
 /// What has a sampler of its own.
@@ -194,8 +198,12 @@ pub fn record(
     let watchpoints = probe::watchpoint_costs();
     let facts = Facts::read(Path::new("/"), &[]);
     let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
-    let for_reuse = if options.reuse { registers / 2 } else { 0 };
-    let reuse = options.reuse.then(|| reuse_sampling(for_reuse));
+    // Reuses or objects: who has watchpoints of its own leaves half of them.
+    let taken = match options.reuse || options.flow.is_some() {
+        true => registers / 2,
+        false => 0,
+    };
+    let reuse = options.reuse.then(|| reuse_sampling(taken));
     let start = now();
     let limits = Limits {
         overhead: options.overhead,
@@ -243,7 +251,7 @@ pub fn record(
     let mut left_out = None;
     let info = |pid, samplers: &Samplers| {
         let target = &options.target;
-        describe(target, pid, samplers, start, &facts, &costs, for_reuse)
+        describe(target, pid, samplers, start, &facts, &costs, taken)
     };
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {
@@ -296,11 +304,18 @@ pub fn record(
             collector.record_heap(HeapRecorder::new(loading.region, overhead));
         }
         Some(Err(reason)) => {
-            let reason = format!("heap blocks are not recorded: {reason}");
+            let mut reason = format!("heap blocks are not recorded: {reason}");
+            if options.flow.is_some() {
+                reason.push_str("; so objects are not followed either");
+            }
             tell(Event::Warning(&reason));
             collector.lose("heap-not-recorded", 1, reason)?;
         }
         None => {}
+    }
+    if let Some(wanted) = &options.flow {
+        // A pair of places at most: what is seen of more of them at once grows faster than what it costs.
+        collector.follow_objects(FlowRecorder::new(wanted.clone(), taken.min(2)));
     }
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));
@@ -464,7 +479,7 @@ fn describe(
     start: Time,
     facts: &Facts,
     costs: &Costs,
-    for_reuse: u32,
+    taken: u32,
 ) -> RunInfo {
     let watchpoints = costs.watchpoints;
     let topology = sysfs::read_topology(Path::new("/")).ok();
@@ -510,7 +525,7 @@ fn describe(
             .as_ref()
             .map_or(1, |topology| topology.cpus.len() as u32),
         watchpoint_bytes: watchpoints.map_or(0, |watch| {
-            (watch.count - for_reuse.min(watch.count)) * crate::watch::CHUNK as u32
+            (watch.count - taken.min(watch.count)) * crate::watch::CHUNK as u32
         }),
         cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
         hypervisor: facts.hypervisor.name().to_owned(),

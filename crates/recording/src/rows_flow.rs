@@ -100,7 +100,7 @@ pub struct PathStep {
     pub path: u64,
     /// The share of these objects that take the path, estimated, 0 to 1.
     pub frequency: f64,
-    /// Histories that fit the path, all together.
+    /// Whole histories of which it is the likeliest path.
     pub histories: u64,
     /// Its number in the path, from 0.
     pub step: u64,

@@ -121,6 +121,7 @@ pub(crate) fn everyday() -> Report {
         type_coverage: None,
         misses: Vec::new(),
         working_set: Vec::new(),
+        flow: Vec::new(),
     }
 }
 

@@ -1,11 +1,11 @@
 //! A made-up data profile: a struct that two threads write, and one that only one uses.
 
 use super::super::model::{
-    Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, Group, Layout, LevelSet, MissRow,
-    Report, TypeCost, TypeRow, TypeSet,
+    Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, FlowEdge, FlowNode, FlowPath,
+    FlowRow, Group, Layout, LevelSet, MissRow, Report, TypeCost, TypeRow, TypeSet,
 };
 use super::HOSTILE;
-use linewise_recording::CacheLevel;
+use linewise_recording::{CacheLevel, PathEvent};
 
 fn field(name: &str, offset: u64, size: u64, uses: [f64; 3], tids: &[u32]) -> FieldRow {
     let [share, loads, stores] = uses;
@@ -138,6 +138,7 @@ pub(super) fn with_types(report: &mut Report) {
             }],
         }],
     }];
+    report.flow = vec![flow()];
     report.type_coverage = Some(Coverage {
         accesses: 2000.0,
         typed: 1854.0,
@@ -147,6 +148,56 @@ pub(super) fn with_types(report: &mut Report) {
         ]
         .into(),
     });
+}
+
+/// Objects that most often go to another thread.
+fn flow() -> FlowRow {
+    let node = |id, event, function: &str, thread, frequency| FlowNode {
+        id,
+        event,
+        function: function.to_owned(),
+        place: format!("/src/both.c:{}", 30 + id),
+        thread,
+        frequency,
+        touches: match event {
+            PathEvent::Accessed => vec!["a".to_owned(), "+8".to_owned()],
+            PathEvent::Allocated | PathEvent::Freed => Vec::new(),
+        },
+        time_ns: 1200.0 * id as f64,
+        sampled_share: if id == 2 { 0.8 } else { 0.1 },
+        cpu_change: 0.0,
+    };
+    let edge = |from, to, frequency, thread_change| FlowEdge {
+        from,
+        to,
+        frequency,
+        thread_change,
+    };
+    let path = |frequency, histories, nodes: &[u64]| FlowPath {
+        frequency,
+        histories,
+        nodes: nodes.to_vec(),
+    };
+    FlowRow {
+        type_name: "struct both".to_owned(),
+        size: 32,
+        allocated_at: "make (/src/both.c:30)".to_owned(),
+        histories: 412,
+        nodes: vec![
+            node(0, PathEvent::Allocated, "make", 0, 1.0),
+            node(1, PathEvent::Accessed, "fill", 0, 1.0),
+            node(2, PathEvent::Accessed, "consume", 1, 0.7),
+            node(3, PathEvent::Freed, "free", 1, 0.7),
+            node(4, PathEvent::Freed, "free", 0, 0.3),
+        ],
+        edges: vec![
+            edge(0, 1, 1.0, false),
+            edge(1, 2, 0.7, true),
+            edge(1, 4, 0.3, false),
+            edge(2, 3, 0.7, false),
+        ],
+        paths: vec![path(0.7, 288, &[0, 1, 2, 3]), path(0.3, 124, &[0, 1, 4])],
+    }
 }
 
 /// Hostile and endless names wherever the data profile of `report` has one.
@@ -181,6 +232,16 @@ pub(super) fn make_hostile(report: &mut Report, endless: &str) {
         for row in level.crowded.iter_mut().flat_map(|set| &mut set.types) {
             row.type_name = format!("{HOSTILE}{endless}");
             row.stride = u64::MAX;
+        }
+    }
+    for row in &mut report.flow {
+        row.type_name = format!("{HOSTILE}{endless}");
+        row.allocated_at = format!("{endless}{HOSTILE}");
+        for node in &mut row.nodes {
+            node.function = format!("{HOSTILE}{endless}");
+            node.place = format!("/{HOSTILE}/{endless}.c:1");
+            node.touches = vec![format!("{endless}{HOSTILE}")];
+            node.time_ns = f64::MAX;
         }
     }
     for row in &mut report.misses {

@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::model::{Band, Interval};
+use linewise_recording::PathEvent;
+
+use super::model::{Band, FlowRow, Interval};
 
 /// Replaces every character that a terminal or browser might act on, instead of showing it, by
 /// its visible escape: controls, everything without a width (joiners, marks, variation selectors),
@@ -331,6 +333,29 @@ pub(crate) fn plural(value: u64, noun: &str) -> String {
         _ => "s",
     };
     format!("{} {noun}{ending}", integer(value))
+}
+
+/// The functions of a path of `row`, in order: `make (allocates) → fill length ⇒ consume kind → free`; with what
+/// they touch if `touches` says so.
+pub(crate) fn path_of_functions(row: &FlowRow, nodes: &[u64], touches: bool) -> String {
+    let mut out = String::new();
+    let mut before: Option<u64> = None;
+    for node in nodes.iter().filter_map(|&id| row.nodes.get(id as usize)) {
+        match before {
+            None => {}
+            Some(thread) if thread == node.thread => out.push_str(" → "),
+            Some(_) => out.push_str(" ⇒ "),
+        }
+        before = Some(node.thread);
+        out.push_str(&shorten(&sanitise(&node.function), 40));
+        if node.event == PathEvent::Allocated {
+            out.push_str(" (allocates)");
+        }
+        if touches && !node.touches.is_empty() {
+            let _ = write!(out, " {}", shorten(&sanitise(&node.touches.join(", ")), 40));
+        }
+    }
+    out
 }
 
 /// A time given in nanoseconds: `82 ns`, `24 µs`, `3.2 ms`, `3.2 s`, `2 min 14 s`.

@@ -26,6 +26,7 @@ mod files;
 mod heap;
 mod modules;
 mod objects;
+mod paths;
 mod recording;
 mod symbols;
 mod typer;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, Field, Frame, HeapBlock, Object, ObjectKind, Pid, SampleClass, Stack, StackId, Tables,
-    Time, TypeMember, TypedAccess, Watch,
+    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathStep, Pid, SampleClass, Stack,
+    StackId, Tables, Time, TypeMember, TypedAccess, Watch,
 };
 
 use super::heap::{self, HeapBlocks, allocation_site};
+use super::paths::path_traces;
 use super::{Files, Resolver, Store};
 
 /// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
@@ -28,6 +29,8 @@ pub struct Resolved {
     pub typed_accesses: Vec<TypedAccess>,
     /// The members of these types.
     pub type_members: Vec<TypeMember>,
+    /// The paths of objects that were followed.
+    pub path_traces: Vec<PathStep>,
 }
 
 /// Resolves what a report can ask of a recording: the frames of all its code addresses, the types
@@ -43,12 +46,14 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let frames = resolve_code(tables, &mut resolver);
     let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
     let (typed_accesses, type_members) = resolver.typed_accesses(accessing_code(tables));
+    let path_traces = path_traces(tables, &typed_accesses);
     Resolved {
         frames,
         objects,
         fields,
         typed_accesses,
         type_members,
+        path_traces,
     }
 }
 
@@ -64,6 +69,7 @@ fn accessing_code(tables: &Tables) -> BTreeSet<(Pid, Address)> {
         .chain(traps)
         .chain(code_of_exact_run(tables))
         .chain(code_of_reuse(tables))
+        .chain(code_of_histories(tables))
         .filter(|(_, ip)| ip.0 != 0)
         .collect()
 }
@@ -100,15 +106,18 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
         add_stack(trap.pid, trap.stack, &mut exact, &mut returns);
     }
     let mut allocations: HashSet<(Pid, StackId)> = HashSet::new();
-    for block in &tables.heap_blocks {
-        if allocations.insert((block.pid, block.stack))
-            && let Some(stack) = stacks.get(&block.stack)
+    let blocks = tables.heap_blocks.iter().map(|it| (it.pid, it.stack));
+    let histories = tables.histories.iter().map(|it| (it.pid, it.stack));
+    for (pid, stack) in blocks.chain(histories) {
+        if allocations.insert((pid, stack))
+            && let Some(stack) = stacks.get(&stack)
         {
-            returns.extend(stack.frames.iter().map(|address| (block.pid, *address)));
+            returns.extend(stack.frames.iter().map(|address| (pid, *address)));
         }
     }
     exact.extend(code_of_exact_run(tables));
     exact.extend(code_of_reuse(tables));
+    exact.extend(code_of_histories(tables));
     let mut frames = Vec::new();
     for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
         frames.extend(resolver.frames(*pid, *address));
@@ -131,6 +140,14 @@ fn code_of_reuse(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
     let traps = tables.reuse_traps.iter();
     let trapped = traps.filter_map(move |row| Some((*processes.get(&row.watch)?, row.access_ip)));
     watches.map(|row| (row.pid, row.sample_ip)).chain(trapped)
+}
+
+/// The instructions that touched objects that were followed.
+fn code_of_histories(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
+    let histories = tables.histories.iter();
+    let processes: HashMap<u64, Pid> = histories.map(|row| (row.id, row.pid)).collect();
+    let accesses = tables.history_accesses.iter();
+    accesses.filter_map(move |row| Some((*processes.get(&row.history)?, row.access_ip)))
 }
 
 /// The instructions that the tables of an exact run name.

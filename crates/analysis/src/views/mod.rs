@@ -6,6 +6,7 @@ mod curve;
 mod encounter;
 #[cfg(test)]
 mod exact_rows;
+pub mod flow;
 mod lines_seen;
 pub mod miss_ratio;
 pub mod misses;

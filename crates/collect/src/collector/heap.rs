@@ -37,7 +37,7 @@ impl Collector {
         )?;
         self.budget
             .spend_apart(cost.target_ns, cost.own_ns, cost.due_ns);
-        Ok(())
+        self.read_flow()
     }
 
     /// Ends the recording of heap blocks.

@@ -7,7 +7,7 @@ use linewise_topology::CpuSet;
 
 use iced_x86::Instruction;
 
-use super::Collector;
+use super::{Collector, FlowRecorder};
 use crate::decode::{Access, RegistersFrom, Waiting};
 use crate::error::Error;
 use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
@@ -68,13 +68,17 @@ impl Collector {
 
     /// Arms both kinds of watches, those first that have had less of the budget.
     pub(super) fn arm_all(&mut self, now: Time) -> Result<(), Error> {
-        let spent = self.reuse.as_ref().map_or(0.0, |reuse| reuse.spent_ns);
-        if spent <= self.budget.watched_ns() / 2.0 {
+        let reuse = self.reuse.as_ref().map_or(0.0, |reuse| reuse.spent_ns);
+        let flow = self.flow.as_ref().map_or(0.0, FlowRecorder::spent_ns);
+        // There is but one of the two.
+        if reuse + flow <= self.budget.watched_ns() / 2.0 {
             self.arm_reuse(now)?;
+            self.arm_flow(now)?;
             return self.arm(now);
         }
         self.arm(now)?;
-        self.arm_reuse(now)
+        self.arm_reuse(now)?;
+        self.arm_flow(now)
     }
 
     /// Offers the samples of this tick to the slots and arms what was chosen, if that can be paid for.

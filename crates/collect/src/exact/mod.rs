@@ -53,6 +53,7 @@ pub use tables::Tables;
 
 pub(crate) use clock::Clock;
 pub(crate) use launch::on_path;
+pub(crate) use only::ranges as function_ranges;
 
 use kept::TraceWriter;
 use launch::Launch;

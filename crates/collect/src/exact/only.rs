@@ -65,7 +65,7 @@ fn entries(module: &Path, ranges: &[(u64, u64)]) -> Vec<u8> {
 }
 
 /// File offsets of a function; none if there is no such function.
-fn ranges(module: &Path, function: &str) -> Option<Vec<(u64, u64)>> {
+pub(crate) fn ranges(module: &Path, function: &str) -> Option<Vec<(u64, u64)>> {
     let bytes = std::fs::read(module).ok()?;
     let file = object::File::parse(bytes.as_slice()).ok()?;
     let mut ranges: Vec<(u64, u64)> = file

@@ -10,6 +10,7 @@
 
 mod launch;
 mod live;
+mod observer;
 mod rate;
 mod recorder;
 mod unwind;

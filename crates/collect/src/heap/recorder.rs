@@ -10,11 +10,13 @@ use linewise_machine::process;
 use linewise_recording::{Address, Allocator, HeapBlock, HeapRun, Pid, StackId, Tid, Time, Writer};
 
 use super::live::{Block, Live};
+use super::observer::Observer;
 use super::rate::{Rate, weight};
 use super::unwind::Unwinder;
 use crate::chance::Chance;
 use crate::error::Error;
 use crate::exact::Clock;
+use crate::flow::Observed;
 use crate::follow::Stacks;
 
 /// What was lost of the heap's history: its name, how much, and a sentence.
@@ -154,6 +156,7 @@ pub(crate) struct HeapRecorder {
     malformed: u64,
     untouched_rows: f64,
     run: HeapRun,
+    observer: Observer,
 }
 
 /// What a round cost.
@@ -193,6 +196,7 @@ impl HeapRecorder {
             malformed: 0,
             untouched_rows: 0.0,
             run: HeapRun::default(),
+            observer: Observer::default(),
         };
         recorder.allow();
         recorder
@@ -201,6 +205,21 @@ impl HeapRecorder {
     /// Whether rounds should follow each other closely.
     pub(crate) fn is_young(&self) -> bool {
         process::monotonic_ns().saturating_sub(self.began_ns) < YOUNG_NS
+    }
+
+    /// Tells [`HeapRecorder::observed`] from now on.
+    pub(crate) fn observe(&mut self) {
+        self.observer.listen();
+    }
+
+    /// What happened since the last call, in the order of time but for touches.
+    pub(crate) fn observed(&mut self) -> Vec<Observed> {
+        self.observer.take()
+    }
+
+    /// The name that the program gave to objects.
+    pub(crate) fn label(&self, number: u16) -> Option<&String> {
+        self.labels.get(number)
     }
 
     /// Tells the recorder in the target to record no more.
@@ -467,6 +486,8 @@ impl HeapRecorder {
                     allocator,
                     touched: false,
                 };
+                let tid = self.threads.get(event.thread).copied().unwrap_or(0);
+                self.observer.allocated(pid, &block, tid);
                 match self.orphans.remove(&(event.image, address)) {
                     // Its end was told before it.
                     Some(free) if free > event.stamp => {
@@ -511,6 +532,13 @@ impl HeapRecorder {
                 );
             }
         }
+        for (block, at, by) in &ended {
+            // Without a free it is told by another block that lies there now.
+            if let Some(by) = *by {
+                let tid = self.threads.get(by).copied().unwrap_or(0);
+                self.observer.freed(pid, block, *at, tid);
+            }
+        }
         if let Some(freed) = self.freed.back_mut() {
             freed.extend(ended.into_iter().map(|(block, at, by)| Freed {
                 block,
@@ -533,7 +561,8 @@ impl HeapRecorder {
             let Some(image) = self.images.get_mut(&number) else {
                 continue;
             };
-            if image.live.touch(touch.address, touch.time).is_some() {
+            if let Some(block) = image.live.touch(touch.address, touch.time) {
+                self.observer.touched(touch.pid, &block, touch.address);
                 continue;
             }
             let parent = image.parent;
@@ -571,7 +600,13 @@ impl HeapRecorder {
                     freed.block.allocated <= touch.time
                         && freed.at.is_none_or(|end| touch.time < end)
                 };
-                let touched = freed.block.touched || touched.into_iter().any(during);
+                let mut touched = touched.filter(|touch| during(touch));
+                let first = touched.next();
+                if let Some(touch) = first.filter(|_| !freed.block.touched) {
+                    self.observer
+                        .touched(freed.pid, &freed.block, touch.address);
+                }
+                let touched = freed.block.touched || first.is_some();
                 let row = self.row(&freed, touched, 1.0);
                 writer.push(row)?;
             }

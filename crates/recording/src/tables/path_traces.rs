@@ -13,7 +13,7 @@ table! {
     stack: StackId = "The call chain that allocated them: `stacks.id`.",
     path: u64 = "The path among those of the same type, size, process and call chain: 1 is the most frequent.",
     frequency: f64 = "The share of these objects that take the path, estimated, 0 to 1.",
-    histories: u64 = "Histories that fit the path, all together.",
+    histories: u64 = "Whole histories of which it is the likeliest path.",
     step: u64 = "Its number in the path, from 0.",
     event: PathEvent = "What happens.",
     ip: Address = "The instruction; of the allocation the innermost caller; 0 if unknown.",

@@ -11,6 +11,7 @@ mod chart;
 mod curve;
 mod diff;
 mod finding;
+mod flow;
 mod matrix;
 mod prefetch;
 mod reuse;
@@ -51,6 +52,7 @@ pub fn render(report: &Report) -> String {
     matrix::write(&mut out, report);
     timeline::write(&mut out, report);
     types::write(&mut out, report);
+    flow::write(&mut out, report);
     caches::write(&mut out, report);
     reuse::write(&mut out, report);
     curve::write(&mut out, report);

@@ -2,6 +2,7 @@
 
 mod diff;
 mod finding;
+mod flow;
 mod line_drawing;
 mod locality;
 mod page;
@@ -72,6 +73,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     }
     page.blank();
     types::print(&mut page, report);
+    flow::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);
     page.finish()

@@ -1,0 +1,535 @@
+//! From object access histories to the paths that objects take (Pesterev, 2010, section 5.4).
+//!
+//! A history tells of one or two places of an object, so a path has to be put together from many:
+//!
+//! 1. What a place sees in a life is a *variant*: which instructions of which threads, in order, loops folded.
+//!    Who frees the object is a variant, too, which every whole history tells.
+//! 2. A path has one variant for each place. Candidates are all choices whose variants were seen together,
+//!    pair by pair, as far as the pair was watched.
+//! 3. How frequent each is: the most likely shares by expectation maximisation, with each history consistent
+//!    with some of the candidates. A history that was cut short is consistent with all that it is the
+//!    beginning of: without these, paths of many accesses would come out too rare.
+//! 4. The variants of a path are merged into one sequence: of two accesses to different places the one is
+//!    first that came first in most histories of the pair.
+
+use std::collections::{BTreeMap, HashMap};
+
+use linewise_recording::{
+    Address, CpuId, History, HistoryAccess, HistoryOutcome, Operation, PathEvent, PathStep, Pid,
+    SampleClass, StackId, Tables, Tid, TypedAccess,
+};
+
+use super::heap::HeapBlocks;
+
+/// Variants of a place that are told apart, the most frequent.
+const MOST_VARIANTS: usize = 12;
+/// Candidates for paths.
+const MOST_PATHS: usize = 256;
+/// Paths rarer than this are left out, and so are variants.
+const RARE: f64 = 0.01;
+/// The longest loop that is folded, in accesses.
+const LOOP: usize = 4;
+/// Rounds of the estimate.
+const ROUNDS: usize = 60;
+/// Places that a path is put together from, at most.
+const MOST_PLACES: usize = 24;
+
+/// Objects that are alike.
+type Site<'a> = (Pid, StackId, u64, &'a str);
+
+/// What a place saw once or in a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Token {
+    ip: Address,
+    thread: u64,
+}
+
+/// A token in a history.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    token: Token,
+    operation: Option<Operation>,
+    /// Since the allocation, ns.
+    time: u64,
+    cpu_changed: bool,
+    times: u32,
+}
+
+/// A history by place.
+#[derive(Debug)]
+struct Life {
+    /// Offset of each watched place, and what it saw.
+    places: Vec<(u64, Vec<Seen>)>,
+    /// The thread that freed it, and when; `None` if it was cut short.
+    freed: Option<(u64, u64)>,
+}
+
+impl Life {
+    fn tokens(&self, place: usize) -> Vec<Token> {
+        self.places[place].1.iter().map(|seen| seen.token).collect()
+    }
+}
+
+/// The variants of the places, by offset, and of who frees.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    freed_by: u64,
+    places: BTreeMap<u64, Vec<Token>>,
+}
+
+impl Candidate {
+    /// Whether a history can be of this path.
+    fn fits(&self, life: &Life) -> bool {
+        let whole = life.freed.map(|(thread, _)| thread);
+        if whole.is_some_and(|thread| thread != self.freed_by) {
+            return false;
+        }
+        (0..life.places.len()).all(|place| {
+            // A place that nothing touches, or one too many.
+            let Some(variant) = self.places.get(&life.places[place].0) else {
+                return true;
+            };
+            let tokens = life.tokens(place);
+            match whole {
+                Some(_) => tokens == *variant,
+                None => variant.starts_with(&tokens),
+            }
+        })
+    }
+}
+
+/// The paths of all objects that were followed.
+pub(super) fn path_traces(tables: &Tables, typed: &[TypedAccess]) -> Vec<PathStep> {
+    if tables.histories.is_empty() {
+        return Vec::new();
+    }
+    let typed: HashMap<(Pid, Address), &TypedAccess> = typed
+        .iter()
+        .filter(|row| row.reason.is_none())
+        .map(|row| ((row.pid, row.ip), row))
+        .collect();
+    let mut accesses: HashMap<u64, Vec<&HistoryAccess>> = HashMap::new();
+    for access in &tables.history_accesses {
+        accesses.entry(access.history).or_default().push(access);
+    }
+    let mut sites: BTreeMap<Site<'_>, Vec<&History>> = BTreeMap::new();
+    for history in &tables.histories {
+        let site = (
+            history.pid,
+            history.stack,
+            history.size,
+            history.label.as_str(),
+        );
+        sites.entry(site).or_default().push(history);
+    }
+    let sampled = sampled(tables);
+    let none = Vec::new();
+    let mut rows = Vec::new();
+    for (site, histories) in sites {
+        let mut types: BTreeMap<&str, u64> = BTreeMap::new();
+        let lives: Vec<Life> = histories
+            .iter()
+            .map(|history| {
+                let accesses = accesses.get(&history.id).unwrap_or(&none);
+                for access in accesses {
+                    if let Some(row) = typed.get(&(history.pid, access.access_ip)) {
+                        *types.entry(row.type_name.as_str()).or_default() += 1;
+                    }
+                }
+                life(history, accesses)
+            })
+            .collect();
+        let most = types.into_iter().max_by_key(|(_, votes)| *votes);
+        let type_name = match site.3 {
+            "" => most.map_or("", |(name, _)| name),
+            label => label,
+        };
+        let ip = tables.stacks.iter().find(|stack| stack.id == site.1);
+        let ip = ip.and_then(|stack| stack.frames.first().copied());
+        for path in paths(&lives) {
+            let place = |step: &PathStep| (site.0, site.1, site.2, step.ip, step.offset);
+            rows.extend(
+                path.steps(ip.unwrap_or(Address(0)))
+                    .into_iter()
+                    .map(|step| PathStep {
+                        type_name: type_name.to_owned(),
+                        pid: site.0,
+                        stack: site.1,
+                        size: site.2,
+                        sampled_ns: sampled.get(&place(&step)).copied().unwrap_or(0.0),
+                        ..step
+                    }),
+            );
+        }
+    }
+    rows
+}
+
+/// Thread time of samples, by objects that are alike, instruction and place.
+type Sampled = HashMap<(Pid, StackId, u64, Address, u64), f64>;
+
+fn sampled(tables: &Tables) -> Sampled {
+    let blocks = HeapBlocks::new(&tables.heap_blocks);
+    let mut sampled = Sampled::new();
+    let samples = tables.samples.iter();
+    for sample in samples.filter(|sample| sample.class == SampleClass::Access) {
+        if let Some(block) = blocks.at(sample.pid, sample.address, sample.time) {
+            let offset = (sample.address.0 - block.address.0) & !7;
+            let key = (
+                sample.pid,
+                block.stack,
+                block.size,
+                sample.access_ip,
+                offset,
+            );
+            *sampled.entry(key).or_default() += sample.weight_ns as f64;
+        }
+    }
+    sampled
+}
+
+fn life(history: &History, accesses: &[&HistoryAccess]) -> Life {
+    let mut threads = vec![history.allocated_by];
+    let mut number = |tid: Tid| -> u64 {
+        let known = threads.iter().position(|known| *known == tid);
+        known.unwrap_or_else(|| {
+            threads.push(tid);
+            threads.len() - 1
+        }) as u64
+    };
+    let mut places: Vec<(u64, Vec<Seen>)> = [Some(history.offset), history.other_offset]
+        .into_iter()
+        .flatten()
+        .map(|offset| (offset, Vec::new()))
+        .collect();
+    let mut before: Option<CpuId> = None;
+    for access in accesses {
+        let seen = Seen {
+            token: Token {
+                ip: access.access_ip,
+                thread: number(access.tid),
+            },
+            operation: access.operation,
+            time: access.time.since(history.allocated),
+            cpu_changed: before.is_some_and(|before| before != access.cpu),
+            times: 1,
+        };
+        before = Some(access.cpu);
+        if let Some((_, place)) = places.iter_mut().find(|it| it.0 == access.offset) {
+            place.push(seen);
+            fold(place);
+        }
+    }
+    let whole = history.outcome == HistoryOutcome::Whole;
+    let end = history.freed.zip(history.freed_by).filter(|_| whole);
+    Life {
+        places,
+        freed: end.map(|(time, by)| (number(by), time.since(history.allocated))),
+    }
+}
+
+/// Folds the repetition at the end of what a place saw, if there is one.
+fn fold(seen: &mut Vec<Seen>) {
+    for period in 1..=LOOP.min(seen.len() / 2) {
+        let (first, second) = (seen.len() - 2 * period, seen.len() - period);
+        let tokens = |range: std::ops::Range<usize>| seen[range].iter().map(|it| it.token);
+        if tokens(first..second).eq(tokens(second..seen.len())) {
+            for place in 0..period {
+                seen[first + place].times += seen[second + place].times;
+            }
+            seen.truncate(second);
+            return;
+        }
+    }
+}
+
+/// A path and the histories of it.
+struct Path<'a> {
+    candidate: Candidate,
+    frequency: f64,
+    number: u64,
+    /// Whole histories of which it is the likeliest path.
+    histories: u64,
+    /// All whole histories that fit it.
+    lives: Vec<&'a Life>,
+}
+
+/// The paths, the most frequent first.
+fn paths(lives: &[Life]) -> Vec<Path<'_>> {
+    let candidates = candidates(lives);
+    let fits: Vec<Vec<usize>> = lives
+        .iter()
+        .map(|life| {
+            let fit = |index: &usize| candidates[*index].fits(life);
+            (0..candidates.len()).filter(fit).collect()
+        })
+        .collect();
+    let mut shares = vec![1.0 / candidates.len().max(1) as f64; candidates.len()];
+    for _ in 0..ROUNDS {
+        let mut next = vec![0.0; candidates.len()];
+        for fits in &fits {
+            let all: f64 = fits.iter().map(|&index| shares[index]).sum();
+            for &index in fits {
+                next[index] += shares[index] / all.max(f64::MIN_POSITIVE);
+            }
+        }
+        let all: f64 = next.iter().sum();
+        shares = next
+            .iter()
+            .map(|share| share / all.max(f64::MIN_POSITIVE))
+            .collect();
+    }
+    let mut histories = vec![0; candidates.len()];
+    for (_, fits) in lives
+        .iter()
+        .zip(&fits)
+        .filter(|(life, _)| life.freed.is_some())
+    {
+        let likeliest = fits
+            .iter()
+            .max_by(|&&a, &&b| shares[a].total_cmp(&shares[b]));
+        likeliest
+            .into_iter()
+            .for_each(|&index| histories[index] += 1);
+    }
+    let mut paths: Vec<Path<'_>> = candidates
+        .into_iter()
+        .zip(shares.into_iter().zip(histories))
+        .filter(|(_, (share, _))| *share >= RARE)
+        .map(|(candidate, (frequency, histories))| {
+            let own = |life: &&Life| life.freed.is_some() && candidate.fits(life);
+            let lives = lives.iter().filter(own).collect();
+            Path {
+                candidate,
+                frequency,
+                number: 0,
+                histories,
+                lives,
+            }
+        })
+        .collect();
+    paths.sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
+    for (path, number) in paths.iter_mut().zip(1..) {
+        path.number = number;
+    }
+    paths
+}
+
+/// A place and its variant: index of the place, index of the variant. The first place is who frees.
+type Chosen = Vec<usize>;
+
+/// All choices of variants that were seen together, pair by pair.
+fn candidates(lives: &[Life]) -> Vec<Candidate> {
+    let whole = || lives.iter().filter_map(|life| Some((life, life.freed?.0)));
+    let mut freers: BTreeMap<Vec<Token>, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<u64, BTreeMap<Vec<Token>, u64>> = BTreeMap::new();
+    // Who frees is a place like the others, with one token.
+    let freer = |thread: u64| {
+        vec![Token {
+            ip: Address(0),
+            thread,
+        }]
+    };
+    for (life, thread) in whole() {
+        *freers.entry(freer(thread)).or_default() += 1;
+        for place in 0..life.places.len() {
+            let variants = counts.entry(life.places[place].0).or_default();
+            *variants.entry(life.tokens(place)).or_default() += 1;
+        }
+    }
+    // Places that nothing touches say nothing.
+    counts.retain(|_, variants| variants.keys().any(|variant| !variant.is_empty()));
+    let mut offsets: Vec<(u64, u64)> = counts
+        .iter()
+        .map(|(offset, variants)| (*offset, variants.values().sum()))
+        .collect();
+    offsets.sort_by_key(|(_, seen)| std::cmp::Reverse(*seen));
+    offsets.truncate(MOST_PLACES);
+    offsets.sort_unstable();
+    let offsets: Vec<u64> = offsets.into_iter().map(|(offset, _)| offset).collect();
+    let mut variants = vec![frequent(&freers)];
+    variants.extend(offsets.iter().map(|offset| frequent(&counts[offset])));
+    // How often two variants were seen together, and how often their places were.
+    let mut together: HashMap<(usize, usize, usize, usize), u64> = HashMap::new();
+    let mut watched: HashMap<(usize, usize), u64> = HashMap::new();
+    for (life, thread) in whole() {
+        let mut known = vec![(0, freer(thread))];
+        for place in 0..life.places.len() {
+            if let Ok(index) = offsets.binary_search(&life.places[place].0) {
+                known.push((index + 1, life.tokens(place)));
+            }
+        }
+        known.sort();
+        for (i, (a, of_a)) in known.iter().enumerate() {
+            for (b, of_b) in &known[i + 1..] {
+                *watched.entry((*a, *b)).or_default() += 1;
+                let index =
+                    |place: usize, tokens| variants[place].iter().position(|it| it == tokens);
+                if let (Some(x), Some(y)) = (index(*a, of_a), index(*b, of_b)) {
+                    *together.entry((*a, x, *b, y)).or_default() += 1;
+                }
+            }
+        }
+    }
+    let compatible = |a: usize, x: usize, b: usize, y: usize| match watched.get(&(a, b)) {
+        None => true,
+        Some(_) => together.contains_key(&(a, x, b, y)),
+    };
+    let mut choices: Vec<Chosen> = vec![Vec::new()];
+    for (place, of_place) in variants.iter().enumerate() {
+        let mut next = Vec::new();
+        for choice in &choices {
+            for variant in 0..of_place.len() {
+                let fits =
+                    |(before, &chosen): (usize, &usize)| compatible(before, chosen, place, variant);
+                if next.len() < MOST_PATHS && choice.iter().enumerate().all(fits) {
+                    next.push([choice.as_slice(), &[variant]].concat());
+                }
+            }
+        }
+        choices = next;
+    }
+    let candidate = |choice: Chosen| Candidate {
+        freed_by: variants[0][choice[0]].first().map_or(0, |it| it.thread),
+        places: offsets
+            .iter()
+            .zip(&choice[1..])
+            .zip(&variants[1..])
+            .map(|((offset, &variant), of_place)| (*offset, of_place[variant].clone()))
+            .collect(),
+    };
+    if variants[0].is_empty() {
+        return Vec::new();
+    }
+    choices.into_iter().map(candidate).collect()
+}
+
+/// The variants of a place that are not rare, the most frequent first.
+fn frequent(counts: &BTreeMap<Vec<Token>, u64>) -> Vec<Vec<Token>> {
+    let all: u64 = counts.values().sum();
+    let mut variants: Vec<_> = counts
+        .iter()
+        .filter(|(_, count)| **count as f64 >= RARE * all as f64)
+        .collect();
+    variants.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let kept = variants.into_iter().take(MOST_VARIANTS);
+    kept.map(|(variant, _)| variant.clone()).collect()
+}
+
+/// A token of a path: offset of its place, and its number there.
+type Step = (u64, usize);
+
+impl Path<'_> {
+    /// Its steps, but for what the site says of them.
+    fn steps(&self, allocation: Address) -> Vec<PathStep> {
+        let mut order: HashMap<(Step, Step), i64> = HashMap::new();
+        let mut seen: HashMap<Step, Vec<Seen>> = HashMap::new();
+        for life in &self.lives {
+            let all: Vec<(Step, Seen)> = life
+                .places
+                .iter()
+                .flat_map(|(offset, tokens)| {
+                    let numbered = tokens.iter().enumerate();
+                    numbered.map(|(number, token)| ((*offset, number), *token))
+                })
+                .collect();
+            for (step, token) in &all {
+                seen.entry(*step).or_default().push(*token);
+                for (other, later) in all.iter().filter(|(other, _)| other.0 != step.0) {
+                    let first = (token.time, step.0) < (later.time, other.0);
+                    *order.entry((*step, *other)).or_default() += if first { 1 } else { -1 };
+                }
+            }
+        }
+        let time = |step: &Step| {
+            let times = seen.get(step).into_iter().flatten();
+            median(times.map(|seen| seen.time as f64).collect())
+        };
+        // Of the next steps of all places, the one that is before most of the others.
+        let mut next: Vec<Step> = self
+            .candidate
+            .places
+            .keys()
+            .map(|&offset| (offset, 0))
+            .collect();
+        let mut steps: Vec<Step> = Vec::new();
+        let is_left = |step: &Step| step.1 < self.candidate.places[&step.0].len();
+        next.retain(is_left);
+        while !next.is_empty() {
+            let before = |step: &Step| -> (i64, f64) {
+                let others = next.iter().filter(|other| *other != step);
+                let wins =
+                    others.map(|other| order.get(&(*step, *other)).copied().unwrap_or(0).signum());
+                (-wins.sum::<i64>(), time(step))
+            };
+            let ranks: Vec<(i64, f64)> = next.iter().map(before).collect();
+            let first = (0..next.len())
+                .min_by(|&a, &b| {
+                    ranks[a]
+                        .0
+                        .cmp(&ranks[b].0)
+                        .then(ranks[a].1.total_cmp(&ranks[b].1))
+                })
+                .unwrap_or(0);
+            steps.push(next[first]);
+            next[first].1 += 1;
+            next.retain(is_left);
+        }
+        let mut rows = vec![self.row(PathEvent::Allocated, allocation, 0, 0.0)];
+        for step in steps {
+            let token = self.candidate.places[&step.0][step.1];
+            let all = seen.get(&step).map_or(&[][..], Vec::as_slice);
+            let mean = |part: &dyn Fn(&Seen) -> f64| {
+                all.iter().map(part).sum::<f64>() / all.len().max(1) as f64
+            };
+            rows.push(PathStep {
+                offset: step.0,
+                operation: all.iter().find_map(|seen| seen.operation),
+                cpu_change: mean(&|seen| f64::from(u8::from(seen.cpu_changed))),
+                times: mean(&|seen| f64::from(seen.times)).max(1.0),
+                ..self.row(PathEvent::Accessed, token.ip, token.thread, time(&step))
+            });
+        }
+        let ends = self.lives.iter().filter_map(|life| life.freed);
+        let end = median(ends.map(|(_, time)| time as f64).collect());
+        rows.push(self.row(PathEvent::Freed, Address(0), self.candidate.freed_by, end));
+        let mut before = 0;
+        for (row, number) in rows.iter_mut().zip(0..) {
+            row.step = number;
+            row.thread_change = row.thread != before;
+            before = row.thread;
+        }
+        rows
+    }
+
+    fn row(&self, event: PathEvent, ip: Address, thread: u64, time_ns: f64) -> PathStep {
+        PathStep {
+            type_name: String::new(),
+            size: 0,
+            pid: Pid(0),
+            stack: StackId(0),
+            path: self.number,
+            frequency: self.frequency,
+            histories: self.histories,
+            step: 0,
+            event,
+            ip,
+            thread_change: false,
+            thread,
+            cpu_change: 0.0,
+            offset: 0,
+            operation: None,
+            times: 1.0,
+            time_ns,
+            sampled_ns: 0.0,
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use linewise_recording::Time;
+
+use super::*;
+
+/// What happens to an object on a path: place, instruction, thread.
+type Script = &'static [(u64, u64, u32)];
+
+/// Thread 1 makes it and thread 2 reads it; the instructions at 0x30 loop.
+const HANDED: Script = &[
+    (0, 0x10, 1),
+    (8, 0x14, 1),
+    (16, 0x30, 1),
+    (16, 0x34, 1),
+    (16, 0x30, 1),
+    (16, 0x34, 1),
+    (8, 0x40, 2),
+    (0, 0x44, 2),
+];
+/// Thread 1 drops it after a last look.
+const DROPPED: Script = &[
+    (0, 0x10, 1),
+    (8, 0x14, 1),
+    (16, 0x30, 1),
+    (16, 0x34, 1),
+    (0, 0x50, 1),
+];
+
+/// Histories of all pairs of three places: of ten objects each, seven are handed over.
+fn tables(cut: bool) -> Tables {
+    let mut tables = Tables::default();
+    let mut id = 0;
+    for pair in [(0, 8), (0, 16), (8, 16)] {
+        for object in 0..10 {
+            id += 1;
+            let script = if object < 7 { HANDED } else { DROPPED };
+            // Every second of the longer ones is cut short by the end of its watch.
+            let short = cut && object < 7 && object % 2 == 0;
+            let freed_by = if object < 7 { Tid(2) } else { Tid(1) };
+            tables.histories.push(History {
+                id,
+                pid: Pid(7),
+                address: Address(0x1000),
+                size: 24,
+                label: String::new(),
+                stack: StackId(3),
+                allocated: Time(1000),
+                allocated_by: Tid(1),
+                freed: (!short).then_some(Time(9000)),
+                freed_by: (!short).then_some(freed_by),
+                offset: pair.0,
+                other_offset: Some(pair.1),
+                outcome: match short {
+                    true => HistoryOutcome::Unfinished,
+                    false => HistoryOutcome::Whole,
+                },
+            });
+            for (index, &(offset, ip, tid)) in script.iter().enumerate() {
+                if (offset == pair.0 || offset == pair.1) && !(short && index > 6) {
+                    tables.history_accesses.push(HistoryAccess {
+                        history: id,
+                        time: Time(1000 + 100 * index as u64),
+                        tid: Tid(tid),
+                        cpu: CpuId(tid),
+                        offset,
+                        access_ip: Address(ip),
+                        operation: Some(Operation::Load),
+                    });
+                }
+            }
+        }
+    }
+    tables
+}
+
+fn sequence(rows: &[PathStep], path: u64) -> Vec<(u64, u64, bool)> {
+    let accessed = |row: &&PathStep| row.path == path && row.event == PathEvent::Accessed;
+    rows.iter()
+        .filter(accessed)
+        .map(|row| (row.offset, row.ip.0, row.thread_change))
+        .collect()
+}
+
+#[test]
+fn pairs_of_places_become_paths_in_order_with_their_frequencies() {
+    let rows = path_traces(&tables(false), &[]);
+    let expected = [
+        (0, 0x10, false),
+        (8, 0x14, false),
+        (16, 0x30, false),
+        (16, 0x34, false),
+        (8, 0x40, true),
+        (0, 0x44, false),
+    ];
+    assert_eq!(sequence(&rows, 1), expected);
+    assert_eq!(
+        sequence(&rows, 2),
+        [
+            (0, 0x10, false),
+            (8, 0x14, false),
+            (16, 0x30, false),
+            (16, 0x34, false),
+            (0, 0x50, false)
+        ]
+    );
+    let of = |path| rows.iter().find(|row| row.path == path).unwrap();
+    assert!((of(1).frequency - 0.7).abs() < 1e-6, "{}", of(1).frequency);
+    assert!((of(2).frequency - 0.3).abs() < 1e-6, "{}", of(2).frequency);
+    assert_eq!((of(1).histories, of(2).histories), (21, 9));
+    assert_eq!(rows.iter().map(|row| row.path).max(), Some(2));
+    let looped = rows.iter().find(|row| row.path == 1 && row.ip.0 == 0x30);
+    assert_eq!(looped.unwrap().times, 2.0);
+    let last = rows.iter().rfind(|row| row.path == 1).unwrap();
+    assert_eq!(
+        (last.event, last.thread, last.thread_change),
+        (PathEvent::Freed, 1, false)
+    );
+    let changed = rows
+        .iter()
+        .find(|row| row.path == 1 && row.ip.0 == 0x40)
+        .unwrap();
+    assert_eq!(changed.cpu_change, 1.0);
+}
+
+#[test]
+fn histories_that_were_cut_short_count_for_the_paths_that_they_begin() {
+    let rows = path_traces(&tables(true), &[]);
+    // Without them it would be a half; those that saw the last thread are certain.
+    let handed = rows.iter().find(|row| row.ip.0 == 0x40).unwrap();
+    assert!(
+        (handed.frequency - 0.7).abs() < 0.12,
+        "{}",
+        handed.frequency
+    );
+    assert_eq!(handed.histories, 9);
+}
+
+#[test]
+fn what_nobody_saw_whole_has_no_path() {
+    let mut tables = tables(false);
+    for history in &mut tables.histories {
+        history.outcome = HistoryOutcome::Hot;
+    }
+    assert_eq!(path_traces(&tables, &[]), []);
+    assert_eq!(path_traces(&Tables::default(), &[]), []);
+}
+
+#[test]
+fn loops_are_folded_and_their_rounds_counted() {
+    let seen = |ip| Seen {
+        token: Token {
+            ip: Address(ip),
+            thread: 0,
+        },
+        operation: None,
+        time: 0,
+        cpu_changed: false,
+        times: 1,
+    };
+    let mut folded = Vec::new();
+    for ip in [9, 1, 2, 1, 2, 1, 2, 5, 5, 5] {
+        folded.push(seen(ip));
+        fold(&mut folded);
+    }
+    let found: Vec<_> = folded.iter().map(|it| (it.token.ip.0, it.times)).collect();
+    assert_eq!(found, [(9, 1), (1, 3), (2, 3), (5, 3)]);
+}

@@ -1,0 +1,505 @@
+//! View `flow`: what happens to objects of a type between their allocation and their end?
+//!
+//! DProf's data flow view (Pesterev, 2010, section 4.4, figure 6-1): the path traces of a type as one graph.
+//! Accesses of one function in a row are a node; paths that begin alike share their first nodes, and paths that
+//! end alike their last.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{Address, Frame, PathEvent, PathStep, Pid, Stack, StackId, TypedAccess};
+use serde::{Deserialize, Serialize};
+
+use crate::resolve::allocation_site;
+
+/// Types with a graph, at most: those with the most histories.
+const MOST_TYPES: usize = 20;
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Table `path_traces`.
+    pub steps: &'a [PathStep],
+    /// Table `typed_accesses`.
+    pub typed: &'a [TypedAccess],
+    /// Table `stacks`.
+    pub stacks: &'a [Stack],
+    /// Table `frames`.
+    pub frames: &'a [Frame],
+}
+
+/// What happens to objects of one type and one allocation site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// The type; empty if unknown.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Bytes of an object.
+    pub size: u64,
+    /// Who allocates them: `function (file:line)`; empty if unknown.
+    pub allocated_at: String,
+    /// Histories from allocation to end that the paths rest on.
+    pub histories: u64,
+    /// The functions that objects come through, the allocation first.
+    pub nodes: Vec<FlowNode>,
+    /// Their order.
+    pub edges: Vec<FlowEdge>,
+    /// The paths, the most frequent first.
+    pub paths: Vec<FlowPath>,
+}
+
+/// A function that an object comes through: accesses of one function in a row, on one path or on several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowNode {
+    /// Its number in `nodes`, from 0.
+    pub id: u64,
+    /// `allocated`, `accessed` or `freed`.
+    pub event: PathEvent,
+    /// The function, demangled; of the allocation the one that asks for the object; an address when unknown.
+    pub function: String,
+    /// `file:line` of its first access; empty if unknown.
+    pub place: String,
+    /// The thread: 0 is the one that allocated the object, the others in the order in which they come to it.
+    pub thread: u64,
+    /// The share of the objects that come here, 0 to 1.
+    pub frequency: f64,
+    /// What it touches: the fields where they are known, else offsets like `+16`, in order.
+    pub touches: Vec<String>,
+    /// Time since the allocation, ns; while the object is watched, which takes time.
+    pub time_ns: f64,
+    /// Of the time that was sampled at objects of the type on these paths, the share that passes here, 0 to 1.
+    pub sampled_share: f64,
+    /// The share of the objects that are on another CPU here than at their access before, 0 to 1.
+    pub cpu_change: f64,
+}
+
+/// That one function comes after another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowEdge {
+    /// The function before.
+    pub from: u64,
+    /// The function after.
+    pub to: u64,
+    /// The share of the objects that go this way, 0 to 1.
+    pub frequency: f64,
+    /// Whether another thread goes on: drawn bold.
+    pub thread_change: bool,
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowPath {
+    /// The share of the objects that take it, estimated, 0 to 1.
+    pub frequency: f64,
+    /// Histories from allocation to end of which it is the likeliest path.
+    pub histories: u64,
+    /// The nodes that it goes through, in order.
+    pub nodes: Vec<u64>,
+}
+
+/// A stop on a path.
+#[derive(Clone, Debug)]
+struct Stop {
+    label: Label,
+    place: String,
+    touches: Vec<String>,
+    time_ns: f64,
+    sampled_ns: f64,
+    cpu_change: f64,
+}
+
+/// Type, size, process and call chain of the allocation.
+type Site<'a> = (&'a str, u64, Pid, StackId);
+
+/// What makes two stops one node.
+type Label = (PathEvent, String, u64);
+
+/// The flow of each type and site, those with the most histories first.
+#[must_use]
+pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
+    let names = Names::new(input);
+    let mut sites: BTreeMap<Site<'_>, BTreeMap<u64, Vec<&PathStep>>> = BTreeMap::new();
+    for step in input.steps {
+        let site = (step.type_name.as_str(), step.size, step.pid, step.stack);
+        let paths = sites.entry(site).or_default();
+        paths.entry(step.path).or_default().push(step);
+    }
+    let mut rows: Vec<FlowRow> = sites
+        .into_iter()
+        .map(|((type_name, size, pid, stack), mut paths)| {
+            let site = names.site(pid, stack);
+            let paths: Vec<(&PathStep, Vec<Stop>)> = paths
+                .values_mut()
+                .filter_map(|steps| {
+                    steps.sort_by_key(|step| step.step);
+                    Some((*steps.first()?, names.stops(steps, site)))
+                })
+                .collect();
+            FlowRow {
+                type_name: type_name.to_owned(),
+                size,
+                allocated_at: site.map_or_else(String::new, |frame| match frame.line {
+                    0 => frame.function.clone(),
+                    line => format!("{} ({}:{line})", frame.function, frame.file),
+                }),
+                histories: paths.iter().map(|(step, _)| step.histories).sum(),
+                ..graph(&paths)
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        b.histories
+            .cmp(&a.histories)
+            .then(a.type_name.cmp(&b.type_name))
+    });
+    rows.truncate(MOST_TYPES);
+    rows
+}
+
+/// Looks names up.
+struct Names<'a> {
+    frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
+    typed: HashMap<(Pid, Address), &'a TypedAccess>,
+    stacks: HashMap<StackId, &'a [Address]>,
+}
+
+impl<'a> Names<'a> {
+    fn new(input: &Input<'a>) -> Self {
+        let mut frames: HashMap<(Pid, Address), Vec<&Frame>> = HashMap::new();
+        for frame in input.frames {
+            let key = (frame.pid, frame.address);
+            frames.entry(key).or_default().push(frame);
+        }
+        for frames in frames.values_mut() {
+            frames.sort_by_key(|frame| frame.depth);
+        }
+        let typed = input.typed.iter().filter(|row| row.reason.is_none());
+        let stacks = input.stacks.iter();
+        Self {
+            frames,
+            typed: typed.map(|row| ((row.pid, row.ip), row)).collect(),
+            stacks: stacks
+                .map(|stack| (stack.id, stack.frames.as_slice()))
+                .collect(),
+        }
+    }
+
+    /// The frame that allocates.
+    fn site(&self, pid: Pid, stack: StackId) -> Option<&'a Frame> {
+        let callers = self.stacks.get(&stack)?.iter();
+        let frames = callers.filter_map(|address| self.frames.get(&(pid, *address)));
+        allocation_site(frames.flatten().copied())
+    }
+
+    /// The steps of a path by function.
+    fn stops(&self, steps: &[&PathStep], site: Option<&Frame>) -> Vec<Stop> {
+        let mut stops: Vec<Stop> = Vec::new();
+        for step in steps {
+            let frames = self.frames.get(&(step.pid, step.ip));
+            let frame = match step.event {
+                PathEvent::Allocated => site,
+                PathEvent::Accessed => frames.and_then(|frames| frames.first()).copied(),
+                PathEvent::Freed => None,
+            };
+            let function = match frame.map_or("", |frame| frame.function.as_str()) {
+                "" if step.event == PathEvent::Freed => "free".to_owned(),
+                "" => format!("{:#x}", step.ip.0),
+                function => function.to_owned(),
+            };
+            let touched = match step.event {
+                PathEvent::Accessed => Some(self.touched(step)),
+                PathEvent::Allocated | PathEvent::Freed => None,
+            };
+            let label = (step.event, function, step.thread);
+            if let Some(last) = stops.last_mut().filter(|last| last.label == label) {
+                last.sampled_ns += step.sampled_ns;
+                last.touches
+                    .extend(touched.filter(|it| !last.touches.contains(it)));
+                continue;
+            }
+            stops.push(Stop {
+                label,
+                place: frame
+                    .filter(|frame| frame.line > 0)
+                    .map_or_else(String::new, |frame| {
+                        format!("{}:{}", frame.file, frame.line)
+                    }),
+                touches: touched.into_iter().collect(),
+                time_ns: step.time_ns,
+                sampled_ns: step.sampled_ns,
+                cpu_change: step.cpu_change,
+            });
+        }
+        stops
+    }
+
+    /// The field that an access touches, or where it does.
+    fn touched(&self, step: &PathStep) -> String {
+        match self.typed.get(&(step.pid, step.ip)) {
+            Some(row) if !row.path.is_empty() && row.type_name == step.type_name => {
+                row.path.clone()
+            }
+            _ => format!("+{}", step.offset),
+        }
+    }
+}
+
+/// The paths as one graph: the smallest one that has exactly these paths, with what they have in common at
+/// their beginnings and at their ends drawn once.
+fn graph(paths: &[(&PathStep, Vec<Stop>)]) -> FlowRow {
+    // Beginnings: a tree. What can still come after a state tells which of them are the same.
+    let mut children: Vec<BTreeMap<&Label, usize>> = vec![BTreeMap::new()];
+    let mut walks: Vec<Vec<usize>> = Vec::new();
+    for (_, stops) in paths {
+        let mut state = 0;
+        let mut walk = Vec::new();
+        for stop in stops {
+            let new = children.len();
+            state = *children[state].entry(&stop.label).or_insert(new);
+            if state == new {
+                children.push(BTreeMap::new());
+            }
+            walk.push(state);
+        }
+        walks.push(walk);
+    }
+    // A child is made after its parent, so from the last to the first all that follows is known.
+    let mut labels: Vec<Option<&Label>> = vec![None; children.len()];
+    for (label, &child) in children.iter().flatten() {
+        labels[child] = Some(label);
+    }
+    let mut merged: Vec<usize> = (0..children.len()).collect();
+    let mut known: BTreeMap<(Option<&Label>, Vec<usize>), usize> = BTreeMap::new();
+    for state in (0..children.len()).rev() {
+        let mut after: Vec<usize> = children[state]
+            .values()
+            .map(|&child| merged[child])
+            .collect();
+        after.sort_unstable();
+        merged[state] = *known.entry((labels[state], after)).or_insert(state);
+    }
+    // Numbered in the order in which the paths, the most frequent first, come to them.
+    let mut ids: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut row = FlowRow::default();
+    let mut edges: BTreeMap<(u64, u64), f64> = BTreeMap::new();
+    let all_sampled: f64 = {
+        let mut counted = BTreeSet::new();
+        let stops = paths
+            .iter()
+            .zip(&walks)
+            .flat_map(|((_, stops), walk)| walk.iter().zip(stops));
+        let own = stops.filter(|(state, _)| counted.insert(merged[**state]));
+        own.map(|(_, stop)| stop.sampled_ns).sum()
+    };
+    for ((first, stops), walk) in paths.iter().zip(&walks) {
+        let frequency = first.frequency;
+        let mut nodes: Vec<u64> = Vec::new();
+        for (state, stop) in walk.iter().zip(stops) {
+            let new = ids.len() as u64;
+            let id = *ids.entry(merged[*state]).or_insert(new);
+            if id == new {
+                row.nodes.push(FlowNode {
+                    id,
+                    event: stop.label.0,
+                    function: stop.label.1.clone(),
+                    place: stop.place.clone(),
+                    thread: stop.label.2,
+                    frequency: 0.0,
+                    touches: Vec::new(),
+                    time_ns: 0.0,
+                    sampled_share: stop.sampled_ns / all_sampled.max(f64::MIN_POSITIVE),
+                    cpu_change: 0.0,
+                });
+            }
+            let node = &mut row.nodes[id as usize];
+            let part = frequency / (node.frequency + frequency).max(f64::MIN_POSITIVE);
+            node.time_ns += part * (stop.time_ns - node.time_ns);
+            node.cpu_change += part * (stop.cpu_change - node.cpu_change);
+            node.frequency += frequency;
+            for touched in &stop.touches {
+                if !node.touches.contains(touched) {
+                    node.touches.push(touched.clone());
+                }
+            }
+            if let Some(&before) = nodes.last() {
+                *edges.entry((before, id)).or_default() += frequency;
+            }
+            nodes.push(id);
+        }
+        row.paths.push(FlowPath {
+            frequency,
+            histories: first.histories,
+            nodes,
+        });
+    }
+    row.edges = edges
+        .into_iter()
+        .map(|((from, to), frequency)| FlowEdge {
+            from,
+            to,
+            frequency,
+            thread_change: row.nodes[from as usize].thread != row.nodes[to as usize].thread,
+        })
+        .collect();
+    row
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A step of a path: instruction (0: free), thread.
+    fn steps(path: u64, frequency: f64, accesses: &[(u64, u64)]) -> Vec<PathStep> {
+        let last = accesses.len() - 1;
+        let mut before = 0;
+        let rows = accesses.iter().enumerate().map(|(number, &(ip, thread))| {
+            let row = PathStep {
+                type_name: "struct packet".to_owned(),
+                size: 48,
+                pid: Pid(7),
+                stack: StackId(1),
+                path,
+                frequency,
+                histories: (frequency * 100.0) as u64,
+                step: number as u64,
+                event: match number {
+                    0 => PathEvent::Allocated,
+                    _ if number == last => PathEvent::Freed,
+                    _ => PathEvent::Accessed,
+                },
+                ip: Address(ip),
+                thread_change: thread != before,
+                thread,
+                cpu_change: 0.0,
+                offset: ip,
+                operation: None,
+                times: 1.0,
+                time_ns: 100.0 * number as f64,
+                sampled_ns: if ip == 0x40 { 30.0 } else { 10.0 },
+            };
+            before = thread;
+            row
+        });
+        rows.collect()
+    }
+
+    fn row() -> FlowRow {
+        let handed = steps(
+            1,
+            0.7,
+            &[
+                (0x10, 0),
+                (0x20, 0),
+                (0x24, 0),
+                (0x30, 0),
+                (0x40, 1),
+                (0, 1),
+            ],
+        );
+        let again = steps(
+            2,
+            0.1,
+            &[(0x10, 0), (0x20, 0), (0x24, 0), (0x40, 1), (0, 1)],
+        );
+        let dropped = steps(
+            3,
+            0.2,
+            &[(0x10, 0), (0x20, 0), (0x24, 0), (0x50, 0), (0, 0)],
+        );
+        let frame = |address: u64, function: &str| Frame {
+            pid: Pid(7),
+            address: Address(address),
+            depth: 0,
+            function: function.to_owned(),
+            file: "/src/flow.c".to_owned(),
+            line: address as u32,
+            module: String::new(),
+            reason: String::new(),
+        };
+        let typed = TypedAccess {
+            type_name: "struct packet".to_owned(),
+            path: "length".to_owned(),
+            ..crate::views::sampled_rows::typed(0x24, "struct packet")
+        };
+        let rows = flow(&Input {
+            steps: &[handed, again, dropped].concat(),
+            typed: &[typed],
+            stacks: &[Stack {
+                id: StackId(1),
+                frames: vec![Address(0x10)],
+            }],
+            frames: &[
+                frame(0x10, "make"),
+                frame(0x20, "fill"),
+                frame(0x24, "fill"),
+                frame(0x30, "hand_over"),
+                frame(0x40, "consume"),
+                frame(0x50, "reject"),
+            ],
+        });
+        assert_eq!(rows.len(), 1);
+        rows.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn paths_share_their_beginnings_and_ends() {
+        let row = row();
+        assert_eq!(
+            (row.type_name.as_str(), row.histories),
+            ("struct packet", 100)
+        );
+        assert_eq!(row.allocated_at, "make (/src/flow.c:16)");
+        let names: Vec<&str> = row
+            .nodes
+            .iter()
+            .map(|node| node.function.as_str())
+            .collect();
+        // One `consume` and one `free` behind it for both paths; the other `free` is another thread's.
+        assert_eq!(
+            names,
+            [
+                "make",
+                "fill",
+                "hand_over",
+                "consume",
+                "free",
+                "reject",
+                "free"
+            ]
+        );
+        let of = |name: &str| row.nodes.iter().find(|node| node.function == name).unwrap();
+        assert!((of("consume").frequency - 0.8).abs() < 1e-9);
+        assert_eq!(of("fill").touches, ["+32", "length"]);
+        let paths: Vec<&[u64]> = row.paths.iter().map(|path| path.nodes.as_slice()).collect();
+        assert_eq!(paths, [&[0, 1, 2, 3, 4][..], &[0, 1, 3, 4], &[0, 1, 5, 6]]);
+    }
+
+    #[test]
+    fn edges_are_bold_where_the_thread_changes() {
+        let row = row();
+        let bold: Vec<(u64, u64)> = row
+            .edges
+            .iter()
+            .filter(|edge| edge.thread_change)
+            .map(|edge| (edge.from, edge.to))
+            .collect();
+        assert_eq!(bold, [(1, 3), (2, 3)]);
+        let out: f64 = row
+            .edges
+            .iter()
+            .filter(|it| it.from == 1)
+            .map(|it| it.frequency)
+            .sum();
+        assert!((out - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_recording_without_paths_has_no_flow() {
+        let input = Input {
+            steps: &[],
+            typed: &[],
+            stacks: &[],
+            frames: &[],
+        };
+        assert_eq!(flow(&input), []);
+    }
+}

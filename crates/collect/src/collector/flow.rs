@@ -1,0 +1,322 @@
+//! Following objects as part of a recording: when it is paid for, and its rows.
+
+use linewise_machine::process;
+use linewise_recording::{Address, CpuId, History, HistoryAccess, HistoryOutcome, Pid, Tid, Time};
+
+use super::Collector;
+use crate::error::Error;
+use crate::flow::{
+    Closed, Function, HeapEvent, HeapEventKind, ObjectWatch, Observed, SiteKey, Sites, Wanted,
+};
+use crate::watch::Refused;
+
+/// Rounds of the heap recorder after which nothing more is told of the time before.
+const LATE: u32 = 2;
+
+/// Following objects in one recording.
+pub(crate) struct FlowRecorder {
+    wanted: Wanted,
+    function: Option<Function>,
+    /// Watchpoints of each thread that are for this.
+    registers: u32,
+    sites: Sites,
+    watch: Option<ObjectWatch>,
+    /// With the rounds since it was taken down.
+    closed: Vec<(Closed, u32)>,
+    histories: u64,
+    whole: u64,
+    /// Histories that are not whole: hot, a thread began, unfinished.
+    others: [u64; 3],
+    /// Threads of a process that were not watched, at most.
+    unwatched: usize,
+    /// What it took from the target so far, ns.
+    spent_ns: f64,
+}
+
+impl FlowRecorder {
+    /// Follows what is `wanted`, with so many watchpoints of each thread.
+    pub(crate) fn new(wanted: Wanted, registers: u32) -> Self {
+        let function = match &wanted {
+            Wanted::Most => None,
+            Wanted::Named(name) => Some(Function::named(name)),
+        };
+        Self {
+            wanted,
+            function,
+            registers,
+            sites: Sites::default(),
+            watch: None,
+            closed: Vec::new(),
+            histories: 0,
+            whole: 0,
+            others: [0; 3],
+            unwatched: 0,
+            spent_ns: 0.0,
+        }
+    }
+
+    /// What it took from the target so far, ns.
+    pub(super) fn spent_ns(&self) -> f64 {
+        self.spent_ns
+    }
+
+    /// A thread began in a process.
+    pub(super) fn thread_began(&mut self, pid: Pid, time: Time) {
+        if let Some(watch) = &mut self.watch {
+            watch.thread_began(pid, time);
+        }
+    }
+
+    /// A thread must not be watched any more.
+    pub(super) fn forget(&mut self, tid: Tid, now: Time) {
+        if let Some(watch) = &mut self.watch {
+            watch.forget(tid, now);
+        }
+    }
+
+    fn told(&mut self, event: &HeapEvent) {
+        if let Some(watch) = &mut self.watch {
+            watch.told(event);
+        }
+        for (closed, _) in &mut self.closed {
+            closed.told(event);
+        }
+    }
+}
+
+impl Collector {
+    /// Follows objects, too.
+    pub(crate) fn follow_objects(&mut self, flow: FlowRecorder) {
+        if let Some(heap) = &mut self.heap {
+            heap.observe();
+            self.flow = Some(flow);
+        }
+    }
+
+    /// Takes in what the heap recorder told in this round, and writes the histories that are complete.
+    pub(super) fn read_flow(&mut self) -> Result<(), Error> {
+        let (Some(mut flow), Some(heap)) = (self.flow.take(), &mut self.heap) else {
+            return Ok(());
+        };
+        let observed = heap.observed();
+        for observed in observed {
+            match observed {
+                Observed::Touched(site, offset) => {
+                    if self.is_wanted(&mut flow, &site) {
+                        flow.sites.touched(site, offset);
+                    }
+                }
+                Observed::Event(event) => {
+                    let named = flow.wanted != Wanted::Most;
+                    let wanted = match &event.kind {
+                        HeapEventKind::Allocated(site) => named && self.is_wanted(&mut flow, site),
+                        HeapEventKind::Freed => false,
+                    };
+                    flow.sites.told(&event, wanted, &mut self.chance);
+                    flow.told(&event);
+                }
+            }
+        }
+        for (_, rounds) in &mut flow.closed {
+            *rounds += 1;
+        }
+        while flow
+            .closed
+            .first()
+            .is_some_and(|(_, rounds)| *rounds >= LATE)
+        {
+            let (closed, _) = flow.closed.remove(0);
+            self.cut(&mut flow, closed)?;
+        }
+        self.flow = Some(flow);
+        Ok(())
+    }
+
+    /// Whether objects of a site are to be followed.
+    fn is_wanted(&self, flow: &mut FlowRecorder, site: &SiteKey) -> bool {
+        let Wanted::Named(name) = &flow.wanted else {
+            return true;
+        };
+        let label = self.heap.as_ref().and_then(|heap| heap.label(site.label));
+        if label.is_some_and(|label| label == name) {
+            return true;
+        }
+        let Some(function) = &mut flow.function else {
+            return false;
+        };
+        function.is_on(site.pid, site.stack, || self.stacks.frames(site.stack))
+    }
+
+    /// Takes down the watch if it has seen what it can see.
+    pub(super) fn take_down_flow(&mut self, now: Time, all: bool) {
+        let Some(flow) = &mut self.flow else {
+            return;
+        };
+        if let Some(watch) = &mut flow.watch
+            && (watch.look(now) || all)
+            && let Some(watch) = flow.watch.take()
+        {
+            let closed = watch.close();
+            // More than there are CPUs do not run at a time.
+            let running = closed.threads.min(self.cpus.len() as u32);
+            let before = self.budget.watched_ns();
+            self.budget
+                .spend(closed.traps() as f64 * self.budget.trap_ns());
+            self.budget.was_armed(
+                (closed.armed_ns() as f64 * f64::from(running) * self.in_the_way.min(1.0)) as u64,
+            );
+            flow.spent_ns += self.budget.watched_ns() - before;
+            flow.closed.push((closed, 0));
+        }
+    }
+
+    /// Watches the next object, if that can be paid for.
+    pub(super) fn arm_flow(&mut self, now: Time) -> Result<(), Error> {
+        let Some(flow) = &mut self.flow else {
+            return Ok(());
+        };
+        if flow.watch.is_some() || flow.registers == 0 || !self.budget.affords(4) {
+            return Ok(());
+        }
+        let Some(choice) = flow.sites.next(flow.registers, &mut self.chance) else {
+            return Ok(());
+        };
+        let pid = choice.site.pid;
+        let Ok(threads) = linewise_machine::procfs::threads(pid.0) else {
+            flow.sites.gone(pid);
+            return Ok(());
+        };
+        let mut chosen: Vec<Tid> = threads.iter().copied().map(Tid).collect();
+        if chosen.len() > crate::flow::THREADS {
+            let active = self.threads.active(pid, now);
+            chosen.sort_by_key(|tid| !active.contains(tid));
+            flow.unwatched = flow.unwatched.max(chosen.len() - crate::flow::THREADS);
+            chosen.truncate(crate::flow::THREADS);
+        }
+        let watcher = &mut self.watcher;
+        let armed = ObjectWatch::arm(choice, &chosen, |tid| watcher.protect(tid));
+        // A thread that began meanwhile is not watched, and its records come too late to tell.
+        let grown = linewise_machine::procfs::threads(pid.0).unwrap_or_default();
+        match armed {
+            Ok(watch) if grown.iter().all(|tid| threads.contains(tid)) => {
+                let cost = watch.breakpoints() as f64 * self.budget.arming_ns();
+                self.budget.spend(cost);
+                flow.spent_ns += cost;
+                flow.watch = Some(watch);
+            }
+            Ok(_) => {}
+            Err(refused) if refused.is_gone() => {}
+            Err(Refused::Unguarded(reason)) => self.unguarded(reason)?,
+            Err(Refused::Kernel(error)) => self.lose(
+                "flow-watch-refused",
+                1,
+                format!("the kernel refused a watchpoint for an object: {error}"),
+            )?,
+        }
+        Ok(())
+    }
+
+    /// The rows of a watch.
+    fn cut(&mut self, flow: &mut FlowRecorder, closed: Closed) -> Result<(), Error> {
+        let choice = closed.choice;
+        let (mut whole, mut touched) = (0, Vec::new());
+        for (life, traps) in closed.cut() {
+            flow.histories += 1;
+            match life.outcome {
+                HistoryOutcome::Whole => whole += 1,
+                HistoryOutcome::Hot => flow.others[0] += 1,
+                HistoryOutcome::ThreadBegan => flow.others[1] += 1,
+                HistoryOutcome::Unfinished => flow.others[2] += 1,
+            }
+            let row = History {
+                id: flow.histories,
+                pid: choice.site.pid,
+                address: Address(choice.address),
+                size: choice.site.size,
+                label: (self.heap.as_ref())
+                    .and_then(|heap| heap.label(choice.site.label))
+                    .cloned()
+                    .unwrap_or_default(),
+                stack: choice.site.stack,
+                allocated: life.allocated,
+                allocated_by: life.allocated_by,
+                freed: life.freed,
+                freed_by: life.freed_by,
+                offset: choice.offset,
+                other_offset: choice.other_offset,
+                outcome: life.outcome,
+            };
+            let mut accesses = Vec::new();
+            for trap in traps {
+                let record = &trap.record;
+                let (access, likely) = self.access_before(record, choice.address + trap.offset);
+                touched.push(trap.offset);
+                accesses.push(HistoryAccess {
+                    history: row.id,
+                    time: Time(record.time),
+                    tid: Tid(record.tid),
+                    cpu: CpuId(record.cpu),
+                    offset: trap.offset,
+                    access_ip: Address(access.map_or(likely, |access| access.ip)),
+                    operation: access.map(|access| access.operation),
+                });
+            }
+            self.writer.push([row])?;
+            self.writer.push(accesses)?;
+        }
+        flow.whole += u64::from(whole);
+        touched.sort_unstable();
+        touched.dedup();
+        flow.sites.watched(&choice, whole, &touched);
+        Ok(())
+    }
+
+    /// Ends it: the last histories, and what was lost. The heap recorder is read once more before.
+    pub(super) fn finish_flow(&mut self) -> Result<(), Error> {
+        self.take_down_flow(Time(process::monotonic_ns()), true);
+        for _ in 0..LATE {
+            self.read_heap(0)?;
+        }
+        let Some(flow) = self.flow.take() else {
+            return Ok(());
+        };
+        if let Wanted::Named(name) = &flow.wanted
+            && !flow.sites.found().0
+        {
+            let detail = format!(
+                "no object was followed: nothing was allocated in a function `{name}`, and nothing was named so with linewise.h; functions that were inlined have no name here, and types are not known while the program runs: `linewise report` shows who allocates what"
+            );
+            return self.lose("flow-not-found", 1, detail);
+        }
+        if flow.whole == 0 {
+            let detail = if flow.histories > 0 {
+                "objects were watched, but none from its allocation to its end".to_owned()
+            } else if flow.sites.found().1 {
+                "no object was allocated where one was watched: the program hands out other addresses each time, or it ran too short".to_owned()
+            } else {
+                "no object was followed: of those that the program was seen to touch, none was freed".to_owned()
+            };
+            self.lose("flow-nothing-seen", 1, detail)?;
+        }
+        let reasons = [
+            "objects that were touched more often than a watch can tell: their histories are not whole",
+            "objects that lived when a thread began, which was not watched: their histories are not whole",
+            "objects that outlived the watch: their histories are not whole",
+        ];
+        let whats = ["flow-hot", "flow-thread-began", "flow-unfinished"];
+        for ((what, detail), count) in whats.into_iter().zip(reasons).zip(flow.others) {
+            if count > 0 {
+                self.lose(what, count, detail.to_owned())?;
+            }
+        }
+        if flow.unwatched > 0 {
+            let detail = "threads in which objects were not watched: a process has more than 16, and what the others do to objects is missing in their paths";
+            self.lose(
+                "flow-threads-unwatched",
+                flow.unwatched as u64,
+                detail.to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -54,6 +54,8 @@ pub(crate) struct Costs {
     pub watchpoints: Option<WatchpointCosts>,
     /// Of a switch between threads that are sampled, in addition to what it costs anyway, ns.
     pub switch_ns: f64,
+    /// Of a switch from or to a thread in which all watchpoints are armed, likewise, ns.
+    pub armed_switch_ns: f64,
 }
 
 /// Spends the budget.
@@ -62,6 +64,7 @@ pub(crate) struct Budget {
     limits: Limits,
     sample_ns: f64,
     watch: Option<WatchpointCosts>,
+    armed_switch_ns: f64,
     samples_per_second: f64,
     /// What may still be spent on watches, in ns of target time; negative after an overdraft.
     purse_ns: f64,
@@ -80,6 +83,7 @@ impl Budget {
             limits,
             sample_ns: costs.skid.sample_ns,
             watch: costs.watchpoints,
+            armed_switch_ns: costs.armed_switch_ns,
             samples_per_second: 1e9 / period_ns as f64,
             purse_ns: 0.0,
             spent_ns: 0.0,
@@ -157,9 +161,16 @@ impl Budget {
         self.purse_ns += own_ns - due_ns;
     }
 
-    /// A watch was taken down that had been armed for `ns` of its thread's time.
-    pub(crate) fn was_armed(&mut self, ns: u64) {
-        self.spend(ARMED * ns as f64);
+    /// A watch of so many `shots` was taken down that had been armed for `ns` of its thread's time, during
+    /// which the thread came to a CPU `stays` times.
+    pub(crate) fn was_armed(&mut self, ns: u64, stays: f64, shots: u32) {
+        self.spend(ARMED * ns as f64 + stays * self.armed_stay_ns(shots));
+    }
+
+    /// What each stay on a CPU costs a thread more while so many `shots` are armed in it, ns.
+    pub(crate) fn armed_stay_ns(&self, shots: u32) -> f64 {
+        let count = self.watch.map_or(1, |watch| watch.count.max(1));
+        self.armed_switch_ns * f64::from(shots) / f64::from(count)
     }
 
     /// Time has passed: `thread_ns` of target CPU time and `collector_ns` of ours, of which
@@ -230,6 +241,7 @@ mod tests {
             skid,
             watchpoints: Some(watch),
             switch_ns: 2_500.0,
+            armed_switch_ns: 5_000.0,
         };
         let limits = Limits { overhead, rate };
         Budget::new(limits, &costs, limits.period_ns(skid.sample_ns), Time(0))

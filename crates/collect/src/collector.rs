@@ -28,11 +28,12 @@ use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::session::loss;
-use crate::watch::{Answer, CHUNK, Closed, Refused, Watcher};
+use crate::watch::{Answer, CHUNK, Closed, Watcher};
 
 mod flow;
 mod heap;
 mod reuse;
+mod watches;
 
 pub(crate) use flow::FlowRecorder;
 pub(crate) use reuse::ReuseSampling;
@@ -203,13 +204,7 @@ impl Collector {
 
     /// One turn.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
-        let mut records = std::mem::take(&mut self.records);
-        let others = self.samplers.drain(&mut records);
-        self.duty.passed_over(others);
-        for record in records.drain(..) {
-            self.handle(record)?;
-        }
-        self.records = records;
+        self.read_records()?;
         let now = Time(process::monotonic_ns());
         self.take_down(now, false)?;
         let thread_ns = self.account(now);
@@ -233,6 +228,18 @@ impl Collector {
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
         self.writer.flush_when_due()?;
+        Ok(())
+    }
+
+    /// Takes in what the rings hold.
+    fn read_records(&mut self) -> Result<(), Error> {
+        let mut records = std::mem::take(&mut self.records);
+        let others = self.samplers.drain(&mut records);
+        self.duty.passed_over(others);
+        for record in records.drain(..) {
+            self.handle(record)?;
+        }
+        self.records = records;
         Ok(())
     }
 
@@ -445,7 +452,7 @@ impl Collector {
         self.take_down_reuse(now, all)?;
         let (closed, answers) = self.watcher.collect(now, all);
         for Closed { row, traps } in closed {
-            self.budget.was_armed(row.exposure_ns);
+            self.was_watched(&row, traps.last().map(|(_, trap)| Time(trap.time)));
             for (chunk, record) in traps {
                 let trap = self.trap(
                     row.id,
@@ -559,6 +566,8 @@ impl Collector {
             Turn::Again => {}
             Turn::Off => {
                 self.samplers.pause();
+                // A stay that began since the tick did would last until the next phase.
+                self.read_records()?;
                 let stays = self.threads.lose_sight(now);
                 self.writer.push(stays)?;
             }
@@ -583,38 +592,6 @@ impl Collector {
             self.budget.shorten_period(period_ns);
             self.duty.refined();
         }
-    }
-
-    /// Arms watches for as long as the budget lasts.
-    fn arm(&mut self, now: Time) -> Result<(), Error> {
-        let shots = self.info.watchpoint_bytes / CHUNK as u32;
-        while shots > 0 && self.budget.affords(shots) {
-            let (threads, watcher) = (&self.threads, &self.watcher);
-            let choice = self.board.choose(
-                now,
-                &mut self.chance,
-                |pid| threads.active(pid, now),
-                |tid| watcher.free(tid),
-            );
-            let Some(choice) = choice else { return Ok(()) };
-            match self.watcher.watch(&choice, now, &mut self.chance) {
-                Ok(shots) => self.budget.armed(shots),
-                Err(refused) if refused.is_gone() => self.threads.gone(choice.watched),
-                Err(Refused::Unguarded(reason)) => self.unguarded(reason)?,
-                Err(Refused::Kernel(error)) if error.raw_os_error() == Some(28) => {
-                    let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
-                    return self.lose("watchpoint-refused", 1, detail.to_owned());
-                }
-                Err(Refused::Kernel(error)) => {
-                    return self.lose(
-                        "watchpoint-refused",
-                        1,
-                        format!("the kernel refused a watchpoint: {error}"),
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 
     fn unguarded(&mut self, reason: Unguarded) -> Result<(), Error> {
@@ -687,11 +664,7 @@ impl Collector {
         // What is done after its end takes nothing from a target.
         let until_its_end = ended.map(|_| own_ns(self.first_ns));
         self.samplers.stop();
-        let mut records = std::mem::take(&mut self.records);
-        self.samplers.drain(&mut records);
-        for record in records.drain(..) {
-            self.handle(record)?;
-        }
+        self.read_records()?;
         let now = Time(process::monotonic_ns());
         self.take_down(now, true)?;
         self.read_maps(now)?;

@@ -133,16 +133,28 @@ impl Duty {
         if self.weighs { self.weight } else { 1.0 }
     }
 
-    /// Share of the time until `now` that was not paused.
-    pub(crate) fn share(&self, now: Time) -> f64 {
-        let (mut on, mut off) = (self.total_on_ns as f64, self.total_off_ns as f64);
-        let lately = now.since(self.since) as f64;
-        if self.on {
-            on += lately
-        } else {
-            off += lately
+    /// The time until `now` that was not paused, and that was, ns.
+    fn on_and_off_ns(&self, now: Time) -> (u64, u64) {
+        let lately = now.since(self.since);
+        match self.on {
+            true => (self.total_on_ns + lately, self.total_off_ns),
+            false => (self.total_on_ns, self.total_off_ns + lately),
         }
-        if on > 0.0 { on / (on + off) } else { 1.0 }
+    }
+
+    /// The time until `now` that was not paused, ns.
+    pub(crate) fn on_ns(&self, now: Time) -> u64 {
+        self.on_and_off_ns(now).0
+    }
+
+    /// The same as a share of the time.
+    pub(crate) fn share(&self, now: Time) -> f64 {
+        let (on, off) = self.on_and_off_ns(now);
+        if on > 0 {
+            on as f64 / (on + off) as f64
+        } else {
+            1.0
+        }
     }
 
     /// Decides at a tick. `thread_ns` is the CPU time that the target used since the last turn that

@@ -18,6 +18,8 @@ const ACTIVE_NS: u64 = 300_000_000;
 struct ThreadState {
     row: Thread,
     on_cpu: Option<(CpuId, Time)>,
+    /// How often it left a CPU, as far as that was told.
+    stays: u64,
     last_seen: Time,
     /// The kernel no longer knows it, though its end may not have been told yet.
     gone: bool,
@@ -74,6 +76,7 @@ impl Threads {
                 stack_high: Address(0),
             },
             on_cpu: None,
+            stays: 0,
             last_seen: time,
             gone: false,
             ended: false,
@@ -132,6 +135,7 @@ impl Threads {
         }
         let (cpu, start) = state.on_cpu.take()?;
         let stay = time.since(start);
+        state.stays += 1;
         state.row.cpu_time_ns += stay;
         self.cpu_ns += stay;
         let second = time.0 / 1_000_000_000;
@@ -221,6 +225,11 @@ impl Threads {
     pub(crate) fn cpu_of(&self, tid: Tid) -> Option<CpuId> {
         let state = self.threads.get(&tid)?;
         state.on_cpu.map(|(cpu, _)| cpu)
+    }
+
+    /// How often a thread left a CPU while switches were told.
+    pub(crate) fn stays(&self, tid: Tid) -> u64 {
+        self.threads.get(&tid).map_or(0, |state| state.stays)
     }
 
     /// The threads of a process that ran lately.

@@ -232,6 +232,7 @@ pub fn record(
         skid,
         watchpoints: watchpoints.as_ref().ok().copied(),
         switch_ns: switch_ns(sampler_options.period_ns)?,
+        armed_switch_ns: armed_switch_ns(registers),
     };
     if let Beginning::Process(pid) = beginning
         && of_cpus.is_none()
@@ -441,6 +442,12 @@ fn begin(
             Err(error)
         }
     }
+}
+
+/// What a switch costs more with that many watchpoints armed, ns.
+fn armed_switch_ns(count: u32) -> f64 {
+    // Where they cannot be armed nothing is.
+    probe::switch_cost_ns(AtSwitch::Watchpoints { count }).unwrap_or(0.0)
 }
 
 /// What sampled reuse needs to know of this machine, or why there can be none.

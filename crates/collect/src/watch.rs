@@ -16,6 +16,8 @@ use crate::chance::Chance;
 /// Wall time after which a watch is given up: another thread that comes later than this is not in
 /// this one's way, and armed watchpoints slow some programs down (see `budget::ARMED`).
 pub(crate) const EXPIRY_NS: u64 = 5_000_000;
+/// The same where each stay on a CPU makes the armed watchpoints dearer.
+pub(crate) const SHORT_EXPIRY_NS: u64 = 1_000_000;
 /// The same for an execution breakpoint.
 const BREAKPOINT_EXPIRY_NS: u64 = 20_000_000;
 /// Bytes that one watchpoint covers.
@@ -45,6 +47,7 @@ impl Drop for Group {
 /// A line under watch in one thread.
 struct LineWatch {
     row: Watch,
+    expiry_ns: u64,
     ring: Ring,
     group: Group,
 }
@@ -169,14 +172,15 @@ impl<T> Watcher<T> {
     }
 
     /// Watches a line in a thread: as many of its chunks as there are debug registers, chosen at
-    /// random, half of them from those that the thread is known to touch. Returns how many
-    /// breakpoints were armed.
+    /// random, half of them from those that the thread is known to touch; given up after
+    /// `expiry_ns`. Returns how many breakpoints were armed.
     ///
     /// # Errors
     /// When not even one could be armed: ENOSPC when a debugger has them all; or when none should.
     pub(crate) fn watch(
         &mut self,
         choice: &Choice,
+        expiry_ns: u64,
         now: Time,
         chance: &mut Chance,
     ) -> Result<u32, Refused> {
@@ -240,8 +244,13 @@ impl<T> Watcher<T> {
         };
         self.next_id += 1;
         let shots = opened.len() as u32;
-        self.watches
-            .insert(choice.watched, LineWatch { row, ring, group });
+        let watch = LineWatch {
+            row,
+            expiry_ns,
+            ring,
+            group,
+        };
+        self.watches.insert(choice.watched, watch);
         Ok(shots)
     }
 
@@ -272,13 +281,20 @@ impl<T> Watcher<T> {
         Ok(())
     }
 
+    /// Whether a watch is open that is to be given up soon.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.watches
+            .values()
+            .any(|watch| watch.expiry_ns == SHORT_EXPIRY_NS)
+    }
+
     /// Takes down what has trapped or expired; everything when `all` is set.
     pub(crate) fn collect(&mut self, now: Time, all: bool) -> (Vec<Closed>, Vec<Answer<T>>) {
         let done: Vec<Tid> = self
             .watches
             .iter()
             .filter(|(_, watch)| {
-                all || !watch.ring.is_empty() || now.since(watch.row.armed) > EXPIRY_NS
+                all || !watch.ring.is_empty() || now.since(watch.row.armed) > watch.expiry_ns
             })
             .map(|(&tid, _)| tid)
             .collect();

@@ -264,6 +264,11 @@ pub enum AtSwitch {
     },
     /// The switches of a CPU are recorded.
     Records,
+    /// The kernel writes the debug registers of a thread in which so many watchpoints are armed.
+    Watchpoints {
+        /// How many.
+        count: u32,
+    },
 }
 
 /// What each switch from one thread to another costs more with what is done then, ns. Takes some 50 ms.
@@ -311,6 +316,8 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
             }
         });
         let tids = tids.iter().take(2);
+        let untouched = Line([const { AtomicU64::new(0) }; 8]);
+        let mut members: Vec<Event> = Vec::new();
         let (events, _ring): (Vec<Event>, _) = match what {
             AtSwitch::Timers { period_ns } => {
                 let options = SamplerOptions {
@@ -325,6 +332,23 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
                     samplers.map_err(kernel("cannot open a timer sampler"))?,
                     None,
                 )
+            }
+            AtSwitch::Watchpoints { count } => {
+                let address = std::ptr::from_ref(&untouched) as u64;
+                let open = |tid, chunk: u32, first: Option<&Event>| {
+                    let address = address + 8 * u64::from(chunk);
+                    Event::breakpoint(tid, address, 8, BreakOn::ReadWrite, first)
+                        .map_err(kernel("cannot open a watchpoint"))
+                };
+                let mut firsts = Vec::new();
+                for tid in tids {
+                    let first = open(tid, 0, None)?;
+                    for chunk in 1..count.min(8) {
+                        members.push(open(tid, chunk, Some(&first))?);
+                    }
+                    firsts.push(first);
+                }
+                (firsts, None)
             }
             AtSwitch::Records => {
                 // They are on the CPU before it is asked for their switches.
@@ -361,6 +385,8 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
             }
         }
         let extra = median(&mut sampled).unwrap_or(0.0) - median(&mut bare).unwrap_or(0.0);
+        // Without their first they would be armed each for itself.
+        drop(members);
         let switches = f64::from(2 * ROUND_TRIPS);
         // Noise can make the difference negative; starting a timer is never free.
         Ok((extra / switches).clamp(200.0, 100_000.0))

@@ -12,6 +12,8 @@ use crate::watch::Refused;
 
 /// Rounds of the heap recorder after which nothing more is told of the time before.
 const LATE: u32 = 2;
+/// Places of an object that are watched at a time.
+const PLACES: u32 = 2;
 
 /// Following objects in one recording.
 pub(crate) struct FlowRecorder {
@@ -149,22 +151,25 @@ impl Collector {
 
     /// Takes down the watch if it has seen what it can see.
     pub(super) fn take_down_flow(&mut self, now: Time, all: bool) {
-        let Some(flow) = &mut self.flow else {
-            return;
+        let watch = match &mut self.flow {
+            Some(flow) => flow.watch.take_if(|watch| watch.look(now) || all),
+            None => None,
         };
-        if let Some(watch) = &mut flow.watch
-            && (watch.look(now) || all)
-            && let Some(watch) = flow.watch.take()
-        {
-            let closed = watch.close();
-            // More than there are CPUs do not run at a time.
-            let running = closed.threads.min(self.cpus.len() as u32);
-            let before = self.budget.watched_ns();
-            self.budget
-                .spend(closed.traps() as f64 * self.budget.trap_ns());
-            self.budget.was_armed(
-                (closed.armed_ns() as f64 * f64::from(running) * self.in_the_way.min(1.0)) as u64,
-            );
+        let Some(watch) = watch else { return };
+        let closed = watch.close();
+        // More than there are CPUs do not run at a time.
+        let running = closed.threads.len().min(self.cpus.len());
+        let armed_ns = closed.armed_ns() as f64 * running as f64 * self.in_the_way.min(1.0);
+        let stays: f64 = closed
+            .threads
+            .iter()
+            .map(|&tid| self.stays_within(tid, closed.armed_ns(), now))
+            .sum();
+        let before = self.budget.watched_ns();
+        self.budget
+            .spend(closed.traps() as f64 * self.budget.trap_ns());
+        self.budget.was_armed(armed_ns as u64, stays, PLACES);
+        if let Some(flow) = &mut self.flow {
             flow.spent_ns += self.budget.watched_ns() - before;
             flow.closed.push((closed, 0));
         }

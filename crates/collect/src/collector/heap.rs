@@ -14,7 +14,7 @@ impl Collector {
 
     /// Whether ticks should follow each other closely.
     pub(crate) fn is_hurried(&self) -> bool {
-        self.heap.as_ref().is_some_and(HeapRecorder::is_young)
+        self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young)
     }
 
     /// An access was seen, which may have touched a heap block.

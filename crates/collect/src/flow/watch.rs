@@ -62,7 +62,7 @@ pub(crate) struct Closed {
     events: Vec<HeapEvent>,
     traps: Vec<Trapped>,
     /// Threads that it was armed in.
-    pub(crate) threads: u32,
+    pub(crate) threads: Vec<Tid>,
 }
 
 impl ObjectWatch {
@@ -188,7 +188,7 @@ impl ObjectWatch {
             },
             events: self.events,
             traps,
-            threads: self.threads.len() as u32,
+            threads: self.threads.iter().map(|thread| thread.tid).collect(),
         }
     }
 }

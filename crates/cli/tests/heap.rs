@@ -9,7 +9,7 @@ use linewise_recording::{HeapBlock, HeapRun, Recording};
 use crate::util::{Output, Place, signal, skip};
 
 /// The recorder, built beside the binary under test; it is no library that a test could link.
-fn recorder() -> &'static Path {
+pub(crate) fn recorder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let beside = Path::new(crate::util::BINARY).parent().unwrap();

@@ -6,6 +6,7 @@ mod diff;
 mod ending;
 mod exact;
 mod exact_programs;
+mod flow;
 mod guarding;
 mod heap;
 mod launching;

@@ -325,6 +325,12 @@ fn outcome(
         "records of threads beyond the 65,535 that can be told apart".to_owned(),
     );
     lose(
+        "unowned",
+        totals.unowned,
+        "lines whose first thread was not known yet when another came: what it did to them before is not told"
+            .to_owned(),
+    );
+    lose(
         "still-running",
         others as u64,
         "processes that went on after the command had ended, from then on untraced".to_owned(),

@@ -72,6 +72,8 @@ pub struct Totals {
     pub unexplained: u64,
     /// Words of threads beyond the 65,535 that have numbers.
     pub unnumbered: u64,
+    /// Lines that were taken from a thread whose ring had not been seen yet.
+    pub unowned: u64,
 }
 
 /// A process image.
@@ -572,9 +574,11 @@ impl Stream {
                     Some(EventKind::Taken) => {
                         let words = std::array::from_fn(|at| ring.word(position + 2 + at as u64));
                         let taken = words::Taken::unpack(words);
-                        // Its ring may not have been looked at yet.
-                        if let Some(&owner) = owners.get(&taken.owner) {
-                            consumer.handover(&code.handover(&taken, owner, time_ns, space));
+                        match owners.get(&taken.owner) {
+                            Some(&owner) => {
+                                consumer.handover(&code.handover(&taken, owner, time_ns, space));
+                            }
+                            None => totals.unowned += 1,
                         }
                     }
                     Some(kind) => {

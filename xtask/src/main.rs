@@ -8,6 +8,7 @@ mod arguments;
 mod cachegrind;
 mod curve;
 mod exact_stability;
+mod flow;
 mod header;
 mod heap;
 mod licences;
@@ -83,6 +84,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--pairs 5] [--seconds 3] [--only storm|rayon_sort|redis-server|memcached|live|many]",
     ),
     (
+        "flow",
+        "what following objects costs, and how many history sets find how many of their paths\n\
+         [--rounds 3] [--seconds 8]",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -123,6 +129,7 @@ fn main() -> ExitCode {
         "curve" => return measured(&verb, curve::run(&root, Arguments::new(words))),
         "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(words))),
         "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
+        "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),

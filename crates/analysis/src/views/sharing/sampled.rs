@@ -85,23 +85,16 @@ impl Stay {
         (self.weight_ns / self.running_ns.max(1.0)).min(1.0)
     }
 
-    /// Of the moments at which this thread is at the line and switches were recorded, the share at which
-    /// `other` runs on another CPU. Without such a moment: whether the two were ever seen on two CPUs.
-    fn beside(&self, tid: Tid, other: (Tid, Option<&Self>), on_cpus: &Stays<'_>) -> f64 {
-        let (other, its_stay) = other;
-        let told = || {
-            let moments = self.moments.iter();
-            moments.filter(|&&(_, time)| on_cpus.tells_of(tid, time))
-        };
-        let moments = told().count();
-        if moments == 0 {
-            let on_another = |cpu| its_stay.is_none_or(|stay| stay.by_cpu.keys().any(|c| c != cpu));
-            return f64::from(u8::from(self.by_cpu.keys().any(on_another)));
-        }
-        let beside = told()
+    /// Of the moments at which this thread is at the line, the share at which `other` runs on another
+    /// CPU. Moments at which switches were recorded count, if there are any.
+    fn beside(&self, tid: Tid, other: Tid, on_cpus: &Stays<'_>) -> f64 {
+        let told = |&&(_, time): &&(CpuId, Time)| on_cpus.tells_of(tid, time);
+        let none_told = !self.moments.iter().any(|moment| told(&moment));
+        let moments = || self.moments.iter().filter(|it| none_told || told(it));
+        let beside = moments()
             .filter(|&&(cpu, time)| on_cpus.elsewhere(other, cpu, time))
             .count();
-        beside as f64 / moments as f64
+        beside as f64 / moments().count().max(1) as f64
     }
 
     fn note_moment(&mut self, cpu: CpuId, time: Time) {
@@ -380,7 +373,7 @@ fn wait_of(
         .iter()
         .filter(|(other, met)| **other != tid && met.traps > 0)
         .map(|(&other, met)| {
-            let beside = stay.beside(tid, (other, stays.threads.get(&other)), on_cpus);
+            let beside = stay.beside(tid, other, on_cpus);
             Other {
                 tid: other,
                 present: beside * present.get(&other).copied().unwrap_or(0.0),

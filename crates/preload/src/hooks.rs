@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 use linewise_heap::AllocatorCode;
 
 use crate::real::{call, early, early_size, is_early, ready};
-use crate::recorder::{about_to_free, allocated, attach, freed, unloaded};
+use crate::recorder::{about_to_free, allocated, attach, freed, kept, unloaded};
 use crate::stack::Frame;
 use crate::thread::this;
 
@@ -160,6 +160,8 @@ unsafe fn reallocated(block: Pointer, size: usize, frame: Frame) -> Pointer {
     // A block that could not be changed stays; one of no bytes is freed.
     if !new.is_null() || size == 0 {
         freed(block, when);
+    } else {
+        kept(block, when);
     }
     // SAFETY: the hook's frame.
     unsafe { allocated(new, size, AllocatorCode::Realloc, frame) };
@@ -265,6 +267,8 @@ unsafe extern "C" fn hooked_mi_realloc(block: Pointer, size: usize, frame: Frame
     let new = inside(|| unsafe { real(block, size) });
     if !new.is_null() {
         freed(block, when);
+    } else {
+        kept(block, when);
     }
     // SAFETY: the hook's frame.
     unsafe { allocated(new, size, AllocatorCode::Other, frame) };
@@ -296,6 +300,8 @@ unsafe extern "C" fn hooked_rallocx(
     let new = inside(|| unsafe { real(block, size, flags) });
     if !new.is_null() {
         freed(block, when);
+    } else {
+        kept(block, when);
     }
     // SAFETY: the hook's frame.
     unsafe { allocated(new, size, AllocatorCode::Other, frame) };

@@ -403,28 +403,39 @@ const LABEL_WORDS: usize = 16;
 /// Bytes of a label, at most; the rest is cut off.
 pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
 
-/// The moment before a block is freed, if its end is to be told; for [`freed`].
+/// The moment before a block is freed, if its end is to be told, for [`freed`] or [`kept`]. It is forgotten
+/// here, not later: once the block is free another thread may be given its address and note that.
 #[inline(always)]
 pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
-    told()?.may_know(block_key(block as u64)).then(stamp)
+    let key = block_key(block as u64);
+    let told = told()?;
+    (told.may_know(key) && forget(told, key)).then(stamp)
+}
+
+#[cold]
+#[inline(never)]
+fn forget(told: &Told, key: u64) -> bool {
+    told.forget(key)
 }
 
 /// A block ended at the moment that [`about_to_free`] told.
 #[inline(always)]
 pub(crate) fn freed(block: *mut c_void, when: Option<u64>) {
     if let Some(when) = when {
-        tell_freed(block as u64, when);
+        tell_end(block as u64, when, RecordKind::Free);
+    }
+}
+
+/// A block that was about to be freed was not.
+#[cold]
+pub(crate) fn kept(block: *mut c_void, when: Option<u64>) {
+    if let (Some(told), Some(_)) = (told(), when) {
+        told.note(block_key(block as u64));
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell_freed(block: u64, when: u64) {
-    if told().is_some_and(|told| told.forget(block_key(block))) {
-        tell_end(block, when, RecordKind::Free);
-    }
-}
-
 fn tell_end(address: u64, when: u64, kind: RecordKind) {
     within(|region, thread, writer| {
         room(region, thread, writer, 3)

@@ -2,34 +2,16 @@
 //! programs that make it hard.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
 use crate::heap::recorder;
 use crate::util::{Output, Place, skip};
 
-/// Builds `flow.c`; `None`, with the reason said, where that cannot be done.
-fn target(place: &Place, options: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flow.c");
-    let program = place.path("flow");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-g", "-pthread", "-o"])
-        .args([&program, &source]);
-    match gcc.args(options).output() {
-        Ok(output) if output.status.success() => Some(program),
-        Ok(output) => {
-            skip(&format!(
-                "gcc does not build it: {}",
-                String::from_utf8_lossy(&output.stderr)
-            ));
-            None
-        }
-        Err(error) => {
-            skip(&format!("gcc does not run: {error}"));
-            None
-        }
-    }
+/// Builds `flow.c`; `None`, with the reason said, where there is no C compiler.
+fn target(place: &Place, flags: &[&str]) -> Option<PathBuf> {
+    let flags = [&["-O1"], flags].concat();
+    place.compile("gcc", "crates/cli/tests/flow.c", "flow", &flags)
 }
 
 /// Runs `target` for a while with these options, and the report to a file.

@@ -202,6 +202,11 @@ impl Collector {
         self.stopped = true;
     }
 
+    /// Whether ticks should follow each other closely.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young)
+    }
+
     /// One turn.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.read_records()?;

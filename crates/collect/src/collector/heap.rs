@@ -12,11 +12,6 @@ impl Collector {
         self.heap = Some(heap);
     }
 
-    /// Whether ticks should follow each other closely.
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young)
-    }
-
     /// An access was seen, which may have touched a heap block.
     pub(super) fn touched(&mut self, pid: Pid, address: Address, time: Time) {
         if let Some(heap) = &mut self.heap {

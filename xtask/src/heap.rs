@@ -86,6 +86,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         root: root.to_owned(),
         linewise: linewise.clone(),
         work: built.clone(),
+        recordings: built.clone(),
         seconds,
         options,
     };

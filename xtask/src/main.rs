@@ -19,6 +19,7 @@ mod recorded;
 mod round_trip;
 mod slowdown;
 mod spdx;
+mod steal;
 mod tidy;
 mod typed;
 

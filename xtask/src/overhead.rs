@@ -2,10 +2,10 @@
 //! default budget.
 //!
 //! Each pair is one run alone and one recorded, their order alternating, with the round trip
-//! measured before, between and after. A pair during which the machine changed its state is thrown
-//! away and replaced; the others are shown by state. Programs measure themselves, so that what linewise does before it starts them
-//! does not count. A server is started once, and linewise attaches to it for one half of each pair:
-//! two servers differ by more than what is measured.
+//! measured before, between and after. A pair during which the machine changed its state, or the host took
+//! CPU time for itself, is thrown away and replaced; the others are shown by state. Programs measure
+//! themselves, so that what linewise does before it starts them does not count. A server is started once,
+//! and linewise attaches to it for one half of each pair: two servers differ by more than what is measured.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,13 +22,18 @@ use crate::addressed::{Addressed, Samples};
 use crate::answers::{build_programs, release_binary};
 use crate::arguments::Arguments;
 use crate::round_trip::{self, Span, median};
+use crate::steal::Stolen;
 
 /// Size of the text that is compressed.
 const TEXT_BYTES: usize = 128 << 20;
+/// Workers of memcached, each on a CPU of its own.
+const MEMCACHED_THREADS: usize = 2;
 /// How long linewise is given to attach before the load begins.
 const ATTACHING: Duration = Duration::from_millis(500);
 /// How long a server may take to listen, or to end.
 const SERVER_PATIENCE: Duration = Duration::from_secs(20);
+/// A pair of which the host took more than this share of the CPUs' time is thrown away.
+const STOLEN: f64 = 0.02;
 
 /// Something whose speed can be measured.
 pub(crate) enum Workload {
@@ -88,8 +93,11 @@ struct Pair {
 pub(crate) struct Places {
     pub root: PathBuf,
     pub linewise: PathBuf,
-    /// The recordings and the text, under target/.
+    /// The text, under target/.
     pub work: PathBuf,
+    /// In memory, where the machine has a folder for that: a disk that is slow while all CPUs are busy makes
+    /// linewise attach late.
+    pub recordings: PathBuf,
     pub seconds: usize,
     /// Options of `linewise record`.
     pub options: &'static [&'static str],
@@ -108,10 +116,13 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         root: root.to_owned(),
         linewise: release_binary(root)?,
         work: root.join("target/overhead"),
+        recordings: recordings(root),
         seconds,
         options: &[],
     };
-    fs::create_dir_all(&places.work).with_context(|| places.work.display().to_string())?;
+    for folder in [&places.work, &places.recordings] {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     build_programs(root)?;
     build_examples(root)?;
     write_text(&places.work.join("text"))?;
@@ -137,7 +148,17 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         }
         measure(workload, &places, pairs).with_context(|| workload.name().to_owned())?;
     }
+    fs::remove_dir_all(&places.recordings)?;
     Ok(true)
+}
+
+/// A folder for recordings.
+fn recordings(root: &Path) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => memory.join("linewise-overhead"),
+        false => root.join("target/overhead"),
+    }
 }
 
 /// Measures pairs until there are enough within one state each, and prints them by state.
@@ -159,12 +180,13 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
     // Warms the file cache up, and shows early that the program cannot be run.
     speed(None)?;
     let mut before = round_trip()?;
-    for attempt in 0..wanted * 2 {
+    for attempt in 0..wanted * 3 {
         if attempt - mixed >= wanted {
             break;
         }
-        let recording = places.work.join("run.linewise");
+        let recording = places.recordings.join("run.linewise");
         let recorded_first = attempt % 2 == 1;
+        let stolen = Stolen::until_now()?;
         let mut speeds = [0.0; 2];
         let mut trips = [before; 3];
         for (turn, recorded) in [recorded_first, !recorded_first].into_iter().enumerate() {
@@ -172,7 +194,9 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
             trips[turn + 1] = round_trip()?;
         }
         before = trips[2];
-        let Some(span) = Span::of(&trips).filter(|span| span.is_one_state()) else {
+        let stolen = stolen.share_since()?;
+        let span = Span::of(&trips).filter(|span| span.is_one_state());
+        let Some(span) = span.filter(|_| stolen <= STOLEN) else {
             mixed += 1;
             continue;
         };
@@ -209,7 +233,7 @@ fn measure(workload: &Workload, places: &Places, wanted: usize) -> anyhow::Resul
     }
     if mixed > 0 {
         println!(
-            "{:<20} {mixed} pairs left out: the round trip changed",
+            "{:<20} {mixed} pairs left out: the round trip changed, or the host took CPU time",
             workload.name()
         );
     }
@@ -299,6 +323,7 @@ impl Workload {
     pub(crate) fn server(&self, places: &Places) -> anyhow::Result<Option<(Vec<String>, u16)>> {
         let port = free_port()?;
         let port_text = port.to_string();
+        let threads = MEMCACHED_THREADS.to_string();
         let folder = places.work.to_string_lossy();
         let command: &[&str] = match self {
             Self::Program(..) | Self::Shell(..) => return Ok(None),
@@ -321,7 +346,7 @@ impl Workload {
                 "-p",
                 &port_text,
                 "-t",
-                "2",
+                &threads,
             ],
         };
         let command = command.iter().map(|&word| word.to_owned()).collect();
@@ -433,18 +458,32 @@ impl Server {
             sleep(ATTACHING);
             return workload.load(self.port, places.seconds);
         };
-        let mut linewise = Command::new(&places.linewise)
-            .args(["record", "--quiet", "--force", "--output"])
+        if recording.exists() {
+            fs::remove_dir_all(recording).with_context(|| recording.display().to_string())?;
+        }
+        let linewise = Command::new(&places.linewise)
+            .args(["record", "--quiet", "--output"])
             .arg(recording)
             .args(["--pid", &self.child.id().to_string()])
+            .stderr(Stdio::piped())
             .spawn()
             .context("running linewise")?;
+        // What it measures of the machine before it attaches takes it some time of its own.
+        let start = Instant::now();
+        while !recording.join("run.json").exists() && start.elapsed() < SERVER_PATIENCE {
+            sleep(Duration::from_millis(20));
+        }
         sleep(ATTACHING);
         let speed = workload.load(self.port, places.seconds);
         let id = linewise.id().to_string();
         Command::new("kill").args(["-INT", &id]).status()?;
-        let status = linewise.wait()?;
-        ensure!(status.success(), "linewise record --pid: {status}");
+        let output = linewise.wait_with_output()?;
+        ensure!(
+            output.status.success(),
+            "linewise record --pid: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         speed
     }
 
@@ -503,11 +542,12 @@ fn redis_benchmark(port: u16, seconds: usize) -> anyhow::Result<f64> {
         .with_context(|| format!("redis-benchmark said `{said}`"))
 }
 
-/// Requests a second that two connections get answered, each with a batch of them in flight.
+/// Requests a second that a connection for each thread of the server gets answered, with a batch of them in
+/// flight, all together.
 fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
     const BATCH: usize = 100;
-    let connection = |key: usize| -> anyhow::Result<f64> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    let connection = |key: usize, mut stream: TcpStream| -> anyhow::Result<f64> {
+        pin(&own_thread()?, key)?;
         stream.set_read_timeout(Some(SERVER_PATIENCE))?;
         write!(stream, "set key{key} 0 0 32\r\n{:032}\r\n", key)?;
         stream.read_exact(&mut [0; "STORED\r\n".len()])?;
@@ -527,14 +567,73 @@ fn memcached_load(port: u16, duration: Duration) -> anyhow::Result<f64> {
         );
         Ok((batches * BATCH) as f64 / start.elapsed().as_secs_f64())
     };
+    pin_workers(port)?;
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| connection(1));
-        let own = connection(0);
-        match other.join() {
-            Ok(rate) => Ok(own? + rate?),
-            Err(_) => bail!("a connection to memcached panicked"),
+        let mut connections = Vec::new();
+        for key in 0..MEMCACHED_THREADS {
+            // The server gives them to its threads in turn, in the order in which they come.
+            let stream = TcpStream::connect(("127.0.0.1", port))?;
+            sleep(Duration::from_millis(20));
+            connections.push(scope.spawn(move || connection(key, stream)));
         }
+        connections
+            .into_iter()
+            .map(|rate| match rate.join() {
+                Ok(rate) => rate,
+                Err(_) => bail!("a connection to memcached panicked"),
+            })
+            .sum()
     })
+}
+
+/// Pins each worker of the memcached on this port to a CPU of its own. With the connection that it serves
+/// on the same CPU its speed varies by 3 % between runs, left to the scheduler by 15 %.
+fn pin_workers(port: u16) -> anyhow::Result<()> {
+    let mut workers: Vec<u32> = Vec::new();
+    for process in fs::read_dir("/proc").context("/proc")?.flatten() {
+        // Processes come and go meanwhile: what cannot be read is not ours.
+        let command = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = command.split('\0');
+        let is_ours =
+            words.next() == Some("memcached") && words.any(|word| word == port.to_string());
+        if !is_ours {
+            continue;
+        }
+        for task in fs::read_dir(process.path().join("task"))? {
+            let task = task?;
+            if fs::read_to_string(task.path().join("comm"))?.trim() == "mc-worker" {
+                workers.extend(task.file_name().to_string_lossy().parse::<u32>());
+            }
+        }
+    }
+    ensure!(
+        !workers.is_empty(),
+        "no worker of the memcached on port {port} was found"
+    );
+    // In the order in which they were made.
+    workers.sort_unstable();
+    let mut numbered = workers.iter().enumerate();
+    numbered.try_for_each(|(cpu, tid)| pin(&tid.to_string(), cpu))
+}
+
+/// Lets a thread run on one CPU only.
+fn pin(tid: &str, cpu: usize) -> anyhow::Result<()> {
+    let mut taskset = Command::new("taskset");
+    taskset.args(["-cp", &cpu.to_string(), tid]);
+    let pinned = taskset.output().context("running taskset")?;
+    ensure!(
+        pinned.status.success(),
+        "taskset: {}",
+        String::from_utf8_lossy(&pinned.stderr).trim()
+    );
+    Ok(())
+}
+
+/// The id of the calling thread.
+fn own_thread() -> anyhow::Result<String> {
+    let link = fs::read_link("/proc/thread-self").context("/proc/thread-self")?;
+    let tid = link.file_name().context("/proc/thread-self names none")?;
+    Ok(tid.to_string_lossy().into_owned())
 }
 
 /// Builds the examples of linewise-bench, the Rust programs that are measured.

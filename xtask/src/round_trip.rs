@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Round trips further apart than this factor belong to different states; within one they vary by
 /// less on every machine seen.
 const APART: f64 = 1.5;
+/// A measurement that fails is tried again so often, after so long.
+const ATTEMPTS: usize = 6;
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// The round trips of one state of the machine, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -53,7 +58,8 @@ impl fmt::Display for Span {
     }
 }
 
-/// The longest median round trip of any two CPUs now, in ns.
+/// The longest median round trip of any two CPUs now, in ns. A machine that is too busy for it is given some
+/// time.
 ///
 /// # Errors
 /// If `linewise bench rtt` fails, as on a machine with one CPU.
@@ -66,10 +72,20 @@ pub(crate) fn measure(linewise: &Path) -> anyhow::Result<f64> {
     struct RoundTrips {
         pairs: Vec<Pair>,
     }
-    let output = Command::new(linewise)
-        .args(["bench", "rtt", "--json", "--repeats", "3"])
-        .output()
-        .with_context(|| format!("running {}", linewise.display()))?;
+    let attempt = || {
+        Command::new(linewise)
+            .args(["bench", "rtt", "--json", "--repeats", "3"])
+            .output()
+            .with_context(|| format!("running {}", linewise.display()))
+    };
+    let mut output = attempt()?;
+    for _ in 1..ATTEMPTS {
+        if output.status.success() {
+            break;
+        }
+        sleep(PAUSE);
+        output = attempt()?;
+    }
     ensure!(
         output.status.success(),
         "linewise bench rtt failed: {}",

@@ -1,4 +1,4 @@
-//! The target's code: read once for each sampled address, and what waited there.
+//! The target's code, by pages, and what waited at each sampled address.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -7,10 +7,14 @@ use linewise_machine::memory;
 use linewise_machine::probe::SkidRule;
 use linewise_recording::UnknownReason;
 
-use crate::decode::{self, Code64, WINDOW_AFTER, WINDOW_BEFORE, Waiting};
+use crate::decode::{self, Code64, WINDOW, Waiting};
 
 /// Addresses remembered; a program that runs more distinct code than that starts over.
 const REMEMBERED: usize = 65_536;
+/// Pages of code whose branches are remembered, some 15 kB each: finding them takes as long as a hundred
+/// samples, and nearly all samples of a program are in few pages.
+const PAGES: usize = 512;
+const PAGE: u64 = 4096;
 
 /// Where the bytes of a file mapping come from when the process may not be read.
 #[derive(Clone, Debug)]
@@ -26,6 +30,7 @@ pub(crate) struct CodeCache {
     rule: SkidRule,
     samples: HashMap<(u32, u64), Rc<Waiting>>,
     traps: HashMap<(u32, u64), Rc<Waiting>>,
+    pages: HashMap<(u32, u64), Code64>,
     files: HashMap<u32, Vec<FileCode>>,
 }
 
@@ -35,6 +40,7 @@ impl CodeCache {
             rule,
             samples: HashMap::new(),
             traps: HashMap::new(),
+            pages: HashMap::new(),
             files: HashMap::new(),
         }
     }
@@ -82,28 +88,38 @@ impl CodeCache {
     pub(crate) fn forget(&mut self, pid: u32) {
         self.samples.retain(|&(owner, _), _| owner != pid);
         self.traps.retain(|&(owner, _), _| owner != pid);
+        self.pages.retain(|&(owner, _), _| owner != pid);
         self.files.remove(&pid);
     }
 
-    fn read(&self, pid: u32, ip: u64, look: impl Fn(Code64<'_>) -> Waiting) -> Waiting {
-        let mut bytes = [0u8; (WINDOW_BEFORE + WINDOW_AFTER) as usize];
-        // The window may begin before the mapping does: then it begins with the page of `ip`.
-        for start in [ip.saturating_sub(WINDOW_BEFORE), ip & !4095] {
-            if let Ok(got) = memory::read(pid, start, &mut bytes)
-                && start + got as u64 > ip
-            {
-                return look(Code64 {
-                    start,
-                    bytes: &bytes[..got],
-                });
+    /// Looks at the page of `ip`, with what stands before and behind it.
+    fn read(&mut self, pid: u32, ip: u64, look: impl FnOnce(&Code64) -> Waiting) -> Waiting {
+        let page = ip & !(PAGE - 1);
+        let mut bytes = vec![0; (PAGE + 2 * WINDOW) as usize];
+        // What comes before may not be mapped.
+        let found = [page.saturating_sub(WINDOW), page]
+            .into_iter()
+            .find_map(|start| {
+                let got = memory::read(pid, start, &mut bytes).ok()?;
+                (start + got as u64 > ip).then_some((start, got))
+            })
+            .or_else(|| self.read_file(pid, ip, &mut bytes));
+        let Some((start, got)) = found else {
+            return Waiting::Unknown(UnknownReason::CodeUnreadable);
+        };
+        bytes.truncate(got);
+        // It is read each time: a compiler may have added to the page since.
+        match self.pages.get(&(pid, page)) {
+            Some(code) if code.is(start, &bytes) => look(code),
+            _ => {
+                if self.pages.len() >= PAGES {
+                    self.pages.clear();
+                }
+                let code = Code64::new(start, bytes);
+                let waiting = look(&code);
+                self.pages.insert((pid, page), code);
+                waiting
             }
-        }
-        match self.read_file(pid, ip, &mut bytes) {
-            Some((start, got)) => look(Code64 {
-                start,
-                bytes: &bytes[..got],
-            }),
-            None => Waiting::Unknown(UnknownReason::CodeUnreadable),
         }
     }
 
@@ -114,7 +130,7 @@ impl CodeCache {
             .get(&pid)?
             .iter()
             .find(|file| (file.start..file.end).contains(&ip))?;
-        let start = ip.saturating_sub(WINDOW_BEFORE).max(file.start);
+        let start = (ip & !(PAGE - 1)).saturating_sub(WINDOW).max(file.start);
         let handle = std::fs::File::open(&file.path).ok()?;
         let got = handle
             .read_at(bytes, file.offset + (start - file.start))

@@ -2,6 +2,7 @@
 //! published and watched, and what the watches saw is written down.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::latency::LatencyError;
@@ -28,28 +29,29 @@ use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::session::loss;
-use crate::watch::{Answer, CHUNK, Closed, Watcher};
+use crate::watch::{CHUNK, Closed, Watcher};
 
+mod awaited;
 mod flow;
 mod heap;
 mod reuse;
 mod watches;
 
+use awaited::{Pending, Postponed};
 pub(crate) use flow::FlowRecorder;
 pub(crate) use reuse::ReuseSampling;
 
+/// From one tick to the next: while something is armed; while it is to be taken down soon, or the heap
+/// recorder is new; and while nothing is. Where every CPU is busy a tick takes 50 to 100 µs from the target.
+const TICK: Duration = Duration::from_millis(8);
+const HURRIED_TICK: Duration = Duration::from_millis(1);
+const IDLE_TICK: Duration = Duration::from_millis(16);
 /// Time between two looks at the slow things: mappings, threads.
 const SLOW_NS: u64 = 1_000_000_000;
 /// So many threads without a sample, with that share of the target's CPU time, make the period
 /// shorter.
 const SHORT_LIVES: u64 = 20;
 const SHORT_SHARE: f64 = 0.1;
-
-/// A sample that waits for its instruction to run again.
-struct Pending {
-    sample: Sample,
-    instruction: Instruction,
-}
 
 pub(crate) struct Collector {
     samplers: Samplers,
@@ -65,6 +67,7 @@ pub(crate) struct Collector {
     maps: Maps,
     board: Board,
     watcher: Watcher<Pending>,
+    postponed: Postponed,
     chance: Chance,
     records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
@@ -121,6 +124,7 @@ impl Collector {
             maps: Maps::default(),
             board: Board::new(info.line_size),
             watcher: Watcher::new(info.line_size, registers, guard),
+            postponed: Postponed::default(),
             chance: Chance::seeded(info.start.0),
             records: Vec::new(),
             mapped_lately: HashSet::new(),
@@ -202,9 +206,17 @@ impl Collector {
         self.stopped = true;
     }
 
-    /// Whether ticks should follow each other closely.
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young)
+    /// How long to wait for the next tick, at most.
+    pub(crate) fn until_next_tick(&self) -> Duration {
+        if self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young) {
+            return HURRIED_TICK;
+        }
+        let others = self.reuse.is_some() || self.flow.is_some() || self.heap.is_some();
+        if others || self.watcher.is_open() {
+            TICK
+        } else {
+            IDLE_TICK
+        }
     }
 
     /// One turn.
@@ -218,10 +230,11 @@ impl Collector {
         if !self.stopped {
             self.take_turns(now)?;
             self.shorten_period();
+            self.await_postponed(now)?;
             self.arm_all(now)?;
         }
         self.read_maps(now)?;
-        let latency = self.latencies.look(now);
+        let latency = self.latencies.look(now, self.in_the_way);
         self.latency(latency)?;
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
@@ -367,14 +380,12 @@ impl Collector {
         let waiting = self.code.waiting(record.pid, record.ip);
         let instruction = match &*waiting {
             Waiting::Unknown(reason) => {
-                sample.reason = Some(*reason);
-                return Ok(self.writer.push([sample])?);
+                return self.unknown(sample, *reason);
             }
             Waiting::Instructions(found) => found.waiting(&mut self.reader),
         };
         let Some(instruction) = instruction else {
-            sample.reason = Some(UnknownReason::BlockStart);
-            return Ok(self.writer.push([sample])?);
+            return self.unknown(sample, UnknownReason::BlockStart);
         };
         sample.access_ip = Address(instruction.ip());
         if !self.reader.accesses_memory(&instruction) {
@@ -382,8 +393,7 @@ impl Collector {
             return Ok(self.writer.push([sample])?);
         }
         let Some(registers) = self.registers(&record, &instruction) else {
-            sample.reason = Some(UnknownReason::NoRegisters);
-            return Ok(self.writer.push([sample])?);
+            return self.unknown(sample, UnknownReason::NoRegisters);
         };
         let from = match instruction.ip() == record.ip {
             true => RegistersFrom::Before,
@@ -396,10 +406,7 @@ impl Collector {
                 Ok(self.writer.push([sample])?)
             }
             Err(UnknownReason::AddressOverwritten) => self.await_again(sample, instruction),
-            Err(reason) => {
-                sample.reason = Some(reason);
-                Ok(self.writer.push([sample])?)
-            }
+            Err(reason) => self.unknown(sample, reason),
         }
     }
 
@@ -411,28 +418,6 @@ impl Collector {
         }
         let base = self.bases.of(record.pid, record.tid);
         Some(registers.with_thread_base(base))
-    }
-
-    /// The instruction overwrote its own address: look when it runs next, if that can be paid for.
-    fn await_again(&mut self, mut sample: Sample, instruction: Instruction) -> Result<(), Error> {
-        if self.watcher.free(sample.tid) && self.budget.affords(1) {
-            let (tid, ip) = (sample.tid, sample.access_ip);
-            let now = Time(process::monotonic_ns());
-            let pending = Pending {
-                sample: sample.clone(),
-                instruction,
-            };
-            if self
-                .watcher
-                .await_instruction(tid, ip, now, pending)
-                .is_ok()
-            {
-                self.budget.armed(1);
-                return Ok(());
-            }
-        }
-        sample.reason = Some(UnknownReason::AddressOverwritten);
-        Ok(self.writer.push([sample])?)
     }
 
     fn publish(&mut self, sample: &Sample) {
@@ -473,30 +458,8 @@ impl Collector {
             }
             self.writer.push([row])?;
         }
-        for Answer {
-            ticket: Pending {
-                mut sample,
-                instruction,
-            },
-            sample: answer,
-        } in answers
-        {
-            let registers = answer.and_then(|record| self.registers(&record, &instruction));
-            let access = registers.map(|registers| {
-                self.reader
-                    .access(&instruction, &registers, RegistersFrom::Before)
-            });
-            match access {
-                Some(Ok(access)) => {
-                    fill(&mut sample, &access, AddressOrigin::Breakpoint);
-                    self.publish(&sample);
-                }
-                Some(Err(reason)) => sample.reason = Some(reason),
-                None => sample.reason = Some(UnknownReason::BreakpointExpired),
-            }
-            self.writer.push([sample])?;
-        }
-        Ok(())
+        (answers.into_iter()).try_for_each(|answer| self.answered(answer))?;
+        if all { self.drop_postponed() } else { Ok(()) }
     }
 
     /// The access behind a trap: the instruction before the reported one, if its address fits the
@@ -561,6 +524,7 @@ impl Collector {
         let own = total - self.collector_ns;
         self.collector_ns = total;
         self.budget.passed(now, thread_ns, own, self.in_the_way);
+        (self.latencies).earn(self.budget.overhead() * thread_ns as f64);
         thread_ns
     }
 
@@ -568,15 +532,22 @@ impl Collector {
     fn take_turns(&mut self, now: Time) -> Result<(), Error> {
         match self.duty.turn(now, self.phase_ns) {
             Turn::Stay => return Ok(()),
-            Turn::Again => {}
+            Turn::Again => self.threads.end_phase(),
             Turn::Off => {
                 self.samplers.pause();
                 // A stay that began since the tick did would last until the next phase.
                 self.read_records()?;
                 let stays = self.threads.lose_sight(now);
                 self.writer.push(stays)?;
+                self.threads.end_phase();
             }
-            Turn::On => self.samplers.resume(),
+            Turn::On => {
+                if let Err(error) = self.samplers.resume() {
+                    let detail =
+                        format!("switches could not be recorded again after a pause: {error}");
+                    self.lose("switches-not-recorded", 1, detail)?;
+                }
+            }
         }
         self.phase_ns = 0;
         Ok(())

@@ -20,9 +20,7 @@ use linewise_machine::ring::Registers;
 use linewise_recording::{Operation, UnknownReason};
 
 /// Bytes of code looked at before and after an address.
-pub(crate) const WINDOW_BEFORE: u64 = 512;
-/// See [`WINDOW_BEFORE`].
-pub(crate) const WINDOW_AFTER: u64 = 512;
+pub(crate) const WINDOW: u64 = 512;
 /// How far before the address the decoding starts, at most: enough to fall into step.
 const SYNC_BYTES: u64 = 80;
 /// A block that is entered further back than this is not looked for.
@@ -30,16 +28,33 @@ const LONGEST_BLOCK: u64 = 128;
 /// An instruction is at most this long.
 const LONGEST_INSTRUCTION: u64 = 15;
 
-/// Code bytes around an address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Code64<'a> {
+/// A stretch of code.
+#[derive(Clone, Debug)]
+pub(crate) struct Code64 {
     /// Address of the first byte.
-    pub start: u64,
-    /// The bytes.
-    pub bytes: &'a [u8],
+    start: u64,
+    bytes: Vec<u8>,
+    /// Its direct branches.
+    branches: Vec<Instruction>,
 }
 
-impl Code64<'_> {
+impl Code64 {
+    /// The code in `bytes`, the first of which stands at `start`.
+    pub(crate) fn new(start: u64, bytes: Vec<u8>) -> Self {
+        let mut code = Self {
+            start,
+            bytes,
+            branches: Vec::new(),
+        };
+        code.branches = code.find_branches();
+        code
+    }
+
+    /// Whether these bytes stand there.
+    pub(crate) fn is(&self, start: u64, bytes: &[u8]) -> bool {
+        self.start == start && self.bytes == bytes
+    }
+
     fn decode_at(&self, address: u64) -> Option<Instruction> {
         let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(offset..)?;
@@ -86,11 +101,11 @@ impl Code64<'_> {
         self.decode_at(address - back as u64)
     }
 
-    /// The direct branches in the window.
-    fn branches(&self) -> Vec<Instruction> {
+    /// The direct branches in it.
+    fn find_branches(&self) -> Vec<Instruction> {
         let mut found = Vec::new();
-        let mut seen = [false; (WINDOW_BEFORE + WINDOW_AFTER) as usize];
-        // Read the window from several alignments: each falls into step soon, where it ends because
+        let mut seen = vec![false; self.bytes.len()];
+        // Read it from several alignments: each falls into step soon, where it ends because
         // an earlier one was there. A branch that is only seen out of step hardly ever hits the
         // exact target.
         for first in 0..4 {
@@ -118,7 +133,9 @@ impl Code64<'_> {
 
     /// What may have run just before the instruction at `address`.
     fn predecessors(&self, address: u64) -> Candidates {
-        let branches = self.branches();
+        let within = address.saturating_sub(WINDOW)..address.saturating_add(WINDOW);
+        let branches = self.branches.iter();
+        let branches: Vec<_> = branches.filter(|it| within.contains(&it.ip())).collect();
         let before = self.before(address).filter(falls_through);
         // What stands before the head of a loop runs once, the end of the loop all the time; unless
         // it is in the loop as well: then a branch from behind leads to it or to before it.
@@ -144,7 +161,7 @@ impl Code64<'_> {
             } else {
                 &mut joining
             };
-            side.extend(self.with_fused(*branch));
+            side.extend(self.with_fused(**branch));
         }
         if looping.is_empty() || in_loop {
             joining.append(&mut looping);
@@ -229,7 +246,7 @@ pub(crate) enum Waiting {
 }
 
 /// Finds what waited when a timer interrupted at `ip`.
-pub(crate) fn waiting(code: Code64<'_>, ip: u64, rule: SkidRule) -> Waiting {
+pub(crate) fn waiting(code: &Code64, ip: u64, rule: SkidRule) -> Waiting {
     let Some(at) = code.decode_at(ip) else {
         return Waiting::Unknown(UnknownReason::Undecodable);
     };
@@ -241,7 +258,7 @@ pub(crate) fn waiting(code: Code64<'_>, ip: u64, rule: SkidRule) -> Waiting {
 }
 
 /// Finds what ran just before `ip`: also what a watchpoint at `ip` saw.
-pub(crate) fn executed_before(code: Code64<'_>, ip: u64) -> Waiting {
+pub(crate) fn executed_before(code: &Code64, ip: u64) -> Waiting {
     // After a call comes its return: what waited is in the called function, and a call does not
     // fall through, so it is no candidate.
     let found = code.predecessors(ip);

@@ -4,8 +4,8 @@ use super::*;
 
 const BASE: u64 = 0x40_1000;
 
-fn code(bytes: &[u8]) -> Code64<'_> {
-    Code64 { start: BASE, bytes }
+fn code(bytes: &[u8]) -> Code64 {
+    Code64::new(BASE, bytes.to_vec())
 }
 
 /// Filler long enough to fall into step on: `mov rax, rbx` many times, then the bytes.
@@ -27,7 +27,7 @@ fn first(waiting: Waiting) -> Instruction {
 fn the_instruction_before_the_interrupted_one_waited() {
     // lock add qword [rdi+8], 1 ; inc rcx ; nop
     let (bytes, start) = with_filler(&[0xf0, 0x48, 0x83, 0x47, 0x08, 0x01, 0x48, 0xff, 0xc1, 0x90]);
-    let found = first(waiting(code(&bytes), start + 6, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 6, SkidRule::Next));
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(5, 0x7000)]);
     let access = AccessReader::new()
@@ -42,7 +42,7 @@ fn the_instruction_before_the_interrupted_one_waited() {
 fn a_load_that_overwrites_its_own_address_is_only_readable_before_it_runs() {
     // mov rax, [rax] ; nop
     let (bytes, start) = with_filler(&[0x48, 0x8b, 0x00, 0x90]);
-    let found = first(waiting(code(&bytes), start + 3, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 3, SkidRule::Next));
     let registers = Registers::from_pairs(&[(0, 0x5000)]);
     let mut reader = AccessReader::new();
     assert_eq!(
@@ -62,7 +62,7 @@ fn a_load_that_overwrites_its_own_address_is_only_readable_before_it_runs() {
 fn a_static_variable_is_found_from_the_instruction_pointer() {
     // mov [rip+0x100], rax ; nop
     let (bytes, start) = with_filler(&[0x48, 0x89, 0x05, 0x00, 0x01, 0x00, 0x00, 0x90]);
-    let found = first(waiting(code(&bytes), start + 7, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 7, SkidRule::Next));
     let access = AccessReader::new()
         .access(&found, &Registers::from_pairs(&[]), RegistersFrom::After)
         .unwrap();
@@ -74,7 +74,7 @@ fn a_static_variable_is_found_from_the_instruction_pointer() {
 fn thread_local_accesses_have_an_address_where_the_base_is_known() {
     // mov rax, fs:[rbx-8] ; nop
     let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x43, 0xf8, 0x90]);
-    let found = first(waiting(code(&bytes), start + 5, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
     let registers = Registers::from_pairs(&[(1, 0x40)]);
     let read = |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After);
     assert_eq!(read(registers), Err(UnknownReason::AddressNotInRegisters));
@@ -86,7 +86,7 @@ fn thread_local_accesses_have_an_address_where_the_base_is_known() {
 fn at_the_head_of_a_loop_the_end_of_the_loop_waited() {
     // head: inc rcx ; cmp qword [rdi], 0 ; jne head ; nop
     let (bytes, start) = with_filler(&[0x48, 0xff, 0xc1, 0x48, 0x83, 0x3f, 0x00, 0x75, 0xf7, 0x90]);
-    let found = first(waiting(code(&bytes), start, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start, SkidRule::Next));
     assert_eq!(
         found.ip(),
         start + 3,
@@ -101,7 +101,7 @@ fn where_a_skipped_access_and_its_branch_join_the_access_waited() {
     let (bytes, start) = with_filler(&[
         0x72, 0x05, 0xf0, 0x49, 0xff, 0x04, 0xf9, 0x48, 0xff, 0xc1, 0x90,
     ]);
-    let found = first(waiting(code(&bytes), start + 7, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 7, SkidRule::Next));
     assert_eq!(found.ip(), start + 2);
 }
 
@@ -111,7 +111,7 @@ fn an_access_inside_a_rotated_loop_is_not_taken_for_its_preheader() {
     let (bytes, start) = with_filler(&[
         0xf0, 0x48, 0xff, 0x07, 0x48, 0xff, 0xc9, 0x74, 0x04, 0x78, 0xf9, 0xeb, 0xf3, 0x90,
     ]);
-    let found = first(waiting(code(&bytes), start + 4, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 4, SkidRule::Next));
     assert_eq!(found.ip(), start);
 }
 
@@ -120,7 +120,7 @@ fn behind_a_return_nothing_is_known() {
     // ret ; nop
     let (bytes, start) = with_filler(&[0xc3, 0x90]);
     assert!(matches!(
-        waiting(code(&bytes), start + 1, SkidRule::Next),
+        waiting(&code(&bytes), start + 1, SkidRule::Next),
         Waiting::Unknown(UnknownReason::BlockStart)
     ));
 }
@@ -129,7 +129,7 @@ fn behind_a_return_nothing_is_known() {
 fn a_repeated_move_reports_itself() {
     // rep movsb ; nop
     let (bytes, start) = with_filler(&[0xf3, 0xa4, 0x90]);
-    let found = first(waiting(code(&bytes), start, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start, SkidRule::Next));
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(4, 0x1000), (5, 0x2000)]);
     let access = AccessReader::new()
@@ -145,25 +145,25 @@ fn a_repeated_move_reports_itself() {
 fn arithmetic_waits_for_no_memory() {
     // imul rax, rbx ; nop
     let (bytes, start) = with_filler(&[0x48, 0x0f, 0xaf, 0xc3, 0x90]);
-    let found = first(waiting(code(&bytes), start + 4, SkidRule::Next));
+    let found = first(waiting(&code(&bytes), start + 4, SkidRule::Next));
     assert!(!AccessReader::new().accesses_memory(&found));
     // lea rax, [rbx+8] computes an address and reads nothing; push touches only the stack.
     let (bytes, start) = with_filler(&[0x48, 0x8d, 0x43, 0x08, 0x50, 0x90]);
-    let lea = first(waiting(code(&bytes), start + 4, SkidRule::Next));
+    let lea = first(waiting(&code(&bytes), start + 4, SkidRule::Next));
     assert!(!AccessReader::new().accesses_memory(&lea));
-    let push = first(waiting(code(&bytes), start + 5, SkidRule::Next));
+    let push = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
     assert!(!AccessReader::new().accesses_memory(&push));
 }
 
 #[test]
 fn no_bytes_and_garbage_are_unknown_not_a_panic() {
     assert!(matches!(
-        waiting(code(&[]), BASE, SkidRule::Next),
+        waiting(&code(&[]), BASE, SkidRule::Next),
         Waiting::Unknown(UnknownReason::Undecodable)
     ));
     let garbage: Vec<u8> = (0..255u8).map(|i| i.wrapping_mul(37)).collect();
     for offset in 0..garbage.len() as u64 {
-        let _ = waiting(code(&garbage), BASE + offset, SkidRule::Next);
-        let _ = waiting(code(&garbage), BASE + offset, SkidRule::Same);
+        let _ = waiting(&code(&garbage), BASE + offset, SkidRule::Next);
+        let _ = waiting(&code(&garbage), BASE + offset, SkidRule::Same);
     }
 }

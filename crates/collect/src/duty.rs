@@ -25,9 +25,10 @@ const SHORTEST_ON_NS: u64 = 8_000_000;
 /// The longest off-phase, ns: a phase of the target that is shorter may be missed. An on-phase ends
 /// early when it has cost what the longest off-phase pays for, but for the first.
 const LONGEST_OFF_NS: u64 = 2_000_000_000;
-/// The part of the budget that may go into switching and into samples beyond those that the budget
-/// has chosen.
-const PART: f64 = 0.5;
+/// The part of the budget that may go into switching and into samples beyond those that the budget has
+/// chosen: where samples stop in pauses most of their own part is left, where they go on it is not.
+const PART_WITH_SAMPLES: f64 = 0.5;
+const PART: f64 = 0.15;
 
 /// Where switches cost so many times what samples do, more samples while they are on are cheaper than
 /// staying on for longer.
@@ -61,7 +62,7 @@ pub(crate) struct Duty {
     on: bool,
     since: Time,
     until: Time,
-    /// Length of the last on-phase, ns.
+    /// Length of the last on-phase that is over, ns; 0 before there was one.
     on_ns: u64,
     /// Since the last turn, ns of target time.
     cost_ns: f64,
@@ -86,7 +87,7 @@ impl Duty {
             on: true,
             since: now,
             until: Time(now.0 + ON_NS),
-            on_ns: ON_NS,
+            on_ns: 0,
             cost_ns: 0.0,
             switches_ns: 0.0,
             dear: false,
@@ -142,9 +143,10 @@ impl Duty {
         }
     }
 
-    /// The time until `now` that was not paused, ns.
-    pub(crate) fn on_ns(&self, now: Time) -> u64 {
-        self.on_and_off_ns(now).0
+    /// The length of this on-phase, if it is one, and of the one before, ns.
+    pub(crate) fn lately_on_ns(&self, now: Time) -> u64 {
+        let this = if self.on { now.since(self.since) } else { 0 };
+        this + self.on_ns
     }
 
     /// The same as a share of the time.
@@ -174,7 +176,8 @@ impl Duty {
         }
         // A server that mostly sleeps has time to spare: what matters is the work it does.
         let busy_ns = (thread_ns as f64).max(0.1 * lasted as f64 * self.cpus);
-        let afforded = self.overhead * PART * busy_ns;
+        let part = if self.weighs { PART_WITH_SAMPLES } else { PART };
+        let afforded = self.overhead * part * busy_ns;
         let longest = afforded * (1.0 + LONGEST_OFF_NS as f64 / lasted.max(1) as f64);
         // Not the first: it may be all that there is.
         let is_dear = self.cost_ns >= longest && lasted >= SHORTEST_ON_NS && self.total_on_ns > 0;

@@ -18,8 +18,8 @@ const ACTIVE_NS: u64 = 300_000_000;
 struct ThreadState {
     row: Thread,
     on_cpu: Option<(CpuId, Time)>,
-    /// How often it left a CPU, as far as that was told.
-    stays: u64,
+    /// How often it left a CPU in this phase of the recording and in the one before, as far as that was told.
+    stays: [u64; 2],
     last_seen: Time,
     /// The kernel no longer knows it, though its end may not have been told yet.
     gone: bool,
@@ -76,7 +76,7 @@ impl Threads {
                 stack_high: Address(0),
             },
             on_cpu: None,
-            stays: 0,
+            stays: [0; 2],
             last_seen: time,
             gone: false,
             ended: false,
@@ -135,7 +135,7 @@ impl Threads {
         }
         let (cpu, start) = state.on_cpu.take()?;
         let stay = time.since(start);
-        state.stays += 1;
+        state.stays[0] += 1;
         state.row.cpu_time_ns += stay;
         self.cpu_ns += stay;
         let second = time.0 / 1_000_000_000;
@@ -227,9 +227,17 @@ impl Threads {
         state.on_cpu.map(|(cpu, _)| cpu)
     }
 
-    /// How often a thread left a CPU while switches were told.
-    pub(crate) fn stays(&self, tid: Tid) -> u64 {
-        self.threads.get(&tid).map_or(0, |state| state.stays)
+    /// How often a thread left a CPU in this phase and the one before.
+    pub(crate) fn lately_stays(&self, tid: Tid) -> u64 {
+        let state = self.threads.get(&tid);
+        state.map_or(0, |state| state.stays.iter().sum())
+    }
+
+    /// A phase in which switches were told is over.
+    pub(crate) fn end_phase(&mut self) {
+        for state in self.threads.values_mut() {
+            state.stays = [0, state.stays[0]];
+        }
     }
 
     /// The threads of a process that ran lately.

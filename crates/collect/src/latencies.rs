@@ -3,7 +3,8 @@
 //!
 //! What can be is measured before the target runs, where it takes nothing from it: 7 ms each on two CPUs.
 //! After that once a second and no more: where both CPUs are busy a glance takes some 1 ms of collector
-//! time, since its two sides wait for each other, and that is taken from the watches.
+//! time, since its two sides wait for each other, a measurement of all costs 14 ms, and one that fails
+//! 40 ms in vain. So looks have a part of the budget, and come later where it does not pay for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,9 +17,8 @@ use linewise_recording::{CpuId, Latency, Time};
 /// have been another state.
 const LOOK_NS: u64 = 1_000_000_000;
 const FIRST_LOOK_NS: u64 = 100_000_000;
-/// A look that fails has spun on two CPUs in vain. After each the time to the next is doubled, so often
-/// at most.
-const MOST_FAILURES: u32 = 4;
+/// The part of the budget that looks get. What they did not use does not add up.
+const PART: f64 = 0.2;
 /// Rounds of a measurement beside the running target, and how long it may take.
 const ROUNDS: u32 = 4;
 const LIMIT: Duration = Duration::from_millis(20);
@@ -81,7 +81,8 @@ impl Pair {
 pub(crate) struct Latencies {
     pairs: BTreeMap<(u32, u32), Pair>,
     next: Time,
-    failures: u32,
+    /// What looks took from the target and the budget has not yet paid for, ns.
+    debt_ns: f64,
     turn: usize,
 }
 
@@ -100,15 +101,28 @@ impl Latencies {
         (latencies, rows)
     }
 
-    /// Looks at the next two CPUs if it is time for it: what a line costs between them now.
+    /// The whole budget grew by so much, ns.
+    pub(crate) fn earn(&mut self, allowed_ns: f64) {
+        self.debt_ns = (self.debt_ns - PART * allowed_ns).max(0.0);
+    }
+
+    /// Looks at the next two CPUs if it is time for it and paid for: what a line costs between them now.
+    /// `in_the_way`: the share of the time for it, 0 to 1, that is taken from the target.
     ///
     /// # Errors
     /// If the CPUs were too busy, see [`LatencyError`].
-    pub(crate) fn look(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
-        if now < self.next {
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        in_the_way: f64,
+    ) -> Result<Option<Latency>, LatencyError> {
+        if now < self.next || self.debt_ns > 0.0 {
             return Ok(None);
         }
-        self.look_anyway(now)
+        let before = process::own_cpu_time_ns();
+        let looked = self.look_anyway(now);
+        self.debt_ns = (process::own_cpu_time_ns() - before) as f64 * in_the_way;
+        looked
     }
 
     /// Looks at the next two CPUs whether it is time or not.
@@ -116,16 +130,7 @@ impl Latencies {
     /// # Errors
     /// See [`LatencyError`].
     pub(crate) fn look_anyway(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
-        let looked = self.look_at_next(now);
-        self.failures = match looked {
-            Ok(_) => 0,
-            Err(_) => (self.failures + 1).min(MOST_FAILURES),
-        };
-        self.next = Time(now.0 + (LOOK_NS << self.failures));
-        looked
-    }
-
-    fn look_at_next(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
+        self.next = Time(now.0 + LOOK_NS);
         let allowed = linewise_machine::affinity::allowed_cpus();
         if allowed.len() < 2 {
             return Ok(None);

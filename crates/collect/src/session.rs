@@ -31,9 +31,6 @@ use crate::samplers::Samplers;
 use crate::samplers::cpus::CpuSamplers;
 use crate::samplers::threads::{ThreadSamplers, finer_period_ns};
 
-/// How often the rings are emptied and watches taken down, and how often while the heap recorder is new.
-const TICK: Duration = Duration::from_millis(8);
-const HURRIED_TICK: Duration = Duration::from_millis(1);
 /// How long a target that was asked to end is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A signal that comes so soon after the first is the same one again.
@@ -603,11 +600,7 @@ fn run(
     let start = Instant::now();
     let mut shown = Instant::now();
     loop {
-        let tick = match collector.is_hurried() {
-            true => HURRIED_TICK,
-            false => TICK,
-        };
-        process::wait_readable(&fds, tick);
+        process::wait_readable(&fds, collector.until_next_tick());
         changes.clear();
         loop {
             match process::next_change() {

@@ -257,28 +257,38 @@ impl<T> Watcher<T> {
     /// Waits for an instruction to run in a thread.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// The ticket, where it cannot be armed.
     pub(crate) fn await_instruction(
         &mut self,
         tid: Tid,
         ip: Address,
         now: Time,
         ticket: T,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), T> {
+        let Ok((event, ring)) = self.arm_breakpoint(tid, ip) else {
+            return Err(ticket);
+        };
+        let awaited = Awaited {
+            _event: event,
+            ring,
+            since: now,
+            ticket,
+        };
+        self.awaited.insert(tid, awaited);
+        Ok(())
+    }
+
+    fn arm_breakpoint(&mut self, tid: Tid, ip: Address) -> Result<(Event, Ring), Refused> {
         self.protect(tid)?;
         let event = Event::breakpoint(tid.0, ip.0, 8, BreakOn::Execute, None)?;
         let ring = event.map_ring(1)?;
         event.arm_once()?;
-        self.awaited.insert(
-            tid,
-            Awaited {
-                _event: event,
-                ring,
-                since: now,
-                ticket,
-            },
-        );
-        Ok(())
+        Ok((event, ring))
+    }
+
+    /// Whether anything is armed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.watches.is_empty() || !self.awaited.is_empty()
     }
 
     /// Whether a watch is open that is to be given up soon.

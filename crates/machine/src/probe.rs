@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event, SamplerOptions, Whom};
 use crate::process::{current_tid, monotonic_ns, thread_cpu_time_ns};
-use crate::ring::Record;
+use crate::ring::{Record, Ring};
 
 /// Which instruction a timer interrupt reports when a load made the core wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,7 +283,6 @@ pub enum AtSwitch {
 pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
     const TURNS: usize = 6;
     const ROUND_TRIPS: u32 = 100;
-    const RING_PAGES: usize = 64;
     let (mut here, mut there) =
         UnixStream::pair().map_err(kernel("cannot open a pair of sockets"))?;
     let cpu = current_cpu();
@@ -318,7 +317,7 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
         let tids = tids.iter().take(2);
         let untouched = Line([const { AtomicU64::new(0) }; 8]);
         let mut members: Vec<Event> = Vec::new();
-        let (events, _ring): (Vec<Event>, _) = match what {
+        let events: Vec<Event> = match what {
             AtSwitch::Timers { period_ns } => {
                 let options = SamplerOptions {
                     period_ns,
@@ -328,10 +327,7 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
                 let samplers = tids
                     .map(|tid| Event::sampler(Whom::Thread(tid), u32::MAX, options))
                     .collect::<io::Result<_>>();
-                (
-                    samplers.map_err(kernel("cannot open a timer sampler"))?,
-                    None,
-                )
+                samplers.map_err(kernel("cannot open a timer sampler"))?
             }
             AtSwitch::Watchpoints { count } => {
                 let address = std::ptr::from_ref(&untouched) as u64;
@@ -348,20 +344,15 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
                     }
                     firsts.push(first);
                 }
-                (firsts, None)
+                firsts
             }
             AtSwitch::Records => {
                 // They are on the CPU before it is asked for their switches.
                 tids.for_each(drop);
-                let event = Event::switches(cpu.unwrap_or(0))
-                    .map_err(kernel("cannot record the switches of a CPU"))?;
-                // Writing them is part of the price.
-                let ring = event
-                    .map_ring(RING_PAGES)
-                    .map_err(kernel("cannot map a ring buffer"))?;
-                (vec![event], Some(ring))
+                Vec::new()
             }
         };
+        let mut records = None;
         let (mut bare, mut sampled) = (Vec::new(), Vec::new());
         for turn in 0..=TURNS {
             for (times_ns, sampling) in [(&mut bare, false), (&mut sampled, true)] {
@@ -374,6 +365,11 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
                     .iter()
                     .try_for_each(switch)
                     .map_err(kernel("cannot switch an event on or off"))?;
+                // An event that is open and off is part of the price.
+                records = match what {
+                    AtSwitch::Records if sampling => Some(recorded_switches(cpu.unwrap_or(0))?),
+                    _ => None,
+                };
                 let _ = go.send(());
                 let took = times
                     .recv()
@@ -386,11 +382,24 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
         }
         let extra = median(&mut sampled).unwrap_or(0.0) - median(&mut bare).unwrap_or(0.0);
         // Without their first they would be armed each for itself.
-        drop(members);
+        drop((members, records));
         let switches = f64::from(2 * ROUND_TRIPS);
         // Noise can make the difference negative; starting a timer is never free.
         Ok((extra / switches).clamp(200.0, 100_000.0))
     })
+}
+
+/// Records the switches of a CPU, until it is dropped; writing them is part of the price.
+fn recorded_switches(cpu: u32) -> Result<(Ring, Event), ProbeError> {
+    const RING_PAGES: usize = 64;
+    let event = Event::switches(cpu).map_err(kernel("cannot record the switches of a CPU"))?;
+    let ring = event
+        .map_ring(RING_PAGES)
+        .map_err(kernel("cannot map a ring buffer"))?;
+    event
+        .enable()
+        .map_err(kernel("cannot record the switches of a CPU"))?;
+    Ok((ring, event))
 }
 
 #[repr(align(64))]
@@ -441,7 +450,6 @@ pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
         partner.stop.store(true, Ordering::Relaxed);
         result
     })?;
-    // A partner that had to share its CPU lost more than the watches took.
     let lost = |seen: &mut Seen| median(&mut seen.lost_ns).map(|ns| ns.clamp(1_000.0, 500_000.0));
     Ok(WatchpointCosts {
         count,
@@ -469,19 +477,19 @@ impl Partner {
     /// without an interrupt.
     fn work(&self, word: &AtomicU64, here: Option<u32>) {
         /// No interruption is shorter.
-        const SHORTEST: Duration = Duration::from_micros(1);
+        const SHORTEST_NS: u64 = 1_000;
         let elsewhere = allowed_cpus().into_iter().find(|&cpu| Some(cpu) != here);
         // Unpinned, the scheduler finds it a CPU in a while.
         let _ = elsewhere.map(pin_current_thread);
         self.tid.store(current_tid(), Ordering::Release);
-        let mut last = Instant::now();
+        // What others take from this CPU is not lost to a watch.
+        let mut last = thread_cpu_time_ns();
         while !self.stop.load(Ordering::Relaxed) {
             word.fetch_add(1, Ordering::Relaxed);
-            let now = Instant::now();
+            let now = thread_cpu_time_ns();
             let gap = now - last;
-            if gap > SHORTEST {
-                self.lost_ns
-                    .fetch_add(gap.as_nanos() as u64, Ordering::Relaxed);
+            if gap > SHORTEST_NS {
+                self.lost_ns.fetch_add(gap, Ordering::Relaxed);
             }
             last = now;
         }

@@ -58,10 +58,10 @@ impl Collector {
         }
     }
 
-    /// How often a thread comes to a CPU in so much time, judging by what was told of it so far.
+    /// How often a thread comes to a CPU in so much time, judging by what was told of it lately.
     pub(super) fn stays_within(&self, tid: Tid, ns: u64, now: Time) -> f64 {
-        let told_ns = self.duty.on_ns(now).max(1);
-        self.threads.stays(tid) as f64 / told_ns as f64 * ns as f64
+        let told_ns = self.duty.lately_on_ns(now).max(1);
+        self.threads.lately_stays(tid) as f64 / told_ns as f64 * ns as f64
     }
 
     /// Charges the budget for a watch that was taken down; `trapped`: when the last of its watchpoints

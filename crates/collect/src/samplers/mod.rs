@@ -6,6 +6,8 @@
 //! | each CPU ([`cpus`]) | none | are seen by themselves | root, CAP_PERFMON, `perf_event_paranoid` at 0 or below |
 //! | each thread ([`threads`]) | their timer is stopped and started | inherit them | whoever may trace the target |
 
+use std::io;
+
 use linewise_machine::perf::{Event, SamplerOptions};
 use linewise_machine::ring::{Record, Ring};
 
@@ -48,7 +50,7 @@ impl Samplers {
     }
 
     /// Stops all of it.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&mut self) {
         match self {
             Self::Threads(samplers) => samplers.disable(),
             Self::Cpus(samplers) => samplers.stop(),
@@ -56,19 +58,25 @@ impl Samplers {
     }
 
     /// Stops what costs the target time at each switch.
-    pub(crate) fn pause(&self) {
+    pub(crate) fn pause(&mut self) {
         match self {
             Self::Threads(samplers) => samplers.disable(),
-            Self::Cpus(samplers) => samplers.record_switches(false),
+            Self::Cpus(samplers) => samplers.pass_over_switches(),
         }
     }
 
     /// Starts what [`Samplers::pause`] stopped.
-    pub(crate) fn resume(&self) {
+    ///
+    /// # Errors
+    /// The kernel's, where switches cannot be recorded again.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
         match self {
-            // It fails only where no thread is left.
-            Self::Threads(samplers) => drop(samplers.enable()),
-            Self::Cpus(samplers) => samplers.record_switches(true),
+            Self::Threads(samplers) => {
+                // It fails only where no thread is left.
+                drop(samplers.enable());
+                Ok(())
+            }
+            Self::Cpus(samplers) => samplers.record_switches(),
         }
     }
 

@@ -17,6 +17,7 @@
 //! Each chunk is estimated by itself from the watches that included it, which scales for the
 //! bytes not watched (ComDetective, section 5.3.2, made exact for each chunk).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use linewise_recording::{Address, CpuId, Operation, Pid, Switch, Tid, Time, Trap, Watch};
@@ -121,10 +122,17 @@ fn conflict(a: Operation, b: Operation) -> bool {
     a != Operation::Load || b != Operation::Load
 }
 
+/// Two threads that are on different CPUs at once for less than this share of the time of either take
+/// turns: one wakes while the other, which woke it, is not off its CPU yet. And a CPU that the host takes
+/// away for milliseconds still counts as its thread's.
+const TAKE_TURNS: f64 = 0.02;
+
 /// Who was on which CPU when.
 #[derive(Debug)]
 pub struct Stays<'a> {
     by_thread: HashMap<Tid, Vec<&'a Switch>>,
+    /// What [`Self::take_turns`] said of two threads, the lower number first.
+    turns: RefCell<HashMap<(Tid, Tid), bool>>,
 }
 
 impl<'a> Stays<'a> {
@@ -138,7 +146,27 @@ impl<'a> Stays<'a> {
         for stays in by_thread.values_mut() {
             stays.sort_by_key(|stay| stay.start);
         }
-        Self { by_thread }
+        Self {
+            by_thread,
+            turns: RefCell::default(),
+        }
+    }
+
+    /// Whether two threads are hardly ever on different CPUs at the same time, by all of their stays: a
+    /// few moments that are looked up may fall into the short time at which they are.
+    #[must_use]
+    pub fn take_turns(&self, a: Tid, b: Tid) -> bool {
+        let (Some(first), Some(second)) = (self.by_thread.get(&a), self.by_thread.get(&b)) else {
+            return false;
+        };
+        *self
+            .turns
+            .borrow_mut()
+            .entry((a.min(b), a.max(b)))
+            .or_insert_with(|| {
+                let shorter = time_ns(first).min(time_ns(second));
+                (at_once_ns(first, second) as f64) < TAKE_TURNS * shorter as f64
+            })
     }
 
     /// For how long a thread was on a CPU from `from` until `to`, when it still was, ns: as far as its
@@ -175,6 +203,28 @@ impl<'a> Stays<'a> {
     pub fn elsewhere(&self, tid: Tid, cpu: CpuId, time: Time) -> bool {
         !self.by_thread.contains_key(&tid) || self.at(tid, time).is_some_and(|stay| stay.cpu != cpu)
     }
+}
+
+/// How long all stays of a thread took, ns.
+fn time_ns(stays: &[&Switch]) -> u64 {
+    stays.iter().map(|stay| stay.end.since(stay.start)).sum()
+}
+
+/// For how long two threads were on different CPUs at once, ns, from the stays of each in their order.
+fn at_once_ns(first: &[&Switch], second: &[&Switch]) -> u64 {
+    let (mut i, mut j, mut sum) = (0, 0, 0);
+    while let (Some(a), Some(b)) = (first.get(i), second.get(j)) {
+        let (from, to) = (a.start.max(b.start), a.end.min(b.end));
+        if a.cpu != b.cpu && from < to {
+            sum += to.since(from);
+        }
+        if a.end < b.end {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    sum
 }
 
 /// How a trap looks that comes at once, as measured before the recording.

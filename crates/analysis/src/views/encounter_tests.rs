@@ -160,3 +160,41 @@ fn a_thread_is_elsewhere_while_it_stays_on_another_cpu() {
         "nothing is known of it"
     );
 }
+
+#[test]
+fn threads_take_turns_that_overlap_for_less_than_a_fiftieth_of_the_time_of_either() {
+    let stay = |tid, cpu, start, end| Switch {
+        tid: Tid(tid),
+        cpu: CpuId(cpu),
+        start: Time(start),
+        end: Time(end),
+    };
+    // By turns of 1,000, each of which begins `early` before the other's ends.
+    let turns = |early: u64, cpus: [u32; 2]| -> Vec<Switch> {
+        (1..20u64)
+            .map(|turn| {
+                let of = (turn % 2) as u32;
+                stay(
+                    of,
+                    cpus[of as usize],
+                    turn * 1000 - early,
+                    turn * 1000 + 1000,
+                )
+            })
+            .collect()
+    };
+    let take_turns = |switches: &[Switch], a, b| Stays::new(switches).take_turns(Tid(a), Tid(b));
+    assert!(take_turns(&turns(0, [0, 1]), 0, 1));
+    assert!(take_turns(&turns(9, [0, 1]), 0, 1));
+    assert!(!take_turns(&turns(30, [0, 1]), 0, 1));
+    assert!(take_turns(&turns(30, [0, 0]), 0, 1), "on one CPU");
+    assert!(
+        !take_turns(&turns(0, [0, 1]), 0, 9),
+        "nothing is known of 9"
+    );
+    // One that is seldom on a CPU, but beside the other whenever it is.
+    let mut visits = vec![stay(0, 0, 0, 100_000)];
+    visits.extend((0..5).map(|visit| stay(1, 1, visit * 1000, visit * 1000 + 100)));
+    assert!(!take_turns(&visits, 0, 1));
+    assert!(!take_turns(&visits, 1, 0));
+}

@@ -223,6 +223,27 @@ fn threads_that_never_run_at_the_same_time_transfer_nothing() {
 }
 
 #[test]
+fn a_sample_in_the_moment_in_which_one_thread_hands_over_to_another_makes_no_sharing() {
+    // Each runs for half of the second, and the first sleeps 2 ms after the second woke: as long as
+    // a CPU is that the host takes away. A sample of the second falls into these 2 ms.
+    let half = SECOND + SECOND / 2;
+    let rows = |asleep| {
+        false_sharers()
+            .on_cpu(1, SECOND, asleep)
+            .on_cpu(2, half, 2 * SECOND)
+    };
+    let handed_over = rows(half + 2_000_000).view();
+    assert!(handed_over.lines.is_empty(), "{:?}", handed_over.lines);
+    assert_eq!(handed_over.taking_turns, 1);
+    let beside = rows(half + 100_000_000).view();
+    assert_eq!(
+        beside.lines.len(),
+        1,
+        "a fifth of their time is no handing over"
+    );
+}
+
+#[test]
 fn a_hot_private_line_is_none_of_the_view() {
     let view = Rows::default()
         .at(1, LINE, Operation::Update, true, 500)

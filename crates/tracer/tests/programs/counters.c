@@ -1,5 +1,5 @@
-/* counters DISTANCE TIMES: two threads increment counters that lie DISTANCE bytes apart. They wait for each
-   other first: one that ended before the other began would take no line from it. */
+/* counters DISTANCE TIMES: two threads increment counters that lie DISTANCE bytes apart. Each does so once and waits
+   for the other: one that ended before the other's first access would share no line with it. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -9,8 +9,9 @@ static char memory[4096] __attribute__((aligned(4096)));
 
 static void *work(void *argument) {
     volatile long *counter = argument;
+    (*counter)++;
     pthread_barrier_wait(&both);
-    for (int i = 0; i < times; i++) (*counter)++;
+    for (int i = 1; i < times; i++) (*counter)++;
     return 0;
 }
 

@@ -372,6 +372,7 @@ fn wait_of(
     let others: Vec<Other> = met
         .iter()
         .filter(|(other, met)| **other != tid && met.traps > 0)
+        .filter(|&(&other, _)| !on_cpus.take_turns(tid, other))
         .map(|(&other, met)| {
             let beside = stay.beside(tid, other, on_cpus);
             Other {

@@ -7,7 +7,8 @@
 //! ```text
 //! round trip   leader stores n, partner answers n+1: two transfers with a look in between
 //! idle         partner swaps 16 lines and rests; leader swaps them, each telling the next
-//! busy         both swap one line, then work privately for about as long
+//! busy         both swap one line, and work privately in between for as long as chance wills
+//! crowded      both swap one line, then work privately for a tenth of the time
 //! saturated    both swap one line without a pause
 //! hit          leader swaps a line of its own
 //! ```
@@ -86,6 +87,8 @@ pub enum LatencyError {
     Thread(std::io::Error),
 }
 
+/// Of the steps of irregular work one in so many is the last.
+const STEPS_TO_THE_LAST: u64 = 8;
 const LINES: usize = 16;
 const STRIDE: usize = 37;
 const ROUND_TRIPS_A_ROUND: u64 = 32;
@@ -109,6 +112,7 @@ struct Arena {
     done: Padded<AtomicU64>,
     partner_own: Padded<AtomicU64>,
     think: Padded<AtomicU64>,
+    irregular: Padded<AtomicBool>,
     private: Padded<AtomicBool>,
     stop: Padded<AtomicBool>,
     lines: ScatteredLines,
@@ -216,20 +220,19 @@ impl Arena {
                     self.lines.visit();
                 }
                 FIGHT => {
-                    let think = self.think.0.load(Ordering::Relaxed);
+                    let work = self.work();
                     let target = if self.private.0.load(Ordering::Relaxed) {
                         &self.partner_own.0
                     } else {
                         self.line()
                     };
-                    let mut state = command;
+                    let mut player = Player::new(PARTNER, command);
                     while !self.stop.0.load(Ordering::Relaxed) {
                         for _ in 0..16 {
-                            state ^= target.swap(PARTNER, Ordering::AcqRel);
-                            state = think_for(state, think);
+                            player.swap(target, work);
                         }
                     }
-                    std::hint::black_box(state);
+                    std::hint::black_box(player.state);
                 }
                 _ => return Ok(()),
             }
@@ -293,12 +296,21 @@ impl Arena {
         Some(start.elapsed().as_nanos() as f64 / LINES as f64)
     }
 
-    /// One round of both swapping a line, with `think` private steps between two swaps: ns an
-    /// iteration, and transfers to the leader an iteration. With `private` each has a line of its
-    /// own, so that nothing but the fight differs.
-    fn fight(&self, step: &mut u64, deadline: Instant, think: u64, private: bool) -> Option<Fight> {
+    /// What is done between two swaps of this round.
+    fn work(&self) -> Work {
+        Work {
+            steps: self.think.0.load(Ordering::Relaxed),
+            irregular: self.irregular.0.load(Ordering::Relaxed),
+        }
+    }
+
+    /// One round of both swapping a line, with private work between two swaps: ns an iteration, and
+    /// transfers to the leader an iteration. With `private` each has a line of its own, so that
+    /// nothing but the fight differs.
+    fn fight(&self, step: &mut u64, deadline: Instant, work: Work, private: bool) -> Option<Fight> {
         self.stop.0.store(false, Ordering::Relaxed);
-        self.think.0.store(think, Ordering::Relaxed);
+        self.think.0.store(work.steps, Ordering::Relaxed);
+        self.irregular.0.store(work.irregular, Ordering::Relaxed);
         self.private.0.store(private, Ordering::Relaxed);
         let (target, theirs) = if private {
             (&self.own.0, &self.partner_own.0)
@@ -309,19 +321,15 @@ impl Arena {
         let word = self.ask(step, FIGHT);
         // Do not begin before the partner does.
         let began = spin_until(deadline, || theirs.load(Ordering::Relaxed) == PARTNER);
-        let (mut transfers, mut state) = (0u64, word);
+        let (mut transfers, mut player) = (0u64, Player::new(LEADER, word));
         let start = Instant::now();
         if began {
             for _ in 0..SWAPS_A_ROUND {
-                let before = target.swap(LEADER, Ordering::AcqRel);
-                transfers += u64::from(before == PARTNER);
-                // What follows waits for the line: otherwise the core would think in its shadow
-                // and the time at the line would look shorter than it is.
-                state = think_for(state ^ before, think);
+                transfers += u64::from(player.swap(target, work) == PARTNER);
             }
         }
         let elapsed = start.elapsed();
-        std::hint::black_box(state);
+        std::hint::black_box(player.state);
         self.stop.0.store(true, Ordering::Relaxed);
         if !self.answered(word, deadline) || !began {
             return None;
@@ -332,14 +340,14 @@ impl Arena {
         })
     }
 
-    /// Time at the line for each transfer when both fight with `think` steps in between, and the
-    /// share of their time that they are at it.
-    fn fought_transfer(&self, step: &mut u64, deadline: Instant, think: u64) -> Option<(f64, f64)> {
-        let fight = self.fight(step, deadline, think, false)?;
-        let alone = if think == 0 {
+    /// Time at the line for each transfer when both fight with `work` in between, and the share of
+    /// their time that they are at it.
+    fn fought_transfer(&self, step: &mut u64, deadline: Instant, work: Work) -> Option<(f64, f64)> {
+        let fight = self.fight(step, deadline, work, false)?;
+        let alone = if work.steps == 0 {
             0.0
         } else {
-            (self.fight(step, deadline, think, true)?.iteration_ns - self.hit()).max(0.0)
+            (self.fight(step, deadline, work, true)?.iteration_ns - self.hit()).max(0.0)
         };
         let at_line = fight.iteration_ns - alone;
         (fight.transfers > 0.0 && at_line > 0.0)
@@ -360,6 +368,75 @@ impl Arena {
 struct Fight {
     iteration_ns: f64,
     transfers: f64,
+}
+
+/// The private work between two swaps.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// Dependent multiplications, about a ns each; of irregular work, on average.
+    steps: u64,
+    /// Whether its length is left to chance. Work of one length lets both threads fall into step, each
+    /// taking the line while the other works. And no branch of it is mispredicted: after one that is, a
+    /// core asks for lines before it knows whether it needs them, and takes them from the other.
+    irregular: bool,
+}
+
+impl Work {
+    fn regular(steps: u64) -> Self {
+        Self {
+            steps,
+            irregular: false,
+        }
+    }
+
+    fn irregular(steps: u64) -> Self {
+        Self {
+            steps,
+            irregular: true,
+        }
+    }
+}
+
+/// One side of a fight.
+struct Player {
+    id: u64,
+    state: u64,
+    random: u64,
+}
+
+impl Player {
+    fn new(id: u64, seed: u64) -> Self {
+        Self {
+            id,
+            state: seed,
+            random: (seed << 8 | id).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        }
+    }
+
+    /// Swaps and works; what was in the line before.
+    #[inline(always)]
+    fn swap(&mut self, line: &AtomicU64, work: Work) -> u64 {
+        let before = line.swap(self.id, Ordering::AcqRel);
+        // What follows waits for the line: otherwise the core would think in its shadow and the time
+        // at the line would look shorter than it is.
+        self.state ^= before;
+        if work.irregular {
+            while !self.chance() {
+                self.state = think_for(self.state, work.steps / STEPS_TO_THE_LAST);
+            }
+        } else {
+            self.state = think_for(self.state, work.steps);
+        }
+        before
+    }
+
+    /// Once in [`STEPS_TO_THE_LAST`] times. It waits for no line: the branches of a program mostly do not.
+    fn chance(&mut self) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32).is_multiple_of(STEPS_TO_THE_LAST)
+    }
 }
 
 /// Private work: `steps` dependent multiplications, about a ns each.
@@ -504,16 +581,17 @@ pub fn measure_line_costs(
                 break;
             };
             seen.idle.push(transfer);
-            let Some((saturated, _)) = arena.fought_transfer(step, deadline, 0) else {
+            let Some((saturated, _)) = arena.fought_transfer(step, deadline, Work::regular(0))
+            else {
                 continue;
             };
             seen.saturated.push(saturated);
-            // Think about as long as a transfer takes, and about a fifth of that.
+            // Work for about half as long as a transfer takes, and for a tenth of it.
             let steps = |share: f64| (saturated * share).clamp(2.0, 2000.0) as u64;
             seen.busy
-                .extend(arena.fought_transfer(step, deadline, steps(0.5)));
+                .extend(arena.fought_transfer(step, deadline, Work::irregular(steps(0.5))));
             seen.crowded
-                .extend(arena.fought_transfer(step, deadline, steps(0.1)));
+                .extend(arena.fought_transfer(step, deadline, Work::regular(steps(0.1))));
             seen.hits.push(arena.hit());
         }
         seen

@@ -8,7 +8,7 @@ use linewise_machine::probe::{SkidProbe, WatchpointCosts};
 use linewise_recording::{Overhead, Time};
 
 /// The part of the budget that goes into samples.
-pub(crate) const SAMPLE_PART: f64 = 0.4;
+pub(crate) const SAMPLE_PART: f64 = 0.3;
 /// Samples a second of thread time, at least and at most: below, a short run says nothing; above,
 /// more samples say nothing new.
 const SAMPLE_RATES: std::ops::RangeInclusive<f64> = 50.0..=4000.0;
@@ -189,6 +189,12 @@ impl Budget {
         self.purse_ns >= self.cost_ns(shots) * 0.5
     }
 
+    /// Whether a sample may have a breakpoint for its address: before another watch is armed, since a
+    /// sample without an address was paid for in vain.
+    pub(crate) fn affords_an_address(&self) -> bool {
+        self.purse_ns >= -self.cost_ns(self.watch.map_or(1, |watch| watch.count))
+    }
+
     /// The account, for `run.json`.
     pub(crate) fn account(&self, thread_ns: u64, collector_ns: u64, in_the_way: f64) -> Overhead {
         let seconds = self.last.since(self.start) as f64 * 1e-9;
@@ -252,6 +258,15 @@ mod tests {
         let period_ns = |overhead, rate| Limits { overhead, rate }.period_ns(10_000.0);
         assert!(period_ns(0.05, None) < period_ns(0.01, None));
         assert_eq!(period_ns(0.05, Some(100.0)), 10_000_000);
+    }
+
+    #[test]
+    fn an_address_is_looked_up_on_credit_where_a_watch_must_wait() {
+        let mut budget = budget(0.02, None);
+        budget.armed(4);
+        assert!(!budget.affords(1) && budget.affords_an_address());
+        budget.armed(1);
+        assert!(!budget.affords_an_address());
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Collector {
     /// Arms the breakpoint, or gives back what waits for it.
     fn try_await(&mut self, pending: Pending) -> Option<Pending> {
         let (tid, ip) = (pending.sample.tid, pending.sample.access_ip);
-        if !self.watcher.free(tid) || !self.budget.affords(1) {
+        if !self.watcher.free(tid) || !self.budget.affords_an_address() {
             return Some(pending);
         }
         let now = Time(process::monotonic_ns());

@@ -8,7 +8,7 @@ use crate::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS};
 
 /// A watch that would cost its thread more than this by the switches until it is given up is given up
 /// earlier, ns.
-const DEAR_WATCH_NS: f64 = 100_000.0;
+const DEAR_WATCH_NS: f64 = 30_000.0;
 
 impl Collector {
     /// Arms watches for as long as the budget lasts.

@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sites.entry(site).or_default().push(history);
     }
     let most = sites.into_values().max_by_key(Vec::len);
-    let histories = most.ok_or("no object was followed")?;
+    let histories = most.unwrap_or_default();
     // Each with the number of its set; what was cut short belongs to the set that is under way.
     let mut counts: BTreeMap<(u64, Option<u64>), usize> = BTreeMap::new();
     let numbered: Vec<(usize, &History)> = histories
@@ -83,7 +83,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for count in SETS.into_iter().filter(|count| *count <= sets) {
         let found: BTreeSet<Signature> = paths(&tables, first(count)).into_keys().collect();
         let known = all.iter().filter(|(path, _)| found.contains(*path));
-        let objects: f64 = known.clone().map(|(_, frequency)| frequency).sum();
+        // The sum of nothing is -0.
+        let objects = known.clone().map(|(_, frequency)| frequency).sum::<f64>() + 0.0;
         println!(
             "sets {count} histories {} paths {:.2} of_objects {objects:.2}",
             whole(&first(count)),

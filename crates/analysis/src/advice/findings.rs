@@ -138,10 +138,14 @@ fn finding(
         FindingKind::TrueSharing
     };
     let main = main_object(lines[0], names);
-    let block = main
-        .filter(|object| object.kind == ObjectKind::Heap && names.is_exact(object))
+    let known = |object: &&Object| match object.kind {
+        ObjectKind::Heap => names.is_exact(object),
+        kind => kind == ObjectKind::Static,
+    };
+    let place = main
+        .filter(known)
         .map(|object| (object.address, object.size));
-    let verdict = votes.verdict(&lines, block);
+    let verdict = votes.verdict(&lines, place);
     let object = object_row(lines[0], main, names, &verdict);
     let followed = Followed::of(info);
     let extent = match group {

@@ -137,18 +137,22 @@ impl<'a> Votes<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// What the accesses to `lines`, all of one object, say of it. `block` is its first byte and size,
-    /// if it is a heap block.
+    /// What the accesses to `lines`, all of one object, say of it. `object` is its first byte and size,
+    /// if these are known: what else lies on its lines has no say.
     pub(crate) fn verdict(
         &self,
         lines: &[&LineSharing],
-        block: Option<(Address, u64)>,
+        object: Option<(Address, u64)>,
     ) -> Verdict<'a> {
+        let touches_it = |address: Address| {
+            object.is_none_or(|(first, size)| address.0.wrapping_sub(first.0) < size)
+        };
         let mut own = Ballot::default();
         let mut fields: BTreeMap<(&str, &str), f64> = BTreeMap::new();
         let mut rows: Vec<(Address, &TypedAccess)> = Vec::new();
         for line in lines {
-            for place in &line.places {
+            let places = line.places.iter();
+            for place in places.filter(|place| touches_it(place.touch.address)) {
                 let Some(row) = self.access(line.pid, place.touch.ip) else {
                     continue;
                 };
@@ -174,7 +178,7 @@ impl<'a> Votes<'a> {
             .collect();
         named.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         let pid = lines.first().map(|line| line.pid);
-        let of_site = block
+        let of_site = object
             .zip(pid)
             .and_then(|((address, size), pid)| self.blocks.get(&(pid, address, size)))
             .and_then(|site| self.sites.get(site))
@@ -363,6 +367,19 @@ mod tests {
         let verdict = votes.verdict(&[&line], None);
         assert_eq!(verdict.disagrees, None);
         assert_eq!(verdict.votes.len(), 1);
+    }
+
+    #[test]
+    fn a_neighbour_on_the_line_has_no_say() {
+        let tables = tables();
+        let names = Names::new(&tables);
+        let votes = Votes::new(&tables, &names);
+        let line = line(&[(0x20, 0x3000, 900.0), (0x10, 0x3028, 100.0)]);
+        let of = |object| votes.verdict(&[&line], object).kind;
+        let named = |object| of(object).map(|row: &TypedAccess| row.type_name.as_str());
+        assert_eq!(named(Some((Address(0x3020), 32))), Some("node"));
+        assert_eq!(named(Some((Address(0x3030), 16))), None);
+        assert_eq!(named(None), Some("list"));
     }
 
     #[test]

@@ -72,7 +72,7 @@ static volatile struct { long of[8]; } counters[1 << 12] __attribute__((aligned(
 
 static void *increments(void *which) {
     pthread_barrier_wait(&all_alive);
-    for (int i = 0; i < 400; i++)
+    for (int i = 0; i < 6000; i++) /* So long that neither ends before the other begins. */
         for (long line = 0; line < lines; line++) counters[line].of[(long)which]++;
     return 0;
 }

@@ -4,7 +4,8 @@
    apart N      N threads, one after the other
    wide         stores 64 bytes with AVX-512
    paths        two functions walk over a table by the same third one
-   lines N      two threads increment neighbouring words on each of N lines
+   lines N R    two threads increment neighbouring words on each of N lines R times, begun at a barrier
+   begun N R    the same, without it
    busy         stores for ever, having said its id */
 #include <pthread.h>
 #include <stdio.h>
@@ -67,12 +68,13 @@ __attribute__((noinline)) static double seldom(void) {
     return all;
 }
 
-static long lines;
+static long lines, rounds;
+static int meet;
 static volatile struct { long of[8]; } counters[1 << 12] __attribute__((aligned(64)));
 
 static void *increments(void *which) {
-    pthread_barrier_wait(&all_alive);
-    for (int i = 0; i < 6000; i++) /* So long that neither ends before the other begins. */
+    if (meet) pthread_barrier_wait(&all_alive);
+    for (int i = 0; i < rounds; i++)
         for (long line = 0; line < lines; line++) counters[line].of[(long)which]++;
     return 0;
 }
@@ -88,9 +90,11 @@ int main(int argc, char **argv) {
         __asm__ volatile("vpxorq %%zmm0, %%zmm0, %%zmm0\n\tvmovdqu64 %%zmm0, %0" : "=m"(memory));
 #endif
     if (!strcmp(what, "paths")) return often() + seldom() != 0;
-    if (!strcmp(what, "lines")) {
+    meet = !strcmp(what, "lines");
+    if (meet || !strcmp(what, "begun")) {
         pthread_t thread[2];
         lines = number;
+        rounds = atoi(argv[3]);
         pthread_barrier_init(&all_alive, 0, 2);
         for (long i = 0; i < 2; i++) pthread_create(&thread[i], 0, increments, (void *)i);
         for (int i = 0; i < 2; i++) pthread_join(thread[i], 0);

@@ -192,16 +192,14 @@ fn a_finding_of_a_share_of_the_lines_stands_for_all_of_its_object() {
         return;
     };
     let measure = |options: &[&str]| -> Option<(f64, f64, f64)> {
-        let report = place.traced(options, &program, &["lines", "512"])?;
+        let report = place.traced(options, &program, &["lines", "512", "200"])?;
         let first = &report["findings"][0];
         assert_eq!(first["object"]["name"], "counters", "{report:#}");
         let interval = &first["transfers_interval"];
         let of = |key: &str| number(&interval[key]);
         Some((number(&first["transfers"]), of("low"), of("high")))
     };
-    // As with a share of the lines all accesses are told: else a line is the first thread's own until the
-    // second comes, which may be after its end.
-    let Some((all, ..)) = measure(&["--caches"]) else {
+    let Some((all, ..)) = measure(&[]) else {
         return;
     };
     let Some((estimate, low, high)) = measure(&["--lines", "1/16"]) else {
@@ -214,6 +212,31 @@ fn a_finding_of_a_share_of_the_lines_stands_for_all_of_its_object() {
         "{estimate} of {all}"
     );
     assert!(low < estimate && estimate < high, "{low} {estimate} {high}");
+}
+
+#[test]
+fn threads_that_live_a_millisecond_share_at_equal_rate_what_long_ones_do() {
+    let place = Place::new();
+    let Some(program) = programs(&place, "gcc", &[]) else {
+        return;
+    };
+    // Each of two threads increments one line 20,000 times, on a machine that gives them turns of its own
+    // choice: of two runs at least one has them one after the other.
+    for how in ["lines", "begun"] {
+        for options in [&[] as &[&str], &["--caches"]] {
+            for _ in 0..2 {
+                let Some(report) = place.traced(options, &program, &[how, "1", "20000"]) else {
+                    return;
+                };
+                let transfers = number(&report["sharing"]["transfers"]["false"]);
+                assert!(
+                    (36_000.0..44_000.0).contains(&transfers),
+                    "{how} {options:?}: {:#}",
+                    report["sharing"]["transfers"]
+                );
+            }
+        }
+    }
 }
 
 #[test]

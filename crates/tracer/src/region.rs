@@ -81,7 +81,9 @@ pub(crate) struct RingHeader {
     pub(crate) first_touches: AtomicU64,
     /// See [`Ring::owner`].
     pub(crate) owner: AtomicU32,
-    _writer: [u32; 17],
+    /// The thread is in a system call that may wait for others.
+    pub(crate) resting: AtomicU32,
+    _writer: [u32; 16],
     pub(crate) tail: AtomicU64,
     pub(crate) waiting: AtomicU32,
     _reader: [u32; 29],
@@ -98,7 +100,7 @@ pub(crate) struct RingHeader {
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
-const OPEN: u32 = 2;
+pub(crate) const OPEN: u32 = 2;
 const CLOSED: u32 = 3;
 
 /// What is in a ring.
@@ -366,6 +368,7 @@ impl Region {
             ring.waited_ns.store(0, Ordering::Relaxed);
             ring.waits.store(0, Ordering::Relaxed);
             ring.waiting.store(0, Ordering::Relaxed);
+            ring.resting.store(0, Ordering::Relaxed);
             for count in ring.quarters.iter().chain([&ring.first_touches]) {
                 count.store(0, Ordering::Relaxed);
             }

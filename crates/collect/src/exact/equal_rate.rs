@@ -11,10 +11,9 @@
 //!   preceded in the observed order, before that one was made;
 //! - its own beginning, before those that made threads or processes until then had come to where
 //!   they did so;
-//! - the return from a wait on a futex, before the last wake of that futex that was observed before
-//!   it, and before the last access of every thread whose end was observed before it;
-//! - a load of the word that the kernel clears when a thread ends, once that end was observed,
-//!   before that thread's last access (this is how a join goes that need not wait).
+//! - the return from a wait on a futex, before the last wake of that futex that was observed before it;
+//! - a load of the word that the kernel clears when a thread ends, or the return from a wait on it, once that
+//!   end was observed, before that thread's last access (this is how a join goes).
 //!
 //! Otherwise, in each round every thread that was made makes one access, unless it has ended or is in
 //! a system call that may wait. Who waits on a futex is taken for back as soon as the wake is
@@ -304,6 +303,44 @@ mod tests {
         assert_eq!(&order[..2], [(0, 1), (0, 2)]);
         assert_eq!(order[2], (1, 100));
         assert_eq!(&order[52..], [(0, 0x9000), (0, 3)]);
+    }
+
+    #[test]
+    fn who_waited_on_a_futex_does_not_wait_for_the_end_of_the_one_that_woke_it() {
+        let mut rate = EqualRate::new(Kept::default());
+        for thread in 0..2 {
+            rate.event(&event(thread, EventKind::ThreadStarted, 1, thread.into()));
+        }
+        rate.event(&event(1, EventKind::FutexWaits, 0x5000, 0));
+        rate.event(&event(1, EventKind::CallBegan, 202, 1));
+        rate.accesses(&[access(0, 1)]);
+        rate.event(&event(0, EventKind::FutexWakes, 0x5000, 1));
+        let work: Vec<_> = (0..50).map(|at| access(0, 100 + at)).collect();
+        rate.accesses(&work);
+        rate.event(&event(0, EventKind::ThreadEnded, 0, 0));
+        rate.event(&event(1, EventKind::CallEnded, 202, 0));
+        rate.accesses(&[access(1, 2)]);
+        rate.finish();
+        assert!(order(rate)[1..3].contains(&(1, 2)));
+    }
+
+    #[test]
+    fn who_waits_for_the_end_of_a_thread_goes_on_after_its_last_access() {
+        let mut rate = EqualRate::new(Kept::default());
+        rate.event(&event(0, EventKind::ThreadStarted, 1, 1));
+        rate.event(&event(0, EventKind::Creates, 0x9000, 1));
+        rate.event(&event(0, EventKind::CallBegan, 56, 0));
+        rate.event(&event(0, EventKind::CallEnded, 56, 77));
+        rate.event(&event(1, EventKind::ThreadStarted, 1, 77));
+        rate.event(&event(0, EventKind::FutexWaits, 0x9000, 0));
+        rate.event(&event(0, EventKind::CallBegan, 202, 1));
+        let work: Vec<_> = (0..50).map(|at| access(1, 100 + at)).collect();
+        rate.accesses(&work);
+        rate.event(&event(1, EventKind::ThreadEnded, 0, 0));
+        rate.event(&event(0, EventKind::CallEnded, 202, 0));
+        rate.accesses(&[access(0, 3)]);
+        rate.finish();
+        assert_eq!(*order(rate).last().unwrap(), (0, 3));
     }
 
     #[test]

@@ -622,15 +622,7 @@ impl<T: Turn> Rounds<T> {
             if let Some(&wake) = self.wakes.get(&waits) {
                 self.need(thread, came, wake);
             }
-            for index in 0..self.lanes.len() {
-                if self.lanes[index].ended {
-                    let point = Point {
-                        lane: index as u16,
-                        count: self.lanes[index].came,
-                    };
-                    self.need(thread, came, point);
-                }
-            }
+            self.join(thread, came, waits);
         }
     }
 

@@ -134,6 +134,10 @@ pub(super) extern "C" fn on_call(
             }
         }
         event(EventKind::Creates, cleared, u64::from(shares));
+        // SAFETY: as above.
+        if shares && let Some(end) = unsafe { writer::end(vcpu) } {
+            end.makes();
+        }
     } else if number == numbers.futex {
         // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.
         match a2 & 127 {
@@ -151,6 +155,10 @@ pub(super) extern "C" fn on_call(
         }
     }
     event(EventKind::CallBegan, number as u64, u64::from(waits));
+    // SAFETY: as above.
+    if waits && let Some(end) = unsafe { writer::end(vcpu) } {
+        end.rests(true);
+    }
     if number == numbers.exit {
         event(EventKind::ThreadEnded, 0, 0);
         // SAFETY: as above.
@@ -188,6 +196,7 @@ pub(super) extern "C" fn on_call(
 pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result: i64) {
     // SAFETY: QEMU calls it in the thread that runs this virtual CPU.
     if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.rests(false);
         end.event(vcpu, EventKind::CallEnded, number as u64, result as u64);
     }
     if number == numbers().mmap && !(-4095..0).contains(&result) {

@@ -12,6 +12,7 @@ mod api;
 mod calls;
 mod code;
 mod exec;
+mod gate;
 mod guest;
 mod lock;
 mod process;
@@ -252,6 +253,7 @@ unsafe extern "C" fn in_child() {
     if let Some(process) = process::current() {
         process.become_child();
         writer::forget();
+        gate::forget();
         process.guest.release();
         process.guest().announce_all();
     }

@@ -5,6 +5,7 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::gate;
 use super::process;
 use super::shadow::{self, Line, Touch};
 use crate::clock;
@@ -183,6 +184,26 @@ impl End {
         }
         self.stamp = now;
         self.bank = u64::from(bank);
+    }
+
+    /// The thread makes another.
+    pub(super) fn makes(&self) {
+        if self.open {
+            gate::makes(self.ring);
+        }
+    }
+
+    /// The thread begins a system call that may wait for others, or ends it.
+    pub(super) fn rests(&self, rests: bool) {
+        if !self.open {
+            return;
+        }
+        // SAFETY: open, so `ring` was set.
+        let resting = unsafe { &(*self.ring).resting };
+        resting.store(rests.into(), Ordering::SeqCst);
+        if rests {
+            gate::rests();
+        }
     }
 
     /// Whether the thread has a line for itself.
@@ -365,6 +386,7 @@ impl End {
             seen(vcpu);
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);
+            gate::pass(self.ring);
         }
         if self.blind {
             return false;
@@ -448,6 +470,7 @@ impl End {
     fn close(&mut self, region: &Region) {
         if self.open {
             region.close(self.index as usize);
+            gate::rests();
         }
         *self = Self::new();
     }

@@ -1,0 +1,81 @@
+//! Where a new thread waits until the one that made it rests.
+//!
+//! Emulation is some ten times slower than the program, and so a thread of a few hundred thousand
+//! accesses may have ended before its maker, held up by the machine, has made the next one. What takes the two of them
+//! milliseconds to do beside each other would be observed one after the other, and since their atomic
+//! accesses at beginning and end keep that order, at equal rate as well. So a new thread makes its first access
+//! when its maker waits for something, has ended, or has gone on for [`AHEAD`] accesses; at the latest
+//! after [`PATIENCE`], since a maker may look at a word again and again without being seen.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::process;
+use crate::region::{OPEN, RingHeader, futex_wait, futex_wake};
+
+/// So far a maker gets ahead of the threads that it makes: enough to make a hundred of them.
+const AHEAD: u64 = 1 << 18;
+/// So long a thread waits at most.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// So often it looks how far its maker is.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The ring of the thread that last made another, and how far that was then.
+static MAKER: AtomicPtr<RingHeader> = AtomicPtr::new(ptr::null_mut());
+/// Counts what may let somebody pass.
+static NEWS: AtomicU32 = AtomicU32::new(0);
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Accesses of a ring's thread so far: those that are told have a word, the others are counted.
+fn progress(ring: &RingHeader) -> u64 {
+    let counted: u64 = ring
+        .quarters
+        .iter()
+        .map(|count| count.load(Ordering::Relaxed) / 4)
+        .sum();
+    counted.max(ring.head.load(Ordering::Relaxed))
+}
+
+/// The thread of this ring makes another.
+pub(super) fn makes(ring: *const RingHeader) {
+    MAKER.store(ring.cast_mut(), Ordering::Release);
+}
+
+/// A new process has made nobody yet.
+pub(super) fn forget() {
+    MAKER.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Some thread rests or ends.
+pub(super) fn rests() {
+    if WAITING.load(Ordering::SeqCst) != 0 {
+        NEWS.fetch_add(1, Ordering::SeqCst);
+        futex_wake(&NEWS);
+    }
+}
+
+/// Lets the new thread of this ring wait for its maker.
+pub(super) fn pass(ring: *const RingHeader) {
+    let maker = MAKER.load(Ordering::Acquire);
+    // SAFETY: null, or set by `makes` to a header in a mapping that is never taken away.
+    let Some(maker) = (unsafe { maker.as_ref() }).filter(|maker| !ptr::eq(*maker, ring)) else {
+        return;
+    };
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let (begin, start) = (progress(maker), process::monotonic_ns());
+    loop {
+        let news = NEWS.load(Ordering::SeqCst);
+        let waited = process::monotonic_ns().saturating_sub(start);
+        if maker.resting.load(Ordering::SeqCst) != 0
+            || maker.state.load(Ordering::Acquire) != OPEN
+            || progress(maker).saturating_sub(begin) >= AHEAD
+            || waited >= PATIENCE.as_nanos() as u64
+            || process::current().is_none_or(process::Process::detached)
+        {
+            break;
+        }
+        futex_wait(&NEWS, news, LOOK);
+    }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+}

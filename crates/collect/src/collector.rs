@@ -230,6 +230,7 @@ impl Collector {
         if !self.stopped {
             self.take_turns(now)?;
             self.shorten_period();
+            self.lengthen_period();
             self.await_postponed(now)?;
             self.arm_all(now)?;
         }
@@ -567,6 +568,17 @@ impl Collector {
         {
             self.budget.shorten_period(period_ns);
             self.duty.refined();
+        }
+    }
+
+    /// Lengthens the period where the target works in turns with others: see `budget::IN_TURNS`.
+    fn lengthen_period(&mut self) {
+        if self.budget.chooses_period()
+            && !self.budget.samples_in_turns()
+            && self.duty.works_in_turns()
+            && self.samplers.coarsen(self.budget.period_in_turns_ns())
+        {
+            self.budget.sample_in_turns();
         }
     }
 

@@ -38,6 +38,10 @@ pub(crate) const DEAR_SWITCHES: f64 = 2.0;
 /// the kernel's own, and has to be set anew (5 and 12 µs were measured at 2.5 and 0.3 ms).
 const FINE_SWITCH: f64 = 2.4;
 
+/// A target that leaves its CPUs more often than that in a second of its CPU time, or of half of the time where it
+/// uses less than half a CPU, works in turns with others: its threads, or those of a client.
+const IN_TURNS: f64 = 2_000.0;
+
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -70,6 +74,9 @@ pub(crate) struct Duty {
     switches_ns: f64,
     /// Whether switches cost many times what samples did before the last pause.
     dear: bool,
+    /// Switches since the last turn, and whether there were many before that.
+    switches: u64,
+    in_turns: bool,
     weight: f64,
     total_on_ns: u64,
     total_off_ns: u64,
@@ -91,6 +98,8 @@ impl Duty {
             cost_ns: 0.0,
             switches_ns: 0.0,
             dear: false,
+            switches: 0,
+            in_turns: false,
             weight: 1.0,
             total_on_ns: 0,
             total_off_ns: 0,
@@ -101,6 +110,7 @@ impl Duty {
     pub(crate) fn switched(&mut self) -> f64 {
         self.cost_ns += self.switch_ns;
         self.switches_ns += self.switch_ns;
+        self.switches += 1;
         self.switch_ns
     }
 
@@ -122,6 +132,11 @@ impl Duty {
     /// Whether the last pause was for switches that cost [`DEAR_SWITCHES`] times what samples did.
     pub(crate) fn switches_are_dear(&self) -> bool {
         self.dear
+    }
+
+    /// Whether the target works in turns with others, by the last on-phase.
+    pub(crate) fn works_in_turns(&self) -> bool {
+        self.in_turns
     }
 
     /// Whether this is no pause.
@@ -186,6 +201,8 @@ impl Duty {
         }
         self.total_on_ns += lasted;
         self.on_ns = lasted.max(1);
+        let worked_ns = (thread_ns as f64).max(0.5 * lasted as f64);
+        self.in_turns = self.switches as f64 > IN_TURNS * 1e-9 * worked_ns;
         if self.cost_ns <= 1.2 * afforded {
             self.weight = 1.0;
             self.begin(now);
@@ -207,6 +224,7 @@ impl Duty {
         self.until = Time(now.0 + ON_NS);
         self.cost_ns = 0.0;
         self.switches_ns = 0.0;
+        self.switches = 0;
     }
 }
 

@@ -16,7 +16,10 @@ use crate::error::{Error, cpu_sampler};
 
 struct OfCpu {
     cpu: u32,
+    /// Has the ring, and takes the samples while there is no other.
     sampler: Event,
+    /// Takes them with a longer period.
+    coarse: Option<Event>,
     /// Not there in a pause: each switch of the CPU is looked at as long as somebody has it open, on or off
     /// (1.6 % of memcached's speed).
     switches: Option<Event>,
@@ -26,6 +29,17 @@ struct OfCpu {
 }
 
 impl OfCpu {
+    /// Samples with a longer period from now on. The kernel would go on to report the old one if that of the
+    /// event were changed.
+    fn coarsen(&mut self, options: SamplerOptions) -> io::Result<()> {
+        let coarse = Event::sampler(Whom::Everyone, self.cpu, options)?;
+        coarse.redirect_to(&self.sampler)?;
+        coarse.enable()?;
+        self.sampler.disable()?;
+        self.coarse = Some(coarse);
+        Ok(())
+    }
+
     /// Records switches from now on.
     fn record_switches(&mut self) -> io::Result<()> {
         let switches = Event::switches(self.cpu)?;
@@ -40,6 +54,7 @@ impl OfCpu {
 pub(crate) struct CpuSamplers {
     cpus: Vec<OfCpu>,
     target: Target,
+    options: SamplerOptions,
 }
 
 impl CpuSamplers {
@@ -73,6 +88,7 @@ impl CpuSamplers {
                 cpu,
                 tracker: tracker.map_err(cpu_sampler("cannot follow the target's threads"))?,
                 switches: None,
+                coarse: None,
                 sampler: sampler_of,
                 ring,
             });
@@ -80,6 +96,7 @@ impl CpuSamplers {
         Ok(Self {
             cpus: of_cpus,
             target,
+            options,
         })
     }
 
@@ -103,8 +120,20 @@ impl CpuSamplers {
         for of_cpu in &mut self.cpus {
             // It cannot fail but for an event that no longer counts.
             let _ = of_cpu.sampler.disable();
+            of_cpu.coarse = None;
         }
         self.pass_over_switches();
+    }
+
+    /// Samples with a longer period from now on; a CPU that went offline or has no events left keeps its own.
+    pub(crate) fn coarsen(&mut self, period_ns: u64) {
+        let options = SamplerOptions {
+            period_ns,
+            ..self.options
+        };
+        for of_cpu in &mut self.cpus {
+            let _ = of_cpu.coarsen(options);
+        }
     }
 
     /// Records no switches from now on.

@@ -89,6 +89,17 @@ impl Samplers {
         }
     }
 
+    /// Samples with a longer period from now on, if samples are taken of CPUs; whether they are.
+    pub(crate) fn coarsen(&mut self, period_ns: u64) -> bool {
+        match self {
+            Self::Threads(_) => false,
+            Self::Cpus(samplers) => {
+                samplers.coarsen(period_ns);
+                true
+            }
+        }
+    }
+
     /// All new records, in the order of their times; how many switches of others were recorded and
     /// passed over.
     pub(crate) fn drain(&mut self, into: &mut Vec<Record>) -> u64 {

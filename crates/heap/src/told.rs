@@ -1,16 +1,21 @@
 //! Which blocks of a process were told of, so that the ends of those alone are told.
 //!
-//! A free looks at one byte first: how many keys that were noted and not forgotten share it. Most frees end
-//! there. The others look for the key itself, in one line of memory.
+//! A free looks at two bits first: how many keys that were noted and not forgotten share them. Most frees end
+//! there. The others look for the key itself, in one line of memory. Frees come in any order, so what decides
+//! is how much memory those bits are: a line of them is for 4 KiB of blocks. With a byte each, redis waited for
+//! them for 7 % of its time.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const COUNTERS: usize = 1 << 20;
+/// Of a counter, and of counters in a byte.
+const COUNT: u8 = 3;
+const IN_A_BYTE: usize = 4;
 const LINES: usize = 1 << 17;
 const KEYS: usize = 7;
 
 /// A count that is not changed any more.
-const STUCK: u8 = u8::MAX;
+const STUCK: u8 = COUNT;
 
 /// Keys that share a place.
 #[repr(C, align(64))]
@@ -21,13 +26,13 @@ struct Line {
 }
 
 /// The set of keys, for any number of threads. Zeros are an empty set: it lies in memory that the kernel
-/// zeroed, 9 MB of address space of which only what is touched is used.
+/// zeroed, 8.6 MB of address space of which only what is touched is used.
 ///
 /// A key is what [`block_key`] or [`name_key`] makes of an address. Who has a block notes and forgets its key,
 /// nobody else.
 #[repr(C)]
 pub struct Told {
-    counters: [AtomicU8; COUNTERS],
+    counters: [AtomicU8; COUNTERS / IN_A_BYTE],
     lines: [Line; LINES],
 }
 
@@ -46,9 +51,21 @@ pub fn name_key(address: u64) -> u64 {
 }
 
 impl Told {
+    /// The byte that has a key's counter, and where in it that begins.
     #[inline(always)]
-    fn counter(&self, key: u64) -> &AtomicU8 {
-        &self.counters[(key >> 4 ^ key >> 24) as usize % COUNTERS]
+    fn counter(&self, key: u64) -> (&AtomicU8, usize) {
+        let number = (key >> 4 ^ key >> 24) as usize % COUNTERS;
+        (&self.counters[number / IN_A_BYTE], number % IN_A_BYTE * 2)
+    }
+
+    /// Changes a key's counter, unless it is stuck.
+    fn change(&self, key: u64, by: impl Fn(u8) -> Option<u8>) {
+        let (byte, shift) = self.counter(key);
+        let changed = |all: u8| match all >> shift & COUNT {
+            STUCK => None,
+            count => Some(all & !(COUNT << shift) | by(count)? << shift),
+        };
+        let _ = byte.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 
     fn line(&self, key: u64) -> &Line {
@@ -59,7 +76,8 @@ impl Told {
     #[inline(always)]
     #[must_use]
     pub fn may_know(&self, key: u64) -> bool {
-        self.counter(key).load(Ordering::Relaxed) != 0
+        let (byte, shift) = self.counter(key);
+        byte.load(Ordering::Relaxed) >> shift & COUNT != 0
     }
 
     /// Notes a key.
@@ -76,10 +94,7 @@ impl Told {
         if !line.keys.iter().any(free) {
             line.overflowed.store(1, Ordering::Relaxed);
         }
-        let up = |count: u8| (count != STUCK).then(|| count + 1);
-        let _ = self
-            .counter(key)
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, up);
+        self.change(key, |count| Some(count + 1));
     }
 
     /// Forgets a key; whether it was noted, or may have been where there was no room for it.
@@ -89,10 +104,7 @@ impl Told {
             return line.overflowed.load(Ordering::Relaxed) != 0;
         };
         place.store(0, Ordering::Relaxed);
-        let down = |count: u8| (count != STUCK && count != 0).then(|| count - 1);
-        let _ = self
-            .counter(key)
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, down);
+        self.change(key, |count| count.checked_sub(1));
         true
     }
 }
@@ -122,6 +134,21 @@ mod tests {
         assert!(!told.forget(other));
         assert!(told.may_know(block) && told.forget(block));
         assert!(!told.may_know(block) && !told.forget(block));
+    }
+
+    #[test]
+    fn neighbours_in_a_byte_are_counted_each_for_itself() {
+        let told = empty();
+        let blocks: Vec<u64> = (0..8)
+            .map(|place| block_key(0x10_0000 + place * 16))
+            .collect();
+        blocks.iter().for_each(|&block| told.note(block));
+        for (place, &block) in blocks.iter().enumerate() {
+            assert!(told.forget(block));
+            let known = blocks.iter().map(|&block| told.may_know(block));
+            let expected = (0..blocks.len()).map(|other| other > place);
+            assert!(known.eq(expected));
+        }
     }
 
     #[test]

@@ -220,8 +220,8 @@ fn threads_that_live_a_millisecond_share_at_equal_rate_what_long_ones_do() {
     let Some(program) = programs(&place, "gcc", &[]) else {
         return;
     };
-    // Each of two threads increments one line 20,000 times, on a machine that gives them turns of its own
-    // choice: of two runs at least one has them one after the other.
+    // Each of two threads increments its word 20,000 times. In half of such runs one has ended before the machine
+    // would let the other begin.
     for how in ["lines", "begun"] {
         for options in [&[] as &[&str], &["--caches"]] {
             for _ in 0..2 {

@@ -258,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn a_target_that_leaves_its_cpus_often_works_in_turns_and_one_that_sleeps_much_does_not() {
+        let works_in_turns = |switches: u64, cpu_time_ns: u64| {
+            let mut duty = Duty::new(0.02, 2, 100.0, false, Time(0));
+            (0..switches).for_each(|_| {
+                duty.switched();
+            });
+            assert_ne!(duty.turn(Time(ON_NS), cpu_time_ns), Turn::Stay);
+            duty.works_in_turns()
+        };
+        // In 100 ms: memcached under load, zstd, a server that is asked 500 times a second.
+        assert!(works_in_turns(2_200, 100_000_000));
+        assert!(!works_in_turns(20, 200_000_000));
+        assert!(!works_in_turns(50, 2_000_000));
+    }
+
+    #[test]
     fn a_target_that_hardly_switches_is_sampled_all_the_time() {
         assert_eq!(share(1_000, 5), 1.0);
     }

@@ -1,11 +1,10 @@
 //! Where a new thread waits until the one that made it rests.
 //!
-//! Emulation is some ten times slower than the program, and so a thread of a few hundred thousand
-//! accesses may have ended before its maker, held up by the machine, has made the next one. What takes the two of them
-//! milliseconds to do beside each other would be observed one after the other, and since their atomic
-//! accesses at beginning and end keep that order, at equal rate as well. So a new thread makes its first access
-//! when its maker waits for something, has ended, or has gone on for [`AHEAD`] accesses; at the latest
-//! after [`PATIENCE`], since a maker may look at a word again and again without being seen.
+//! A thread of some hundred thousand accesses may have ended before the machine lets its maker make the next
+//! one. Two threads that would work beside each other would be observed one after the other, and since their
+//! atomic accesses at beginning and end keep the order observed, at equal rate as well. So a new thread makes
+//! its first access when its maker waits for something, has ended, or has gone on for [`AHEAD`] accesses; at
+//! the latest after [`PATIENCE`], since not all that a maker does is seen.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -21,10 +20,11 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// So often it looks how far its maker is.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The ring of the thread that last made another, and how far that was then.
+/// The ring of the thread that last made another.
 static MAKER: AtomicPtr<RingHeader> = AtomicPtr::new(ptr::null_mut());
 /// Counts what may let somebody pass.
 static NEWS: AtomicU32 = AtomicU32::new(0);
+/// Threads at the gate.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Accesses of a ring's thread so far: those that are told have a word, the others are counted.

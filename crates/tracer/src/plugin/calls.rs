@@ -115,6 +115,10 @@ pub(super) extern "C" fn on_call(
             end.event(vcpu, kind, a, b);
         }
     };
+    // SAFETY: as above.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.calls(vcpu);
+    }
     let numbers = numbers();
     let mut waits = !numbers.brief.contains(&number);
     if number == numbers.clone || number == numbers.fork || number == numbers.vfork {

@@ -115,11 +115,16 @@ pub(super) fn ids() -> (u64, u64) {
 
 /// CLOCK_MONOTONIC in ns.
 pub(super) fn monotonic_ns() -> u64 {
+    time_ns(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// A clock in ns; `None` if there is none of that number.
+pub(super) fn time_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    let failed = unsafe { libc::clock_gettime(clock, &mut now) } != 0;
+    (!failed).then_some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }

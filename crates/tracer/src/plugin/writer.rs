@@ -48,6 +48,8 @@ pub(super) struct End {
     index: u32,
     log2_words: u8,
     open: bool,
+    /// The thread has begun and has not yet passed the gate.
+    new: bool,
     /// Room is no longer waited for.
     blind: bool,
     /// The complement of the number under which the thread has lines for itself; 0, which is nobody's,
@@ -78,6 +80,7 @@ impl End {
             index: 0,
             log2_words: 0,
             open: false,
+            new: false,
             blind: false,
             not_owner: 0,
             left: 0,
@@ -184,6 +187,13 @@ impl End {
         }
         self.stamp = now;
         self.bank = u64::from(bank);
+    }
+
+    /// The thread makes a system call; a new one waits for its maker here.
+    pub(super) fn calls(&mut self, vcpu: c_uint) {
+        if self.opens(vcpu) && std::mem::take(&mut self.new) {
+            gate::pass(self.ring);
+        }
     }
 
     /// The thread makes another.
@@ -386,7 +396,7 @@ impl End {
             seen(vcpu);
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);
-            gate::pass(self.ring);
+            self.new = true;
         }
         if self.blind {
             return false;

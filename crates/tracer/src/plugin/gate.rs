@@ -80,11 +80,14 @@ pub(super) fn pass(ring: *const RingHeader) {
     loop {
         let news = NEWS.load(Ordering::SeqCst);
         let waited = process::monotonic_ns().saturating_sub(start);
+        // Its ring may be another thread's by now, which worked less.
         let works = cpu_time_ns(maker).zip(worked);
         if maker.resting.load(Ordering::SeqCst) != 0
             || maker.state.load(Ordering::Acquire) != OPEN
             || progress(maker).saturating_sub(begin) >= AHEAD
-            || works.is_none_or(|(now, before)| now - before >= PATIENCE.as_nanos() as u64)
+            || works.is_none_or(|(now, before)| {
+                now.saturating_sub(before) >= PATIENCE.as_nanos() as u64
+            })
             || waited >= LIMIT.as_nanos() as u64
             || process::current().is_none_or(process::Process::detached)
         {

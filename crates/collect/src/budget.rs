@@ -128,6 +128,11 @@ impl Budget {
         self.samples_per_second = 1e9 / self.period_in_turns_ns() as f64;
     }
 
+    /// What an interruption of a thread costs the target now, in what it takes from that thread.
+    fn dearness(&self) -> f64 {
+        self.price_ns / self.sample_ns
+    }
+
     /// Whether the period is the budget's choice, rather than the user's.
     pub(crate) fn chooses_period(&self) -> bool {
         self.limits.rate.is_none()
@@ -141,11 +146,11 @@ impl Budget {
         (self.price_ns - self.limits.overhead * SAMPLE_PART * period_ns as f64).max(0.0)
     }
 
-    /// What arming `shots` breakpoints as one group is expected to take from the thread, ns.
+    /// What arming `shots` breakpoints as one group is expected to take from the target, ns.
     fn cost_ns(&self, shots: u32) -> f64 {
         let Some(watch) = self.watch else { return 0.0 };
         let step = (watch.watch_ns - watch.shot_ns) / f64::from(watch.count.max(2) - 1);
-        watch.shot_ns + step.max(0.0) * f64::from(shots.max(1) - 1)
+        self.dearness() * (watch.shot_ns + step.max(0.0) * f64::from(shots.max(1) - 1))
     }
 
     /// `shots` breakpoints were armed in a thread.
@@ -188,7 +193,8 @@ impl Budget {
     /// A watch of so many `shots` was taken down that had been armed for `ns` of its thread's time, during
     /// which the thread came to a CPU `stays` times.
     pub(crate) fn was_armed(&mut self, ns: u64, stays: f64, shots: u32) {
-        self.spend(ARMED * ns as f64 + stays * self.armed_stay_ns(shots));
+        let armed_ns = ARMED * ns as f64 + stays * self.armed_stay_ns(shots);
+        self.spend(self.dearness() * armed_ns);
     }
 
     /// What each stay on a CPU costs a thread more while so many `shots` are armed in it, ns.
@@ -293,6 +299,20 @@ mod tests {
         assert!(period_ns.abs_diff(4 * before) < 4, "{period_ns}");
         assert!(budget.sampled(period_ns) < 1.0);
         assert!((budget.sampled_ns - 4.0 * budget.sample_ns).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_watch_costs_a_target_that_works_in_turns_as_many_times_more_as_a_sample() {
+        let spent_ns = |in_turns: bool| {
+            let mut budget = budget(0.02, None);
+            if in_turns {
+                budget.sample_in_turns();
+            }
+            budget.armed(4);
+            budget.was_armed(1_000_000, 3.0, 4);
+            budget.watched_ns()
+        };
+        assert!((spent_ns(true) / spent_ns(false) - IN_TURNS).abs() < 1e-9);
     }
 
     #[test]

@@ -406,8 +406,13 @@ fn notes(
         return notes;
     }
     if samples.total < ENOUGH_SAMPLES {
+        let says = if advice.findings.is_empty() {
+            "Too short to say anything"
+        } else {
+            "Too short to find more, or to know it well"
+        };
         notes.push(format!(
-            "Too short to say anything: {} samples, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
+            "{says}: {} samples, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
             samples.total
         ));
     }

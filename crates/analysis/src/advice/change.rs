@@ -1,5 +1,7 @@
 //! What to change: a sentence or two, and source to paste where the language is known.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::model::{AccessRow, FindingKind, LineRow, ObjectRow};
 use linewise_recording::ObjectKind;
 
@@ -70,6 +72,25 @@ fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
         .then_some(first)
 }
 
+/// Whether each thread uses objects of its own of one type: the same field at another place of the line, and no
+/// place that two of them use.
+fn own_objects(accesses: &[AccessRow]) -> bool {
+    let mut threads: BTreeMap<(u64, u32), u32> = BTreeMap::new();
+    let mut places: BTreeMap<&str, BTreeSet<(u64, u32)>> = BTreeMap::new();
+    for access in accesses.iter().filter(|access| !access.field.is_empty()) {
+        let place = (access.line_address, access.offset);
+        if *threads.entry(place).or_insert(access.tid) != access.tid {
+            return false;
+        }
+        places.entry(&access.field).or_default().insert(place);
+    }
+    let owners = |places: &BTreeSet<(u64, u32)>| {
+        let owners: BTreeSet<u32> = places.iter().map(|place| threads[place]).collect();
+        owners.len()
+    };
+    places.values().any(|places| owners(places) > 1)
+}
+
 fn separate(
     language: Language,
     object: &ObjectRow,
@@ -84,6 +105,15 @@ fn separate(
         return Change {
             text: format!(
                 "Give each element of `{array}` lines of its own: the elements belong to different threads and lie on one line. Align the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
+            ),
+            source: aligned_type(language, bytes),
+        };
+    }
+    if own_objects(accesses) && !object.accessed_type.is_empty() {
+        return Change {
+            text: format!(
+                "Give each `{}` lines of its own: different threads use different ones, which lie on one line. Align the type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.",
+                object.accessed_type
             ),
             source: aligned_type(language, bytes),
         };
@@ -230,6 +260,42 @@ mod tests {
     }
 
     #[test]
+    fn threads_with_objects_of_their_own_are_told_to_align_the_type() {
+        let at = |tid, offset, field: &str| AccessRow {
+            tid,
+            offset,
+            field: field.to_owned(),
+            ..access("add", "add.cpp")
+        };
+        let own = [
+            at(1, 0, "sum"),
+            at(1, 8, "n"),
+            at(2, 16, "sum"),
+            at(2, 24, "n"),
+        ];
+        assert!(own_objects(&own));
+        let object = ObjectRow {
+            kind: ObjectKind::Heap,
+            accessed_type: "Partial".to_owned(),
+            ..object()
+        };
+        let change = propose(FindingKind::FalseSharing, &object, &[], &own);
+        assert!(
+            change
+                .text
+                .starts_with("Give each `Partial` lines of its own")
+        );
+        // Two fields of one object, and a neighbour's field that both use.
+        assert!(!own_objects(&[at(1, 0, "head"), at(2, 8, "tail")]));
+        assert!(!own_objects(&[
+            at(1, 0, "sum"),
+            at(2, 0, "sum"),
+            at(2, 16, "sum")
+        ]));
+        assert!(!own_objects(&[at(1, 0, ""), at(2, 16, "")]));
+    }
+
+    #[test]
     fn every_known_language_gets_source_to_paste() {
         for language in [Language::C, Language::Cpp, Language::Rust, Language::Go] {
             assert!(aligned_type(language, 64).contains("64") || language == Language::Go);
@@ -273,9 +339,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
-        let object = ObjectRow {
+    fn object() -> ObjectRow {
+        ObjectRow {
             kind: ObjectKind::Static,
             name: "cache".to_owned(),
             type_name: String::new(),
@@ -286,7 +351,12 @@ mod tests {
             accessed_type: String::new(),
             field: String::new(),
             type_votes: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
+        let object = object();
         let change = |access: AccessRow| propose(FindingKind::TrueSharing, &object, &[], &[access]);
         let lock = change(access("pthread_mutex_lock", "cache.c"));
         assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));

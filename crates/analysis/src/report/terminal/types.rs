@@ -127,7 +127,10 @@ fn working_set(page: &mut Page, report: &Report) {
             .take(FILLING)
             .map(|row| format!("{} {}", type_name(&row.type_name), text::percent(row.share)))
             .collect();
-        let line = format!("{}: {}", in_use(level), types.join(", "));
+        let mut line = in_use(level);
+        if !types.is_empty() {
+            line = format!("{line}: {}", types.join(", "));
+        }
         page.labelled(&format!("  {}", level.level.word()), 6, Tone::Plain, &line);
         for set in level.crowded.iter().take(FILLING) {
             let types: Vec<String> = set

@@ -353,13 +353,13 @@ fn voted_fields(
     let mut fields = Vec::new();
     for &start in &starts {
         for member in votes.members(row) {
+            let name = match member.name.as_str() {
+                "" => format!("({})", member.member_type),
+                name => name.to_owned(),
+            };
             let name = match several {
-                true => format!(
-                    "[{}].{}",
-                    start.abs_diff(object.address) / size,
-                    member.name
-                ),
-                false => member.name.clone(),
+                true => format!("[{}].{name}", start.abs_diff(object.address) / size),
+                false => name,
             };
             fields.extend(on_line(
                 line,

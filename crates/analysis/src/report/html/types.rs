@@ -227,7 +227,7 @@ fn member(out: &mut String, field: &FieldRow) {
          <td class=\"number\">{}</td><td>{}</td></tr>",
         field.offset,
         field.size,
-        Name(&field.name),
+        Name(&field.label()),
         Name(&field.type_name),
         text::percent(field.share),
         text::count(field.loads),

@@ -206,11 +206,6 @@ fn draw(page: &mut Page, row: &TypeRow) {
     let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;
     let fields: Vec<&FieldRow> = row.fields.iter().filter(used).take(MEMBERS).collect();
     for field in &fields {
-        let name = if field.padding {
-            "(padding)"
-        } else {
-            field.name.as_str()
-        };
         let threads: Vec<String> = field
             .threads
             .iter()
@@ -232,7 +227,7 @@ fn draw(page: &mut Page, row: &TypeRow) {
         page.line(&[
             (Tone::Dim, format!("  {:>5} ", field.offset)),
             (Tone::Plain, bar(field)),
-            (Tone::Plain, format!(" {}", pad(name, 20))),
+            (Tone::Plain, format!(" {}", pad(&field.label(), 20))),
             (Tone::Plain, format!("{share:>7}  ")),
             (Tone::Dim, threads.join(", ")),
         ]);

@@ -9,6 +9,7 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
@@ -145,6 +146,18 @@ pub struct FieldRow {
     pub stores: f64,
     /// Who touches it, most accesses first.
     pub threads: Vec<FieldThread>,
+}
+
+impl FieldRow {
+    /// What to call it: its name, or what it is where it has none.
+    #[must_use]
+    pub fn label(&self) -> Cow<'_, str> {
+        match self.name.as_str() {
+            "" if self.padding => Cow::Borrowed("(padding)"),
+            "" => Cow::Owned(format!("({})", self.type_name)),
+            name => Cow::Borrowed(name),
+        }
+    }
 }
 
 /// A thread that touches a field. Of an exact run only the accesses that moved a line name threads.

@@ -324,3 +324,24 @@ fn the_proposed_source_compiles_and_keeps_the_members_apart() {
         "{rust}"
     );
 }
+
+#[test]
+fn what_has_no_name_is_called_by_its_type() {
+    let field = |name: &str, type_name: &str, padding| FieldRow {
+        name: name.to_owned(),
+        type_name: type_name.to_owned(),
+        padding,
+        offset: 0,
+        size: 8,
+        share: 0.0,
+        loads: 0.0,
+        stores: 0.0,
+        threads: Vec::new(),
+    };
+    assert_eq!(field("head", "long", false).label(), "head");
+    assert_eq!(
+        field("", "_Vector_base<int>", false).label(),
+        "(_Vector_base<int>)"
+    );
+    assert_eq!(field("", "", true).label(), "(padding)");
+}

@@ -138,12 +138,17 @@ impl Budget {
         self.limits.rate.is_none()
     }
 
-    /// A sample came that stands for `period_ns` of thread time; what it cost more than such a
-    /// sample may, ns.
+    /// A sample came that stands for `period_ns` of thread time; what it cost more than such a sample may, ns, which
+    /// pauses have to pay for. Nothing where the period is the user's choice.
     pub(crate) fn sampled(&mut self, period_ns: u64) -> f64 {
+        let may_ns = self.limits.overhead * SAMPLE_PART * period_ns as f64;
+        let extra_ns = match self.chooses_period() {
+            true => (self.price_ns - may_ns).max(0.0),
+            false => 0.0,
+        };
         self.sampled_ns += self.price_ns;
-        self.purse_ns -= self.price_ns;
-        (self.price_ns - self.limits.overhead * SAMPLE_PART * period_ns as f64).max(0.0)
+        self.purse_ns -= self.price_ns - extra_ns;
+        extra_ns
     }
 
     /// What arming `shots` breakpoints as one group is expected to take from the target, ns.

@@ -336,7 +336,7 @@ impl Collector {
             } => {
                 if out {
                     let cost_ns = self.duty.switched();
-                    self.budget.spend(cost_ns);
+                    self.budget.spend_apart(cost_ns, 0.0, 0.0);
                 }
                 let stay = self.threads.switched(Tid(tid), CpuId(cpu), Time(time), out);
                 self.writer.push(stay)?;
@@ -349,9 +349,7 @@ impl Collector {
         self.samples += 1;
         self.stood_for_ns += record.period as f64 * self.duty.weight();
         let extra_ns = self.budget.sampled(record.period);
-        if self.budget.chooses_period() {
-            self.duty.sampled(extra_ns);
-        }
+        self.duty.sampled(extra_ns);
         let sp = record
             .registers
             .map_or(0, |registers| registers.stack_pointer());
@@ -525,6 +523,8 @@ impl Collector {
         let own = total - self.collector_ns;
         self.collector_ns = total;
         self.budget.passed(now, thread_ns, own, self.in_the_way);
+        let due_ns = self.duty.pays(thread_ns);
+        self.budget.spend_apart(0.0, 0.0, due_ns);
         (self.latencies).earn(self.budget.overhead() * thread_ns as f64);
         thread_ns
     }

@@ -77,6 +77,8 @@ pub(crate) struct Duty {
     /// Switches since the last turn, and whether there were many before that.
     switches: u64,
     in_turns: bool,
+    /// What pauses have not paid for yet, ns.
+    debt_ns: f64,
     weight: f64,
     total_on_ns: u64,
     total_off_ns: u64,
@@ -100,6 +102,7 @@ impl Duty {
             dear: false,
             switches: 0,
             in_turns: false,
+            debt_ns: 0.0,
             weight: 1.0,
             total_on_ns: 0,
             total_off_ns: 0,
@@ -109,6 +112,7 @@ impl Duty {
     /// A thread left its CPU: what that cost more because it is sampled, ns.
     pub(crate) fn switched(&mut self) -> f64 {
         self.cost_ns += self.switch_ns;
+        self.debt_ns += self.switch_ns;
         self.switches_ns += self.switch_ns;
         self.switches += 1;
         self.switch_ns
@@ -122,6 +126,22 @@ impl Duty {
     /// A sample came that cost this much more than the budget had chosen to spend on it, ns.
     pub(crate) fn sampled(&mut self, extra_ns: f64) {
         self.cost_ns += extra_ns;
+        self.debt_ns += extra_ns;
+    }
+
+    /// The target used so much CPU time, ns: what is paid out of that for switches and samples, ns. No more than their
+    /// part, since watches would have to wait for the debt of the first on-phase, which may be all that a short run has.
+    pub(crate) fn pays(&mut self, thread_ns: u64) -> f64 {
+        let due_ns = self
+            .debt_ns
+            .min(self.overhead * self.part() * thread_ns as f64);
+        self.debt_ns -= due_ns;
+        due_ns
+    }
+
+    /// The part of the budget for switches, and for samples beyond what the budget has chosen.
+    fn part(&self) -> f64 {
+        if self.weighs { PART_WITH_SAMPLES } else { PART }
     }
 
     /// The samplers got an eighth of their period.
@@ -191,8 +211,7 @@ impl Duty {
         }
         // A server that mostly sleeps has time to spare: what matters is the work it does.
         let busy_ns = (thread_ns as f64).max(0.1 * lasted as f64 * self.cpus);
-        let part = if self.weighs { PART_WITH_SAMPLES } else { PART };
-        let afforded = self.overhead * part * busy_ns;
+        let afforded = self.overhead * self.part() * busy_ns;
         let longest = afforded * (1.0 + LONGEST_OFF_NS as f64 / lasted.max(1) as f64);
         // Not the first: it may be all that there is.
         let is_dear = self.cost_ns >= longest && lasted >= SHORTEST_ON_NS && self.total_on_ns > 0;
@@ -255,6 +274,19 @@ mod tests {
             }
         }
         duty.share(Time(seconds * 1_000_000_000))
+    }
+
+    #[test]
+    fn a_debt_is_paid_with_no_more_than_its_part() {
+        let mut duty = Duty::new(0.02, 2, 2_500.0, true, Time(0));
+        (0..4).for_each(|_| {
+            duty.switched();
+        });
+        duty.sampled(5_000.0);
+        // 10 us a millisecond, of a debt of 15 us.
+        assert_eq!(duty.pays(1_000_000), 10_000.0);
+        assert_eq!(duty.pays(1_000_000), 5_000.0);
+        assert_eq!(duty.pays(1_000_000), 0.0);
     }
 
     #[test]

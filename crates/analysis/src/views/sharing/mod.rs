@@ -64,6 +64,15 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// A value that is known.
+    pub(crate) fn exactly(value: f64) -> Self {
+        Self {
+            value,
+            low: value,
+            high: value,
+        }
+    }
+
     /// The product with a factor that is an estimate, too; none is negative.
     pub(crate) fn times(self, factor: Self) -> Self {
         Self {

@@ -279,7 +279,7 @@ fn line_sharing(
     on_cpus: &Stays<'_>,
     running: &RunningSlices,
 ) -> Option<LineSharing> {
-    let present: HashMap<Tid, f64> = met
+    let present: HashMap<Tid, Estimate> = met
         .iter()
         .map(|(&tid, encounter)| (tid, presence(tid, encounter, stays, met, running)))
         .collect();
@@ -328,32 +328,38 @@ fn line_sharing(
 
 /// The presence of a thread at a line. The waits of the watches cannot tell a thread that comes
 /// every 50 µs from one that comes all the time. Of one that only reads the line the samples can: each
-/// time that it comes it waits, and not all of that can pass in the shadow of other work.
+/// time that it comes it waits, and not all of that can pass in the shadow of other work. The interval is that of so
+/// few samples.
 fn presence(
     tid: Tid,
     encounter: &Encounter,
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
     running: &RunningSlices,
-) -> f64 {
+) -> Estimate {
     let seen = encounter.presence();
     let only_reads =
         (touches(tid, stays, met).iter()).all(|(touch, _)| touch.operation == Operation::Load);
     let running = stays.running(tid, running);
     if !only_reads || 4 * running.unknown > running.samples {
-        return seen;
+        return Estimate::exactly(seen);
     }
-    // As many as there may have been, at 95 %, where so many came into the sample (Poisson).
+    // As many as there may have been where so many came into the sample (Poisson): the median, and 95 % each way.
     let at_line = stays.threads.get(&tid).map_or(0, |stay| stay.samples) as f64;
-    let at_most = (at_line + 2.0 * at_line.sqrt() + 3.0) / running.samples.max(1) as f64;
-    seen.min(HIDDEN_LOADS * at_most)
+    let spread = 2.0 * at_line.sqrt();
+    let at_most = |samples: f64| seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64);
+    Estimate {
+        value: at_most(at_line + 0.7),
+        low: at_most((at_line - spread).max(0.0)),
+        high: at_most(at_line + spread + 3.0),
+    }
 }
 
 /// Another thread at the line, as this one meets it on another CPU.
 struct Other {
     tid: Tid,
     /// Share of this one's time at the line at which the other is at work there.
-    present: f64,
+    present: Estimate,
     /// Accesses a second of the other while it is not.
     absent_rate: f64,
 }
@@ -364,7 +370,7 @@ fn wait_of(
     stay: &Stay,
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
-    present: &HashMap<Tid, f64>,
+    present: &HashMap<Tid, Estimate>,
     curves: &Curves,
     on_cpus: &Stays<'_>,
 ) -> Wait {
@@ -377,53 +383,58 @@ fn wait_of(
             let beside = stay.beside(tid, other, on_cpus);
             Other {
                 tid: other,
-                present: beside * present.get(&other).copied().unwrap_or(0.0),
+                present: Estimate::exactly(beside)
+                    .times(present.get(&other).copied().unwrap_or_default()),
                 absent_rate: beside * met.absent_rate(),
             }
         })
         .collect();
     // How much of its time a thread on another CPU is at the line when this one meets it there.
-    let met_share: f64 = others.iter().map(|other| other.present).sum();
-    let presence = met_share.min(1.0);
+    let mut met_share = Estimate::default();
+    for other in &others {
+        met_share.add(other.present);
+    }
     let absent_rate: f64 = others.iter().map(|other| other.absent_rate).sum();
     let crowd = others
         .iter()
         .map(|other| {
             let at_line = stays.threads.get(&other.tid).map_or(0.0, Stay::share);
-            other.present / met_share.max(f64::MIN_POSITIVE) * at_line
+            other.present.value / met_share.value.max(f64::MIN_POSITIVE) * at_line
         })
         .sum::<f64>()
-        * met_share.max(1.0);
+        * met_share.value.max(1.0);
     let locked = stay.places.keys().all(|place| place.locked);
     let price = Price::of(stay, curves, crowd);
-    let fought = stay.weight_ns * presence / price.transfer_ns;
-    let passed =
-        (stay.weight_ns * (1.0 - presence) / price.idle_ns).min(absent_rate * span_ns * 1e-9);
-    let value = fought + passed;
-    let noise = Z90 / (stay.samples.max(1) as f64).sqrt();
-    let low = value
-        * if locked {
-            1.0 - LOCKED_ERROR
-        } else {
-            HIDDEN_LOW
-        }
-        * (1.0 - noise).max(0.1);
-    let high = if locked {
-        value * (1.0 + LOCKED_ERROR) * (1.0 + noise)
-    } else {
-        value * HIDDEN_HIGH * (1.0 + noise)
-    };
     let lost = |transfer_ns: f64| (transfer_ns - price.hit_ns).max(0.5 * transfer_ns);
-    let cost =
-        (fought * lost(price.transfer_ns) + passed * lost(price.idle_ns)).min(stay.weight_ns);
+    // Transfers and their cost, if the others are there for so much of this one's time.
+    let if_met = |share: f64| {
+        let share = share.min(1.0);
+        let fought = stay.weight_ns * share / price.transfer_ns;
+        let passed =
+            (stay.weight_ns * (1.0 - share) / price.idle_ns).min(absent_rate * span_ns * 1e-9);
+        let cost = fought * lost(price.transfer_ns) + passed * lost(price.idle_ns);
+        (fought + passed, cost.min(stay.weight_ns))
+    };
+    let (value, cost) = if_met(met_share.value);
+    let (least, least_cost) = if_met(met_share.low);
+    let (most, most_cost) = if_met(met_share.high);
+    let noise = Z90 / (stay.samples.max(1) as f64).sqrt();
+    let (fewer, more) = match locked {
+        true => (1.0 - LOCKED_ERROR, 1.0 + LOCKED_ERROR),
+        false => (HIDDEN_LOW, HIDDEN_HIGH),
+    };
     let cost_low = if locked { 0.6 } else { 0.3 } * (1.0 - noise).max(0.1);
     Wait {
         tid,
-        transfers: Estimate { value, low, high },
+        transfers: Estimate {
+            value,
+            low: least.min(value) * fewer * (1.0 - noise).max(0.1),
+            high: most.max(value) * more * (1.0 + noise),
+        },
         cost_ns: Estimate {
             value: cost,
-            low: cost * cost_low,
-            high: (cost * 1.6 * (1.0 + noise)).min(stay.weight_ns * (1.0 + noise)),
+            low: least_cost.min(cost) * cost_low,
+            high: (most_cost.max(cost) * 1.6).min(stay.weight_ns) * (1.0 + noise),
         },
         locked,
         // A thread at work counts by its presence; one that passes by, by the part of a second for
@@ -432,7 +443,7 @@ fn wait_of(
             .iter()
             .map(|other| {
                 let passing = other.absent_rate * 1e-9 * price.transfer_ns;
-                (other.tid, other.present + passing)
+                (other.tid, other.present.value + passing)
             })
             .filter(|&(_, share)| share > 0.0)
             .collect(),

@@ -43,6 +43,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         typed: &tables.typed_accesses,
         samples: &tables.samples,
         blocks: &tables.heap_blocks,
+        uses: &tables.block_uses,
         stacks: &tables.stacks,
         frames: &tables.frames,
     };

@@ -10,7 +10,7 @@ pub use crate::views::band::Band;
 pub use crate::views::caches::{
     CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
 };
-pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow};
+pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;

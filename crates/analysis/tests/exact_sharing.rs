@@ -76,6 +76,8 @@ fn tables(count: f64) -> Tables {
                 to_operation: None,
                 from_bytes: 0xff << (8 * (1 - place)),
                 to_bytes: 0xff << (8 * place),
+                from_block: None,
+                to_block: None,
                 sharing: Sharing::False,
                 count,
             });

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use linewise_collect::Event;
 use linewise_collect::exact::{
     ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
     record_exact,
 };
+use linewise_collect::{Event, Wanted};
 use linewise_machine::process::StopSignals;
 use linewise_machine::sysfs;
 
@@ -175,6 +175,10 @@ pub(crate) struct Common<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) duration: Option<Duration>,
     pub(crate) replace: bool,
+    /// Whether heap blocks are recorded.
+    pub(crate) heap: bool,
+    /// Whose objects are followed.
+    pub(crate) flow: Option<Wanted>,
     pub(crate) directory: &'a Path,
 }
 
@@ -225,6 +229,8 @@ pub(crate) fn record(
         reuse,
         element_bytes: args.element,
         call_paths: args.calls,
+        heap: common.heap,
+        flow: common.flow.clone(),
         directory: common.directory.to_owned(),
         replace: common.replace,
         reason: "asked for with --source exact".to_owned(),

@@ -60,6 +60,16 @@ pub(crate) struct CollectArgs {
     quiet: bool,
 }
 
+impl CollectArgs {
+    /// Whose objects are followed, if any.
+    fn wanted(&self) -> Option<Wanted> {
+        self.flow.as_deref().map(|name| match name {
+            "auto" => Wanted::Most,
+            name => Wanted::Named(name.to_owned()),
+        })
+    }
+}
+
 /// What has a sampler of its own.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum SampleByArg {
@@ -246,10 +256,7 @@ fn collect(
             (HeapArg::Auto, _) | (HeapArg::Off, Some(_)) => HeapWhen::Auto,
             (HeapArg::Off, None) => HeapWhen::Never,
         },
-        flow: args.flow.as_deref().map(|name| match name {
-            "auto" => Wanted::Most,
-            name => Wanted::Named(name.to_owned()),
-        }),
+        flow: args.wanted(),
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();
@@ -289,11 +296,6 @@ fn collect_exactly(
              give the command, or leave out --source exact"
         );
     }
-    if args.flow.is_some() {
-        bail!(
-            "--flow is an option of the timer: an exact run has no heap recorder; leave out --source exact"
-        );
-    }
     if args.rate.is_some() {
         bail!("--rate is an option of the timer: the exact source sees every access (see --lines)");
     }
@@ -301,6 +303,8 @@ fn collect_exactly(
         command: &args.command,
         duration: args.duration,
         replace: args.force,
+        heap: args.flow.is_some() || !matches!(args.heap, HeapArg::Off),
+        flow: args.wanted(),
         directory,
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;

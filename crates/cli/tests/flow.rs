@@ -162,7 +162,6 @@ fn options_that_exclude_each_other_are_refused() {
             ["--flow", "--reuse", "sampled"].as_slice(),
             "--reuse sampled",
         ),
-        (&["--flow", "--source", "exact"], "no heap recorder"),
         (&["--flow", "--pid", "1"], "--pid"),
     ] {
         let mut command = place.linewise(["record"]);

@@ -11,6 +11,7 @@ mod guarding;
 mod heap;
 mod launching;
 mod measuring;
+mod objects_exact;
 mod recordings;
 mod sampled_reuse;
 mod sharing_exact;

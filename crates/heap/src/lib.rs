@@ -7,6 +7,9 @@
 //! stacks already told  ◄─────────────► table of known stacks
 //! ```
 //!
+//! Where every access of the program is traced, the tracer stands in the target's place: the library in the
+//! program tells it alone ([`tell`]), and it walks the stacks.
+//!
 //! Programs with pools of their own may link it, too, to name their objects ([`object_begins`]).
 //!
 //! This library is linked into both. What the target's side calls neither allocates nor takes a lock.
@@ -21,13 +24,19 @@ mod region;
 mod ring;
 mod rules;
 mod told;
+mod traced;
+mod walk;
 
 pub use naming::{object_begins, object_ends};
-pub use record::{AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, key_of_bytes};
+pub use record::{
+    AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, header, key_of_bytes,
+};
 pub use region::{Region, VARIABLE, VARIABLE_C};
 pub use ring::{Malformed, RING_WORDS, RINGS, Ring, RingIds, RingState, Writer};
 pub use rules::{Cursor, Rule};
 pub use told::{Told, block_key, name_key};
+pub use traced::{MAGIC, MARKER, TRACED, Traced, TracedKind, tell};
+pub use walk::Walked;
 
 /// The processor's time stamp, not before what the program did before the call.
 #[inline(always)]

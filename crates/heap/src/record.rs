@@ -35,7 +35,9 @@ pub enum AllocatorCode {
 }
 
 impl AllocatorCode {
-    fn from_byte(byte: u8) -> Option<Self> {
+    /// The one with this number.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             0 => Self::Malloc,
             1 => Self::Calloc,
@@ -138,7 +140,7 @@ pub enum Record<'a> {
 /// The header of a record of `words` words, itself included.
 #[inline]
 #[must_use]
-pub(crate) fn header(kind: RecordKind, words: usize, allocator: AllocatorCode, upper: u32) -> u64 {
+pub fn header(kind: RecordKind, words: usize, allocator: AllocatorCode, upper: u32) -> u64 {
     kind as u64 | (words as u64) << 8 | (allocator as u64) << 16 | u64::from(upper) << 32
 }
 

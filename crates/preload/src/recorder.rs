@@ -3,11 +3,11 @@
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
 use linewise_heap::{
-    AllocatorCode, RING_WORDS, RecordKind, Region, RingIds, Told, VARIABLE_C, Writer, block_key,
-    key_of_bytes, name_key, stamp, stamp_after,
+    AllocatorCode, MAGIC, RING_WORDS, RecordKind, Region, RingIds, Told, Traced, TracedKind,
+    VARIABLE_C, Writer, block_key, key_of_bytes, name_key, stamp, stamp_after, tell,
 };
 
 use crate::stack::{Frame, walk};
@@ -15,6 +15,9 @@ use crate::thread::{Thread, this};
 
 /// Which blocks were told of, so that frees of others cost nothing: null while nothing is told.
 static TOLD: AtomicPtr<Told> = AtomicPtr::new(null_mut());
+
+/// Every access of the program is traced, and blocks are told to the tracer.
+static TRACED: AtomicBool = AtomicBool::new(false);
 
 /// The shared memory, once [`TOLD`] is set.
 struct Shared(core::cell::UnsafeCell<MaybeUninit<Region>>);
@@ -76,7 +79,17 @@ pub(crate) fn attach() -> Option<()> {
         return None;
     }
     // SAFETY: the environment's strings end in NUL.
-    let region = Region::open(unsafe { CStr::from_ptr(path) })?;
+    let path = unsafe { CStr::from_ptr(path) };
+    if path.to_bytes() == linewise_heap::TRACED.as_bytes() {
+        TRACED.store(true, Ordering::Relaxed);
+        tell_traced(
+            TracedKind::Loaded,
+            0,
+            usize::from(crate::hooks::has_own_malloc()),
+        );
+        return Some(());
+    }
+    let region = Region::open(path)?;
     if region.detached() {
         return None;
     }
@@ -108,8 +121,60 @@ pub(crate) fn attach() -> Option<()> {
     Some(())
 }
 
+fn is_traced() -> bool {
+    TRACED.load(Ordering::Relaxed)
+}
+
+/// A record without a name, a stack and an allocator.
+fn traced(kind: TracedKind, address: u64, size: usize) -> Traced {
+    Traced {
+        magic: MAGIC,
+        kind: kind as u64,
+        allocator: AllocatorCode::Malloc as u64,
+        address,
+        size: size as u64,
+        frame: 0,
+        label: [0; 2],
+    }
+}
+
+/// Tells the tracer, if there is one.
+#[inline(never)]
+fn tell_traced(kind: TracedKind, address: u64, size: usize) {
+    if is_traced() {
+        tell(&mut traced(kind, address, size));
+    }
+}
+
+/// Tells the tracer of a block, if there is one.
+#[cold]
+#[inline(never)]
+fn tell_traced_block(
+    block: u64,
+    size: usize,
+    from: AllocatorCode,
+    frame: Frame,
+    label: Option<&[u8]>,
+) {
+    if !is_traced() {
+        return;
+    }
+    let kind = match label {
+        Some(_) => TracedKind::Named,
+        None => TracedKind::Alloc,
+    };
+    let label = label.unwrap_or_default();
+    tell(&mut Traced {
+        allocator: from as u64,
+        frame: frame as u64,
+        label: [label.as_ptr() as u64, label.len() as u64],
+        ..traced(kind, block, size)
+    });
+}
+
 /// The program has unloaded code: other code may come to lie there.
 pub(crate) fn unloaded() {
+    tell_traced(TracedKind::Unloaded, 0, 0);
     if told().is_some() {
         LAYOUT.store(region().next_layout(), Ordering::Relaxed);
     }
@@ -271,6 +336,7 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
         return;
     }
     let Some(told) = told() else {
+        tell_traced_block(block as u64, size, from, frame, None);
         return;
     };
     let thread = this();
@@ -351,26 +417,27 @@ unsafe fn tell_stack(
     let mut walked = unsafe { walk(region, thread, layout, frame) };
     if writer.room(region) < RING_WORDS / 2 {
         // The collector is behind: rather a short stack now than a wait for room.
-        walked.end();
+        walked.stack.end();
     }
-    let frames = walked.frames.get(..walked.count)?;
+    let frames = walked.stack.frames();
     let words = 8 + frames.len();
-    let Some(at) = walked.missing else {
-        if !region.is_known(walked.key) {
+    let Some(at) = walked.stack.missing else {
+        let key = walked.stack.key;
+        if !region.is_known(key) {
             let header = (RecordKind::Stack, AllocatorCode::Malloc, 0);
             if !room(region, thread, writer, words)
-                || !writer.write(region, header, &[&[walked.key], frames])
+                || !writer.write(region, header, &[&[key], frames])
             {
                 return None;
             }
-            region.set_known(walked.key);
+            region.set_known(key);
         }
-        return Some(walked.key);
+        return Some(key);
     };
     let slice = walked.slice(at);
     thread.serial = thread.serial.wrapping_add(1);
     let key = 1 << 63 | u64::from(thread.tid) << 32 | u64::from(thread.serial);
-    let upper = walked.count as u32 | layout << 16;
+    let upper = frames.len() as u32 | layout << 16;
     let header = (RecordKind::Slice, AllocatorCode::Malloc, upper);
     let registers = [key, at.ip, at.sp, at.bp];
     (room(region, thread, writer, words + slice.len())
@@ -405,10 +472,16 @@ pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
 
 /// The moment before a block is freed, if its end is to be told, for [`freed`] or [`kept`]. It is forgotten
 /// here, not later: once the block is free another thread may be given its address and note that.
+///
+/// The tracer is told here of the end, also of a block that the program asks to change: what the allocator
+/// does to it then is no access of the program, and nobody else can have its address before.
 #[inline(always)]
 pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
     let key = block_key(block as u64);
-    let told = told()?;
+    let Some(told) = told() else {
+        tell_traced(TracedKind::Free, block as u64, 0);
+        return None;
+    };
     (told.may_know(key) && forget(told, key)).then(stamp)
 }
 
@@ -449,7 +522,11 @@ fn tell_end(address: u64, when: u64, kind: RecordKind) {
 
 /// Memory is about to be unmapped.
 pub(crate) fn unmapping(start: *mut c_void, length: usize) {
-    if told().is_none() || length == 0 {
+    if length == 0 {
+        return;
+    }
+    if told().is_none() {
+        tell_traced(TracedKind::Unmap, start as u64, length);
         return;
     }
     let when = stamp();
@@ -466,6 +543,7 @@ pub(crate) fn unmapping(start: *mut c_void, length: usize) {
 /// `frame` is the calling hook's.
 pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame: Frame) {
     let Some(told) = told() else {
+        tell_traced_block(object as u64, size, AllocatorCode::Pool, frame, Some(label));
         return;
     };
     let thread = this();
@@ -491,6 +569,7 @@ pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame
 /// A named object ends.
 pub(crate) fn unnamed(object: *mut c_void) {
     let key = name_key(object as u64);
+    tell_traced(TracedKind::Unname, object as u64, 0);
     let when = stamp();
     if told().is_some_and(|told| told.may_know(key) && told.forget(key)) {
         tell_end(object as u64, when, RecordKind::Unname);

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use linewise_heap::{Cursor, MOST_FRAMES, Region, SLICE_WORDS};
+use linewise_heap::{Cursor, Region, SLICE_WORDS};
 
 use crate::thread::Thread;
 
@@ -11,12 +11,7 @@ pub(crate) type Frame = *const u64;
 
 /// A stack as far as it could be walked.
 pub(crate) struct Walked {
-    pub(crate) frames: [u64; MOST_FRAMES],
-    pub(crate) count: usize,
-    /// A hash of the frames, top bit clear.
-    pub(crate) key: u64,
-    /// Where the walk went no further for want of a rule.
-    pub(crate) missing: Option<Cursor>,
+    pub(crate) stack: linewise_heap::Walked,
     high: u64,
 }
 
@@ -32,56 +27,25 @@ pub(crate) unsafe fn walk(
 ) -> Walked {
     // SAFETY: the hook pushed the frame pointer there, below its return address.
     let (bp, ip) = unsafe { (*frame, *frame.add(1)) };
-    let mut at = Cursor {
+    let at = Cursor {
         ip,
         sp: frame as u64 + 16,
         bp,
     };
     let low = at.sp;
-    let mut walked = Walked {
-        frames: [0; MOST_FRAMES],
-        count: 0,
-        key: u64::from(layout) << 1 | 1,
-        missing: None,
-        high: end_of_stack(thread, low),
-    };
-    let high = walked.high;
+    let high = end_of_stack(thread, low);
     let read = |address: u64| {
         (address >= low && address <= high - 8 && address & 7 == 0)
             // SAFETY: between the stack pointer and the end of the mapping that holds the stack, aligned.
             .then(|| unsafe { *(address as *const u64) })
     };
-    while walked.count < MOST_FRAMES {
-        let Some(rule) = region.rule(layout, at.ip) else {
-            walked.missing = Some(at);
-            break;
-        };
-        walked.push(at.ip);
-        match rule.step(at, read) {
-            Some(caller) => at = caller,
-            None => break,
-        }
+    Walked {
+        stack: linewise_heap::Walked::up(region, layout, at, read),
+        high,
     }
-    walked
 }
 
 impl Walked {
-    fn push(&mut self, ip: u64) {
-        if let Some(place) = self.frames.get_mut(self.count) {
-            *place = ip;
-            self.count += 1;
-            let mixed = (self.key ^ ip).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.key = mixed.rotate_left(23) & u64::MAX >> 1 | 1;
-        }
-    }
-
-    /// Makes do with the frames that were walked, and the one that there is no rule for.
-    pub(crate) fn end(&mut self) {
-        if let Some(at) = self.missing.take() {
-            self.push(at.ip);
-        }
-    }
-
     /// The stack from where the walk ended.
     pub(crate) fn slice(&self, from: Cursor) -> &[u64] {
         if from.sp & 7 != 0 || from.sp >= self.high {

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{Address, Operation, Pid, Tid, words};
+use crate::rows::{Address, Operation, Pid, StackId, Tid, words};
 
 words!(
     /// The order in which the accesses of different threads were taken.
@@ -283,9 +283,32 @@ pub struct TransferCount {
     pub from_bytes: u64,
     /// Bytes of the line that `to_ip` touched.
     pub to_bytes: u64,
+    /// The heap block that `from_bytes` lay in, mostly: [`HeapBlock::id`](crate::HeapBlock::id); `None`
+    /// where blocks were not recorded or none lay there.
+    pub from_block: Option<u64>,
+    /// That of `to_bytes`.
+    pub to_block: Option<u64>,
     /// Whether the bytes of the two accesses overlap.
     pub sharing: Sharing,
     /// How often. Rows of a line are counts of that line and never scaled; the sum is an estimate
     /// of all that have no rows, if a share of the lines was followed.
     pub count: f64,
+}
+
+/// What one instruction of an exact run did to the heap blocks of one call chain (table `block_uses`),
+/// estimated from one in so many of the accesses that were told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockUse {
+    /// The process.
+    pub pid: Pid,
+    /// The call chain that allocated the blocks.
+    pub stack: StackId,
+    /// The name that the program gave them; empty if none.
+    pub label: String,
+    /// The instruction.
+    pub ip: Address,
+    /// Its accesses to them, estimated.
+    pub accesses: f64,
+    /// Blocks of which the first access that was looked at is one of these.
+    pub blocks: u64,
 }

@@ -124,4 +124,14 @@ pub struct PathStep {
     pub time_ns: f64,
     /// Samples of this instruction in objects of the type, as thread time, ns: what waiting for it took.
     pub sampled_ns: f64,
+    /// The share of its accesses that the first level served, 0 to 1; `None` where no caches were simulated.
+    pub from_l1: Option<f64>,
+    /// That the core's second level served.
+    pub from_l2: Option<f64>,
+    /// That the last level served.
+    pub from_llc: Option<f64>,
+    /// That another core served, or another group of cores.
+    pub from_core: Option<f64>,
+    /// That memory served.
+    pub from_memory: Option<f64>,
 }

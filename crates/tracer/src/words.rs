@@ -6,6 +6,7 @@
 //! far mark     untold 28          | bank 32                        | 13 , stamp 64
 //! event        unused             | kind 8                         | 14 , stamp 64 , a 64 , b 64
 //! taken        unused             | kind 8                         | 14 , stamp 64 , six words, see Taken
+//! heap         words of it 16     | kind 8                         | 14 , stamp 64 , a record of linewise_heap
 //! definition   words that follow 16 | kind 8                       | 15 , ...
 //! ```
 //!
@@ -178,6 +179,8 @@ pub enum EventKind {
     Taken = 10,
     /// Accesses of the thread that are not told have passed. a: how many. Not in a ring.
     Passed = 11,
+    /// Something happened to the heap: see [`heap_event`]. Only in a ring.
+    Heap = 12,
 }
 
 impl EventKind {
@@ -196,6 +199,7 @@ impl EventKind {
             ExecUntraced,
             ExecTraced,
             Taken,
+            Heap,
         ]
         .into_iter()
         .find(|&kind| kind as u64 == number)
@@ -237,11 +241,18 @@ pub fn event(kind: EventKind) -> u64 {
     ((kind as u64) << 4) | EVENT
 }
 
+/// Packs the first word of an event of the heap; stamp and a record of so many words follow.
+#[must_use]
+pub fn heap_event(words: u16) -> u64 {
+    (u64::from(words) << 16) | event(EventKind::Heap)
+}
+
 /// The words of an event, this one included.
 #[must_use]
 pub fn event_length(word: u64) -> u64 {
     match event_kind(word) {
         Some(EventKind::Taken) => 8,
+        Some(EventKind::Heap) => 2 + (word >> 16 & 0xffff),
         _ => 4,
     }
 }
@@ -249,7 +260,7 @@ pub fn event_length(word: u64) -> u64 {
 /// The kind of an event word.
 #[must_use]
 pub fn event_kind(word: u64) -> Option<EventKind> {
-    EventKind::from_number(word >> 4)
+    EventKind::from_number(word >> 4 & 0xff)
 }
 
 /// What a thread did to a line while no other touched it, told when another does.
@@ -473,6 +484,9 @@ mod tests {
             Some(EventKind::FutexWakes)
         );
         assert_eq!(event_kind(EVENT), None);
+        let heap = heap_event(229);
+        assert_eq!(event_kind(heap), Some(EventKind::Heap));
+        assert_eq!((tag(heap), event_length(heap)), (EVENT, 231));
         assert_eq!(tag(definition(DEFINES_MAP, 65_535)), DEFINITION);
         assert_eq!(
             definition_parts(definition(DEFINES_MAP, 65_535)),

@@ -91,15 +91,15 @@ impl<'a> Votes<'a> {
             .iter()
             .map(|stack| (stack.id, stack.frames.as_slice()))
             .collect();
-        let site = |block: &HeapBlock| -> Option<Site> {
-            let callers = stacks.get(&block.stack)?;
+        let site_of = |pid: Pid, callers: &[Address]| -> Option<Site> {
             let frames: Vec<&Frame> = callers
                 .iter()
-                .flat_map(|&address| names.frames(block.pid, address))
+                .flat_map(|&address| names.frames(pid, address))
                 .copied()
                 .collect();
-            Some((block.pid, allocation_site(frames)?.address))
+            Some((pid, allocation_site(frames)?.address))
         };
+        let site = |block: &HeapBlock| site_of(block.pid, stacks.get(&block.stack)?);
         let blocks = HeapBlocks::new(&tables.heap_blocks);
         let samples = tables.samples.iter();
         let sampled = samples
@@ -120,6 +120,32 @@ impl<'a> Votes<'a> {
             if let Some(row) = votes.typed.get(&(pid, ip)) {
                 let ballot = votes.sites.entry(site).or_default();
                 ballot.add(&row.type_name, 1.0);
+            }
+        }
+        // An exact run tells which block lay on a line, and what instructions did to the blocks of a place.
+        let numbered: HashMap<u64, &HeapBlock> =
+            tables.heap_blocks.iter().map(|it| (it.id, it)).collect();
+        let moved = tables.transfers.iter();
+        for id in moved
+            .flat_map(|row| [row.from_block, row.to_block])
+            .flatten()
+        {
+            if let Some(&block) = numbered.get(&id)
+                && let Some(site) = *known.entry(id).or_insert_with(|| site(block))
+            {
+                let place = (block.pid, block.address, block.size);
+                votes.blocks.insert(place, site);
+            }
+        }
+        for row in &tables.block_uses {
+            let Some(callers) = stacks.get(&row.stack) else {
+                continue;
+            };
+            if let Some(site) = site_of(row.pid, callers)
+                && let Some(typed) = votes.typed.get(&(row.pid, row.ip))
+            {
+                let ballot = votes.sites.entry(site).or_default();
+                ballot.add(&typed.type_name, row.accesses);
             }
         }
         votes

@@ -2,7 +2,8 @@
 
 use super::super::model::{
     Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, FlowEdge, FlowNode, FlowPath,
-    FlowRow, Group, Layout, LevelSet, MissRow, Report, TypeCost, TypeRow, TypeSet,
+    FlowRow, FlowSite, Group, Layout, LevelHits, LevelSet, MissRow, Report, TypeCost, TypeRow,
+    TypeSet,
 };
 use super::HOSTILE;
 use linewise_recording::{CacheLevel, PathEvent};
@@ -166,6 +167,13 @@ fn flow() -> FlowRow {
         time_ns: 1200.0 * id as f64,
         sampled_share: if id == 2 { 0.8 } else { 0.1 },
         cpu_change: 0.0,
+        hits: (id == 2).then_some(LevelHits {
+            l1: 0.625,
+            l2: 0.0,
+            llc: 0.0,
+            core: 0.25,
+            memory: 0.125,
+        }),
     };
     let edge = |from, to, frequency, thread_change| FlowEdge {
         from,
@@ -182,6 +190,18 @@ fn flow() -> FlowRow {
         type_name: "struct both".to_owned(),
         size: 32,
         allocated_at: "make (/src/both.c:30)".to_owned(),
+        sites: vec![
+            FlowSite {
+                allocated_at: "make (/src/both.c:30)".to_owned(),
+                size: 32,
+                histories: 400,
+            },
+            FlowSite {
+                allocated_at: "make_many (/src/both.c:36)".to_owned(),
+                size: 64,
+                histories: 12,
+            },
+        ],
         histories: 412,
         nodes: vec![
             node(0, PathEvent::Allocated, "make", 0, 1.0),

@@ -10,7 +10,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use linewise_recording::PathEvent;
 
-use super::model::{Band, FlowRow, Interval};
+use super::model::{Band, FlowNode, FlowRow, Interval};
 
 /// Replaces every character that a terminal or browser might act on, instead of showing it, by
 /// its visible escape: controls, everything without a width (joiners, marks, variation selectors),
@@ -354,8 +354,18 @@ pub(crate) fn path_of_functions(row: &FlowRow, nodes: &[u64], touches: bool) -> 
         if touches && !node.touches.is_empty() {
             let _ = write!(out, " {}", shorten(&sanitise(&node.touches.join(", ")), 40));
         }
+        if let Some(missed) = not_in_l1(node).filter(|_| touches) {
+            let _ = write!(out, " ({missed})");
+        }
     }
     out
+}
+
+/// `25 % not in L1`: the share of a node's accesses that the first level did not serve, where that is known and
+/// not next to nothing.
+pub(crate) fn not_in_l1(node: &FlowNode) -> Option<String> {
+    let missed = 1.0 - node.hits?.l1;
+    (missed >= 0.005).then(|| format!("{} not in L1", percent(missed)))
 }
 
 /// A time given in nanoseconds: `82 ns`, `24 µs`, `3.2 ms`, `3.2 s`, `2 min 14 s`.

@@ -165,6 +165,37 @@ pub(super) fn path_traces(tables: &Tables, typed: &[TypedAccess]) -> Vec<PathSte
     rows
 }
 
+/// The paths of an exact run, which has them without histories: of objects without a name the type is what
+/// most of their accesses name.
+pub(super) fn named_by_accesses(steps: &[PathStep], typed: &[TypedAccess]) -> Vec<PathStep> {
+    let typed = typed.iter().filter(|row| row.reason.is_none());
+    let typed: HashMap<(Pid, Address), &str> = typed
+        .map(|row| ((row.pid, row.ip), row.type_name.as_str()))
+        .collect();
+    let site = |step: &PathStep| (step.pid, step.stack, step.size);
+    let mut votes: BTreeMap<(Pid, StackId, u64), BTreeMap<&str, f64>> = BTreeMap::new();
+    for step in steps {
+        if let Some(name) = typed.get(&(step.pid, step.ip)) {
+            let votes = votes.entry(site(step)).or_default();
+            *votes.entry(name).or_default() += step.times * step.histories as f64;
+        }
+    }
+    let winner = |step: &PathStep| {
+        let votes = votes.get(&site(step))?.iter();
+        votes
+            .max_by(|a, b| a.1.total_cmp(b.1))
+            .map(|(name, _)| *name)
+    };
+    let named = steps.iter().map(|step| {
+        let mut step = step.clone();
+        if step.type_name.is_empty() {
+            step.type_name = winner(&step).unwrap_or_default().to_owned();
+        }
+        step
+    });
+    named.collect()
+}
+
 /// Thread time of samples, by objects that are alike, instruction and place.
 type Sampled = HashMap<(Pid, StackId, u64, Address, u64), f64>;
 
@@ -522,6 +553,11 @@ impl Path<'_> {
             times: 1.0,
             time_ns,
             sampled_ns: 0.0,
+            from_l1: None,
+            from_l2: None,
+            from_llc: None,
+            from_core: None,
+            from_memory: None,
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathStep, Pid, SampleClass, Stack,
-    StackId, Tables, Time, TypeMember, TypedAccess, Watch,
+    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, SampleClass,
+    Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
 };
 
 use super::heap::{self, HeapBlocks, allocation_site};
-use super::paths::path_traces;
+use super::paths::{named_by_accesses, path_traces};
 use super::{Files, Resolver, Store};
 
 /// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
@@ -46,7 +46,10 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let frames = resolve_code(tables, &mut resolver);
     let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
     let (typed_accesses, type_members) = resolver.typed_accesses(accessing_code(tables));
-    let path_traces = path_traces(tables, &typed_accesses);
+    let path_traces = match tables.histories.is_empty() {
+        true => named_by_accesses(&tables.path_traces, &typed_accesses),
+        false => path_traces(tables, &typed_accesses),
+    };
     Resolved {
         frames,
         objects,
@@ -108,7 +111,9 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     let mut allocations: HashSet<(Pid, StackId)> = HashSet::new();
     let blocks = tables.heap_blocks.iter().map(|it| (it.pid, it.stack));
     let histories = tables.histories.iter().map(|it| (it.pid, it.stack));
-    for (pid, stack) in blocks.chain(histories) {
+    let uses = tables.block_uses.iter().map(|it| (it.pid, it.stack));
+    let steps = tables.path_traces.iter().map(|it| (it.pid, it.stack));
+    for (pid, stack) in blocks.chain(histories).chain(uses).chain(steps) {
         if allocations.insert((pid, stack))
             && let Some(stack) = stacks.get(&stack)
         {
@@ -147,7 +152,12 @@ fn code_of_histories(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
     let histories = tables.histories.iter();
     let processes: HashMap<u64, Pid> = histories.map(|row| (row.id, row.pid)).collect();
     let accesses = tables.history_accesses.iter();
-    accesses.filter_map(move |row| Some((*processes.get(&row.history)?, row.access_ip)))
+    let accesses =
+        accesses.filter_map(move |row| Some((*processes.get(&row.history)?, row.access_ip)));
+    // An exact run tells paths without histories.
+    let steps = tables.path_traces.iter();
+    let steps = steps.filter(|step| step.event == PathEvent::Accessed);
+    accesses.chain(steps.map(|step| (step.pid, step.ip)))
 }
 
 /// The instructions that the tables of an exact run name.
@@ -161,6 +171,8 @@ fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
         .iter()
         .flat_map(|row| [(row.pid, row.use_ip), (row.pid, row.reuse_ip)]);
     let caches = tables.caches.iter().map(|row| (row.pid, row.ip));
+    let uses = tables.block_uses.iter();
+    let uses = uses.map(|row| (Some(row.pid), Some(row.ip)));
     let calls = tables
         .call_paths
         .iter()
@@ -169,6 +181,7 @@ fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
         .chain(pairs)
         .chain(calls)
         .chain(caches)
+        .chain(uses)
         .filter_map(|(pid, ip)| Some((pid?, ip?)))
 }
 
@@ -319,7 +332,7 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat<'
         };
         for bytes in [row.from_bytes, row.to_bytes] {
             for (first, _) in byte_runs(bytes, line_size) {
-                // An exact run has no heap recorder.
+                // Which block lay there is told by its number, not by a time.
                 touch(
                     pid,
                     Address(line.0 + first),
@@ -327,6 +340,21 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat<'
                     row.count as u64,
                     true,
                 );
+            }
+        }
+    }
+    let numbered: HashMap<u64, &HeapBlock> =
+        tables.heap_blocks.iter().map(|it| (it.id, it)).collect();
+    for row in &tables.transfers {
+        let (Some(pid), Some(line)) = (row.pid, row.line) else {
+            continue;
+        };
+        let Some(heat) = lines.get_mut(&(pid, line)) else {
+            continue;
+        };
+        for id in [row.from_block, row.to_block].into_iter().flatten() {
+            if let Some(&block) = numbered.get(&id) {
+                heat.blocks.entry(id).or_insert((0, block)).0 += row.count as u64;
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! DProf's data flow view (Pesterev, 2010, section 4.4, figure 6-1): the path traces of a type as one graph.
 //! Accesses of one function in a row are a node; paths that begin alike share their first nodes, and paths that
-//! end alike their last.
+//! end alike their last. All places that allocate objects of a type are beginnings of one graph. Of an exact
+//! run with simulated caches each node tells which level served its accesses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,16 +28,19 @@ pub struct Input<'a> {
     pub frames: &'a [Frame],
 }
 
-/// What happens to objects of one type and one allocation site.
+/// What happens to objects of one type, wherever they are allocated; of objects whose type is not known, to
+/// those of one allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
     /// The type; empty if unknown.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Bytes of an object.
+    /// Bytes of an object; of several sizes that of the site with the most histories.
     pub size: u64,
-    /// Who allocates them: `function (file:line)`; empty if unknown.
+    /// Who allocates them: `function (file:line)`; empty if unknown. Of several sites the one with the most histories.
     pub allocated_at: String,
+    /// All allocation sites, those with the most histories first.
+    pub sites: Vec<FlowSite>,
     /// Histories from allocation to end that the paths rest on.
     pub histories: u64,
     /// The functions that objects come through, the allocation first.
@@ -45,6 +49,32 @@ pub struct FlowRow {
     pub edges: Vec<FlowEdge>,
     /// The paths, the most frequent first.
     pub paths: Vec<FlowPath>,
+}
+
+/// A place that allocates objects of a type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowSite {
+    /// `function (file:line)`; empty if unknown.
+    pub allocated_at: String,
+    /// Bytes of an object.
+    pub size: u64,
+    /// Histories from allocation to end.
+    pub histories: u64,
+}
+
+/// Which level of the simulated caches served accesses: shares from 0 to 1, together 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LevelHits {
+    /// The first level.
+    pub l1: f64,
+    /// The core's second level.
+    pub l2: f64,
+    /// The last level.
+    pub llc: f64,
+    /// Another core, or another group of cores.
+    pub core: f64,
+    /// Memory.
+    pub memory: f64,
 }
 
 /// A function that an object comes through: accesses of one function in a row, on one path or on several.
@@ -64,8 +94,10 @@ pub struct FlowNode {
     pub frequency: f64,
     /// What it touches: the fields where they are known, else offsets like `+16`, in order.
     pub touches: Vec<String>,
-    /// Time since the allocation, ns; while the object is watched, which takes time.
+    /// Time since the allocation, ns; while the object is watched, which takes time, or under emulation, which takes more.
     pub time_ns: f64,
+    /// Which level of the caches served the accesses here; `null` unless an exact run simulated them.
+    pub hits: Option<LevelHits>,
     /// Of the time that was sampled at objects of the type on these paths, the share that passes here, 0 to 1.
     pub sampled_share: f64,
     /// The share of the objects that are on another CPU here than at their access before, 0 to 1.
@@ -105,7 +137,58 @@ struct Stop {
     time_ns: f64,
     sampled_ns: f64,
     cpu_change: f64,
+    served: Served,
 }
+
+/// Accesses of an object that each level served.
+#[derive(Clone, Copy, Debug, Default)]
+struct Served(LevelHits);
+
+impl Served {
+    /// The accesses of a step.
+    fn of(step: &PathStep) -> Self {
+        let times = |share: Option<f64>| share.unwrap_or(0.0) * step.times;
+        Self(LevelHits {
+            l1: times(step.from_l1),
+            l2: times(step.from_l2),
+            llc: times(step.from_llc),
+            core: times(step.from_core),
+            memory: times(step.from_memory),
+        })
+    }
+
+    fn add(&mut self, more: Self, weight: f64) {
+        let (sum, more) = (&mut self.0, more.0);
+        sum.l1 += weight * more.l1;
+        sum.l2 += weight * more.l2;
+        sum.llc += weight * more.llc;
+        sum.core += weight * more.core;
+        sum.memory += weight * more.memory;
+    }
+
+    /// As shares; `None` without accesses.
+    fn shares(self) -> Option<LevelHits> {
+        let sum = self.0;
+        let all = sum.l1 + sum.l2 + sum.llc + sum.core + sum.memory;
+        (all > 0.0).then(|| LevelHits {
+            l1: sum.l1 / all,
+            l2: sum.l2 / all,
+            llc: sum.llc / all,
+            core: sum.core / all,
+            memory: sum.memory / all,
+        })
+    }
+}
+
+/// A path of one site: its share of all objects of the type, its histories, and where it goes.
+struct Walk {
+    frequency: f64,
+    histories: u64,
+    stops: Vec<Stop>,
+}
+
+/// What goes into one graph: a type, or without one size, process and call chain.
+type Group<'a> = (&'a str, Option<(u64, Pid, StackId)>);
 
 /// Type, size, process and call chain of the allocation.
 type Site<'a> = (&'a str, u64, Pid, StackId);
@@ -123,28 +206,34 @@ pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
         let paths = sites.entry(site).or_default();
         paths.entry(step.path).or_default().push(step);
     }
-    let mut rows: Vec<FlowRow> = sites
+    let mut groups: BTreeMap<Group<'_>, Vec<(FlowSite, Vec<Walk>)>> = BTreeMap::new();
+    for ((type_name, size, pid, stack), mut paths) in sites {
+        let site = names.site(pid, stack);
+        let walks = paths.values_mut().filter_map(|steps| {
+            steps.sort_by_key(|step| step.step);
+            let first = steps.first()?;
+            Some(Walk {
+                frequency: first.frequency,
+                histories: first.histories,
+                stops: names.stops(steps, site),
+            })
+        });
+        let walks: Vec<Walk> = walks.collect();
+        let told = FlowSite {
+            allocated_at: site.map_or_else(String::new, |frame| match frame.line {
+                0 => frame.function.clone(),
+                line => format!("{} ({}:{line})", frame.function, frame.file),
+            }),
+            size,
+            histories: walks.iter().map(|walk| walk.histories).sum(),
+        };
+        let apart = type_name.is_empty().then_some((size, pid, stack));
+        let group = groups.entry((type_name, apart)).or_default();
+        group.push((told, walks));
+    }
+    let mut rows: Vec<FlowRow> = groups
         .into_iter()
-        .map(|((type_name, size, pid, stack), mut paths)| {
-            let site = names.site(pid, stack);
-            let paths: Vec<(&PathStep, Vec<Stop>)> = paths
-                .values_mut()
-                .filter_map(|steps| {
-                    steps.sort_by_key(|step| step.step);
-                    Some((*steps.first()?, names.stops(steps, site)))
-                })
-                .collect();
-            FlowRow {
-                type_name: type_name.to_owned(),
-                size,
-                allocated_at: site.map_or_else(String::new, |frame| match frame.line {
-                    0 => frame.function.clone(),
-                    line => format!("{} ({}:{line})", frame.function, frame.file),
-                }),
-                histories: paths.iter().map(|(step, _)| step.histories).sum(),
-                ..graph(&paths)
-            }
-        })
+        .map(|((type_name, _), sites)| merged(type_name, sites))
         .collect();
     rows.sort_by(|a, b| {
         b.histories
@@ -153,6 +242,44 @@ pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
     });
     rows.truncate(MOST_TYPES);
     rows
+}
+
+/// The sites of a type as one row: each counts by its histories.
+fn merged(type_name: &str, mut sites: Vec<(FlowSite, Vec<Walk>)>) -> FlowRow {
+    sites.sort_by_key(|(site, _)| std::cmp::Reverse(site.histories));
+    let histories: u64 = sites.iter().map(|(site, _)| site.histories).sum();
+    let count = sites.len() as f64;
+    let mut walks = Vec::new();
+    let mut told: Vec<FlowSite> = Vec::new();
+    for (site, paths) in sites {
+        let share = match histories {
+            0 => 1.0 / count,
+            all => site.histories as f64 / all as f64,
+        };
+        walks.extend(paths.into_iter().map(|path| Walk {
+            frequency: path.frequency * share,
+            ..path
+        }));
+        // What one place allocates in several processes, or is called from several.
+        let same = |known: &&mut FlowSite| {
+            (known.size, &known.allocated_at) == (site.size, &site.allocated_at)
+        };
+        match told.iter_mut().find(same) {
+            Some(known) => known.histories += site.histories,
+            None => told.push(site),
+        }
+    }
+    walks.sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
+    told.sort_by_key(|site| std::cmp::Reverse(site.histories));
+    let first = told.first();
+    FlowRow {
+        type_name: type_name.to_owned(),
+        size: first.map_or(0, |site| site.size),
+        allocated_at: first.map_or_else(String::new, |site| site.allocated_at.clone()),
+        histories,
+        sites: told,
+        ..graph(&walks)
+    }
 }
 
 /// Looks names up.
@@ -212,6 +339,7 @@ impl<'a> Names<'a> {
             let label = (step.event, function, step.thread);
             if let Some(last) = stops.last_mut().filter(|last| last.label == label) {
                 last.sampled_ns += step.sampled_ns;
+                last.served.add(Served::of(step), 1.0);
                 last.touches
                     .extend(touched.filter(|it| !last.touches.contains(it)));
                 continue;
@@ -227,6 +355,7 @@ impl<'a> Names<'a> {
                 time_ns: step.time_ns,
                 sampled_ns: step.sampled_ns,
                 cpu_change: step.cpu_change,
+                served: Served::of(step),
             });
         }
         stops
@@ -245,14 +374,14 @@ impl<'a> Names<'a> {
 
 /// The paths as one graph: the smallest one that has exactly these paths, with what they have in common at
 /// their beginnings and at their ends drawn once.
-fn graph(paths: &[(&PathStep, Vec<Stop>)]) -> FlowRow {
+fn graph(paths: &[Walk]) -> FlowRow {
     // Beginnings: a tree. What can still come after a state tells which of them are the same.
     let mut children: Vec<BTreeMap<&Label, usize>> = vec![BTreeMap::new()];
     let mut walks: Vec<Vec<usize>> = Vec::new();
-    for (_, stops) in paths {
+    for path in paths {
         let mut state = 0;
         let mut walk = Vec::new();
-        for stop in stops {
+        for stop in &path.stops {
             let new = children.len();
             state = *children[state].entry(&stop.label).or_insert(new);
             if state == new {
@@ -286,14 +415,15 @@ fn graph(paths: &[(&PathStep, Vec<Stop>)]) -> FlowRow {
         let stops = paths
             .iter()
             .zip(&walks)
-            .flat_map(|((_, stops), walk)| walk.iter().zip(stops));
+            .flat_map(|(path, walk)| walk.iter().zip(&path.stops));
         let own = stops.filter(|(state, _)| counted.insert(merged[**state]));
         own.map(|(_, stop)| stop.sampled_ns).sum()
     };
-    for ((first, stops), walk) in paths.iter().zip(&walks) {
-        let frequency = first.frequency;
+    let mut served: Vec<Served> = Vec::new();
+    for (path, walk) in paths.iter().zip(&walks) {
+        let frequency = path.frequency;
         let mut nodes: Vec<u64> = Vec::new();
-        for (state, stop) in walk.iter().zip(stops) {
+        for (state, stop) in walk.iter().zip(&path.stops) {
             let new = ids.len() as u64;
             let id = *ids.entry(merged[*state]).or_insert(new);
             if id == new {
@@ -306,10 +436,13 @@ fn graph(paths: &[(&PathStep, Vec<Stop>)]) -> FlowRow {
                     frequency: 0.0,
                     touches: Vec::new(),
                     time_ns: 0.0,
+                    hits: None,
                     sampled_share: stop.sampled_ns / all_sampled.max(f64::MIN_POSITIVE),
                     cpu_change: 0.0,
                 });
+                served.push(Served::default());
             }
+            served[id as usize].add(stop.served, frequency);
             let node = &mut row.nodes[id as usize];
             let part = frequency / (node.frequency + frequency).max(f64::MIN_POSITIVE);
             node.time_ns += part * (stop.time_ns - node.time_ns);
@@ -325,11 +458,23 @@ fn graph(paths: &[(&PathStep, Vec<Stop>)]) -> FlowRow {
             }
             nodes.push(id);
         }
-        row.paths.push(FlowPath {
-            frequency,
-            histories: first.histories,
-            nodes,
-        });
+        // Paths of other instructions, or from other sites, through the same functions.
+        match row.paths.iter_mut().find(|known| known.nodes == nodes) {
+            Some(known) => {
+                known.frequency += frequency;
+                known.histories += path.histories;
+            }
+            None => row.paths.push(FlowPath {
+                frequency,
+                histories: path.histories,
+                nodes,
+            }),
+        }
+    }
+    row.paths
+        .sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
+    for (node, served) in row.nodes.iter_mut().zip(served) {
+        node.hits = served.shares();
     }
     row.edges = edges
         .into_iter()
@@ -375,6 +520,11 @@ pub(crate) mod tests {
                 times: 1.0,
                 time_ns: 100.0 * number as f64,
                 sampled_ns: if ip == 0x40 { 30.0 } else { 10.0 },
+                from_l1: None,
+                from_l2: None,
+                from_llc: None,
+                from_core: None,
+                from_memory: None,
             };
             before = thread;
             row
@@ -470,7 +620,7 @@ pub(crate) mod tests {
         assert!((of("consume").frequency - 0.8).abs() < 1e-9);
         assert_eq!(of("fill").touches, ["+32", "length"]);
         let paths: Vec<&[u64]> = row.paths.iter().map(|path| path.nodes.as_slice()).collect();
-        assert_eq!(paths, [&[0, 1, 2, 3, 4][..], &[0, 1, 3, 4], &[0, 1, 5, 6]]);
+        assert_eq!(paths, [&[0, 1, 2, 3, 4][..], &[0, 1, 5, 6], &[0, 1, 3, 4]]);
     }
 
     #[test]
@@ -490,6 +640,49 @@ pub(crate) mod tests {
             .map(|it| it.frequency)
             .sum();
         assert!((out - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sites_of_a_type_are_one_graph_and_count_by_their_histories() {
+        let at = |stack: u32, rows: Vec<PathStep>| {
+            rows.into_iter().map(move |row| PathStep {
+                stack: StackId(stack),
+                ..row
+            })
+        };
+        let way = [(0x10, 0), (0x20, 0), (0, 0)];
+        // 75 histories at one site, 25 at the other, which ends in another function.
+        let first = steps(1, 0.75, &way).into_iter();
+        let first = first.map(|row| PathStep {
+            frequency: 1.0,
+            from_l1: Some(0.5),
+            from_memory: Some(0.5),
+            ..row
+        });
+        let other = steps(1, 0.25, &[(0x18, 0), (0x20, 0), (0x50, 0), (0, 0)]).into_iter();
+        let other = other.map(|row| PathStep {
+            frequency: 1.0,
+            size: 64,
+            ..row
+        });
+        let all: Vec<PathStep> = at(1, first.collect())
+            .chain(at(2, other.collect()))
+            .collect();
+        let rows = flow(&Input {
+            steps: &all,
+            typed: &[],
+            stacks: &[],
+            frames: &[],
+        });
+        let [row] = rows.as_slice() else {
+            panic!("one type: {rows:?}");
+        };
+        assert_eq!((row.histories, row.size, row.sites.len()), (100, 48, 2));
+        let shares: Vec<f64> = row.paths.iter().map(|path| path.frequency).collect();
+        assert_eq!(shares, [0.75, 0.25]);
+        let hits = row.nodes.iter().map(|node| node.hits.map(|hits| hits.l1));
+        assert!(hits.clone().any(|share| share == Some(0.5)));
+        assert!(hits.clone().any(|share| share.is_none()));
     }
 
     #[test]

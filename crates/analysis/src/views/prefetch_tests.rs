@@ -32,6 +32,8 @@ fn moved(order: Order, ip: u64, sharing: Sharing, count: f64) -> TransferCount {
         to_operation: None,
         from_bytes: 0xff,
         to_bytes: 0xff00,
+        from_block: None,
+        to_block: None,
         sharing,
         count,
     }

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheLevel, Frame, HeapBlock, Pid, RunInfo, Sample, SampleClass, Stack, StackId, Tid,
-    TypedAccess,
+    Address, BlockUse, CacheLevel, Frame, HeapBlock, Pid, RunInfo, Sample, SampleClass, Stack,
+    StackId, Tid, TypedAccess,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,8 @@ pub struct Input<'a> {
     pub samples: &'a [Sample],
     /// Table `heap_blocks`.
     pub blocks: &'a [HeapBlock],
+    /// Table `block_uses`.
+    pub uses: &'a [BlockUse],
     /// Table `stacks`.
     pub stacks: &'a [Stack],
     /// Table `frames`.
@@ -169,6 +171,9 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
 /// The heap blocks of each type, by its name, that samples of all threads saw.
 #[must_use]
 pub fn allocations(input: &Input<'_>) -> BTreeMap<String, Allocations> {
+    if input.info.exact.is_some() {
+        return allocations_by_uses(input);
+    }
     let samples = input.samples.iter();
     let accesses: Vec<&Sample> = samples
         .filter(|sample| sample.class == SampleClass::Access)
@@ -177,6 +182,31 @@ pub fn allocations(input: &Input<'_>) -> BTreeMap<String, Allocations> {
     seen.into_iter()
         .map(|seen| (seen.name.to_owned(), seen.allocations()))
         .collect()
+}
+
+/// The same of an exact run, which tells what instructions did to the blocks of each call chain.
+fn allocations_by_uses(input: &Input<'_>) -> BTreeMap<String, Allocations> {
+    let places = Places::new(input);
+    let mut types: BTreeMap<&str, (u64, BTreeMap<String, f64>)> = BTreeMap::new();
+    for row in input.uses {
+        let name = places.typed.get(&(row.pid, row.ip)).copied();
+        let (blocks, sites) = types.entry(name.unwrap_or_default()).or_default();
+        *blocks += row.blocks;
+        if let Some(site) = places.site_of(row.pid, row.stack) {
+            *sites.entry(site).or_default() += row.accesses;
+        }
+    }
+    let allocations = types.into_iter().map(|(name, (blocks_seen, sites))| {
+        let mut sites: Vec<(String, f64)> = sites.into_iter().collect();
+        sites.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let allocated_at = sites.into_iter().take(MOST_SITES).map(|it| it.0).collect();
+        let found = Allocations {
+            blocks_seen,
+            allocated_at,
+        };
+        (name.to_owned(), found)
+    });
+    allocations.collect()
 }
 
 impl Seen<'_> {
@@ -265,10 +295,15 @@ impl<'i, 'a> Places<'i, 'a> {
 
     /// `function (file:line)` that allocated `block`.
     fn site(&self, block: &HeapBlock) -> Option<String> {
-        let callers = self.stacks.get(&block.stack)?;
+        self.site_of(block.pid, block.stack)
+    }
+
+    /// The same of a call chain.
+    fn site_of(&self, pid: Pid, stack: StackId) -> Option<String> {
+        let callers = self.stacks.get(&stack)?;
         let frames = callers
             .iter()
-            .filter_map(|address| self.frames.get(&(block.pid, *address)))
+            .filter_map(|address| self.frames.get(&(pid, *address)))
             .flatten()
             .copied();
         let frame = allocation_site(frames)?;
@@ -360,6 +395,7 @@ mod tests {
             typed: &[typed(0x10, "struct slot"), typed(0x20, "struct other")],
             samples,
             blocks: &[],
+            uses: &[],
             stacks: &[],
             frames: &[],
         })

@@ -1,6 +1,7 @@
 //! What the exact source hands out.
 
 use linewise_cache::{Access, Kind};
+use linewise_recording::{Map, Pid};
 use linewise_tracer::words::EventKind;
 
 use super::calls::CallKind;
@@ -97,6 +98,23 @@ impl TracedEvent {
     }
 }
 
+/// A record of the heap recorder, in its place among the accesses of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapTold<'a> {
+    /// The thread.
+    pub thread: u16,
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// Number of the thread's address space, and of the one that this was forked from or the same.
+    pub spaces: (u16, u16),
+    /// The process.
+    pub pid: Pid,
+    /// What `linewise_heap::Record` takes apart; stamps are 0.
+    pub words: &'a [u64],
+    /// What all processes have mapped so far.
+    pub maps: &'a [Map],
+}
+
 /// What a thread did to a line while no other touched it, and its accesses were
 /// [not told](super::ExactOptions::leave_own); told when another comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +151,11 @@ pub trait Consumer {
         let _ = event;
     }
 
+    /// Takes what the heap recorder told, if it was [loaded](super::ExactOptions::heap).
+    fn heap(&mut self, told: &HeapTold<'_>) {
+        let _ = told;
+    }
+
     /// Takes what a thread did to a line that another touches next.
     fn handover(&mut self, handover: &Handover) {
         let _ = handover;
@@ -165,6 +188,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn event(&mut self, event: &TracedEvent) {
         (**self).event(event);
+    }
+
+    fn heap(&mut self, told: &HeapTold<'_>) {
+        (**self).heap(told);
     }
 
     fn handover(&mut self, handover: &Handover) {
@@ -201,6 +228,11 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
     fn event(&mut self, event: &TracedEvent) {
         self.0.event(event);
         self.1.event(event);
+    }
+
+    fn heap(&mut self, told: &HeapTold<'_>) {
+        self.0.heap(told);
+        self.1.heap(told);
     }
 
     fn handover(&mut self, handover: &Handover) {

@@ -83,6 +83,11 @@ pub(super) fn find_plugin() -> Result<PathBuf, ExactError> {
     library::find(PLUGIN, "LINEWISE_TRACER").map_err(|looked| ExactError::NoPlugin { looked })
 }
 
+/// Whether a variable is of the dynamic linker: QEMU itself must not see it.
+pub(super) fn is_for_the_guest(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"LD_")
+}
+
 impl Launch {
     /// Finds all that `command` needs. `region` is [`linewise_tracer::Region::path`].
     pub(super) fn find(command: &[OsString], region: String) -> Result<Self, ExactError> {
@@ -140,10 +145,15 @@ impl Launch {
         text
     }
 
-    /// The words to execute.
-    pub(super) fn command(&self) -> Vec<OsString> {
-        let environment = env::vars_os()
-            .filter(|(name, _)| name.as_bytes().starts_with(b"LD_"))
+    /// The words to execute, with these variables for the program alone, beside or in place of ours.
+    pub(super) fn command(&self, more: Vec<(OsString, OsString)>) -> Vec<OsString> {
+        let ours = env::vars_os()
+            .filter(|(name, _)| is_for_the_guest(name))
+            .filter(|(name, _)| more.iter().all(|(other, _)| other != name));
+        let environment = ours
+            .collect::<Vec<_>>()
+            .into_iter()
+            .chain(more)
             .map(|(name, value)| {
                 let mut variable = name.into_vec();
                 variable.push(b'=');

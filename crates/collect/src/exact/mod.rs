@@ -37,7 +37,7 @@ use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_n
 use linewise_recording::{Loss, Map, Time};
 use linewise_tracer::{Region, threshold};
 
-pub use access::{Both, Consumer, GUEST_BITS, Handover, TracedAccess, TracedEvent};
+pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
 pub use calls::CallKind;
 pub use code::Instruction;
 pub use emulator::plugin;
@@ -76,6 +76,8 @@ pub struct ExactOptions {
     /// how many, as [`Choice::Stratified`](linewise_cache::reuse::Choice) chooses them, all accesses are
     /// told nevertheless. `None` tells all; so does a share of the lines.
     pub leave_own: Option<Vec<(u32, u32)>>,
+    /// Load the heap recorder into the program.
+    pub heap: Option<HeapLoading>,
     /// Keep the trace, with what orders threads also outside of the share.
     pub keep_trace: Option<KeepTrace>,
     /// End after this long.
@@ -91,10 +93,22 @@ impl ExactOptions {
             one_line_in: 1,
             only: None,
             leave_own: None,
+            heap: None,
             keep_trace: None,
             duration: None,
         }
     }
+}
+
+/// How the heap recorder is loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeapLoading {
+    /// Variables of the program's environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The path of the memory with the rules by which stacks are walked.
+    pub region: String,
+    /// Whether calls are followed, through the recorder too.
+    pub calls: bool,
 }
 
 /// What came of it.
@@ -218,10 +232,23 @@ fn trace_to<C: Consumer>(
             configuration.extend(format!("whole={bytes}/{one_in}\0").bytes());
         }
     }
+    let mut environment = &[][..];
+    if let Some(heap) = &options.heap {
+        environment = &heap.environment;
+        configuration.extend(format!("heap={}\0", heap.region).bytes());
+        if heap.calls {
+            configuration.extend(b"heap-returns=\0");
+        }
+    }
     region
         .set_configuration(&configuration)
         .map_err(ExactError::Memory)?;
-    let held = HeldChild::fork(&launch.command(), &[]).map_err(ExactError::Start)?;
+    // The linker's variables are words of the command.
+    let (linker, environment): (Vec<_>, Vec<_>) = environment
+        .iter()
+        .cloned()
+        .partition(|(name, _)| launch::is_for_the_guest(name));
+    let held = HeldChild::fork(&launch.command(linker), &environment).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
     let mut stream = Stream::new(region.clone(), threshold, launch.program.machine);

@@ -696,7 +696,7 @@ impl<T: Turn> Rounds<T> {
                 lane.came += event.a;
             }
             // Comes as a handover.
-            EventKind::Taken => {}
+            EventKind::Taken | EventKind::Heap => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use linewise_recording::Pid;
 use linewise_tracer::words::{self, EventKind};
 use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
 
-use super::access::{Consumer, GUEST_BITS, TracedAccess, TracedEvent};
+use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
@@ -110,6 +110,8 @@ struct Reading {
     quantum: u64,
     /// Number of its address space, in its place in an address.
     space: u64,
+    /// That of the one that it was forked from, or its own.
+    parent: u16,
     accesses: u64,
     /// Accesses that are not told, since the last that is.
     untold: u32,
@@ -286,6 +288,7 @@ impl Stream {
             late_from: 0,
             quantum,
             space: u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS,
+            parent: parent.min(u32::from(u16::MAX)) as u16,
             accesses: 0,
             untold: 0,
         }
@@ -417,6 +420,8 @@ impl Stream {
             ref ring,
             thread,
             space,
+            parent,
+            pid,
             head,
             ..
         } = *reading;
@@ -580,6 +585,18 @@ impl Stream {
                             }
                             None => totals.unowned += 1,
                         }
+                    }
+                    Some(EventKind::Heap) => {
+                        let from = position + 2;
+                        let record = (from..position + length).map(|at| ring.word(at));
+                        consumer.heap(&HeapTold {
+                            thread,
+                            time_ns,
+                            spaces: ((space >> GUEST_BITS) as u16, parent),
+                            pid: Pid(pid),
+                            words: &record.collect::<Vec<u64>>(),
+                            maps: &code.maps,
+                        });
                     }
                     Some(kind) => {
                         let (a, b) = (ring.word(position + 2), ring.word(position + 3));

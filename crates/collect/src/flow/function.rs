@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use linewise_machine::procfs;
-use linewise_recording::{Pid, StackId};
+use linewise_recording::{Map, MapKind, Pid, StackId};
 
 use crate::exact::function_ranges;
 
@@ -50,6 +50,17 @@ impl Function {
         });
         self.known.insert((pid, stack), found);
         found
+    }
+
+    /// As [`Function::is_on`], where `maps` are what all processes have mapped.
+    pub(crate) fn is_on_in(&mut self, pid: Pid, frames: &[u64], maps: &[Map]) -> bool {
+        frames.iter().any(|frame| {
+            let call = frame.wrapping_sub(1);
+            let holds = |map: &&Map| map.pid == pid && (map.start.0..map.end.0).contains(&call);
+            let mut files = maps.iter().rev().filter(|map| map.kind == MapKind::File);
+            let map = files.find(holds);
+            map.is_some_and(|map| self.holds(&map.path, call - map.start.0 + map.offset))
+        })
     }
 
     /// Whether the byte at `offset` of the file at `path` belongs to it.

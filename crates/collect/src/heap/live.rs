@@ -9,7 +9,7 @@ const PAGE: u64 = 4096;
 
 /// A block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// First byte.
     pub address: u64,
     /// Bytes.
@@ -31,8 +31,8 @@ pub(super) struct Block {
 }
 
 /// Allocators that [`Live`] treats in their own way.
-pub(super) const MMAP: u8 = linewise_heap::AllocatorCode::Mmap as u8;
-pub(super) const POOL: u8 = linewise_heap::AllocatorCode::Pool as u8;
+pub(crate) const MMAP: u8 = linewise_heap::AllocatorCode::Mmap as u8;
+pub(crate) const POOL: u8 = linewise_heap::AllocatorCode::Pool as u8;
 
 /// A small block, within its page.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ impl Small {
 
 impl Block {
     /// Whether it holds `address` and was there at `time`.
-    pub(super) fn holds(&self, address: u64, time: u64) -> bool {
+    pub(crate) fn holds(&self, address: u64, time: u64) -> bool {
         address.wrapping_sub(self.address) < self.size.max(1) && self.allocated <= time
     }
 
@@ -91,7 +91,7 @@ impl Block {
 
 /// The blocks of one process.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(crate) struct Live {
     /// By number of the page, in the order of their offsets.
     pages: HashMap<u64, Vec<Small>>,
     large: BTreeMap<u64, Block>,
@@ -102,7 +102,7 @@ pub(super) struct Live {
 
 impl Live {
     /// Takes in a block; the one that lay at its first byte, whose end was not seen.
-    pub(super) fn insert(&mut self, block: Block) -> Option<Block> {
+    pub(crate) fn insert(&mut self, block: Block) -> Option<Block> {
         match block.allocator {
             MMAP => self.mapped.insert(block.address, block),
             POOL => self.named.insert(block.address, block),
@@ -143,7 +143,7 @@ impl Live {
     }
 
     /// The block that begins at `address`, no mapping and no named object.
-    pub(super) fn get(&self, address: u64) -> Option<Block> {
+    pub(crate) fn get(&self, address: u64) -> Option<Block> {
         let page = address / PAGE;
         let small = self.pages.get(&page).and_then(|blocks| {
             let offset = (address % PAGE) as u16;
@@ -154,18 +154,18 @@ impl Live {
     }
 
     /// Takes out the block that begins at `address`, no mapping and no named object.
-    pub(super) fn remove(&mut self, address: u64) -> Option<Block> {
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Block> {
         self.take_small(address)
             .or_else(|| self.large.remove(&address))
     }
 
     /// Takes out the named object that begins at `address`.
-    pub(super) fn remove_named(&mut self, address: u64) -> Option<Block> {
+    pub(crate) fn remove_named(&mut self, address: u64) -> Option<Block> {
         self.named.remove(&address)
     }
 
     /// Takes out the named objects that begin in a block that ends.
-    pub(super) fn remove_named_in(&mut self, block: &Block) -> Vec<Block> {
+    pub(crate) fn remove_named_in(&mut self, block: &Block) -> Vec<Block> {
         let inside = self
             .named
             .range(block.address..block.end().max(block.address));
@@ -178,7 +178,7 @@ impl Live {
 
     /// Takes out what was mapped from `start` up to `end`; of mappings that reach beyond, what is left
     /// stays.
-    pub(super) fn unmap(&mut self, start: u64, end: u64) -> Vec<Block> {
+    pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Vec<Block> {
         let overlapping: Vec<u64> = self
             .mapped
             .range(..end)
@@ -208,30 +208,36 @@ impl Live {
     }
 
     /// Notes an access to the innermost block that holds `address` and was there at `time`; that block.
-    pub(super) fn touch(&mut self, address: u64, time: u64) -> Option<Block> {
+    pub(crate) fn touch(&mut self, address: u64, time: u64) -> Option<Block> {
+        self.touch_anew(address, time).map(|(block, _)| block)
+    }
+
+    /// The same, and whether an access to it had been noted before.
+    pub(crate) fn touch_anew(&mut self, address: u64, time: u64) -> Option<(Block, bool)> {
+        let note = |block: &mut Block| {
+            let before = std::mem::replace(&mut block.touched, true);
+            (*block, before)
+        };
         let below = |blocks: &BTreeMap<u64, Block>| {
             let (&first, block) = blocks.range(..=address).next_back()?;
             block.holds(address, time).then_some(first)
         };
-        for blocks in [&mut self.named] {
-            if let Some(block) = below(blocks).and_then(|first| blocks.get_mut(&first)) {
-                block.touched = true;
-                return Some(*block);
-            }
+        let named = &mut self.named;
+        if let Some(block) = below(named).and_then(|first| named.get_mut(&first)) {
+            return Some(note(block));
         }
-        if let Some(block) = self.touch_small(address, time) {
-            return Some(block);
+        if let Some(found) = self.touch_small(address, time) {
+            return Some(found);
         }
         for blocks in [&mut self.large, &mut self.mapped] {
             if let Some(block) = below(blocks).and_then(|first| blocks.get_mut(&first)) {
-                block.touched = true;
-                return Some(*block);
+                return Some(note(block));
             }
         }
         None
     }
 
-    fn touch_small(&mut self, address: u64, time: u64) -> Option<Block> {
+    fn touch_small(&mut self, address: u64, time: u64) -> Option<(Block, bool)> {
         // A small block begins in the page of its address or in the one before.
         for page in [address / PAGE, (address / PAGE).wrapping_sub(1)] {
             let Some(blocks) = self.pages.get_mut(&page) else {
@@ -241,8 +247,8 @@ impl Live {
                 .partition_point(|it| page.wrapping_mul(PAGE) + u64::from(it.offset) <= address);
             if let Some(small) = last.checked_sub(1).and_then(|last| blocks.get_mut(last)) {
                 if small.block(page).holds(address, time) {
-                    small.touched = true;
-                    return Some(small.block(page));
+                    let before = std::mem::replace(&mut small.touched, true);
+                    return Some((small.block(page), before));
                 }
                 // A block further down would overlap this one.
                 return None;
@@ -252,7 +258,7 @@ impl Live {
     }
 
     /// All blocks, and none is left.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Block> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Block> {
         let pages = std::mem::take(&mut self.pages);
         let small = pages
             .into_iter()
@@ -262,7 +268,7 @@ impl Live {
     }
 
     /// How many blocks there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let small: usize = self.pages.values().map(Vec::len).sum();
         small + self.large.len() + self.mapped.len() + self.named.len()
     }

@@ -19,4 +19,6 @@ mod unwind;
 mod tests;
 
 pub(crate) use launch::{Loading, loading};
-pub(crate) use recorder::HeapRecorder;
+pub(crate) use live::{Block, Live};
+pub(crate) use recorder::{HeapRecorder, allocator_of};
+pub(crate) use unwind::Unwinder;

@@ -426,7 +426,7 @@ impl HeapRecorder {
                 } else {
                     told
                 };
-                frames.extend(self.unwinder.unwind(region, (pid, layout), at, words));
+                frames.extend(self.unwinder.unwind(region, (pid, layout), at, words, None));
                 frames.truncate(linewise_heap::MOST_FRAMES);
                 // Those that never came are few.
                 if self.slices.len() > ORPHANS {
@@ -766,7 +766,8 @@ fn interval_of(block: &Block) -> f64 {
     }
 }
 
-fn allocator_of(code: u8) -> Allocator {
+/// The allocator of this number.
+pub(crate) fn allocator_of(code: u8) -> Allocator {
     const MALLOC: u8 = AllocatorCode::Malloc as u8;
     const CALLOC: u8 = AllocatorCode::Calloc as u8;
     const REALLOC: u8 = AllocatorCode::Realloc as u8;

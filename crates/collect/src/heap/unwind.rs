@@ -10,6 +10,7 @@ use gimli::{
 };
 use linewise_heap::{Cursor, MOST_FRAMES, Region, Rule};
 use linewise_machine::procfs;
+use linewise_recording::{Map, MapKind};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -176,20 +177,22 @@ struct Layout {
 
 /// Finds rules and gives them to the target.
 #[derive(Debug, Default)]
-pub(super) struct Unwinder {
+pub(crate) struct Unwinder {
     modules: HashMap<String, Option<Module>>,
     layouts: HashMap<u32, Layout>,
 }
 
 impl Unwinder {
     /// The call chain of a slice of a stack: the return addresses from `at` on, as far as they can be
-    /// followed in `words`, which begin at `at.sp`. The rules on the way are given to the target.
-    pub(super) fn unwind(
+    /// followed in `words`, which begin at `at.sp`. The rules on the way are given to the target. What the
+    /// process has mapped is read from `/proc`, unless `told` says it.
+    pub(crate) fn unwind(
         &mut self,
         region: &Region,
         (pid, layout): (u32, u32),
         at: Cursor,
         words: &[u64],
+        told: Option<&[Map]>,
     ) -> Vec<u64> {
         let base = at.sp;
         let read = |address: u64| {
@@ -200,7 +203,7 @@ impl Unwinder {
         let mut frames = Vec::new();
         let mut at = at;
         while frames.len() < MOST_FRAMES {
-            let Some(rule) = self.rule(pid, layout, at.ip) else {
+            let Some(rule) = self.rule((pid, layout), at.ip, told) else {
                 break;
             };
             region.set_rule(layout, at.ip, rule);
@@ -217,7 +220,7 @@ impl Unwinder {
     }
 
     /// The rule for a return address; `None` while it cannot be known what lies there.
-    fn rule(&mut self, pid: u32, layout: u32, ip: u64) -> Option<Rule> {
+    fn rule(&mut self, (pid, layout): (u32, u32), ip: u64, told: Option<&[Map]>) -> Option<Rule> {
         let Self { modules, layouts } = self;
         let found = layouts.entry(layout).or_default();
         if let Some(&rule) = found.rules.get(&ip) {
@@ -225,17 +228,10 @@ impl Unwinder {
         }
         let holds = |it: &&Mapped| (it.start..it.end).contains(&ip);
         if found.mapped.iter().find(holds).is_none() {
-            let mappings = procfs::maps(pid).ok()?;
-            found.mapped = mappings
-                .into_iter()
-                .filter(|mapping| mapping.executable)
-                .map(|mapping| Mapped {
-                    start: mapping.start,
-                    end: mapping.end,
-                    offset: mapping.offset,
-                    path: mapping.path,
-                })
-                .collect();
+            found.mapped = match told {
+                Some(maps) => files(maps, pid),
+                None => executable(pid)?,
+            };
         }
         let rule = match found.mapped.iter().find(holds) {
             Some(mapped) => {
@@ -261,6 +257,36 @@ impl Unwinder {
         found.rules.insert(ip, rule);
         Some(rule)
     }
+}
+
+/// The code that a process has mapped.
+fn executable(pid: u32) -> Option<Vec<Mapped>> {
+    let mappings = procfs::maps(pid).ok()?.into_iter();
+    let mapped = mappings
+        .filter(|mapping| mapping.executable)
+        .map(|mapping| Mapped {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            path: mapping.path,
+        });
+    Some(mapped.collect())
+}
+
+/// The files that a process under emulation has mapped, the latest first: their code need not be executable.
+fn files(maps: &[Map], pid: u32) -> Vec<Mapped> {
+    let files = maps
+        .iter()
+        .rev()
+        .filter(|map| map.pid.0 == pid && map.kind == MapKind::File);
+    files
+        .map(|map| Mapped {
+            start: map.start.0,
+            end: map.end.0,
+            offset: map.offset,
+            path: map.path.clone(),
+        })
+        .collect()
 }
 
 /// The call frame information of a mapped file, seen from here or from the process.

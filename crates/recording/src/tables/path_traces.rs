@@ -25,4 +25,9 @@ table! {
     times: f64 = "How often in a row an object sees it, on average.",
     time_ns: f64 = "Time since the allocation, median over the histories, ns; while the object is watched, which takes time.",
     sampled_ns: f64 = "Samples of this instruction in objects of the type, as thread time, ns: what waiting for it took.",
+    from_l1: Option<f64> = "The share of its accesses that the first level served, 0 to 1; null where no caches were simulated.",
+    from_l2: Option<f64> = "The share that the core's second level served.",
+    from_llc: Option<f64> = "The share that the last level served.",
+    from_core: Option<f64> = "The share that another core served, or another group of cores.",
+    from_memory: Option<f64> = "The share that memory served.",
 }

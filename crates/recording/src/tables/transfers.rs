@@ -18,6 +18,8 @@ table! {
     to_operation: Option<Operation> = "What `to_ip` does to memory; null likewise.",
     from_bytes: u64 = "Bytes of the line that `from_ip` touched: bit i is byte i, or pair i of a line of 128 bytes; 0 if unknown.",
     to_bytes: u64 = "Bytes of the line that `to_ip` touched, likewise.",
+    from_block: Option<u64> = "The heap block that `from_bytes` lay in, mostly: `heap_blocks.id`; null where blocks were not recorded or none lay there.",
+    to_block: Option<u64> = "The heap block that `to_bytes` lay in, likewise.",
     sharing: Sharing = "Whether the bytes of the two accesses overlap.",
     count: f64 = "Transfers; of a line as counted, in the sum scaled back to all lines where some were sampled.",
 }

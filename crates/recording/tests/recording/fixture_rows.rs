@@ -254,6 +254,11 @@ fn path_traces() -> Vec<PathStep> {
         times: 1.5,
         time_ns: 250.0,
         sampled_ns: 0.0,
+        from_l1: Some(0.5),
+        from_l2: Some(0.25),
+        from_llc: Some(0.0),
+        from_core: Some(0.125),
+        from_memory: (step > 0).then_some(0.125),
     };
     (0..).zip(PathEvent::ALL).map(step).collect()
 }
@@ -322,6 +327,8 @@ fn transfers() -> Vec<TransferCount> {
         to_operation: None,
         from_bytes: 0xff,
         to_bytes: 0xff << 56,
+        from_block: (sharing == Sharing::True).then_some(1),
+        to_block: None,
         sharing,
         count: 320.0,
     };
@@ -338,6 +345,17 @@ fn transfers() -> Vec<TransferCount> {
         ..row(Sharing::False)
     };
     vec![row(Sharing::True), row(Sharing::False), others]
+}
+
+fn block_uses() -> Vec<BlockUse> {
+    vec![BlockUse {
+        pid: Pid(100),
+        stack: StackId(1),
+        label: "Sitzung".into(),
+        ip: Address(0x40_1150),
+        accesses: 64.0,
+        blocks: 3,
+    }]
 }
 
 fn sample(i: u64) -> Sample {
@@ -546,6 +564,7 @@ pub(crate) fn tables() -> Tables {
         histories: histories(),
         history_accesses: history_accesses(),
         path_traces: path_traces(),
+        block_uses: block_uses(),
         damage: Vec::new(),
     }
 }
@@ -624,5 +643,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.type_members.iter().cloned())?;
     writer.push(tables.histories.iter().cloned())?;
     writer.push(tables.history_accesses.iter().cloned())?;
-    writer.push(tables.path_traces.iter().cloned())
+    writer.push(tables.path_traces.iter().cloned())?;
+    writer.push(tables.block_uses.iter().cloned())
 }

@@ -84,6 +84,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.histories.len(),
         rows.history_accesses.len(),
         rows.path_traces.len(),
+        rows.block_uses.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

@@ -38,6 +38,8 @@ pub(super) struct Class {
     pub(super) updates: bool,
     /// It orders threads: atomic, or acquiring or releasing.
     pub(super) orders: bool,
+    /// It returns from a call.
+    pub(super) returns: bool,
     /// The bytes of its one operand; 0 if it has several or none, or they are not known.
     pub(super) bytes: u8,
 }
@@ -106,6 +108,7 @@ impl Classifier {
             accesses: !used.is_empty(),
             updates,
             orders: updates && (instruction.has_lock_prefix() || exchanges),
+            returns: instruction.mnemonic() == iced_x86::Mnemonic::Ret,
             bytes,
         }
     }
@@ -130,6 +133,7 @@ fn aarch64(word: u32) -> Class {
         accesses: true,
         updates: compares || (atomic_group && !loads_acquiring),
         orders: exclusive_group || atomic_group,
+        returns: false,
         bytes: 0,
     }
 }

@@ -5,6 +5,9 @@ use super::writer;
 use crate::clock;
 use crate::words;
 
+/// The file of the heap recorder.
+const RECORDER: &[u8] = b"/liblinewise_preload.so";
+
 /// A mapping of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Map {
@@ -46,6 +49,8 @@ pub(super) struct Guest {
     looked: bool,
     /// Empty: everything.
     wanted: Vec<Wanted>,
+    /// Where the heap recorder lies, whose accesses are not the program's: first byte and one past the last.
+    recorder: (u64, u64),
     /// For the words of definitions.
     pub(super) record: Vec<u64>,
 }
@@ -92,6 +97,7 @@ impl Guest {
             maps: Vec::new(),
             looked: false,
             wanted,
+            recorder: (0, 0),
             record: Vec::new(),
         }
     }
@@ -122,6 +128,13 @@ impl Guest {
         // QEMU maps guest code for reading, since it is only translated: what a file maps without
         // the right to write may be code.
         self.announce(&map);
+        if map.path.ends_with(RECORDER) {
+            let (start, end) = self.recorder;
+            self.recorder = match end {
+                0 => (map.start, map.end),
+                _ => (start.min(map.start), end.max(map.end)),
+            };
+        }
         self.maps.retain(|old| {
             old.end <= map.start
                 || map.end <= old.start
@@ -153,6 +166,12 @@ impl Guest {
         for map in self.maps.clone() {
             self.announce(&map);
         }
+    }
+
+    /// Whether `address` is code of the heap recorder.
+    pub(super) fn is_recorder(&self, address: u64) -> bool {
+        let (start, end) = self.recorder;
+        start <= address && address < end
     }
 
     /// Whether the instruction at `address` is to be recorded.

@@ -14,6 +14,7 @@ mod code;
 mod exec;
 mod gate;
 mod guest;
+mod heap;
 mod lock;
 mod process;
 mod shadow;
@@ -113,6 +114,9 @@ struct Configuration {
     /// and one in how many.
     leaves_own: bool,
     whole: Vec<(u32, u32)>,
+    /// Where the memory for rules is, see [`heap`]; the recorder's returns are told, too.
+    heap: Option<Vec<u8>>,
+    heap_returns: bool,
 }
 
 impl Configuration {
@@ -145,6 +149,8 @@ impl Configuration {
                     module.ranges.push(range.ok_or_else(malformed)?);
                 }
                 b"leave-own" => this.leaves_own = true,
+                b"heap" => this.heap = Some(value.to_vec()),
+                b"heap-returns" => this.heap_returns = true,
                 b"whole" => {
                     let unit = std::str::from_utf8(value)
                         .ok()
@@ -197,6 +203,9 @@ fn install(
     exec::remember(qemu);
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
+    if let Some(path) = configuration.heap {
+        heap::open(&path, configuration.heap_returns)?;
+    }
     process::set(region, api, guest, (told == told::SHARED).then_some(whole));
     if told == told::SHARE {
         THRESHOLD.store(
@@ -298,7 +307,16 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
                 }
             }
             let bytes = &bytes[..length];
+            if heap::is_marker(bytes) {
+                let user = std::ptr::null_mut();
+                let (flags, kinds) = (api::NO_REGISTERS, api::LOADS_AND_STORES);
+                (api.register_access)(instruction, heap::on_marker, flags, kinds, user);
+                continue;
+            }
             let class = guest.classifier.classify(bytes);
+            if guest.is_recorder(address) && !(class.returns && heap::tells_returns()) {
+                continue;
+            }
             if class.accesses && accessing.len() < words::MAX_SLOTS && guest.wants(address) {
                 record.push((address & ((1 << words::ADDRESS_BITS) - 1)) | class.bits());
                 record.extend(words::pack_instruction(bytes));

@@ -340,11 +340,16 @@ impl End {
         if self.head >= self.limit && !self.make_room(vcpu) {
             return;
         }
+        self.event_of(words::event(kind), values);
+    }
+
+    /// Writes the words of an event, for which there is room.
+    fn event_of(&mut self, first: u64, values: &[u64]) {
         let now = clock::stamp_after();
         if self.told_left - self.left >= 4 {
             self.mark(0, now);
         }
-        self.put_around(words::event(kind));
+        self.put_around(first);
         self.put_around(now);
         for &value in values {
             self.put_around(value);
@@ -354,6 +359,16 @@ impl End {
         self.stop = 0;
         self.stamp = now;
         self.publish();
+    }
+
+    /// Writes a record of the heap, of at most 255 words.
+    pub(super) fn heap(&mut self, vcpu: c_uint, record: &[u64]) {
+        // The event's own words, and a mark before it.
+        let more = record.len() as u64 + 4;
+        if self.head + more >= self.limit && !self.make_room_for(vcpu, more) {
+            return;
+        }
+        self.event_of(words::heap_event(record.len() as u16), record);
     }
 
     /// Writes words that belong together.

@@ -32,10 +32,14 @@ pub(super) fn write(out: &mut String, report: &Report) {
         };
         let _ = write!(
             out,
-            "<h3>{}, {}</h3>\n<p class=\"quiet\">Allocated by {}; {}, {}.</p>\n",
+            "<h3>{}, {}</h3>\n<p class=\"quiet\">Allocated by {}{}; {}, {}.</p>\n",
             Name(name),
             text::bytes(row.size),
             Name(&row.allocated_at),
+            match row.sites.len() {
+                0 | 1 => String::new(),
+                sites => format!(" and {}", text::plural(sites as u64 - 1, "other place")),
+            },
             text::plural(row.paths.len() as u64, "path"),
             followed(row),
         );
@@ -149,7 +153,7 @@ fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
     let shade = (node.sampled_share.clamp(0.0, 1.0) * SHADES).ceil() as usize;
     let _ = writeln!(
         out,
-        "<g><title>{} {}, {} of the objects, {} after the allocation, {} of the time sampled at them\
+        "<g><title>{} {}, {} of the objects, {} after the allocation, {} of the time sampled at them{}\
          </title><rect class=\"shade-{shade}\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/>\
          <text class=\"function\" x=\"{}\" y=\"{}\">{}</text>\
          <text class=\"label\" x=\"{}\" y=\"{}\">{}</text></g>",
@@ -158,6 +162,7 @@ fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
         text::percent(node.frequency),
         text::nanoseconds(node.time_ns),
         text::percent(node.sampled_share),
+        served(node),
         BOX.0,
         BOX.1,
         x + 8,
@@ -169,11 +174,29 @@ fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
     );
 }
 
+/// Which levels serve the accesses, where that is known.
+fn served(node: &FlowNode) -> String {
+    node.hits.map_or_else(String::new, |hits| {
+        format!(
+            "; served by the first level {}, the second {}, the last {}, another core {}, memory {}",
+            text::percent(hits.l1),
+            text::percent(hits.l2),
+            text::percent(hits.llc),
+            text::percent(hits.core),
+            text::percent(hits.memory)
+        )
+    })
+}
+
 /// The thread, and what is touched.
 fn words(node: &FlowNode) -> String {
-    match node.touches.is_empty() {
-        true => format!("thread {} · {}", node.thread, node.event.word()),
-        false => format!("thread {} · {}", node.thread, node.touches.join(", ")),
+    let touches = match node.touches.is_empty() {
+        true => node.event.word().to_owned(),
+        false => node.touches.join(", "),
+    };
+    match text::not_in_l1(node) {
+        Some(missed) => format!("thread {} · {missed} · {touches}", node.thread),
+        None => format!("thread {} · {touches}", node.thread),
     }
 }
 

@@ -52,6 +52,8 @@ fn moved(order: Order, to: u32, sharing: Sharing, count: f64) -> TransferCount {
         to_operation: None,
         from_bytes: bytes(from),
         to_bytes: bytes(to),
+        from_block: None,
+        to_block: None,
         sharing,
         count,
     }

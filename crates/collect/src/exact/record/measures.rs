@@ -13,8 +13,10 @@ use super::super::access::{Handover, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::rounds::Turn;
 use super::ExactRecordOptions;
+use super::lives::Served;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
+use super::objects::Objects;
 use super::paths::CallPaths;
 use super::step::Step;
 
@@ -98,6 +100,8 @@ pub(super) struct Measures {
     followed: u64,
     /// By thread: accesses that are not told, since the last that is.
     passed: Vec<u64>,
+    /// Who served the accesses of a batch, for objects that are followed.
+    served: Vec<(u32, Served)>,
 }
 
 /// What is known of accesses that are not told one by one.
@@ -241,6 +245,7 @@ impl Measures {
             chosen: Chosen::default(),
             followed: 0,
             passed: Vec::new(),
+            served: Vec::new(),
         };
         measures.some_are_chosen = measures.chooser().is_some();
         Ok(measures)
@@ -265,10 +270,16 @@ impl Measures {
         }
     }
 
-    /// Takes the next accesses.
+    /// Takes the next accesses, in an order in which nobody asks for objects.
     pub(super) fn take(&mut self, batch: &[Step]) {
+        self.take_with(batch, None);
+    }
+
+    /// Takes the next accesses, and tells `objects` of them.
+    pub(super) fn take_with(&mut self, batch: &[Step], mut objects: Option<&mut Objects>) {
         let told = batch.iter().map(|step| u64::from(step.stands_for()));
         self.followed += told.sum::<u64>();
+        let wants_served = objects.as_ref().is_some_and(|it| it.wants_served());
         let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
         let mut moved = |index: usize, line: u64, transfer: &Transfer| {
             let access: Access = batch[index].into();
@@ -289,6 +300,10 @@ impl Measures {
                 overlap: transfer.overlap,
             };
             let (from_first, from_last) = transfer.bytes;
+            if let Some(objects) = objects.as_deref_mut() {
+                let to = access.address.max(line);
+                objects.moved(line, line + u64::from(from_first), to);
+            }
             moves.count(
                 key,
                 mask(from_first.into(), from_last.into()),
@@ -296,6 +311,22 @@ impl Measures {
             );
         };
         match &mut self.caches {
+            Caches::Machine(caches) if wants_served => {
+                // The closure for transfers has the objects until the batch is done.
+                let mut served = std::mem::take(&mut self.served);
+                caches.run_with(batch, |index, outcome| {
+                    served.push((index as u32, Served::from(outcome.served)));
+                    if let Some(transfer) = &outcome.transfer {
+                        moved(index, outcome.line, transfer);
+                    }
+                });
+                if let Some(objects) = objects.as_deref_mut() {
+                    for (index, served) in served.drain(..) {
+                        objects.served(index as usize, served);
+                    }
+                }
+                self.served = served;
+            }
             Caches::Machine(caches) => caches.run_with(batch, |index, outcome| {
                 if let Some(transfer) = &outcome.transfer {
                     moved(index, outcome.line, transfer);
@@ -303,17 +334,20 @@ impl Measures {
             }),
             Caches::Unbounded(caches) => caches.run_with(batch, moved),
         }
+        if let Some(objects) = objects {
+            objects.accesses(batch);
+        }
         self.track(batch);
     }
 
     /// Takes what a thread did to a line that it had for itself: its last load and store stand for all of it.
-    pub(super) fn hand_over(&mut self, handover: &Handover) {
+    pub(super) fn hand_over(&mut self, handover: &Handover, objects: Option<&mut Objects>) {
         let mut both = [handover.load, handover.store];
         if handover.load_is_last {
             both.reverse();
         }
         let steps: Vec<Step> = both.into_iter().flatten().map(Step::own).collect();
-        self.take(&steps);
+        self.take_with(&steps, objects);
     }
 
     /// Takes that accesses have passed that are not told.

@@ -1,8 +1,11 @@
 //! Recording an exact run: measure both orders while the program runs, and write what came of it.
 
+mod blocks;
+mod lives;
 mod machine;
 mod measures;
 mod moves;
+mod objects;
 mod orders;
 mod paths;
 mod places;
@@ -22,13 +25,15 @@ use linewise_recording::{
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
 use super::equal_rate::Meetings;
-use super::{ExactError, ExactOptions, ExactOutcome, emulator, loss, trace};
+use super::{ExactError, ExactOptions, ExactOutcome, HeapLoading, emulator, loss, trace};
+use crate::flow::Wanted;
 use crate::latencies;
 use crate::session::Event;
 
 pub use machine::SimulatedMachine;
 pub use measures::{MeasureError, ReuseShare};
 
+use blocks::Teller;
 use machine::Model;
 use measures::Measures;
 use orders::{BothMeasured, BothOrders};
@@ -55,6 +60,11 @@ pub struct ExactRecordOptions {
     /// Whether reuse is told by the calls that led to it. They are known only where all accesses are
     /// followed, not a share of the lines or of the code, and not of programs for aarch64.
     pub call_paths: bool,
+    /// Whether heap blocks are recorded: a library is loaded into the command, which tells of all of them.
+    pub heap: bool,
+    /// Whose objects to follow from their allocation to their end, if any: all accesses are told then. Takes
+    /// `heap`.
+    pub flow: Option<Wanted>,
     /// The recording.
     pub directory: PathBuf,
     /// Whether an older one gives way.
@@ -74,6 +84,7 @@ impl ExactRecordOptions {
         // The tracer's lines are of 64 bytes.
         let everything = self.simulates()
             || self.follows_calls()
+            || self.flow.is_some()
             || self.trace.keep_trace.is_some()
             || line_bytes != 64;
         match self.reuse.one_in() {
@@ -140,6 +151,12 @@ pub fn record_exact(
     };
     linewise_recording::check_place(&options.directory, mode)?;
 
+    let mut heap_losses = Vec::new();
+    let loading = options.heap.then(|| heap(options, &mut heap_losses));
+    for loss in &heap_losses {
+        tell(Event::Warning(&loss.detail));
+    }
+    let loading = loading.flatten();
     let mut info = describe(options, &model);
     let mut beginning = Beginning {
         directory: &options.directory,
@@ -149,8 +166,12 @@ pub fn record_exact(
         tell: &mut tell,
         places: Places::default(),
     };
-    let mut orders = BothOrders::new(measures);
     let mut traced = options.trace.clone();
+    let teller = loading.map(|(region, loading)| {
+        traced.heap = Some(loading);
+        Teller::new(region, options.flow.clone())
+    });
+    let mut orders = BothOrders::new(measures, teller, options.flow.is_some());
     traced.leave_own = options.leaves_own(model.config.line_bytes);
     let outcome = trace(&traced, &mut Both(&mut beginning, &mut orders))?;
     let Beginning { writer, places, .. } = beginning;
@@ -165,16 +186,18 @@ pub fn record_exact(
     };
     let written = match writer {
         Some(Ok(writer)) => {
+            let mut tables = tables(&outcome, &measured, &model, &places, options);
+            tables.losses.append(&mut heap_losses);
             complete(&mut info, options, &outcome, &measured, &model);
-            let tables = tables(&outcome, &measured, &model, &places, options);
             write(writer, &info, tables)
         }
         // It was told when it happened.
         Some(Err(error)) => return Ok(recorded(Some(error))),
         None => {
             let writer = Writer::create(&options.directory, &info, mode)?;
+            let mut tables = tables(&outcome, &measured, &model, &places, options);
+            tables.losses.append(&mut heap_losses);
             complete(&mut info, options, &outcome, &measured, &model);
-            let tables = tables(&outcome, &measured, &model, &places, options);
             write(writer, &info, tables)
         }
     };
@@ -183,6 +206,50 @@ pub fn record_exact(
         tell(Event::Failed(error));
     }
     Ok(recorded(failure))
+}
+
+/// What the heap recorder needs; why it cannot be loaded is a loss.
+fn heap(
+    options: &ExactRecordOptions,
+    losses: &mut Vec<Loss>,
+) -> Option<(linewise_heap::Region, HeapLoading)> {
+    let loaded = crate::heap::loading(&options.trace.command).and_then(|loading| {
+        // QEMU splits its own list of variables at commas.
+        let preload = loading
+            .environment
+            .iter()
+            .find(|(name, _)| name == "LD_PRELOAD");
+        match preload.filter(|(_, value)| value.as_encoded_bytes().contains(&b',')) {
+            None => Ok(loading),
+            Some((_, value)) => Err(format!(
+                "QEMU takes no library whose path has a comma: {}",
+                value.display()
+            )),
+        }
+    });
+    match loaded {
+        Ok(mut loading) => {
+            for (name, value) in &mut loading.environment {
+                if name == linewise_heap::VARIABLE {
+                    *value = linewise_heap::TRACED.into();
+                }
+            }
+            let told = HeapLoading {
+                environment: loading.environment,
+                region: loading.region.path(),
+                calls: options.follows_calls(),
+            };
+            Some((loading.region, told))
+        }
+        Err(reason) => {
+            let mut detail = format!("heap blocks are not recorded: {reason}");
+            if options.flow.is_some() {
+                detail.push_str("; so objects are not followed either");
+            }
+            losses.push(loss("heap-not-recorded", 1, detail));
+            None
+        }
+    }
 }
 
 fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate::Error> {
@@ -195,6 +262,12 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     writer.push(tables.call_paths)?;
     writer.push(tables.caches)?;
     writer.push(tables.transfers)?;
+    if info.heap.is_some() {
+        writer.push(tables.stacks)?;
+        writer.push(tables.heap_blocks)?;
+        writer.push(tables.block_uses)?;
+        writer.push(tables.path_traces)?;
+    }
     Ok(writer.finish(info)?)
 }
 
@@ -312,7 +385,10 @@ fn complete(
         (Some(_), 2..) => 1.0,
         (Some(profile), _) => profile.rate,
     };
-    let names = names_of(outcome, model, options);
+    let names = names_of(outcome, measured, model, options);
+    if let Some((found, names)) = &measured.heap {
+        info.heap = Some(found.run(names));
+    }
     for (order, measured) in in_orders(measured) {
         exact.sums.push(rows::sums(order, measured, &names));
     }
@@ -320,6 +396,7 @@ fn complete(
 
 fn names_of<'a>(
     outcome: &'a ExactOutcome,
+    measured: &'a BothMeasured,
     model: &'a Model,
     options: &ExactRecordOptions,
 ) -> Names<'a> {
@@ -328,6 +405,7 @@ fn names_of<'a>(
         instructions: &outcome.instructions,
         model,
         one_line_in: options.trace.one_line_in.max(1),
+        blocks: measured.heap.as_ref().map(|(found, _)| &found.lines),
     }
 }
 
@@ -372,7 +450,15 @@ fn tables(
     options: &ExactRecordOptions,
 ) -> Tables {
     let mut tables = Tables::default();
-    let names = names_of(outcome, model, options);
+    let names = names_of(outcome, measured, model, options);
+    if let Some((found, heap_names)) = &measured.heap {
+        let rows = found.rows(heap_names, &outcome.threads, &names);
+        tables.stacks = heap_names.stacks.clone();
+        tables.heap_blocks = rows.blocks;
+        tables.block_uses = rows.uses;
+        tables.path_traces = rows.steps;
+        tables.losses.extend(rows.losses);
+    }
     let mut paths = PathRows::default();
     for (order, measured) in in_orders(measured) {
         rows::append(&mut tables, &mut paths, order, measured, &names);

@@ -16,11 +16,13 @@ use linewise_cache::Kind;
 use linewise_cache::reuse::Chooser;
 use linewise_tracer::words::EventKind;
 
-use super::super::access::{Consumer, Handover, TracedAccess, TracedEvent};
+use super::super::access::{Consumer, Handover, HeapTold, TracedAccess, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::equal_rate::{Meetings, WINDOW};
 use super::super::rounds::{Rounds, Turn};
+use super::blocks::{HeapEvent, Names, Teller};
 use super::measures::{Counted, Measured, Measures};
+use super::objects::{Found, Objects};
 use super::step::Step;
 
 /// Accesses handed over at a time: 256 KiB.
@@ -33,6 +35,7 @@ const QUEUE: usize = 6;
 enum Between {
     Event(TracedEvent),
     Handover(Handover),
+    Heap(HeapEvent),
 }
 
 /// Accesses, and what lies between them.
@@ -68,30 +71,36 @@ impl Chunk {
     }
 
     /// Hands to `measures` what it wants of the accesses.
-    fn observed(&self, measures: &mut Measures) {
+    fn observed(&self, measures: &mut Measures, mut objects: Option<&mut Objects>) {
         measures.learn(&self.calls);
         let alike = |one: &Step, next: &Step| one.chosen() == next.chosen();
         let mut begin = 0;
         // Most of what lies between makes no difference here, and long batches are cheaper.
-        let handovers = self
+        let ends = self
             .between
             .iter()
-            .filter_map(|(end, between)| match between {
-                Between::Handover(handover) => Some((*end, Some(handover))),
-                Between::Event(_) => None,
-            });
-        for (end, handover) in handovers.chain([(self.steps.len(), None)]) {
+            .filter(|(_, between)| !matches!(between, Between::Event(_)))
+            .map(|(end, between)| (*end, Some(between)));
+        for (end, between) in ends.chain([(self.steps.len(), None)]) {
             let piece = &self.steps[begin..end];
             begin = end;
             if piece.iter().all(Turn::chosen) {
-                measures.take(piece);
+                measures.take_with(piece, objects.as_deref_mut());
             } else {
                 for piece in piece.chunk_by(alike).filter(|piece| piece[0].chosen()) {
-                    measures.take(piece);
+                    measures.take_with(piece, objects.as_deref_mut());
                 }
             }
-            if let Some(handover) = handover {
-                measures.hand_over(handover);
+            match between {
+                Some(Between::Handover(handover)) => {
+                    measures.hand_over(handover, objects.as_deref_mut());
+                }
+                Some(Between::Heap(event)) => {
+                    if let Some(objects) = objects.as_deref_mut() {
+                        objects.heap(event);
+                    }
+                }
+                Some(Between::Event(_)) | None => {}
             }
         }
         for (_, between) in &self.between {
@@ -128,7 +137,7 @@ impl Chunk {
                 Some(Between::Handover(handover)) if measures.is_some() => {
                     rounds.handover(handover);
                 }
-                Some(Between::Handover(_)) | None => {}
+                Some(Between::Handover(_) | Between::Heap(_)) | None => {}
             }
         }
     }
@@ -154,7 +163,7 @@ enum ToEqual {
 struct Threads {
     observed: SyncSender<ToObserved>,
     equal: SyncSender<ToEqual>,
-    observed_thread: JoinHandle<Measures>,
+    observed_thread: JoinHandle<(Measures, Option<Objects>)>,
     equal_thread: JoinHandle<(Option<Measures>, u64, Meetings)>,
 }
 
@@ -167,12 +176,18 @@ pub(super) struct BothMeasured {
     pub(super) forced_rounds: u64,
     /// Which threads ran beside which at equal rate.
     pub(super) meetings: Meetings,
+    /// The heap, if its recorder was loaded.
+    pub(super) heap: Option<(Found, Names)>,
 }
 
 /// Measures both orders.
 pub(super) struct BothOrders {
     /// Until the first chunk is full: the target is forked from a process of one thread.
     fresh: Option<Measures>,
+    /// The heap, likewise.
+    objects: Option<Objects>,
+    /// What understands the heap recorder.
+    teller: Option<Teller>,
     /// Finds out once for both orders what the trackers have to look at.
     chooser: Option<Chooser>,
     threads: Option<Threads>,
@@ -185,8 +200,11 @@ pub(super) struct BothOrders {
 }
 
 impl BothOrders {
-    pub(super) fn new(measures: Measures) -> Self {
+    /// `teller` if the heap recorder is loaded, and whether objects are followed.
+    pub(super) fn new(measures: Measures, teller: Option<Teller>, follows: bool) -> Self {
         Self {
+            objects: teller.is_some().then(|| Objects::new(follows)),
+            teller,
             chooser: measures.chooser(),
             fresh: Some(measures),
             threads: None,
@@ -202,7 +220,7 @@ impl BothOrders {
             return;
         }
         if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures));
+            self.threads = Some(start(measures, self.objects.take()));
         }
         let empty = self.empty_chunk();
         let chunk = Arc::new(std::mem::replace(&mut self.chunk, empty));
@@ -247,7 +265,7 @@ impl BothOrders {
         self.flush();
         self.forked = true;
         if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures));
+            self.threads = Some(start(measures, self.objects.take()));
         }
         if let Some(threads) = &self.threads {
             let (give, take) = sync_channel(1);
@@ -262,6 +280,7 @@ impl BothOrders {
         self.flush();
         let mut all = std::mem::take(&mut self.counted);
         all.add_threads(counted);
+        let names = self.teller.take().map(Teller::finish);
         let Some(threads) = self.threads.take() else {
             let measures = self.fresh.take();
             return BothMeasured {
@@ -271,6 +290,7 @@ impl BothOrders {
                 equal_rate: None,
                 forced_rounds: 0,
                 meetings: Meetings::default(),
+                heap: self.objects.take().map(Objects::finish).zip(names),
             };
         };
         let Threads {
@@ -280,13 +300,14 @@ impl BothOrders {
             equal_thread,
         } = threads;
         drop((observed, equal));
-        let observed = joined(observed_thread);
+        let (observed, objects) = joined(observed_thread);
         let (equal_rate, forced_rounds, meetings) = joined(equal_thread);
         BothMeasured {
             observed: observed.finish(&all),
             equal_rate: equal_rate.map(|measures| measures.finish(&all)),
             forced_rounds,
             meetings,
+            heap: objects.map(Objects::finish).zip(names),
         }
     }
 }
@@ -322,6 +343,13 @@ impl Consumer for BothOrders {
         self.between(Between::Event(*event));
     }
 
+    fn heap(&mut self, told: &HeapTold<'_>) {
+        let event = self.teller.as_mut().and_then(|teller| teller.told(told));
+        if let Some(event) = event {
+            self.between(Between::Heap(event));
+        }
+    }
+
     fn handover(&mut self, handover: &Handover) {
         self.counted.hand_over(handover);
         self.between(Between::Handover(*handover));
@@ -340,19 +368,19 @@ impl Consumer for BothOrders {
     }
 }
 
-fn start(mut measures: Measures) -> Threads {
+fn start(mut measures: Measures, mut objects: Option<Objects>) -> Threads {
     let (observed, chunks) = sync_channel(QUEUE);
     let observed_thread = std::thread::spawn(move || {
         for message in chunks {
             match message {
-                ToObserved::Chunk(chunk) => chunk.observed(&mut measures),
+                ToObserved::Chunk(chunk) => chunk.observed(&mut measures, objects.as_mut()),
                 ToObserved::Copy(give) => {
                     // Nobody takes it if the other thread has panicked.
                     let _ = give.send(Box::new(measures.clone()));
                 }
             }
         }
-        measures
+        (measures, objects)
     });
     let (equal, chunks) = sync_channel(QUEUE);
     let equal_thread = std::thread::spawn(move || {

@@ -15,6 +15,7 @@ use super::super::code::Instruction;
 use super::super::stream::ExactThread;
 use super::machine::Model;
 use super::measures::Measured;
+use super::objects::LineBlocks;
 use super::paths::{CallPaths, PathRows};
 
 /// Instructions that have rows of their own.
@@ -26,6 +27,8 @@ pub(super) struct Names<'a> {
     pub(super) instructions: &'a [Instruction],
     pub(super) model: &'a Model,
     pub(super) one_line_in: u32,
+    /// The heap blocks on lines that moved.
+    pub(super) blocks: Option<&'a LineBlocks>,
 }
 
 impl Names<'_> {
@@ -47,7 +50,7 @@ impl Names<'_> {
         Some(self.instructions.get(site as usize)?.pid)
     }
 
-    fn scale(&self) -> f64 {
+    pub(super) fn scale(&self) -> f64 {
         f64::from(self.one_line_in)
     }
 }
@@ -293,6 +296,13 @@ fn append_transfers(
     names: &Names<'_>,
 ) {
     let operation = |site: u32| operation(measured.report.sites.get(site as usize)?);
+    let bit_shift = names
+        .model
+        .config
+        .line_bytes
+        .trailing_zeros()
+        .saturating_sub(6);
+    let block = |line: u64, bytes: u64| names.blocks?.at(line, bytes, bit_shift);
     let mut shown = [0u64; 2];
     for &(key, moved) in &measured.moves {
         shown[usize::from(key.overlap)] += moved.count;
@@ -308,6 +318,8 @@ fn append_transfers(
             to_operation: operation(key.to_site),
             from_bytes: moved.from_bytes,
             to_bytes: moved.to_bytes,
+            from_block: block(key.line, moved.from_bytes),
+            to_block: block(key.line, moved.to_bytes),
             sharing: if key.overlap {
                 Sharing::True
             } else {
@@ -336,6 +348,8 @@ fn append_transfers(
                 to_operation: None,
                 from_bytes: 0,
                 to_bytes: 0,
+                from_block: None,
+                to_block: None,
                 sharing,
                 count,
             });

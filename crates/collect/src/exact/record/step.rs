@@ -13,6 +13,8 @@ pub(super) struct Step {
     site: u32,
     /// Accesses of the thread right before it that are not told.
     before: u32,
+    /// See [`Step::time`].
+    time: u32,
     thread: u16,
     size: u8,
     /// The kind, and above it the bits below.
@@ -26,6 +28,20 @@ const LOOKED_AT: u8 = 1 << 4;
 const OWN: u8 = 1 << 5;
 
 impl Step {
+    /// See [`Step::time`].
+    pub(super) const TIME_UNIT_NS: u64 = 64;
+
+    /// The low bits of a time in ns, in units of [`Step::TIME_UNIT_NS`]: good for differences below four
+    /// minutes.
+    pub(super) fn time_of(ns: u64) -> u32 {
+        (ns / Self::TIME_UNIT_NS) as u32
+    }
+
+    /// When it was: see [`Step::time_of`].
+    pub(super) fn time(self) -> u32 {
+        self.time
+    }
+
     /// `looked_at`: trackers of reuse distances have to look at it.
     #[inline]
     pub(super) fn new(access: &TracedAccess, looked_at: bool) -> Self {
@@ -34,6 +50,7 @@ impl Step {
             address: access.address,
             site: access.site,
             before: access.before,
+            time: Self::time_of(access.time_ns),
             thread: access.thread,
             // One access of the tracer, or the pieces of one of at most so many.
             size: access.size.min(u8::MAX.into()) as u8,
@@ -133,7 +150,7 @@ mod tests {
             ] {
                 let access = TracedAccess {
                     address: 0xffff_7fff_1234_5678,
-                    time_ns: 9,
+                    time_ns: 640,
                     site: u32::MAX - 1,
                     size: 64,
                     thread: u16::MAX - 1,
@@ -151,6 +168,7 @@ mod tests {
                 assert_eq!((step.stands_for(), Step::own(access).stands_for()), (1, 0));
                 assert_eq!(step.in_round(0, 7).stands_for(), 8);
                 assert_eq!(step.thread(), access.thread);
+                assert_eq!((step.time(), size_of::<Step>()), (10, 24));
                 assert_eq!(step.address(), access.address);
             }
         }

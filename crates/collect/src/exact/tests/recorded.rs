@@ -30,6 +30,8 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecor
         caches: true,
         reuse: ReuseShare::OneLineIn(1),
         element_bytes: None,
+        heap: false,
+        flow: None,
         call_paths: true,
         directory,
         replace: true,

@@ -1,0 +1,465 @@
+//! The heap of an exact run, beside the observed order: which block an access touches.
+//!
+//! What is allocated changes only between accesses, at the place where the recorder told it. Looking one
+//! up takes a search, so one in sixteen accesses says what instructions do to which
+//! blocks; the blocks on lines that move are looked up at the transfers.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use linewise_cache::Access;
+use linewise_recording::{
+    Address, BlockUse, HeapBlock, HeapRun, Loss, PathStep, Pid, StackId, Tid, Time,
+};
+
+use super::super::access::GUEST_BITS;
+use super::super::stream::ExactThread;
+use super::blocks::{HeapEvent, Names};
+use super::lives::{Lives, Served};
+use super::moves::MoveHasher;
+use super::rows;
+use super::step::Step;
+use crate::chance::Chance;
+use crate::heap::{Block, Live, allocator_of};
+
+/// One in so many accesses is looked up.
+const LOOKED_UP: u32 = 16;
+/// Rows of blocks on no line that moves, before every second one is kept, and so on.
+const ROWS: f64 = 20_000.0;
+/// Blocks on lines that move, and such lines.
+const MOST_MOVED: usize = 1 << 16;
+/// Transfers of a line of which all are looked up; of the others one in as many.
+const FIRST: u32 = 64;
+/// Pairs of a call chain and an instruction.
+const MOST_USES: usize = 1 << 18;
+
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<MoveHasher>>;
+
+/// The heap of an address space.
+#[derive(Default)]
+struct Heap {
+    live: Live,
+    pid: u32,
+    /// The address space that it was forked from, or its own.
+    parent: u16,
+}
+
+/// What tells a block from all others: address space and first byte, and when it was allocated.
+type Key = (u64, u64);
+
+/// A block that is worth a row, and its number.
+struct Moved {
+    id: u64,
+    block: Block,
+    pid: u32,
+    end: Option<(u64, Option<u16>)>,
+}
+
+/// The blocks on a line that moves: number of the block, and how often it was there.
+#[derive(Default)]
+struct OnLine {
+    seen: u32,
+    blocks: Vec<(u64, u32)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Objects {
+    heaps: HashMap<u16, Heap>,
+    moved: HashMap<Key, Moved>,
+    lines: Map<u64, OnLine>,
+    /// By process, call chain, name and instruction: accesses, and first accesses.
+    uses: HashMap<(u32, u32, u16, u32), (u64, u64)>,
+    until_looked_up: u32,
+    lives: Option<Lives>,
+    rows: Vec<(Moved, f64)>,
+    chance: Option<Chance>,
+    others: f64,
+    last_id: u64,
+    run: HeapRun,
+    dropped_uses: u64,
+}
+
+impl Objects {
+    /// Nothing allocated yet. `follows`: objects are followed from allocation to end.
+    pub(super) fn new(follows: bool) -> Self {
+        Self {
+            lives: follows.then(Lives::default),
+            chance: Some(Chance::seeded(0x9e37_79b9_7f4a_7c15)),
+            until_looked_up: LOOKED_UP,
+            ..Self::default()
+        }
+    }
+
+    /// Takes what happened to the heap.
+    pub(super) fn heap(&mut self, event: &HeapEvent) {
+        match *event {
+            HeapEvent::Alloc {
+                spaces: (space, parent),
+                pid,
+                block,
+                follow,
+            } => {
+                self.run.blocks += 1;
+                let heap = self.heaps.entry(space).or_insert_with(|| Heap {
+                    pid,
+                    parent,
+                    ..Heap::default()
+                });
+                let before = heap.live.insert(block);
+                if let Some(before) = before {
+                    self.end(space, pid, before, Some(block.allocated), None);
+                }
+                if let Some(lives) = self.lives.as_mut().filter(|_| follow) {
+                    lives.begin(space, pid, &block);
+                }
+            }
+            HeapEvent::Free {
+                space,
+                address,
+                named,
+                time,
+                thread,
+            } => {
+                let Some(heap) = self.heaps.get_mut(&space) else {
+                    return;
+                };
+                let pid = heap.pid;
+                let ended = if named {
+                    heap.live.remove_named(address)
+                } else {
+                    heap.live.remove(address)
+                };
+                let Some(block) = ended else { return };
+                let inside = heap.live.remove_named_in(&block);
+                for block in [block].into_iter().chain(inside) {
+                    self.end(space, pid, block, Some(time), Some(thread));
+                }
+            }
+            HeapEvent::Unmap {
+                space,
+                range: (start, end),
+                time,
+                thread,
+            } => {
+                let Some(heap) = self.heaps.get_mut(&space) else {
+                    return;
+                };
+                let pid = heap.pid;
+                for block in heap.live.unmap(start, end) {
+                    self.end(space, pid, block, Some(time), Some(thread));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, space: u16, pid: u32, block: Block, time: Option<u64>, thread: Option<u16>) {
+        if let Some(lives) = &mut self.lives {
+            lives.end(space, &block, time.zip(thread));
+        }
+        let key = key(space, &block);
+        if let Some(moved) = self.moved.get_mut(&key) {
+            moved.end = time.map(|time| (time, thread));
+            return;
+        }
+        // Who asks for a block by name or kind finds some of each.
+        let share = 0.5_f64.powf((self.others / ROWS).floor());
+        let kept = self.chance.as_mut().is_some_and(|it| it.happens(share));
+        if kept {
+            self.others += 1.0;
+            self.last_id += 1;
+            let row = Moved {
+                id: self.last_id,
+                block,
+                pid,
+                end: time.map(|time| (time, thread)),
+            };
+            self.rows.push((row, 1.0 / share));
+        }
+    }
+
+    /// Whether [`Objects::served`] is wanted.
+    pub(super) fn wants_served(&self) -> bool {
+        self.lives.as_ref().is_some_and(Lives::is_following)
+    }
+
+    /// Which level served an access of the batch to come.
+    #[inline]
+    pub(super) fn served(&mut self, index: usize, served: Served) {
+        if let Some(lives) = &mut self.lives {
+            lives.served(index, served);
+        }
+    }
+
+    /// Takes the next accesses.
+    pub(super) fn accesses(&mut self, batch: &[Step]) {
+        if let Some(lives) = &mut self.lives {
+            lives.accesses(batch);
+        }
+        if self.heaps.is_empty() {
+            return;
+        }
+        let mut next = self.until_looked_up as usize;
+        while let Some(step) = batch.get(next) {
+            next += LOOKED_UP as usize;
+            // Not those that stand for what an owner did.
+            if step.stands_for() > 0 {
+                self.look_up(step);
+            }
+        }
+        self.until_looked_up = (next - batch.len()) as u32;
+    }
+
+    fn look_up(&mut self, step: &Step) {
+        let access = Access::from(*step);
+        let Some((_, block, pid)) = self.touch(access.address) else {
+            return;
+        };
+        let full = self.uses.len() >= MOST_USES;
+        let key = (pid, block.stack, block.label, access.site);
+        if full && !self.uses.contains_key(&key) {
+            self.dropped_uses += 1;
+            return;
+        }
+        let (accesses, first) = self.uses.entry(key).or_default();
+        *accesses += 1;
+        *first += u64::from(!block.touched);
+    }
+
+    /// The innermost block that holds an address, as it was before this, its address space and its process.
+    fn touch(&mut self, address: u64) -> Option<(u16, Block, u32)> {
+        let mut space = (address >> GUEST_BITS) as u16;
+        let guest = address & ((1 << GUEST_BITS) - 1);
+        // What a child has from its parent.
+        for _ in 0..4 {
+            let heap = self.heaps.get_mut(&space)?;
+            if let Some((block, touched)) = heap.live.touch_anew(guest, u64::MAX) {
+                return Some((space, Block { touched, ..block }, heap.pid));
+            }
+            if heap.parent == space {
+                return None;
+            }
+            space = heap.parent;
+        }
+        None
+    }
+
+    /// A line moved to an access that touched `to` from one that touched `from`, both in it.
+    pub(super) fn moved(&mut self, line: u64, from: u64, to: u64) {
+        if self.heaps.is_empty() {
+            return;
+        }
+        let full = self.lines.len() >= MOST_MOVED;
+        let on_line = match self.lines.get_mut(&line) {
+            Some(known) => known,
+            None if full => return,
+            None => self.lines.entry(line).or_default(),
+        };
+        on_line.seen = on_line.seen.wrapping_add(1);
+        if on_line.seen > FIRST && !on_line.seen.is_multiple_of(FIRST) {
+            return;
+        }
+        let found = [from, to].map(|address| self.number(address));
+        let Some(on_line) = self.lines.get_mut(&line) else {
+            return;
+        };
+        for id in found.into_iter().flatten() {
+            match on_line.blocks.iter_mut().find(|known| known.0 == id) {
+                Some(known) => known.1 += 1,
+                None => on_line.blocks.push((id, 1)),
+            }
+        }
+        // Where many lay one after the other, those that were there most.
+        if on_line.blocks.len() > 16 {
+            on_line.blocks.sort_by_key(|it| std::cmp::Reverse(it.1));
+            on_line.blocks.truncate(8);
+        }
+    }
+
+    /// The number of the block at an address, which has a row from now on.
+    fn number(&mut self, address: u64) -> Option<u64> {
+        let (space, block, pid) = self.touch(address)?;
+        let full = self.moved.len() >= MOST_MOVED;
+        let key = key(space, &block);
+        if let Some(known) = self.moved.get(&key) {
+            return Some(known.id);
+        }
+        if full {
+            return None;
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        let moved = Moved {
+            id,
+            block,
+            pid,
+            end: None,
+        };
+        self.moved.insert(key, moved);
+        Some(id)
+    }
+
+    /// The end of the run.
+    pub(super) fn finish(mut self) -> Found {
+        let heaps = std::mem::take(&mut self.heaps);
+        self.run.processes = heaps.len() as u64;
+        let mut heaps: Vec<(u16, Heap)> = heaps.into_iter().collect();
+        heaps.sort_by_key(|(space, _)| *space);
+        for (space, mut heap) in heaps {
+            let mut blocks: Vec<Block> = heap.live.drain().collect();
+            blocks.sort_by_key(|block| (block.address, block.allocated));
+            for block in blocks {
+                self.run.live_blocks += 1.0;
+                self.run.live_bytes += block.size as f64;
+                self.end(space, heap.pid, block, None, None);
+            }
+        }
+        let mut places: HashMap<u64, (u64, u64)> = HashMap::new();
+        for moved in self.moved.into_values() {
+            let range = (moved.block.address, moved.block.size.max(1));
+            places.insert(moved.id, range);
+            self.rows.push((moved, 1.0));
+        }
+        self.rows.sort_by_key(|(row, _)| row.id);
+        self.run.rows = self.rows.len() as u64;
+        Found {
+            lines: LineBlocks {
+                lines: self.lines,
+                places,
+            },
+            uses: self.uses,
+            rows: self.rows,
+            run: self.run,
+            lives: self.lives,
+            dropped_uses: self.dropped_uses,
+        }
+    }
+}
+
+fn key(space: u16, block: &Block) -> Key {
+    (
+        u64::from(space) << GUEST_BITS | block.address,
+        block.allocated,
+    )
+}
+
+impl Moved {
+    fn row(&self, weight: f64, names: &Names, threads: &[ExactThread]) -> HeapBlock {
+        let block = &self.block;
+        let tid = |number: u16| Tid(threads.get(usize::from(number)).map_or(0, |it| it.tid));
+        HeapBlock {
+            id: self.id,
+            pid: Pid(self.pid),
+            address: Address(block.address),
+            size: block.size,
+            allocator: allocator_of(block.allocator),
+            label: names.label(block.label),
+            allocated: Time(block.allocated),
+            allocated_by: tid(block.thread),
+            stack: StackId(block.stack),
+            freed: self.end.map(|(time, _)| Time(time)),
+            freed_by: self.end.and_then(|(_, thread)| thread).map(tid),
+            weight,
+        }
+    }
+}
+
+/// The blocks on lines that moved.
+#[derive(Default)]
+pub(super) struct LineBlocks {
+    lines: Map<u64, OnLine>,
+    /// First byte and size, by number.
+    places: HashMap<u64, (u64, u64)>,
+}
+
+impl LineBlocks {
+    /// The number of the block that the first of these bytes of a line lay in, mostly. `line` is as in an
+    /// access, `bytes` a mask.
+    pub(super) fn at(&self, line: u64, bytes: u64, bit_shift: u32) -> Option<u64> {
+        let offset = u64::from(bytes.trailing_zeros().min(63)) << bit_shift;
+        let address = (line & ((1 << GUEST_BITS) - 1)) + offset;
+        let blocks = self.lines.get(&line)?.blocks.iter();
+        let holds = |id: &u64| {
+            let place = self.places.get(id);
+            place.is_some_and(|&(first, size)| address.wrapping_sub(first) < size)
+        };
+        let there = blocks.filter(|(id, _)| holds(id));
+        Some(there.max_by_key(|(_, count)| *count)?.0)
+    }
+}
+
+/// What was found out about the heap.
+pub(super) struct Found {
+    pub(super) lines: LineBlocks,
+    uses: HashMap<(u32, u32, u16, u32), (u64, u64)>,
+    rows: Vec<(Moved, f64)>,
+    run: HeapRun,
+    lives: Option<Lives>,
+    dropped_uses: u64,
+}
+
+/// The rows of the heap's tables.
+pub(super) struct HeapRows {
+    pub(super) blocks: Vec<HeapBlock>,
+    pub(super) uses: Vec<BlockUse>,
+    pub(super) steps: Vec<PathStep>,
+    pub(super) losses: Vec<Loss>,
+}
+
+impl Found {
+    /// What the recorder did.
+    pub(super) fn run(&self, names: &Names) -> HeapRun {
+        HeapRun {
+            // Those of children that are forked are not loaded anew.
+            processes: names.processes.max(self.run.processes),
+            ..self.run.clone()
+        }
+    }
+
+    /// Puts names in the place of numbers.
+    pub(super) fn rows(
+        &self,
+        names: &Names,
+        threads: &[ExactThread],
+        code: &rows::Names<'_>,
+    ) -> HeapRows {
+        let blocks = self.rows.iter();
+        let blocks = blocks.map(|(moved, weight)| moved.row(*weight, names, threads));
+        let mut uses: Vec<BlockUse> = self
+            .uses
+            .iter()
+            .filter_map(|(&(pid, stack, number, site), &(accesses, first))| {
+                Some(BlockUse {
+                    pid: Pid(pid),
+                    stack: StackId(stack),
+                    label: names.label(number),
+                    ip: code.ip(site)?,
+                    accesses: (accesses * u64::from(LOOKED_UP)) as f64 * code.scale(),
+                    blocks: first,
+                })
+            })
+            .collect();
+        uses.sort_by(|a, b| {
+            (a.pid, a.stack, a.ip, &a.label).cmp(&(b.pid, b.stack, b.ip, &b.label))
+        });
+        let mut losses = names.losses.clone();
+        if self.dropped_uses > 0 {
+            losses.push(super::loss(
+                "block-uses-dropped",
+                self.dropped_uses * u64::from(LOOKED_UP),
+                "accesses to heap blocks that had no room in the table `block_uses`".to_owned(),
+            ));
+        }
+        let mut steps = Vec::new();
+        if let Some(lives) = &self.lives {
+            steps = lives.paths(code, names);
+            losses.extend(lives.losses());
+        }
+        HeapRows {
+            blocks: blocks.collect(),
+            uses,
+            steps,
+            losses,
+        }
+    }
+}

@@ -25,6 +25,9 @@ struct pair {
 
 enum { JOBS = 1000, COUNTS = 20000, GROWN = 100 };
 
+/* Known at run time only, so that the loops below stay loops. */
+int inputs = 4;
+
 static struct job *jobs[JOBS];
 static long sum;
 
@@ -35,12 +38,12 @@ static APART struct job *make_job(long number) {
 }
 
 static APART void fill_job(struct job *job) {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < inputs; i++)
         job->input[i] = job->number + i;
 }
 
 static APART void do_job(struct job *job) {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < inputs; i++)
         job->result += job->input[i];
 }
 

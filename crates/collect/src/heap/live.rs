@@ -153,6 +153,31 @@ impl Live {
         small.or_else(|| self.large.get(&address).copied())
     }
 
+    /// The innermost block that holds `address`.
+    pub(crate) fn at(&self, address: u64) -> Option<Block> {
+        let below = |blocks: &BTreeMap<u64, Block>| {
+            let (_, block) = blocks.range(..=address).next_back()?;
+            block.holds(address, u64::MAX).then_some(*block)
+        };
+        let small = || {
+            // It begins in the page of the address or in the one before.
+            [address / PAGE, (address / PAGE).wrapping_sub(1)]
+                .into_iter()
+                .find_map(|page| {
+                    let blocks = self.pages.get(&page)?;
+                    let begins =
+                        |it: &Small| page.wrapping_mul(PAGE) + u64::from(it.offset) <= address;
+                    let last = blocks.partition_point(begins).checked_sub(1)?;
+                    let block = blocks[last].block(page);
+                    block.holds(address, u64::MAX).then_some(block)
+                })
+        };
+        below(&self.named)
+            .or_else(small)
+            .or_else(|| below(&self.large))
+            .or_else(|| below(&self.mapped))
+    }
+
     /// Takes out the block that begins at `address`, no mapping and no named object.
     pub(crate) fn remove(&mut self, address: u64) -> Option<Block> {
         self.take_small(address)
@@ -311,6 +336,12 @@ mod tests {
         let mut at = |address, time| live.touch(address, time).map(|it| it.address);
         assert_eq!(at(0x102f, 5), Some(0x1010));
         assert_eq!(at(0x102f, 4), None);
+        for address in [0x1010, 0x102f, 0x1030, 0x202f, 0x1f_ffff] {
+            let found = live.at(address).map(|it| it.address);
+            assert_eq!(found, live.touch(address, 9).map(|it| it.address));
+        }
+        assert_eq!((live.at(0x2030), live.at(0x20_0000)), (None, None));
+        let mut at = |address, time| live.touch(address, time).map(|it| it.address);
         // Reaches into the next page.
         assert_eq!(at(0x202f, 9), Some(0x1030));
         assert_eq!(at(0x2030, 9), None);

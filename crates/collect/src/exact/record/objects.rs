@@ -30,6 +30,8 @@ const ROWS: f64 = 20_000.0;
 const MOST_MOVED: usize = 1 << 16;
 /// Transfers of a line of which all are looked up; of the others one in as many.
 const FIRST: u32 = 64;
+/// Forks that a block is looked for through.
+const GENERATIONS: usize = 4;
 /// Pairs of a call chain and an instruction.
 const MOST_USES: usize = 1 << 18;
 
@@ -212,7 +214,7 @@ impl Objects {
 
     fn look_up(&mut self, step: &Step) {
         let access = Access::from(*step);
-        let Some((_, block, pid)) = self.touch(access.address) else {
+        let Some((block, pid)) = self.touch(access.address) else {
             return;
         };
         let full = self.uses.len() >= MOST_USES;
@@ -226,15 +228,24 @@ impl Objects {
         *first += u64::from(!block.touched);
     }
 
-    /// The innermost block that holds an address, as it was before this, its address space and its process.
-    fn touch(&mut self, address: u64) -> Option<(u16, Block, u32)> {
+    /// Notes an access to the innermost block that holds an address: the block as it was before, and its process.
+    fn touch(&mut self, address: u64) -> Option<(Block, u32)> {
+        let (space, _, pid) = self.block_at(address)?;
+        let guest = address & ((1 << GUEST_BITS) - 1);
+        let live = &mut self.heaps.get_mut(&space)?.live;
+        let (block, touched) = live.touch_anew(guest, u64::MAX)?;
+        Some((Block { touched, ..block }, pid))
+    }
+
+    /// The innermost block that holds an address, its address space and its process.
+    fn block_at(&self, address: u64) -> Option<(u16, Block, u32)> {
         let mut space = (address >> GUEST_BITS) as u16;
         let guest = address & ((1 << GUEST_BITS) - 1);
-        // What a child has from its parent.
-        for _ in 0..4 {
-            let heap = self.heaps.get_mut(&space)?;
-            if let Some((block, touched)) = heap.live.touch_anew(guest, u64::MAX) {
-                return Some((space, Block { touched, ..block }, heap.pid));
+        // What a child has from its parent, through some generations.
+        for _ in 0..GENERATIONS {
+            let heap = self.heaps.get(&space)?;
+            if let Some(block) = heap.live.at(guest) {
+                return Some((space, block, heap.pid));
             }
             if heap.parent == space {
                 return None;
@@ -278,7 +289,7 @@ impl Objects {
 
     /// The number of the block at an address, which has a row from now on.
     fn number(&mut self, address: u64) -> Option<u64> {
-        let (space, block, pid) = self.touch(address)?;
+        let (space, block, pid) = self.block_at(address)?;
         let full = self.moved.len() >= MOST_MOVED;
         let key = key(space, &block);
         if let Some(known) = self.moved.get(&key) {

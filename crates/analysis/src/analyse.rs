@@ -44,6 +44,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         samples: &tables.samples,
         blocks: &tables.heap_blocks,
         uses: &tables.block_uses,
+        contents: &tables.cache_contents,
         stacks: &tables.stacks,
         frames: &tables.frames,
     };

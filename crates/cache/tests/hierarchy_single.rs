@@ -296,6 +296,19 @@ proptest! {
             hierarchy.run(std::slice::from_ref(access));
             for core in 0..6 {
                 let [l1, l2, llc] = Level::ALL.map(|level| hierarchy.resident(core, level));
+                for (level, lines) in Level::ALL.into_iter().zip([&l1, &l2, &llc]) {
+                    let mut lines = lines.clone();
+                    let contents = hierarchy.contents(core, level);
+                    let mut told: Vec<u64> = contents.iter().map(|it| it.0).collect();
+                    lines.sort_unstable();
+                    told.sort_unstable();
+                    prop_assert_eq!(told, lines);
+                    // Who touched a line last is known while a first level has it.
+                    let last = contents.iter().find(|it| it.0 == access.address / u64::from(line_bytes) * u64::from(line_bytes));
+                    if level == Level::L1 && let Some((_, site)) = last {
+                        prop_assert!(site.is_some());
+                    }
+                }
                 for (inner, outer, inclusion) in [(&l1, &l2, inclusions[0]), (&l1, &llc, inclusions[1]), (&l2, &llc, inclusions[1])] {
                     match inclusion {
                         Inclusion::Inclusive => prop_assert!(inner.iter().all(|line| outer.contains(line))),

@@ -2,6 +2,7 @@
    flow: a thousand jobs; every fourth is dropped by who made it, the others a second thread does.
    share: two threads count in the two halves of one heap block.
    grow: a block that is reallocated a hundred times, from 64 bytes on by 64.
+   set: a thousand rounds over the first words of 24 pages of one block, which are all in one set of a first level.
    fork: a child process makes, uses and frees objects of its own, and uses one of its parent's. */
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ struct pair {
     long right;
 };
 
-enum { JOBS = 1000, COUNTS = 20000, GROWN = 100 };
+enum { JOBS = 1000, COUNTS = 20000, GROWN = 100, PAGES = 24 };
 
 /* Known at run time only, so that the loops below stay loops. */
 int inputs = 4;
@@ -127,6 +128,27 @@ static int grow(void) {
     return 0;
 }
 
+struct page {
+    long value;
+    char rest[4096 - sizeof(long)];
+};
+
+static APART struct page *make_pages(void) { return aligned_alloc(4096, PAGES * sizeof(struct page)); }
+
+static APART void visit(struct page *pages) {
+    for (int i = 0; i < PAGES; i++)
+        pages[i].value += i;
+}
+
+static int set(void) {
+    struct page *pages = make_pages();
+    for (int round = 0; round < 4000; round++)
+        visit(pages);
+    sum += pages[0].value;
+    free(pages);
+    return 0;
+}
+
 static int in_child(void) {
     struct job *before = make_job(7);
     pid_t child = fork();
@@ -151,6 +173,8 @@ int main(int count, char **words) {
         return share();
     if (!strcmp(mode, "grow"))
         return grow();
+    if (!strcmp(mode, "set"))
+        return set();
     if (!strcmp(mode, "fork"))
         return in_child();
     return flow();

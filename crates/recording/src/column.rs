@@ -203,6 +203,7 @@ optional_cells! {
     f64: Float64Array, |value| value, std::convert::identity;
     Pid: UInt32Array, |value| value.0, Pid;
     Tid: UInt32Array, |value| value.0, Tid;
+    StackId: UInt32Array, |value| value.0, StackId;
     Address: UInt64Array, |value| value.0, Address;
     Time: UInt64Array, |value| value.0, Time;
 }

@@ -11,7 +11,9 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
-use crate::rows_exact::{BlockUse, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_exact::{
+    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
+};
 use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
@@ -33,13 +35,14 @@ const EXACT_TABLES: [&str; 4] = [
 
 /// The tables that recordings had not before instructions were typed, and before objects were followed, and those of an
 /// exact run without heap blocks.
-const LATER_TABLES: [&str; 6] = [
+const LATER_TABLES: [&str; 7] = [
     TypedAccess::TABLE,
     TypeMember::TABLE,
     History::TABLE,
     HistoryAccess::TABLE,
     PathStep::TABLE,
     BlockUse::TABLE,
+    CacheContent::TABLE,
 ];
 
 /// The tables that only sampled reuse fills.

@@ -312,3 +312,35 @@ pub struct BlockUse {
     /// Blocks of which the first access that was looked at is one of these.
     pub blocks: u64,
 }
+
+/// Lines of one kind that a simulated cache holds on average, or that press each other out of one of its
+/// associativity sets (table `cache_contents`). Of one kind are lines whose last access was by one instruction,
+/// in heap blocks of one call chain or in none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheContent {
+    /// The level.
+    pub level: CacheLevel,
+    /// The thread whose private cache it is, the one with the most accesses; `None` at a level that several cores
+    /// share, of which the first group's is told.
+    pub tid: Option<Tid>,
+    /// The associativity set; `None` for the whole cache.
+    pub set: Option<u64>,
+    /// The process; `None` where neither instruction nor block is known.
+    pub pid: Option<Pid>,
+    /// The instruction of the last access; `None` if it is not known.
+    pub ip: Option<Address>,
+    /// The call chain that allocated the blocks; `None` outside of blocks.
+    pub stack: Option<StackId>,
+    /// The name that the program gave them; empty if none.
+    pub label: String,
+    /// Of the whole cache its lines, the mean of moments spread over the run; of a set the different lines that
+    /// missed there by conflict.
+    pub lines: f64,
+    /// Heap blocks that these lines are of, likewise.
+    pub blocks: f64,
+    /// Of a set the misses by conflict; else 0.
+    pub misses: f64,
+    /// What all distances between the lines of a set are a multiple of, bytes; 0 of a single line and of the
+    /// whole cache.
+    pub stride: u64,
+}

@@ -17,7 +17,9 @@ use crate::recording::read_run;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
-use crate::rows_exact::{BlockUse, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_exact::{
+    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
+};
 use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};

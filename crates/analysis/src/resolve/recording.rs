@@ -113,7 +113,14 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     let histories = tables.histories.iter().map(|it| (it.pid, it.stack));
     let uses = tables.block_uses.iter().map(|it| (it.pid, it.stack));
     let steps = tables.path_traces.iter().map(|it| (it.pid, it.stack));
-    for (pid, stack) in blocks.chain(histories).chain(uses).chain(steps) {
+    let contents = tables.cache_contents.iter();
+    let contents = contents.filter_map(|it| it.pid.zip(it.stack));
+    let all = blocks
+        .chain(histories)
+        .chain(uses)
+        .chain(steps)
+        .chain(contents);
+    for (pid, stack) in all {
         if allocations.insert((pid, stack))
             && let Some(stack) = stacks.get(&stack)
         {
@@ -173,6 +180,7 @@ fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
     let caches = tables.caches.iter().map(|row| (row.pid, row.ip));
     let uses = tables.block_uses.iter();
     let uses = uses.map(|row| (Some(row.pid), Some(row.ip)));
+    let contents = tables.cache_contents.iter().map(|row| (row.pid, row.ip));
     let calls = tables
         .call_paths
         .iter()
@@ -182,6 +190,7 @@ fn code_of_exact_run(tables: &Tables) -> impl Iterator<Item = (Pid, Address)> {
         .chain(calls)
         .chain(caches)
         .chain(uses)
+        .chain(contents)
         .filter_map(|(pid, ip)| Some((pid?, ip?)))
 }
 

@@ -3,13 +3,14 @@
 //! DProf's working set view (Pesterev, 2010, section 4.2), without its simulation, which needs traces of all
 //! accesses: the lines in use are those that samples saw, and by Chao's bound (1984) those that they did not.
 //! A level that is too small for all is taken to hold each type in proportion to its lines. Sets are told by
-//! virtual addresses, so of the first level only. Exact runs do not record addresses and have no such view.
+//! virtual addresses, so of the first level only. An exact run with simulated caches counts what they hold, at
+//! moments spread over the run, and which sets miss by conflict.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, BlockUse, CacheLevel, Frame, HeapBlock, Pid, RunInfo, Sample, SampleClass, Stack,
-    StackId, Tid, TypedAccess,
+    Address, BlockUse, CacheContent, CacheLevel, Frame, HeapBlock, Pid, RunInfo, Sample,
+    SampleClass, SimulatedCache, Stack, StackId, Tid, TypedAccess,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,8 @@ pub struct Input<'a> {
     pub blocks: &'a [HeapBlock],
     /// Table `block_uses`.
     pub uses: &'a [BlockUse],
+    /// Table `cache_contents`.
+    pub contents: &'a [CacheContent],
     /// Table `stacks`.
     pub stacks: &'a [Stack],
     /// Table `frames`.
@@ -66,7 +69,8 @@ pub struct TypeSet {
     /// The type; empty for accesses whose type is not known.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// Lines of it that samples saw.
+    /// Lines of it that samples saw; of an exact run its lines in the simulated cache, the mean of moments spread over
+    /// the run.
     pub lines_seen: u64,
     /// Bytes of its lines in use, estimated: at least so many.
     pub bytes: f64,
@@ -83,7 +87,7 @@ pub struct TypeSet {
 pub struct CrowdedSet {
     /// Its number.
     pub set: u64,
-    /// Lines in it that samples saw.
+    /// Lines in it that samples saw; of an exact run those that missed by conflict.
     pub lines: u64,
     /// The types of these lines, most lines first.
     pub types: Vec<CrowdedType>,
@@ -119,11 +123,14 @@ struct Seen<'a> {
     name: &'a str,
 }
 
-/// What fills each cache of the machine, the nearest to the core first. Empty of an exact run, without samples, and
-/// where the machine does not tell its caches.
+/// What fills each cache of the machine, the nearest to the core first. Empty without samples, of an exact run
+/// without simulated caches, and where the machine does not tell its caches.
 #[must_use]
 pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
-    if input.typed.is_empty() || input.info.exact.is_some() {
+    if let Some(exact) = &input.info.exact {
+        return contents(input, &exact.caches);
+    }
+    if input.typed.is_empty() {
         return Vec::new();
     }
     let accesses = || {
@@ -168,6 +175,111 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
         .collect()
 }
 
+/// What the simulated caches of an exact run held.
+fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
+    let places = Places::new(input);
+    let type_of = |row: &CacheContent| {
+        let named = row.pid.zip(row.ip);
+        let name = named.and_then(|place| places.typed.get(&place).copied());
+        name.unwrap_or_default()
+    };
+    let line = input.info.line_size as f64;
+    let mut levels: Vec<LevelSet> = Vec::new();
+    for cache in caches {
+        let rows = || input.contents.iter().filter(|row| row.level == cache.level);
+        let whole = || rows().filter(|row| row.set.is_none());
+        if levels.iter().any(|known| known.level == cache.level) || whole().next().is_none() {
+            continue;
+        }
+        let mut types: BTreeMap<&str, (f64, f64, BTreeMap<String, f64>)> = BTreeMap::new();
+        for row in whole() {
+            let (lines, blocks, sites) = types.entry(type_of(row)).or_default();
+            *lines += row.lines;
+            *blocks += row.blocks;
+            let site = row.pid.zip(row.stack);
+            if let Some(site) = site.and_then(|(pid, stack)| places.site_of(pid, stack)) {
+                *sites.entry(site).or_default() += row.lines;
+            }
+        }
+        let mut rows_of_types: Vec<TypeSet> = types
+            .into_iter()
+            .map(|(name, (lines, blocks, sites))| TypeSet {
+                type_name: name.to_owned(),
+                lines_seen: lines.round() as u64,
+                bytes: lines * line,
+                share: lines * line / cache.size_bytes.max(1) as f64,
+                blocks_seen: blocks.round() as u64,
+                allocated_at: most(sites),
+            })
+            .collect();
+        rows_of_types.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+        rows_of_types.truncate(MOST_TYPES);
+        levels.push(LevelSet {
+            level: cache.level,
+            size_bytes: cache.size_bytes,
+            tid: whole().find_map(|row| row.tid).map(|tid| tid.0),
+            in_use_bytes: whole().map(|row| row.lines * line).sum(),
+            types: rows_of_types,
+            crowded: crowded_in(rows().filter(|row| row.set.is_some()), type_of),
+        });
+    }
+    levels
+}
+
+/// The sets that miss by conflict, the one with the most misses first.
+fn crowded_in<'a>(
+    rows: impl Iterator<Item = &'a CacheContent>,
+    type_of: impl Fn(&CacheContent) -> &'a str,
+) -> Vec<CrowdedSet> {
+    let mut sets: BTreeMap<u64, Vec<&CacheContent>> = BTreeMap::new();
+    for row in rows {
+        sets.entry(row.set.unwrap_or_default())
+            .or_default()
+            .push(row);
+    }
+    let misses = |rows: &[&CacheContent]| -> f64 { rows.iter().map(|row| row.misses).sum() };
+    let mut sets: Vec<(u64, Vec<&CacheContent>)> = sets.into_iter().collect();
+    sets.sort_by(|a, b| misses(&b.1).total_cmp(&misses(&a.1)).then(a.0.cmp(&b.0)));
+    sets.truncate(MOST_SETS);
+    let sets = sets.into_iter().map(|(set, rows)| {
+        let mut types: BTreeMap<&str, CrowdedType> = BTreeMap::new();
+        for row in &rows {
+            let name = type_of(row);
+            let known = types.entry(name).or_insert_with(|| CrowdedType {
+                type_name: name.to_owned(),
+                lines: 0,
+                stride: 0,
+            });
+            known.lines += row.lines as u64;
+            known.stride = common(known.stride, row.stride);
+        }
+        let mut types: Vec<CrowdedType> = types.into_values().collect();
+        types.sort_by_key(|it| std::cmp::Reverse(it.lines));
+        CrowdedSet {
+            set,
+            lines: rows.iter().map(|row| row.lines as u64).sum(),
+            types,
+        }
+    });
+    sets.collect()
+}
+
+/// The sites with the most, at most 4.
+fn most(sites: BTreeMap<String, f64>) -> Vec<String> {
+    let mut sites: Vec<(String, f64)> = sites.into_iter().collect();
+    sites.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    sites.into_iter().take(MOST_SITES).map(|it| it.0).collect()
+}
+
+/// The greatest common divisor; 0 has all.
+fn common(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 /// The heap blocks of each type, by its name, that samples of all threads saw.
 #[must_use]
 pub fn allocations(input: &Input<'_>) -> BTreeMap<String, Allocations> {
@@ -197,12 +309,9 @@ fn allocations_by_uses(input: &Input<'_>) -> BTreeMap<String, Allocations> {
         }
     }
     let allocations = types.into_iter().map(|(name, (blocks_seen, sites))| {
-        let mut sites: Vec<(String, f64)> = sites.into_iter().collect();
-        sites.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        let allocated_at = sites.into_iter().take(MOST_SITES).map(|it| it.0).collect();
         let found = Allocations {
             blocks_seen,
-            allocated_at,
+            allocated_at: most(sites),
         };
         (name.to_owned(), found)
     });
@@ -358,19 +467,12 @@ fn stride(lines: &[u64]) -> u64 {
     let Some(first) = lines.first() else {
         return 0;
     };
-    lines.iter().fold(0, |divisor, line| {
-        let (mut a, mut b) = (divisor, line.abs_diff(*first));
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    })
+    let distances = lines.iter().map(|line| line.abs_diff(*first));
+    distances.fold(0, common)
 }
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::SimulatedCache;
-
     use super::super::exact_rows;
     use super::super::sampled_rows::{sample, typed};
     use super::*;
@@ -396,6 +498,7 @@ mod tests {
             samples,
             blocks: &[],
             uses: &[],
+            contents: &[],
             stacks: &[],
             frames: &[],
         })
@@ -439,6 +542,72 @@ mod tests {
         assert_eq!(levels[0].in_use_bytes, 1536.0 * 64.0);
         assert_eq!(shares(&levels[0]), [2.0 / 3.0, 1.0 / 3.0]);
         assert_eq!(shares(&levels[1]), [1.0 / 16.0, 1.0 / 32.0]);
+    }
+
+    #[test]
+    fn an_exact_run_tells_what_the_simulated_caches_held_and_which_sets_missed() {
+        let row = |level, ip: u64, set: Option<u64>, lines: f64| CacheContent {
+            level,
+            tid: (level == CacheLevel::L1d).then_some(Tid(7)),
+            set,
+            pid: Some(Pid(1)),
+            ip: Some(Address(ip)),
+            stack: None,
+            label: String::new(),
+            lines,
+            blocks: lines / 2.0,
+            misses: set.map_or(0.0, |set| 1000.0 * set as f64),
+            stride: set.map_or(0, |_| 4096),
+        };
+        let (l1, l3) = (CacheLevel::L1d, CacheLevel::L3);
+        let cache = |level, size_bytes| SimulatedCache {
+            level,
+            size_bytes,
+            ways: 8,
+            count: 1,
+            cores: 1,
+        };
+        let mut info = exact_rows::info();
+        if let Some(exact) = &mut info.exact {
+            exact.caches = vec![
+                cache(l1, 32 << 10),
+                cache(CacheLevel::L2, 1),
+                cache(l3, 1 << 20),
+            ];
+        }
+        let levels = working_set(&Input {
+            info: &info,
+            typed: &[typed(0x10, "struct slot"), typed(0x20, "struct other")],
+            samples: &[],
+            blocks: &[],
+            uses: &[],
+            contents: &[
+                row(l1, 0x10, None, 384.0),
+                row(l1, 0x20, None, 128.0),
+                row(l3, 0x10, None, 1024.0),
+                row(l1, 0x10, Some(3), 24.0),
+                row(l1, 0x20, Some(5), 20.0),
+            ],
+            stacks: &[],
+            frames: &[],
+        });
+        let [first, last] = levels.as_slice() else {
+            panic!("two levels hold something: {levels:?}");
+        };
+        assert_eq!((first.tid, last.tid, last.level), (Some(7), None, l3));
+        assert_eq!(first.in_use_bytes, 512.0 * 64.0);
+        let shares: Vec<f64> = first.types.iter().map(|it| it.share).collect();
+        assert_eq!(shares, [0.75, 0.25]);
+        assert_eq!(first.types[0].blocks_seen, 192);
+        // Set 5 has more misses, though fewer lines.
+        let sets: Vec<(u64, u64)> = first.crowded.iter().map(|it| (it.set, it.lines)).collect();
+        assert_eq!(sets, [(5, 20), (3, 24)]);
+        let slots = &first.crowded[1].types[0];
+        assert_eq!(
+            (slots.type_name.as_str(), slots.stride),
+            ("struct slot", 4096)
+        );
+        assert_eq!(last.crowded, []);
     }
 
     #[test]

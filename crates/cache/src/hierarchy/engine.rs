@@ -665,26 +665,6 @@ impl<M: Mask> Engine<M> {
         }
     }
 
-    /// The lines that a level of a core's path holds now, by address.
-    pub(super) fn resident(&self, core: usize, level: Level) -> Vec<u64> {
-        let outer = match level {
-            Level::L1 => {
-                let tags = self.l1[core].tags.iter();
-                return tags
-                    .filter(|&&tag| tag != EMPTY)
-                    .map(|tag| tag << self.line_shift)
-                    .collect();
-            }
-            Level::L2 => &self.l2[core],
-            Level::Llc => &self.llc[self.group_of[core] as usize],
-        };
-        outer
-            .iter()
-            .flat_map(|outer| outer.array.ids())
-            .map(|id| self.lines.number(id) << self.line_shift)
-            .collect()
-    }
-
     /// Ends the stream: closes all residencies and hands over the counts.
     pub(super) fn finish(mut self) -> Report {
         for core in 0..self.l1.len() {

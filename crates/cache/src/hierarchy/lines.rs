@@ -237,6 +237,17 @@ impl<M: Mask> Lines<M> {
         (*block << 6 | id & 63) as usize
     }
 
+    /// The last access of `core` to a line that it has or had ([`Info`]), as far as its record knows it.
+    pub(super) fn last(&self, id: u32, core: usize) -> Option<u64> {
+        let block = self.core_blocks[(id >> 6) as usize * self.cores + core];
+        if block == NONE {
+            return None;
+        }
+        let record = self.core_lines.get((block << 6 | id & 63) as usize)?;
+        let known = record.flags & flag::TOUCHED != 0 && record.last != NO_INFO;
+        known.then_some(record.last)
+    }
+
     /// Where `group`'s record of a line is; made if it is not.
     #[inline]
     pub(super) fn group_line(&mut self, id: u32, group: usize) -> usize {

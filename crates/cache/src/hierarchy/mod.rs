@@ -87,6 +87,7 @@
 mod array;
 mod coherence;
 mod config;
+mod contents;
 mod counts;
 mod engine;
 mod follow;
@@ -200,6 +201,20 @@ impl Hierarchy {
         match &self.engine {
             AnyEngine::Narrow(engine) => engine.resident(core, level),
             AnyEngine::Wide(engine) => engine.resident(core, level),
+        }
+    }
+
+    /// The same, each line with the site of its last access, if that is known: of the core's own accesses in a
+    /// private level, of one of its group's cores in the last.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such core.
+    #[must_use]
+    pub fn contents(&self, core: usize, level: Level) -> Vec<(u64, Option<u32>)> {
+        match &self.engine {
+            AnyEngine::Narrow(engine) => engine.contents(core, level),
+            AnyEngine::Wide(engine) => engine.contents(core, level),
         }
     }
 

@@ -3,6 +3,7 @@
 //! A new table is one file with a [`table!`] and one line in [`all_tables!`].
 
 mod block_uses;
+mod cache_contents;
 mod caches;
 mod call_paths;
 mod fields;
@@ -39,7 +40,9 @@ use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
-use crate::rows_exact::{BlockUse, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount};
+use crate::rows_exact::{
+    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
+};
 use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
@@ -215,6 +218,7 @@ macro_rules! all_tables {
             history_accesses: HistoryAccess,
             path_traces: PathStep,
             block_uses: BlockUse,
+            cache_contents: CacheContent,
         }
     };
 }

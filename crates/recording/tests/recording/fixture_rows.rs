@@ -358,6 +358,23 @@ fn block_uses() -> Vec<BlockUse> {
     }]
 }
 
+fn cache_contents() -> Vec<CacheContent> {
+    let row = |set: Option<u64>| CacheContent {
+        level: CacheLevel::L1d,
+        tid: Some(Tid(101)),
+        set,
+        pid: Some(Pid(100)),
+        ip: Some(Address(0x40_1150)),
+        stack: set.map(|_| StackId(1)),
+        label: String::new(),
+        lines: 24.0,
+        blocks: 2.0,
+        misses: set.map_or(0.0, |_| 300.0),
+        stride: set.map_or(0, |_| 4096),
+    };
+    vec![row(None), row(Some(5))]
+}
+
 fn sample(i: u64) -> Sample {
     let thread = (i % 2) as u32;
     let access = Sample {
@@ -565,6 +582,7 @@ pub(crate) fn tables() -> Tables {
         history_accesses: history_accesses(),
         path_traces: path_traces(),
         block_uses: block_uses(),
+        cache_contents: cache_contents(),
         damage: Vec::new(),
     }
 }
@@ -644,5 +662,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.histories.iter().cloned())?;
     writer.push(tables.history_accesses.iter().cloned())?;
     writer.push(tables.path_traces.iter().cloned())?;
-    writer.push(tables.block_uses.iter().cloned())
+    writer.push(tables.block_uses.iter().cloned())?;
+    writer.push(tables.cache_contents.iter().cloned())
 }

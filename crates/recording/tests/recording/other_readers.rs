@@ -85,6 +85,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.history_accesses.len(),
         rows.path_traces.len(),
         rows.block_uses.len(),
+        rows.cache_contents.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

@@ -111,9 +111,13 @@ fn working_set(out: &mut String, report: &Report) {
     for level in &report.working_set {
         let _ = write!(
             out,
-            "<h3>Working set: {} of {}</h3>\n<p class=\"quiet\">At least {} in use",
+            "<h3>Working set: {} of {}</h3>\n<p class=\"quiet\">{} {} in use",
             level.level.word(),
             text::bytes(level.size_bytes),
+            match report.run.source.as_str() {
+                "exact" => "In the simulated cache, on average",
+                _ => "At least",
+            },
             text::bytes(level.in_use_bytes as u64)
         );
         if let Some(tid) = level.tid {

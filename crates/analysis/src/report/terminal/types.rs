@@ -118,7 +118,11 @@ fn working_set(page: &mut Page, report: &Report) {
         return;
     }
     page.blank();
-    page.line(&[(Tone::Dim, "working set, at least".to_owned())]);
+    let head = match report.run.source.as_str() {
+        "exact" => "working set, in the simulated caches on average",
+        _ => "working set, at least",
+    };
+    page.line(&[(Tone::Dim, head.to_owned())]);
     for level in &report.working_set {
         let types: Vec<String> = level
             .types

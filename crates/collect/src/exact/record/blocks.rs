@@ -246,6 +246,7 @@ impl Teller {
             "allocations whose call chain had no room beside 100,000 others",
         );
         Names {
+            recorded: true,
             processes: u64::from(self.region.images()),
             stacks: self.stacks.fresh(),
             labels: self.labels,
@@ -255,7 +256,10 @@ impl Teller {
 }
 
 /// What numbers in blocks stand for.
+#[derive(Default)]
 pub(super) struct Names {
+    /// The recorder was loaded.
+    pub(super) recorded: bool,
     /// Processes that the recorder was loaded into.
     pub(super) processes: u64,
     /// All call chains.

@@ -1,7 +1,9 @@
 //! Everything that is measured in one order of the accesses: the simulated hierarchy, reuse
 //! distances in private and in shared caches, and which lines move between whom.
 
-use linewise_cache::hierarchy::{ConfigError, Hierarchy, Report, Transfer, Transfers, Unbounded};
+use linewise_cache::hierarchy::{
+    Answer, Class, ConfigError, Hierarchy, Level, Report, Transfer, Transfers, Unbounded,
+};
 use linewise_cache::reuse::{
     Attribution, Choice, Chooser, Chosen, Grouping, ReuseError, ReuseOptions, ReuseProfile,
     ReuseTracker, Sampling,
@@ -13,10 +15,9 @@ use super::super::access::{Handover, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::rounds::Turn;
 use super::ExactRecordOptions;
-use super::lives::Served;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
-use super::objects::Objects;
+use super::objects::{Noted, Objects};
 use super::paths::CallPaths;
 use super::step::Step;
 
@@ -100,8 +101,8 @@ pub(super) struct Measures {
     followed: u64,
     /// By thread: accesses that are not told, since the last that is.
     passed: Vec<u64>,
-    /// Who served the accesses of a batch, for objects that are followed.
-    served: Vec<(u32, Served)>,
+    /// What objects want to know of a batch.
+    noted: Vec<Noted>,
 }
 
 /// What is known of accesses that are not told one by one.
@@ -245,7 +246,7 @@ impl Measures {
             chosen: Chosen::default(),
             followed: 0,
             passed: Vec::new(),
-            served: Vec::new(),
+            noted: Vec::new(),
         };
         measures.some_are_chosen = measures.chooser().is_some();
         Ok(measures)
@@ -280,6 +281,7 @@ impl Measures {
         let told = batch.iter().map(|step| u64::from(step.stands_for()));
         self.followed += told.sum::<u64>();
         let wants_served = objects.as_ref().is_some_and(|it| it.wants_served());
+        let has_objects = objects.is_some();
         let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
         let mut moved = |index: usize, line: u64, transfer: &Transfer| {
             let access: Access = batch[index].into();
@@ -311,21 +313,32 @@ impl Measures {
             );
         };
         match &mut self.caches {
-            Caches::Machine(caches) if wants_served => {
+            Caches::Machine(caches) if has_objects => {
                 // The closure for transfers has the objects until the batch is done.
-                let mut served = std::mem::take(&mut self.served);
+                let mut noted = std::mem::take(&mut self.noted);
                 caches.run_with(batch, |index, outcome| {
-                    served.push((index as u32, Served::from(outcome.served)));
+                    let conflict = outcome.answer(Level::L1) == Answer::Miss(Class::Conflict);
+                    if conflict || wants_served {
+                        noted.push(Noted {
+                            index,
+                            core: outcome.core,
+                            line: outcome.line,
+                            served: outcome.served.into(),
+                            conflict,
+                        });
+                    }
                     if let Some(transfer) = &outcome.transfer {
                         moved(index, outcome.line, transfer);
                     }
                 });
                 if let Some(objects) = objects.as_deref_mut() {
-                    for (index, served) in served.drain(..) {
-                        objects.served(index as usize, served);
+                    for noted in noted.drain(..) {
+                        let access: Access = batch[noted.index].into();
+                        objects.noted(&noted, access.site);
                     }
+                    objects.look(caches, batch.len());
                 }
-                self.served = served;
+                self.noted = noted;
             }
             Caches::Machine(caches) => caches.run_with(batch, |index, outcome| {
                 if let Some(transfer) = &outcome.transfer {
@@ -338,6 +351,13 @@ impl Measures {
             objects.accesses(batch);
         }
         self.track(batch);
+    }
+
+    /// What the caches hold at the end, for a run that was too short for a look in between.
+    pub(super) fn look_at_the_end(&self, objects: &mut Objects) {
+        if let Caches::Machine(caches) = &self.caches {
+            objects.look_at_the_end(caches);
+        }
     }
 
     /// Takes what a thread did to a line that it had for itself: its last load and store stand for all of it.

@@ -1,6 +1,7 @@
 //! Recording an exact run: measure both orders while the program runs, and write what came of it.
 
 mod blocks;
+mod contents;
 mod lives;
 mod machine;
 mod measures;
@@ -34,6 +35,7 @@ pub use machine::SimulatedMachine;
 pub use measures::{MeasureError, ReuseShare};
 
 use blocks::Teller;
+use contents::Contents;
 use machine::Model;
 use measures::Measures;
 use orders::{BothMeasured, BothOrders};
@@ -171,7 +173,8 @@ pub fn record_exact(
         traced.heap = Some(loading);
         Teller::new(region, options.flow.clone())
     });
-    let mut orders = BothOrders::new(measures, teller, options.flow.is_some());
+    let contents = model.simulated.then(|| Contents::new(&model));
+    let mut orders = BothOrders::new(measures, teller, options.flow.is_some(), contents);
     traced.leave_own = options.leaves_own(model.config.line_bytes);
     let outcome = trace(&traced, &mut Both(&mut beginning, &mut orders))?;
     let Beginning { writer, places, .. } = beginning;
@@ -262,6 +265,7 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     writer.push(tables.call_paths)?;
     writer.push(tables.caches)?;
     writer.push(tables.transfers)?;
+    writer.push(tables.cache_contents)?;
     if info.heap.is_some() {
         writer.push(tables.stacks)?;
         writer.push(tables.heap_blocks)?;
@@ -386,7 +390,7 @@ fn complete(
         (Some(profile), _) => profile.rate,
     };
     let names = names_of(outcome, measured, model, options);
-    if let Some((found, names)) = &measured.heap {
+    if let Some((found, names)) = measured.heap.as_ref().filter(|it| it.1.recorded) {
         info.heap = Some(found.run(names));
     }
     for (order, measured) in in_orders(measured) {
@@ -452,11 +456,17 @@ fn tables(
     let mut tables = Tables::default();
     let names = names_of(outcome, measured, model, options);
     if let Some((found, heap_names)) = &measured.heap {
-        let rows = found.rows(heap_names, &outcome.threads, &names);
+        let accesses = measured.observed.report.threads.iter();
+        let accesses = (0u16..)
+            .zip(accesses)
+            .map(|(thread, it)| (it.accesses(), thread));
+        let busiest = accesses.max().map_or(0, |(_, thread)| thread);
+        let rows = found.rows(heap_names, busiest, &outcome.threads, &names);
         tables.stacks = heap_names.stacks.clone();
         tables.heap_blocks = rows.blocks;
         tables.block_uses = rows.uses;
         tables.path_traces = rows.steps;
+        tables.cache_contents = rows.contents;
         tables.losses.extend(rows.losses);
     }
     let mut paths = PathRows::default();

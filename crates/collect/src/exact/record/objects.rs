@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use linewise_cache::Access;
+use linewise_cache::hierarchy::Hierarchy;
 use linewise_recording::{
-    Address, BlockUse, HeapBlock, HeapRun, Loss, PathStep, Pid, StackId, Tid, Time,
+    Address, BlockUse, CacheContent, HeapBlock, HeapRun, Loss, PathStep, Pid, StackId, Tid, Time,
 };
 
 use super::super::access::GUEST_BITS;
 use super::super::stream::ExactThread;
 use super::blocks::{HeapEvent, Names};
+use super::contents::{Contents, OfBlock};
 use super::lives::{Lives, Served};
 use super::moves::MoveHasher;
 use super::rows;
@@ -64,6 +66,19 @@ struct OnLine {
     blocks: Vec<(u64, u32)>,
 }
 
+/// What an access did to a line of simulated caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    /// Its place in the batch.
+    pub(super) index: usize,
+    pub(super) core: u16,
+    /// First byte of the line.
+    pub(super) line: u64,
+    pub(super) served: Served,
+    /// It missed the first level by conflict.
+    pub(super) conflict: bool,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Objects {
@@ -74,6 +89,7 @@ pub(super) struct Objects {
     uses: HashMap<(u32, u32, u16, u32), (u64, u64)>,
     until_looked_up: u32,
     lives: Option<Lives>,
+    contents: Option<Contents>,
     rows: Vec<(Moved, f64)>,
     chance: Option<Chance>,
     others: f64,
@@ -84,8 +100,9 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Nothing allocated yet. `follows`: objects are followed from allocation to end.
-    pub(super) fn new(follows: bool) -> Self {
+    pub(super) fn new(follows: bool, contents: Option<Contents>) -> Self {
         Self {
+            contents,
             lives: follows.then(Lives::default),
             chance: Some(Chance::seeded(0x9e37_79b9_7f4a_7c15)),
             until_looked_up: LOOKED_UP,
@@ -185,12 +202,45 @@ impl Objects {
         self.lives.as_ref().is_some_and(Lives::is_following)
     }
 
-    /// Which level served an access of the batch to come.
-    #[inline]
-    pub(super) fn served(&mut self, index: usize, served: Served) {
-        if let Some(lives) = &mut self.lives {
-            lives.served(index, served);
+    /// Takes what an access of the batch to come did, by an instruction of this number.
+    pub(super) fn noted(&mut self, noted: &Noted, site: u32) {
+        if let Some(lives) = self.lives.as_mut().filter(|it| it.is_following()) {
+            lives.served(noted.index, noted.served);
         }
+        if noted.conflict
+            && let Some(mut contents) = self.contents.take()
+        {
+            contents.press(noted.core, noted.line, site, || self.of_block(noted.line));
+            self.contents = Some(contents);
+        }
+    }
+
+    /// So many accesses have passed; now and then what the caches hold is looked at.
+    pub(super) fn look(&mut self, caches: &Hierarchy, accesses: usize) {
+        if self.contents.as_mut().is_some_and(|it| it.pass(accesses)) {
+            self.look_now(caches);
+        }
+    }
+
+    /// Looks if that was never done.
+    pub(super) fn look_at_the_end(&mut self, caches: &Hierarchy) {
+        if self.contents.as_ref().is_some_and(Contents::is_empty) {
+            self.look_now(caches);
+        }
+    }
+
+    fn look_now(&mut self, caches: &Hierarchy) {
+        if let Some(mut contents) = self.contents.take() {
+            contents.look(caches, |line| self.of_block(line));
+            self.contents = Some(contents);
+        }
+    }
+
+    /// A block on a line: the one at its first byte, or else in its middle.
+    fn of_block(&self, line: u64) -> Option<OfBlock> {
+        let mut places = [line, line + 32, line + 48].into_iter();
+        let (space, block, pid) = places.find_map(|address| self.block_at(address))?;
+        Some(((pid, block.stack, block.label), key(space, &block).0))
     }
 
     /// Takes the next accesses.
@@ -342,6 +392,7 @@ impl Objects {
             rows: self.rows,
             run: self.run,
             lives: self.lives,
+            contents: self.contents,
             dropped_uses: self.dropped_uses,
         }
     }
@@ -406,6 +457,7 @@ pub(super) struct Found {
     rows: Vec<(Moved, f64)>,
     run: HeapRun,
     lives: Option<Lives>,
+    contents: Option<Contents>,
     dropped_uses: u64,
 }
 
@@ -414,6 +466,7 @@ pub(super) struct HeapRows {
     pub(super) blocks: Vec<HeapBlock>,
     pub(super) uses: Vec<BlockUse>,
     pub(super) steps: Vec<PathStep>,
+    pub(super) contents: Vec<CacheContent>,
     pub(super) losses: Vec<Loss>,
 }
 
@@ -427,10 +480,11 @@ impl Found {
         }
     }
 
-    /// Puts names in the place of numbers.
+    /// Puts names in the place of numbers. `busiest` is the thread with the most accesses.
     pub(super) fn rows(
         &self,
         names: &Names,
+        busiest: u16,
         threads: &[ExactThread],
         code: &rows::Names<'_>,
     ) -> HeapRows {
@@ -469,6 +523,10 @@ impl Found {
         HeapRows {
             blocks: blocks.collect(),
             uses,
+            contents: self
+                .contents
+                .as_ref()
+                .map_or_else(Vec::new, |it| it.rows(busiest, code, names)),
             steps,
             losses,
         }

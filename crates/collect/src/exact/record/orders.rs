@@ -21,6 +21,7 @@ use super::super::calls::CallKind;
 use super::super::equal_rate::{Meetings, WINDOW};
 use super::super::rounds::{Rounds, Turn};
 use super::blocks::{HeapEvent, Names, Teller};
+use super::contents::Contents;
 use super::measures::{Counted, Measured, Measures};
 use super::objects::{Found, Objects};
 use super::step::Step;
@@ -176,7 +177,7 @@ pub(super) struct BothMeasured {
     pub(super) forced_rounds: u64,
     /// Which threads ran beside which at equal rate.
     pub(super) meetings: Meetings,
-    /// The heap, if its recorder was loaded.
+    /// The heap, if its recorder was loaded, and what fills simulated caches.
     pub(super) heap: Option<(Found, Names)>,
 }
 
@@ -201,9 +202,16 @@ pub(super) struct BothOrders {
 
 impl BothOrders {
     /// `teller` if the heap recorder is loaded, and whether objects are followed.
-    pub(super) fn new(measures: Measures, teller: Option<Teller>, follows: bool) -> Self {
+    /// `contents` if caches are simulated.
+    pub(super) fn new(
+        measures: Measures,
+        teller: Option<Teller>,
+        follows: bool,
+        contents: Option<Contents>,
+    ) -> Self {
+        let wanted = teller.is_some() || contents.is_some();
         Self {
-            objects: teller.is_some().then(|| Objects::new(follows)),
+            objects: wanted.then(|| Objects::new(follows && teller.is_some(), contents)),
             teller,
             chooser: measures.chooser(),
             fresh: Some(measures),
@@ -280,9 +288,15 @@ impl BothOrders {
         self.flush();
         let mut all = std::mem::take(&mut self.counted);
         all.add_threads(counted);
-        let names = self.teller.take().map(Teller::finish);
+        let names = self
+            .teller
+            .take()
+            .map_or_else(Names::default, Teller::finish);
         let Some(threads) = self.threads.take() else {
             let measures = self.fresh.take();
+            if let (Some(measures), Some(objects)) = (&measures, &mut self.objects) {
+                measures.look_at_the_end(objects);
+            }
             return BothMeasured {
                 observed: measures
                     .expect("measures are fresh or with a thread")
@@ -290,7 +304,7 @@ impl BothOrders {
                 equal_rate: None,
                 forced_rounds: 0,
                 meetings: Meetings::default(),
-                heap: self.objects.take().map(Objects::finish).zip(names),
+                heap: self.objects.take().map(|it| (it.finish(), names)),
             };
         };
         let Threads {
@@ -307,7 +321,7 @@ impl BothOrders {
             equal_rate: equal_rate.map(|measures| measures.finish(&all)),
             forced_rounds,
             meetings,
-            heap: objects.map(Objects::finish).zip(names),
+            heap: objects.map(|it| (it.finish(), names)),
         }
     }
 }
@@ -379,6 +393,9 @@ fn start(mut measures: Measures, mut objects: Option<Objects>) -> Threads {
                     let _ = give.send(Box::new(measures.clone()));
                 }
             }
+        }
+        if let Some(objects) = &mut objects {
+            measures.look_at_the_end(objects);
         }
         (measures, objects)
     });

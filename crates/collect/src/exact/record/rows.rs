@@ -32,7 +32,7 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    fn tid(&self, thread: u16) -> Option<Tid> {
+    pub(super) fn tid(&self, thread: u16) -> Option<Tid> {
         let thread = self.threads.get(usize::from(thread))?;
         Some(Tid(thread.tid))
     }

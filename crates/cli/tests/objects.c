@@ -2,7 +2,7 @@
    flow: a thousand jobs; every fourth is dropped by who made it, the others a second thread does.
    share: two threads count in the two halves of one heap block.
    grow: a block that is reallocated a hundred times, from 64 bytes on by 64.
-   set: a thousand rounds over the first words of 24 pages of one block, which are all in one set of a first level.
+   set: many rounds over the first words of 24 pages of one block, which are all in one set of a first level.
    fork: a child process makes, uses and frees objects of its own, and uses one of its parent's. */
 #include <pthread.h>
 #include <stdio.h>
@@ -142,7 +142,7 @@ static APART void visit(struct page *pages) {
 
 static int set(void) {
     struct page *pages = make_pages();
-    for (int round = 0; round < 4000; round++)
+    for (int round = 0; round < 40000; round++)
         visit(pages);
     sum += pages[0].value;
     free(pages);

@@ -550,7 +550,7 @@ mod tests {
             level,
             tid: (level == CacheLevel::L1d).then_some(Tid(7)),
             set,
-            pid: Some(Pid(1)),
+            pid: Some(typed(ip, "").pid),
             ip: Some(Address(ip)),
             stack: None,
             label: String::new(),

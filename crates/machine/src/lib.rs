@@ -18,3 +18,4 @@ pub mod pthread;
 pub mod retrap;
 pub mod ring;
 pub mod sysfs;
+pub mod uprobe;

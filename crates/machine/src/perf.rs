@@ -195,6 +195,34 @@ impl Event {
         )
     }
 
+    /// What a BPF program writes into on its CPU: samples with process, thread, time, what the program says, user registers
+    /// and `stack_bytes` of the stack. `kind` is the number of that event.
+    ///
+    /// # Errors
+    /// As for [`Event::sampler`] of [`Whom::Everyone`].
+    pub(crate) fn program_output(cpu: u32, kind: u64, stack_bytes: u32) -> io::Result<Self> {
+        let mut attr = attributes(sys::PERF_TYPE_SOFTWARE);
+        attr.config = kind;
+        attr.__bindgen_anon_1.sample_period = 1;
+        attr.sample_type = u64::from(
+            sys::PERF_SAMPLE_TID
+                | sys::PERF_SAMPLE_TIME
+                | sys::PERF_SAMPLE_RAW
+                | sys::PERF_SAMPLE_REGS_USER,
+        );
+        if stack_bytes > 0 {
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_STACK_USER);
+            attr.sample_stack_user = stack_bytes;
+        }
+        attr.set_disabled(0);
+        open(
+            &mut attr,
+            Whom::Everyone,
+            i32::try_from(cpu).unwrap_or(-1),
+            None,
+        )
+    }
+
     /// A breakpoint in thread `tid` that delivers one sample and then stays silent. Nothing happens
     /// before [`Event::arm_once`].
     ///

@@ -48,6 +48,14 @@ impl Registers {
         registers
     }
 
+    /// All registers, in the order of [`REGISTER_MASK`].
+    pub(crate) fn from_values(values: [u64; REGISTER_COUNT]) -> Self {
+        Self {
+            values,
+            thread_base: None,
+        }
+    }
+
     fn slot(number: u32) -> Option<usize> {
         let bit = 1u64.checked_shl(number)?;
         (REGISTER_MASK & bit != 0).then(|| (REGISTER_MASK & (bit - 1)).count_ones() as usize)
@@ -274,6 +282,14 @@ impl Ring {
     /// Reads all records that are there, in order. `with_read` says whether the ring's samples
     /// carry counts (breakpoints do, samplers do not).
     pub fn drain(&mut self, with_read: bool, mut each: impl FnMut(Record)) {
+        self.drain_bytes(|bytes| match bytes {
+            Some(bytes) => parse(bytes, with_read).into_iter().for_each(&mut each),
+            None => each(Record::Lost(1)),
+        });
+    }
+
+    /// Reads all records that are there, in order, as they are; `None` where the ring was torn.
+    pub(crate) fn drain_bytes(&mut self, mut each: impl FnMut(Option<&[u8]>)) {
         let head = self.head().load(Ordering::Acquire);
         let mut tail = self.tail().load(Ordering::Relaxed);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -283,13 +299,11 @@ impl Ring {
             if size < 8 || size > head - tail {
                 // Not a record: the ring was torn. Everything up to head is lost.
                 tail = head;
-                each(Record::Lost(1));
+                each(None);
                 break;
             }
             self.copy_out(tail, size as usize, &mut scratch);
-            if let Some(record) = parse(&scratch, with_read) {
-                each(record);
-            }
+            each(Some(&scratch));
             tail += size;
         }
         self.tail().store(tail, Ordering::Release);
@@ -329,18 +343,22 @@ pub fn page_size() -> usize {
 }
 
 /// Reads little pieces of a record, never past its end.
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
 }
 
-impl Cursor<'_> {
-    fn u64(&mut self) -> Option<u64> {
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         let (head, rest) = self.bytes.split_first_chunk::<8>()?;
         self.bytes = rest;
         Some(u64::from_ne_bytes(*head))
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         let (head, rest) = self.bytes.split_first_chunk::<4>()?;
         self.bytes = rest;
         Some(u32::from_ne_bytes(*head))
@@ -489,10 +507,7 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
         for value in &mut values {
             *value = cursor.u64()?;
         }
-        Some(Registers {
-            values,
-            thread_base: None,
-        })
+        Some(Registers::from_values(values))
     } else {
         None
     };

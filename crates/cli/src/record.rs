@@ -46,7 +46,7 @@ pub(crate) struct CollectArgs {
     /// Guard the target against traps that lose their reason, which some hypervisors deliver and which end it. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
     #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
     guard: GuardWhen,
-    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks
+    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6)
     #[arg(long, value_enum, default_value_t = HeapArg::Off, value_name = "WHEN")]
     heap: HeapArg,
     /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
@@ -95,11 +95,11 @@ enum GuardWhen {
 /// Whether heap blocks are recorded.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum HeapArg {
-    /// Of dynamically linked commands, as many blocks as a part of the overhead pays for
+    /// As many blocks as a part of the overhead pays for
     Auto,
     /// Every block, whatever it costs
     On,
-    /// Nothing is loaded into the command
+    /// Nothing is loaded into the command, nothing probed
     Off,
 }
 

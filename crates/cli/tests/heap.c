@@ -1,6 +1,7 @@
 // A target for tests of the heap recorder: heap MODE [ARGUMENT].
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -151,6 +152,19 @@ int main(int count_of_arguments, char **arguments) {
     }
     if (!strcmp(mode, "pool")) {
         counters = take_from_pool();
+        fight(atof(argument));
+        return 0;
+    }
+    if (!strcmp(mode, "later")) {
+        // Waits to be told, while others may allocate and free.
+        rounds = LONG_MAX;
+        pthread_t storm;
+        if (count_of_arguments > 3) pthread_create(&storm, NULL, churn, (void *)1);
+        FILE *out = fopen("started", "w");
+        fprintf(out, "%d\n", getpid());
+        fclose(out);
+        while (access("go", F_OK)) usleep(1000);
+        counters = make_counters();
         fight(atof(argument));
         return 0;
     }

@@ -33,11 +33,16 @@ pub(crate) fn recorder() -> &'static Path {
     })
 }
 
-/// Builds `heap.c`; `None`, with the reason said, where that cannot be done.
-fn target(place: &Place, options: &[&str]) -> Option<PathBuf> {
+/// Builds `heap.c` with gcc; `None`, with the reason said, where that cannot be done.
+pub(crate) fn target(place: &Place, options: &[&str]) -> Option<PathBuf> {
+    target_by(place, "gcc", options)
+}
+
+/// The same with another compiler.
+pub(crate) fn target_by(place: &Place, compiler: &str, options: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/heap.c");
     let program = place.path("heap");
-    let built = Command::new("gcc")
+    let built = Command::new(compiler)
         .args(["-O1", "-g", "-pthread", "-o"])
         .args([&program, &source])
         .args(options)
@@ -46,19 +51,19 @@ fn target(place: &Place, options: &[&str]) -> Option<PathBuf> {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
             skip(&format!(
-                "gcc does not build it with {options:?}: {}",
+                "{compiler} does not build it with {options:?}: {}",
                 String::from_utf8_lossy(&output.stderr)
             ));
             None
         }
         Err(error) => {
-            skip(&format!("gcc does not run: {error}"));
+            skip(&format!("{compiler} does not run: {error}"));
             None
         }
     }
 }
 
-fn record(
+pub(crate) fn record(
     place: &Place,
     options: &[&str],
     target: &Path,
@@ -77,7 +82,7 @@ fn record(
     (output, recording)
 }
 
-fn heap(recording: &Recording) -> HeapRun {
+pub(crate) fn heap(recording: &Recording) -> HeapRun {
     recording
         .info()
         .heap
@@ -198,35 +203,6 @@ fn a_program_that_is_killed_while_it_allocates_leaves_a_whole_recording() {
     assert!(recording.info().complete);
     assert!(heap(&recording).blocks > 0);
     assert!(!recording.read::<HeapBlock>().unwrap().is_empty());
-}
-
-#[test]
-fn a_static_program_is_recorded_without_its_blocks_and_that_is_said() {
-    let place = Place::new();
-    let Some(target) = target(&place, &["-static"]) else {
-        return;
-    };
-    let (output, recording) = record(&place, &["--heap", "auto"], &target, &["array", "0.3"]);
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let said: Vec<&str> = output
-        .stderr
-        .lines()
-        .filter(|it| it.contains("heap blocks"))
-        .collect();
-    assert!(
-        matches!(said[..], [line] if line.contains("linked statically")),
-        "{}",
-        output.stderr
-    );
-    assert!(recording.info().heap.is_none());
-    assert!(
-        recording
-            .tables()
-            .unwrap()
-            .losses
-            .iter()
-            .any(|it| it.what == "heap-not-recorded")
-    );
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl Collector {
     /// Stops sampling, before the target is asked to end.
     pub(crate) fn stop(&mut self) {
         self.samplers.stop();
-        if let Some(heap) = &self.heap {
+        if let Some(heap) = &mut self.heap {
             heap.detach();
         }
         self.stopped = true;
@@ -208,7 +208,7 @@ impl Collector {
 
     /// How long to wait for the next tick, at most.
     pub(crate) fn until_next_tick(&self) -> Duration {
-        if self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_young) {
+        if self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_hurried) {
             return HURRIED_TICK;
         }
         let others = self.reuse.is_some() || self.flow.is_some() || self.heap.is_some();
@@ -286,6 +286,9 @@ impl Collector {
                     self.code.forget(pid);
                     self.bases.forget(tid);
                     self.mapped_lately.insert(Pid(pid));
+                    if let Some(heap) = &mut self.heap {
+                        heap.replaced(Pid(pid), Time(time));
+                    }
                 }
             }
             Record::Fork {
@@ -326,6 +329,9 @@ impl Collector {
                     .told(Pid(pid), Time(time), start, length, offset, &path);
                 self.writer.push(map)?;
                 self.mapped_lately.insert(Pid(pid));
+                if let Some(heap) = &mut self.heap {
+                    heap.mapped(Pid(pid));
+                }
             }
             Record::Switch {
                 pid: _,

@@ -25,7 +25,7 @@ use crate::collector::{Collector, FlowRecorder, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
 use crate::flow::Wanted;
-use crate::heap::{self, HeapRecorder, Loading};
+use crate::heap::{self, HeapRecorder, Source};
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::samplers::cpus::CpuSamplers;
@@ -86,7 +86,7 @@ pub enum SampleBy {
     Thread,
 }
 
-/// Whether heap blocks are recorded, by a library that is loaded into a launched target.
+/// Whether heap blocks are recorded, by a library that is loaded into a launched target or by probes on its allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapWhen {
     /// Where that can be, as many as a part of the budget pays for.
@@ -170,14 +170,14 @@ pub fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
-    let loading = heap_recorder(options);
+    let heap = heap_source(options);
     // A child is forked before anything below changes what it would inherit: the limit of open
     // files, the time slice.
     let (beginning, family) = match &options.target {
         Target::Launch(command) => {
             let family = Family::before_the_first();
-            let environment = match &loading {
-                Some(Ok(loading)) => loading.environment.as_slice(),
+            let environment = match &heap {
+                Some(Ok(Source::Load(loading))) => loading.environment.as_slice(),
                 _ => &[],
             };
             let held = HeldChild::fork(command, environment).map_err(Error::Fork)?;
@@ -246,6 +246,8 @@ pub fn record(
         // It would be slowed down without a word in the account.
         Beginning::Process(_) => None,
     };
+    // Probes are there before the program's first instruction.
+    let heap = heap.map(|source| heap_recorder(source?, beginning.pid(), &cpus, options));
     let mut left_out = None;
     let info = |pid, samplers: &Samplers| {
         let target = &options.target;
@@ -296,11 +298,8 @@ pub fn record(
         Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,
         None => {}
     }
-    match loading {
-        Some(Ok(loading)) => {
-            let overhead = (options.heap == HeapWhen::Auto).then_some(options.overhead);
-            collector.record_heap(HeapRecorder::new(loading.region, overhead));
-        }
+    match heap {
+        Some(Ok(heap)) => collector.record_heap(heap),
         Some(Err(reason)) => {
             let mut reason = format!("heap blocks are not recorded: {reason}");
             if options.flow.is_some() {
@@ -355,15 +354,29 @@ pub fn record(
     })
 }
 
-/// The heap recorder for a launched target, or why there is none; `None` where nobody asked for it.
-fn heap_recorder(options: &RecordOptions) -> Option<Result<Loading, String>> {
+/// Who tells of the target's heap blocks, or why nobody can; `None` where nobody asked for it.
+fn heap_source(options: &RecordOptions) -> Option<Result<Source, String>> {
     match (&options.target, options.heap) {
-        (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Auto) => None,
-        (Target::Attach(_), HeapWhen::All) => Some(Err(
-            "the recorder is loaded into a program that linewise starts, not into a running one"
-                .to_owned(),
-        )),
+        (_, HeapWhen::Never) => None,
+        (&Target::Attach(pid), _) => Some(heap::attaching(pid)),
         (Target::Launch(command), _) => Some(heap::loading(command)),
+    }
+}
+
+/// The heap recorder of a target that waits for its first instruction, or runs.
+fn heap_recorder(
+    source: Source,
+    pid: u32,
+    cpus: &[u32],
+    options: &RecordOptions,
+) -> Result<HeapRecorder, String> {
+    let overhead = (options.heap == HeapWhen::Auto).then_some(options.overhead);
+    match source {
+        Source::Load(loading) => Ok(HeapRecorder::loaded(loading.region, overhead)),
+        Source::Probe { allocators, reason } => {
+            let attached = matches!(options.target, Target::Attach(_));
+            heap::probing((pid, attached), allocators, &reason, cpus, overhead)
+        }
     }
 }
 

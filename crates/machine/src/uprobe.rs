@@ -29,9 +29,11 @@ use crate::ring::{Cursor, Registers, Ring};
 
 /// Bytes of the stack, from the stack pointer up, that a hit at a function's beginning brings.
 pub const STACK_BYTES: u32 = 1024;
-/// Data pages of a ring, for each CPU: some 800 hits with their stacks, and 5,000 others.
-const ENTRY_PAGES: usize = 256;
-const OTHER_PAGES: usize = 256;
+/// Data pages of all rings for hits with stacks, and of all others; and of one, at least and at most. A CPU makes some 600
+/// hits a millisecond, 1.3 kB each with its stack.
+const WITH_STACKS_PAGES: usize = 1 << 13;
+const OTHER_PAGES: usize = 1 << 11;
+const RING_PAGES: std::ops::RangeInclusive<usize> = 64..=4096;
 /// Set in a cookie when the function returned.
 const RETURNED: u64 = 1 << 32;
 
@@ -45,7 +47,18 @@ pub struct Point {
     /// Whether the top of the stack is wanted there.
     pub stack: bool,
     /// Whether its return is told, too; then `offset` has to be where the return address is still on top of the stack.
-    pub returns: bool,
+    pub returns: Returns,
+}
+
+/// What is told of returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    /// Nothing.
+    Not,
+    /// That they happen.
+    Bare,
+    /// The same with the top of the stack.
+    WithStack,
 }
 
 /// A thread came by a probe.
@@ -322,9 +335,13 @@ impl Prober {
     /// # Errors
     /// The kernel's: EPERM, EACCES without CAP_BPF and CAP_PERFMON, EINVAL before Linux 6.6, ENOSYS without BPF.
     pub fn open(cpus: &[u32]) -> io::Result<Self> {
+        let each = |all: usize| {
+            let share = (all / cpus.len().max(1)).next_power_of_two();
+            share.clamp(*RING_PAGES.start(), *RING_PAGES.end())
+        };
         Ok(Self {
-            with_stacks: Channel::open(cpus, STACK_BYTES, ENTRY_PAGES)?,
-            without: Channel::open(cpus, 0, OTHER_PAGES)?,
+            with_stacks: Channel::open(cpus, STACK_BYTES, each(WITH_STACKS_PAGES))?,
+            without: Channel::open(cpus, 0, each(OTHER_PAGES))?,
         })
     }
 
@@ -344,7 +361,16 @@ impl Prober {
         let mut links = Vec::new();
         for (channel, points, returns) in [
             (&self.without, chosen(&|it| !it.stack, 0), false),
-            (&self.without, chosen(&|it| it.returns, RETURNED), true),
+            (
+                &self.without,
+                chosen(&|it| it.returns == Returns::Bare, RETURNED),
+                true,
+            ),
+            (
+                &self.with_stacks,
+                chosen(&|it| it.returns == Returns::WithStack, RETURNED),
+                true,
+            ),
             (&self.with_stacks, chosen(&|it| it.stack, 0), false),
         ] {
             links.extend(channel.link(pid, &file, &points, returns)?);
@@ -425,12 +451,12 @@ fn parse(bytes: &[u8]) -> Option<Parsed> {
 /// nop of one byte (`arch/x86/kernel/uprobes.c`).
 #[must_use]
 pub fn is_emulated(code: &[u8]) -> bool {
-    match code {
-        [0x41, 0x50..=0x57, ..] => true,
-        [0x50..=0x57 | 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x90, ..] => true,
-        [0x0f, 0x80..=0x8f, ..] => true,
-        _ => false,
-    }
+    matches!(
+        code,
+        [0x41, 0x50..=0x57, ..]
+            | [0x50..=0x57 | 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x90, ..]
+            | [0x0f, 0x80..=0x8f, ..]
+    )
 }
 
 /// Functions whose first instruction the kernel carries out, carries out and waits for the return of, and does not.
@@ -468,7 +494,11 @@ pub fn costs(cpus: &[u32]) -> io::Result<ProbeCosts> {
             offset: address - map.start + map.offset,
             cookie,
             stack: cookie != 0,
-            returns: cookie == 1,
+            returns: if cookie == 1 {
+                Returns::Bare
+            } else {
+                Returns::Not
+            },
         });
     }
     let prober = Prober::open(cpus)?;
@@ -567,7 +597,7 @@ mod tests {
             offset: address - map.start + map.offset,
             cookie: 3,
             stack: true,
-            returns: true,
+            returns: Returns::Bare,
         };
         let placed = prober
             .place(pid, Path::new("/proc/self/exe"), &[point])

@@ -77,4 +77,28 @@ pub struct HeapRun {
     pub sampled_bytes: u64,
     /// What the recorder took from the program's threads, ns.
     pub spent_ns: u64,
+    /// How the allocator was probed from outside; `None` where a library in the program told of blocks.
+    #[serde(default)]
+    pub probed: Option<ProbedHeap>,
+}
+
+/// Probes on the allocator of a program that no library can be loaded into (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbedHeap {
+    /// Share of the recorded time during which they were in place, 0 to 1.
+    pub share: f64,
+    /// How often they were placed: blocks are known from an allocation to the end of a slice, at most.
+    pub slices: u64,
+    /// Calls and returns that were told.
+    pub hits: u64,
+    /// Measured cost of a call to the calling thread, ns.
+    pub entry_ns: f64,
+    /// The same for functions that the processor must step through, ns.
+    pub stepped_ns: f64,
+    /// Measured cost of a return, ns.
+    pub return_ns: f64,
+    /// Frees that were seen.
+    pub frees: u64,
+    /// Of these the ones of blocks whose allocation had not been seen.
+    pub frees_of_unknown: u64,
 }

@@ -1,10 +1,10 @@
-//! Whether the recorder can be loaded into a program, and how.
+//! Whether the recorder can be loaded into a program, and how; and what else is possible.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use linewise_heap::{Region, VARIABLE};
 use linewise_tracer::program::{self, Refusal};
@@ -12,6 +12,9 @@ use object::read::ReadCache;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
+use super::allocator::{self, Allocator};
+use super::probed::Probed;
+use super::recorder::HeapRecorder;
 use crate::exact::on_path;
 use crate::library;
 
@@ -32,11 +35,99 @@ pub(crate) struct Loading {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// Prepares the recorder for `command`, or says why it cannot be loaded.
+/// Who is to tell of blocks.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The recorder, which is loaded with the program.
+    Load(Loading),
+    /// Probes on these allocators, since it cannot be loaded for that reason.
+    Probe {
+        allocators: Vec<Allocator>,
+        reason: String,
+    },
+}
+
+/// Why the recorder cannot be loaded.
+#[derive(Debug, PartialEq, Eq)]
+struct Unloadable {
+    reason: String,
+    /// The file that has the program's allocator, if that can be told before it runs.
+    allocator: Option<PathBuf>,
+}
+
+impl From<String> for Unloadable {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            allocator: None,
+        }
+    }
+}
+
+/// Prepares the recorder for `command`, or probes where it cannot be loaded and they can be placed; or says why
+/// neither is possible.
 ///
 /// # Errors
 /// A reason that follows `heap blocks are not recorded: `.
-pub(crate) fn loading(command: &[OsString]) -> Result<Loading, String> {
+pub(crate) fn loading(command: &[OsString]) -> Result<Source, String> {
+    match prepare(command) {
+        Ok(loading) => Ok(Source::Load(loading)),
+        Err(Unloadable {
+            reason,
+            allocator: Some(file),
+        }) => match allocator::of_file(&file) {
+            Ok(allocators) => Ok(Source::Probe { allocators, reason }),
+            Err(why) => Err(format!(
+                "{reason}, so its allocator would be probed, but {why}"
+            )),
+        },
+        Err(Unloadable { reason, .. }) => Err(reason),
+    }
+}
+
+/// Prepares the recorder for `command`, where probes cannot be placed instead.
+///
+/// # Errors
+/// As for [`loading`].
+pub(crate) fn load(command: &[OsString]) -> Result<Loading, String> {
+    prepare(command).map_err(|it| it.reason)
+}
+
+/// Prepares probes for a running process.
+///
+/// # Errors
+/// As for [`loading`].
+pub(crate) fn attaching(pid: u32) -> Result<Source, String> {
+    let reason = "the recorder is loaded into programs that linewise starts".to_owned();
+    match allocator::of_process(pid) {
+        Ok(allocators) => Ok(Source::Probe { allocators, reason }),
+        Err(why) => Err(format!(
+            "{reason}, so its allocator would be probed, but {why}"
+        )),
+    }
+}
+
+/// Places the probes of a [`Source::Probe`] in process `pid`, which runs already or is to begin; as many blocks are
+/// told as a part of `overhead` pays for, or all.
+///
+/// # Errors
+/// As for [`loading`].
+pub(crate) fn probing(
+    (pid, attached): (u32, bool),
+    allocators: Vec<Allocator>,
+    reason: &str,
+    cpus: &[u32],
+    overhead: Option<f64>,
+) -> Result<HeapRecorder, String> {
+    match Probed::new((pid, attached), allocators, cpus, overhead) {
+        Ok(probed) => Ok(HeapRecorder::Probed(Box::new(probed))),
+        Err(why) => Err(format!("{reason}; {why}")),
+    }
+}
+
+fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
+    let name = command.first().ok_or("there is no command".to_owned())?;
+    check(name, command)?;
     let library = library::find(LIBRARY, LIBRARY_VARIABLE).map_err(|looked| {
         format!("{LIBRARY} is in none of {looked}; build it with `make build`, or say where with {LIBRARY_VARIABLE}")
     })?;
@@ -46,13 +137,11 @@ pub(crate) fn loading(command: &[OsString]) -> Result<Loading, String> {
         .iter()
         .any(|byte| b": \t\n".contains(byte))
     {
-        return Err(format!(
+        return Err(Unloadable::from(format!(
             "the loader takes no library whose path has a blank or a colon: {}",
             library.display()
-        ));
+        )));
     }
-    let name = command.first().ok_or("there is no command")?;
-    check(name, command)?;
     let region = Region::create()
         .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
     let mut preload = library.into_os_string();
@@ -71,7 +160,7 @@ pub(crate) fn loading(command: &[OsString]) -> Result<Loading, String> {
 }
 
 /// Whether the dynamic linker would load the recorder into the program of `command`.
-fn check(name: &OsStr, command: &[OsString]) -> Result<(), String> {
+fn check(name: &OsStr, command: &[OsString]) -> Result<(), Unloadable> {
     // A program that cannot be run is told of by who runs it.
     let Some(path) = on_path(name) else {
         return Ok(());
@@ -82,34 +171,49 @@ fn check(name: &OsStr, command: &[OsString]) -> Result<(), String> {
         Ok(program) => program,
         Err(Refusal::Impossible) => return Ok(()),
         Err(Refusal::Rights) => {
-            return Err(format!(
+            return Err(Unloadable::from(format!(
                 "{} runs with other rights than yours, and then the loader takes no library of another",
                 shown(&path)
-            ));
+            )));
         }
     };
     const X86_64: u16 = 62;
     if program.machine != X86_64 {
-        return Err(format!("{} is not for x86-64", shown(&program.path)));
+        return Err(Unloadable::from(format!(
+            "{} is not for x86-64",
+            shown(&program.path)
+        )));
     }
     let Some(linked) = Linked::read(&program.path) else {
-        return Err(format!("{} cannot be read as ELF", shown(&program.path)));
+        return Err(Unloadable::from(format!(
+            "{} cannot be read as ELF",
+            shown(&program.path)
+        )));
     };
     let Some(interpreter) = linked.interpreter else {
-        return Err(format!("{} is linked statically", shown(&program.path)));
+        return Err(Unloadable {
+            reason: format!("{} is linked statically", shown(&program.path)),
+            allocator: Some(program.path),
+        });
     };
     if String::from_utf8_lossy(&interpreter).contains("musl") {
-        return Err(format!(
-            "{} is linked with musl, and the recorder with the GNU C library",
-            shown(&program.path)
-        ));
+        // The loader is the C library, too.
+        let end = interpreter.iter().position(|&byte| byte == 0);
+        let file = OsStr::from_bytes(&interpreter[..end.unwrap_or(interpreter.len())]);
+        return Err(Unloadable {
+            reason: format!(
+                "{} is linked with musl, and the recorder with the GNU C library",
+                shown(&program.path)
+            ),
+            allocator: Some(PathBuf::from(file)),
+        });
     }
     let sanitized = |needed: &&String| SANITIZERS.iter().any(|it| needed.starts_with(it));
     if let Some(sanitizer) = linked.needed.iter().find(sanitized) {
-        return Err(format!(
+        return Err(Unloadable::from(format!(
             "{} has the allocator of {sanitizer}",
             shown(&program.path)
-        ));
+        )));
     }
     Ok(())
 }
@@ -164,7 +268,7 @@ mod tests {
         assert_eq!(checked("no-such-program-anywhere"), Ok(()));
         let su = Path::new("/usr/bin/su");
         if su.exists() {
-            let reason = checked("/usr/bin/su").unwrap_err();
+            let reason = checked("/usr/bin/su").unwrap_err().reason;
             assert!(reason.contains("other rights"), "{reason}");
         } else {
             println!("SKIP: there is no su here, a program of other rights");

@@ -1,16 +1,21 @@
 //! The heap recorder's other end: from records in shared memory to heap blocks.
 //!
 //! ```text
-//! rings of all threads ─ sorted by time ─► Live (what is allocated now) ─► rows of heap_blocks
-//!          slices of stacks ─► Unwinder ─► rules, back to the target
+//! Loaded: rings of all threads ─┬─ sorted by time ─► Ledger: what is allocated now ─► rows of heap_blocks
+//! Probed: hits of all CPUs ─────┘
+//!         slices of stacks ─► Unwinder ─► rules, back to the target
 //! ```
 //!
 //! Rows are kept of all blocks that a sample or a trap touched, and of a share of the others, which then
 //! stand for more than themselves.
 
+mod allocator;
 mod launch;
+mod ledger;
 mod live;
+mod loaded;
 mod observer;
+mod probed;
 mod rate;
 mod recorder;
 mod unwind;
@@ -18,7 +23,8 @@ mod unwind;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use launch::{Loading, loading};
+pub(crate) use launch::{Source, attaching, load, loading, probing};
+pub(crate) use ledger::allocator_of;
 pub(crate) use live::{Block, Live};
-pub(crate) use recorder::{HeapRecorder, allocator_of};
+pub(crate) use recorder::HeapRecorder;
 pub(crate) use unwind::Unwinder;

@@ -8,6 +8,7 @@ use linewise_recording::{
     Writer,
 };
 
+use super::ledger::{Event, Ledger, What};
 use super::recorder::HeapRecorder;
 use crate::follow::Stacks;
 
@@ -62,7 +63,7 @@ impl Trial {
         let path = CString::new(region.path()).unwrap();
         Self {
             target: Region::open(&path).unwrap(),
-            recorder: HeapRecorder::new(region, None),
+            recorder: HeapRecorder::loaded(region, None),
             writer: Writer::create(&directory.path().join("made"), &info(), CreateMode::New)
                 .unwrap(),
             stacks: Stacks::default(),
@@ -240,5 +241,69 @@ fn what_is_no_record_costs_itself_and_is_counted() {
         losses
             .iter()
             .any(|(what, count, _)| (*what, *count) == ("heap-events-malformed", 1))
+    );
+}
+
+#[test]
+fn a_block_whose_free_may_be_missed_names_nobody_who_comes_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer =
+        Writer::create(&directory.path().join("made"), &info(), CreateMode::New).unwrap();
+    let mut ledger = Ledger::new(None);
+    ledger.found_image(1, 1, 7, 0);
+    let thread = ledger.threads.number(8, || 8);
+    let event = |stamp, address, size| Event {
+        stamp,
+        image: 1,
+        thread,
+        what: match size {
+            0 => What::Free {
+                address,
+                named: false,
+            },
+            size => What::Alloc {
+                address,
+                size,
+                stack: 0,
+                allocator: 0,
+                interval: 0,
+                label: 0,
+            },
+        },
+    };
+    ledger.events = vec![
+        event(10, 0x1000, 64),
+        event(11, 0x2000, 64),
+        event(12, 0x2000, 0),
+    ];
+    ledger.apply(20);
+    // The probes go at 20 and come back; somebody else has the address then.
+    ledger.cut(1, 20);
+    ledger.touched(Pid(7), Address(0x1008), Time(15));
+    ledger.look_up_touches();
+    ledger.touched(Pid(7), Address(0x1008), Time(25));
+    ledger.look_up_touches();
+    ledger.events = vec![event(30, 0x3000, 0), event(31, 0x4000, 32)];
+    ledger.apply(40);
+    // What an ending thread had kept for later is freed once more.
+    ledger.events = vec![event(41, 0x3000, 0)];
+    ledger.apply(50);
+    assert_eq!((ledger.frees, ledger.frees_of_unknown), (2, 1));
+    ledger.close(&mut writer).unwrap();
+    writer.flush().unwrap();
+    let recording = Recording::open(&directory.path().join("made")).unwrap();
+    let mut rows = recording.read::<HeapBlock>().unwrap();
+    rows.sort_by_key(|row| row.address);
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (row.address.0, row.freed.map(|time| time.0), row.freed_by))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (0x1000, Some(20), None),
+            (0x2000, Some(12), Some(Tid(8))),
+            (0x4000, None, None),
+        ]
     );
 }

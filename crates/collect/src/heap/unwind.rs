@@ -8,7 +8,7 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer,
     RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
-use linewise_heap::{Cursor, MOST_FRAMES, Region, Rule};
+use linewise_heap::{Cursor, MOST_FRAMES, Rule};
 use linewise_machine::procfs;
 use linewise_recording::{Map, MapKind};
 use object::Endianness;
@@ -175,7 +175,7 @@ struct Layout {
     rules: HashMap<u64, Rule>,
 }
 
-/// Finds rules and gives them to the target.
+/// Finds rules and walks by them.
 #[derive(Debug, Default)]
 pub(crate) struct Unwinder {
     modules: HashMap<String, Option<Module>>,
@@ -184,11 +184,11 @@ pub(crate) struct Unwinder {
 
 impl Unwinder {
     /// The call chain of a slice of a stack: the return addresses from `at` on, as far as they can be
-    /// followed in `words`, which begin at `at.sp`. The rules on the way are given to the target. What the
-    /// process has mapped is read from `/proc`, unless `told` says it.
+    /// followed in `words`, which begin at `at.sp`. `tell` is told the rules on the way. What the process has mapped
+    /// is read from `/proc`, unless `told` says it.
     pub(crate) fn unwind(
         &mut self,
-        region: &Region,
+        mut tell: impl FnMut(u64, Rule),
         (pid, layout): (u32, u32),
         at: Cursor,
         words: &[u64],
@@ -206,7 +206,7 @@ impl Unwinder {
             let Some(rule) = self.rule((pid, layout), at.ip, told) else {
                 break;
             };
-            region.set_rule(layout, at.ip, rule);
+            tell(at.ip, rule);
             frames.push(at.ip);
             match rule.step(at, read) {
                 Some(caller) => at = caller,
@@ -217,6 +217,11 @@ impl Unwinder {
             frames.push(at.ip);
         }
         frames
+    }
+
+    /// Forgets what is known of the code of a set of loaded programs.
+    pub(super) fn forget(&mut self, layout: u32) {
+        self.layouts.remove(&layout);
     }
 
     /// The rule for a return address; `None` while it cannot be known what lies there.

@@ -48,6 +48,16 @@ pub(crate) fn info() -> RunInfo {
             rows: 8,
             sampled_bytes: 65_536,
             spent_ns: 12_345,
+            probed: Some(ProbedHeap {
+                share: 0.25,
+                slices: 3,
+                hits: 4_000,
+                entry_ns: 700.0,
+                stepped_ns: 16_000.0,
+                return_ns: 650.0,
+                frees: 1_000,
+                frees_of_unknown: 40,
+            }),
         }),
     }
 }

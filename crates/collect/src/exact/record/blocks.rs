@@ -173,9 +173,14 @@ impl Teller {
             } => {
                 let mut frames = prefix.to_vec();
                 let place = (told.pid.0, layout);
+                let region = &self.region;
+                let tell = |ip, rule| {
+                    // A table that is full is walked by slices.
+                    region.set_rule(layout, ip, rule);
+                };
                 let rest = self
                     .unwinder
-                    .unwind(&self.region, place, at, words, Some(told.maps));
+                    .unwind(tell, place, at, words, Some(told.maps));
                 frames.extend(rest);
                 frames.truncate(linewise_heap::MOST_FRAMES);
                 self.slices.insert(key, self.stacks.id(&frames));

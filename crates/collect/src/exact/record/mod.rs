@@ -216,7 +216,7 @@ fn heap(
     options: &ExactRecordOptions,
     losses: &mut Vec<Loss>,
 ) -> Option<(linewise_heap::Region, HeapLoading)> {
-    let loaded = crate::heap::loading(&options.trace.command).and_then(|loading| {
+    let loaded = crate::heap::load(&options.trace.command).and_then(|loading| {
         // QEMU splits its own list of variables at commas.
         let preload = loading
             .environment

@@ -1,0 +1,339 @@
+//! The recorder that is loaded into programs: every round its records become events.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use linewise_heap::{Record, Region, Ring, RingState, stamp};
+use linewise_machine::process;
+use linewise_recording::{HeapRun, StackId, Writer};
+
+use super::ledger::{Event, LINGER, Ledger, What};
+use super::rate::Rate;
+use super::recorder::{HeapCost, HeapLoss};
+use super::unwind::Unwinder;
+use crate::error::Error;
+use crate::exact::Clock;
+use crate::follow::Stacks;
+
+/// Rounds are close to each other for so long after the beginning, ns: stacks are told by slices until
+/// there are rules.
+const YOUNG_NS: u64 = 100_000_000;
+/// Time between two looks for processes and threads that are gone, ns.
+const SLOW_NS: u64 = 1_000_000_000;
+/// Stacks that wait for the block that they belong to.
+const ORPHANS: usize = 10_000;
+
+/// What is known of a ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The ring's image, 0 if it is free.
+    image: u32,
+    spent: u64,
+}
+
+/// The collector's side of it.
+pub(crate) struct Loaded {
+    pub(super) ledger: Ledger,
+    region: Rc<Region>,
+    unwinder: Unwinder,
+    rate: Rate,
+    rings: Vec<Seen>,
+    stacks: HashMap<u64, StackId>,
+    slices: HashMap<u64, StackId>,
+    began_ns: u64,
+    slow_ns: u64,
+    malformed: u64,
+}
+
+impl Loaded {
+    /// Reads from `region`; tells of as much as a part of `overhead` pays for, or of everything.
+    pub(super) fn new(region: Region, overhead: Option<f64>) -> Self {
+        let recorder = Self {
+            ledger: Ledger::new(Some(Clock::new())),
+            region: Rc::new(region),
+            unwinder: Unwinder::default(),
+            rate: Rate::new(overhead),
+            rings: Vec::new(),
+            stacks: HashMap::new(),
+            slices: HashMap::new(),
+            began_ns: process::monotonic_ns(),
+            slow_ns: 0,
+            malformed: 0,
+        };
+        recorder.allow();
+        recorder
+    }
+
+    /// Whether rounds should follow each other closely.
+    pub(super) fn is_young(&self) -> bool {
+        process::monotonic_ns().saturating_sub(self.began_ns) < YOUNG_NS
+    }
+
+    /// Tells the recorder in the target to record no more.
+    pub(super) fn detach(&self) {
+        self.region.detach();
+    }
+
+    /// The time of so many ticks, ns.
+    fn span_ns(&self, ticks: u64) -> f64 {
+        let clock = self.ledger.clock.as_ref();
+        clock.map_or(0.0, |clock| clock.span_ns(ticks))
+    }
+
+    /// Reads what was told until now. `thread_ns` of the target's time have passed since the last round,
+    /// and `in_the_way` of ours is taken from the target (0 to 1).
+    ///
+    /// # Errors
+    /// The recording cannot be written.
+    pub(super) fn round(
+        &mut self,
+        writer: &mut Writer,
+        stacks: &mut Stacks,
+        thread_ns: u64,
+        in_the_way: f64,
+    ) -> Result<HeapCost, Error> {
+        let began = process::thread_cpu_time_ns();
+        // Everybody who is told of by now was there before: what is later waits for the next round.
+        let until = stamp();
+        let target_ns = self.drain(stacks);
+        self.ledger.apply(until);
+        self.ledger.look_up_touches();
+        self.ledger.settle(writer, LINGER)?;
+        let now = process::monotonic_ns();
+        if now.saturating_sub(self.slow_ns) >= SLOW_NS {
+            self.slow_ns = now;
+            if let Some(clock) = &mut self.ledger.clock {
+                clock.correct(until);
+            }
+            self.bury(writer)?;
+        }
+        let own_ns = process::thread_cpu_time_ns().saturating_sub(began);
+        // What goes with the number of records: a round costs something by itself, whatever is told.
+        let own_ns = (own_ns as f64 * in_the_way).min(target_ns);
+        let due_ns = self.rate.passed(thread_ns, target_ns + own_ns);
+        self.region.set_interval(self.rate.interval());
+        self.allow();
+        self.region.hurry(false);
+        self.ledger.run.spent_ns += target_ns as u64;
+        Ok(HeapCost {
+            target_ns,
+            own_ns,
+            due_ns,
+        })
+    }
+
+    /// Gives the recorder what it may take until the next round.
+    fn allow(&self) {
+        let ticks_a_ns = 1e6 / self.span_ns(1_000_000).max(1.0);
+        self.region
+            .allow((self.rate.allowance_ns() * ticks_a_ns) as i64);
+    }
+
+    /// Takes all records out of the rings; the time that they took from the target, ns.
+    fn drain(&mut self, stacks: &mut Stacks) -> f64 {
+        let mut spent = 0;
+        let region = Rc::clone(&self.region);
+        for ring in region.rings() {
+            spent += self.drain_ring(&region, ring, stacks);
+        }
+        self.span_ns(spent)
+    }
+
+    fn drain_ring(&mut self, region: &Region, ring: Ring<'_>, stacks: &mut Stacks) -> u64 {
+        let state = ring.state();
+        if state == RingState::Free {
+            return 0;
+        }
+        let ids = ring.ids();
+        if self.rings.len() <= ring.index() {
+            self.rings.resize(ring.index() + 1, Seen::default());
+        }
+        if self.rings[ring.index()].image != ids.image {
+            self.rings[ring.index()] = Seen {
+                image: ids.image,
+                spent: 0,
+            };
+            self.ledger
+                .found_image(ids.image, ids.parent, ids.pid, ring.opened());
+        }
+        let thread = self.ledger.threads.number(u64::from(ids.tid), || ids.tid);
+        let layout = ring.layout();
+        let drained = ring.drain(|words| match Record::parse(words) {
+            Some(record) => {
+                let what = self.understand(region, (ids.pid, layout), record, stacks);
+                self.ledger.events.extend(what.map(|(stamp, what)| Event {
+                    stamp,
+                    image: ids.image,
+                    thread,
+                    what,
+                }));
+            }
+            None => self.malformed += 1,
+        });
+        self.malformed += u64::from(drained.is_err());
+        let seen = &mut self.rings[ring.index()];
+        let spent = ring.spent();
+        let more = spent.wrapping_sub(seen.spent);
+        seen.spent = spent;
+        // Its state was read first: a writer that had closed it writes no more.
+        if state == RingState::Closed {
+            *seen = Seen::default();
+            ring.recycle();
+        }
+        // The target may write over the count.
+        if more < 1 << 40 { more } else { 0 }
+    }
+
+    /// What a record tells, if it is an event.
+    fn understand(
+        &mut self,
+        region: &Region,
+        (pid, layout): (u32, u32),
+        record: Record<'_>,
+        stacks: &mut Stacks,
+    ) -> Option<(u64, What)> {
+        match record {
+            Record::Alloc {
+                stamp,
+                address,
+                size,
+                stack,
+                allocator,
+                interval,
+                label,
+            } => {
+                let stack = match self.slices.remove(&stack) {
+                    Some(id) => id,
+                    None => self.stacks.get(&stack).copied().unwrap_or(StackId(0)),
+                };
+                let number = |label| self.ledger.labels.numbers.get(&label).copied();
+                let what = What::Alloc {
+                    address,
+                    size,
+                    stack: stack.0,
+                    allocator: allocator as u8,
+                    interval: interval.max(1.0).log2().round().min(63.0) as u8,
+                    label: label.and_then(number).unwrap_or(0),
+                };
+                return Some((stamp, what));
+            }
+            Record::Free {
+                stamp,
+                address,
+                named,
+            } => return Some((stamp, What::Free { address, named })),
+            Record::Unmap {
+                stamp,
+                address,
+                length,
+            } => {
+                let what = What::Unmap {
+                    start: address,
+                    end: address.saturating_add(length.next_multiple_of(4096)),
+                };
+                return Some((stamp, what));
+            }
+            Record::Stack { key, frames } => {
+                let id = stacks.id(frames);
+                self.stacks.insert(key, id);
+            }
+            Record::Slice {
+                key,
+                layout: told,
+                prefix,
+                at,
+                words,
+            } => {
+                let mut frames = prefix.to_vec();
+                // The slice says what was loaded when it was made, in as many bits.
+                let layout = if told == layout & 0xffff {
+                    layout
+                } else {
+                    told
+                };
+                let tell = |ip, rule| {
+                    // A table that is full is walked by slices.
+                    region.set_rule(layout, ip, rule);
+                };
+                frames.extend(self.unwinder.unwind(tell, (pid, layout), at, words, None));
+                frames.truncate(linewise_heap::MOST_FRAMES);
+                // Those that never came are few.
+                if self.slices.len() > ORPHANS {
+                    self.slices.clear();
+                }
+                self.slices.insert(key, stacks.id(&frames));
+            }
+            Record::Label { key, words, bytes } => {
+                let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
+                self.ledger.labels.number(key, || text.into_owned());
+            }
+        }
+        None
+    }
+
+    /// Gives back what belongs to processes and threads that are gone.
+    fn bury(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        for ring in self.region.rings() {
+            if ring.state() != RingState::Open {
+                continue;
+            }
+            let ids = ring.ids();
+            let task = format!("/proc/{}/task/{}", ids.pid, ids.tid);
+            let another = self.ledger.processes.get(&ids.pid) != Some(&ids.image);
+            // What it told last was read in this round, or is read in the next.
+            if another || !Path::new(&task).exists() {
+                ring.close();
+            }
+        }
+        self.ledger.bury(writer)
+    }
+
+    /// The end: the last records, and rows of all that is still allocated. What the recorder did, with
+    /// what was lost: name, number, sentence.
+    ///
+    /// # Errors
+    /// The recording cannot be written.
+    pub(super) fn finish(
+        mut self,
+        writer: &mut Writer,
+        stacks: &mut Stacks,
+    ) -> Result<(HeapRun, Vec<HeapLoss>), Error> {
+        self.region.detach();
+        let spent = self.drain(stacks);
+        self.ledger.run.spent_ns += spent as u64;
+        self.ledger.close(writer)?;
+        let mut losses = Vec::new();
+        if self.region.lost() > 0 {
+            losses.push((
+                "heap-events-lost",
+                self.region.lost(),
+                "allocations and frees that could not be told: the collector did not get a CPU in time, more than a thousand threads allocated, or a signal handler did".to_owned(),
+            ));
+        }
+        if self.malformed > 0 {
+            losses.push((
+                "heap-events-malformed",
+                self.malformed,
+                "records of the heap that made no sense: the target wrote over the shared memory"
+                    .to_owned(),
+            ));
+        }
+        if self.region.own_mallocs() > 0 {
+            losses.push((
+                "own-malloc",
+                u64::from(self.region.own_mallocs()),
+                "programs with a malloc of their own, whose blocks are not recorded; name its objects with `linewise.h`".to_owned(),
+            ));
+        }
+        if self.region.images() == 0 {
+            losses.push((
+                "heap-not-recorded",
+                1,
+                "the heap recorder was not loaded into any process".to_owned(),
+            ));
+        }
+        Ok((self.ledger.run, losses))
+    }
+}

@@ -27,6 +27,7 @@ mod stream;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

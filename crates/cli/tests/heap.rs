@@ -75,6 +75,8 @@ pub(crate) fn record(
         .arg("--")
         .arg(target)
         .args(arguments)
+        // The loader of a static program would keep a copy of it, whose size is like that of a block of the test.
+        .env_remove("LD_LIBRARY_PATH")
         .env("LINEWISE_PRELOAD", recorder());
     let output = place.finish(&mut command);
     let recording = Recording::open(&place.path("made.linewise"))

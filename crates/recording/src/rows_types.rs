@@ -22,6 +22,8 @@ words!(
         Stack = "stack",
         /// Relative to a segment: thread-local memory.
         ThreadLocal = "thread-local",
+        /// In read-only data that is no variable: a table of the compiler, as for a `switch`.
+        Constant = "constant",
         /// Neither the debug info nor the code says what the register points to.
         UnknownPointer = "unknown-pointer",
         /// Paths through the function disagree about what it points to.

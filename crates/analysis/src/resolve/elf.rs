@@ -4,10 +4,13 @@
 //! samples of 32-bit tasks carry no registers. Every number in the file is foreign: sizes are
 //! checked against the file, and a file that makes no sense is one without sections.
 
+use std::collections::HashMap;
+
 use object::elf::{
     CompressionHeader64, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB, ELFMAG,
     EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64,
-    SHF_ALLOC, SHF_COMPRESSED, SHF_WRITE, SHT_NOBITS, SectionHeader64,
+    R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64, SHF_ALLOC,
+    SHF_COMPRESSED, SHF_WRITE, SHN_UNDEF, SHT_NOBITS, SectionHeader64, Sym64,
 };
 use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
 
@@ -17,6 +20,8 @@ use super::files::File;
 const LARGEST_SECTION: u64 = 2 << 30;
 /// More program headers than any linker writes.
 const MOST_SEGMENTS: u64 = 4096;
+/// Relocations of one section that are read, at most.
+const MOST_RELOCATIONS: usize = 4_000_000;
 
 /// A loaded range of the file.
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +248,47 @@ impl Elf {
         Some(text_at(&bytes, 0))
     }
 
+    /// What the loader writes where only it writes (`.got`, `.data.rel.ro`), by address: addresses in
+    /// this file. Relocations of x86-64.
+    pub(super) fn linked(&self) -> HashMap<u64, u64> {
+        let mut linked = HashMap::new();
+        if !self.is_x86 {
+            return linked;
+        }
+        let places: Vec<std::ops::Range<u64>> = self
+            .sections
+            .iter()
+            .filter(|section| matches!(&*section.name, ".got" | ".got.plt" | ".data.rel.ro"))
+            .map(|section| section.address..section.address.saturating_add(section.size))
+            .collect();
+        let symbols = self.section_bytes(".dynsym").unwrap_or_default();
+        for name in [".rela.dyn", ".rela.plt"] {
+            let bytes = self.section_bytes(name).unwrap_or_default();
+            let count = (bytes.len() / size_of::<Rela64<LE>>()).min(MOST_RELOCATIONS);
+            let Ok((relocations, _)) = pod::slice_from_bytes::<Rela64<LE>>(&bytes, count) else {
+                continue;
+            };
+            for relocation in relocations {
+                let place = relocation.r_offset.get(LE);
+                if !places.iter().any(|section| section.contains(&place)) {
+                    continue;
+                }
+                let added = relocation.r_addend.get(LE);
+                let symbol = || defined(&symbols, relocation.r_sym(LE, false));
+                let value = match relocation.r_type(LE, false) {
+                    R_X86_64_RELATIVE => Some(added as u64),
+                    R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => symbol(),
+                    R_X86_64_64 => symbol().map(|value| value.wrapping_add_signed(added)),
+                    _ => None,
+                };
+                if let Some(value) = value {
+                    linked.insert(place, value);
+                }
+            }
+        }
+        linked
+    }
+
     fn find_build_id(&self) -> Option<String> {
         let bytes = self.section_bytes(".note.gnu.build-id")?;
         let (header, rest) = pod::from_bytes::<NoteHeader64<LE>>(&bytes).ok()?;
@@ -253,6 +299,15 @@ impl Elf {
         let id = rest.strip_prefix(b"GNU\0")?.get(..length)?;
         Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
     }
+}
+
+/// The value of symbol `number` of the table `symbols`, if it is defined there.
+fn defined(symbols: &[u8], number: u32) -> Option<u64> {
+    let start = usize::try_from(number)
+        .ok()?
+        .checked_mul(size_of::<Sym64<LE>>())?;
+    let (symbol, _) = pod::from_bytes::<Sym64<LE>>(symbols.get(start..)?).ok()?;
+    (symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE))
 }
 
 /// The zero-terminated text at `offset`.

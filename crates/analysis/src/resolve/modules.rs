@@ -1,6 +1,7 @@
 //! One module: a mapped file with its symbols and its debug info, wherever that is.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
 
 use linewise_recording::{Map, Pid};
 
@@ -53,6 +54,7 @@ pub(super) struct Module<'a> {
     too_large: Cell<Option<u64>>,
     store: &'a Store,
     symbols: OnceCell<Symbols>,
+    linked: OnceCell<HashMap<u64, u64>>,
     debug: OnceCell<Option<DebugInfo<'a>>>,
 }
 
@@ -80,6 +82,7 @@ impl<'a> Module<'a> {
             too_large: Cell::new(None),
             store,
             symbols: OnceCell::new(),
+            linked: OnceCell::new(),
             debug: OnceCell::new(),
         };
         // The kernel marks what was unlinked; a new file may have taken the place.
@@ -176,6 +179,16 @@ impl<'a> Module<'a> {
         self.elf
             .as_ref()?
             .bytes(segment.offset.checked_add(within)?, length)
+    }
+
+    /// The address that a linker has put at `address`, where nothing but the loader writes: the
+    /// addresses of functions and variables that code looks up there. `None` if it is of another
+    /// module.
+    pub(super) fn linked(&self, address: u64) -> Option<u64> {
+        self.linked
+            .get_or_init(|| self.elf.as_ref().map(Elf::linked).unwrap_or_default())
+            .get(&address)
+            .copied()
     }
 
     /// Its unwind tables.

@@ -231,10 +231,115 @@ fn accesses_of_rust_see_boxes_slices_counts_and_enumerations() {
         item(&slice, field);
     }
     let (shared, _) = touched(&program, "shared", 10);
-    // A cell is what is in it.
-    has(&shared, &["Cell<u64>+0 "]);
+    // A cell is what is in it, and lies behind the counts of its owners.
+    assert!(
+        shared
+            .iter()
+            .any(|row| row.starts_with("Rc") && row.ends_with("<core::cell::Cell<u64>>+16 value")),
+        "{shared:#?}"
+    );
     let (shape, _) = touched(&program, "shape", 40);
     assert!(shape.iter().any(|row| row.contains("to")), "{shape:#?}");
+}
+
+const C_RUNS: &str = r"
+struct bucket { long used; int items[6]; };
+struct table { long size; struct bucket buckets[8]; long limit; };
+struct owner { long before[20]; struct table table; long behind; };
+__attribute__((noipa)) void clear(struct owner *owner) {
+    for (struct bucket *b = owner->table.buckets; b < owner->table.buckets + 8; b++) b->used = 0;
+    owner->behind++;
+}
+__attribute__((noipa)) int first(const void *key) { return *(const unsigned char *)key; }
+__attribute__((noipa)) long last(const long *end) { return end[-1]; }
+__attribute__((noipa)) int choose(int what) {
+    switch (what) {
+    case 0: return first(0); case 1: return 7; case 2: return 12; case 3: return 1;
+    case 4: return 99; case 5: return 3; case 6: return 55; default: return -1;
+    }
+}
+struct pair { long from, to; };
+__attribute__((noipa)) void fill(struct pair *pair) { pair->from = 1; pair->to = 2; }
+struct pair *all;
+__attribute__((noipa)) struct pair *find(long i) { return &all[i]; }
+__attribute__((noipa)) long use(long i) { return find(i)->to; }
+struct owner owners[2];
+int main(int count, char **words) {
+    (void)words;
+    clear(owners);
+    struct pair pair;
+    fill(&pair);
+    return (int)(choose(count) + use(0) + last(&pair.to));
+}
+";
+
+#[test]
+fn a_pointer_that_runs_through_a_member_and_one_that_is_returned_keep_their_types() {
+    for flags in [["-g", "-O2"], ["-g", "-O1"]] {
+        let Some(program) = build("gcc", &flags, ("program.c", C_RUNS)) else {
+            return;
+        };
+        let length = |name: &str, next: &str| program.address(next).0 - program.address(name).0;
+        let (clear, reasons) = touched(&program, "clear", length("clear", "first"));
+        has(&clear, &["struct owner+432 behind"]);
+        assert!(
+            clear.iter().any(|row| row.ends_with("used"))
+                && reasons.iter().all(|it| *it == UntypedReason::Stack),
+            "{flags:?} {clear:#?} {reasons:?}"
+        );
+        let (first, reasons) = touched(&program, "first", length("first", "last"));
+        assert!(first.is_empty(), "{first:#?}");
+        assert!(
+            reasons.contains(&UntypedReason::UnknownPointer),
+            "{reasons:?}"
+        );
+        has(&touched(&program, "last", 5).0, &["long int+0 "]);
+        let (used, _) = touched(&program, "use", 24);
+        has(&used, &["struct pair+8 to"]);
+    }
+}
+
+const RUST_FRAME: &str = r#"
+use std::hint::black_box;
+pub struct Order { pub id: u64, pub price: u64, pub parts: [u32; 6] }
+#[inline(never)] #[no_mangle]
+pub fn make(id: u64) -> Order { Order { id, price: black_box(3), parts: [1; 6] } }
+#[inline(never)] #[no_mangle]
+pub fn look(order: &mut Order) { order.price += black_box(1); }
+#[inline(never)] #[no_mangle]
+pub fn total(id: u64) -> u64 {
+    let mut order = make(id);
+    look(&mut order);
+    order.price + order.id + u64::from(order.parts[3])
+}
+#[inline(never)] #[no_mangle]
+pub fn unnamed(id: u64) -> u64 { make(id).price + make(id + 1).id }
+fn main() { std::process::exit((total(1) + unnamed(2)) as i32 & 1); }
+"#;
+
+#[test]
+fn objects_in_a_frame_are_variables_or_what_called_functions_make_there() {
+    let flags = ["--edition", "2021", "-g", "-C", "opt-level=2"];
+    let Some(program) = build("rustc", &flags, ("program.rs", RUST_FRAME)) else {
+        return;
+    };
+    let field = |rows: &BTreeSet<String>, field: &str| {
+        assert!(
+            rows.iter()
+                .any(|row| row.starts_with("Order+") && row.ends_with(field)),
+            "no {field} in {rows:#?}"
+        );
+    };
+    let (make, _) = touched(&program, "make", 60);
+    field(&make, "price");
+    let (total, _) = touched(&program, "total", 60);
+    for name in ["id", "price", "parts[3]"] {
+        field(&total, name);
+    }
+    let (unnamed, _) = touched(&program, "unnamed", 60);
+    for name in ["id", "price"] {
+        field(&unnamed, name);
+    }
 }
 
 #[test]

@@ -6,16 +6,18 @@
 //! knows the larger object: of `&p->count` the code knows that it lies in `*p`.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use super::super::dwarf::EntryId;
+use super::calls::{self, Signature};
 use super::code::Code;
 use super::frames::Row;
-use super::layout::{Layouts, Shape};
-use super::scope::{Place, Scope, Variable};
+use super::layout::{Layouts, Shape, TypeId};
+use super::scope::{DWARF_RBP, DWARF_RSP, Place, Scope, Variable};
 use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
@@ -33,21 +35,22 @@ const RAX: usize = 0;
 const RDX: usize = 2;
 const RSP: usize = 4;
 const RBP: usize = 5;
-const RDI: usize = 7;
-/// DWARF's numbers of rsp and rbp.
-const DWARF_RSP: u16 = 7;
-const DWARF_RBP: u16 = 6;
+pub(super) const RDI: usize = 7;
 
-/// The static variables of the module.
-pub(super) trait Statics {
-    /// The declared type of the variable that holds `address`, and the distance from its start.
-    fn at(&self, address: u64) -> Option<(EntryId, u64)>;
+/// The rest of the module, as far as the code of one function refers to it.
+pub(super) trait Surroundings {
+    /// The declared type of the static variable that holds `address`, and the distance from its start.
+    fn variable(&self, address: u64) -> Option<(EntryId, u64)>;
+    /// The address that the linker has put at `address`.
+    fn linked(&self, address: u64) -> Option<u64>;
+    /// What `call` calls.
+    fn called(&self, call: &Instruction) -> Option<Rc<Signature>>;
 }
 
 /// What is known before an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
-    registers: [Value; 16],
+    pub(super) registers: [Value; 16],
     /// Values on the stack, by distance from the canonical frame address.
     slots: BTreeMap<i64, Value>,
 }
@@ -58,7 +61,11 @@ pub(super) struct Flow<'f, 'd, 'a> {
     pub(super) scope: &'f Scope,
     pub(super) rows: &'f [Row],
     pub(super) layouts: &'f Layouts<'d, 'a>,
-    pub(super) statics: &'f dyn Statics,
+    pub(super) program: &'f dyn Surroundings,
+    /// What its callers give it.
+    pub(super) signature: &'f Signature,
+    /// What called functions say is in the frame: distance and type.
+    pub(super) lent: &'f [(i64, TypeId)],
 }
 
 impl Flow<'_, '_, '_> {
@@ -198,11 +205,16 @@ impl Flow<'_, '_, '_> {
         let mut state = self.nothing_known(self.code.entry);
         // The return address is the last thing below the frame.
         state.registers[RSP] = Value::at(Base::Frame, -8);
-        // What does not fit two registers is returned in memory that the caller provides.
-        if let Some(returns) = self.scope.returns {
+        let signature = self.signature;
+        if signature.in_memory == Some(true)
+            && let Some(returns) = signature.returns
+        {
             let layout = self.layouts.layout(returns);
-            if layout.size > 16 {
-                state.registers[RDI] = Value::at(Base::Typed(layout.id), 0);
+            state.registers[RDI] = Value::at(Base::Typed(layout.id), 0);
+        }
+        for (register, plus, kind) in &signature.leads_to {
+            if let Some(register) = from_dwarf(*register) {
+                state.registers[register] = Value::at(Base::Typed(*kind), plus.wrapping_neg());
             }
         }
         state
@@ -239,7 +251,7 @@ impl Flow<'_, '_, '_> {
     }
 
     /// Brings in what the debug info says from instruction `number` on.
-    fn settle(&self, state: &mut State, number: usize) {
+    pub(super) fn settle(&self, state: &mut State, number: usize) {
         let Some(address) = self.address(number) else {
             return;
         };
@@ -293,12 +305,7 @@ impl Flow<'_, '_, '_> {
                     let known = self.better(old, said);
                     state.registers[register] = known;
                     // What was copied from there before the debug info had a name for it.
-                    let copies = state.registers.iter_mut().chain(state.slots.values_mut());
-                    for value in copies {
-                        if let Some(distance) = value.distance_from(old) {
-                            *value = known.add(Value::constant(distance), 0);
-                        }
-                    }
+                    learn(state, old, known);
                 }
             }
             Place::Memory { register, offset } => {
@@ -315,14 +322,15 @@ impl Flow<'_, '_, '_> {
                 let old = &mut state.registers[register];
                 *old = self.better(*old, said);
             }
-            Place::Behind(slot) => {
+            Place::Behind { slot, plus } => {
+                let within = i64::try_from(variable.within).unwrap_or(0);
                 let layout = self.layouts.layout(variable.kind);
-                let said = Value::at(Base::Typed(layout.id), 0);
+                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
                 if state.slots.len() < MOST_SLOTS {
                     state.slots.insert(slot, said);
                 }
             }
-            Place::Frame(_) => {}
+            Place::Frame(_) | Place::BehindRegister { .. } => {}
         }
     }
 
@@ -339,11 +347,17 @@ impl Flow<'_, '_, '_> {
         }
         let pointee = self.layouts.layout(inner.0);
         let byte = matches!(pointee.shape, Shape::Scalar) && pointee.size <= 1;
-        let offset = u64::try_from(followed.plus).unwrap_or(u64::MAX);
+        // Where the inner one begins in the outer one.
+        let offset = followed.plus.wrapping_sub(said.plus);
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
         let within = self
             .layouts
             .holds(outer.0, offset, followed.times.unsigned_abs(), inner);
-        if byte || within { followed } else { said }
+        if byte || within || self.layouts.is_empty(inner) {
+            followed
+        } else {
+            said
+        }
     }
 
     /// The value of something whose declared type is `kind`, if that says more than a number.
@@ -398,6 +412,11 @@ impl Flow<'_, '_, '_> {
             })
     }
 
+    fn linked(&self, address: i64) -> Option<i64> {
+        let linked = self.program.linked(u64::try_from(address).ok()?)?;
+        i64::try_from(linked).ok()
+    }
+
     /// What `size` bytes at `address` hold.
     fn load(&self, state: &State, address: Value, size: u64, at: u64, fresh: u32) -> Value {
         let unknown = Value::unknown(fresh);
@@ -418,42 +437,25 @@ impl Flow<'_, '_, '_> {
                 .layouts
                 .locate(kind, address.plus, times, size)
                 .and_then(|(offset, times)| self.layouts.value_type(kind.0, offset, size, times)),
+            Base::Number if times == 0 && size == 8 && self.linked(address.plus).is_some() => {
+                return self.linked(address.plus).map_or(unknown, Value::constant);
+            }
             Base::Number => u64::try_from(address.plus)
                 .ok()
-                .and_then(|place| self.statics.at(place))
+                .and_then(|place| self.program.variable(place))
                 .and_then(|(kind, offset)| self.layouts.value_type(kind, offset, size, times)),
             Base::Conflict => None,
         };
         kind.and_then(|kind| self.value_of(kind)).unwrap_or(unknown)
     }
 
-    /// The variable `distance` bytes from the canonical frame address, at the instruction at
-    /// `address`: its declared type and the distance from its start.
-    pub(super) fn frame_variable(&self, address: u64, distance: i64) -> Option<(EntryId, u64)> {
-        let variables = || {
-            self.scope.in_frame.iter().filter_map(|variable| {
-                let Place::Frame(start) = variable.place else {
-                    return None;
-                };
-                let size = match variable.size {
-                    Some(size) => size,
-                    None => self.layouts.layout(variable.kind).size,
-                };
-                let offset = u64::try_from(distance.checked_sub(start)?).ok()?;
-                let offset_in_variable = offset.checked_add(variable.within)?;
-                (offset < size).then_some((variable, size, offset_in_variable))
-            })
-        };
-        // Of variables one in the other, as after inlining, the largest tells most.
-        variables()
-            .filter(|(variable, _, _)| variable.range.contains(&address))
-            .max_by_key(|(variable, size, _)| (*size, variable.entry))
-            .or_else(|| variables().max_by_key(|(variable, size, _)| (*size, variable.entry)))
-            .map(|(variable, _, offset)| (variable.kind, offset))
-    }
-
     /// What instruction `number` makes of `state`.
-    fn step(&self, state: &mut State, number: usize, factory: &mut InstructionInfoFactory) {
+    pub(super) fn step(
+        &self,
+        state: &mut State,
+        number: usize,
+        factory: &mut InstructionInfoFactory,
+    ) {
         let Some(instruction) = self.code.instructions.get(number) else {
             return;
         };
@@ -481,30 +483,65 @@ impl Flow<'_, '_, '_> {
     }
 
     fn call(&self, state: &mut State, number: usize, instruction: &Instruction) {
+        let signature = self.program.called(instruction);
+        if let Some(signature) = &signature {
+            self.given(state, signature);
+        }
+        let result = state.registers[RDI];
         for register in CALL_CLOBBERS {
             state.registers[register] = Value::unknown(symbol(number, register));
         }
-        let calls = &self.scope.calls;
-        let Ok(found) = calls.binary_search_by_key(&instruction.next_ip(), |(back, _)| *back)
-        else {
-            return;
-        };
-        let Some((_, returned)) = calls.get(found) else {
-            return;
-        };
-        let layout = self.layouts.layout(*returned);
-        if layout.size > 16 {
-            state.registers[RAX] = Value::at(Base::Typed(layout.id), 0);
-            return;
-        }
-        for (register, offset) in [(RAX, 0), (RDX, 8)] {
-            let value = self
-                .layouts
-                .value_type(*returned, offset, 8, 0)
-                .and_then(|kind| self.value_of(kind));
-            if let Some(value) = value {
-                state.registers[register] = value;
+        let (returned, in_memory) = match signature.as_deref() {
+            Some(Signature {
+                returns: Some(kind),
+                in_memory,
+                ..
+            }) => (*kind, *in_memory),
+            Some(_) => return,
+            None => {
+                let calls = &self.scope.calls;
+                let found = calls.binary_search_by_key(&instruction.next_ip(), |(back, _)| *back);
+                let Some((_, kind)) = found.ok().and_then(|found| calls.get(found)) else {
+                    return;
+                };
+                (*kind, calls::in_memory(self.layouts, *kind))
             }
+        };
+        match in_memory {
+            // The address that the caller provided comes back.
+            Some(true) if result.base == Base::Frame => state.registers[RAX] = result,
+            Some(true) => {
+                let layout = self.layouts.layout(returned);
+                state.registers[RAX] = Value::at(Base::Typed(layout.id), 0);
+            }
+            Some(false) => {
+                for (register, offset) in [(RAX, 0), (RDX, 8)] {
+                    let value = self
+                        .layouts
+                        .value_type(returned, offset, 8, 0)
+                        .and_then(|kind| self.value_of(kind));
+                    if let Some(value) = value {
+                        state.registers[register] = value;
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Brings in what a called function's debug info says that its parameters lead to.
+    fn given(&self, state: &mut State, signature: &Signature) {
+        for (register, plus, kind) in &signature.leads_to {
+            let Some(register) = from_dwarf(*register) else {
+                continue;
+            };
+            let old = state.registers[register];
+            // Of a number or a byte the caller may know more.
+            if !matches!(self.layouts.layout(kind.0).shape, Shape::Aggregate(_)) {
+                continue;
+            }
+            let known = Value::at(Base::Typed(*kind), plus.wrapping_neg());
+            learn(state, old, known);
         }
     }
 
@@ -634,6 +671,16 @@ impl Flow<'_, '_, '_> {
     }
 }
 
+/// Puts `known` in the place of the unknown number `old`, wherever that was copied to.
+fn learn(state: &mut State, old: Value, known: Value) {
+    let copies = state.registers.iter_mut().chain(state.slots.values_mut());
+    for value in copies {
+        if let Some(distance) = value.distance_from(old) {
+            *value = known.add(Value::constant(distance), 0);
+        }
+    }
+}
+
 /// Remembers `value` if `address` is on the stack.
 fn store(state: &mut State, address: Value, value: Value) {
     if address.base != Base::Frame || address.times != 0 {
@@ -685,7 +732,7 @@ fn full(register: Register) -> Option<usize> {
 }
 
 /// The same from DWARF's number.
-fn from_dwarf(register: u16) -> Option<usize> {
+pub(super) fn from_dwarf(register: u16) -> Option<usize> {
     const ORDER: [usize; 8] = [RAX, RDX, 1, 3, 6, RDI, RBP, RSP];
     match register {
         0..=7 => ORDER.get(usize::from(register)).copied(),

@@ -14,6 +14,8 @@ const MOST_ALIASES: usize = 32;
 const DEEPEST: u32 = 32;
 /// Members that are looked at for one question, at most: no program's types need so many.
 const MOST_STEPS: u64 = 50_000_000;
+/// Places in a type at which an array that a pointer runs through is looked for, at most.
+const MOST_ELEMENTS: u64 = 4096;
 /// Members that one access can touch, at most: of a union all that lie over each other.
 const MOST_LEAVES: usize = 64;
 
@@ -101,6 +103,11 @@ impl<'d, 'a> Layouts<'d, 'a> {
         }
     }
 
+    /// The debug info that they are in.
+    pub(super) fn debug(&self) -> &'d Debug<'a> {
+        self.debug
+    }
+
     /// Whether there is work left to do for `count` members more; counts them.
     fn step(&self, count: usize) -> bool {
         let left = self.steps.get().saturating_sub(count as u64);
@@ -183,7 +190,8 @@ impl<'d, 'a> Layouts<'d, 'a> {
             gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => {
-                Shape::Pointer(self.debug.referred(entry, gimli::DW_AT_type))
+                let target = self.debug.referred(entry, gimli::DW_AT_type);
+                Shape::Pointer(target.filter(|target| !self.is_void(*target)))
             }
             gimli::DW_TAG_array_type => {
                 let Some(element) = self.debug.referred(entry, gimli::DW_AT_type) else {
@@ -210,6 +218,38 @@ impl<'d, 'a> Layouts<'d, 'a> {
             gimli::DW_TAG_unspecified_type => Shape::Incomplete,
             _ => Shape::Scalar,
         }
+    }
+
+    /// Whether `id` is nothing but a qualifier: `const void`.
+    fn is_void(&self, id: EntryId) -> bool {
+        let mut at = id;
+        for _ in 0..MOST_ALIASES {
+            let Some(entry) = self.debug.entry(at) else {
+                return false;
+            };
+            if !matches!(
+                entry.tag,
+                gimli::DW_TAG_typedef
+                    | gimli::DW_TAG_const_type
+                    | gimli::DW_TAG_volatile_type
+                    | gimli::DW_TAG_atomic_type
+                    | gimli::DW_TAG_restrict_type
+            ) {
+                return false;
+            }
+            match self.debug.referred(&entry, gimli::DW_AT_type) {
+                Some(next) => at = next,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    /// Whether values of type `kind` have no members: a pointer to one says nothing of what is there.
+    pub(super) fn is_empty(&self, kind: TypeId) -> bool {
+        let layout = self.layout(kind.0);
+        matches!(layout.shape, Shape::Aggregate(_))
+            && self.leaves(kind.0, 0, layout.size, 0).is_empty()
     }
 
     fn parts(&self, id: EntryId, depth: u32, parts: &mut Vec<Part>) {
@@ -332,6 +372,15 @@ impl<'d, 'a> Layouts<'d, 'a> {
     ) -> Option<(u64, u64)> {
         let layout = self.layout(kind.0);
         let whole = i64::try_from(layout.size).ok().filter(|whole| *whole > 0)?;
+        if matches!(layout.shape, Shape::Scalar | Shape::Pointer(_)) {
+            // A pointer to a number is one into an array of them, of which one instruction can touch
+            // several; before the pointer only what is plainly an element.
+            let elements = plus % whole == 0 && size.is_multiple_of(layout.size);
+            let around = plus >= 0 || times != 0 || size == layout.size;
+            if elements && around {
+                return Some((0, 0));
+            }
+        }
         let element = u64::try_from(plus.rem_euclid(whole)).ok()?;
         // Elements of an array of this type.
         if times != 0 && times.is_multiple_of(layout.size) {
@@ -362,8 +411,39 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 return Some((start, times));
             }
         }
+        if let Some(start) = self.array_around(kind, plus, times, size) {
+            return Some((start, times));
+        }
         // Who adds an unknown number to a pointer means elements.
         self.fits(kind, element, size).then_some((element, 0))
+    }
+
+    /// Where in type `kind` the only array is in which an access of `size` bytes can lie that is `plus`
+    /// and a multiple of `times` bytes behind the start: of a pointer that runs through an array only
+    /// the remainder is known.
+    fn array_around(&self, kind: TypeId, plus: i64, times: u64, size: u64) -> Option<u64> {
+        let whole = self.layout(kind.0).size;
+        if times < 4 || whole / times > MOST_ELEMENTS {
+            return None;
+        }
+        let step = i64::try_from(times).ok()?;
+        let mut found: Option<(u64, String)> = None;
+        let mut at = u64::try_from(plus.rem_euclid(step)).ok()?;
+        while at < whole {
+            let leaves = self.leaves(kind.0, at, size, times);
+            let in_array = leaves.iter().any(|leaf| leaf.path.contains("[]"));
+            if in_array {
+                let path = leaves.iter().map(|leaf| leaf.path.as_str());
+                let path = path.collect::<Vec<_>>().join(" ");
+                match &found {
+                    None => found = Some((at, path)),
+                    Some((_, other)) if *other == path => {}
+                    Some(_) => return None,
+                }
+            }
+            at += times;
+        }
+        found.map(|(at, _)| at)
     }
 
     /// Whether `size` bytes at `offset` are one member of `kind`, or a value within a type that is
@@ -385,42 +465,50 @@ impl<'d, 'a> Layouts<'d, 'a> {
         ) else {
             return false;
         };
-        let mut kind = outer;
-        let (mut offset, mut times) = (offset, times);
-        for _ in 0..DEEPEST {
-            let layout = self.layout(kind);
-            if offset == 0 && kind != outer && self.same(layout.id, inner) {
-                return true;
-            }
-            match &layout.shape {
-                Shape::Aggregate(parts) => {
-                    if !self.step(parts.len()) {
-                        return false;
-                    }
-                    let part = parts.iter().find(|part| {
-                        part.bits.is_none()
-                            && (part.offset..part.offset.saturating_add(part.size))
-                                .contains(&offset)
-                    });
-                    let Some(part) = part else { return false };
-                    offset -= part.offset;
-                    kind = part.kind;
-                }
-                Shape::Array { element, .. } => {
-                    let size = self.layout(*element).size;
-                    if size == 0 {
-                        return false;
-                    }
-                    offset %= size;
-                    if times.is_multiple_of(size) {
-                        times = 0;
-                    }
-                    kind = *element;
-                }
-                Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => return false,
-            }
+        self.holds_within(outer, offset, times, inner, 0)
+    }
+
+    fn holds_within(
+        &self,
+        kind: EntryId,
+        offset: u64,
+        times: u64,
+        inner: TypeId,
+        depth: u32,
+    ) -> bool {
+        let layout = self.layout(kind);
+        if depth > 0 && offset == 0 && self.same(layout.id, inner) {
+            return true;
         }
-        false
+        if depth > DEEPEST {
+            return false;
+        }
+        match &layout.shape {
+            Shape::Aggregate(parts) => {
+                self.step(parts.len())
+                    && parts.iter().any(|part| {
+                        let bytes = part.offset..part.offset.saturating_add(part.size);
+                        part.bits.is_none()
+                            && bytes.contains(&offset)
+                            && self.holds_within(
+                                part.kind,
+                                offset - part.offset,
+                                times,
+                                inner,
+                                depth + 1,
+                            )
+                    })
+            }
+            Shape::Array { element, .. } => {
+                let size = self.layout(*element).size;
+                if size == 0 {
+                    return false;
+                }
+                let times = if times.is_multiple_of(size) { 0 } else { times };
+                self.holds_within(*element, offset % size, times, inner, depth + 1)
+            }
+            Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => false,
+        }
     }
 
     /// The element of what may be an array, at `offset` of it, to which an unknown number is added

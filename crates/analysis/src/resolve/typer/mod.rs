@@ -12,11 +12,13 @@
 //! reason. Limits: x86-64 only; thread-local variables are typed only where their address is in a
 //! register that the debug info knows; what a computed jump leads to is guessed.
 
+mod calls;
 mod code;
 mod flow;
 mod frames;
 mod layout;
 mod scope;
+mod stack;
 mod value;
 
 use std::cell::{OnceCell, RefCell};
@@ -29,8 +31,9 @@ use linewise_recording::{TypeMember, UntypedReason};
 use super::dwarf::{Debug, EntryId};
 use super::modules::Module;
 use super::types::Types;
+use calls::Signature;
 use code::Code;
-use flow::{Flow, State, Statics};
+use flow::{Flow, State, Surroundings};
 pub(in crate::resolve) use frames::Frames;
 use frames::Row;
 use layout::{Known, Layouts, Shape, TypeId};
@@ -75,6 +78,8 @@ pub(super) struct Cache<'a> {
     units: OnceCell<Vec<(Range, u32)>>,
     functions: RefCell<HashMap<u32, Functions>>,
     frames: OnceCell<Option<Frames<'a>>>,
+    /// What functions take and return, by where they begin.
+    signatures: RefCell<HashMap<u64, Option<Rc<Signature>>>>,
     /// The function that was asked about last: questions come by address.
     last: RefCell<Option<Rc<Analysed>>>,
 }
@@ -87,6 +92,9 @@ struct Analysed {
     scope: Scope,
     rows: Vec<Row>,
     states: Vec<State>,
+    /// What called functions say is in its frame.
+    lent: Vec<(i64, TypeId)>,
+    signature: Rc<Signature>,
 }
 
 /// Answers for one module.
@@ -125,7 +133,9 @@ impl<'m, 'a> Typer<'m, 'a> {
             scope: &function.scope,
             rows: &function.rows,
             layouts: &self.layouts,
-            statics: self,
+            program: self,
+            lent: &function.lent,
+            signature: &function.signature,
         };
         let state = flow
             .before(&function.states, number)
@@ -158,7 +168,7 @@ impl<'m, 'a> Typer<'m, 'a> {
                 let place = u64::try_from(value.plus).map_err(|_| UntypedReason::UnknownPointer)?;
                 let (kind, offset, variable) = self
                     .static_variable(place)
-                    .ok_or(UntypedReason::UnknownPointer)?;
+                    .ok_or_else(|| self.not_at(place))?;
                 self.describe(kind, offset, size, times, variable)
             }
             Base::Conflict => Err(UntypedReason::Conflict),
@@ -215,6 +225,14 @@ impl<'m, 'a> Typer<'m, 'a> {
             .collect();
         members.sort_by_key(|member| (member.offset, member.size));
         members
+    }
+
+    /// Why an access near `place`, which is in no variable, has no type.
+    fn not_at(&self, place: u64) -> UntypedReason {
+        match self.module.section(place) {
+            Some((_, _, _, writable)) if !writable && place > 0 => UntypedReason::Constant,
+            _ => UntypedReason::UnknownPointer,
+        }
     }
 
     /// Why an access relative to a value of type `kind` is not in it.
@@ -308,7 +326,7 @@ impl<'m, 'a> Typer<'m, 'a> {
         let entry = self.debug.entry(id)?;
         // The part where it begins comes first in the debug info's own order.
         let ranges = self.debug.ranges(&entry, functions.len().max(1));
-        let scope = scope::read(self.debug, id, ranges);
+        let mut scope = scope::read(self.debug, id, ranges);
         let length: u64 = scope
             .ranges
             .iter()
@@ -329,22 +347,39 @@ impl<'m, 'a> Typer<'m, 'a> {
                 rows
             })
             .unwrap_or_default();
-        let states = code.as_ref().map_or_else(Vec::new, |code| {
-            Flow {
-                code,
-                scope: &scope,
-                rows: &rows,
-                layouts: &self.layouts,
-                statics: self,
-            }
-            .run()
-        });
+        scope.find_frame(&rows);
+        let start = scope.ranges.first().map_or(0, |range| range.start);
+        let signature = self.signature(start).unwrap_or_default();
+        let flow = |lent: &[(i64, TypeId)]| {
+            code.as_ref().map_or_else(Default::default, |code| {
+                let flow = Flow {
+                    code,
+                    scope: &scope,
+                    rows: &rows,
+                    layouts: &self.layouts,
+                    program: self,
+                    lent,
+                    signature: &signature,
+                };
+                let states = flow.run();
+                let lent = flow.lent(&states);
+                (states, lent)
+            })
+        };
+        // What lies in the frame is known when the code has been followed once; then what is loaded
+        // from there is known as well.
+        let (mut states, lent) = flow(&[]);
+        if !lent.is_empty() {
+            (states, _) = flow(&lent);
+        }
         Some(Analysed {
             id,
             code,
             scope,
             rows,
             states,
+            lent,
+            signature,
         })
     }
 
@@ -360,7 +395,10 @@ impl<'m, 'a> Typer<'m, 'a> {
             let mut units: Vec<(Range, u32)> = self
                 .debug
                 .units()
-                .filter(|(_, types_only)| !types_only)
+                .filter(|(unit, types_only)| {
+                    // Assemblers describe lines, and no variable.
+                    !types_only && self.debug.language(*unit) != Some(gimli::DW_LANG_Mips_Assembler)
+                })
                 .flat_map(|(unit, _)| {
                     let ranges = self.debug.unit_ranges(unit, MOST_UNIT_RANGES);
                     ranges.into_iter().map(move |range| (range, unit))
@@ -373,6 +411,28 @@ impl<'m, 'a> Typer<'m, 'a> {
         nearest(units, address)
             .filter_map(|unit| nearest(&self.functions(unit), address).next())
             .next()
+    }
+
+    /// What the function that begins at `start` takes and returns.
+    fn signature(&self, start: u64) -> Option<Rc<Signature>> {
+        if let Some(known) = self.cache.signatures.borrow().get(&start) {
+            return known.clone();
+        }
+        let signature = self
+            .function_at(start)
+            .filter(|id| {
+                self.debug.entry(*id).is_some_and(|entry| {
+                    self.debug.ranges(&entry, 1)[..]
+                        .first()
+                        .is_some_and(|it| it.start == start)
+                })
+            })
+            .map(|id| Rc::new(calls::signature(&self.layouts, id, start)));
+        self.cache
+            .signatures
+            .borrow_mut()
+            .insert(start, signature.clone());
+        signature
     }
 
     fn functions(&self, unit: u32) -> Functions {
@@ -388,10 +448,18 @@ impl<'m, 'a> Typer<'m, 'a> {
     }
 }
 
-impl Statics for Typer<'_, '_> {
-    fn at(&self, address: u64) -> Option<(EntryId, u64)> {
+impl Surroundings for Typer<'_, '_> {
+    fn variable(&self, address: u64) -> Option<(EntryId, u64)> {
         let (kind, offset, _) = self.static_variable(address)?;
         Some((kind, offset))
+    }
+
+    fn linked(&self, address: u64) -> Option<u64> {
+        self.module.linked(address)
+    }
+
+    fn called(&self, call: &Instruction) -> Option<Rc<Signature>> {
+        self.signature(calls::target(self.module, call)?)
     }
 }
 

@@ -1,10 +1,17 @@
 //! The variables of a function, those of what was inlined into it included: where each is, and in
 //! which part of the code.
 
+use std::collections::BTreeMap;
+
 use gimli::{AttributeValue, Expression, Operation};
 
 use super::super::dwarf::{Bytes, Debug, Entry, EntryId};
 use super::super::types::Types;
+use super::frames::Row;
+
+/// DWARF's numbers of rsp and rbp.
+pub(super) const DWARF_RSP: u16 = 7;
+pub(super) const DWARF_RBP: u16 = 6;
 
 /// Entries of one function that are read, at most.
 const MOST_ENTRIES: usize = 200_000;
@@ -29,8 +36,11 @@ pub(super) enum Place {
     Memory { register: u16, offset: i64 },
     /// At this distance from the canonical frame address.
     Frame(i64),
-    /// At the address that is stored at this distance from the canonical frame address.
-    Behind(i64),
+    /// `plus` bytes behind the address that is stored at this distance from the canonical frame
+    /// address.
+    Behind { slot: i64, plus: i64 },
+    /// The same with the address of the slot relative to a register that leads to the frame.
+    BehindRegister { register: u16, slot: i64, plus: i64 },
 }
 
 /// A variable, or a piece of it, at one place in some code.
@@ -61,11 +71,40 @@ pub(super) struct Scope {
     pub(super) in_frame: Vec<Variable>,
     /// What calls return: return address and declared type.
     pub(super) calls: Vec<(u64, EntryId)>,
-    /// The type that it returns.
-    pub(super) returns: Option<EntryId>,
 }
 
 impl Scope {
+    /// Says of variables that are relative to the stack pointer or frame pointer where they are in the
+    /// frame; `rows` say where that is. Compilers mean the register as it is after the prologue, so
+    /// the row counts that holds for most of a variable's code.
+    pub(super) fn find_frame(&mut self, rows: &[Row]) {
+        let variables = std::mem::take(&mut self.variables);
+        for mut variable in variables {
+            let (Place::Memory { register, .. } | Place::BehindRegister { register, .. }) =
+                variable.place
+            else {
+                self.variables.push(variable);
+                continue;
+            };
+            let Some(to_frame) = main_row(rows, register, &variable.range) else {
+                self.variables.push(variable);
+                continue;
+            };
+            match variable.place {
+                Place::BehindRegister { slot, plus, .. } => {
+                    let slot = slot.wrapping_sub(to_frame);
+                    variable.place = Place::Behind { slot, plus };
+                    self.variables.push(variable);
+                }
+                Place::Memory { offset, .. } => {
+                    variable.place = Place::Frame(offset.wrapping_sub(to_frame));
+                    self.in_frame.push(variable);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Places of all variables.
     fn places(&self) -> usize {
         self.variables.len() + self.in_frame.len()
@@ -78,9 +117,6 @@ pub(super) fn read(debug: &Debug<'_>, id: EntryId, ranges: Vec<Range>) -> Scope 
         ranges,
         ..Scope::default()
     };
-    if let Some(entry) = debug.entry(id) {
-        scope.returns = Types::new(debug).type_of(&entry);
-    }
     let mut reader = Reader {
         debug,
         frame_base: None,
@@ -98,6 +134,49 @@ pub(super) fn read(debug: &Debug<'_>, id: EntryId, ranges: Vec<Range>) -> Scope 
         .sort_by_key(|variable| (variable.range.start, variable.range.end, variable.entry));
     scope.calls.sort_unstable();
     scope
+}
+
+/// How far the canonical frame address is from `register` in most of `range`; `None` if `rows` do not
+/// find the frame by that register there.
+fn main_row(rows: &[Row], register: u16, range: &Range) -> Option<i64> {
+    if !matches!(register, DWARF_RSP | DWARF_RBP) {
+        return None;
+    }
+    let mut covered: BTreeMap<i64, u64> = BTreeMap::new();
+    let first = rows.partition_point(|row| row.range.end <= range.start);
+    for row in rows.get(first..).unwrap_or_default() {
+        if row.range.start >= range.end {
+            break;
+        }
+        if row.register == register {
+            let bytes = row.range.end.min(range.end) - row.range.start.max(range.start);
+            *covered.entry(row.offset).or_default() += bytes;
+        }
+    }
+    covered
+        .into_iter()
+        .max_by_key(|(_, bytes)| *bytes)
+        .map(|(offset, _)| offset)
+}
+
+/// The parameters of function `id`, where they are at its first instruction `start`.
+pub(super) fn parameters(debug: &Debug<'_>, id: EntryId, start: u64) -> Vec<Variable> {
+    let mut scope = Scope::default();
+    let mut reader = Reader {
+        debug,
+        frame_base: None,
+        around: vec![(0, std::iter::once(start..start + 1).collect())],
+        scope: &mut scope,
+    };
+    for child in debug.children(id) {
+        if child.tag == gimli::DW_TAG_formal_parameter {
+            let _: Option<()> = reader.variable(&child);
+        }
+    }
+    scope
+        .variables
+        .retain(|variable| variable.range.contains(&start));
+    scope.variables
 }
 
 struct Reader<'r, 'a> {
@@ -262,7 +341,16 @@ impl<'a> Reader<'_, 'a> {
             (Parsed::Frame(offset), Operation::PlusConstant { value }) => {
                 Parsed::Frame(offset.wrapping_add_unsigned(*value))
             }
-            (Parsed::Frame(offset), Operation::Deref { size: 8, .. }) => Parsed::Behind(offset),
+            (Parsed::Frame(offset), Operation::Deref { size: 8, .. }) => Parsed::Behind(offset, 0),
+            (Parsed::Sum(register, offset), Operation::Deref { size: 8, .. }) => {
+                Parsed::BehindRegister(register, offset, 0)
+            }
+            (Parsed::Behind(slot, plus), Operation::PlusConstant { value }) => {
+                Parsed::Behind(slot, plus.wrapping_add_unsigned(*value))
+            }
+            (Parsed::BehindRegister(register, slot, plus), Operation::PlusConstant { value }) => {
+                Parsed::BehindRegister(register, slot, plus.wrapping_add_unsigned(*value))
+            }
             (Parsed::Sum(register, offset), Operation::StackValue) => {
                 Parsed::Value(register, offset)
             }
@@ -279,7 +367,8 @@ enum Parsed {
     Sum(u16, i64),
     Value(u16, i64),
     Frame(i64),
-    Behind(i64),
+    Behind(i64, i64),
+    BehindRegister(u16, i64, i64),
     Other,
 }
 
@@ -294,7 +383,12 @@ impl Parsed {
             }),
             Self::Sum(register, offset) => Some(Place::Memory { register, offset }),
             Self::Frame(offset) => Some(Place::Frame(offset)),
-            Self::Behind(offset) => Some(Place::Behind(offset)),
+            Self::Behind(slot, plus) => Some(Place::Behind { slot, plus }),
+            Self::BehindRegister(register, slot, plus) => Some(Place::BehindRegister {
+                register,
+                slot,
+                plus,
+            }),
             Self::Nothing | Self::Other => None,
         }
     }

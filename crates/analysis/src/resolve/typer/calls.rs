@@ -1,0 +1,131 @@
+//! What a called function takes and returns, where its debug info says it: the registers of its
+//! parameters where it begins, and whether it returns in memory that its caller provides.
+
+use iced_x86::{Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+
+use super::super::dwarf::EntryId;
+use super::super::modules::Module;
+use super::super::types::Types;
+use super::layout::{Layouts, Shape, TypeId};
+use super::scope::{self, Place};
+
+/// DWARF's numbers of rdi and rsi, which have the first two addresses or integers.
+const DWARF_RDI: u16 = 5;
+const DWARF_RSI: u16 = 4;
+/// Bytes of a jump through a table of addresses, as linkers make them.
+const STUB: u64 = 16;
+
+/// A function as its callers see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signature {
+    /// The declared type that it returns.
+    pub(super) returns: Option<EntryId>,
+    /// Whether rdi is where the result goes; `None` if the debug info does not tell.
+    pub(super) in_memory: Option<bool>,
+    /// What registers (DWARF numbers) lead to when it is called: the register plus so many bytes is
+    /// the start of a value of the type.
+    pub(super) leads_to: Vec<(u16, i64, TypeId)>,
+}
+
+/// Reads the function `id`, which begins at `start`.
+pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> Signature {
+    let debug = layouts.debug();
+    let mut signature = Signature {
+        returns: debug
+            .entry(id)
+            .and_then(|entry| Types::new(debug).type_of(&entry)),
+        ..Signature::default()
+    };
+    let parameters = scope::parameters(debug, id, start);
+    for parameter in &parameters {
+        match parameter.place {
+            Place::Value { register, minus } if parameter.within == 0 => {
+                let size = parameter.size.unwrap_or(8).min(8);
+                let pointer = layouts.value_type(parameter.kind, 0, size, 0);
+                if let Some(pointer) = pointer
+                    && let Shape::Pointer(Some(target)) = layouts.layout(pointer).shape
+                {
+                    let target = layouts.layout(target).id;
+                    signature.leads_to.push((register, -minus, target));
+                }
+            }
+            Place::Memory { register, offset } if parameter.within == 0 => {
+                let kind = layouts.layout(parameter.kind).id;
+                signature.leads_to.push((register, offset, kind));
+            }
+            _ => {}
+        }
+    }
+    signature.in_memory = signature
+        .returns
+        .map_or(Some(false), |kind| in_memory(layouts, kind))
+        .or_else(|| {
+            let uses = |register: u16| {
+                parameters.iter().any(|parameter| match parameter.place {
+                    Place::Value { register: it, .. } | Place::Memory { register: it, .. } => {
+                        it == register
+                    }
+                    _ => false,
+                })
+            };
+            match (uses(DWARF_RDI), uses(DWARF_RSI)) {
+                (true, _) => Some(false),
+                (false, true) => Some(true),
+                _ => None,
+            }
+        });
+    signature
+}
+
+/// Whether a value of type `kind` is returned in memory; `None` if that is the compiler's choice.
+pub(super) fn in_memory(layouts: &Layouts<'_, '_>, kind: EntryId) -> Option<bool> {
+    let debug = layouts.debug();
+    let layout = layouts.layout(kind);
+    if layout.size > 16 {
+        return Some(true);
+    }
+    if !matches!(layout.shape, Shape::Aggregate(_) | Shape::Array { .. }) || layout.size == 0 {
+        return Some(false);
+    }
+    let entry = debug.entry(layout.id.0)?;
+    // What has a destructor or copies itself is passed by its address.
+    match entry.value(gimli::DW_AT_calling_convention) {
+        Some(gimli::AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference)) => {
+            return Some(true);
+        }
+        Some(gimli::AttributeValue::CallingConvention(gimli::DW_CC_pass_by_value)) => {
+            return Some(false);
+        }
+        _ => {}
+    }
+    match debug.language(kind.unit) {
+        Some(gimli::DW_LANG_Rust) if layout.size > 8 => None,
+        _ => Some(false),
+    }
+}
+
+/// Where `call`, which calls a function, leads: through the tables that linkers fill, too.
+pub(super) fn target(module: &Module<'_>, call: &Instruction) -> Option<u64> {
+    if call.flow_control() == FlowControl::Call {
+        let target = call.near_branch_target();
+        return Some(through_stub(module, target).unwrap_or(target));
+    }
+    if call.op0_kind() == OpKind::Memory && call.is_ip_rel_memory_operand() {
+        return module.linked(call.memory_displacement64());
+    }
+    None
+}
+
+/// Where the jump at `address` leads, if it is one through a table of addresses.
+fn through_stub(module: &Module<'_>, address: u64) -> Option<u64> {
+    let bytes = module.code(address, STUB)?;
+    let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
+    let mut jump = decoder.decode();
+    if matches!(jump.code(), Opcode::Endbr64) {
+        jump = decoder.decode();
+    }
+    if jump.flow_control() != FlowControl::IndirectBranch || !jump.is_ip_rel_memory_operand() {
+        return None;
+    }
+    module.linked(jump.memory_displacement64())
+}

@@ -1,0 +1,134 @@
+//! What lies in the frame of a function: variables that its debug info declares there, and objects
+//! that functions which it calls are lent or return.
+
+use iced_x86::{FlowControl, InstructionInfoFactory};
+
+use super::super::dwarf::EntryId;
+use super::flow::{Flow, RDI, State, from_dwarf};
+use super::layout::TypeId;
+use super::scope::{Place, Variable};
+use super::value::Base;
+
+/// Objects of one frame that called functions tell of, at most.
+const MOST_LENT: usize = 1024;
+
+impl Flow<'_, '_, '_> {
+    /// What called functions say lies in the frame, given what is known at the start of each block:
+    /// distance from the canonical frame address and type, sorted, each once.
+    pub(super) fn lent(&self, states: &[State]) -> Vec<(i64, TypeId)> {
+        let mut lent = Vec::new();
+        let mut factory = InstructionInfoFactory::new();
+        for (block, state) in self.code.blocks.iter().zip(states) {
+            let calls = |number: &usize| {
+                self.code.instructions.get(*number).is_some_and(|it| {
+                    matches!(
+                        it.flow_control(),
+                        FlowControl::Call | FlowControl::IndirectCall
+                    )
+                })
+            };
+            if !block.instructions.clone().any(|number| calls(&number)) {
+                continue;
+            }
+            let mut state = state.clone();
+            for number in block.instructions.clone() {
+                self.settle(&mut state, number);
+                if calls(&number) {
+                    self.lent_by(&state, number, &mut lent);
+                }
+                self.step(&mut state, number, &mut factory);
+            }
+            if lent.len() > MOST_LENT {
+                lent.sort_unstable();
+                lent.dedup();
+                lent.truncate(MOST_LENT);
+            }
+        }
+        lent.sort_unstable();
+        lent.dedup();
+        lent
+    }
+
+    fn lent_by(&self, state: &State, number: usize, lent: &mut Vec<(i64, TypeId)>) {
+        let Some(signature) = self
+            .code
+            .instructions
+            .get(number)
+            .and_then(|call| self.program.called(call))
+        else {
+            return;
+        };
+        let mut add = |register: usize, plus: i64, kind: TypeId| {
+            let value = state.registers[register];
+            if value.base == Base::Frame && value.times == 0 && self.layouts.layout(kind.0).size > 0
+            {
+                lent.push((value.plus.wrapping_add(plus), kind));
+            }
+        };
+        for (register, plus, kind) in &signature.leads_to {
+            if let Some(register) = from_dwarf(*register) {
+                add(register, *plus, *kind);
+            }
+        }
+        if signature.in_memory == Some(true)
+            && let Some(returns) = signature.returns
+        {
+            add(RDI, 0, self.layouts.layout(returns).id);
+        }
+    }
+
+    /// What lies `distance` bytes from the canonical frame address, at the instruction at `address`:
+    /// its declared type and the distance from its start.
+    pub(super) fn frame_variable(&self, address: u64, distance: i64) -> Option<(EntryId, u64)> {
+        let declared = || {
+            self.scope.in_frame.iter().filter_map(|variable| {
+                let Place::Frame(start) = variable.place else {
+                    return None;
+                };
+                let size = match variable.size {
+                    Some(size) => size,
+                    None => self.layouts.layout(variable.kind).size,
+                };
+                let offset = within(start, size, distance)?;
+                Some((variable, size, offset.checked_add(variable.within)?))
+            })
+        };
+        // Of variables one in the other, as after inlining, the largest tells most.
+        let here = |(variable, _, _): &(&Variable, u64, u64)| variable.range.contains(&address);
+        let order = |(variable, size, _): &(&Variable, u64, u64)| (*size, variable.entry);
+        if let Some((variable, _, offset)) = declared().filter(here).max_by_key(order) {
+            return Some((variable.kind, offset));
+        }
+        // Nothing is declared for this code. Compilers use memory of the frame again, so whoever else
+        // says something about it must say the same.
+        let mut said: Vec<(u64, EntryId, u64)> = declared()
+            .map(|(variable, size, offset)| (size, variable.kind, offset))
+            .chain(self.lent.iter().filter_map(|(start, kind)| {
+                let size = self.layouts.layout(kind.0).size;
+                Some((size, kind.0, within(*start, size, distance)?))
+            }))
+            .collect();
+        said.sort_by_key(|(size, kind, offset)| (std::cmp::Reverse((*size, *offset)), *kind));
+        said.dedup();
+        let holds_all = |(size, kind, offset): &(u64, EntryId, u64)| {
+            let id = self.layouts.layout(*kind).id;
+            said.iter().all(|(other_size, other, within)| {
+                let other = self.layouts.layout(*other).id;
+                let start = offset.wrapping_sub(*within);
+                (start == 0 && self.layouts.same(id, other))
+                    || (offset >= within
+                        && size >= other_size
+                        && self.layouts.holds(*kind, start, 0, other))
+            })
+        };
+        said.iter()
+            .find(|one| holds_all(one))
+            .map(|(_, kind, offset)| (*kind, *offset))
+    }
+}
+
+/// The distance of `distance` from `start`, if it is less than `size`.
+fn within(start: i64, size: u64, distance: i64) -> Option<u64> {
+    let offset = u64::try_from(distance.checked_sub(start)?).ok()?;
+    (offset < size).then_some(offset)
+}

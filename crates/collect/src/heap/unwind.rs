@@ -243,8 +243,9 @@ impl Unwinder {
                 let module = modules
                     .entry(mapped.path.clone())
                     .or_insert_with(|| open(pid, &mapped.path));
-                // The call is the instruction before its return address.
-                let offset = ip - 1 - mapped.start + mapped.offset;
+                // The call is the instruction before its return address. What begins a mapping is none.
+                let call = (ip - 1).max(mapped.start);
+                let offset = call - mapped.start + mapped.offset;
                 module
                     .as_ref()
                     .and_then(|module| {

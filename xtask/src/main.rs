@@ -22,6 +22,7 @@ mod spdx;
 mod steal;
 mod tidy;
 mod typed;
+mod typed_real;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::answers::release_binary;
 use crate::arguments::Arguments;
 use crate::recorded::{compile, record, report};
+use crate::typed_real;
 
 /// The share of the accesses that must have a type.
 const TYPED_BAR: f64 = 0.85;
@@ -162,6 +163,9 @@ impl Row {
 /// # Errors
 /// If linewise or a compiler is not there, a run fails, or the arguments are not understood.
 pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool> {
+    if arguments.switch("--real") {
+        return typed_real::run(root, &release_binary(root)?, arguments);
+    }
     let seconds = arguments.count("--seconds", 5)?;
     let json = arguments.switch("--json");
     arguments.finish()?;

@@ -72,8 +72,9 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "typed",
         "types and fields of sampled accesses against programs that know them; needs\n\
-         `cargo build -p linewise-analysis --examples` and qemu-user\n\
-         [--seconds 5] [--json]",
+         `cargo build -p linewise-analysis --examples` and qemu-user; with --real how many accesses of\n\
+         programs from the registry have a type (fixtures/real), which needs these examples with --release\n\
+         [--seconds 5] [--json | --real]",
     ),
     (
         "misses",

@@ -13,7 +13,7 @@ pub(crate) const SAMPLE_PART: f64 = 0.3;
 /// more samples say nothing new.
 const SAMPLE_RATES: std::ops::RangeInclusive<f64> = 50.0..=4000.0;
 
-/// What a sample costs a target that works in turns with others, in samples of a busy loop: who waits for the
+/// What a sample, or a watch, costs a target that works in turns with others, in those of a busy loop: who waits for the
 /// interrupted thread goes to sleep meanwhile. With nothing but timers of 300 a second on two CPUs memcached
 /// under load lost 2.4 to 3.3 %, 80 to 110 µs each; of 150 a second 0.4 to 1.5 %. Here a loop lost 20.
 const IN_TURNS: f64 = 4.0;

@@ -195,6 +195,41 @@ fn two_threads_at_one_line_all_the_time_transfer_it_as_fast_as_it_moves() {
 }
 
 #[test]
+fn how_much_a_thread_wants_the_line_is_told_by_the_time_at_which_the_other_is_beside_it() {
+    // In the first half of the second both run and are at the line all the time. Then each runs alone for
+    // half a second, in which its accesses are hits and take a tenth of its time.
+    let half = SECOND / 2;
+    let mut rows = Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .at(2, LINE + 8, Operation::Update, true, 500)
+        .met(1, LINE, Operation::Update, Some(100))
+        .met(2, LINE + 8, Operation::Update, Some(100))
+        .on_cpu(1, SECOND, 2 * SECOND)
+        .on_cpu(2, SECOND, SECOND + half)
+        .on_cpu(2, 2 * SECOND, 2 * SECOND + half);
+    let alone = rows
+        .samples
+        .iter_mut()
+        .filter(|it| it.time.0 >= SECOND + half);
+    for (i, sample) in alone.enumerate() {
+        if sample.tid == Tid(2) {
+            sample.time.0 += half;
+        }
+        if i % 10 != 0 {
+            sample.class = SampleClass::Compute;
+            sample.operation = None;
+        }
+    }
+    let view = rows.view();
+    let [line] = &view.lines[..] else {
+        panic!("{} lines", view.lines.len())
+    };
+    // Half a second each at 200 ns a transfer, both ways.
+    let transfers = line.transfers.value;
+    assert!((4.5e6..5.3e6).contains(&transfers), "{transfers}");
+}
+
+#[test]
 fn the_same_word_is_true_sharing() {
     let view = Rows::default()
         .at(1, LINE, Operation::Update, true, 500)

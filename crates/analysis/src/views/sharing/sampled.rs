@@ -72,55 +72,76 @@ struct Stay {
     by_curve: BTreeMap<usize, f64>,
     /// Time and samples of each place.
     places: HashMap<Touch, (f64, u64)>,
-    /// Sampled time of the thread while the line was in use, wherever it was.
-    running_ns: f64,
-    /// Where and when it was sampled, every `stride` samples.
-    moments: Vec<(CpuId, Time)>,
-    stride: u64,
+    moments: Moments,
+    /// The thread while the line was in use, wherever it was.
+    running: Running,
 }
 
-impl Stay {
-    /// Share of its running time that the thread is at the line, while that is in use.
-    fn share(&self) -> f64 {
-        (self.weight_ns / self.running_ns.max(1.0)).min(1.0)
+/// Where and when a thread was sampled: at most [`MOMENTS`], evenly over all of its samples.
+#[derive(Clone, Default)]
+struct Moments {
+    at: Vec<(CpuId, Time)>,
+    /// One of so many is kept; 0 before the first.
+    stride: u64,
+    seen: u64,
+}
+
+impl Moments {
+    fn note(&mut self, cpu: CpuId, time: Time) {
+        let number = self.seen;
+        self.seen += 1;
+        // Of a long run every so many samples will do, spread over all of it.
+        if !number.is_multiple_of(self.stride.max(1)) {
+            return;
+        }
+        if self.at.len() == MOMENTS {
+            self.stride = self.stride.max(1) * 2;
+            let mut keep = false;
+            self.at.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.at.push((cpu, time));
     }
 
-    /// Of the moments at which this thread is at the line, the share at which `other` runs on another
-    /// CPU. Moments at which switches were recorded count, if there are any.
+    /// Of the moments of thread `tid`, the share at which `other` runs on another CPU. Moments at which
+    /// switches were recorded count, if there are any.
     fn beside(&self, tid: Tid, other: Tid, on_cpus: &Stays<'_>) -> f64 {
         let told = |&&(_, time): &&(CpuId, Time)| on_cpus.tells_of(tid, time);
-        let none_told = !self.moments.iter().any(|moment| told(&moment));
-        let moments = || self.moments.iter().filter(|it| none_told || told(it));
+        let none_told = !self.at.iter().any(|moment| told(&moment));
+        let moments = || self.at.iter().filter(|it| none_told || told(it));
         let beside = moments()
             .filter(|&&(cpu, time)| on_cpus.elsewhere(other, cpu, time))
             .count();
         beside as f64 / moments().count().max(1) as f64
     }
+}
 
-    fn note_moment(&mut self, cpu: CpuId, time: Time) {
-        // Of a long run every so many samples will do, spread over all of it.
-        if !self.samples.is_multiple_of(self.stride.max(1)) {
-            return;
-        }
-        if self.moments.len() == MOMENTS {
-            self.stride = self.stride.max(1) * 2;
-            let mut keep = false;
-            self.moments.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        self.moments.push((cpu, time));
+impl Stay {
+    /// Share of its running time that this thread, `tid`, is at the line, while that is in use and `other`
+    /// runs on another CPU: while nobody is in its way there, it is through with its accesses sooner.
+    fn share_beside(&self, tid: Tid, other: Tid, on_cpus: &Stays<'_>) -> f64 {
+        let share = self.weight_ns / self.running.weight_ns.max(1.0);
+        let at_line = self.moments.beside(tid, other, on_cpus);
+        let anywhere = self.running.moments.beside(tid, other, on_cpus);
+        let more = if anywhere > 0.0 {
+            at_line / anywhere
+        } else {
+            1.0
+        };
+        (share * more).min(1.0)
     }
 }
 
 /// What was sampled of a thread in one slice, wherever it was.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Running {
     weight_ns: f64,
     samples: u64,
     /// Those whose address is not known.
     unknown: u64,
+    moments: Moments,
 }
 
 /// By slice and thread.
@@ -148,6 +169,9 @@ impl LineStays {
             sum.weight_ns += seen.weight_ns;
             sum.samples += seen.samples;
             sum.unknown += seen.unknown;
+            for &(cpu, time) in &seen.moments.at {
+                sum.moments.note(cpu, time);
+            }
         }
         sum
     }
@@ -212,6 +236,7 @@ fn stays(
         let seen = running.entry((slice, sample.tid)).or_default();
         seen.weight_ns += sample.weight_ns as f64;
         seen.samples += 1;
+        seen.moments.note(sample.cpu, sample.time);
         seen.unknown += u64::from(sample.class == SampleClass::Unknown);
         let Some(operation) = sample
             .operation
@@ -232,7 +257,7 @@ fn stays(
         *line.by_cpu.entry(sample.cpu).or_default() += weight;
         let stay = line.threads.entry(sample.tid).or_default();
         stay.weight_ns += weight;
-        stay.note_moment(sample.cpu, sample.time);
+        stay.moments.note(sample.cpu, sample.time);
         stay.samples += 1;
         *stay.by_cpu.entry(sample.cpu).or_default() += weight;
         if let Some(curve) = curves.nearest(sample.time.0) {
@@ -252,8 +277,8 @@ fn stays(
     for line in lines.values_mut() {
         let tids: Vec<Tid> = line.threads.keys().copied().collect();
         for tid in tids {
-            let weight_ns = line.running(tid, &running).weight_ns;
-            line.threads.entry(tid).or_default().running_ns = weight_ns;
+            let seen = line.running(tid, &running);
+            line.threads.entry(tid).or_default().running = seen;
         }
     }
     (lines, running)
@@ -380,7 +405,7 @@ fn wait_of(
         .filter(|(other, met)| **other != tid && met.traps > 0)
         .filter(|&(&other, _)| !on_cpus.take_turns(tid, other))
         .map(|(&other, met)| {
-            let beside = stay.beside(tid, other, on_cpus);
+            let beside = stay.moments.beside(tid, other, on_cpus);
             Other {
                 tid: other,
                 present: Estimate::exactly(beside)
@@ -398,7 +423,8 @@ fn wait_of(
     let crowd = others
         .iter()
         .map(|other| {
-            let at_line = stays.threads.get(&other.tid).map_or(0.0, Stay::share);
+            let at_line = (stays.threads.get(&other.tid))
+                .map_or(0.0, |stay| stay.share_beside(other.tid, tid, on_cpus));
             other.present.value / met_share.value.max(f64::MIN_POSITIVE) * at_line
         })
         .sum::<f64>()

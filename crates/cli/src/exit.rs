@@ -20,13 +20,16 @@ pub(crate) fn of_target(ended: Option<Ended>) -> ExitCode {
     }
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, on one line. A cause that the error's own text tells is not told again.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
         cause = error.source();
     }
     text
@@ -48,7 +51,7 @@ pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
         })) => " with --force",
         _ => "",
     };
-    eprintln!("linewise: {error:#}{hint}");
+    eprintln!("linewise: {}{hint}", chain(error.as_ref()));
     use linewise_collect::exact::ExactError;
     let code = match error.downcast_ref::<linewise_collect::Error>() {
         Some(linewise_collect::Error::Exact(ExactError::NoSuchProgram { .. })) => NO_SUCH_COMMAND,
@@ -62,4 +65,19 @@ pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
         _ => LINEWISE_FAILED,
     };
     code.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chain;
+
+    #[test]
+    fn a_cause_that_the_text_tells_is_not_told_again() {
+        let program = "/etc/passwd".to_owned();
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let told = chain(&linewise_collect::Error::NotExecutable { program, source });
+        assert_eq!(told.matches("permission denied").count(), 1, "{told}");
+        let untold = anyhow::anyhow!("disk full").context("cannot write x");
+        assert_eq!(chain(untold.as_ref()), "cannot write x: disk full");
+    }
 }

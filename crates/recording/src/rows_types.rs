@@ -84,6 +84,6 @@ pub struct TypeMember {
     pub name: String,
     /// Its type.
     pub member_type: String,
-    /// The language of the type: `c`, `c++`, `rust`, or empty.
+    /// The language of the type: `c`, `c++`, `rust`, `go`, or empty.
     pub language: String,
 }

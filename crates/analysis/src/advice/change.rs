@@ -101,10 +101,15 @@ fn separate(
     let threads_touch_elements = common_array(&fields);
     let bytes = lines.first().map_or(64, |line| line.size);
     let pad = bytes.max(64) * 2;
+    // Go aligns nothing to a line.
+    let align = match language {
+        Language::Go => "Pad",
+        _ => "Align",
+    };
     if let Some(array) = threads_touch_elements {
         return Change {
             text: format!(
-                "Give each element of `{array}` lines of its own: the elements belong to different threads and lie on one line. Align the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
+                "Give each element of `{array}` lines of its own: the elements belong to different threads and lie on one line. {align} the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
             ),
             source: aligned_type(language, bytes),
         };
@@ -112,7 +117,7 @@ fn separate(
     if own_objects(accesses) && !object.accessed_type.is_empty() {
         return Change {
             text: format!(
-                "Give each `{}` lines of its own: different threads use different ones, which lie on one line. Align the type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.",
+                "Give each `{}` lines of its own: different threads use different ones, which lie on one line. {align} the type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.",
                 object.accessed_type
             ),
             source: aligned_type(language, bytes),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linewise_recording::{Address, Object, ObjectKind, Pid, RunInfo, Tables};
+use linewise_recording::{Address, Object, ObjectKind, Operation, Pid, RunInfo, Tables};
 
 use super::change;
 use super::names::Names;
@@ -411,16 +411,24 @@ fn access_rows(
         }
     }
     rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-    keep_each_thread(rows.into_iter().map(|(_, _, row)| row).collect())
+    let shown = lines.iter().take(LINES).map(|line| line.line.0);
+    keep_both_sides(
+        rows.into_iter().map(|(_, _, row)| row).collect(),
+        &shown.collect(),
+    )
 }
 
-/// The dearest places, but of every thread at least its dearest one: a finding names both sides.
-fn keep_each_thread(rows: Vec<AccessRow>) -> Vec<AccessRow> {
-    let mut seen = BTreeSet::new();
+/// The dearest places, but of every thread and of every line of `shown` at least the dearest one, and the dearest
+/// one that writes: a finding names both sides, and a line moves because someone writes.
+fn keep_both_sides(rows: Vec<AccessRow>, shown: &BTreeSet<u64>) -> Vec<AccessRow> {
+    let (mut threads, mut lines) = (BTreeSet::new(), BTreeSet::new());
     let mut kept = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
-        let first_of_thread = seen.insert(row.tid);
-        if i < PLACES || first_of_thread {
+        let writes = row.op != Operation::Load;
+        let first_of_thread = threads.insert((row.tid, writes));
+        let first_of_line =
+            shown.contains(&row.line_address) && lines.insert((row.line_address, writes));
+        if i < PLACES || first_of_thread || first_of_line {
             kept.push(row);
         }
     }
@@ -538,4 +546,32 @@ fn doubt(
         });
     }
     doubts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn of_many_places_those_that_write_a_line_stay() {
+        let pattern = sample::everyday().findings[0].accesses[0].clone();
+        let row = |tid: u32, line: u64, op| AccessRow {
+            tid,
+            line_address: line * 64,
+            op,
+            ..pattern.clone()
+        };
+        // Two threads that read on three lines often, and seldom write.
+        let reads = (0..60).map(|i| row(i % 2, u64::from(i % 3), Operation::Load));
+        let writes = (0..60).map(|i| row(i % 2, u64::from(i % 3), Operation::Store));
+        let kept = keep_both_sides(reads.chain(writes).collect(), &BTreeSet::from([0, 128]));
+        // One that writes for each thread, and for each line that is shown.
+        assert_eq!(kept.len(), PLACES + 3);
+        for line in [0, 2] {
+            let writes =
+                |row: &&AccessRow| row.op == Operation::Store && row.line_address == line * 64;
+            assert_eq!(kept.iter().filter(writes).count(), 1);
+        }
+    }
 }

@@ -256,31 +256,61 @@ fn touch(place: &Place<'_>) -> String {
 /// Threads that are named at a place.
 const THREADS: usize = 4;
 
+/// A thread at a place, at one offset in its lines or, where those would be too many, at any.
+struct AtPlace<'a> {
+    row: &'a AccessRow,
+    share: f64,
+}
+
+/// The threads of a place by what `same` tells apart, dearest first.
+fn merged<'a, K: std::hash::Hash + Eq>(
+    place: &Place<'a>,
+    same: impl Fn(&AccessRow) -> K,
+) -> Vec<AtPlace<'a>> {
+    let mut found: Vec<AtPlace<'a>> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for row in &place.rows {
+        let at = *known.entry(same(row)).or_insert_with(|| {
+            found.push(AtPlace { row, share: 0.0 });
+            found.len() - 1
+        });
+        found[at].share += row.share;
+    }
+    found.sort_by(|a, b| b.share.total_cmp(&a.share));
+    found
+}
+
 /// `thread worker-0 41312 at +0 (31 %)`, `worker-1 41313 at +16 (27 %)`, `2 more`.
 fn who(place: &Place<'_>) -> Vec<String> {
     let first = place.rows[0];
-    let one_offset = place.rows.iter().all(|row| row.offset == first.offset);
-    let mut names: Vec<String> = place
-        .rows
+    let mut one_offset = place.rows.iter().all(|row| row.offset == first.offset);
+    let mut found = merged(place, |row| (row.tid, row.offset));
+    let by_thread = merged(place, |row| row.tid);
+    if found.len() > THREADS && by_thread.len() < found.len() {
+        // Elements of an array lie anywhere in their lines: who is there says more.
+        one_offset = true;
+        found = by_thread;
+    }
+    let mut names: Vec<String> = found
         .iter()
         .take(THREADS)
-        .map(|row| {
+        .map(|AtPlace { row, share }| {
             let name = text::sanitise(&row.thread_name);
             let mut text = format!("{} {}", text::shorten(&name, 20), row.tid);
             if !one_offset {
                 text += &format!(" at +{}", row.offset);
             }
-            if place.rows.len() > 1 {
-                text += &format!(" ({})", text::percent(row.share));
+            if found.len() > 1 {
+                text += &format!(" ({})", text::percent(*share));
             }
             text
         })
         .collect();
-    let more = place.rows.len().saturating_sub(THREADS);
+    let more = found.len().saturating_sub(THREADS);
     if more > 0 {
         names.push(format!("{more} more"));
     }
-    if let Some(only) = names.first_mut().filter(|_| place.rows.len() == 1) {
+    if let Some(only) = names.first_mut().filter(|_| found.len() == 1) {
         only.insert_str(0, "thread ");
     }
     names
@@ -310,4 +340,57 @@ fn change(page: &mut Page, finding: &Finding) {
         page.labelled("  gain", INDENT + 2, Tone::Dim, &gain);
     }
     page.labelled("  doubt", INDENT + 2, Tone::Dim, &finding.doubt);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample;
+    use super::*;
+
+    /// One place at these threads, offsets and lines, each with a tenth of the time.
+    fn at(rows: &[(u32, u32, u64)]) -> Vec<AccessRow> {
+        let pattern = sample::everyday().findings[0].accesses[0].clone();
+        rows.iter()
+            .map(|&(tid, offset, line_address)| AccessRow {
+                tid,
+                thread_name: "w".to_owned(),
+                offset,
+                line_address,
+                share: 0.1,
+                ..pattern.clone()
+            })
+            .collect()
+    }
+
+    fn who_is_at(rows: &[(u32, u32, u64)]) -> Vec<String> {
+        let rows = at(rows);
+        let places = group(&rows);
+        assert_eq!(places.len(), 1);
+        who(&places[0])
+    }
+
+    #[test]
+    fn a_thread_at_one_offset_of_several_lines_is_named_once() {
+        assert_eq!(
+            who_is_at(&[(1, 8, 0), (1, 8, 64), (2, 0, 0)]),
+            ["w 1 at +8 (20 %)", "w 2 at +0 (10 %)"]
+        );
+    }
+
+    #[test]
+    fn threads_at_many_offsets_are_named_without_them() {
+        let many: Vec<_> = (0..8).map(|i| (1 + i % 2, 8 * i, 64)).collect();
+        assert_eq!(who_is_at(&many), ["w 1 (40 %)", "w 2 (40 %)"]);
+    }
+
+    #[test]
+    fn many_threads_at_an_offset_each_keep_it() {
+        let each: Vec<_> = (0..6).map(|i| (1 + i, 8 * i, 64)).collect();
+        let named = who_is_at(&each);
+        assert_eq!(named.len(), 5);
+        assert_eq!(
+            (named[0].as_str(), named[4].as_str()),
+            ("w 1 at +0 (10 %)", "2 more")
+        );
+    }
 }

@@ -206,6 +206,7 @@ impl<'m, 'a> Typer<'m, 'a> {
                 | gimli::DW_LANG_C_plus_plus_17
                 | gimli::DW_LANG_C_plus_plus_20,
             ) => "c++",
+            Some(gimli::DW_LANG_Go) => "go",
             _ => "",
         };
         let mut members: Vec<TypeMember> = parts

@@ -130,7 +130,7 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         first.extend(&unused);
     }
     let taken: u64 = units.iter().map(|unit| unit.size).sum();
-    let size_after = placed(&groups, &units, usage.line_size);
+    let size_after = placed(usage, &groups, &units);
     let saved: f64 = if neighbours {
         usage.costs.values().sum()
     } else {
@@ -293,28 +293,51 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
         (true, true) => "not seen in use".to_owned(),
         (true, false) => format!("only read, by {}", list(&readers)),
         (false, true) => format!("written by {}", list(&writers)),
+        (false, false) if readers.is_subset(&writers) => {
+            format!("read and written by {}", list(&writers))
+        }
         (false, false) => format!("written by {}, read by {}", list(&writers), list(&readers)),
     }
 }
 
+/// The language of the program that has the type.
+fn language<'a>(usage: &Usage<'a>) -> &'a str {
+    usage.members.first().map_or("", |it| it.language.as_str())
+}
+
 /// Bytes of a struct of these groups, each at the start of a line.
-fn placed(groups: &[Vec<usize>], units: &[Unit], line_size: u64) -> u64 {
+fn placed(usage: &Usage<'_>, groups: &[Vec<usize>], units: &[Unit]) -> u64 {
     let mut end: u64 = 0;
     for group in groups {
-        end = end.next_multiple_of(line_size);
+        let start = end;
         for unit in group {
             let unit = &units[*unit];
             end = end
                 .next_multiple_of(unit.alignment.max(1))
                 .saturating_add(unit.size);
         }
+        end = match language(usage) {
+            "go" => end.saturating_add(go_padding(end - start, usage.line_size)),
+            _ => end.next_multiple_of(usage.line_size),
+        };
     }
-    end.next_multiple_of(line_size)
+    end
+}
+
+/// Bytes of padding behind a group of members in Go, which aligns nothing to a line: one value of a word lies
+/// on one line wherever the struct begins, so it needs the rest of a line, and any other group a whole one.
+fn go_padding(group: u64, line_size: u64) -> u64 {
+    match group {
+        0..=8 => line_size.saturating_sub(group),
+        _ => line_size,
+    }
 }
 
 /// The struct as its language writes it; empty if it has members that cannot be written down.
 fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
-    let language = usage.members.first().map_or("", |it| it.language.as_str());
+    if language(usage) == "go" {
+        return go(usage, units, groups);
+    }
     let groups: Option<Vec<(String, Vec<String>)>> = groups
         .iter()
         .map(|group| {
@@ -329,7 +352,7 @@ fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
     let Some(groups) = groups else {
         return String::new();
     };
-    match language {
+    match language(usage) {
         "rust" => rust(usage, &groups),
         "c" => c(usage, &groups, "_Alignas"),
         "c++" => c(usage, &groups, "alignas"),
@@ -386,6 +409,39 @@ fn rust(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
         ));
     }
     format!("{outer}}}\n{inner}")
+}
+
+/// The struct in Go; empty if it has a member without a name.
+fn go(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
+    let (package, name) = usage
+        .type_name
+        .rsplit_once('.')
+        .unwrap_or(("", usage.type_name));
+    let own = format!("{package}.");
+    let mut text = format!("type {name} struct {{\n");
+    for group in groups {
+        text.push_str(&format!("\t// {}\n", why(usage, units, group)));
+        let mut size: u64 = 0;
+        for unit in group {
+            size = size
+                .next_multiple_of(units[*unit].alignment.max(1))
+                .saturating_add(units[*unit].size);
+            for member in &units[*unit].members {
+                let member = usage.members[*member];
+                if member.name.is_empty() || member.member_type.is_empty() {
+                    return String::new();
+                }
+                let kind = member.member_type.replace(&own, "");
+                let embedded = kind.rsplit('.').next() == Some(member.name.as_str());
+                let name = if embedded { "" } else { &member.name };
+                text.push_str(&format!("\t{}\n", format!("{name} {kind}").trim_start()));
+            }
+        }
+        let padding = go_padding(size, usage.line_size);
+        text.push_str(&format!("\t_ [{padding}]byte\n"));
+    }
+    text.push_str("}\n");
+    text
 }
 
 /// A member as its language declares it; `None` if its type has no name to write down.

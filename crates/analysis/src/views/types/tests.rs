@@ -345,3 +345,29 @@ fn what_has_no_name_is_called_by_its_type() {
     );
     assert_eq!(field("", "", true).label(), "(padding)");
 }
+
+#[test]
+fn a_go_struct_is_padded_since_its_language_aligns_nothing() {
+    let (typed, samples) = shared();
+    let go = |name: &str, offset: u64| TypeMember {
+        type_name: "main.both".into(),
+        member_type: if name == "c" { "*main.other" } else { "uint64" }.into(),
+        language: "go".into(),
+        ..member(name, offset)
+    };
+    let members = [go("a", 0), go("b", 8), go("c", 16)];
+    let typed: Vec<_> = typed
+        .into_iter()
+        .map(|it| TypedAccess {
+            type_name: "main.both".into(),
+            ..it
+        })
+        .collect();
+    let view = types(&input(&typed, &members, &samples)).expect("typed accesses");
+    let layout = view.types[0].layout.as_ref().expect("a layout");
+    let source = &layout.source;
+    assert!(source.starts_with("type both struct {\n"), "{source}");
+    assert!(source.contains("\tc *other\n"), "{source}");
+    assert_eq!(source.matches("\t_ [56]byte\n").count(), 3, "{source}");
+    assert_eq!(layout.size_after, 192);
+}

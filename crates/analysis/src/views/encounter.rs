@@ -86,6 +86,13 @@ impl Encounter {
             .min(1.0)
     }
 
+    /// Watches that tell something of the presence: of a chunk for long enough, or with a trap.
+    #[must_use]
+    pub fn telling(&self) -> u32 {
+        let watches = self.chunks.iter().map(|chunk| chunk.watches);
+        watches.max().unwrap_or(0)
+    }
+
     /// Accesses a second of the running thread while it is not at work on the line.
     #[must_use]
     pub fn absent_rate(&self) -> f64 {
@@ -131,6 +138,7 @@ const TAKE_TURNS: f64 = 0.02;
 #[derive(Debug)]
 pub struct Stays<'a> {
     by_thread: HashMap<Tid, Vec<&'a Switch>>,
+    by_cpu: HashMap<CpuId, Vec<&'a Switch>>,
     /// What [`Self::take_turns`] said of two threads, the lower number first.
     turns: RefCell<HashMap<(Tid, Tid), bool>>,
 }
@@ -140,14 +148,17 @@ impl<'a> Stays<'a> {
     #[must_use]
     pub fn new(switches: &'a [Switch]) -> Self {
         let mut by_thread: HashMap<Tid, Vec<&Switch>> = HashMap::new();
+        let mut by_cpu: HashMap<CpuId, Vec<&Switch>> = HashMap::new();
         for stay in switches {
             by_thread.entry(stay.tid).or_default().push(stay);
+            by_cpu.entry(stay.cpu).or_default().push(stay);
         }
-        for stays in by_thread.values_mut() {
+        for stays in by_thread.values_mut().chain(by_cpu.values_mut()) {
             stays.sort_by_key(|stay| stay.start);
         }
         Self {
             by_thread,
+            by_cpu,
             turns: RefCell::default(),
         }
     }
@@ -185,10 +196,20 @@ impl<'a> Stays<'a> {
 
     /// The stay of a thread on a CPU at that moment, if it is recorded.
     fn at(&self, tid: Tid, time: Time) -> Option<&Switch> {
-        let stays = self.by_thread.get(&tid)?;
-        let after = stays.partition_point(|stay| stay.start <= time);
-        let last = stays[after.checked_sub(1)?];
-        (last.end >= time).then_some(last)
+        stay_at(self.by_thread.get(&tid)?, time)
+    }
+
+    /// The threads that were at work on other CPUs than `cpu`, by the recorded stays.
+    pub fn on_others(&self, cpu: CpuId, time: Time) -> impl Iterator<Item = Tid> {
+        (self.by_cpu.iter())
+            .filter(move |&(&other, _)| other != cpu)
+            .filter_map(move |(_, stays)| Some(stay_at(stays, time)?.tid))
+    }
+
+    /// Whether stays of a thread are recorded.
+    #[must_use]
+    pub fn knows(&self, tid: Tid) -> bool {
+        self.by_thread.contains_key(&tid)
     }
 
     /// Whether switches were recorded at a moment at which the thread was seen on a CPU.
@@ -201,8 +222,15 @@ impl<'a> Stays<'a> {
     /// taken to be.
     #[must_use]
     pub fn elsewhere(&self, tid: Tid, cpu: CpuId, time: Time) -> bool {
-        !self.by_thread.contains_key(&tid) || self.at(tid, time).is_some_and(|stay| stay.cpu != cpu)
+        !self.knows(tid) || self.at(tid, time).is_some_and(|stay| stay.cpu != cpu)
     }
+}
+
+/// Of stays that follow each other, the one at that moment.
+fn stay_at<'a>(stays: &[&'a Switch], time: Time) -> Option<&'a Switch> {
+    let after = stays.partition_point(|stay| stay.start <= time);
+    let last = stays[after.checked_sub(1)?];
+    (last.end >= time).then_some(last)
 }
 
 /// How long all stays of a thread took, ns.

@@ -1,7 +1,7 @@
 //! The view on invented rows with a known answer.
 
 use super::*;
-use linewise_recording::{AddressOrigin, Overhead, StackId, WatchOutcome};
+use linewise_recording::{AddressOrigin, Overhead, StackId, Time, WatchOutcome};
 
 const LINE: u64 = 0x1000;
 /// One sample stands for 2 ms.
@@ -227,6 +227,34 @@ fn how_much_a_thread_wants_the_line_is_told_by_the_time_at_which_the_other_is_be
     // Half a second each at 200 ns a transfer, both ways.
     let transfers = line.transfers.value;
     assert!((4.5e6..5.3e6).contains(&transfers), "{transfers}");
+}
+
+#[test]
+fn a_thread_that_samples_found_and_no_watch_met_is_there_like_the_others() {
+    let rows = |watched: bool| {
+        let rows = Rows::default()
+            .at(1, LINE, Operation::Update, true, 500)
+            .at(2, LINE + 8, Operation::Update, true, 500)
+            .met(2, LINE + 8, Operation::Update, Some(100));
+        match watched {
+            true => rows.met(1, LINE, Operation::Update, Some(100)),
+            false => rows,
+        }
+    };
+    let (met, unmet) = (rows(true).view(), rows(false).view());
+    let transfers = |view: &SharingView| view.lines[0].transfers;
+    assert!((transfers(&unmet).value - transfers(&met).value).abs() < 1e5);
+    // Fifty watches of one thread, all of which met it, leave little open for the other.
+    assert!(transfers(&unmet).low <= transfers(&met).low);
+    assert!(transfers(&unmet).low > 0.9 * transfers(&met).low);
+    // One that fifty watches looked for in vain is not.
+    let visitor = Rows::default()
+        .at(1, LINE, Operation::Update, true, 500)
+        .at(2, LINE + 8, Operation::Update, true, 500)
+        .met(1, LINE, Operation::Update, None)
+        .met(2, LINE + 8, Operation::Update, Some(100))
+        .view();
+    assert!(visitor.lines.is_empty(), "{:?}", visitor.lines);
 }
 
 #[test]

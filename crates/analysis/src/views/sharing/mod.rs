@@ -6,6 +6,7 @@
 
 mod exact;
 mod followed;
+mod moments;
 mod sampled;
 mod thread_time;
 

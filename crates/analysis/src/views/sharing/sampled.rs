@@ -19,18 +19,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, Switch, Tid, Time, Trap,
-    Watch,
+    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, Switch, Tid, Trap, Watch,
 };
 
 use super::super::curve::{Curves, TransferCurve};
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, encounters};
+use super::moments::Moments;
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView};
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
 const SLICE_NS: u64 = 250_000_000;
-/// Moments of a thread at a line that are looked up.
-const MOMENTS: usize = 256;
 /// The z of a 90 % interval.
 const Z90: f64 = 1.645;
 /// Relative error of the model itself where every access is locked, both ways.
@@ -75,47 +73,6 @@ struct Stay {
     moments: Moments,
     /// The thread while the line was in use, wherever it was.
     running: Running,
-}
-
-/// Where and when a thread was sampled: at most [`MOMENTS`], evenly over all of its samples.
-#[derive(Clone, Default)]
-struct Moments {
-    at: Vec<(CpuId, Time)>,
-    /// One of so many is kept; 0 before the first.
-    stride: u64,
-    seen: u64,
-}
-
-impl Moments {
-    fn note(&mut self, cpu: CpuId, time: Time) {
-        let number = self.seen;
-        self.seen += 1;
-        // Of a long run every so many samples will do, spread over all of it.
-        if !number.is_multiple_of(self.stride.max(1)) {
-            return;
-        }
-        if self.at.len() == MOMENTS {
-            self.stride = self.stride.max(1) * 2;
-            let mut keep = false;
-            self.at.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        self.at.push((cpu, time));
-    }
-
-    /// Of the moments of thread `tid`, the share at which `other` runs on another CPU. Moments at which
-    /// switches were recorded count, if there are any.
-    fn beside(&self, tid: Tid, other: Tid, on_cpus: &Stays<'_>) -> f64 {
-        let told = |&&(_, time): &&(CpuId, Time)| on_cpus.tells_of(tid, time);
-        let none_told = !self.at.iter().any(|moment| told(&moment));
-        let moments = || self.at.iter().filter(|it| none_told || told(it));
-        let beside = moments()
-            .filter(|&&(cpu, time)| on_cpus.elsewhere(other, cpu, time))
-            .count();
-        beside as f64 / moments().count().max(1) as f64
-    }
 }
 
 impl Stay {
@@ -304,10 +261,7 @@ fn line_sharing(
     on_cpus: &Stays<'_>,
     running: &RunningSlices,
 ) -> Option<LineSharing> {
-    let present: HashMap<Tid, Estimate> = met
-        .iter()
-        .map(|(&tid, encounter)| (tid, presence(tid, encounter, stays, met, running)))
-        .collect();
+    let present = presences(stays, met, running);
     let mut waits: Vec<Wait> = stays
         .threads
         .iter()
@@ -351,32 +305,66 @@ fn line_sharing(
     })
 }
 
-/// The presence of a thread at a line. The waits of the watches cannot tell a thread that comes
-/// every 50 µs from one that comes all the time. Of one that only reads the line the samples can: each
+/// The presence of each thread at a line: of those that watches met there, and of those that samples found
+/// there and no watch told of, as many as there may be where threads are many or live shortly. These
+/// count like the others, within what so few watches leave open.
+fn presences(
+    stays: &LineStays,
+    met: &HashMap<Tid, Encounter>,
+    running: &RunningSlices,
+) -> HashMap<Tid, Estimate> {
+    let told = |tid: &Tid| met.get(tid).is_some_and(|it| it.telling() > 0);
+    let (mut watches, mut present) = (0.0, 0.0);
+    for (tid, encounter) in met {
+        if encounter.traps > 0 || stays.threads.contains_key(tid) {
+            let telling = f64::from(encounter.telling());
+            watches += telling;
+            present += telling * encounter.presence();
+        }
+    }
+    let mean = present / f64::max(watches, 1.0);
+    let spread = Z90 * (mean * (1.0 - mean) / f64::max(watches, 1.0)).sqrt();
+    let like_others = Estimate {
+        value: mean,
+        low: (mean - spread - 1.0 / f64::max(watches, 1.0)).max(0.0),
+        high: (mean + spread).min(1.0),
+    };
+    let seen = met
+        .iter()
+        .filter(|(_, encounter)| encounter.traps > 0)
+        .map(|(&tid, encounter)| (tid, Estimate::exactly(encounter.presence())));
+    let unseen = stays.threads.keys().filter(|tid| !told(tid));
+    seen.chain(unseen.map(|&tid| (tid, like_others)))
+        .map(|(tid, seen)| (tid, presence(tid, seen, stays, met, running)))
+        .collect()
+}
+
+/// The presence of a thread at a line, of which the watches tell `seen`: their waits cannot tell a thread that
+/// comes every 50 µs from one that comes all the time. Of one that only reads the line the samples can: each
 /// time that it comes it waits, and not all of that can pass in the shadow of other work. The interval is that of so
 /// few samples.
 fn presence(
     tid: Tid,
-    encounter: &Encounter,
+    seen: Estimate,
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
     running: &RunningSlices,
 ) -> Estimate {
-    let seen = encounter.presence();
     let only_reads =
         (touches(tid, stays, met).iter()).all(|(touch, _)| touch.operation == Operation::Load);
     let running = stays.running(tid, running);
     if !only_reads || 4 * running.unknown > running.samples {
-        return Estimate::exactly(seen);
+        return seen;
     }
     // As many as there may have been where so many came into the sample (Poisson): the median, and 95 % each way.
     let at_line = stays.threads.get(&tid).map_or(0, |stay| stay.samples) as f64;
     let spread = 2.0 * at_line.sqrt();
-    let at_most = |samples: f64| seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64);
+    let at_most =
+        |seen: f64, samples: f64| seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64);
     Estimate {
-        value: at_most(at_line + 0.7),
-        low: at_most((at_line - spread).max(0.0)),
-        high: at_most(at_line + spread + 3.0),
+        value: at_most(seen.value, at_line + 0.7),
+        low: at_most(seen.low, (at_line - spread).max(0.0)),
+        high: at_most(seen.high, at_line + spread + 3.0),
     }
 }
 
@@ -400,20 +388,22 @@ fn wait_of(
     on_cpus: &Stays<'_>,
 ) -> Wait {
     let span_ns = stays.span_ns();
-    let others: Vec<Other> = met
+    let beside = stay.moments.beside_each(tid, on_cpus);
+    let beside = |other: Tid| match on_cpus.knows(other) {
+        true => beside.get(&other).copied().unwrap_or(0.0),
+        false => 1.0,
+    };
+    let mut others: Vec<Other> = present
         .iter()
-        .filter(|(other, met)| **other != tid && met.traps > 0)
+        .filter(|&(&other, _)| other != tid && beside(other) > 0.0)
         .filter(|&(&other, _)| !on_cpus.take_turns(tid, other))
-        .map(|(&other, met)| {
-            let beside = stay.moments.beside(tid, other, on_cpus);
-            Other {
-                tid: other,
-                present: Estimate::exactly(beside)
-                    .times(present.get(&other).copied().unwrap_or_default()),
-                absent_rate: beside * met.absent_rate(),
-            }
+        .map(|(&other, &present)| Other {
+            tid: other,
+            present: Estimate::exactly(beside(other)).times(present),
+            absent_rate: beside(other) * met.get(&other).map_or(0.0, Encounter::absent_rate),
         })
         .collect();
+    others.sort_by_key(|other| other.tid);
     // How much of its time a thread on another CPU is at the line when this one meets it there.
     let mut met_share = Estimate::default();
     for other in &others {

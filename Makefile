@@ -8,6 +8,7 @@ LINEWISE := target/release/linewise
 TRACER := target/release/liblinewise_tracer.so
 # The heap recorder, which linewise looks for there, too.
 PRELOAD := target/release/liblinewise_preload.so
+PRELOAD_CXX := target/release/liblinewise_preload_cxx.so
 # The delegation runtime for C and C++.
 DELEGATE := target/release/liblinewise_delegate_c
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -24,14 +25,15 @@ test: needs-test
 	scripts/test.sh
 
 build:
-	$(CARGO) build --release --locked --package linewise --package linewise-tracer --package linewise-preload --package linewise-delegate-c
+	$(CARGO) build --release --locked --package linewise --package linewise-tracer --package linewise-preload --package linewise-preload-cxx --package linewise-delegate-c
 
 # Does not build: under sudo there is often no cargo.
 install:
-	@test -x $(LINEWISE) -a -e $(TRACER) -a -e $(PRELOAD) -a -e $(DELEGATE).a || { echo "nothing to install yet: run make build first" >&2; exit 1; }
+	@test -x $(LINEWISE) -a -e $(TRACER) -a -e $(PRELOAD) -a -e $(PRELOAD_CXX) -a -e $(DELEGATE).a || { echo "nothing to install yet: run make build first" >&2; exit 1; }
 	install -D -m 755 $(LINEWISE) $(DESTDIR)$(PREFIX)/bin/linewise
 	install -D -m 755 $(TRACER) $(DESTDIR)$(PREFIX)/lib/linewise/liblinewise_tracer.so
 	install -D -m 755 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/linewise/liblinewise_preload.so
+	install -D -m 755 $(PRELOAD_CXX) $(DESTDIR)$(PREFIX)/lib/linewise/liblinewise_preload_cxx.so
 	install -D -m 644 $(DELEGATE).a $(DESTDIR)$(PREFIX)/lib/liblinewise_delegate.a
 	install -D -m 755 $(DELEGATE).so $(DESTDIR)$(PREFIX)/lib/liblinewise_delegate.so.$(VERSION)
 	ln -sf liblinewise_delegate.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/liblinewise_delegate.so.0

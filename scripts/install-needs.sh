@@ -29,6 +29,13 @@ want() {
     missing_optional="$missing_optional $1"
 }
 
+# want_library FILE PACKAGE: optional.
+want_library() {
+    # gcc prints the name alone where there is no such file.
+    has gcc && [ "$(gcc -print-file-name="$1")" != "$1" ] && return
+    packages="$packages $2"
+}
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
@@ -61,6 +68,10 @@ case "${1-}" in
         want pkg-config pkg-config
         want cbindgen cbindgen
         want aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+        # Allocators with C++ operators of their own, which the tests of the heap recorder load.
+        want_library libjemalloc.so.2 libjemalloc2
+        want_library libtcmalloc_minimal.so.4 libtcmalloc-minimal4
+        want_library libmimalloc.so.2 libmimalloc2.0
         [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || packages="$packages libc6-dev-arm64-cross"
         ;;
     *)

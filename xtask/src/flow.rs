@@ -45,6 +45,8 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             "linewise",
             "-p",
             "linewise-preload",
+            "-p",
+            "linewise-preload-cxx",
         ])
         .args([
             "-p",

@@ -1,9 +1,10 @@
 //! `cargo xtask heap`: what the heap recorder costs, and whether it tells the truth.
 //!
 //! Cost: programs and servers alone, under `linewise record --heap off`, and under `--heap auto`, in turns. A
-//! server is started anew each time, since the recorder is loaded when a program begins. Truth: programs that know
-//! what they have left allocated, among them one that allocates five million times a second, where the recorder
-//! tells of a sample.
+//! server is started anew each time, since the recorder is loaded when a program begins. The storm of allocations also
+//! with probes on its allocator, by `linewise record --pid`. Truth: programs that know what they have left allocated,
+//! among them one that allocates five million times a second, where the recorder tells of a sample, and one that makes it
+//! as hard as it can, for as long as is asked for (`--only stress --seconds 3600`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ const WORKLOADS: [(Workload, f64); 4] = [
 
 /// Where the programs of fixtures/programs/heap are built.
 const BUILT: &str = "target/heap";
+/// How long a program waits for linewise to attach to it, s.
+const ATTACHING: &str = "2";
 /// How long a server warms up, s.
 const WARM_UP: usize = 1;
 /// By how much of what was ever alive the sampled number of live blocks may miss the truth.
@@ -60,7 +63,26 @@ struct Overhead {
 struct HeapRun {
     blocks: u64,
     live_blocks: f64,
+    live_bytes: f64,
     sampled_bytes: u64,
+    processes: u64,
+    probed: Option<Probed>,
+}
+
+#[derive(Deserialize)]
+struct Probed {
+    share: f64,
+    slices: u64,
+    hits: u64,
+}
+
+/// A number that a program printed as `key=number`.
+fn number(said: &str, key: &str) -> anyhow::Result<f64> {
+    let found = said
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let found = found.with_context(|| format!("no {key} in `{said}`"))?;
+    found.parse().with_context(|| format!("{key}={found}"))
 }
 
 /// Measures and checks all, and prints a line for each. `false` if a bar is missed.
@@ -76,7 +98,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let linewise = release_binary(root)?;
     let built = root.join(BUILT);
     fs::create_dir_all(&built).with_context(|| built.display().to_string())?;
-    for name in ["storm.c", "many.c"] {
+    for name in ["storm.c", "many.c", "stress.c"] {
         compile(root, name)?;
     }
     if wanted("rayon_sort") {
@@ -110,6 +132,13 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     }
     if wanted("many") {
         passed &= many(&linewise, &built)?;
+    }
+    if wanted("stress") {
+        passed &= stress(&linewise, &built, seconds)?;
+        passed &= stressors(&linewise, &built, seconds)?;
+    }
+    if wanted("probed") {
+        passed &= probed(&linewise, &built, pairs, seconds)?;
     }
     Ok(passed)
 }
@@ -230,10 +259,7 @@ fn live(linewise: &Path, built: &Path) -> anyhow::Result<bool> {
     let storm = built.join("storm").display().to_string();
     let (said, recording) = recorded(linewise, built, &["--heap", "auto"], &[&storm, "2"])?;
     let heap = info(&recording)?.heap.context("no blocks were recorded")?;
-    let allocations = said
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("iterations=")?.parse::<f64>().ok())
-        .with_context(|| said.clone())?;
+    let allocations = number(&said, "iterations")?;
     ensure!(heap.sampled_bytes > 0, "every block was told of");
     // Of the blocks that its two threads kept at a time.
     let share = heap.live_blocks / 8192.0;
@@ -244,6 +270,134 @@ fn live(linewise: &Path, built: &Path) -> anyhow::Result<bool> {
         share * 100.0
     );
     Ok(share <= LIVE_BAR)
+}
+
+/// What is left after threads, forks and signals, each block of which was told of, against what the program
+/// says.
+fn stress(linewise: &Path, built: &Path, seconds: usize) -> anyhow::Result<bool> {
+    // Of each of its threads the C library keeps one block: the vector of its thread-local storage.
+    const OTHERS: f64 = 4.0;
+    const OTHERS_BYTES: f64 = OTHERS * 1024.0;
+    let program = built.join("stress").display().to_string();
+    let command = [program.as_str(), &seconds.to_string()];
+    let (said, recording) = recorded(linewise, built, &["--heap", "on"], &command)?;
+    let heap = info(&recording)?.heap.context("no blocks were recorded")?;
+    let (left, bytes) = (number(&said, "left")?, number(&said, "bytes")?);
+    println!(
+        "stress: {seconds} s, {} blocks in {} processes; alive at the end {:.0} blocks, {:.0} bytes; in truth {left:.0} and \
+         {bytes:.0}, and up to {OTHERS:.0} of the C library",
+        heap.blocks, heap.processes, heap.live_blocks, heap.live_bytes,
+    );
+    Ok((0.0..=OTHERS).contains(&(heap.live_blocks - left))
+        && (0.0..=OTHERS_BYTES).contains(&(heap.live_bytes - bytes)))
+}
+
+/// Programs of others that allocate as hard as they can, under `--heap on`: they end well, and so does the recording.
+fn stressors(linewise: &Path, built: &Path, seconds: usize) -> anyhow::Result<bool> {
+    let installed = Command::new("stress-ng")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
+    if installed.is_err() {
+        println!("skip: stress-ng is not installed");
+        return Ok(true);
+    }
+    let timeout = format!("{seconds}s");
+    for stressor in ["--malloc", "--fork", "--mmap"] {
+        let command = ["stress-ng", "--quiet", stressor, "2", "--timeout", &timeout];
+        let (_, recording) = recorded(linewise, built, &["--heap", "on"], &command)?;
+        let heap = info(&recording)?.heap.context("no blocks were recorded")?;
+        println!(
+            "stress-ng {stressor}: {} blocks in {} processes, {:.0} alive at the end",
+            heap.blocks, heap.processes, heap.live_blocks
+        );
+    }
+    Ok(true)
+}
+
+/// The storm alone, attached to without and with probes on its allocator, in turns.
+fn probed(linewise: &Path, built: &Path, pairs: usize, seconds: usize) -> anyhow::Result<bool> {
+    const BAR: f64 = 0.15;
+    let mut speeds: [Vec<f64>; 3] = Default::default();
+    let mut told = String::new();
+    for round in 0..pairs {
+        for turn in 0..SIDES.len() {
+            let side = (round + turn) % SIDES.len();
+            let recording = built.join("probed.linewise");
+            speeds[side].push(storm(linewise, built, seconds, SIDES[side].1, &recording)?);
+            if side == 2 {
+                let heap = info(&recording)?.heap;
+                let Some(probed) = heap.and_then(|heap| heap.probed) else {
+                    println!("skip: probed: probes cannot be placed here");
+                    return Ok(true);
+                };
+                told = format!(
+                    "{:.2} % of the time in {} slices, {} hits",
+                    probed.share * 100.0,
+                    probed.slices,
+                    probed.hits
+                );
+            }
+        }
+    }
+    let slower = |than: usize, side: usize| -> String {
+        let pairs = speeds[than].iter().zip(&speeds[side]);
+        let all: Vec<f64> = pairs.map(|(than, it)| (than / it - 1.0) * 100.0).collect();
+        let shown: Vec<String> = all.iter().map(|it| format!("{it:.1}")).collect();
+        format!(
+            "{:.1} % ({})",
+            median(&all).unwrap_or(f64::NAN),
+            shown.join(", ")
+        )
+    };
+    println!(
+        "probed: storm alone {:.0} a second; attached, --heap off {}, --heap auto {}; auto over off {}; the last was probed {told}",
+        median(&speeds[0]).unwrap_or(f64::NAN),
+        slower(0, 1),
+        slower(0, 2),
+        slower(1, 2),
+    );
+    let ratios: Vec<f64> = (speeds[1].iter().zip(&speeds[2]))
+        .map(|(off, auto)| off / auto - 1.0)
+        .collect();
+    Ok(median(&ratios).unwrap_or(f64::NAN) <= BAR)
+}
+
+/// Allocations a second of a storm that begins when linewise, with these options, has attached to it.
+fn storm(
+    linewise: &Path,
+    built: &Path,
+    seconds: usize,
+    options: Option<&[&str]>,
+    recording: &Path,
+) -> anyhow::Result<f64> {
+    let child = Command::new(built.join("storm"))
+        .args([&seconds.to_string(), "280", ATTACHING])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running storm")?;
+    let collector = options.map(|options| {
+        Command::new(linewise)
+            .args(["record", "--quiet", "--force", "--pid"])
+            .arg(child.id().to_string())
+            .args(options)
+            .arg("-o")
+            .arg(recording)
+            .stdin(Stdio::null())
+            .spawn()
+    });
+    let output = child.wait_with_output().context("waiting for storm")?;
+    if let Some(collector) = collector {
+        let status = collector
+            .context("running linewise")?
+            .wait()
+            .context("waiting for linewise")?;
+        ensure!(status.success(), "linewise record --pid: {status}");
+    }
+    ensure!(output.status.success(), "storm: {}", output.status);
+    let said = String::from_utf8_lossy(&output.stdout);
+    Ok(number(&said, "iterations")? / number(&said, "seconds")?)
 }
 
 /// Ten million blocks that are alive at once: what the collector needs, and how long the report takes.

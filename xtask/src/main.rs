@@ -84,7 +84,8 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "heap",
         "what the heap recorder costs, in turns with runs without it, and whether it tells the truth\n\
-         [--pairs 5] [--seconds 3] [--only storm|rayon_sort|redis-server|memcached|live|many]",
+         [--pairs 5] [--seconds 3] [--only storm|rayon_sort|redis-server|memcached|live|many|stress|probed]\n\
+         stress runs for as many seconds as are asked for",
     ),
     (
         "flow",

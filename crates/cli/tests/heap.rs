@@ -20,6 +20,8 @@ pub(crate) fn recorder() -> &'static Path {
             "--quiet",
             "--package",
             "linewise-preload",
+            "--package",
+            "linewise-preload-cxx",
         ]);
         if beside.ends_with("release") {
             cargo.arg("--release");
@@ -94,7 +96,7 @@ pub(crate) fn heap(recording: &Recording) -> HeapRun {
 
 /// What the program says is left, against what the recorder saw. The sizes of its blocks tell them from
 /// those of the C library.
-fn agrees(output: &Output, recording: &Recording) {
+pub(crate) fn agrees(output: &Output, recording: &Recording) {
     let tables = recording.tables().unwrap();
     let pid = recording.info().pid;
     let left: Vec<&HeapBlock> = tables
@@ -231,6 +233,58 @@ fn the_program_goes_on_when_the_collector_is_killed() {
             .unwrap()
             .info()
             .complete
+    );
+}
+
+#[test]
+fn a_program_whose_own_malloc_maps_memory_under_its_lock_is_left_alone() {
+    let place = Place::new();
+    let source = place.path("own.c");
+    std::fs::write(
+        &source,
+        "#include <pthread.h>\n#include <stddef.h>\n#include <sys/mman.h>\n\
+         static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n\
+         static char *next, *end;\n\
+         void *malloc(size_t size) {\n\
+             pthread_mutex_lock(&lock);\n\
+             size = (size + 15) / 16 * 16;\n\
+             if (size > (size_t)(end - next)) {\n\
+                 size_t length = size + (1 << 20);\n\
+                 next = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+                 end = next + length;\n\
+             }\n\
+             void *block = next;\n\
+             next += size;\n\
+             pthread_mutex_unlock(&lock);\n\
+             return block;\n\
+         }\n\
+         void free(void *block) { (void)block; }\n\
+         void *calloc(size_t count, size_t size) { return malloc(count * size); }\n\
+         void *realloc(void *block, size_t size) { (void)block; return malloc(size); }\n\
+         static void early(void) { free(malloc(100)); }\n\
+         __attribute__((section(\".preinit_array\"), used)) static void (*first)(void) = early;\n\
+         int main(void) { free(malloc(1000)); return 0; }\n",
+    )
+    .unwrap();
+    let program = place.path("own");
+    let built = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-fno-builtin", "-o"])
+        .args([&program, &source])
+        .output();
+    match built {
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(error) => return skip(&format!("gcc does not run: {error}")),
+    }
+    let (output, recording) = record(&place, &["--heap", "on"], &program, &[]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let losses = recording.tables().unwrap().losses;
+    assert!(
+        losses.iter().any(|loss| loss.what == "own-malloc"),
+        "{losses:?}"
     );
 }
 

@@ -12,6 +12,7 @@ mod heap;
 mod launching;
 mod measuring;
 mod objects_exact;
+mod operators;
 mod probing;
 mod recordings;
 mod sampled_reuse;

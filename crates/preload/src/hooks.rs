@@ -6,6 +6,7 @@ use core::ptr::null_mut;
 
 use linewise_heap::AllocatorCode;
 
+use crate::operators;
 use crate::real::{call, early, early_size, is_early, ready};
 use crate::recorder::{about_to_free, allocated, attach, freed, kept, unloaded};
 use crate::stack::Frame;
@@ -21,7 +22,7 @@ macro_rules! hook {
         /// As that.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
+        pub unsafe extern "C-unwind" fn $name() {
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "push rbp",
@@ -83,6 +84,27 @@ fn none() -> Pointer {
     // SAFETY: errno always exists.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     null_mut()
+}
+
+/// What [`malloc`] does, for another hook.
+///
+/// # Safety
+/// `frame` is the calling hook's.
+pub(crate) unsafe fn allocate(size: usize, frame: Frame) -> Pointer {
+    // SAFETY: the caller's promise.
+    unsafe { hooked_malloc(size, frame) }
+}
+
+/// What [`aligned_alloc`] does, for another hook and any size.
+///
+/// # Safety
+/// As for [`allocate`].
+pub(crate) unsafe fn allocate_aligned(alignment: usize, size: usize, frame: Frame) -> Pointer {
+    let Some(size) = size.checked_next_multiple_of(alignment.max(1)) else {
+        return none();
+    };
+    // SAFETY: the caller's promise.
+    unsafe { hooked_aligned_alloc(alignment, size, frame) }
 }
 
 unsafe extern "C" fn hooked_malloc(size: usize, frame: Frame) -> Pointer {
@@ -363,6 +385,7 @@ pub(crate) fn has_own_malloc() -> bool {
 
 extern "C" fn begin() {
     if ready() {
+        operators::look();
         let thread = this();
         // What this allocates is not the program's.
         // SAFETY: this thread's own state.

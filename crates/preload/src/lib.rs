@@ -27,6 +27,7 @@
 mod hooks;
 mod mappings;
 mod naming;
+mod operators;
 mod real;
 mod recorder;
 mod stack;

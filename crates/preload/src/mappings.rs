@@ -1,11 +1,15 @@
 //! Memory that programs map by themselves. What the C library maps inside does not come by here.
+//!
+//! While the real functions are not known the kernel is called. They are not looked for here: that allocates, and a
+//! program with a malloc of its own may hold a lock of that when it maps memory.
 
 use core::ffi::{c_int, c_void};
 
 use linewise_heap::AllocatorCode;
 
 use crate::hooks::hook;
-use crate::real::{call, ready};
+use crate::operators::is_allocator;
+use crate::real::call;
 use crate::recorder::{allocated, unmapping};
 use crate::stack::{Frame, forget_stacks};
 use crate::thread::this;
@@ -53,6 +57,15 @@ fn is_inside() -> bool {
     unsafe { (*this()).inside != 0 || (*this()).busy != 0 }
 }
 
+/// The same for who has the calling hook's frame: an operator that may end by an exception is not counted in and out.
+///
+/// # Safety
+/// `frame` is the calling hook's.
+unsafe fn is_allocators(frame: Frame) -> bool {
+    // SAFETY: the caller's promise: the return address.
+    is_inside() || is_allocator(unsafe { *frame.add(1) })
+}
+
 unsafe extern "C" fn hooked_mmap(
     at: Pointer,
     length: usize,
@@ -62,14 +75,15 @@ unsafe extern "C" fn hooked_mmap(
     offset: i64,
     frame: Frame,
 ) -> Pointer {
-    let ours = !is_inside();
+    // SAFETY: the hook's frame.
+    let ours = unsafe { !is_allocators(frame) };
     if flags & libc::MAP_FIXED != 0 {
         forget_stacks();
         if ours {
             unmapping(at, length);
         }
     }
-    let mapped = match call::mmap().or_else(|| ready().then(call::mmap).flatten()) {
+    let mapped = match call::mmap() {
         // SAFETY: as we were called.
         Some(real) => unsafe { real(at, length, protection, flags, fd, offset) },
         // SAFETY: as we were called; the result is an address or MAP_FAILED.
@@ -94,7 +108,7 @@ pub unsafe extern "C" fn munmap(start: Pointer, length: usize) -> c_int {
     if !is_inside() {
         unmapping(start, length);
     }
-    match call::munmap().or_else(|| ready().then(call::munmap).flatten()) {
+    match call::munmap() {
         // SAFETY: as we were called.
         Some(real) => unsafe { real(start, length) },
         // SAFETY: as we were called.
@@ -111,8 +125,9 @@ unsafe extern "C" fn hooked_mremap(
     frame: Frame,
 ) -> Pointer {
     forget_stacks();
-    let ours = !is_inside();
-    let mapped = match call::mremap().or_else(|| ready().then(call::mremap).flatten()) {
+    // SAFETY: the hook's frame.
+    let ours = unsafe { !is_allocators(frame) };
+    let mapped = match call::mremap() {
         // SAFETY: as we were called; where the fifth argument was not given it is not looked at.
         Some(real) => unsafe { real(start, old, new, flags, to) },
         // SAFETY: likewise.

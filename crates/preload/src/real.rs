@@ -61,7 +61,8 @@ reals! {
     mi_free: fn(Pointer) -> () = c"mi_free";
 }
 
-fn next(symbol: &CStr) -> usize {
+/// The address of the next definition after ours, 0 if there is none.
+pub(crate) fn next(symbol: &CStr) -> usize {
     // SAFETY: a name that ends in NUL.
     unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) as usize }
 }

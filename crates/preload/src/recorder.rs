@@ -335,11 +335,13 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
     if block.is_null() {
         return;
     }
+    let thread = this();
+    // SAFETY: this thread's own state.
+    unsafe { (*thread).last = block as u64 };
     let Some(told) = told() else {
         tell_traced_block(block as u64, size, from, frame, None);
         return;
     };
-    let thread = this();
     // SAFETY: this thread's own state; a signal handler between the two only takes from the same count.
     let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
     // SAFETY: likewise.
@@ -478,11 +480,36 @@ pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
 #[inline(always)]
 pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
     let key = block_key(block as u64);
+    forget_last();
     let Some(told) = told() else {
-        tell_traced(TracedKind::Free, block as u64, 0);
+        // SAFETY: this thread's own state.
+        if unsafe { (*this()).ending } != block as u64 {
+            tell_traced(TracedKind::Free, block as u64, 0);
+        }
         return None;
     };
     (told.may_know(key) && forget(told, key)).then(stamp)
+}
+
+/// The block that the calling thread allocated last; null: none, or it has freed since.
+#[inline(always)]
+pub(crate) fn last() -> *mut c_void {
+    // SAFETY: this thread's own state.
+    unsafe { (*this()).last as *mut c_void }
+}
+
+/// From now on [`last`] is none.
+#[inline(always)]
+pub(crate) fn forget_last() {
+    // SAFETY: this thread's own state.
+    unsafe { (*this()).last = 0 };
+}
+
+/// From now on the calling thread ends this block, whose end was told; which one it was before.
+#[inline(always)]
+pub(crate) fn ending(block: *mut c_void) -> *mut c_void {
+    // SAFETY: this thread's own state.
+    unsafe { core::mem::replace(&mut (*this()).ending, block as u64) as *mut c_void }
 }
 
 #[cold]

@@ -36,6 +36,10 @@ pub(crate) struct Thread {
     /// Numbers slices.
     pub(crate) serial: u32,
     pub(crate) tid: u32,
+    /// The block that was allocated last, told of or not, unless something was freed since.
+    pub(crate) last: u64,
+    /// The block that an operator frees at the moment.
+    pub(crate) ending: u64,
 }
 
 const SIZE: usize = 128;

@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-heap", &[]),
     ("linewise-tracer", &["linewise-cache", "linewise-heap"]),
     ("linewise-preload", &["linewise-heap"]),
+    ("linewise-preload-cxx", &[]),
     ("linewise-delegate", &["linewise-topology"]),
     ("linewise-delegate-c", &["linewise-delegate"]),
     (

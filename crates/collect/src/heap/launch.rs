@@ -13,6 +13,7 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
 use super::allocator::{self, Allocator};
+use super::operators;
 use super::probed::Probed;
 use super::recorder::HeapRecorder;
 use crate::exact::on_path;
@@ -20,6 +21,8 @@ use crate::library;
 
 /// The recorder's file.
 const LIBRARY: &str = "liblinewise_preload.so";
+/// What gives its C++ operators their names: the file beside it.
+const OPERATORS: &str = "liblinewise_preload_cxx.so";
 /// Where else to look for it.
 const LIBRARY_VARIABLE: &str = "LINEWISE_PRELOAD";
 
@@ -127,7 +130,7 @@ pub(crate) fn probing(
 
 fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
     let name = command.first().ok_or("there is no command".to_owned())?;
-    check(name, command)?;
+    let operators = check(name, command)?;
     let library = library::find(LIBRARY, LIBRARY_VARIABLE).map_err(|looked| {
         format!("{LIBRARY} is in none of {looked}; build it with `make build`, or say where with {LIBRARY_VARIABLE}")
     })?;
@@ -142,9 +145,23 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
             library.display()
         )));
     }
+    let mut preload = OsString::new();
+    if let Some(allocator) = operators {
+        let second = library.with_file_name(OPERATORS);
+        if !second.is_file() {
+            return Err(Unloadable::from(format!(
+                "{} has C++ operators of its own, and {} is missing beside {LIBRARY}; build it with `make build`",
+                allocator.display(),
+                OPERATORS
+            )));
+        }
+        // The recorder looks for the next operators behind itself.
+        preload.push(second);
+        preload.push(":");
+    }
     let region = Region::create()
         .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
-    let mut preload = library.into_os_string();
+    preload.push(library);
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
@@ -159,17 +176,18 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
     })
 }
 
-/// Whether the dynamic linker would load the recorder into the program of `command`.
-fn check(name: &OsStr, command: &[OsString]) -> Result<(), Unloadable> {
+/// Whether the dynamic linker would load the recorder into the program of `command`; the allocator with C++ operators of
+/// its own that it would load as well, if there is one.
+fn check(name: &OsStr, command: &[OsString]) -> Result<Option<PathBuf>, Unloadable> {
     // A program that cannot be run is told of by who runs it.
     let Some(path) = on_path(name) else {
-        return Ok(());
+        return Ok(None);
     };
     let words = command.iter().map(|word| word.clone().into_vec()).collect();
     let shown = |path: &Path| path.display().to_string();
     let program = match program::resolve(path.clone(), words) {
         Ok(program) => program,
-        Err(Refusal::Impossible) => return Ok(()),
+        Err(Refusal::Impossible) => return Ok(None),
         Err(Refusal::Rights) => {
             return Err(Unloadable::from(format!(
                 "{} runs with other rights than yours, and then the loader takes no library of another",
@@ -196,10 +214,10 @@ fn check(name: &OsStr, command: &[OsString]) -> Result<(), Unloadable> {
             allocator: Some(program.path),
         });
     };
+    let end = interpreter.iter().position(|&byte| byte == 0);
+    let file = OsStr::from_bytes(&interpreter[..end.unwrap_or(interpreter.len())]);
     if String::from_utf8_lossy(&interpreter).contains("musl") {
         // The loader is the C library, too.
-        let end = interpreter.iter().position(|&byte| byte == 0);
-        let file = OsStr::from_bytes(&interpreter[..end.unwrap_or(interpreter.len())]);
         return Err(Unloadable {
             reason: format!(
                 "{} is linked with musl, and the recorder with the GNU C library",
@@ -215,7 +233,7 @@ fn check(name: &OsStr, command: &[OsString]) -> Result<(), Unloadable> {
             shown(&program.path)
         )));
     }
-    Ok(())
+    Ok(operators::of_an_allocator(Path::new(file), &program.path))
 }
 
 /// How a program is linked.
@@ -263,9 +281,9 @@ mod tests {
     #[test]
     fn a_dynamic_program_takes_the_recorder_and_a_program_of_other_rights_does_not() {
         let checked = |name: &str| check(name.as_ref(), &[name.into()]);
-        assert_eq!(checked("sh"), Ok(()));
+        assert_eq!(checked("sh"), Ok(None));
         // What does not exist is not our business.
-        assert_eq!(checked("no-such-program-anywhere"), Ok(()));
+        assert_eq!(checked("no-such-program-anywhere"), Ok(None));
         let su = Path::new("/usr/bin/su");
         if su.exists() {
             let reason = checked("/usr/bin/su").unwrap_err().reason;

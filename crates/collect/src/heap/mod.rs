@@ -15,6 +15,7 @@ mod ledger;
 mod live;
 mod loaded;
 mod observer;
+mod operators;
 mod probed;
 mod rate;
 mod recorder;

@@ -5,8 +5,8 @@ use super::writer;
 use crate::clock;
 use crate::words;
 
-/// The file of the heap recorder.
-const RECORDER: &[u8] = b"/liblinewise_preload.so";
+/// The files of the heap recorder.
+const RECORDERS: [&[u8]; 2] = [b"/liblinewise_preload.so", b"/liblinewise_preload_cxx.so"];
 
 /// A mapping of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,9 @@ pub(super) struct Guest {
     looked: bool,
     /// Empty: everything.
     wanted: Vec<Wanted>,
-    /// Where the heap recorder lies, whose accesses are not the program's: first byte and one past the last.
-    recorder: (u64, u64),
+    /// Where the libraries of the heap recorder lie, whose accesses are not the program's: first byte and one past
+    /// the last.
+    recorders: [(u64, u64); RECORDERS.len()],
     /// For the words of definitions.
     pub(super) record: Vec<u64>,
 }
@@ -97,7 +98,7 @@ impl Guest {
             maps: Vec::new(),
             looked: false,
             wanted,
-            recorder: (0, 0),
+            recorders: [(0, 0); RECORDERS.len()],
             record: Vec::new(),
         }
     }
@@ -128,12 +129,13 @@ impl Guest {
         // QEMU maps guest code for reading, since it is only translated: what a file maps without
         // the right to write may be code.
         self.announce(&map);
-        if map.path.ends_with(RECORDER) {
-            let (start, end) = self.recorder;
-            self.recorder = match end {
-                0 => (map.start, map.end),
-                _ => (start.min(map.start), end.max(map.end)),
-            };
+        for (place, name) in self.recorders.iter_mut().zip(RECORDERS) {
+            if map.path.ends_with(name) {
+                *place = match *place {
+                    (_, 0) => (map.start, map.end),
+                    (start, end) => (start.min(map.start), end.max(map.end)),
+                };
+            }
         }
         self.maps.retain(|old| {
             old.end <= map.start
@@ -170,8 +172,8 @@ impl Guest {
 
     /// Whether `address` is code of the heap recorder.
     pub(super) fn is_recorder(&self, address: u64) -> bool {
-        let (start, end) = self.recorder;
-        start <= address && address < end
+        let mut recorders = self.recorders.iter();
+        recorders.any(|&(start, end)| start <= address && address < end)
     }
 
     /// Whether the instruction at `address` is to be recorded.

@@ -28,9 +28,16 @@ impl fmt::Display for Column<'_> {
     }
 }
 
-/// Allocation sites, one on a line.
+/// Allocation sites, one on a line, of their files the names.
 fn sites(sites: &[String]) -> String {
-    let sites: Vec<String> = sites.iter().map(|site| Column(site).to_string()).collect();
+    let short = |site: &String| match site.rsplit_once(" (") {
+        Some((function, place)) => format!("{function} ({}", text::file_name(place)),
+        None => site.clone(),
+    };
+    let sites: Vec<String> = sites
+        .iter()
+        .map(|site| Column(&short(site)).to_string())
+        .collect();
     sites.join("<br>")
 }
 

@@ -19,7 +19,17 @@ import { chromium } from "playwright-core";
 
 const root = resolve(fileURLToPath(import.meta.url), "../../..");
 const scratch = mkdtempSync(join(tmpdir(), "linewise-browser-"));
-const names = ["everyday", "traced", "hostile", "quiet", "too-short", "crowd"];
+const names = [
+  "everyday",
+  "profiled",
+  "traced",
+  "hostile",
+  "quiet",
+  "too-short",
+  "crowd",
+  "diff",
+  "diff-hostile",
+];
 let reports = process.env.REPORTS;
 let browser;
 
@@ -195,6 +205,86 @@ test("the pictures of an exact run are there and answer the pointer", async () =
 test("a run that was sampled has no pictures of an exact one", async () => {
   const { page, close } = await open(sample("everyday"));
   assert.equal(await page.locator("#caches, #reuse, #curve, #prefetch").count(), 0);
+  await close();
+});
+
+test("the table of types breaks no word and leaves out what nothing is said of", async () => {
+  for (const width of [1280, 800]) {
+    const { page, close } = await open(sample("profiled"), { viewport: { width, height: 900 } });
+    const table = page.locator("#types table.types");
+    const heads = await table.locator("th").allInnerTexts();
+    assert.ok(heads.includes("Declared") && heads.includes("Allocated by"), heads.join());
+    assert.ok(!heads.includes("Misses"), "no access of a sampled run is known to miss");
+    const declared = table.locator("td.file").first();
+    assert.equal(await declared.innerText(), "both.c:12");
+    const lines = await declared.evaluate((cell) => {
+      const range = document.createRange();
+      range.selectNodeContents(cell);
+      return new Set([...range.getClientRects()].map((rect) => rect.top)).size;
+    });
+    assert.equal(lines, 1, `${width} pixels wide`);
+    await close();
+  }
+});
+
+test("the layout that the use of a type suggests opens with its members", async () => {
+  const { page, trouble, close } = await open(sample("profiled"));
+  const details = page.locator("#types details").first();
+  assert.ok(!(await details.locator("table").isVisible()));
+  await details.locator("summary").click();
+  assert.match(await details.innerText(), /flag[\s\S]*padding[\s\S]*suggests[\s\S]*_Alignas\(64\)/);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("the paths of objects are drawn from allocation to end, other threads in bold", async () => {
+  const { page, trouble, close } = await open(sample("profiled"));
+  const flow = page.locator("#flow svg.flow");
+  assert.equal(await flow.count(), 1);
+  assert.equal(await flow.locator("rect").count(), 5);
+  assert.deepEqual(
+    [await flow.locator("path.edge").count(), await flow.locator("path.edge.bold").count()],
+    [4, 1],
+  );
+  const top = async (name) => (await flow.getByText(name, { exact: true }).first().boundingBox()).y;
+  const heights = [await top("make"), await top("fill"), await top("consume")];
+  assert.deepEqual(heights, [...heights].sort((a, b) => a - b), "time runs downwards");
+  // No box lies over another.
+  const boxes = await flow.locator("rect").evaluateAll((all) =>
+    all.map((rect) => rect.getBoundingClientRect().toJSON()),
+  );
+  for (const [i, a] of boxes.entries()) {
+    for (const b of boxes.slice(i + 1)) {
+      const apart = a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+      assert.ok(apart, `${JSON.stringify(a)} and ${JSON.stringify(b)}`);
+    }
+  }
+  assert.match(await flow.locator("g title").nth(2).textContent(), /consume .* first level 62/);
+  const paths = page.locator("#flow details");
+  await paths.locator("summary").click();
+  assert.equal(await paths.locator("tbody tr:visible").count(), 2);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("a comparison tells what is gone first and keeps the noise apart", async () => {
+  const { page, trouble, close } = await open(sample("diff"));
+  const changes = page.locator("#changes");
+  assert.match(await changes.innerText(), /gone[\s\S]*counters/);
+  assert.ok(await page.locator("#noise").isVisible());
+  const cells = await changes.locator("tbody tr").first().locator("td").allInnerTexts();
+  assert.equal(cells.length, 5);
+  assert.match(cells[2], /%/);
+  assert.deepEqual(await trouble(), []);
+  await close();
+});
+
+test("hostile names remain text in a comparison, too", async () => {
+  const { page, trouble, close } = await open(sample("diff-hostile"));
+  assert.match(await page.locator("main").innerText(), /<\/script><script>alert\(1\)/);
+  assert.equal(await page.locator("script").count(), 1);
+  assert.equal(await page.locator("img").count(), 0);
+  assert.deepEqual(await trouble(), []);
   await close();
 });
 

@@ -73,7 +73,8 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "typed",
         "types and fields of sampled accesses against programs that know them; needs\n\
          `cargo build -p linewise-analysis --examples` and qemu-user; with --real how many accesses of\n\
-         programs from the registry have a type (fixtures/real), which needs these examples with --release\n\
+         programs from the registry have a type (fixtures/real), and of the types how many agree with what\n\
+         else is known of the memory; that needs these examples with --release\n\
          [--seconds 5] [--json | --real]",
     ),
     (

@@ -3,14 +3,20 @@
 //!
 //! An access to a struct is typed if its field is known. An element of an array of numbers has no
 //! field: its type is all there is, and it is counted apart. Code without debug info is left out.
+//!
+//! And how many are right? A second recording has the heap's blocks, and the fields that the code says
+//! are compared with what else is known of the memory (crates/analysis/examples/typed_agreement.rs): the
+//! declaration of the static variable that is touched, or where other instructions saw values begin in
+//! the blocks of the same allocation site. Blocks bound what can be right, too.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::arguments::Arguments;
 use crate::recorded::record;
@@ -25,6 +31,8 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("script", "Rust"),
     ("tree", "Rust"),
 ];
+/// Disagreements that are shown of each program.
+const WRONG: usize = 4;
 /// Flags for the C and C++ that the packages bring along.
 const FLAGS: &str = "-g -O2 -fomit-frame-pointer";
 
@@ -37,6 +45,43 @@ struct Shares {
     untyped: BTreeMap<String, u64>,
 }
 
+/// Accesses that were compared, and those that agree.
+#[derive(Deserialize)]
+struct Agreement {
+    checked: u64,
+    right: u64,
+}
+
+/// What the example `typed_agreement` prints.
+#[derive(Deserialize)]
+struct Agreements {
+    field: u64,
+    #[serde(rename = "static")]
+    in_static: Agreement,
+    heap: Agreement,
+    bounds: Agreement,
+    wrong: Vec<(String, u64)>,
+}
+
+impl Agreements {
+    fn print(&self) {
+        let part = |what: &str, it: &Agreement| {
+            let share = it.right as f64 / it.checked.max(1) as f64 * 100.0;
+            format!("{what} {} of {} ({share:.1} %)", it.right, it.checked)
+        };
+        println!(
+            "      right, of {} with a field: {}, {}, {}",
+            self.field,
+            part("in heap blocks", &self.heap),
+            part("within their bounds", &self.bounds),
+            part("in static variables", &self.in_static),
+        );
+        for (what, count) in self.wrong.iter().take(WRONG) {
+            println!("      {count:>6} wrong: {what}");
+        }
+    }
+}
+
 /// Builds the programs, records them with `linewise` and prints the table. `false` if a program misses
 /// the bar.
 ///
@@ -45,12 +90,15 @@ struct Shares {
 pub(crate) fn run(root: &Path, linewise: &Path, mut arguments: Arguments) -> anyhow::Result<bool> {
     let seconds = arguments.count("--seconds", 5)?.to_string();
     arguments.finish()?;
-    let shares = root.join("target/release/examples/typed_shares");
-    ensure!(
-        shares.exists(),
-        "{} is not there: cargo build --release -p linewise-analysis --examples",
-        shares.display()
-    );
+    let [shares, agreement] = ["typed_shares", "typed_agreement"]
+        .map(|example| root.join("target/release/examples").join(example));
+    for example in [&shares, &agreement] {
+        ensure!(
+            example.exists(),
+            "{} is not there: cargo build --release -p linewise-analysis --examples",
+            example.display()
+        );
+    }
     let work = root.join("target/real");
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let built = Command::new("cargo")
@@ -75,28 +123,22 @@ pub(crate) fn run(root: &Path, linewise: &Path, mut arguments: Arguments) -> any
     );
     let mut passed = true;
     for (program, language) in PROGRAMS {
-        let recording = work.join(program).with_extension("linewise");
-        let options = ["--rate", "2000"];
         let binary = work.join("release").join(program);
-        record(
-            linewise,
-            &recording,
-            &options,
-            &binary,
-            &[&seconds],
-            Stdio::null(),
-        )?;
-        let output = Command::new(&shares)
-            .arg(&recording)
-            .output()
-            .context("running typed_shares")?;
-        ensure!(
-            output.status.success(),
-            "typed_shares: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-        let found: Shares =
-            serde_json::from_slice(&output.stdout).context("what typed_shares printed")?;
+        let recorded = |kind: &str, options: &[&str]| -> anyhow::Result<PathBuf> {
+            let recording = work.join(program).with_extension(kind);
+            let words = [seconds.as_str()];
+            record(
+                linewise,
+                &recording,
+                options,
+                &binary,
+                &words,
+                Stdio::null(),
+            )?;
+            Ok(recording)
+        };
+        let recording = recorded("linewise", &["--rate", "2000", "--heap", "off"])?;
+        let found: Shares = printed(&shares, &recording)?;
         let typed = found.field + found.scalar;
         let all = typed + found.untyped.values().sum::<u64>();
         let share = |count: u64| count as f64 / all.max(1) as f64;
@@ -113,7 +155,25 @@ pub(crate) fn run(root: &Path, linewise: &Path, mut arguments: Arguments) -> any
         for (reason, count) in &found.untyped {
             println!("      {:>6.1} % {reason}", share(*count) * 100.0);
         }
+        let with_heap = recorded("heap.linewise", &["--rate", "2000", "--heap", "on"])?;
+        printed::<Agreements>(&agreement, &with_heap)?.print();
     }
     println!("bar: {:.0} % typed", BAR * 100.0);
     Ok(passed)
+}
+
+/// What `example` prints of `recording`.
+fn printed<T: DeserializeOwned>(example: &Path, recording: &Path) -> anyhow::Result<T> {
+    let output = Command::new(example)
+        .arg(recording)
+        .output()
+        .with_context(|| format!("running {}", example.display()))?;
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        example.display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("what {} printed", example.display()))
 }

@@ -7,6 +7,13 @@ use std::{env, fs, io};
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, model, terminal};
 
+/// The everyday report when its first finding was mended.
+fn repaired() -> model::Report {
+    let mut report = sample::everyday();
+    report.findings.remove(0);
+    report
+}
+
 #[path = "../src/report/sample.rs"]
 mod sample;
 
@@ -16,8 +23,9 @@ fn main() -> io::Result<()> {
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })?;
     fs::create_dir_all(&directory)?;
-    let samples: [(&str, model::Report); 7] = [
+    let samples: [(&str, model::Report); 8] = [
         ("everyday", sample::everyday()),
+        ("profiled", sample::profiled()),
         ("hostile", sample::hostile()),
         ("quiet", sample::quiet()),
         ("traced", sample::traced()),
@@ -36,6 +44,14 @@ fn main() -> io::Result<()> {
         write("html", html::render(&report))?;
         write("json", json::render(&report))?;
         write("txt", terminal::render(&report, &coloured))?;
+    }
+    for (name, before, after) in [
+        ("diff", sample::everyday(), repaired()),
+        ("diff-hostile", sample::profiled(), sample::hostile()),
+    ] {
+        let diff = linewise_analysis::diff(&before, &after).map_err(io::Error::other)?;
+        let page = html::render_diff(&diff);
+        fs::write(directory.join(format!("{name}.html")), page)?;
     }
     // What a name of the hostile report looks like to the reader.
     println!("{}", sample::HOSTILE.escape_debug());

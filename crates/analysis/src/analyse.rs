@@ -96,6 +96,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         caches: &tables.caches,
         transfers: &tables.transfers,
         threads: &tables.threads,
+        maps: &tables.maps,
         thread_ns: thread_ns(tables),
     }) {
         report.types = profile.types;

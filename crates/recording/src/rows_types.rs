@@ -46,7 +46,8 @@ pub struct TypedAccess {
     pub type_name: String,
     /// Bytes of that type; 0 if unknown.
     pub type_size: u64,
-    /// Where the type is declared, `file:line`; empty if unknown.
+    /// Where the type is declared, `file:line`; of Rust, whose debug info does not say, the module
+    /// (`core::option`). Empty if unknown.
     pub declared_at: String,
     /// The first byte of the type that it touches; in an array in it, of the first element.
     pub offset: u64,

@@ -578,6 +578,13 @@ fn queue_lock() -> Finding {
     }
 }
 
+/// An everyday report with a data profile and the paths of objects.
+pub(crate) fn profiled() -> Report {
+    let mut report = everyday();
+    sample_types::with_types(&mut report);
+    report
+}
+
 /// An everyday report with reuse sampled, but no exact run beside it.
 pub(crate) fn with_reuse_times() -> Report {
     let bin = |from: u64, count| Bin {

@@ -80,6 +80,7 @@ pub(super) fn with_types(report: &mut Report) {
                          _Alignas(64) long flag;\n};\n"
                     .to_owned(),
             }),
+            owner: String::new(),
         },
         TypeRow {
             name: "struct private".to_owned(),
@@ -98,6 +99,7 @@ pub(super) fn with_types(report: &mut Report) {
             variables: Vec::new(),
             fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
             layout: None,
+            owner: String::new(),
         },
     ];
     report.misses = vec![

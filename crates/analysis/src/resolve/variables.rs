@@ -199,7 +199,7 @@ impl Variables {
 }
 
 /// The names of the namespaces and types around `entry`, innermost first.
-fn scopes_around(debug: &Debug<'_>, entry: EntryId) -> Vec<String> {
+pub(super) fn scopes_around(debug: &Debug<'_>, entry: EntryId) -> Vec<String> {
     let mut around: Vec<(isize, EntryId)> = Vec::new();
     // A broken unit gives the scopes before the break.
     let _: Option<()> = (|| {

@@ -11,7 +11,7 @@ table! {
     ip: Address = "The instruction.",
     type_name: String = "The type whose value it touches; empty if unknown.",
     type_size: u64 = "Bytes of that type; 0 if unknown.",
-    declared_at: String = "Where the type is declared, `file:line`; empty if unknown.",
+    declared_at: String = "Where the type is declared, `file:line`, or of Rust the module; empty if unknown.",
     offset: u64 = "The first byte of the type that it touches; in an array in it, of the first element.",
     size: u64 = "Bytes that it touches.",
     path: String = "The field, from the type: `inner.hits[]`; several with ` | ` between; empty where the type has no fields.",

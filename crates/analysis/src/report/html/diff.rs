@@ -74,7 +74,7 @@ fn section(out: &mut String, id: &str, title: &str, changes: &[&Change]) {
 fn table(out: &mut String, view: View, changes: &[&Change]) {
     let _ = write!(
         out,
-        "<h3>{}</h3>\n<table><thead><tr><th></th><th>What</th><th class=\"number\">Before</th>\
+        "<h3>{}</h3>\n<div class=\"scroll\"><table class=\"wide\"><thead><tr><th></th><th>What</th><th class=\"number\">Before</th>\
          <th class=\"number\">After</th><th class=\"number\">z</th></tr></thead>\n<tbody>\n",
         difference::title(view)
     );
@@ -100,5 +100,5 @@ fn table(out: &mut String, view: View, changes: &[&Change]) {
             Text(&format!("{:.1}", change.z)),
         );
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str("</tbody></table></div>\n");
 }

@@ -66,10 +66,31 @@ fn nothing_needs_the_network_or_an_inline_style() {
 }
 
 #[test]
+fn the_table_of_types_has_no_empty_columns_and_breaks_names_where_they_have_parts() {
+    let mut report = sample::profiled();
+    report.types[0].name = "app::Table<app::Node>".to_owned();
+    let heading = |report: &Report, name: &str| {
+        let document = render(report);
+        let types = document.split("id=\"types\"").nth(1).unwrap_or_default();
+        let head = types.split("</thead>").next().unwrap_or_default();
+        head.contains(name)
+    };
+    assert!(heading(&report, "Allocated by"));
+    assert!(!heading(&report, "Misses"));
+    let document = render(&report);
+    assert!(document.contains("app::<wbr>Table&lt;<wbr>app::<wbr>Node&gt;"));
+    for row in &mut report.types {
+        row.allocated_at.clear();
+    }
+    assert!(!heading(&report, "Allocated by"));
+}
+
+#[test]
 fn every_element_is_closed() {
-    const VOID: [&str; 2] = ["meta", "!doctype"];
+    const VOID: [&str; 4] = ["meta", "!doctype", "br", "wbr"];
     for report in [
         sample::everyday(),
+        sample::profiled(),
         sample::hostile(),
         sample::quiet(),
         sample::too_short(),

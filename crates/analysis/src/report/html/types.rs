@@ -1,7 +1,7 @@
 //! The data profile: the types by cost, and each of the dearest byte by byte, with the layout that
 //! its use suggests.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::super::model::{Coverage, FieldRow, Layout, Report, TypeRow};
 use super::{Name, Text, text};
@@ -10,6 +10,36 @@ use super::{Name, Text, text};
 const ROWS: usize = 50;
 /// Types that are drawn.
 const DRAWN: usize = 20;
+
+/// A name in a column of a table: a line may end behind `::`, a comma and the like, and nowhere else but
+/// in what is longer than the column.
+struct Column<'a>(&'a str);
+
+impl fmt::Display for Column<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Name(self.0).to_string();
+        // The title of what is shortened is no place for tags.
+        let (title, shown) = match name.split_once("\">") {
+            Some((title, shown)) if name.starts_with("<span") => (format!("{title}\">"), shown),
+            _ => (String::new(), name.as_str()),
+        };
+        let shown = shown.replace("::", "::<wbr>").replace("&lt;", "&lt;<wbr>");
+        write!(f, "{title}{shown}")
+    }
+}
+
+/// Allocation sites, one on a line, of their files the names.
+fn sites(sites: &[String]) -> String {
+    let short = |site: &String| match site.rsplit_once(" (") {
+        Some((function, place)) => format!("{function} ({}", text::file_name(place)),
+        None => site.clone(),
+    };
+    let sites: Vec<String> = sites
+        .iter()
+        .map(|site| Column(&short(site)).to_string())
+        .collect();
+    sites.join("<br>")
+}
 
 /// Writes the section, unless the recording has no typed accesses.
 pub(super) fn write(out: &mut String, report: &Report) {
@@ -21,13 +51,18 @@ pub(super) fn write(out: &mut String, report: &Report) {
     } else {
         "Share of time"
     };
+    // A column that has nothing to tell takes room from the others.
+    let missed = report.types.iter().any(|row| !row.misses.is_empty());
+    let allocated = report.types.iter().any(|row| !row.allocated_at.is_empty());
+    let heading = |shown: bool, heading: &'static str| if shown { heading } else { "" };
     let _ = write!(
         out,
         "<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n\
-         <div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Type</th>\
+         <div class=\"scroll\"><table class=\"wide types\"><thead><tr><th>Type</th>\
          <th class=\"number\">Size</th><th class=\"number\">{of}</th>\
-         <th class=\"number\">Accesses</th><th class=\"number\">Misses</th>\
-         <th>Bounces</th><th>Declared</th><th>Allocated by</th></tr></thead>\n<tbody>\n"
+         <th class=\"number\">Accesses</th>{}<th>Bounces</th><th>Declared</th>{}</tr></thead>\n<tbody>\n",
+        heading(missed, "<th class=\"number\">Misses</th>"),
+        heading(allocated, "<th>Allocated by</th>"),
     );
     for row in report.types.iter().take(ROWS) {
         let misses: Vec<String> = row
@@ -35,20 +70,32 @@ pub(super) fn write(out: &mut String, report: &Report) {
             .iter()
             .map(|level| format!("{} {}", level.level.word(), text::percent(level.share)))
             .collect();
-        let _ = writeln!(
+        let _ = write!(
             out,
             "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td>{}</td><td class=\"file\">{}</td><td>{}</td></tr>",
-            Name(&row.name),
+             <td class=\"number\">{}</td><td class=\"number\">{}</td>",
+            Column(&row.name),
             text::bytes(row.size),
             text::percent(row.cost.share),
             text::count(row.accesses),
-            Text(&misses.join(", ")),
-            if row.bounces { "yes" } else { "no" },
-            Text(text::file_name(&row.description)),
-            Text(&row.allocated_at.join("; ")),
         );
+        if missed {
+            let _ = write!(
+                out,
+                "<td class=\"number\">{}</td>",
+                Text(&misses.join(", "))
+            );
+        }
+        let _ = write!(
+            out,
+            "<td>{}</td><td class=\"file\">{}</td>",
+            if row.bounces { "yes" } else { "no" },
+            Column(text::file_name(&row.description)),
+        );
+        if allocated {
+            let _ = write!(out, "<td class=\"sites\">{}</td>", sites(&row.allocated_at));
+        }
+        out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
     if let Some(coverage) = &report.type_coverage {
@@ -82,7 +129,7 @@ fn misses(out: &mut String, report: &Report) {
          </thead>\n<tbody>\n"
     );
     for row in report.misses.iter().take(ROWS) {
-        let name = Name(type_name(&row.type_name));
+        let name = Column(type_name(&row.type_name));
         let _ = write!(out, "<tr><td class=\"name\">{name}</td>");
         for share in [
             row.share,
@@ -134,13 +181,13 @@ fn working_set(out: &mut String, report: &Report) {
                 out,
                 "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td>{}</td></tr>",
-                Name(type_name(&row.type_name)),
+                 <td class=\"number\">{}</td><td class=\"sites\">{}</td></tr>",
+                Column(type_name(&row.type_name)),
                 text::percent(row.share),
                 text::bytes(row.bytes as u64),
                 row.lines_seen,
                 row.blocks_seen,
-                Text(&row.allocated_at.join("; ")),
+                sites(&row.allocated_at),
             );
         }
         out.push_str("</tbody></table></div>\n");
@@ -228,11 +275,11 @@ fn member(out: &mut String, field: &FieldRow) {
         out,
         "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td>\
          <td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-         <td class=\"number\">{}</td><td>{}</td></tr>",
+         <td class=\"number\">{}</td><td class=\"by\">{}</td></tr>",
         field.offset,
         field.size,
-        Name(&field.label()),
-        Name(&field.type_name),
+        Column(&field.label()),
+        Column(&field.type_name),
         text::percent(field.share),
         text::count(field.loads),
         text::count(field.stores),

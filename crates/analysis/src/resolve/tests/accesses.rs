@@ -384,3 +384,61 @@ fn separate_debug_info_types_accesses_too() {
         &["struct node+8 key"],
     );
 }
+
+const MOVED: &str = r#"
+struct pair { char tag; char rest[7]; long payload; };
+void carry(struct pair *to, struct pair *from) {
+    __asm__ volatile("movl 1(%1), %%eax; movl %%eax, -0x40(%%rsp); nop; movl -0x40(%%rsp), %%ecx; movl %%ecx, 1(%0)"
+        : : "r"(to), "r"(from) : "eax", "ecx", "memory");
+}
+void beside(struct pair *from) {
+    __asm__ volatile("movq 1(%0), %%rax; movq %%rax, -0x3f(%%rsp); movq 8(%0), %%rax; movq %%rax, -0x38(%%rsp)"
+        : : "r"(from) : "rax", "memory");
+}
+void spill(struct pair *from) {
+    __asm__ volatile("movq 8(%0), %%rax; movq %%rax, -0x50(%%rsp)" : : "r"(from) : "rax", "memory");
+}
+void twice(struct pair *to, struct pair *from) {
+    __asm__ volatile("movl 1(%1), %%eax; movl %%eax, -0x40(%%rsp)\njmp 1f\n1: movl %%esp, -0x40(%%rsp)\njmp 2f\n"
+        "2: movl -0x40(%%rsp), %%ecx" : : "r"(to), "r"(from) : "eax", "ecx", "memory");
+}
+void keep(struct pair *to) {
+    __asm__ volatile("movq %0, -0x48(%%rsp)" : : "r"(to) : "memory");
+}
+int main(void) {
+    struct pair a = {0}, b = {0};
+    carry(&a, &b); beside(&a); spill(&a); twice(&a, &b); keep(&a);
+    return 0;
+}
+"#;
+
+#[test]
+fn unnamed_memory_of_the_frame_is_what_copies_say_and_a_spilled_member_is_none() {
+    // Apart, so that none of the next function is looked at.
+    let flags = ["-g", "-O2", "-fomit-frame-pointer", "-falign-functions=64"];
+    let Some(program) = build("gcc", &flags, ("program.c", MOVED)) else {
+        return;
+    };
+    // What returns reads the stack.
+    let untyped = |name: &str| {
+        let (rows, reasons) = touched(&program, name, 48);
+        let returns = reasons.iter().filter(|it| **it == UntypedReason::Stack);
+        (rows, returns.count() - 1)
+    };
+    let (carry, rest) = untyped("carry");
+    assert_eq!((carry.len(), rest), (1, 0), "{carry:#?}");
+    has(
+        &carry,
+        &["struct pair+1 rest[0] | rest[1] | rest[2] | rest[3]"],
+    );
+    // One member by itself could be spilled; beside the others it is a part of the value.
+    let (beside, rest) = untyped("beside");
+    assert_eq!(rest, 0, "{beside:#?}");
+    has(&beside, &["struct pair+8 payload"]);
+    assert_eq!(untyped("spill").1, 1);
+    // Filled by two, so nobody can tell what the last one reads.
+    assert_eq!(untyped("twice").1, 2);
+    let (keep, rest) = untyped("keep");
+    assert_eq!(rest, 0);
+    has(&keep, &["struct pair*+0 "]);
+}

@@ -383,7 +383,8 @@ impl<'d, 'a> Layouts<'d, 'a> {
         }
         let element = u64::try_from(plus.rem_euclid(whole)).ok()?;
         // Elements of an array of this type.
-        if times != 0 && times.is_multiple_of(layout.size) {
+        let open = || self.is_unsized(kind.0, 0);
+        if times != 0 && times.is_multiple_of(layout.size) && !open() {
             return Some((element, 0));
         }
         let inside = u64::try_from(plus).ok().filter(|plus| *plus < layout.size);
@@ -397,7 +398,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
                     if !self.leaves(kind.0, behind, size, 0).is_empty() {
                         return Some((behind, 0));
                     }
-                    self.fits(kind, element, size).then_some((element, 0))
+                    (!open() && self.fits(kind, element, size)).then_some((element, 0))
                 }
                 None => None,
             };
@@ -415,7 +416,26 @@ impl<'d, 'a> Layouts<'d, 'a> {
             return Some((start, times));
         }
         // Who adds an unknown number to a pointer means elements.
-        self.fits(kind, element, size).then_some((element, 0))
+        (!open() && self.fits(kind, element, size)).then_some((element, 0))
+    }
+
+    /// Whether values of type `kind` have no size of their own, so that no array has them for elements:
+    /// Rust's that end in a slice. Its element is described as a member behind the end.
+    fn is_unsized(&self, kind: EntryId, depth: u32) -> bool {
+        if self.debug.language(kind.unit) != Some(gimli::DW_LANG_Rust) || depth > DEEPEST {
+            return false;
+        }
+        let layout = self.layout(kind);
+        let Shape::Aggregate(parts) = &layout.shape else {
+            return false;
+        };
+        let last = parts
+            .iter()
+            .max_by_key(|part| part.offset.saturating_add(part.size));
+        last.is_some_and(|part| {
+            part.offset.saturating_add(part.size) > layout.size
+                || self.is_unsized(part.kind, depth + 1)
+        })
     }
 
     /// Where in type `kind` the only array is in which an access of `size` bytes can lie that is `plus`

@@ -17,6 +17,7 @@ mod code;
 mod flow;
 mod frames;
 mod layout;
+mod moved;
 mod scope;
 mod stack;
 mod value;
@@ -31,12 +32,14 @@ use linewise_recording::{TypeMember, UntypedReason};
 use super::dwarf::{Debug, EntryId};
 use super::modules::Module;
 use super::types::Types;
+use super::variables::scopes_around;
 use calls::Signature;
 use code::Code;
 use flow::{Flow, State, Surroundings};
 pub(in crate::resolve) use frames::Frames;
 use frames::Row;
 use layout::{Known, Layouts, Shape, TypeId};
+use moved::Moved;
 use scope::{Range, Scope};
 use value::Base;
 
@@ -74,6 +77,8 @@ type Functions = Rc<Vec<(Range, EntryId)>>;
 #[derive(Default)]
 pub(super) struct Cache<'a> {
     types: Known,
+    /// Where types are declared.
+    declared: RefCell<HashMap<EntryId, String>>,
     /// The code of each unit, by address.
     units: OnceCell<Vec<(Range, u32)>>,
     functions: RefCell<HashMap<u32, Functions>>,
@@ -94,6 +99,8 @@ struct Analysed {
     states: Vec<State>,
     /// What called functions say is in its frame.
     lent: Vec<(i64, TypeId)>,
+    /// Parts of values in memory of its frame that has no name.
+    moved: Moved,
     signature: Rc<Signature>,
 }
 
@@ -161,6 +168,10 @@ impl<'m, 'a> Typer<'m, 'a> {
             Base::Frame => {
                 let (kind, offset) = flow
                     .frame_variable(address, value.plus)
+                    .or_else(|| {
+                        let known = times == 0;
+                        known.then(|| flow.part_at(&function.moved, address, value.plus, size))?
+                    })
                     .ok_or(UntypedReason::Stack)?;
                 self.describe(kind, offset, size, times, String::new())
             }
@@ -175,12 +186,26 @@ impl<'m, 'a> Typer<'m, 'a> {
         }
     }
 
-    /// Where type `kind` is declared, `file:line`; empty if the debug info does not say.
+    /// Where type `kind` is declared, `file:line`; of Rust, whose debug info does not say, the module.
+    /// Empty if that is not known either.
     pub(super) fn declared_at(&self, kind: EntryId) -> String {
-        self.debug
+        if let Some(known) = self.cache.declared.borrow().get(&kind) {
+            return known.clone();
+        }
+        let place = self
+            .debug
             .entry(kind)
             .and_then(|entry| self.debug.declared_at(&entry))
-            .unwrap_or_default()
+            .unwrap_or_else(|| match self.debug.language(kind.unit) {
+                Some(gimli::DW_LANG_Rust) => {
+                    let mut modules = scopes_around(self.debug, kind);
+                    modules.reverse();
+                    modules.join("::")
+                }
+                _ => String::new(),
+            });
+        self.cache.declared.borrow_mut().insert(kind, place.clone());
+        place
     }
 
     /// The direct members of type `kind`, by offset; the columns that name the type are empty.
@@ -373,6 +398,18 @@ impl<'m, 'a> Typer<'m, 'a> {
         if !lent.is_empty() {
             (states, _) = flow(&lent);
         }
+        let moved = code.as_ref().map_or_else(Moved::default, |code| {
+            let flow = Flow {
+                code,
+                scope: &scope,
+                rows: &rows,
+                layouts: &self.layouts,
+                program: self,
+                lent: &lent,
+                signature: &signature,
+            };
+            flow.moved(&states)
+        });
         Some(Analysed {
             id,
             code,
@@ -380,6 +417,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             rows,
             states,
             lent,
+            moved,
             signature,
         })
     }

@@ -6,6 +6,7 @@
 //! misses of each level. A type's row counts all its objects.
 
 mod layout;
+mod owner;
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +14,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Operation, Order, Pid, Sample, SampleClass,
-    Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess, UntypedReason, Watch,
+    Address, CacheCounts, CacheLevel, CacheSubject, Map, Operation, Order, Pid, Sample,
+    SampleClass, Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess, UntypedReason, Watch,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,8 @@ pub struct Input<'a> {
     pub transfers: &'a [TransferCount],
     /// Table `threads`.
     pub threads: &'a [Thread],
+    /// Table `maps`: whose code touches a type.
+    pub maps: &'a [Map],
     /// CPU time of all threads, ns.
     pub thread_ns: f64,
 }
@@ -76,7 +79,7 @@ pub struct Coverage {
 pub struct TypeRow {
     /// Its name as its language writes it.
     pub name: String,
-    /// Where it is declared, `file:line`; empty if unknown.
+    /// Where it is declared, `file:line`, or of Rust the module (`core::option`); empty if unknown.
     pub description: String,
     /// Its bytes; 0 if unknown.
     pub size: u64,
@@ -101,8 +104,13 @@ pub struct TypeRow {
     pub variables: Vec<String>,
     /// Its direct members by offset, gaps between them included.
     pub fields: Vec<FieldRow>,
-    /// The layout that its use suggests; `null` if that is the one it has.
+    /// The layout that its use suggests; `null` if that is the one it has, and for a type that is not the program's to change.
     pub layout: Option<Layout>,
+    /// Who declares it if the program does not, so that no layout is suggested: `a header of the system`, `the C++ library`,
+    /// `Rust's library`, `the compiler`, or the system's library whose code alone touches it (`libc.so.6`). Empty for a type of the
+    /// program, and where nothing tells.
+    #[serde(default)]
+    pub owner: String,
 }
 
 /// What the accesses of a type cost.
@@ -228,6 +236,7 @@ pub fn types(input: &Input<'_>) -> Option<TypesView> {
             .map(|row| ((row.pid, row.ip), row))
             .collect(),
         members: HashMap::new(),
+        libraries: libraries(input),
         seen: BTreeMap::new(),
         coverage: Coverage::default(),
     };
@@ -250,6 +259,7 @@ struct Profile<'i, 'a> {
     input: &'i Input<'a>,
     typed: HashMap<(Pid, Address), &'a TypedAccess>,
     members: HashMap<TypeKey<'a>, Vec<&'a TypeMember>>,
+    libraries: HashMap<TypeKey<'a>, Option<&'a str>>,
     seen: BTreeMap<TypeKey<'a>, Seen<'a>>,
     coverage: Coverage,
 }
@@ -455,6 +465,9 @@ impl<'a> Profile<'_, 'a> {
             .map(|(key, seen)| {
                 let members = self.members.get(key).map_or(&[][..], Vec::as_slice);
                 let fields = fields(*key, members, seen, &names);
+                let language = members.first().map_or("", |it| it.language.as_str());
+                let library = self.libraries.get(key).copied().flatten();
+                let owner = owner::owner(key.0, language, key.2, library);
                 TypeRow {
                     name: key.0.to_owned(),
                     description: key.2.to_owned(),
@@ -487,7 +500,9 @@ impl<'a> Profile<'_, 'a> {
                         costs: &seen.costs,
                         whole,
                         names: &names,
-                    }),
+                    })
+                    .filter(|_| owner.is_empty()),
+                    owner,
                     fields,
                 }
             })
@@ -543,6 +558,20 @@ impl Seen<'_> {
             object.entry((member, tid)).or_default().add(operation, 1.0);
         }
     }
+}
+
+/// The system's library whose code alone touches a type; `None` where other code does as well.
+fn libraries<'a>(input: &Input<'a>) -> HashMap<TypeKey<'a>, Option<&'a str>> {
+    let code = owner::Code::new(input.maps);
+    let mut libraries = HashMap::new();
+    for row in input.typed.iter().filter(|row| row.reason.is_none()) {
+        let library = code.library(row.pid, row.ip);
+        libraries
+            .entry(key(row))
+            .and_modify(|known: &mut Option<&str>| *known = known.and(library))
+            .or_insert(library);
+    }
+    libraries
 }
 
 fn key(row: &TypedAccess) -> TypeKey<'_> {

@@ -64,6 +64,7 @@ fn input<'a>(
         caches: &[],
         transfers: &[],
         threads: &[],
+        maps: &[],
         thread_ns: 1000.0,
     }
 }
@@ -151,6 +152,56 @@ fn one_thread_or_readers_alone_leave_the_layout_as_it_is() {
     }
     let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
     assert_eq!(view.types[0].layout, None);
+}
+
+#[test]
+fn a_type_that_the_program_cannot_change_gets_no_advice_and_stays_in_the_table() {
+    let (mut rows, samples) = shared();
+    let mut members = members();
+    let system = "/usr/include/x86_64-linux-gnu/bits/struct_mutex.h:22";
+    for row in &mut rows {
+        row.declared_at = system.into();
+    }
+    for member in &mut members {
+        member.declared_at = system.into();
+    }
+    let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+    let row = &view.types[0];
+    assert_eq!(row.owner, "a header of the system");
+    assert_eq!((row.cost.ns, row.fields.len()), (400.0, 3));
+    assert_eq!(row.layout, None);
+}
+
+#[test]
+fn whose_code_touches_a_type_tells_whose_it_is() {
+    let (rows, samples) = shared();
+    let members = members();
+    let map = |start: u64, path: &str| Map {
+        pid: sampled_rows::PID,
+        time: linewise_recording::Time(0),
+        start: Address(start),
+        end: Address(start + 0x10),
+        offset: 0,
+        executable: true,
+        writable: false,
+        kind: linewise_recording::MapKind::File,
+        path: path.to_owned(),
+        build_id: String::new(),
+    };
+    let owner = |maps: &[Map]| {
+        let view = types(&Input {
+            maps,
+            ..input(&rows, &members, &samples)
+        })
+        .expect("typed accesses");
+        (view.types[0].owner.clone(), view.types[0].layout.is_some())
+    };
+    let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    let libc_alone = [map(0x10, libc), map(0x20, libc), map(0x30, libc)];
+    assert_eq!(owner(&libc_alone), ("libc.so.6".to_owned(), false));
+    let program_too = [map(0x10, libc), map(0x20, "/srv/app"), map(0x30, libc)];
+    assert_eq!(owner(&program_too), (String::new(), true));
+    assert_eq!(owner(&[]), (String::new(), true));
 }
 
 #[test]

@@ -551,16 +551,23 @@ fn doubt(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
 
     #[test]
     fn of_many_places_those_that_write_a_line_stay() {
-        let pattern = sample::everyday().findings[0].accesses[0].clone();
         let row = |tid: u32, line: u64, op| AccessRow {
             tid,
-            line_address: line * 64,
+            thread_name: "w".to_owned(),
+            function: "f".to_owned(),
+            file: "f.c".to_owned(),
+            line: 1,
+            inlined_into: Vec::new(),
             op,
-            ..pattern.clone()
+            offset: 0,
+            size: 8,
+            field: String::new(),
+            share: 0.01,
+            line_address: line * 64,
+            missing: String::new(),
         };
         // Two threads that read on three lines often, and seldom write.
         let reads = (0..60).map(|i| row(i % 2, u64::from(i % 3), Operation::Load));

@@ -82,7 +82,7 @@ fn accesses_of_c_name_member_array_union_and_bit_field() {
                 "struct list+0 head",
                 "struct node+0 next",
                 "struct node+8 key",
-                "struct node+12 u.whole | u.half",
+                "struct node+12 u.whole",
                 "struct node+16 a | b",
                 "struct node+32 in.y[]",
             ],

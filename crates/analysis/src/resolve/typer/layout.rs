@@ -80,6 +80,8 @@ pub(super) struct Leaf {
     pub(super) offset: u64,
     /// Bytes.
     pub(super) size: u64,
+    /// Whether it is a bit field: others may lie in its bytes.
+    pub(super) bits: bool,
 }
 
 /// The types that were read so far.
@@ -568,7 +570,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
         let layout = self.layout(kind);
         match &layout.shape {
             Shape::Aggregate(_) if !search.deep && is_opaque(&layout.name) => {
-                search.push(path, kind, base, layout.size);
+                search.push(path, kind, base, layout.size, false);
             }
             Shape::Aggregate(parts) => {
                 if !self.step(parts.len()) {
@@ -589,7 +591,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
                         join(&path, &part.name)
                     };
                     if part.bits.is_some() {
-                        search.push(path, part.kind, start, part.size);
+                        search.push(path, part.kind, start, part.size, true);
                     } else {
                         self.descend(part.kind, start, times, path, search, depth + 1);
                     }
@@ -627,7 +629,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 }
             }
             Shape::Pointer(_) | Shape::Scalar | Shape::Incomplete => {
-                search.push(path, kind, base, layout.size);
+                search.push(path, kind, base, layout.size, false);
             }
         }
     }
@@ -678,7 +680,7 @@ struct Search {
 }
 
 impl Search {
-    fn push(&mut self, path: String, kind: EntryId, offset: u64, size: u64) {
+    fn push(&mut self, path: String, kind: EntryId, offset: u64, size: u64, bits: bool) {
         let touched = offset < self.end && offset.saturating_add(size) > self.start;
         if touched && self.leaves.len() < MOST_LEAVES {
             self.leaves.push(Leaf {
@@ -686,6 +688,7 @@ impl Search {
                 kind,
                 offset,
                 size,
+                bits,
             });
         }
     }

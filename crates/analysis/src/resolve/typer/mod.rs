@@ -38,7 +38,7 @@ use code::Code;
 use flow::{Flow, State, Surroundings};
 pub(in crate::resolve) use frames::Frames;
 use frames::Row;
-use layout::{Known, Layouts, Shape, TypeId};
+use layout::{Known, Layouts, Leaf, Shape, TypeId};
 use moved::Moved;
 use scope::{Range, Scope};
 use value::Base;
@@ -61,7 +61,7 @@ pub(super) struct Touched {
     pub(super) offset: u64,
     /// Bytes touched.
     pub(super) size: u64,
-    /// The field: `.inner.hits[]`; several fields or candidates of a union with ` | ` between;
+    /// The field: `.inner.hits[]`; several fields, or candidates of a union that are as large, with ` | ` between;
     /// empty where the type has no fields.
     pub(super) path: String,
     /// The field's type; empty for several.
@@ -282,7 +282,17 @@ impl<'m, 'a> Typer<'m, 'a> {
         if matches!(layout.shape, Shape::Incomplete) {
             return Err(UntypedReason::IncompleteType);
         }
-        let leaves = self.layouts.leaves(kind, offset, size, times);
+        let mut leaves = self.layouts.leaves(kind, offset, size, times);
+        // Of what lies over each other in a union, that which is as large as the access: a lock's word, not the
+        // bytes that give its type a size. In Rust these are the variants, of which whole words are copied.
+        let exact = |leaf: &Leaf| (leaf.offset, leaf.size) == (offset, size);
+        let bits = leaves.iter().any(|leaf| leaf.bits);
+        if !bits
+            && leaves.iter().any(exact)
+            && self.debug.language(kind.unit) != Some(gimli::DW_LANG_Rust)
+        {
+            leaves.retain(exact);
+        }
         let Some(first) = leaves.first() else {
             // Padding, or an index that nothing says what it counts.
             return Err(UntypedReason::OutsideType);

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use api::{Api, Block, Instruction, InstructionData};
 use code::{Architecture, Class, Classifier};
 use guest::{Guest, Wanted};
+use writer::Told;
 
 use linewise_cache::reuse::StratifiedUnits;
 
@@ -436,18 +437,25 @@ extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_
     let offset = address & 63;
     // Of at most 8 bytes.
     if let Some(line) = shadow::find(address)
-        && end.has(line)
         && meta < 8
         && offset + (1 << (meta >> 1)) <= 64
         && user & ORDERING == 0
     {
-        let kind = (store + (user >> 62 & 1)) as usize;
         let slot_and_meta = (user & SLOT_AND_BANK) | meta;
         let quarters = user >> QUARTERS_SHIFT & 7;
-        if end.note(line, offset, slot_and_meta, kind, quarters) {
-            on_sample(vcpu, slot_and_meta);
+        if end.has(line) {
+            let kind = (store + (user >> 62 & 1)) as usize;
+            if end.note(line, offset, slot_and_meta, kind, quarters) {
+                on_sample(vcpu, slot_and_meta);
+            }
+            return;
         }
-        return;
+        if store == 0 && end.knows(line) {
+            if end.pass(0, quarters) {
+                on_sample(vcpu, slot_and_meta);
+            }
+            return;
+        }
     }
     on_shared_access(vcpu, info, address, user);
 }
@@ -479,10 +487,9 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
         return;
     }
     let last = address.wrapping_add((1 << log2_size) - 1);
-    let mut own = end.touches(vcpu, address);
-    if last >> 6 != address >> 6 {
-        own &= end.touches(vcpu, last);
-    }
+    let told = end.touches(vcpu, address, store);
+    let is_told = told == Told::Yes
+        || last >> 6 != address >> 6 && end.touches(vcpu, last, store) == Told::Yes;
     let ordering = user & ORDERING != 0;
     let kind = if store && user & UPDATES != 0 {
         2
@@ -491,12 +498,14 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
     };
     let quarters = ((user >> QUARTERS_SHIFT & 7) << log2_size.saturating_sub(3)).min(4);
     let slot_and_meta = (user & SLOT_AND_BANK) | meta;
-    if own
-        && !ordering
-        && !first
-        && let Some(line) = shadow::find(address)
-    {
-        if end.note(line, address & 63, slot_and_meta, kind, quarters) {
+    if !is_told && !ordering && !first {
+        let sampled = match shadow::find(address) {
+            Some(line) if told == Told::WithItsLine => {
+                end.note(line, address & 63, slot_and_meta, kind, quarters)
+            }
+            _ => end.pass(kind, quarters),
+        };
+        if sampled {
             on_sample(vcpu, slot_and_meta);
         }
         return;

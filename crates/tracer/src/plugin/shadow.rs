@@ -3,12 +3,18 @@
 //! ```text
 //!              first touch                  touch by another
 //!   untouched ─────────────► own of thread ──────────────────► shared
+//!                                │ load by another,              ▲
+//!                                │ nobody stored                 │ store
+//!                                └────────► constant ────────────┘
 //! ```
 //!
 //! As long as one thread alone touches a line, nothing that it does there can be told from a hit in its
 //! core's cache, in whatever order threads are brought. So its accesses are not told one by one but noted
 //! in the line's word here: how many, the first, the last load and the last store. Whoever takes the line
 //! from it tells that ([`Taken`]), and from then on all accesses to it are told.
+//!
+//! A line that nobody has stored to is constant when a second thread loads it (tables of constants, mostly).
+//! Of its loads the first of each thread is told; all others are hits.
 //!
 //! All of it lies in tables that are filled as memory is touched, half as large as that. A page that is
 //! unmapped and mapped anew keeps its state, as its lines do in the simulated caches. A child of
@@ -36,8 +42,12 @@ const UNTOUCHED: u64 = 0;
 /// Bits of the number of a thread's access.
 const NUMBER_BITS: u32 = 48;
 
+/// The state of a shared line, and of a constant one.
+const SHARED_STATE: u64 = (SHARED as u64) << NUMBER_BITS;
+const CONSTANT_STATE: u64 = SHARED_STATE | 1;
+
 /// A line: its state, which is the owner (16 bits) and the number of its first access (48 bits), and what
-/// the owner did.
+/// the owner did. Of a constant line the first of `last` has a bit for each thread that loaded it.
 #[repr(C, align(32))]
 pub(super) struct Line {
     state: AtomicU64,
@@ -49,7 +59,9 @@ pub(super) struct Line {
 pub(super) enum Touch {
     /// The line is the thread's own; `true`: since this touch, the first of all.
     Own(bool),
-    /// It is shared.
+    /// It is constant, and the thread has loaded it before.
+    Constant,
+    /// It is shared, or constant and new to the thread.
     Shared,
     /// It was another's own and is shared now.
     Taken(Taken),
@@ -59,6 +71,13 @@ impl Line {
     #[inline(always)]
     pub(super) fn owner(&self) -> u16 {
         (self.state.load(Ordering::Relaxed) >> NUMBER_BITS) as u16
+    }
+
+    /// Whether the line is constant, and the thread has loaded it before.
+    #[inline(always)]
+    pub(super) fn is_constant_for(&self, thread: u16) -> bool {
+        self.state.load(Ordering::Relaxed) == CONSTANT_STATE
+            && self.last[0].load(Ordering::Relaxed) & bit(thread) != 0
     }
 
     /// Notes an access of the owner; `store` is 0 or 1.
@@ -72,17 +91,17 @@ impl Line {
         self.last[store].store(deed, Ordering::Relaxed);
     }
 
-    /// Thread `me` touches the line that begins at `address`, with its access of this number. `whole`: all
-    /// accesses to it are told for good. With 0 for `me` it is nobody's touch.
+    /// Thread `me` touches the line that begins at `address`, with its access of this number, which may be a
+    /// `store`. `whole`: all accesses to it are told for good. With 0 for `me` it is nobody's touch, and a store.
     #[cold]
     pub(super) fn touch(
         &self,
         address: u64,
         me: u16,
         number: u64,
+        store: bool,
         whole: impl Fn() -> bool,
     ) -> Touch {
-        const SHARED_STATE: u64 = (SHARED as u64) << NUMBER_BITS;
         let number = number & ((1 << NUMBER_BITS) - 1);
         loop {
             let state = self.state.load(Ordering::Acquire);
@@ -93,6 +112,14 @@ impl Line {
                 } else {
                     (u64::from(me) << NUMBER_BITS | number, Touch::Own(true))
                 }
+            } else if state == CONSTANT_STATE && store {
+                (SHARED_STATE, Touch::Shared)
+            } else if state == CONSTANT_STATE {
+                let known = self.last[0].fetch_or(bit(me), Ordering::Relaxed);
+                return match known & bit(me) {
+                    0 => Touch::Shared,
+                    _ => Touch::Constant,
+                };
             } else if owner == SHARED {
                 return Touch::Shared;
             } else if owner == me {
@@ -108,16 +135,29 @@ impl Line {
                         .map(|it| it.load(Ordering::Relaxed)),
                     last: self.last.each_ref().map(|it| it.load(Ordering::Relaxed)),
                 };
-                (SHARED_STATE, Touch::Taken(taken))
+                let new = match taken.last[1] {
+                    0 if !store => CONSTANT_STATE,
+                    _ => SHARED_STATE,
+                };
+                (new, Touch::Taken(taken))
             };
             let swapped =
                 self.state
                     .compare_exchange(state, new, Ordering::AcqRel, Ordering::Relaxed);
             if swapped.is_ok() {
+                if new == CONSTANT_STATE {
+                    self.last[0].store(bit(owner) | bit(me), Ordering::Relaxed);
+                }
                 return touch;
             }
         }
     }
+}
+
+/// The bit of a thread; of more than 64 some have the same.
+#[inline(always)]
+fn bit(thread: u16) -> u64 {
+    1 << (thread & 63)
 }
 
 /// The tables. All null, so that no page of it exists until it is touched.
@@ -191,11 +231,11 @@ mod tests {
     fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done() {
         let line = line();
         let no = || false;
-        assert!(matches!(line.touch(64, 3, 7, no), Touch::Own(true)));
-        assert!(matches!(line.touch(64, 3, 8, no), Touch::Own(false)));
+        assert!(matches!(line.touch(64, 3, 7, true, no), Touch::Own(true)));
+        assert!(matches!(line.touch(64, 3, 8, true, no), Touch::Own(false)));
         let deed = words::deed(0, 8, words::meta(3, true));
         line.note(1, deed, 4);
-        let Touch::Taken(taken) = line.touch(64, 5, 1, no) else {
+        let Touch::Taken(taken) = line.touch(64, 5, 1, true, no) else {
             panic!("not taken");
         };
         let expected = Taken {
@@ -206,20 +246,61 @@ mod tests {
             last: [0, deed],
         };
         assert_eq!(taken, expected);
-        assert!(matches!(line.touch(64, 3, 9, no), Touch::Shared));
+        assert!(matches!(line.touch(64, 3, 9, true, no), Touch::Shared));
+    }
+
+    #[test]
+    fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told() {
+        let line = line();
+        let no = || false;
+        assert!(matches!(line.touch(64, 3, 1, false, no), Touch::Own(true)));
+        line.note(0, words::deed(0, 8, words::meta(3, false)), 4);
+        assert!(matches!(line.touch(64, 5, 1, false, no), Touch::Taken(_)));
+        for me in [3, 5] {
+            assert!(line.is_constant_for(me));
+            assert!(matches!(line.touch(64, me, 2, false, no), Touch::Constant));
+        }
+        assert!(!line.is_constant_for(9));
+        assert!(matches!(line.touch(64, 9, 1, false, no), Touch::Shared));
+        assert!(matches!(line.touch(64, 9, 2, false, no), Touch::Constant));
+        assert!(matches!(line.touch(64, 9, 3, true, no), Touch::Shared));
+        assert!(matches!(line.touch(64, 5, 4, false, no), Touch::Shared));
+        assert!(!line.is_constant_for(5));
+    }
+
+    #[test]
+    fn a_line_that_its_owner_stored_to_is_shared_when_another_loads_it() {
+        let line = line();
+        let no = || false;
+        assert!(matches!(line.touch(64, 3, 1, true, no), Touch::Own(true)));
+        line.note(1, words::deed(0, 8, words::meta(3, true)), 4);
+        assert!(matches!(line.touch(64, 5, 1, false, no), Touch::Taken(_)));
+        assert!(matches!(line.touch(64, 5, 2, false, no), Touch::Shared));
     }
 
     #[test]
     fn what_is_to_be_told_whole_is_nobodys_own() {
         let (chosen, given_up) = (line(), line());
-        assert!(matches!(chosen.touch(0, 1, 0, || true), Touch::Shared));
-        assert!(matches!(chosen.touch(0, 1, 1, || false), Touch::Shared));
         assert!(matches!(
-            given_up.touch(0, 2, 0, || false),
+            chosen.touch(0, 1, 0, true, || true),
+            Touch::Shared
+        ));
+        assert!(matches!(
+            chosen.touch(0, 1, 1, true, || false),
+            Touch::Shared
+        ));
+        assert!(matches!(
+            given_up.touch(0, 2, 0, true, || false),
             Touch::Own(true)
         ));
-        assert!(matches!(given_up.touch(0, 0, 0, || true), Touch::Taken(_)));
-        assert!(matches!(given_up.touch(0, 2, 1, || false), Touch::Shared));
+        assert!(matches!(
+            given_up.touch(0, 0, 0, true, || true),
+            Touch::Taken(_)
+        ));
+        assert!(matches!(
+            given_up.touch(0, 2, 1, true, || false),
+            Touch::Shared
+        ));
     }
 
     #[test]

@@ -28,6 +28,15 @@ const SAMPLE_BITS: u32 = 8;
 /// After so many accesses that are not told a new stamp is taken, in quarters.
 const STAMP_AFTER_QUARTERS: i64 = 4 * MARK_EVERY as i64;
 
+/// Whether an access is written to the ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Yes,
+    /// It is noted with its line, and told when another takes that.
+    WithItsLine,
+    No,
+}
+
 /// The end of a ring. An access that is told needs the first five, one that is not the second half.
 #[repr(C, align(128))]
 pub(super) struct End {
@@ -222,6 +231,12 @@ impl End {
         line.owner() == !self.not_owner
     }
 
+    /// Whether a line is constant and the thread has loaded it before.
+    #[inline(always)]
+    pub(super) fn knows(&self, line: &Line) -> bool {
+        self.not_owner != 0 && line.is_constant_for(!self.not_owner)
+    }
+
     /// Whether the ring is open, or can be opened.
     pub(super) fn opens(&mut self, vcpu: c_uint) -> bool {
         self.open || self.make_room(vcpu)
@@ -251,6 +266,12 @@ impl End {
         let number = self.number_in_quarters() >> (2 + words::DEED_UNIT_BITS);
         let deed = words::deed(number, offset, slot_and_meta);
         line.note(slot_and_meta as usize & 1, deed, quarters as u32);
+        self.pass(kind, quarters)
+    }
+
+    /// Counts an access that is neither noted nor written; whether it is to be [sampled](End::sample).
+    #[inline(always)]
+    pub(super) fn pass(&mut self, kind: usize, quarters: u64) -> bool {
         self.quarters[kind] += quarters;
         self.left -= quarters as i64;
         self.left <= 0
@@ -262,10 +283,10 @@ impl End {
         self.base += quarters;
     }
 
-    /// Touches a line; whether it is the thread's own.
-    pub(super) fn touches(&mut self, vcpu: c_uint, address: u64) -> bool {
+    /// Touches a line, maybe with a store; whether that has to be told.
+    pub(super) fn touches(&mut self, vcpu: c_uint, address: u64, store: bool) -> Told {
         let (Some(process), Some(line)) = (process::current(), shadow::make(address)) else {
-            return false;
+            return Told::Yes;
         };
         let address = address & !63;
         // Without a number it is nobody's touch, and the line is told for good.
@@ -274,15 +295,16 @@ impl End {
             not_owner => !not_owner,
         };
         let number = self.number_in_quarters() >> 2;
-        match line.touch(address, me, number, || process.tells_whole(address)) {
+        match line.touch(address, me, number, store, || process.tells_whole(address)) {
             Touch::Own(fresh) => {
                 self.first_touches += u64::from(fresh);
-                true
+                Told::WithItsLine
             }
-            Touch::Shared => false,
+            Touch::Constant => Told::No,
+            Touch::Shared => Told::Yes,
             Touch::Taken(taken) => {
                 self.taken(vcpu, &taken);
-                false
+                Told::Yes
             }
         }
     }
@@ -292,7 +314,7 @@ impl End {
         let Some(line) = shadow::make(address) else {
             return;
         };
-        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, || true) {
+        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, true, || true) {
             self.taken(vcpu, &taken);
         }
     }

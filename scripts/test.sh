@@ -171,8 +171,10 @@ step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
 if has "qemu-$(uname -m)"; then
     step typed cargo xtask typed --seconds 2
+    step misses cargo xtask misses
 else
     skip typed "no qemu-user"
+    skip misses "no qemu-user"
 fi
 if has chromium && has npm; then
     step browser browser

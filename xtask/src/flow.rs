@@ -13,8 +13,8 @@ use anyhow::{Context, ensure};
 use crate::arguments::Arguments;
 use crate::round_trip::median;
 
-/// What is run: words of the program, and what it is called.
-const PROGRAMS: [(&str, &str); 2] = [("", "two paths"), ("many", "eight paths")];
+/// What is run: words of the program, what it is called, and how many paths its objects take.
+const PROGRAMS: [(&str, &str, u32); 2] = [("", "two paths", 2), ("many", "eight paths", 8)];
 /// What recording may cost, per cent.
 const BUDGETS: [&str; 3] = ["2%", "10%", "30%"];
 
@@ -61,7 +61,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     ensure!(built.success(), "linewise does not build");
     let release = root.join("target/release");
     println!("program      budget  slowdown  account  histories  sets  paths  seconds");
-    for (mode, name) in PROGRAMS {
+    for (mode, name, truth) in PROGRAMS {
         let words: Vec<String> = [seconds.to_string(), mode.to_owned()]
             .into_iter()
             .filter(|word| !word.is_empty())
@@ -107,7 +107,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
             let figure = |index: usize| head.get(index).copied().unwrap_or("?");
             println!(
-                "{name:<12} {budget:>6} {:>8.1}% {:>7.1}% {:>10} {:>5} {:>6} {seconds:>8}",
+                "{name:<12} {budget:>6} {:>8.1}% {:>7.1}% {:>10} {:>5} {:>4}/{truth} {seconds:>8}",
                 100.0 * median(&slowdowns).unwrap_or(f64::NAN),
                 100.0 * median(&accounts).unwrap_or(f64::NAN),
                 figure(1),

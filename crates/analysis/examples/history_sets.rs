@@ -1,7 +1,7 @@
 //! How many of the paths of an object are found with how many history sets?
 //!
-//! Method: of a recording with `--flow`, the site with the most histories. A set is one history of each pair of
-//! places that was watched, in the order of time. From the first 1, 2, 5, ... sets paths are made, and compared
+//! Method: of a recording with `--flow`, the site with the most histories. A set is what it takes to have one more
+//! history of each pair of places that was watched, in the order of time. From the first 1, 2, 5, ... sets paths are made, and compared
 //! with those of all sets, which stand for all there are (as in figure 6-3 of Pesterev, 2010).
 //!
 //! Finding: see docs/measured.md (`cargo xtask flow`).
@@ -55,30 +55,51 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let most = sites.into_values().max_by_key(Vec::len);
     let histories = most.unwrap_or_default();
+    let mut lives: BTreeMap<_, Vec<&History>> = BTreeMap::new();
+    for history in histories {
+        let life = (history.allocated, history.address);
+        lives.entry(life).or_default().push(history);
+    }
     // Each with the number of its set; what was cut short belongs to the set that is under way.
-    let mut counts: BTreeMap<(u64, Option<u64>), usize> = BTreeMap::new();
-    let numbered: Vec<(usize, &History)> = histories
-        .into_iter()
-        .map(|history| {
-            let count = counts
-                .entry((history.offset, history.other_offset))
-                .or_default();
-            let set = *count;
-            *count += usize::from(history.outcome == HistoryOutcome::Whole);
-            (set, history)
+    let mut counts: BTreeMap<(u64, u64), usize> = BTreeMap::new();
+    let numbered: Vec<(usize, Vec<&History>)> = lives
+        .into_values()
+        .map(|rows| {
+            let places = rows
+                .iter()
+                .flat_map(|row| [Some(row.offset), row.other_offset]);
+            let mut places: Vec<u64> = places.flatten().collect();
+            places.sort_unstable();
+            // A place alone is a pair with itself.
+            let later = |index: usize| match places.len() {
+                1 => &places[..],
+                _ => &places[index + 1..],
+            };
+            let pairs: Vec<(u64, u64)> = (0..places.len())
+                .flat_map(|index| later(index).iter().map(move |other| (index, *other)))
+                .map(|(index, other)| (places[index], other))
+                .collect();
+            let whole = usize::from(rows[0].outcome == HistoryOutcome::Whole);
+            let before = pairs.iter().map(|pair| {
+                let count = counts.entry(*pair).or_default();
+                *count += whole;
+                *count - whole
+            });
+            (before.min().unwrap_or(0), rows)
         })
         .collect();
+    let lives = |sets: usize| numbered.iter().filter(move |(set, _)| *set < sets);
     let first = |sets: usize| -> Vec<History> {
-        let part = numbered.iter().filter(|(set, _)| *set < sets);
-        part.map(|(_, history)| (*history).clone()).collect()
+        let rows = lives(sets).flat_map(|(_, rows)| rows.iter().copied());
+        rows.cloned().collect()
     };
     let all = paths(&tables, first(usize::MAX));
-    let whole = |histories: &[History]| {
-        let whole = |it: &&History| it.outcome == HistoryOutcome::Whole;
-        histories.iter().filter(whole).count()
+    let whole = |sets: usize| {
+        let whole = lives(sets).filter(|(_, rows)| rows[0].outcome == HistoryOutcome::Whole);
+        whole.count()
     };
-    let sets = counts.values().copied().max().unwrap_or(0);
-    let histories = whole(&first(usize::MAX));
+    let sets = numbered.iter().map(|(set, _)| set + 1).max().unwrap_or(0);
+    let histories = whole(usize::MAX);
     println!("histories {histories} sets {sets} paths {}", all.len());
     for count in SETS.into_iter().filter(|count| *count <= sets) {
         let found: BTreeSet<Signature> = paths(&tables, first(count)).into_keys().collect();
@@ -87,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let objects = known.clone().map(|(_, frequency)| frequency).sum::<f64>() + 0.0;
         println!(
             "sets {count} histories {} paths {:.2} of_objects {objects:.2}",
-            whole(&first(count)),
+            whole(count),
             known.count() as f64 / all.len().max(1) as f64,
         );
     }

@@ -54,7 +54,7 @@ fn the_paths_of_objects_are_told_in_order_with_their_threads_and_frequencies() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip("with one CPU the two threads of the program wait for each other's turns");
     }
-    let options = ["--flow=make_packet", "--heap", "on", "--overhead", "10%"];
+    let options = ["--flow=make_packet", "--overhead", "10%"];
     // The order of two places is known when both were watched in one life: on a busy machine that takes
     // longer.
     let run_for = |seconds: &&str| run(&place, &options, &target, &[seconds]);

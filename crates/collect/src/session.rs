@@ -36,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A signal that comes so soon after the first is the same one again.
 const ECHO: Duration = Duration::from_millis(100);
 
+/// Places of 8 bytes that an object is watched at, at most.
+const MOST_PLACES: u32 = 3;
+
 /// What to record.
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -195,10 +198,12 @@ pub fn record(
     let watchpoints = probe::watchpoint_costs();
     let facts = Facts::read(Path::new("/"), &[]);
     let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
-    // Reuses or objects: who has watchpoints of its own leaves half of them.
-    let taken = match options.reuse || options.flow.is_some() {
-        true => registers / 2,
-        false => 0,
+    // Who has watchpoints of its own leaves some: reuses half of them, objects one, since three places at a time show
+    // three pairs for little more than two show one.
+    let taken = match (options.reuse, options.flow.is_some()) {
+        (true, _) => registers / 2,
+        (false, true) => registers.saturating_sub(1).min(MOST_PLACES),
+        (false, false) => 0,
     };
     let reuse = options.reuse.then(|| reuse_sampling(taken));
     let start = now();
@@ -311,8 +316,7 @@ pub fn record(
         None => {}
     }
     if let Some(wanted) = &options.flow {
-        // A pair of places at most: what is seen of more of them at once grows faster than what it costs.
-        collector.follow_objects(FlowRecorder::new(wanted.clone(), taken.min(2)));
+        collector.follow_objects(FlowRecorder::new(wanted.clone(), taken));
     }
     if let Some((threads, reason)) = left_out {
         tell(Event::Warning(&reason));

@@ -21,7 +21,7 @@ pub const VARIABLE: &str = "LINEWISE_HEAP";
 /// The same for who has no strings of Rust.
 pub const VARIABLE_C: &CStr = c"LINEWISE_HEAP";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"linewhp1");
+const MAGIC: u64 = u64::from_le_bytes(*b"linewhp2");
 const HEADER_BYTES: usize = 4096;
 const RINGS_OFFSET: usize = HEADER_BYTES;
 const KNOWN: usize = 1 << 16;
@@ -57,6 +57,16 @@ pub(crate) struct Header {
     next_layout: AtomicU32,
     /// One past the highest ring ever used.
     pub(crate) rings_used: AtomicU32,
+    followed: Followed,
+}
+
+/// The address that an object is followed at. Every allocation reads it, so that it has a line of its own.
+#[repr(C, align(64))]
+struct Followed {
+    /// 0: none.
+    address: AtomicU64,
+    /// Blocks there that are told of yet.
+    left: AtomicI64,
 }
 
 /// The shared memory. In the target it is never unmapped.
@@ -236,6 +246,29 @@ impl Region {
             .fetch_sub(ticks as i64, Ordering::Relaxed);
     }
 
+    /// Has the next so many blocks at `address` told of, whatever is told of others; 0 blocks: none.
+    pub fn follow(&self, address: u64, blocks: u32) {
+        let followed = &self.header().followed;
+        followed.left.store(i64::from(blocks), Ordering::Relaxed);
+        let address = if blocks == 0 { 0 } else { address };
+        followed.address.store(address, Ordering::Relaxed);
+    }
+
+    /// Whether blocks at `address` are told of in any case: [`Region::follow`].
+    #[inline]
+    #[must_use]
+    pub fn follows(&self, address: u64) -> bool {
+        self.header().followed.address.load(Ordering::Relaxed) == address
+    }
+
+    /// A block at the followed address was told of.
+    pub fn told_of_followed(&self) {
+        let followed = &self.header().followed;
+        if followed.left.fetch_sub(1, Ordering::Relaxed) <= 1 {
+            followed.address.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Records that were lost since a ring was full or there was none.
     #[must_use]
     pub fn lost(&self) -> u64 {
@@ -405,6 +438,12 @@ mod tests {
         assert_eq!(other.rule(3, 0x40_1001), None);
         region.set_interval(4096);
         assert_eq!(other.interval(), 4096);
+        region.follow(0x7000, 2);
+        for follows in [true, true, false] {
+            assert_eq!(other.follows(0x7000), follows);
+            assert!(!other.follows(0x7010));
+            other.told_of_followed();
+        }
         region.allow(10);
         other.take(11);
         assert_eq!(other.interval(), SPARING);

@@ -346,7 +346,7 @@ pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorC
     let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
     // SAFETY: likewise.
     unsafe { (*thread).countdown = left };
-    if left <= 0 {
+    if left <= 0 || region().follows(block as u64) {
         // SAFETY: the caller's promise.
         unsafe { tell_allocated(told, block as u64, size, from, frame, None) };
     }
@@ -366,12 +366,21 @@ pub(crate) unsafe fn tell_allocated(
 ) {
     let when = stamp_after();
     within(|region, thread, writer| {
-        // The distance to this block was drawn with the mean of the last draw.
-        let interval = core::mem::replace(&mut thread.interval, region.interval());
-        thread.countdown = match thread.interval {
-            0 => 0,
-            mean => thread.exponential(mean),
+        let interval = if thread.countdown <= 0 {
+            // The distance to this block was drawn with the mean of the last draw.
+            let interval = core::mem::replace(&mut thread.interval, region.interval());
+            thread.countdown = match thread.interval {
+                0 => 0,
+                mean => thread.exponential(mean),
+            };
+            interval
+        } else {
+            // It is told of for its address and stands for itself.
+            0
         };
+        if region.follows(block) {
+            region.told_of_followed();
+        }
         // SAFETY: the caller's promise.
         let Some(stack) = (unsafe { tell_stack(region, thread, writer, frame) }) else {
             return false;
@@ -578,7 +587,7 @@ pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame
     let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
     // SAFETY: likewise.
     unsafe { (*thread).countdown = left };
-    if left <= 0 {
+    if left <= 0 || region().follows(object as u64) {
         // SAFETY: the caller's promise.
         unsafe {
             tell_allocated(

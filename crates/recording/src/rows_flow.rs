@@ -20,7 +20,8 @@ words!(
 );
 
 /// What was watched of an object from its allocation on: the head of an object access history (table
-/// `histories`; Pesterev, 2010, section 5.3).
+/// `histories`; Pesterev, 2010, section 5.3). An object that was watched at three places has two rows, with the same
+/// address and moment of its allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
     /// A number of its own, from 1.

@@ -1,14 +1,17 @@
 //! From object access histories to the paths that objects take (Pesterev, 2010, section 5.4).
 //!
-//! A history tells of one or two places of an object, so a path has to be put together from many:
+//! A history tells of one to three places of an object, so a path has to be put together from many:
 //!
 //! 1. What a place sees in a life is a *variant*: which instructions of which threads, in order, loops folded.
 //!    Who frees the object is a variant, too, which every whole history tells.
 //! 2. A path has one variant for each place. Candidates are all choices whose variants were seen together,
-//!    pair by pair, as far as the pair was watched.
+//!    pair by pair, as far as the histories tell: of a variant that none of the histories of a pair saw nobody knows
+//!    what it goes with there, and to leave it out would lose what is rare.
 //! 3. How frequent each is: the most likely shares by expectation maximisation, with each history consistent
 //!    with some of the candidates. A history that was cut short is consistent with all that it is the
-//!    beginning of: without these, paths of many accesses would come out too rare.
+//!    beginning of: without these, paths of many accesses would come out too rare. Candidates without which the
+//!    histories are as likely, but for what a parameter is worth (Schwarz, 1978), are left out, those that rest on
+//!    the most guesses and the rarest first; each guess counts as a parameter.
 //! 4. The variants of a path are merged into one sequence: of two accesses to different places the one is
 //!    first that came first in most histories of the pair.
 
@@ -16,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
     Address, CpuId, History, HistoryAccess, HistoryOutcome, Operation, PathEvent, PathStep, Pid,
-    SampleClass, StackId, Tables, Tid, TypedAccess,
+    SampleClass, StackId, Tables, Tid, Time, TypedAccess,
 };
 
 use super::heap::HeapBlocks;
@@ -24,13 +27,16 @@ use super::heap::HeapBlocks;
 /// Variants of a place that are told apart, the most frequent.
 const MOST_VARIANTS: usize = 12;
 /// Candidates for paths.
-const MOST_PATHS: usize = 256;
-/// Paths rarer than this are left out, and so are variants.
+const MOST_PATHS: usize = 512;
+/// Paths rarer than this are left out.
 const RARE: f64 = 0.01;
+/// Variants, and candidates that are looked at closely, may be rarer by so much: few histories scatter.
+const RARER: f64 = 0.25;
 /// The longest loop that is folded, in accesses.
 const LOOP: usize = 4;
-/// Rounds of the estimate.
-const ROUNDS: usize = 60;
+/// Rounds of the estimate, at most, and the change of a share at which it ends.
+const ROUNDS: usize = 1000;
+const SETTLED: f64 = 1e-6;
 /// Places that a path is put together from, at most.
 const MOST_PLACES: usize = 24;
 
@@ -74,6 +80,8 @@ impl Life {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     freed_by: u64,
+    /// Pairs of its variants that no history could have seen together.
+    guesses: usize,
     places: BTreeMap<u64, Vec<Token>>,
 }
 
@@ -127,17 +135,16 @@ pub(super) fn path_traces(tables: &Tables, typed: &[TypedAccess]) -> Vec<PathSte
     let mut rows = Vec::new();
     for (site, histories) in sites {
         let mut types: BTreeMap<&str, u64> = BTreeMap::new();
-        let lives: Vec<Life> = histories
-            .iter()
-            .map(|history| {
-                let accesses = accesses.get(&history.id).unwrap_or(&none);
-                for access in accesses {
-                    if let Some(row) = typed.get(&(history.pid, access.access_ip)) {
-                        *types.entry(row.type_name.as_str()).or_default() += 1;
-                    }
+        for history in &histories {
+            for access in accesses.get(&history.id).unwrap_or(&none) {
+                if let Some(row) = typed.get(&(history.pid, access.access_ip)) {
+                    *types.entry(row.type_name.as_str()).or_default() += 1;
                 }
-                life(history, accesses)
-            })
+            }
+        }
+        let lives: Vec<Life> = by_life(&histories)
+            .into_values()
+            .map(|rows| life(&rows, &accesses))
             .collect();
         let most = types.into_iter().max_by_key(|(_, votes)| *votes);
         let type_name = match site.3 {
@@ -219,7 +226,27 @@ fn sampled(tables: &Tables) -> Sampled {
     sampled
 }
 
-fn life(history: &History, accesses: &[&HistoryAccess]) -> Life {
+/// The rows of each life: of one that was watched at more than two places there are several.
+fn by_life<'a>(histories: &[&'a History]) -> BTreeMap<(Time, Address), Vec<&'a History>> {
+    let mut lives: BTreeMap<(Time, Address), Vec<&History>> = BTreeMap::new();
+    for history in histories {
+        let key = (history.allocated, history.address);
+        lives.entry(key).or_default().push(history);
+    }
+    lives
+}
+
+/// The life that these rows tell of, at least one.
+fn life(rows: &[&History], accesses: &HashMap<u64, Vec<&HistoryAccess>>) -> Life {
+    let history = rows[0];
+    let mut accesses: Vec<&HistoryAccess> = rows
+        .iter()
+        .filter_map(|row| accesses.get(&row.id))
+        .flatten()
+        .copied()
+        .collect();
+    // Equal moments are of one instruction that touched several places.
+    accesses.sort_by_key(|access| access.time);
     let mut threads = vec![history.allocated_by];
     let mut number = |tid: Tid| -> u64 {
         let known = threads.iter().position(|known| *known == tid);
@@ -228,8 +255,9 @@ fn life(history: &History, accesses: &[&HistoryAccess]) -> Life {
             threads.len() - 1
         }) as u64
     };
-    let mut places: Vec<(u64, Vec<Seen>)> = [Some(history.offset), history.other_offset]
-        .into_iter()
+    let mut places: Vec<(u64, Vec<Seen>)> = rows
+        .iter()
+        .flat_map(|row| [Some(row.offset), row.other_offset])
         .flatten()
         .map(|offset| (offset, Vec::new()))
         .collect();
@@ -295,20 +323,39 @@ fn paths(lives: &[Life]) -> Vec<Path<'_>> {
             (0..candidates.len()).filter(fit).collect()
         })
         .collect();
-    let mut shares = vec![1.0 / candidates.len().max(1) as f64; candidates.len()];
-    for _ in 0..ROUNDS {
-        let mut next = vec![0.0; candidates.len()];
-        for fits in &fits {
-            let all: f64 = fits.iter().map(|&index| shares[index]).sum();
-            for &index in fits {
-                next[index] += shares[index] / all.max(f64::MIN_POSITIVE);
-            }
+    let all: Vec<usize> = (0..candidates.len()).collect();
+    let mut shares = likeliest(&fits, candidates.len(), &all);
+    let mut kept: Vec<usize> = (all.into_iter())
+        .filter(|&index| shares[index] >= RARE * RARER)
+        .collect();
+    // What is rare and little known shares its histories among many guesses, all of them too rare: the candidate with
+    // the fewest guesses and the most common variants stands for them, which are in this order.
+    for fits in fits.iter().filter(|fits| !fits.is_empty()) {
+        if !fits.iter().any(|index| kept.contains(index)) {
+            kept.push(fits[0]);
         }
-        let all: f64 = next.iter().sum();
-        shares = next
-            .iter()
-            .map(|share| share / all.max(f64::MIN_POSITIVE))
-            .collect();
+    }
+    let guesses = |index: usize| candidates[index].guesses;
+    kept.sort_by(|&a, &b| {
+        let order = guesses(b).cmp(&guesses(a));
+        order.then(match guesses(a) {
+            0 => shares[a].total_cmp(&shares[b]),
+            // What the histories cannot tell apart: what is common goes with more.
+            _ => b.cmp(&a),
+        })
+    });
+    shares = likeliest(&fits, candidates.len(), &kept);
+    let mut likelihood = log_likelihood(&fits, &shares);
+    let of_one = (lives.len().max(1) as f64).ln() / 2.0;
+    for index in kept.clone() {
+        // Rare variants that no history sees apart would else make one path of them all.
+        let worth = of_one * (1 + guesses(index)) as f64;
+        let others: Vec<usize> = kept.iter().copied().filter(|&it| it != index).collect();
+        let without = likeliest(&fits, candidates.len(), &others);
+        let likelihood_without = log_likelihood(&fits, &without);
+        if likelihood_without >= likelihood - worth {
+            (kept, shares, likelihood) = (others, without, likelihood_without);
+        }
     }
     let mut histories = vec![0; candidates.len()];
     for (_, fits) in lives
@@ -346,10 +393,52 @@ fn paths(lives: &[Life]) -> Vec<Path<'_>> {
     paths
 }
 
+/// The most likely shares of the candidates that are `kept`, and 0 for the others.
+fn likeliest(fits: &[Vec<usize>], candidates: usize, kept: &[usize]) -> Vec<f64> {
+    let mut shares = vec![0.0; candidates];
+    for &index in kept {
+        shares[index] = 1.0 / kept.len() as f64;
+    }
+    // Histories that fit the same of them, once.
+    let mut alike: BTreeMap<Vec<usize>, f64> = BTreeMap::new();
+    for fits in fits {
+        let own = fits.iter().copied().filter(|&index| shares[index] > 0.0);
+        *alike.entry(own.collect()).or_default() += 1.0;
+    }
+    for _ in 0..ROUNDS {
+        let mut next = vec![0.0; candidates];
+        for (fits, count) in &alike {
+            let all: f64 = fits.iter().map(|&index| shares[index]).sum();
+            for &index in fits {
+                next[index] += count * shares[index] / all.max(f64::MIN_POSITIVE);
+            }
+        }
+        let all: f64 = next.iter().sum();
+        let mut change = 0.0_f64;
+        for (share, next) in shares.iter_mut().zip(next) {
+            let next = next / all.max(f64::MIN_POSITIVE);
+            change = change.max((*share - next).abs());
+            *share = next;
+        }
+        if change < SETTLED {
+            break;
+        }
+    }
+    shares
+}
+
+/// How likely the histories are that fit any candidate; one that fits none with a share is hardly possible.
+fn log_likelihood(fits: &[Vec<usize>], shares: &[f64]) -> f64 {
+    let known = fits.iter().filter(|fits| !fits.is_empty());
+    let each = known.map(|fits| fits.iter().map(|&index| shares[index]).sum::<f64>());
+    each.map(|share| share.max(f64::MIN_POSITIVE).ln()).sum()
+}
+
 /// A place and its variant: index of the place, index of the variant. The first place is who frees.
 type Chosen = Vec<usize>;
 
-/// All choices of variants that were seen together, pair by pair.
+/// All choices of variants that were seen together, pair by pair: those with the fewest guesses first, of these
+/// those of the most common variants.
 fn candidates(lives: &[Life]) -> Vec<Candidate> {
     let whole = || lives.iter().filter_map(|life| Some((life, life.freed?.0)));
     let mut freers: BTreeMap<Vec<Token>, u64> = BTreeMap::new();
@@ -380,9 +469,8 @@ fn candidates(lives: &[Life]) -> Vec<Candidate> {
     let offsets: Vec<u64> = offsets.into_iter().map(|(offset, _)| offset).collect();
     let mut variants = vec![frequent(&freers)];
     variants.extend(offsets.iter().map(|offset| frequent(&counts[offset])));
-    // How often two variants were seen together, and how often their places were.
+    // How often two variants were seen together.
     let mut together: HashMap<(usize, usize, usize, usize), u64> = HashMap::new();
-    let mut watched: HashMap<(usize, usize), u64> = HashMap::new();
     for (life, thread) in whole() {
         let mut known = vec![(0, freer(thread))];
         for place in 0..life.places.len() {
@@ -393,7 +481,6 @@ fn candidates(lives: &[Life]) -> Vec<Candidate> {
         known.sort();
         for (i, (a, of_a)) in known.iter().enumerate() {
             for (b, of_b) in &known[i + 1..] {
-                *watched.entry((*a, *b)).or_default() += 1;
                 let index =
                     |place: usize, tokens| variants[place].iter().position(|it| it == tokens);
                 if let (Some(x), Some(y)) = (index(*a, of_a), index(*b, of_b)) {
@@ -402,25 +489,55 @@ fn candidates(lives: &[Life]) -> Vec<Candidate> {
             }
         }
     }
-    let compatible = |a: usize, x: usize, b: usize, y: usize| match watched.get(&(a, b)) {
-        None => true,
-        Some(_) => together.contains_key(&(a, x, b, y)),
+    // How often a variant was seen in the histories of a pair.
+    let mut alone: HashMap<(usize, usize, usize), u64> = HashMap::new();
+    for (&(a, x, b, y), count) in &together {
+        *alone.entry((a, x, b)).or_default() += count;
+        *alone.entry((b, y, a)).or_default() += count;
+    }
+    // `None`: impossible; else whether it is a guess.
+    let compatible = |a: usize, x: usize, b: usize, y: usize| {
+        if together.contains_key(&(a, x, b, y)) {
+            return Some(false);
+        }
+        let unseen = !alone.contains_key(&(a, x, b)) || !alone.contains_key(&(b, y, a));
+        unseen.then_some(true)
     };
-    let mut choices: Vec<Chosen> = vec![Vec::new()];
+    let common = |place: usize, variant: usize| -> f64 {
+        let counts = match place {
+            0 => &freers,
+            _ => &counts[&offsets[place - 1]],
+        };
+        let all: u64 = counts.values().sum();
+        (counts[&variants[place][variant]] as f64 / all.max(1) as f64).ln()
+    };
+    // With their guesses, and how common their variants are.
+    let mut choices: Vec<(usize, f64, Chosen)> = vec![(0, 0.0, Vec::new())];
     for (place, of_place) in variants.iter().enumerate() {
-        let mut next = Vec::new();
-        for choice in &choices {
+        let mut next: Vec<(usize, f64, Chosen)> = Vec::new();
+        for (guesses, commonness, choice) in &choices {
             for variant in 0..of_place.len() {
-                let fits =
-                    |(before, &chosen): (usize, &usize)| compatible(before, chosen, place, variant);
-                if next.len() < MOST_PATHS && choice.iter().enumerate().all(fits) {
-                    next.push([choice.as_slice(), &[variant]].concat());
+                let more = choice
+                    .iter()
+                    .enumerate()
+                    .try_fold(0, |sum, (before, &chosen)| {
+                        let is_guess = compatible(before, chosen, place, variant)?;
+                        Some(sum + usize::from(is_guess))
+                    });
+                if let Some(more) = more {
+                    let choice = [choice.as_slice(), &[variant]].concat();
+                    let commonness = commonness + common(place, variant);
+                    next.push((guesses + more, commonness, choice));
                 }
             }
         }
+        // Those that rest on what was seen, before guesses.
+        next.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+        next.truncate(MOST_PATHS);
         choices = next;
     }
-    let candidate = |choice: Chosen| Candidate {
+    let candidate = |(guesses, _, choice): (usize, f64, Chosen)| Candidate {
+        guesses,
         freed_by: variants[0][choice[0]].first().map_or(0, |it| it.thread),
         places: offsets
             .iter()
@@ -440,7 +557,7 @@ fn frequent(counts: &BTreeMap<Vec<Token>, u64>) -> Vec<Vec<Token>> {
     let all: u64 = counts.values().sum();
     let mut variants: Vec<_> = counts
         .iter()
-        .filter(|(_, count)| **count as f64 >= RARE * all as f64)
+        .filter(|(_, count)| **count as f64 >= RARE * RARER * all as f64)
         .collect();
     variants.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let kept = variants.into_iter().take(MOST_VARIANTS);

@@ -6,6 +6,10 @@ use linewise_recording::{CacheLevel, RunInfo, SimulatedCache};
 
 /// A set is crowded with so many times the mean of all sets (DProf's factor).
 const CROWDED: f64 = 2.0;
+/// How likely it is at most that any set of a cache is taken for crowded by chance.
+const CHANCE: f64 = 0.01;
+/// With a larger mean of lines in a set no set has [`CROWDED`] times as many by chance.
+const CHANCY: f64 = 100.0;
 /// Bytes and ways of a first level of which nothing is told.
 const USUAL: (u64, u64) = (32 << 10, 8);
 
@@ -62,16 +66,71 @@ impl LinesSeen {
         self.0.len() as f64 + once * (once - 1.0) / (2.0 * (twice + 1.0))
     }
 
-    /// The sets with more lines than ways and far more than their share, each with its lines.
+    /// The sets with more lines than ways and far more than their share, each with its lines. Samples that see a
+    /// part of the lines scatter: a set counts only if chance hardly fills any set so (Poisson, Bonferroni).
     pub(super) fn crowded(&self, shape: &Shape) -> BTreeMap<u64, Vec<u64>> {
         let mut sets: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for line in self.0.keys() {
             sets.entry(shape.set(*line)).or_default().push(*line);
         }
         let mean = self.0.len() as f64 / shape.sets() as f64;
+        let by_chance = CHANCE / shape.sets() as f64;
         sets.retain(|_, lines| {
-            lines.len() as u64 > shape.ways && lines.len() as f64 > CROWDED * mean
+            let seen = lines.len() as u64;
+            seen > shape.ways
+                && seen as f64 > CROWDED * mean
+                && (mean > CHANCY || at_least(seen, mean) < by_chance)
         });
         sets
+    }
+}
+
+/// How likely a count of so many or more is where `mean` are expected (Poisson), 0 to 1. For means of up to some
+/// hundreds: of larger ones `exp` leaves nothing.
+fn at_least(count: u64, mean: f64) -> f64 {
+    let mut term = (-mean).exp();
+    let mut fewer = 0.0;
+    for number in 0..count {
+        fewer += term;
+        term *= mean / (number + 1) as f64;
+    }
+    (1.0 - fewer).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 64 sets of 12 ways.
+    const SHAPE: Shape = Shape {
+        lines: 768,
+        ways: 12,
+    };
+
+    #[test]
+    fn the_tail_of_poisson_is_as_tables_have_it() {
+        assert!((at_least(1, 1.0) - 0.632_120_6).abs() < 1e-6);
+        assert!((at_least(13, 6.5) - 0.016_027).abs() < 1e-5);
+        assert_eq!(at_least(0, 3.0), 1.0);
+    }
+
+    #[test]
+    fn a_set_that_a_few_samples_happened_to_hit_more_often_is_not_crowded() {
+        // 16,384 lines, evenly over all sets, of which 416 were seen: one set has 14 of them, the mean is 6.5.
+        let mut by_chance = LinesSeen::default();
+        for line in 0..402 {
+            by_chance.add(line * 64 + line % 62);
+        }
+        for line in 500..514 {
+            by_chance.add(line * 64 + 63);
+        }
+        assert!(by_chance.crowded(&SHAPE).is_empty());
+        // As many in one set where the others have next to none.
+        let mut stride = LinesSeen::default();
+        for line in 0..14 {
+            stride.add(line * 64 + 63);
+        }
+        stride.add(1);
+        assert_eq!(stride.crowded(&SHAPE).keys().collect::<Vec<_>>(), [&63]);
     }
 }

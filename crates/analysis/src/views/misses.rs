@@ -7,7 +7,8 @@
 //! - *Invalidation*: another CPU writes the line between. That is what view `sharing` estimates: of the time
 //!   at a line the part that its transfers cost, true and false as the transfers are.
 //! - *Conflict*: the line lies in an associativity set with more lines than ways, and twice the mean of
-//!   all sets.
+//!   all sets, and that is not by chance: samples see a part of the lines, and of few lines some set always has twice
+//!   as many as the mean.
 //! - *Capacity*: the thread's lines are more than the cache holds. Samples see a part of the lines; how many
 //!   there are is Chao's lower bound (1984) from the lines that were seen once and twice.
 //! - There are no compulsory misses, and everything else hits.

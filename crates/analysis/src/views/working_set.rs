@@ -58,8 +58,8 @@ pub struct LevelSet {
     pub in_use_bytes: f64,
     /// The types with the most lines first; at most 50.
     pub types: Vec<TypeSet>,
-    /// Of the first level, the associativity sets with more lines than ways and twice the mean of all sets, the fullest
-    /// first; at most 16.
+    /// Of the first level, the associativity sets with more lines than ways and twice the mean of all sets, not by
+    /// chance, the fullest first; at most 16.
     pub crowded: Vec<CrowdedSet>,
 }
 

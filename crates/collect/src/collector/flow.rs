@@ -6,14 +6,18 @@ use linewise_recording::{Address, CpuId, History, HistoryAccess, HistoryOutcome,
 use super::Collector;
 use crate::error::Error;
 use crate::flow::{
-    Closed, Function, HeapEvent, HeapEventKind, ObjectWatch, Observed, SiteKey, Sites, Wanted,
+    Closed, Function, HeapEvent, HeapEventKind, LIVES, ObjectWatch, Observed, SiteKey, Sites,
+    Wanted,
 };
 use crate::watch::Refused;
 
 /// Rounds of the heap recorder after which nothing more is told of the time before.
 const LATE: u32 = 2;
-/// Places of an object that are watched at a time.
-const PLACES: u32 = 2;
+/// Blocks at a watched address that the heap recorder tells of, whatever part of the others it tells of: those that
+/// lived before it was armed in all threads, and one more, which ends the last.
+const TOLD: u32 = 2 * LIVES as u32;
+/// Places that a row of table `histories` tells of.
+const PLACES_OF_ROW: usize = 2;
 
 /// Following objects in one recording.
 pub(crate) struct FlowRecorder {
@@ -26,6 +30,7 @@ pub(crate) struct FlowRecorder {
     /// With the rounds since it was taken down.
     closed: Vec<(Closed, u32)>,
     histories: u64,
+    rows: u64,
     whole: u64,
     /// Histories that are not whole: hot, a thread began, unfinished.
     others: [u64; 3],
@@ -50,6 +55,7 @@ impl FlowRecorder {
             watch: None,
             closed: Vec::new(),
             histories: 0,
+            rows: 0,
             whole: 0,
             others: [0; 3],
             unwatched: 0,
@@ -60,6 +66,14 @@ impl FlowRecorder {
     /// What it took from the target so far, ns.
     pub(super) fn spent_ns(&self) -> f64 {
         self.spent_ns
+    }
+
+    /// Its part of what watches may take, 0 to 1: who names objects wants to see these.
+    pub(super) fn part(&self) -> f64 {
+        match self.wanted {
+            Wanted::Most => 0.5,
+            Wanted::Named(_) => 0.8,
+        }
     }
 
     /// A thread began in a process.
@@ -157,6 +171,9 @@ impl Collector {
         };
         let Some(watch) = watch else { return };
         let closed = watch.close();
+        if let Some(heap) = &self.heap {
+            heap.follow(0, 0);
+        }
         // More than there are CPUs do not run at a time.
         let running = closed.threads.len().min(self.cpus.len());
         let armed_ns = closed.armed_ns() as f64 * running as f64 * self.in_the_way.min(1.0);
@@ -168,7 +185,8 @@ impl Collector {
         let before = self.budget.watched_ns();
         self.budget
             .spend(closed.traps() as f64 * self.budget.trap_ns());
-        self.budget.was_armed(armed_ns as u64, stays, PLACES);
+        let places = closed.choice.offsets.len() as u32;
+        self.budget.was_armed(armed_ns as u64, stays, places);
         if let Some(flow) = &mut self.flow {
             flow.spent_ns += self.budget.watched_ns() - before;
             flow.closed.push((closed, 0));
@@ -198,6 +216,9 @@ impl Collector {
             flow.unwatched = flow.unwatched.max(chosen.len() - crate::flow::THREADS);
             chosen.truncate(crate::flow::THREADS);
         }
+        if let Some(heap) = &self.heap {
+            heap.follow(choice.address, TOLD);
+        }
         let watcher = &mut self.watcher;
         let armed = ObjectWatch::arm(choice, &chosen, |tid| watcher.protect(tid));
         // A thread that began meanwhile is not watched, and its records come too late to tell.
@@ -208,6 +229,7 @@ impl Collector {
                 self.budget.spend(cost);
                 flow.spent_ns += cost;
                 flow.watch = Some(watch);
+                return Ok(());
             }
             Ok(_) => {}
             Err(refused) if refused.is_gone() => {}
@@ -218,12 +240,15 @@ impl Collector {
                 format!("the kernel refused a watchpoint for an object: {error}"),
             )?,
         }
+        if let Some(heap) = &self.heap {
+            heap.follow(0, 0);
+        }
         Ok(())
     }
 
     /// The rows of a watch.
     fn cut(&mut self, flow: &mut FlowRecorder, closed: Closed) -> Result<(), Error> {
-        let choice = closed.choice;
+        let choice = closed.choice.clone();
         let (mut whole, mut touched) = (0, Vec::new());
         for (life, traps) in closed.cut() {
             flow.histories += 1;
@@ -233,31 +258,37 @@ impl Collector {
                 HistoryOutcome::ThreadBegan => flow.others[1] += 1,
                 HistoryOutcome::Unfinished => flow.others[2] += 1,
             }
-            let row = History {
-                id: flow.histories,
-                pid: choice.site.pid,
-                address: Address(choice.address),
-                size: choice.site.size,
-                label: (self.heap.as_ref())
-                    .and_then(|heap| heap.label(choice.site.label))
-                    .cloned()
-                    .unwrap_or_default(),
-                stack: choice.site.stack,
-                allocated: life.allocated,
-                allocated_by: life.allocated_by,
-                freed: life.freed,
-                freed_by: life.freed_by,
-                offset: choice.offset,
-                other_offset: choice.other_offset,
-                outcome: life.outcome,
-            };
+            let label = (self.heap.as_ref())
+                .and_then(|heap| heap.label(choice.site.label))
+                .cloned()
+                .unwrap_or_default();
+            let first = flow.rows + 1;
+            for places in choice.offsets.chunks(PLACES_OF_ROW) {
+                flow.rows += 1;
+                self.writer.push([History {
+                    id: flow.rows,
+                    pid: choice.site.pid,
+                    address: Address(choice.address),
+                    size: choice.site.size,
+                    label: label.clone(),
+                    stack: choice.site.stack,
+                    allocated: life.allocated,
+                    allocated_by: life.allocated_by,
+                    freed: life.freed,
+                    freed_by: life.freed_by,
+                    offset: places[0],
+                    other_offset: places.get(1).copied(),
+                    outcome: life.outcome,
+                }])?;
+            }
             let mut accesses = Vec::new();
             for trap in traps {
                 let record = &trap.record;
                 let (access, likely) = self.access_before(record, choice.address + trap.offset);
                 touched.push(trap.offset);
+                let place = choice.offsets.iter().position(|it| *it == trap.offset);
                 accesses.push(HistoryAccess {
-                    history: row.id,
+                    history: first + (place.unwrap_or(0) / PLACES_OF_ROW) as u64,
                     time: Time(record.time),
                     tid: Tid(record.tid),
                     cpu: CpuId(record.cpu),
@@ -266,7 +297,6 @@ impl Collector {
                     operation: access.map(|access| access.operation),
                 });
             }
-            self.writer.push([row])?;
             self.writer.push(accesses)?;
         }
         flow.whole += u64::from(whole);

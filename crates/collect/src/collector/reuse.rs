@@ -70,8 +70,9 @@ impl Collector {
     pub(super) fn arm_all(&mut self, now: Time) -> Result<(), Error> {
         let reuse = self.reuse.as_ref().map_or(0.0, |reuse| reuse.spent_ns);
         let flow = self.flow.as_ref().map_or(0.0, FlowRecorder::spent_ns);
+        let part = self.flow.as_ref().map_or(0.5, FlowRecorder::part);
         // There is but one of the two.
-        if reuse + flow <= self.budget.watched_ns() / 2.0 {
+        if reuse + flow <= self.budget.watched_ns() * part {
             self.arm_reuse(now)?;
             self.arm_flow(now)?;
             return self.arm(now);

@@ -3,7 +3,7 @@
 //!
 //! There a new object is held back until the debug registers of all CPUs are set. From outside nobody can
 //! hold an allocation back, and arming takes longer than most objects live. But allocators hand out the same
-//! addresses again and again. So an *address* is watched, at one or two places of 8 bytes, in all threads of
+//! addresses again and again. So an *address* is watched, at one to three places of 8 bytes, in all threads of
 //! the process, and what trapped is cut into lives by what the heap recorder tells:
 //!
 //! ```text
@@ -21,4 +21,4 @@ mod watch;
 pub(crate) use function::Function;
 pub use sites::Wanted;
 pub(crate) use sites::{HeapEvent, HeapEventKind, Observed, SiteKey, Sites};
-pub(crate) use watch::{Closed, ObjectWatch, THREADS};
+pub(crate) use watch::{Closed, LIVES, ObjectWatch, THREADS};

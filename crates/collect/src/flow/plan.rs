@@ -1,4 +1,4 @@
-//! Which bytes of an object to watch next: one place of 8 bytes, or a pair of them.
+//! Which bytes of an object to watch next: places of 8 bytes, as many at a time as there are watchpoints.
 
 use std::collections::BTreeMap;
 
@@ -78,20 +78,20 @@ impl Plan {
     }
 
     /// A whole history of these places came in.
-    pub(super) fn recorded(&mut self, offset: u64, other: Option<u64>) {
-        for offset in [Some(offset), other].into_iter().flatten() {
-            if let Some(chunk) = self.chunks.iter_mut().find(|it| it.offset == offset) {
+    pub(super) fn recorded(&mut self, offsets: &[u64]) {
+        for (index, offset) in offsets.iter().enumerate() {
+            if let Some(chunk) = self.chunks.iter_mut().find(|it| it.offset == *offset) {
                 chunk.histories += 1;
             }
-        }
-        if let Some(other) = other {
-            *self.pairs.entry(ordered(offset, other)).or_default() += 1;
+            for other in &offsets[index + 1..] {
+                *self.pairs.entry(ordered(*offset, *other)).or_default() += 1;
+            }
         }
     }
 
-    /// Offsets to watch next, with room for `registers` of them (1 or 2): the pair that was watched least,
-    /// of the places that are touched or not yet known to be cold.
-    pub(super) fn next(&self, registers: u32, chance: &mut Chance) -> (u64, Option<u64>) {
+    /// Offsets to watch next, with room for `registers` of them, of the places that are touched or not yet known to
+    /// be cold: the pair that was watched least, and with it those that were watched least with the chosen ones.
+    pub(super) fn next(&self, registers: u32, chance: &mut Chance) -> Vec<u64> {
         let cold = |chunk: &Chunk| !chunk.touched && chunk.histories >= COLD;
         let mut places: Vec<Chunk> = Vec::new();
         for chunk in &self.chunks {
@@ -99,26 +99,40 @@ impl Plan {
                 places.push(*chunk);
             }
         }
-        let least = |counts: Vec<u32>, chance: &mut Chance| -> usize {
-            let lowest = counts.iter().min().copied().unwrap_or(0);
-            let lowest: Vec<usize> = (0..counts.len()).filter(|&i| counts[i] == lowest).collect();
-            lowest.get(chance.below(lowest.len())).copied().unwrap_or(0)
+        let least = |counts: Vec<u32>, chance: &mut Chance| -> Option<usize> {
+            let lowest = counts.iter().min()?;
+            let lowest: Vec<usize> = (0..counts.len())
+                .filter(|&i| counts[i] == *lowest)
+                .collect();
+            lowest.get(chance.below(lowest.len())).copied()
         };
-        if registers < 2 || places.len() < 2 {
-            let counts = places.iter().map(|it| it.histories).collect();
-            let chosen = places.get(least(counts, chance));
-            return (chosen.map_or(0, |it| it.offset), None);
+        let together = |a: &Chunk, b: &Chunk| -> u32 {
+            let pair = ordered(a.offset, b.offset);
+            self.pairs.get(&pair).copied().unwrap_or(0)
+        };
+        // Of the first place, how often the rarest of its pairs was watched; then of each how often all together.
+        let mut chosen: Vec<Chunk> = Vec::new();
+        while chosen.len() < registers.max(1) as usize {
+            let counts = places.iter().map(|place| match chosen.as_slice() {
+                [] => {
+                    let others = places.iter().filter(|it| it.offset != place.offset);
+                    let rarest = others.map(|other| together(place, other)).min();
+                    rarest.filter(|_| registers > 1).unwrap_or(place.histories)
+                }
+                chosen => chosen.iter().map(|it| together(it, place)).sum(),
+            });
+            let Some(next) = least(counts.collect(), chance) else {
+                break;
+            };
+            chosen.push(places.swap_remove(next));
         }
-        let pairs: Vec<(u64, u64)> = (0..places.len())
-            .flat_map(|i| (i + 1..places.len()).map(move |j| (i, j)))
-            .map(|(i, j)| ordered(places[i].offset, places[j].offset))
-            .collect();
-        let counts = pairs
-            .iter()
-            .map(|pair| self.pairs.get(pair).copied().unwrap_or(0))
-            .collect();
-        let (first, second) = pairs[least(counts, chance)];
-        (first, Some(second))
+        let mut offsets: Vec<u64> = chosen.iter().map(|it| it.offset).collect();
+        offsets.sort_unstable();
+        // Of an object of which nothing is known but that it has no bytes.
+        if offsets.is_empty() {
+            offsets.push(0);
+        }
+        offsets
     }
 }
 
@@ -136,14 +150,14 @@ mod tests {
         let mut chance = Chance::seeded(5);
         let mut watched: BTreeMap<(u64, u64), u32> = BTreeMap::new();
         for _ in 0..200 {
-            let (first, second) = plan.next(2, &mut chance);
-            let pair = (first, second.unwrap());
+            let offsets = plan.next(2, &mut chance);
+            let pair = (offsets[0], offsets[1]);
             *watched.entry(pair).or_default() += 1;
             // The last 8 bytes are never touched.
             for offset in [pair.0, pair.1].into_iter().filter(|&it| it < 24) {
                 plan.touched(offset);
             }
-            plan.recorded(pair.0, Some(pair.1));
+            plan.recorded(&offsets);
         }
         let hot = [(0, 8), (0, 16), (8, 16)].map(|pair| watched[&pair]);
         let (most, fewest) = (hot.iter().max().unwrap(), hot.iter().min().unwrap());
@@ -176,8 +190,25 @@ mod tests {
     #[test]
     fn small_objects_and_single_registers_have_single_places() {
         let mut chance = Chance::seeded(5);
-        assert_eq!(Plan::new(8).next(2, &mut chance), (0, None));
-        assert_eq!(Plan::new(0).next(2, &mut chance), (0, None));
-        assert_eq!(Plan::new(64).next(1, &mut chance).1, None);
+        assert_eq!(Plan::new(8).next(2, &mut chance), [0]);
+        assert_eq!(Plan::new(0).next(2, &mut chance), [0]);
+        assert_eq!(Plan::new(64).next(1, &mut chance).len(), 1);
+        assert_eq!(Plan::new(24).next(3, &mut chance), [0, 8, 16]);
+    }
+
+    #[test]
+    fn three_at_a_time_cover_all_pairs_in_half_as_many_histories() {
+        let mut plan = Plan::new(48);
+        let mut chance = Chance::seeded(5);
+        (0..6).for_each(|place| plan.touched(8 * place));
+        let mut histories = 0;
+        while plan.pairs.len() < 15 {
+            let offsets = plan.next(3, &mut chance);
+            assert_eq!(offsets.len(), 3);
+            plan.recorded(&offsets);
+            histories += 1;
+        }
+        // Six is the least that is possible, fifteen what pairs take.
+        assert!((6..=8).contains(&histories), "{histories}");
     }
 }

@@ -85,12 +85,12 @@ impl Site {
 }
 
 /// What to watch next.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) site: SiteKey,
     pub(crate) address: u64,
-    pub(crate) offset: u64,
-    pub(crate) other_offset: Option<u64>,
+    /// The places of 8 bytes to watch, at least one.
+    pub(crate) offsets: Vec<u64>,
     pub(crate) patience_ns: u64,
 }
 
@@ -170,12 +170,10 @@ impl Sites {
             .map(|(_, seen)| f64::from(if again { seen - 1 } else { 1 }))
             .collect();
         let (address, _) = site.addresses.get(drawn(&weights, chance)?)?;
-        let (offset, other_offset) = site.plan.next(registers, chance);
         Some(Choice {
             site: **key,
             address: *address,
-            offset,
-            other_offset,
+            offsets: site.plan.next(registers, chance),
             patience_ns: site.patience_ns,
         })
     }
@@ -189,7 +187,7 @@ impl Sites {
             site.plan.touched(*offset);
         }
         for _ in 0..whole {
-            site.plan.recorded(choice.offset, choice.other_offset);
+            site.plan.recorded(&choice.offsets);
         }
         if whole == 0 {
             site.patience_ns = (site.patience_ns * 2).min(MOST_PATIENCE_NS);

@@ -1,4 +1,4 @@
-//! One or two places of 8 bytes at one address, watched in all threads of a process.
+//! Some places of 8 bytes at one address, watched in all threads of a process.
 
 use std::io;
 
@@ -18,7 +18,7 @@ const PAGES: usize = 32;
 /// The longest record of a trap, bytes: 24 callers and all registers.
 const RECORD: usize = 512;
 /// Lives after which another place is watched.
-const LIVES: usize = 8;
+pub(crate) const LIVES: usize = 8;
 
 /// A thread under watch.
 struct Armed {
@@ -76,8 +76,7 @@ impl ObjectWatch {
         mut protect: impl FnMut(Tid) -> Result<(), E>,
     ) -> Result<Self, E> {
         let pages = prior_power_of_two((PAGES / threads.len().max(1)).clamp(1, 8));
-        let offsets = [Some(choice.offset), choice.other_offset];
-        let places = offsets.iter().flatten().count();
+        let places = choice.offsets.len().max(1);
         // What a ring cannot hold is not let in.
         let shots = (pages * 4096 / RECORD / places).max(2) as u32;
         let mut armed = Vec::new();
@@ -270,10 +269,7 @@ impl Closed {
 /// Opens the watchpoints of one thread, not armed yet.
 fn open(tid: Tid, choice: &Choice, pages: usize) -> io::Result<Armed> {
     let mut events: Vec<Place> = Vec::new();
-    for offset in [Some(choice.offset), choice.other_offset]
-        .into_iter()
-        .flatten()
-    {
+    for &offset in &choice.offsets {
         let address = choice.address + offset;
         let event = Event::breakpoint(tid.0, address, CHUNK as u32, BreakOn::ReadWrite, None)?;
         events.push(Place {

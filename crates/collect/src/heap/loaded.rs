@@ -75,6 +75,17 @@ impl Loaded {
         self.region.detach();
     }
 
+    /// Objects are followed: most of the budget is for that.
+    pub(super) fn make_way(&mut self) {
+        self.rate.make_way();
+        self.allow();
+    }
+
+    /// Has the next so many blocks at `address` told of in any case.
+    pub(super) fn follow(&self, address: u64, blocks: u32) {
+        self.region.follow(address, blocks);
+    }
+
     /// The time of so many ticks, ns.
     fn span_ns(&self, ticks: u64) -> f64 {
         let clock = self.ledger.clock.as_ref();

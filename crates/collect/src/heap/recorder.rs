@@ -53,14 +53,27 @@ impl HeapRecorder {
         }
     }
 
-    /// Tells [`HeapRecorder::observed`] from now on.
+    /// Tells [`HeapRecorder::observed`] from now on, and leaves most of the budget to who asks for it. Call it before
+    /// the first round.
     pub(crate) fn observe(&mut self) {
+        if let Self::Loaded(loaded) = self {
+            loaded.make_way();
+        }
         self.ledger().observer.listen();
     }
 
     /// What happened since the last call, in the order of time but for touches.
     pub(crate) fn observed(&mut self) -> Vec<Observed> {
         self.ledger().observer.take()
+    }
+
+    /// Has the next so many blocks at `address` told of in any case, whatever part of the others is told of; 0 blocks:
+    /// none. Probes tell of all or of none.
+    pub(crate) fn follow(&self, address: u64, blocks: u32) {
+        match self {
+            Self::Loaded(loaded) => loaded.follow(address, blocks),
+            Self::Probed(_) => {}
+        }
     }
 
     /// The name that the program gave to objects.

@@ -5,7 +5,7 @@ use crate::rows::{Address, Pid, StackId, Tid, Time};
 use crate::rows_flow::{History, HistoryOutcome};
 
 table! {
-    History in histories: "What was watched of an object from its allocation on.";
+    History in histories: "What was watched of an object from its allocation on; two rows with the same `address` and `allocated` if that were three places.";
     latest: |row| Some(row.freed.unwrap_or(row.allocated));
     id: u64 = "A number of its own, from 1.",
     pid: Pid = "The process.",

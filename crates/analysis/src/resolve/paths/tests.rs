@@ -43,9 +43,9 @@ fn tables(cut: bool) -> Tables {
                 size: 24,
                 label: String::new(),
                 stack: StackId(3),
-                allocated: Time(1000),
+                allocated: Time(1000 + 100_000 * id),
                 allocated_by: Tid(1),
-                freed: (!short).then_some(Time(9000)),
+                freed: (!short).then_some(Time(9000 + 100_000 * id)),
                 freed_by: (!short).then_some(freed_by),
                 offset: pair.0,
                 other_offset: Some(pair.1),
@@ -58,7 +58,7 @@ fn tables(cut: bool) -> Tables {
                 if (offset == pair.0 || offset == pair.1) && !(short && index > 6) {
                     tables.history_accesses.push(HistoryAccess {
                         history: id,
-                        time: Time(1000 + 100 * index as u64),
+                        time: Time(1000 + 100_000 * id + 100 * index as u64),
                         tid: Tid(tid),
                         cpu: CpuId(tid),
                         offset,
@@ -163,4 +163,96 @@ fn loops_are_folded_and_their_rounds_counted() {
     }
     let found: Vec<_> = folded.iter().map(|it| (it.token.ip.0, it.times)).collect();
     assert_eq!(found, [(9, 1), (1, 3), (2, 3), (5, 3)]);
+}
+
+/// Histories of three of six places at a time, as a watch of three places tells them. A life of way `w` touches place
+/// `w` once more than the others do; of a hundred lives `shares` tells how many go each way.
+fn of_ways(shares: &[u64], lives: u64) -> Tables {
+    let mut tables = Tables::default();
+    let mut seed = 12_345_u64;
+    let mut random = move |below: u64| {
+        // SplitMix64: neighbouring numbers of simpler generators go together.
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % below
+    };
+    for life in 0..lives {
+        let (mut way, mut left) = (0, random(100));
+        while left >= shares[way] {
+            left -= shares[way];
+            way += 1;
+        }
+        let mut places: Vec<u64> = (0..6).collect();
+        while places.len() > 3 {
+            places.remove(random(places.len() as u64) as usize);
+        }
+        let allocated = Time(1_000_000 * (life + 1));
+        let row = |id, offset: u64, other: Option<u64>| History {
+            id,
+            pid: Pid(7),
+            address: Address(0x1000),
+            size: 48,
+            label: String::new(),
+            stack: StackId(3),
+            allocated,
+            allocated_by: Tid(1),
+            freed: Some(Time(allocated.0 + 9_000)),
+            freed_by: Some(Tid(1)),
+            offset: 8 * offset,
+            other_offset: other.map(|other| 8 * other),
+            outcome: HistoryOutcome::Whole,
+        };
+        tables.histories.extend([
+            row(2 * life, places[0], Some(places[1])),
+            row(2 * life + 1, places[2], None),
+        ]);
+        for (index, &place) in places.iter().enumerate() {
+            let special = (way as u64 == place).then_some(0x100 + place);
+            for (nth, ip) in [Some(0x10 + place), special]
+                .into_iter()
+                .flatten()
+                .enumerate()
+            {
+                tables.history_accesses.push(HistoryAccess {
+                    history: 2 * life + index as u64 / 2,
+                    time: Time(allocated.0 + 100 * (place + 1) + 1_000 * nth as u64),
+                    tid: Tid(1),
+                    cpu: CpuId(0),
+                    offset: 8 * place,
+                    access_ip: Address(ip),
+                    operation: None,
+                });
+            }
+        }
+    }
+    tables
+}
+
+#[test]
+fn rare_paths_are_found_before_each_pair_has_seen_them_and_stay_apart() {
+    // The rarest way is seen three times in so many lives, which is fewer than there are pairs with its place.
+    let shares = [40, 25, 18, 10, 4, 3];
+    let rows = path_traces(&of_ways(&shares, 200), &[]);
+    let paths = rows.iter().map(|row| row.path).max().unwrap_or(0);
+    let ways: Vec<Vec<u64>> = (1..=paths)
+        .map(|path| {
+            let of_path = rows.iter().filter(|row| row.path == path);
+            let special = of_path.filter(|row| row.ip.0 >= 0x100);
+            special.map(|row| row.ip.0 - 0x100).collect()
+        })
+        .collect();
+    // Each path goes one way, and each way is gone.
+    assert!(ways.iter().all(|ways| ways.len() == 1), "{ways:?}");
+    let mut gone: Vec<u64> = ways.concat();
+    gone.sort_unstable();
+    assert_eq!(gone, [0, 1, 2, 3, 4, 5], "{ways:?}");
+    for (way, share) in shares.iter().enumerate() {
+        let path = ways.iter().position(|it| it[0] == way as u64).unwrap() as u64 + 1;
+        let found = rows.iter().find(|row| row.path == path).unwrap().frequency;
+        assert!(
+            (found - *share as f64 / 100.0).abs() < 0.12,
+            "way {way}: {found}"
+        );
+    }
 }

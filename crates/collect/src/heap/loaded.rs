@@ -298,6 +298,10 @@ impl Loaded {
                 ring.close();
             }
         }
+        let rings = self.region.rings();
+        let used = rings.filter(|ring| ring.state() != RingState::Free);
+        self.unwinder
+            .keep(&used.map(|ring| ring.layout()).collect());
         self.ledger.bury(writer)
     }
 

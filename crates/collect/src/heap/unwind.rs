@@ -1,6 +1,6 @@
 //! How to walk the target's stacks: rules from the call frame information of its programs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
@@ -224,6 +224,13 @@ impl Unwinder {
         self.layouts.remove(&layout);
     }
 
+    /// Forgets the sets of loaded programs that are none of `used`: each takes some kilobytes, and every process has one.
+    pub(super) fn keep(&mut self, used: &HashSet<u32>) {
+        self.layouts.retain(|layout, _| used.contains(layout));
+        // A burst of processes leaves a large table.
+        self.layouts.shrink_to(2 * self.layouts.len());
+    }
+
     /// The rule for a return address; `None` while it cannot be known what lies there.
     fn rule(&mut self, (pid, layout): (u32, u32), ip: u64, told: Option<&[Map]>) -> Option<Rule> {
         let Self { modules, layouts } = self;
@@ -333,6 +340,25 @@ mod tests {
         let last = without.functions.last().unwrap();
         assert_eq!(module.rule(last.0), Some(entry));
         assert_eq!(module.rule(u64::MAX), None);
+    }
+
+    #[test]
+    fn sets_of_loaded_programs_that_nobody_uses_are_forgotten() {
+        let mut unwinder = Unwinder::default();
+        let here = Module::read as *const () as u64;
+        for layout in 1..=100 {
+            let at = Cursor {
+                ip: here,
+                sp: 0,
+                bp: 0,
+            };
+            let found = unwinder.unwind(|_, _| {}, (std::process::id(), layout), at, &[], None);
+            assert_eq!(found, [here]);
+        }
+        assert_eq!(unwinder.layouts.len(), 100);
+        unwinder.keep(&[7, 200].into());
+        assert_eq!(unwinder.layouts.keys().collect::<Vec<_>>(), [&7]);
+        assert!(unwinder.layouts.capacity() < 100);
     }
 
     #[test]

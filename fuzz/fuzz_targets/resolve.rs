@@ -1,5 +1,6 @@
 //! ELF, DWARF and machine code: the input is a program, mapped as its own headers say. Every address
 //! has a frame, every object is named or said to be unknown, and so is the type that code touches.
+//! The same bytes are its split debug info and its package, and the file that dwz moved entries to.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,8 @@ struct OneFile<'a>(&'a [u8]);
 
 impl Files for OneFile<'_> {
     fn open(&self, _pid: Pid, path: &str) -> Option<Box<dyn File>> {
-        (path == PATH).then(|| Box::new(self.0.to_vec()) as Box<dyn File>)
+        let beside = [".dwo", ".dwp", ".dwz"].iter().any(|end| path.ends_with(end));
+        (path == PATH || beside).then(|| Box::new(self.0.to_vec()) as Box<dyn File>)
     }
 }
 

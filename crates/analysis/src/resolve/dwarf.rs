@@ -4,16 +4,17 @@
 //! followed a bounded number of times, and whatever is out of bounds is simply not there.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use gimli::{
-    AbbreviationsCacheStrategy, Attribute, AttributeValue, DwAt, DwTag, EndianSlice, LittleEndian,
-    SectionId, UnitHeader, UnitOffset, UnitType,
+    AbbreviationsCacheStrategy, Attribute, AttributeValue, DwAt, DwTag, DwoId, EndianSlice,
+    LittleEndian, Section as _, SectionId, UnitHeader, UnitOffset, UnitType,
 };
 
 use super::elf::Elf;
 use super::files::Store;
+use super::split::{self, Missing, Part, Places, Skeleton};
 
 /// A range of a debug section.
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -86,11 +87,15 @@ enum Home {
     Info,
     Types,
     Supplementary,
+    /// This part of the split debug info.
+    Split(usize),
 }
 
 struct Slot<'a> {
     header: UnitHeader<Bytes<'a>>,
     home: Home,
+    /// Of a unit in a file of its own: the number of the unit that stands for it in the program.
+    skeleton: Option<u32>,
     unit: OnceCell<Option<Box<gimli::Unit<Bytes<'a>>>>>,
 }
 
@@ -101,7 +106,16 @@ pub(super) struct Debug<'a> {
     /// Number of the first unit of each section: they are stored one section after the other.
     info_end: usize,
     types_end: usize,
+    supplementary_end: usize,
     signatures: HashMap<u64, EntryId>,
+    /// The split debug info, with the number of the first unit of each part.
+    parts: Vec<(Part<'a>, usize)>,
+    /// What is in files of their own, by what joins it with its skeleton: part and unit therein.
+    joined: HashMap<DwoId, (usize, usize)>,
+    /// Skeletons whose content was found, by their numbers.
+    replaced: HashSet<u32>,
+    missing: Missing,
+    main_language: OnceCell<Option<gimli::DwLang>>,
 }
 
 impl<'a> Debug<'a> {
@@ -115,8 +129,13 @@ impl<'a> Debug<'a> {
     }
 
     /// Reads the sections of `elf` into `store` and lists the units. `supplementary` is the file
-    /// that dwz moved common entries to.
-    pub(super) fn load(elf: &Elf, supplementary: Option<&Elf>, store: &'a Store) -> Self {
+    /// that dwz moved common entries to; split debug info is looked for in `places`.
+    pub(super) fn load(
+        elf: &Elf,
+        supplementary: Option<&Elf>,
+        places: &Places<'_>,
+        store: &'a Store,
+    ) -> Self {
         let mut dwarf = sections(elf, store);
         if let Some(elf) = supplementary {
             dwarf.set_sup(sections(elf, store));
@@ -130,6 +149,7 @@ impl<'a> Debug<'a> {
             slots.push(Slot {
                 header,
                 home: Home::Info,
+                skeleton: None,
                 unit: OnceCell::new(),
             });
         }
@@ -139,6 +159,7 @@ impl<'a> Debug<'a> {
             slots.push(Slot {
                 header,
                 home: Home::Types,
+                skeleton: None,
                 unit: OnceCell::new(),
             });
         }
@@ -149,12 +170,90 @@ impl<'a> Debug<'a> {
                 slots.push(Slot {
                     header,
                     home: Home::Supplementary,
+                    skeleton: None,
                     unit: OnceCell::new(),
                 });
             }
         }
-        let mut signatures = HashMap::new();
-        for (slot, number) in slots.iter().zip(0_u32..) {
+        let mut debug = Self {
+            supplementary_end: slots.len(),
+            dwarf: Arc::new(dwarf),
+            slots,
+            info_end,
+            types_end,
+            signatures: HashMap::new(),
+            parts: Vec::new(),
+            joined: HashMap::new(),
+            replaced: HashSet::new(),
+            missing: Missing::default(),
+            main_language: OnceCell::new(),
+        };
+        debug.add_split(places, store);
+        debug.index_signatures();
+        debug
+    }
+
+    /// Finds what is in files of its own and adds its units behind the others.
+    fn add_split(&mut self, places: &Places<'_>, store: &'a Store) {
+        let skeletons = self.skeletons();
+        let found = split::load(&skeletons, &self.dwarf, places, store);
+        for part in found.parts {
+            let home = Home::Split(self.parts.len());
+            let first = self.slots.len();
+            self.slots.extend(part.units.iter().map(|header| Slot {
+                header: *header,
+                home,
+                skeleton: None,
+                unit: OnceCell::new(),
+            }));
+            self.parts.push((part, first));
+        }
+        let ids: HashMap<u32, DwoId> = skeletons.iter().map(|it| (it.unit, it.id)).collect();
+        for (skeleton, part, unit) in found.joined {
+            let Some(first) = self.parts.get(part).map(|(_, first)| *first) else {
+                continue;
+            };
+            if let Some(slot) = self.slots.get_mut(first + unit) {
+                slot.skeleton = Some(skeleton);
+                self.replaced.insert(skeleton);
+            }
+            if let Some(id) = ids.get(&skeleton) {
+                self.joined.insert(*id, (part, unit));
+            }
+        }
+        self.missing = found.missing;
+    }
+
+    /// The units whose content is in files of their own.
+    fn skeletons(&self) -> Vec<Skeleton> {
+        let older = !self.dwarf.debug_addr.reader().is_empty();
+        let skeleton = |number: u32, slot: &Slot<'a>| {
+            match slot.header.type_() {
+                UnitType::Skeleton(_) => {}
+                // gcc's and clang's own form, before DWARF 5: without addresses there is none.
+                UnitType::Compilation if older && slot.header.version() < 5 => {}
+                _ => return None,
+            }
+            let (unit, dwarf) = self.unit(number)?;
+            let name = dwarf.attr_string(unit, unit.dwo_name().ok()??).ok()?;
+            let folder = unit
+                .comp_dir
+                .map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
+            Some(Skeleton {
+                unit: number,
+                id: unit.dwo_id?,
+                name: name.to_string_lossy().into_owned(),
+                folder,
+            })
+        };
+        let slots = self.slots.iter().zip(0_u32..).take(self.info_end);
+        slots
+            .filter_map(|(slot, number)| skeleton(number, slot))
+            .collect()
+    }
+
+    fn index_signatures(&mut self) {
+        for (slot, number) in self.slots.iter().zip(0_u32..) {
             if let UnitType::Type {
                 type_signature,
                 type_offset,
@@ -164,18 +263,11 @@ impl<'a> Debug<'a> {
                 type_offset,
             } = slot.header.type_()
             {
-                signatures.entry(type_signature.0).or_insert(EntryId {
+                self.signatures.entry(type_signature.0).or_insert(EntryId {
                     unit: number,
                     offset: type_offset.0,
                 });
             }
-        }
-        Self {
-            dwarf: Arc::new(dwarf),
-            slots,
-            info_end,
-            types_end,
-            signatures,
         }
     }
 
@@ -184,14 +276,32 @@ impl<'a> Debug<'a> {
         Arc::clone(&self.dwarf)
     }
 
-    /// The numbers of all units that can define variables, and whether they hold only types.
+    /// The sections of the unit that `id` joins with its skeleton, such that it is the first unit in
+    /// them, to be shared with addr2line.
+    pub(super) fn split_dwarf(&self, id: DwoId) -> Option<Arc<gimli::Dwarf<Bytes<'a>>>> {
+        let (part, unit) = self.joined.get(&id)?;
+        self.parts.get(*part)?.0.from_unit(*unit, &self.dwarf)
+    }
+
+    /// What is missing of the split debug info, and the code that it is missing for.
+    pub(super) fn missing(&self) -> &Missing {
+        &self.missing
+    }
+
+    /// The numbers of all units, and whether they define no variables or functions of this program:
+    /// units of types, those that stand for others, and those of other programs.
     pub(super) fn units(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
         self.slots.iter().zip(0_u32..).map(|(slot, number)| {
             let types = matches!(
                 slot.header.type_(),
                 UnitType::Type { .. } | UnitType::SplitType { .. }
             );
-            (number, types || slot.home != Home::Info)
+            let elsewhere = match slot.home {
+                Home::Info => self.replaced.contains(&number),
+                Home::Split(_) => slot.skeleton.is_none(),
+                Home::Types | Home::Supplementary => true,
+            };
+            (number, types || elsewhere)
         })
     }
 
@@ -203,6 +313,7 @@ impl<'a> Debug<'a> {
         let slot = self.slots.get(usize::try_from(number).ok()?)?;
         let dwarf = match slot.home {
             Home::Supplementary => self.dwarf.sup()?,
+            Home::Split(part) => &self.parts.get(part)?.0.dwarf,
             Home::Info | Home::Types => &*self.dwarf,
         };
         Some((&slot.header, dwarf))
@@ -212,29 +323,50 @@ impl<'a> Debug<'a> {
     fn unit(&self, number: u32) -> Option<(&gimli::Unit<Bytes<'a>>, &gimli::Dwarf<Bytes<'a>>)> {
         let (header, dwarf) = self.header(number)?;
         let slot = self.slots.get(usize::try_from(number).ok()?)?;
-        let unit = slot
-            .unit
-            .get_or_init(|| dwarf.unit(*header).ok().map(Box::new));
+        let unit = slot.unit.get_or_init(|| {
+            let mut unit = dwarf.unit(*header).ok()?;
+            if let Some((skeleton, _)) = slot.skeleton.and_then(|skeleton| self.unit(skeleton)) {
+                unit.copy_relocated_attributes(skeleton);
+                unit.comp_dir = unit.comp_dir.or(skeleton.comp_dir);
+            }
+            Some(Box::new(unit))
+        });
         Some((unit.as_deref()?, dwarf))
     }
 
-    /// Whether the code of this module is described in files of its own (`-gsplit-dwarf`).
-    pub(super) fn is_split(&self) -> bool {
-        self.slots
-            .first()
-            .is_some_and(|slot| matches!(slot.header.type_(), UnitType::Skeleton(_)))
+    /// Unit `number` as it is in the program, where it has its code and its lines: the skeleton of
+    /// one that is in a file of its own.
+    fn unit_in_program(
+        &self,
+        number: u32,
+    ) -> Option<(&gimli::Unit<Bytes<'a>>, &gimli::Dwarf<Bytes<'a>>)> {
+        let slot = self.slots.get(usize::try_from(number).ok()?)?;
+        self.unit(slot.skeleton.unwrap_or(number))
     }
 
-    /// The language of unit `number`.
+    /// The language of unit `number`; of one that dwz made and that says none, that of the program's
+    /// first unit.
     pub(super) fn language(&self, number: u32) -> Option<gimli::DwLang> {
-        let (unit, _) = self.unit(number)?;
-        let root = self.entry(EntryId {
-            unit: number,
-            offset: unit.header.root_offset().0,
-        })?;
-        match root.value(gimli::DW_AT_language)? {
-            AttributeValue::Language(language) => Some(language),
-            _ => None,
+        let said = |number: u32| {
+            let (unit, _) = self.unit(number)?;
+            let root = self.entry(EntryId {
+                unit: number,
+                offset: unit.header.root_offset().0,
+            })?;
+            match root.value(gimli::DW_AT_language) {
+                Some(AttributeValue::Language(language)) => Some(Ok(language)),
+                _ => Some(Err(root.tag)),
+            }
+        };
+        match said(number)? {
+            Ok(language) => Some(language),
+            Err(gimli::DW_TAG_partial_unit) => *self.main_language.get_or_init(|| {
+                (0..u32::try_from(self.info_end).ok()?).find_map(|unit| match said(unit)? {
+                    Ok(gimli::DW_LANG_Mips_Assembler) | Err(_) => None,
+                    Ok(language) => Some(language),
+                })
+            }),
+            Err(_) => None,
         }
     }
 
@@ -403,7 +535,7 @@ impl<'a> Debug<'a> {
     pub(super) fn unit_ranges(&self, number: u32, most: usize) -> Vec<std::ops::Range<u64>> {
         let mut ranges = Vec::new();
         let _: Option<()> = (|| {
-            let (unit, dwarf) = self.unit(number)?;
+            let (unit, dwarf) = self.unit_in_program(number)?;
             let mut list = dwarf.unit_ranges(unit).ok()?;
             while ranges.len() < most
                 && let Some(range) = list.next().ok()?
@@ -453,12 +585,16 @@ impl<'a> Debug<'a> {
                 match home {
                     Home::Info | Home::Types => self.entry_at(offset.0, 0, self.info_end),
                     Home::Supplementary => {
-                        self.entry_at(offset.0, self.types_end, self.slots.len())
+                        self.entry_at(offset.0, self.types_end, self.supplementary_end)
+                    }
+                    Home::Split(part) => {
+                        let (part, first) = self.parts.get(part)?;
+                        self.entry_at(offset.0, *first, first + part.infos)
                     }
                 }
             }
             AttributeValue::DebugInfoRefSup(offset) => {
-                self.entry_at(offset.0, self.types_end, self.slots.len())
+                self.entry_at(offset.0, self.types_end, self.supplementary_end)
             }
             AttributeValue::DebugTypesRef(signature) => self.signatures.get(&signature.0).copied(),
             _ => None,
@@ -537,7 +673,12 @@ impl<'a> Debug<'a> {
 
     /// The path of file `index` of unit `number`, its directories in front.
     fn file_name(&self, number: u32, index: u64) -> Option<String> {
-        let (unit, dwarf) = self.unit(number)?;
+        let own = self.unit(number)?;
+        // What is in a file of its own mostly has its lines in the program.
+        let (unit, dwarf) = match own.0.line_program {
+            Some(_) => own,
+            None => self.unit_in_program(number)?,
+        };
         let header = unit.line_program.as_ref()?.header();
         let file = header.file(index)?;
         let text = |value: Value<'a>| {

@@ -177,12 +177,7 @@ impl Elf {
     /// are broken.
     pub(super) fn section_bytes(&self, name: &str) -> Option<Vec<u8>> {
         if let Some(section) = self.section(name) {
-            let bytes = self.file.read(section.offset, section.size)?;
-            return if section.compressed {
-                decompress_elf(&bytes)
-            } else {
-                Some(bytes)
-            };
+            return self.bytes_of(section);
         }
         // The older way of compressing, which Go used for long.
         let old_name = name
@@ -192,6 +187,40 @@ impl Elf {
         let bytes = self.file.read(section.offset, section.size)?;
         let (size, data) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk::<8>()?;
         decompress(CompressionFormat::Zlib, data, u64::from_be_bytes(*size))
+    }
+
+    /// The contents of all sections called `name`, one after the other: compilers leave units of types
+    /// in sections of their own in files that no linker went over. `None` as in
+    /// [`Elf::section_bytes`].
+    pub(super) fn joined_sections(&self, name: &str) -> Option<Vec<u8>> {
+        let mut joined = Vec::new();
+        let all = self
+            .sections
+            .iter()
+            .filter(|it| it.in_file && it.name == name);
+        let mut count = 0;
+        for section in all {
+            count += 1;
+            let bytes = self.bytes_of(section)?;
+            if (joined.len() + bytes.len()) as u64 > LARGEST_SECTION {
+                return None;
+            }
+            joined.extend(bytes);
+        }
+        if count == 0 {
+            self.section_bytes(name)
+        } else {
+            Some(joined)
+        }
+    }
+
+    fn bytes_of(&self, section: &Section) -> Option<Vec<u8>> {
+        let bytes = self.file.read(section.offset, section.size)?;
+        if section.compressed {
+            decompress_elf(&bytes)
+        } else {
+            Some(bytes)
+        }
     }
 
     /// Bytes that [`Elf::section_bytes`] would return for the section called `name`, without reading
@@ -205,6 +234,27 @@ impl Elf {
         let Some((section, old)) = found.or_else(old) else {
             return 0;
         };
+        self.size_of(section, old)
+    }
+
+    /// The same for [`Elf::joined_sections`].
+    pub(super) fn joined_size(&self, name: &str) -> u64 {
+        let all = self
+            .sections
+            .iter()
+            .filter(|it| it.in_file && it.name == name);
+        let size = all
+            .map(|section| self.size_of(section, false))
+            .fold(0, u64::saturating_add);
+        if size == 0 {
+            self.section_size(name)
+        } else {
+            size
+        }
+    }
+
+    /// Bytes of `section` once decompressed; `old` says whether it is of the older form.
+    fn size_of(&self, section: &Section, old: bool) -> u64 {
         if section.offset.saturating_add(section.size) > self.file.size() {
             return 0;
         }
@@ -242,10 +292,16 @@ impl Elf {
         Some((text_at(&bytes, 0), u32::from_le_bytes(*checksum)))
     }
 
-    /// The path in .gnu_debugaltlink: what dwz moved out of several files into one.
-    pub(super) fn supplementary_link(&self) -> Option<String> {
+    /// What .gnu_debugaltlink says of the file that dwz moved entries of several files to: its path
+    /// and its build id in hexadecimal digits, empty if it says none.
+    pub(super) fn supplementary_link(&self) -> Option<(String, String)> {
         let bytes = self.section_bytes(".gnu_debugaltlink")?;
-        Some(text_at(&bytes, 0))
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        let id = bytes.get(end + 1..).unwrap_or_default();
+        Some((
+            text_at(&bytes, 0),
+            id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ))
     }
 
     /// What the loader writes where only it writes (`.got`, `.data.rel.ro`), by address: addresses in

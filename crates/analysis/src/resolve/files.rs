@@ -130,17 +130,17 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Keeps the sections that a resolver works on: an append-only list, so that what was put in
 /// can be borrowed for as long as the store lives. Its limit bounds the resolver's memory, of which
 /// the sections are the most.
+///
+/// The list is one of blocks, each twice as long as the one before it: whatever is in does not move.
 #[derive(Debug)]
 pub struct Store {
-    first: OnceCell<Box<Node>>,
+    blocks: [OnceCell<Box<[OnceCell<Vec<u8>>]>>; BLOCKS],
+    kept: Cell<usize>,
     room: Cell<u64>,
 }
 
-#[derive(Debug)]
-struct Node {
-    bytes: Vec<u8>,
-    next: OnceCell<Box<Node>>,
-}
+/// Blocks of a store: together more entries than there is memory for.
+const BLOCKS: usize = 40;
 
 impl Default for Store {
     fn default() -> Self {
@@ -154,7 +154,8 @@ impl Store {
     #[must_use]
     pub fn with_limit(bytes: u64) -> Self {
         Self {
-            first: OnceCell::new(),
+            blocks: [const { OnceCell::new() }; BLOCKS],
+            kept: Cell::new(0),
             room: Cell::new(bytes),
         }
     }
@@ -168,27 +169,15 @@ impl Store {
 
     /// Keeps `bytes` and lends them.
     pub(super) fn keep(&self, bytes: Vec<u8>) -> &[u8] {
-        let mut place = &self.first;
-        while let Some(node) = place.get() {
-            place = &node.next;
-        }
-        &place
-            .get_or_init(|| {
-                Box::new(Node {
-                    bytes,
-                    next: OnceCell::new(),
-                })
-            })
-            .bytes
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // One by one: the compiler's own drop would recurse once for each section.
-        let mut next = self.first.take();
-        while let Some(mut node) = next {
-            next = node.next.take();
-        }
+        let number = self.kept.get() + 1;
+        self.kept.set(number);
+        // Entry 1 is alone in block 0, entries 2 and 3 are in block 1, and so on.
+        let block = number.ilog2() as usize;
+        let first = 1 << block;
+        self.blocks
+            .get(block)
+            .map(|it| it.get_or_init(|| vec![OnceCell::new(); first].into_boxed_slice()))
+            .and_then(|entries| entries.get(number - first))
+            .map_or(&[], |entry| entry.get_or_init(|| bytes))
     }
 }

@@ -15,8 +15,8 @@
 //! Files are foreign: a broken or hostile one costs names, never a panic or a hang.
 //!
 //! Limits: the block of a heap address is known where the heap recorder told of it (its object is the
-//! line that it is on otherwise), thread-local variables are named only by the stack or mapping that holds them, split debug
-//! info (`.dwo`) is not read, and only 64-bit little-endian files are.
+//! line that it is on otherwise), thread-local variables are named only by the stack or mapping that holds them,
+//! and only 64-bit little-endian files are read.
 
 mod accesses;
 mod demangle;
@@ -28,6 +28,7 @@ mod modules;
 mod objects;
 mod paths;
 mod recording;
+mod split;
 mod symbols;
 mod typer;
 mod types;
@@ -146,6 +147,7 @@ impl<'a> Resolver<'a> {
         if places.is_empty() {
             return unknown(&module.path, relative(&module.path, own), module.reason());
         }
+        let lack = module.lack(own);
         places
             .into_iter()
             .zip(0_u32..)
@@ -164,7 +166,7 @@ impl<'a> Resolver<'a> {
                     line: place.line,
                     module: module.path.clone(),
                     reason: if complete {
-                        String::new()
+                        lack.clone().unwrap_or_default()
                     } else {
                         module.reason()
                     },

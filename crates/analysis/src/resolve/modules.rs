@@ -3,18 +3,24 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 
+use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
 
 use super::demangle::demangle;
 use super::dwarf::{Bytes, Debug};
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
+use super::split::{Places, sibling};
 use super::symbols::Symbols;
 use super::typer::{self, Frames};
 use super::variables::Variables;
 
 /// Inlining deeper than this is cut.
 const MOST_FRAMES: usize = 64;
+/// Ranges of the code of one unit that are read, at most.
+const MOST_UNIT_RANGES: usize = 65_536;
+/// Ranges of the code of all units without content that are read, at most.
+const MOST_MISSING_RANGES: usize = 1_000_000;
 /// Pages are at least this large: file offsets of mappings are rounded down to it.
 const PAGE: u64 = 4096;
 
@@ -52,6 +58,11 @@ pub(super) struct Module<'a> {
     missing: Missing,
     /// Bytes of its debug info, if that is more than the store has room for.
     too_large: Cell<Option<u64>>,
+    files: &'a dyn Files,
+    pid: Pid,
+    debug_path: Option<String>,
+    /// The file with entries that dwz moved, if it is named and cannot be had.
+    no_supplementary: Option<String>,
     store: &'a Store,
     symbols: OnceCell<Symbols>,
     linked: OnceCell<HashMap<u64, u64>>,
@@ -67,12 +78,14 @@ pub(super) struct DebugInfo<'a> {
     /// What is kept to type accesses.
     pub(super) typer: typer::Cache<'a>,
     lines: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
+    /// The code of units whose content is in files that are not there, by address.
+    missing_code: OnceCell<Vec<std::ops::Range<u64>>>,
 }
 
 impl<'a> Module<'a> {
     /// Opens the file of `map` and finds its debug info; nothing large is read before it is asked
     /// for.
-    pub(super) fn open(map: &Map, files: &dyn Files, store: &'a Store) -> Self {
+    pub(super) fn open(map: &Map, files: &'a dyn Files, store: &'a Store) -> Self {
         let mut module = Self {
             path: map.path.clone(),
             elf: None,
@@ -80,6 +93,10 @@ impl<'a> Module<'a> {
             supplementary: None,
             missing: Missing::File,
             too_large: Cell::new(None),
+            files,
+            pid: map.pid,
+            debug_path: None,
+            no_supplementary: None,
             store,
             symbols: OnceCell::new(),
             linked: OnceCell::new(),
@@ -100,23 +117,19 @@ impl<'a> Module<'a> {
         }
         module.missing = Missing::Nothing;
         if !elf.has_debug_info() {
-            module.debug_elf = separate_debug_info(map.pid, path, &elf, files);
-            if module.debug_elf.is_none() {
-                module.missing = Missing::DebugInfo;
+            match separate_debug_info(map.pid, path, &elf, files) {
+                Some((place, found)) => {
+                    module.debug_path = Some(place);
+                    module.debug_elf = Some(found);
+                }
+                None => module.missing = Missing::DebugInfo,
             }
         }
-        let link = module
-            .debug_elf
-            .as_ref()
-            .unwrap_or(&elf)
-            .supplementary_link();
-        if let Some(link) = link {
-            let link = if link.starts_with('/') {
-                link
-            } else {
-                sibling(path, &link)
-            };
-            module.supplementary = files.open(map.pid, &link).and_then(Elf::open);
+        let with_debug_info = module.debug_elf.as_ref().unwrap_or(&elf);
+        if let Some((link, build_id)) = with_debug_info.supplementary_link() {
+            let from = module.debug_path.as_deref().unwrap_or(path);
+            module.supplementary = supplementary(map.pid, from, &link, &build_id, files);
+            module.no_supplementary = module.supplementary.is_none().then_some(link);
         }
         module.elf = Some(elf);
         module
@@ -252,13 +265,21 @@ impl<'a> Module<'a> {
                     self.too_large.set(Some(size));
                     return None;
                 }
-                let debug = Debug::load(elf, self.supplementary.as_ref(), self.store);
+                let places = Places {
+                    files: self.files,
+                    pid: self.pid,
+                    path: self.path.clone(),
+                    debug_path: self.debug_path.clone(),
+                    build_id: self.elf.as_ref()?.build_id.clone(),
+                };
+                let debug = Debug::load(elf, self.supplementary.as_ref(), &places, self.store);
                 let variables = Variables::index(&debug);
                 Some(DebugInfo {
                     debug,
                     variables,
                     typer: typer::Cache::default(),
                     lines: OnceCell::new(),
+                    missing_code: OnceCell::new(),
                 })
             })
             .as_ref()
@@ -309,17 +330,39 @@ impl<'a> Module<'a> {
                 "the kernel's vdso comes without debug info".to_owned()
             }
             Missing::DebugInfo => format!("no debug info in {path}; {}", remedy(path)),
-            Missing::Nothing if self.debug().is_some_and(|debug| debug.debug.is_split()) => {
-                format!(
-                    "the debug info of {path} is in .dwo files, which are not read; build without -gsplit-dwarf"
-                )
-            }
             Missing::Nothing => {
-                format!(
+                let split = self
+                    .debug()
+                    .and_then(|info| info.debug.missing().reason(path));
+                let moved = self.no_supplementary.as_ref().map(|link| {
+                    format!(
+                        "a part of the debug info of {path} is in {link}, which cannot be read or is of another build; install the package that has it (the same -dbgsym or -debuginfo package mostly)"
+                    )
+                });
+                split.or(moved).unwrap_or_else(|| format!(
                     "the debug info of {path} does not cover this code; it is assembly, or its part was built without -g"
-                )
+                ))
             }
         }
+    }
+
+    /// Why what is known of the code at `address` is not all: the file with its types, variables and
+    /// inlined functions is missing. `None` if it is there.
+    pub(super) fn lack(&self, address: u64) -> Option<String> {
+        let info = self.debug()?;
+        let lacks = info.missing_code.get_or_init(|| {
+            let units = &info.debug.missing().units;
+            let mut code: Vec<_> = units
+                .iter()
+                .flat_map(|unit| info.debug.unit_ranges(*unit, MOST_UNIT_RANGES))
+                .take(MOST_MISSING_RANGES)
+                .collect();
+            code.sort_by_key(|range| range.start);
+            code
+        });
+        let after = lacks.partition_point(|range| range.start <= address);
+        let near = lacks.get(after.checked_sub(1)?)?;
+        near.contains(&address).then(|| self.reason())
     }
 }
 
@@ -336,7 +379,15 @@ impl<'a> DebugInfo<'a> {
     }
 
     fn places(&self, address: u64) -> Option<Vec<Place>> {
-        let mut frames = self.lines()?.find_frames(address).skip_all_loads().ok()?;
+        let mut lookup = self.lines()?.find_frames(address);
+        let mut frames = loop {
+            match lookup {
+                LookupResult::Output(frames) => break frames.ok()?,
+                LookupResult::Load { load, continuation } => {
+                    lookup = continuation.resume(self.debug.split_dwarf(load.dwo_id));
+                }
+            }
+        };
         let mut places = Vec::new();
         while places.len() < MOST_FRAMES
             && let Ok(Some(frame)) = frames.next()
@@ -360,8 +411,13 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-/// The file with the debug info of `elf`, which is at `path` and has none itself.
-fn separate_debug_info(pid: Pid, path: &str, elf: &Elf, files: &dyn Files) -> Option<Elf> {
+/// The file with the debug info of `elf`, which is at `path` and has none itself, and where it is.
+fn separate_debug_info(
+    pid: Pid,
+    path: &str,
+    elf: &Elf,
+    files: &dyn Files,
+) -> Option<(String, Elf)> {
     let open = |path: &str| {
         files
             .open(pid, path)
@@ -369,10 +425,11 @@ fn separate_debug_info(pid: Pid, path: &str, elf: &Elf, files: &dyn Files) -> Op
             .filter(Elf::has_debug_info)
     };
     if let Some((first, rest)) = elf.build_id.split_at_checked(2)
-        && let Some(found) = open(&format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
+        && let place = format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")
+        && let Some(found) = open(&place)
         && found.build_id == elf.build_id
     {
-        return Some(found);
+        return Some((place, found));
     }
     let (name, checksum) = elf.debug_link()?;
     if name.is_empty() || name.contains('/') {
@@ -384,24 +441,42 @@ fn separate_debug_info(pid: Pid, path: &str, elf: &Elf, files: &dyn Files) -> Op
         format!("/usr/lib/debug{}", sibling(path, &name)),
     ];
     places
-        .iter()
-        .filter(|place| *place != path)
+        .into_iter()
+        .filter(|place| place != path)
         .find_map(|place| {
-            open(place).filter(|found| {
+            let found = open(&place).filter(|found| {
                 // The build id proves that both are of one build; the checksum reads the whole file.
                 if elf.build_id.is_empty() {
                     found.checksum() == Some(checksum)
                 } else {
                     found.build_id == elf.build_id
                 }
-            })
+            })?;
+            Some((place, found))
         })
 }
 
-/// `name` in the folder of `path`.
-fn sibling(path: &str, name: &str) -> String {
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    format!("{folder}/{name}")
+/// The file that dwz moved entries to: `link` as the file at `from` names it, or where packages put it
+/// by its build id (hexadecimal digits; empty if the link says none).
+fn supplementary(
+    pid: Pid,
+    from: &str,
+    link: &str,
+    build_id: &str,
+    files: &dyn Files,
+) -> Option<Elf> {
+    let named = if link.starts_with('/') {
+        link.to_owned()
+    } else {
+        sibling(from, link)
+    };
+    let by_id = build_id
+        .split_at_checked(2)
+        .map(|(first, rest)| format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"));
+    [Some(named), by_id].into_iter().flatten().find_map(|path| {
+        let elf = files.open(pid, &path).and_then(Elf::open)?;
+        (build_id.is_empty() || elf.build_id.is_empty() || elf.build_id == build_id).then_some(elf)
+    })
 }
 
 /// What to do about a file without debug info.

@@ -34,7 +34,11 @@ int main(void) { return (int)sum(lists) + (int)at(lists, total); }
 ";
 
 /// `type+offset path` of all accesses of the function called `name`, and the reasons for none.
-fn touched(program: &Program, name: &str, length: u64) -> (BTreeSet<String>, Vec<UntypedReason>) {
+pub(super) fn touched(
+    program: &Program,
+    name: &str,
+    length: u64,
+) -> (BTreeSet<String>, Vec<UntypedReason>) {
     let store = Store::default();
     let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
     let start = program.address(name);
@@ -54,7 +58,7 @@ fn touched(program: &Program, name: &str, length: u64) -> (BTreeSet<String>, Vec
     (touched, reasons)
 }
 
-fn has(touched: &BTreeSet<String>, wanted: &[&str]) {
+pub(super) fn has(touched: &BTreeSet<String>, wanted: &[&str]) {
     for wanted in wanted {
         assert!(touched.contains(*wanted), "no {wanted} in {touched:#?}");
     }

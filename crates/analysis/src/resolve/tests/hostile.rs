@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::elf::Elf;
 use super::super::{Resolver, Store};
-use super::{MemoryFiles, PATH, PID, Program, build, map_on_paper};
+use super::{MemoryFiles, PATH, PID, Program, build, build_and, map_on_paper, run_tool};
 
 const SOURCE: &str = r"
 struct node { struct node *next; union { long a; char b[8]; } value; } nodes[4];
@@ -27,7 +27,11 @@ fn small_program() -> Option<&'static Program> {
 
 /// Asks everything about the program `bytes`, mapped as `like` was.
 fn ask_everything(bytes: Vec<u8>, like: &Program) {
-    let mut files = MemoryFiles::default();
+    ask_everything_beside(bytes, like, MemoryFiles::default());
+}
+
+/// The same with other files around it.
+fn ask_everything_beside(bytes: Vec<u8>, like: &Program, mut files: MemoryFiles) {
     files.0.insert(PATH.to_owned(), bytes);
     let mut maps = like.maps.clone();
     for map in &mut maps {
@@ -55,9 +59,7 @@ fn ask_everything(bytes: Vec<u8>, like: &Program) {
 
 /// Where the sections that matter lie in the file: flips elsewhere change nothing.
 fn interesting(bytes: &[u8]) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..64).collect();
-    let elf = Elf::open(Box::new(bytes.to_vec())).expect("an ELF file");
-    for name in [
+    let sections = [
         ".debug_info",
         ".debug_abbrev",
         ".debug_line",
@@ -66,7 +68,68 @@ fn interesting(bytes: &[u8]) -> Vec<usize> {
         ".debug_loclists",
         ".eh_frame",
         ".text",
-    ] {
+    ];
+    bytes_of_sections(bytes, &sections)
+}
+
+/// Where those of split files are.
+fn interesting_split(bytes: &[u8]) -> Vec<usize> {
+    let sections = [
+        ".debug_info.dwo",
+        ".debug_abbrev.dwo",
+        ".debug_str_offsets.dwo",
+        ".debug_rnglists.dwo",
+        ".debug_loclists.dwo",
+        ".debug_loc.dwo",
+        ".debug_cu_index",
+        ".debug_tu_index",
+    ];
+    bytes_of_sections(bytes, &sections)
+}
+
+/// The same program with its debug info in a file of its own, and the name of that; packed, if so
+/// asked. `None` without the tools.
+fn split_program(packed: bool) -> Option<&'static (Program, String)> {
+    static PROGRAMS: [OnceLock<Option<(Program, String)>>; 2] = [OnceLock::new(), OnceLock::new()];
+    PROGRAMS[usize::from(packed)]
+        .get_or_init(|| {
+            let name = if packed { "program.dwp" } else { "program.dwo" };
+            let found = std::cell::RefCell::new(Vec::new());
+            let gather = |folder: &std::path::Path| {
+                let dwo = std::fs::read_dir(folder)
+                    .ok()?
+                    .filter_map(|file| file.ok()?.file_name().into_string().ok())
+                    .find(|name| name.ends_with(".dwo"))?;
+                if packed {
+                    run_tool("dwp", &["-e", "program", "-o", "program.dwp"], folder)?;
+                }
+                let file = if packed { name } else { &*dwo };
+                let bytes = std::fs::read(folder.join(file)).ok()?;
+                found.borrow_mut().push((format!("/opt/app/{file}"), bytes));
+                Some(())
+            };
+            let flags = [
+                "-gdwarf-4",
+                "-gsplit-dwarf",
+                "-O1",
+                "-nostartfiles",
+                "-e",
+                "main",
+                "-static",
+            ];
+            let mut program = build_and("gcc", &flags, ("program.c", SOURCE), gather)?;
+            let found = found.into_inner();
+            let path = found.first()?.0.clone();
+            program.files.0.extend(found);
+            Some((program, path))
+        })
+        .as_ref()
+}
+
+fn bytes_of_sections(bytes: &[u8], sections: &[&str]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..64).collect();
+    let elf = Elf::open(Box::new(bytes.to_vec())).expect("an ELF file");
+    for name in sections {
         let Some(section) = elf
             .section_bytes(name)
             .filter(|section| !section.is_empty())
@@ -110,6 +173,26 @@ proptest! {
     }
 
     #[test]
+    fn flipped_bytes_of_split_debug_info_cost_names_and_nothing_else(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        packed in any::<bool>(),
+        length in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let Some((program, path)) = split_program(packed) else { return Ok(()) };
+        let mut bytes = program.files.0[path].clone();
+        let places = interesting_split(&bytes);
+        for (place, value) in flips {
+            bytes[*place.get(&places)] = value;
+        }
+        if let Some(length) = length {
+            bytes.truncate(length.index(bytes.len()));
+        }
+        let mut files = MemoryFiles::default();
+        files.0.insert(path.clone(), bytes);
+        ask_everything_beside(program.files.0[PATH].clone(), program, files);
+    }
+
+    #[test]
     fn random_bytes_are_no_program(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         let Some(program) = small_program() else { return Ok(()) };
         ask_everything(bytes, program);
@@ -133,6 +216,20 @@ fn the_unbroken_program_is_resolved_in_the_same_way() {
         resolver.object(PID, program.address("nodes")).0.name,
         "nodes"
     );
+}
+
+#[test]
+fn the_unbroken_split_program_is_resolved_from_its_file_and_from_its_package() {
+    for packed in [false, true] {
+        let Some((program, _)) = split_program(packed) else {
+            continue;
+        };
+        let store = Store::default();
+        let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+        let (object, fields) = resolver.object(PID, program.address("nodes"));
+        assert_eq!((object.name.as_str(), object.size), ("nodes", 64));
+        assert!(!fields.is_empty(), "packed: {packed}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod data;
 mod hostile;
 mod own_process;
 mod recorded;
+mod split;
 
 use std::collections::HashMap;
 use std::fs;

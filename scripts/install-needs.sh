@@ -58,6 +58,8 @@ case "${1-}" in
         need gcc gcc
         need g++ g++
         want go golang-go
+        want llvm-dwp llvm
+        want dwz dwz
         want chromium chromium
         want node nodejs
         want npm npm

@@ -280,7 +280,7 @@ impl<'a> Debug<'a> {
     /// them, to be shared with addr2line.
     pub(super) fn split_dwarf(&self, id: DwoId) -> Option<Arc<gimli::Dwarf<Bytes<'a>>>> {
         let (part, unit) = self.joined.get(&id)?;
-        self.parts.get(*part)?.0.from_unit(*unit, &self.dwarf)
+        self.parts.get(*part)?.0.sections_from(*unit, &self.dwarf)
     }
 
     /// What is missing of the split debug info, and the code that it is missing for.

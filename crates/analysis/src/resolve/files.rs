@@ -134,10 +134,13 @@ const MOST_BYTES: u64 = 1 << 30;
 /// The list is one of blocks, each twice as long as the one before it: whatever is in does not move.
 #[derive(Debug)]
 pub struct Store {
-    blocks: [OnceCell<Box<[OnceCell<Vec<u8>>]>>; BLOCKS],
+    blocks: [OnceCell<Block>; BLOCKS],
     kept: Cell<usize>,
     room: Cell<u64>,
 }
+
+/// Entries of a store that stand together.
+type Block = Box<[OnceCell<Vec<u8>>]>;
 
 /// Blocks of a store: together more entries than there is memory for.
 const BLOCKS: usize = 40;

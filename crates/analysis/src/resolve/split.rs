@@ -372,7 +372,7 @@ impl<'a> Part<'a> {
 
     /// The sections such that the first unit is number `unit`: what expects one unit in a file
     /// finds it.
-    pub(super) fn from_unit(
+    pub(super) fn sections_from(
         &self,
         unit: usize,
         parent: &gimli::Dwarf<Bytes<'a>>,

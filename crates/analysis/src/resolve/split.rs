@@ -28,6 +28,8 @@ use super::files::{Files, Store};
 const MOST_FILES: usize = 100_000;
 /// Units of all files of one program that are read, at most: what a hostile package says may overlap.
 const MOST_UNITS: usize = 1_000_000;
+/// A row of a package's index takes at least so many bytes: the number of the unit, and that of the row.
+const BYTES_OF_ROW: usize = 12;
 
 /// The sections of split files.
 const SECTIONS: &[SectionId] = &[
@@ -150,7 +152,7 @@ pub(super) fn load<'a>(
     found.missing.skeletons = skeletons.len();
     let package = Package::open(places, store);
     if let Some(package) = &package {
-        package.add_types(parent, &mut found.parts);
+        package.add_types(parent, store, &mut found.parts);
     }
     let mut most = room(&found.parts);
     // Which part and unit has the content with this number, of the files read so far.
@@ -160,6 +162,7 @@ pub(super) fn load<'a>(
         if let Some(package) = &package
             && let Known::Vacant(entry) = known.entry(skeleton.id)
             && let Some((part, unit)) = package.part(skeleton.id, parent, most)
+            && store.reserve(part.weight())
         {
             entry.insert((found.parts.len(), unit));
             most -= part.units.len();
@@ -362,6 +365,13 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// About what it and its units take when they are read, in bytes.
+    fn weight(&self) -> u64 {
+        let unit = size_of::<gimli::Unit<Bytes<'a>>>() + size_of::<UnitHeader<Bytes<'a>>>();
+        let sections = size_of::<gimli::Dwarf<Bytes<'a>>>() + size_of::<Self>();
+        (sections + unit * self.units.len()) as u64
+    }
+
     /// The units that are the content of skeletons, by number, with what joins them.
     fn ids(&self) -> impl Iterator<Item = (usize, DwoId)> + '_ {
         self.units
@@ -406,6 +416,8 @@ fn room(parts: &[Part<'_>]) -> usize {
 /// A package of split debug info.
 struct Package<'a> {
     package: DwarfPackage<Bytes<'a>>,
+    /// What its index has room for: it may say more.
+    most_types: u32,
 }
 
 impl<'a> Package<'a> {
@@ -436,7 +448,11 @@ impl<'a> Package<'a> {
                 |id: SectionId| -> Result<Bytes<'a>, gimli::Error> { Ok(section(&source, id)) };
             let empty = EndianSlice::new(&[], LittleEndian);
             let package = DwarfPackage::load(load, empty).ok()?;
-            Some(Self { package })
+            let index = section(&source, SectionId::DebugTuIndex);
+            Some(Self {
+                package,
+                most_types: u32::try_from(index.len() / BYTES_OF_ROW).unwrap_or(u32::MAX),
+            })
         })
     }
 
@@ -455,17 +471,27 @@ impl<'a> Package<'a> {
     }
 
     /// Adds the types that have units of their own.
-    fn add_types(&self, parent: &gimli::Dwarf<Bytes<'a>>, parts: &mut Vec<Part<'a>>) {
+    fn add_types(
+        &self,
+        parent: &gimli::Dwarf<Bytes<'a>>,
+        store: &Store,
+        parts: &mut Vec<Part<'a>>,
+    ) {
         let mut most = room(parts);
-        for row in 1..=self.package.tu_index.unit_count() {
-            if most == 0 {
+        let rows = self.package.tu_index.unit_count().min(self.most_types);
+        for row in 1..=rows {
+            let Ok(dwarf) = self.package.tu_sections(row, parent) else {
+                continue;
+            };
+            let part = Part::new(dwarf, Source::Package, most);
+            if part.units.is_empty() {
+                continue;
+            }
+            if !store.reserve(part.weight()) {
                 return;
             }
-            if let Ok(dwarf) = self.package.tu_sections(row, parent) {
-                let part = Part::new(dwarf, Source::Package, most);
-                most -= part.units.len();
-                parts.push(part);
-            }
+            most -= part.units.len();
+            parts.push(part);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Ctrl-C after the recording: while the report is made, it ends linewise at once.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,13 +21,23 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<PathBuf>) {
             if let Some(signal) = signals.next() {
                 ENDING.store(true, Ordering::SeqCst);
                 if let Some(scratch) = &scratch {
-                    // Best effort: the next recording removes what is left.
-                    let _ = fs::remove_dir_all(scratch);
+                    remove(scratch);
                 }
                 process::end_by_signal(signal);
             }
         }
     });
+}
+
+/// Removes `folder`, into which another thread may be writing names: a file that is made while its
+/// folder is emptied lets the removal fail. Best effort: the next recording removes what is left.
+fn remove(folder: &Path) {
+    for _ in 0..100 {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            _ => break,
+        }
+    }
 }
 
 /// Lets a signal have the last word: what fails because the folder goes away is no failure.

@@ -53,7 +53,13 @@ fn two_thousand_threads_that_come_and_go_are_followed() {
 fn threads_that_live_for_less_than_a_period_are_sampled() {
     for report in crowd("short-lives", 19) {
         let samples = report["samples"]["total"].as_u64().unwrap();
-        assert!(samples >= 100, "{:#}", report["samples"]);
+        assert!(
+            samples >= 100,
+            "{:#}\n{:#}\n{:#}",
+            report["samples"],
+            report["losses"],
+            report["run"]["overhead"]
+        );
     }
 }
 

@@ -140,7 +140,7 @@ fn a_signal_while_the_report_is_made_ends_linewise_at_once() {
             running.child.try_wait().unwrap()
         });
         assert_eq!(status.signal(), Some(2));
-        assert!(place.leftovers().is_empty());
+        assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         if kept {
             let output = place.finish(&mut place.linewise(["report", "--json", "kept.linewise"]));
             assert_eq!(output.json()["run"]["complete"], true, "{}", output.stderr);

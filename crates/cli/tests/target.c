@@ -190,7 +190,8 @@ int main(int count, char **arguments) {
         return 10;
     }
     if (!strcmp(mode, "short-lives")) {
-        for (double stop = now() + 5; now() < stop;) two(short_lived, 0);
+        // In CPU time: a busy machine does not make it shorter.
+        while (clock() < 5 * CLOCKS_PER_SEC) two(short_lived, 0);
         return 19;
     }
     if (!strcmp(mode, "alive")) {

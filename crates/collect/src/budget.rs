@@ -107,6 +107,11 @@ impl Budget {
         self.limits.overhead
     }
 
+    /// CPU time between two samples of a thread, ns.
+    pub(crate) fn period_ns(&self) -> u64 {
+        (1e9 / self.samples_per_second) as u64
+    }
+
     /// Samples come with a shorter period from now on, ns.
     pub(crate) fn shorten_period(&mut self, period_ns: u64) {
         self.samples_per_second = 1e9 / period_ns as f64;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::latency::LatencyError;
 use linewise_machine::process::{self, Change, Ended};
+use linewise_machine::procfs;
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
@@ -29,6 +30,7 @@ use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::session::loss;
+use crate::silence::Silence;
 use crate::watch::{CHUNK, Closed, Watcher};
 
 mod awaited;
@@ -84,6 +86,7 @@ pub(crate) struct Collector {
     losses: BTreeMap<&'static str, (u64, String)>,
     duty: Duty,
     phase_ns: u64,
+    silence: Silence,
     stopped: bool,
     in_the_way: f64,
     busy_at: Time,
@@ -139,6 +142,7 @@ impl Collector {
             losses: BTreeMap::new(),
             duty,
             phase_ns: 0,
+            silence: Silence::default(),
             stopped: false,
             in_the_way: 0.0,
             busy_at: info.start,
@@ -228,6 +232,7 @@ impl Collector {
         self.take_down_flow(now, false);
         self.read_heap(thread_ns)?;
         if !self.stopped {
+            self.listen(thread_ns)?;
             self.take_turns(now)?;
             self.shorten_period();
             self.lengthen_period();
@@ -340,6 +345,7 @@ impl Collector {
                 time,
                 out,
             } => {
+                self.silence.heard();
                 if out {
                     let cost_ns = self.duty.switched();
                     self.budget.spend_apart(cost_ns, 0.0, 0.0);
@@ -353,6 +359,7 @@ impl Collector {
 
     fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
         self.samples += 1;
+        self.silence.heard();
         self.stood_for_ns += record.period as f64 * self.duty.weight();
         let extra_ns = self.budget.sampled(record.period);
         self.duty.sampled(extra_ns);
@@ -560,6 +567,27 @@ impl Collector {
         Ok(())
     }
 
+    /// Opens the samplers of threads anew where nothing was heard of a target that used `thread_ns` of
+    /// CPU time since the last tick: see [`Silence`].
+    fn listen(&mut self, thread_ns: u64) -> Result<(), Error> {
+        if !self.samplers.stop_in_pauses() || !self.duty.is_on() {
+            return Ok(());
+        }
+        let Some(silent_ns) = self.silence.passed(thread_ns, self.budget.period_ns()) else {
+            return Ok(());
+        };
+        let threads = self.threads.processes().into_iter();
+        let threads = threads.flat_map(|pid| procfs::threads(pid.0).unwrap_or_default());
+        if self.samplers.reopen(threads) > 0 {
+            let detail = format!(
+                "no sample came for {} ms of the target's CPU time: it was in the kernel, or the kernel had lost its samplers, which were opened anew",
+                silent_ns / 1_000_000
+            );
+            self.lose("samplers-reopened", 1, detail)?;
+        }
+        Ok(())
+    }
+
     /// Shortens the period where many threads live for less than it: their samplers begin with a whole
     /// period each, so that none of them would ever be sampled. And where switches are so dear that the
     /// samplers are seldom on: then each moment of that should give more. What it costs more is made up
@@ -700,8 +728,10 @@ impl Collector {
             self.lose(what, 1, detail)?;
         }
         let unsampled = self.threads.unsampled();
-        // A CPU's sampler does not begin anew with each thread.
-        if in_pauses && unsampled.share() >= SHORT_SHARE {
+        // A CPU's sampler does not begin anew with each thread. And a life of many periods was not too
+        // short for a sample, but spent in the kernel.
+        let were_short = unsampled.life_ns() < 8 * self.budget.period_ns();
+        if in_pauses && were_short && unsampled.share() >= SHORT_SHARE {
             let detail = format!(
                 "threads that ended before their first sample, with {:.0} % of the target's CPU time: they used {} µs each on average; `--rate {}` sees more of them",
                 unsampled.share() * 100.0,

@@ -33,6 +33,7 @@ mod library;
 mod reuse;
 mod samplers;
 mod session;
+mod silence;
 mod watch;
 
 pub use error::Error;

@@ -80,6 +80,15 @@ impl Samplers {
         }
     }
 
+    /// Opens samplers anew for these threads, if samplers are of threads; to how many. See
+    /// [`ThreadSamplers::reopen`].
+    pub(crate) fn reopen(&mut self, tids: impl Iterator<Item = u32>) -> usize {
+        match self {
+            Self::Threads(samplers) => samplers.reopen(tids),
+            Self::Cpus(_) => 0,
+        }
+    }
+
     /// Samples with a shorter period from now on, if that can be done for this target and helps; the
     /// period, ns. Starts the samplers.
     pub(crate) fn refine(&mut self) -> Option<u64> {

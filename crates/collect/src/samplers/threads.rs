@@ -14,6 +14,9 @@ use crate::error::{Error, sampler};
 const FINER: u64 = 8;
 const SHORTEST_PERIOD_NS: u64 = 100_000;
 
+/// Open files that a reopening may take: the collector needs others.
+const MOST_FILES: usize = 1024;
+
 struct CpuRing {
     cpu: u32,
     first: Event,
@@ -106,6 +109,34 @@ impl ThreadSamplers {
         Ok(())
     }
 
+    /// Opens samplers anew for threads of the target, in place of those that went silent, and starts
+    /// them; to how many threads it gave some. Should the old ones come back, no sample counts twice.
+    pub(crate) fn reopen(&mut self, tids: impl Iterator<Item = u32>) -> usize {
+        let options = SamplerOptions {
+            period_ns: match self.is_fine {
+                true => finer_period_ns(self.options.period_ns),
+                false => self.options.period_ns,
+            },
+            ..at_once(self.options)
+        };
+        let mut reopened = 0;
+        for tid in tids.take(MOST_FILES / self.rings.len().max(1)) {
+            let open = |ring: &CpuRing| {
+                let event = Event::sampler(Whom::Thread(tid), ring.cpu, options)?;
+                event.redirect_to(&ring.first)?;
+                event.enable()?;
+                Ok((event.id()?, event))
+            };
+            // A thread may have ended.
+            let opened: io::Result<Vec<_>> = self.rings.iter().map(open).collect();
+            if let Ok(mut opened) = opened {
+                self.others.append(&mut opened);
+                reopened += 1;
+            }
+        }
+        reopened
+    }
+
     /// The samplers that are on, or will be when they are enabled.
     fn chosen(&self) -> impl Iterator<Item = &Event> {
         let (first, fine) = match self.is_fine {
@@ -125,7 +156,10 @@ impl ThreadSamplers {
     /// # Errors
     /// The kernel's.
     pub(crate) fn enable(&self) -> io::Result<()> {
-        self.chosen().try_for_each(Event::enable)
+        // All of them, whatever becomes of one.
+        self.chosen()
+            .map(Event::enable)
+            .fold(Ok(()), io::Result::and)
     }
 
     /// Stops sampling.
@@ -266,5 +300,41 @@ mod tests {
             "{samples} samples, {expected:.0} periods"
         );
         assert!(samplers.others.len() < opened, "both samplers stay open");
+    }
+
+    #[test]
+    fn samplers_that_went_silent_are_opened_anew() {
+        let options = SamplerOptions {
+            period_ns: PERIOD_NS,
+            enable_on_exec: false,
+            inherit: true,
+        };
+        let cpus = affinity::allowed_cpus();
+        let tid = process::current_tid();
+        let mut samplers = match ThreadSamplers::open(tid, &cpus, options) {
+            Ok(samplers) => samplers,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let samples = |samplers: &mut ThreadSamplers| {
+            work(20_000_000);
+            let mut records = Vec::new();
+            samplers.drain(&mut records);
+            let is_own = |record: &&Record| matches!(record, Record::Sample(s) if s.tid == tid);
+            records.iter().filter(is_own).count()
+        };
+        samplers.enable().unwrap();
+        assert_ne!(samples(&mut samplers), 0);
+        for ring in &samplers.rings {
+            ring.first.disable().unwrap();
+        }
+        samples(&mut samplers);
+        assert_eq!(samples(&mut samplers), 0);
+        // One that is gone meanwhile gets none.
+        assert_eq!(samplers.reopen([tid, u32::MAX >> 1].into_iter()), 1);
+        assert_ne!(samples(&mut samplers), 0);
+        // The old ones come back: no time counts twice.
+        samplers.enable().unwrap();
+        let both = (0..5).map(|_| samples(&mut samplers)).sum::<usize>();
+        assert!(both <= 700, "{both} samples in 500 periods");
     }
 }

@@ -84,6 +84,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             typed: &tables.typed_accesses,
             stacks: &tables.stacks,
             frames: &tables.frames,
+            level_ns: (info.exact.as_ref()).map_or_else(Default::default, |run| run.level_ns),
         }),
     };
     if let Some(profile) = types::types(&types::Input {

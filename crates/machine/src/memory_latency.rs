@@ -1,4 +1,4 @@
-//! What a load from memory takes, at this moment.
+//! What a load from memory takes, at this moment, and one from a cache.
 //!
 //! A chain of loads, each of which needs the one before for its address, through lines in random
 //! order that were all taken out of every cache just before. Flushing, and not a buffer larger than
@@ -26,31 +26,48 @@ pub fn memory_latency(budget: Duration) -> Option<f64> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
     }
-    let chain = chain();
+    let chain = chain(LINES);
+    let away = || {
+        chain.iter().for_each(flush);
+        fence();
+    };
+    timed(&chain, budget, away)
+}
+
+/// Time of a load of which a cache serves most, ns, with what translating the address takes: the median of as many
+/// passes through `bytes` in random order as fit into `budget`, at least five. Of a set that is larger than the cache
+/// before and smaller than this one the cache before still serves its part.
+#[must_use]
+pub fn cache_latency(bytes: u64, budget: Duration) -> Option<f64> {
+    let chain = chain((bytes as usize / size_of::<Link>()).max(2));
+    // Once without a clock, so that all is where it belongs.
+    timed(&chain, Duration::ZERO, || ());
+    timed(&chain, budget, || ())
+}
+
+/// Time of a load along the chain, ns; `before` is called before each pass and takes no time of it.
+fn timed(chain: &[Link], budget: Duration, before: impl Fn()) -> Option<f64> {
     let start = Instant::now();
     let mut passes = Vec::new();
     let mut at = 0;
     while passes.len() < FEWEST_PASSES || start.elapsed() < budget {
-        for link in &chain {
-            flush(link);
-        }
-        fence();
+        before();
         let pass = Instant::now();
-        for _ in 0..LINES {
+        for _ in 0..chain.len() {
             at = chain[at].next;
         }
         // The end of the chain is used, so no load of it can be left out.
         at = std::hint::black_box(at);
-        passes.push(pass.elapsed().as_nanos() as f64 / LINES as f64);
+        passes.push(pass.elapsed().as_nanos() as f64 / chain.len() as f64);
     }
     crate::probe::median(&mut passes)
 }
 
-/// One cycle through all links in an order that no prefetcher follows (Sattolo's shuffle).
-fn chain() -> Vec<Link> {
-    let mut order: Vec<usize> = (0..LINES).collect();
+/// One cycle through so many links in an order that no prefetcher follows (Sattolo's shuffle).
+fn chain(links: usize) -> Vec<Link> {
+    let mut order: Vec<usize> = (0..links).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for i in (1..LINES).rev() {
+    for i in (1..links).rev() {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -97,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_chain_is_one_cycle_through_all_lines() {
-        let chain = chain();
+        let chain = chain(LINES);
         let mut at = 0;
         let mut steps = 0;
         loop {
@@ -108,6 +125,14 @@ mod tests {
             }
         }
         assert_eq!(steps, LINES);
+    }
+
+    #[test]
+    fn a_load_from_a_cache_takes_some_time() {
+        for bytes in [0, 16 << 10, 1 << 20] {
+            let ns = cache_latency(bytes, Duration::ZERO);
+            assert!(ns.is_some_and(|ns| ns.is_finite() && ns > 0.0), "{ns:?}");
+        }
     }
 
     #[test]

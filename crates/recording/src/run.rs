@@ -114,6 +114,9 @@ pub struct ExactRun {
     /// Latency of a load from memory, measured beside the run, ns; `None` if it was not.
     #[serde(default)]
     pub memory_ns: Option<f64>,
+    /// What a load from each level takes, ns; nothing where another machine than this one was simulated.
+    #[serde(default)]
+    pub level_ns: LevelLatencies,
     /// What of the simulated machine was not told by the system and had to be assumed, a sentence
     /// each.
     pub assumptions: Vec<String>,
@@ -134,6 +137,22 @@ pub struct SimulatedCache {
     pub count: u32,
     /// Cores that share each.
     pub cores: u32,
+}
+
+/// What a load takes by the level that serves it, measured beside a run on the machine that it was simulated for,
+/// with what translating the address takes, ns (part of `run.json`). `None`: not measured, or there is no such level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LevelLatencies {
+    /// The first level.
+    pub l1: Option<f64>,
+    /// The core's second level.
+    pub l2: Option<f64>,
+    /// The last level.
+    pub llc: Option<f64>,
+    /// Another core: half a round trip of a line.
+    pub core: Option<f64>,
+    /// Memory.
+    pub memory: Option<f64>,
 }
 
 /// Sums of a simulation in one order of the accesses, scaled back if a share of the lines was

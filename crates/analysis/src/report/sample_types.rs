@@ -176,6 +176,7 @@ fn flow() -> FlowRow {
             core: 0.25,
             memory: 0.125,
         }),
+        latency_ns: (id == 2).then_some(34.0),
     };
     let edge = |from, to, frequency, thread_change| FlowEdge {
         from,

@@ -3,11 +3,14 @@
 //! DProf's data flow view (Pesterev, 2010, section 4.4, figure 6-1): the path traces of a type as one graph.
 //! Accesses of one function in a row are a node; paths that begin alike share their first nodes, and paths that
 //! end alike their last. All places that allocate objects of a type are beginnings of one graph. Of an exact
-//! run with simulated caches each node tells which level served its accesses.
+//! run with simulated caches each node tells which level served its accesses, and what they take at the latencies
+//! of this machine's levels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use linewise_recording::{Address, Frame, PathEvent, PathStep, Pid, Stack, StackId, TypedAccess};
+use linewise_recording::{
+    Address, Frame, LevelLatencies, PathEvent, PathStep, Pid, Stack, StackId, TypedAccess,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::resolve::allocation_site;
@@ -26,6 +29,8 @@ pub struct Input<'a> {
     pub stacks: &'a [Stack],
     /// Table `frames`.
     pub frames: &'a [Frame],
+    /// What a load takes by the level that serves it.
+    pub level_ns: LevelLatencies,
 }
 
 /// What happens to objects of one type, wherever they are allocated; of objects whose type is not known, to
@@ -77,6 +82,21 @@ pub struct LevelHits {
     pub memory: f64,
 }
 
+impl LevelHits {
+    /// What an access takes on average, ns; `None` if the latency of a level that serves any is not known.
+    fn latency_ns(self, level_ns: LevelLatencies) -> Option<f64> {
+        let levels = [
+            (self.l1, level_ns.l1),
+            (self.l2, level_ns.l2),
+            (self.llc, level_ns.llc),
+            (self.core, level_ns.core),
+            (self.memory, level_ns.memory),
+        ];
+        let served = levels.into_iter().filter(|(share, _)| *share > 0.0);
+        served.map(|(share, ns)| ns.map(|ns| share * ns)).sum()
+    }
+}
+
 /// A function that an object comes through: accesses of one function in a row, on one path or on several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowNode {
@@ -98,6 +118,11 @@ pub struct FlowNode {
     pub time_ns: f64,
     /// Which level of the caches served the accesses here; `null` unless an exact run simulated them.
     pub hits: Option<LevelHits>,
+    /// What an access here takes on average, ns: `hits` by what a load from each level takes on this machine, as measured
+    /// beside the run; `null` where `hits` is, or where the latency of a level that serves any was not measured. Accesses
+    /// that do not wait for each other take less.
+    #[serde(default)]
+    pub latency_ns: Option<f64>,
     /// Of the time that was sampled at objects of the type on these paths, the share that passes here, 0 to 1.
     pub sampled_share: f64,
     /// The share of the objects that are on another CPU here than at their access before, 0 to 1.
@@ -233,7 +258,7 @@ pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
     }
     let mut rows: Vec<FlowRow> = groups
         .into_iter()
-        .map(|((type_name, _), sites)| merged(type_name, sites))
+        .map(|((type_name, _), sites)| merged(type_name, sites, input.level_ns))
         .collect();
     rows.sort_by(|a, b| {
         b.histories
@@ -245,7 +270,11 @@ pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
 }
 
 /// The sites of a type as one row: each counts by its histories.
-fn merged(type_name: &str, mut sites: Vec<(FlowSite, Vec<Walk>)>) -> FlowRow {
+fn merged(
+    type_name: &str,
+    mut sites: Vec<(FlowSite, Vec<Walk>)>,
+    level_ns: LevelLatencies,
+) -> FlowRow {
     sites.sort_by_key(|(site, _)| std::cmp::Reverse(site.histories));
     let histories: u64 = sites.iter().map(|(site, _)| site.histories).sum();
     let count = sites.len() as f64;
@@ -278,7 +307,7 @@ fn merged(type_name: &str, mut sites: Vec<(FlowSite, Vec<Walk>)>) -> FlowRow {
         allocated_at: first.map_or_else(String::new, |site| site.allocated_at.clone()),
         histories,
         sites: told,
-        ..graph(&walks)
+        ..graph(&walks, level_ns)
     }
 }
 
@@ -374,7 +403,7 @@ impl<'a> Names<'a> {
 
 /// The paths as one graph: the smallest one that has exactly these paths, with what they have in common at
 /// their beginnings and at their ends drawn once.
-fn graph(paths: &[Walk]) -> FlowRow {
+fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
     // Beginnings: a tree. What can still come after a state tells which of them are the same.
     let mut children: Vec<BTreeMap<&Label, usize>> = vec![BTreeMap::new()];
     let mut walks: Vec<Vec<usize>> = Vec::new();
@@ -437,6 +466,7 @@ fn graph(paths: &[Walk]) -> FlowRow {
                     touches: Vec::new(),
                     time_ns: 0.0,
                     hits: None,
+                    latency_ns: None,
                     sampled_share: stop.sampled_ns / all_sampled.max(f64::MIN_POSITIVE),
                     cpu_change: 0.0,
                 });
@@ -475,6 +505,7 @@ fn graph(paths: &[Walk]) -> FlowRow {
         .sort_by(|a, b| b.frequency.total_cmp(&a.frequency));
     for (node, served) in row.nodes.iter_mut().zip(served) {
         node.hits = served.shares();
+        node.latency_ns = node.hits.and_then(|hits| hits.latency_ns(level_ns));
     }
     row.edges = edges
         .into_iter()
@@ -585,6 +616,7 @@ pub(crate) mod tests {
                 frame(0x40, "consume"),
                 frame(0x50, "reject"),
             ],
+            level_ns: LevelLatencies::default(),
         });
         assert_eq!(rows.len(), 1);
         rows.into_iter().next().unwrap()
@@ -673,6 +705,11 @@ pub(crate) mod tests {
             typed: &[],
             stacks: &[],
             frames: &[],
+            level_ns: LevelLatencies {
+                l1: Some(2.0),
+                memory: Some(100.0),
+                ..LevelLatencies::default()
+            },
         });
         let [row] = rows.as_slice() else {
             panic!("one type: {rows:?}");
@@ -682,6 +719,12 @@ pub(crate) mod tests {
         assert_eq!(shares, [0.75, 0.25]);
         let hits = row.nodes.iter().map(|node| node.hits.map(|hits| hits.l1));
         assert!(hits.clone().any(|share| share == Some(0.5)));
+        let took = row
+            .nodes
+            .iter()
+            .map(|node| (node.hits.is_some(), node.latency_ns));
+        assert!(took.clone().any(|it| it == (true, Some(51.0))));
+        assert!(took.clone().all(|(known, ns)| known == ns.is_some()));
         assert!(hits.clone().any(|share| share.is_none()));
     }
 
@@ -692,7 +735,28 @@ pub(crate) mod tests {
             typed: &[],
             stacks: &[],
             frames: &[],
+            level_ns: LevelLatencies::default(),
         };
         assert_eq!(flow(&input), []);
+    }
+
+    #[test]
+    fn what_a_level_takes_that_serves_nothing_need_not_be_known() {
+        let hits = LevelHits {
+            l1: 0.75,
+            memory: 0.25,
+            ..LevelHits::default()
+        };
+        let level_ns = LevelLatencies {
+            l1: Some(1.0),
+            memory: Some(101.0),
+            ..LevelLatencies::default()
+        };
+        assert_eq!(hits.latency_ns(level_ns), Some(26.0));
+        let unknown = LevelLatencies {
+            memory: None,
+            ..level_ns
+        };
+        assert_eq!(hits.latency_ns(unknown), None);
     }
 }

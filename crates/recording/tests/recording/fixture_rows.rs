@@ -88,6 +88,13 @@ fn exact_run() -> ExactRun {
             })
             .collect(),
         memory_ns: Some(92.5),
+        level_ns: LevelLatencies {
+            l1: Some(1.5),
+            l2: Some(5.25),
+            llc: None,
+            core: Some(61.0),
+            memory: Some(92.5),
+        },
         assumptions: vec!["inclusion: non-inclusive caches".into()],
         sums: Order::ALL
             .iter()

@@ -177,8 +177,11 @@ fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
 /// Which levels serve the accesses, where that is known.
 fn served(node: &FlowNode) -> String {
     node.hits.map_or_else(String::new, |hits| {
+        let took = node.latency_ns.map_or_else(String::new, |ns| {
+            format!(": {} an access on average", text::nanoseconds(ns))
+        });
         format!(
-            "; served by the first level {}, the second {}, the last {}, another core {}, memory {}",
+            "; served by the first level {}, the second {}, the last {}, another core {}, memory {}{took}",
             text::percent(hits.l1),
             text::percent(hits.l2),
             text::percent(hits.llc),

@@ -4,6 +4,9 @@ use linewise_cache::hierarchy::{Assumption, CacheShape, Config, ConfigError, Way
 use linewise_recording::{CacheLevel, SimulatedCache};
 use linewise_topology::{CacheKind, Topology, synthetic};
 
+/// The name of the machine that the collector runs on.
+pub(super) const THIS_MACHINE: &str = "this machine";
+
 /// The machine whose caches are simulated.
 #[derive(Clone, Debug)]
 pub struct SimulatedMachine {
@@ -18,7 +21,7 @@ impl SimulatedMachine {
     #[must_use]
     pub fn this(topology: Topology) -> Self {
         Self {
-            name: "this machine".to_owned(),
+            name: THIS_MACHINE.to_owned(),
             topology,
         }
     }

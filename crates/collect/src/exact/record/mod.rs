@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linewise_machine::facts::Facts;
-use linewise_machine::memory_latency::memory_latency;
+use linewise_machine::memory_latency::{cache_latency, memory_latency};
 use linewise_machine::process::{Ended, StopSignals, monotonic_ns};
 use linewise_recording::{
-    CreateMode, ExactRun, FORMAT_VERSION, Latency, Loss, Order, Overhead, Pid, RunInfo, Tables,
-    Time, Writer,
+    CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Order,
+    Overhead, Pid, RunInfo, Tables, Time, Writer,
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
@@ -36,7 +36,7 @@ pub use measures::{MeasureError, ReuseShare};
 
 use blocks::Teller;
 use contents::Contents;
-use machine::Model;
+use machine::{Model, THIS_MACHINE};
 use measures::Measures;
 use orders::{BothMeasured, BothOrders};
 use paths::PathRows;
@@ -191,7 +191,14 @@ pub fn record_exact(
         Some(Ok(writer)) => {
             let mut tables = tables(&outcome, &measured, &model, &places, options);
             tables.losses.append(&mut heap_losses);
-            complete(&mut info, options, &outcome, &measured, &model);
+            complete(
+                &mut info,
+                options,
+                &outcome,
+                &measured,
+                &model,
+                &tables.latencies,
+            );
             write(writer, &info, tables)
         }
         // It was told when it happened.
@@ -200,7 +207,14 @@ pub fn record_exact(
             let writer = Writer::create(&options.directory, &info, mode)?;
             let mut tables = tables(&outcome, &measured, &model, &places, options);
             tables.losses.append(&mut heap_losses);
-            complete(&mut info, options, &outcome, &measured, &model);
+            complete(
+                &mut info,
+                options,
+                &outcome,
+                &measured,
+                &model,
+                &tables.latencies,
+            );
             write(writer, &info, tables)
         }
     };
@@ -363,6 +377,7 @@ fn complete(
     outcome: &ExactOutcome,
     measured: &BothMeasured,
     model: &Model,
+    latencies: &[Latency],
 ) {
     info.end = Time(monotonic_ns());
     info.ended_by = outcome.ended_by.to_owned();
@@ -377,6 +392,9 @@ fn complete(
     info.overhead.collector_rss_bytes = linewise_machine::procfs::own_peak_resident_bytes();
     let Some(exact) = &mut info.exact else { return };
     exact.memory_ns = memory_latency(MEMORY_LATENCY_BUDGET);
+    if exact.machine == THIS_MACHINE && model.simulated {
+        exact.level_ns = level_latencies(exact, latencies);
+    }
     exact.emulator = emulator::version(&outcome.emulator);
     exact.followed = measured.observed.followed;
     exact.accesses = exact.followed as f64 * f64::from(exact.one_line_in);
@@ -413,7 +431,41 @@ fn names_of<'a>(
     }
 }
 
-/// How long the latency of memory is measured.
+/// What a load takes by the level that serves it. Each cache is measured with twice what the one before it holds, or
+/// half of what it holds itself if that is less: a virtual machine may have little of a last level for itself.
+fn level_latencies(exact: &ExactRun, lines: &[Latency]) -> LevelLatencies {
+    let bytes = |level: CacheLevel| {
+        let caches = exact.caches.iter().filter(|cache| cache.level == level);
+        caches.map(|cache| cache.size_bytes).min()
+    };
+    let mut before = 0;
+    let mut measured = |level: CacheLevel| {
+        let own = bytes(level)?;
+        let set = if before == 0 {
+            own / 2
+        } else {
+            (2 * before).min(own / 2)
+        };
+        let larger = set > before;
+        before = own;
+        larger.then(|| cache_latency(set, MEMORY_LATENCY_BUDGET))?
+    };
+    let l1 = measured(CacheLevel::L1d);
+    let second = measured(CacheLevel::L2);
+    let last = measured(CacheLevel::L4).or_else(|| measured(CacheLevel::L3));
+    let mut halves: Vec<f64> = lines.iter().map(|row| row.round_trip_ns / 2.0).collect();
+    halves.sort_by(f64::total_cmp);
+    LevelLatencies {
+        l1,
+        // Without a third level it is the last one.
+        l2: last.and(second),
+        llc: last.or(second),
+        core: halves.get(halves.len() / 2).copied(),
+        memory: exact.memory_ns,
+    }
+}
+
+/// How long the latency of a level is measured.
 const MEMORY_LATENCY_BUDGET: Duration = Duration::from_millis(20);
 /// How often that of lines is tried, for at most 20 ms each.
 const LATENCY_TRIES: u32 = 5;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use linewise_recording::{HeapBlock, Recording};
+use linewise_recording::{HeapBlock, Loss, Recording};
 
 use crate::heap::{heap, record, target, target_by};
 use crate::util::{Output, Place, skip};
@@ -100,6 +100,14 @@ fn what_is_left_of_a_static_program_is_what_it_says_after_threads_and_forks() {
         return;
     }
     let losses = recording.tables().unwrap().losses;
+    let of_children = |it: &&Loss| it.what == "heap-of-children-not-recorded";
+    assert!(
+        losses
+            .iter()
+            .find(of_children)
+            .is_some_and(|it| it.count > 0),
+        "{losses:?}"
+    );
     if let Some(lost) = losses.iter().find(|it| it.what == "heap-events-lost") {
         return skip(&format!("too busy here: {} hits were lost", lost.count));
     }

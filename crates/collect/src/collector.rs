@@ -311,6 +311,9 @@ impl Collector {
                 if pid == tid {
                     self.mapped_lately.insert(Pid(pid));
                     self.cpu_times.follow(Pid(pid));
+                    if let Some(heap) = &mut self.heap {
+                        heap.forked(Pid(parent_pid));
+                    }
                 }
             }
             Record::Exit { tid, time, .. } => {

@@ -56,6 +56,8 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(super) struct Image {
     pid: u32,
+    /// When it was first told of.
+    opened: u64,
     /// The process that it was forked from, if it was.
     parent: Option<u32>,
     live: Live,
@@ -134,6 +136,8 @@ pub(super) struct Ledger {
     /// Where blocks ended and nothing was allocated since. The C library frees once more what an ending thread has kept
     /// for later.
     ended: HashSet<(u32, u64)>,
+    /// Events of processes that were taken for ended when they were applied.
+    pub(super) strays: u64,
     /// Ends of blocks that were seen, and of those the ones of blocks that were not known.
     pub(super) frees: u64,
     pub(super) frees_of_unknown: u64,
@@ -156,6 +160,7 @@ impl Ledger {
             run: HeapRun::default(),
             observer: Observer::default(),
             ended: HashSet::new(),
+            strays: 0,
             frees: 0,
             frees_of_unknown: 0,
         }
@@ -183,19 +188,25 @@ impl Ledger {
             return;
         }
         self.run.processes += 1;
-        self.images.insert(
-            image,
-            Image {
-                pid,
-                parent: (parent != image).then_some(parent),
-                ..Image::default()
-            },
-        );
         let opened = self.ns(opened);
-        let before = self.processes.insert(pid, image);
-        if let Some(before) = before.and_then(|before| self.images.get_mut(&before)) {
-            before.ended = Some(Some(opened));
+        let mut found = Image {
+            pid,
+            opened,
+            parent: (parent != image).then_some(parent),
+            ..Image::default()
+        };
+        let known = self.processes.get(&pid);
+        match known.and_then(|known| self.images.get_mut(known)) {
+            // Rings are not looked at in the order in which they were opened.
+            Some(after) if after.opened > opened => found.ended = Some(Some(after.opened)),
+            before => {
+                if let Some(before) = before {
+                    before.ended = Some(Some(opened));
+                }
+                self.processes.insert(pid, image);
+            }
         }
+        self.images.insert(image, found);
     }
 
     /// Applies the events up to a stamp, in their order.
@@ -213,6 +224,7 @@ impl Ledger {
     fn apply_one(&mut self, event: Event) {
         let time = self.ns(event.stamp);
         let Some(image) = self.images.get_mut(&event.image) else {
+            self.strays += 1;
             return;
         };
         let pid = image.pid;

@@ -327,6 +327,13 @@ impl Loaded {
                 "allocations and frees that could not be told: the collector did not get a CPU in time, more than a thousand threads allocated, or a signal handler did".to_owned(),
             ));
         }
+        if self.ledger.strays > 0 {
+            losses.push((
+                "heap-events-late",
+                self.ledger.strays,
+                "allocations and frees that were told after their process had ended".to_owned(),
+            ));
+        }
         if self.malformed > 0 {
             losses.push((
                 "heap-events-malformed",

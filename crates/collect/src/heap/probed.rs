@@ -109,6 +109,8 @@ pub(crate) struct Probed {
     on_ns: u64,
     told: u64,
     lost: u64,
+    /// Processes that it made.
+    children: u64,
     /// When the last probes were taken away.
     stopped: Option<u64>,
     failed: Option<String>,
@@ -163,6 +165,7 @@ impl Probed {
             on_ns: 0,
             told: 0,
             lost: 0,
+            children: 0,
             stopped: None,
             failed: None,
         };
@@ -208,6 +211,11 @@ impl Probed {
             self.calls.clear();
             self.mapped(pid);
         }
+    }
+
+    /// A process made another one. Probes are of the first alone: the kernel tells of no hit of a child.
+    pub(super) fn forked(&mut self, parent: Pid) {
+        self.children += u64::from(parent.0 == self.pid);
     }
 
     /// The process mapped code: what lies where is looked up again.
@@ -535,6 +543,13 @@ impl Probed {
                 "heap-events-lost",
                 self.lost,
                 "allocations and frees that could not be told: the collector did not get a CPU in time; the blocks that were known then are known no more".to_owned(),
+            ));
+        }
+        if self.children > 0 {
+            losses.push((
+                "heap-of-children-not-recorded",
+                self.children,
+                "processes that the program made: the probes on its allocator tell of the program itself alone; attach to a child with --pid to see its heap".to_owned(),
             ));
         }
         if let Some(error) = self.failed {

@@ -104,6 +104,13 @@ impl HeapRecorder {
         }
     }
 
+    /// A process made another one.
+    pub(crate) fn forked(&mut self, parent: Pid) {
+        if let Self::Probed(probed) = self {
+            probed.forked(parent);
+        }
+    }
+
     /// A process mapped code.
     pub(crate) fn mapped(&mut self, pid: Pid) {
         if let Self::Probed(probed) = self {

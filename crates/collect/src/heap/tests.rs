@@ -195,6 +195,22 @@ fn another_program_in_the_same_process_ends_the_blocks_of_the_first() {
 }
 
 #[test]
+fn of_two_programs_in_one_process_the_later_is_alive_whichever_ring_is_looked_at_first() {
+    let mut trial = Trial::new();
+    let now = stamp();
+    let (earlier, later) = (trial.thread(7, 9, 1, 1), trial.thread(7, 7, 2, 2));
+    earlier.allocate(now, 0x1000, 64, 0);
+    later.allocate(stamp(), 0x2000, 32, 0);
+    trial.round();
+    let (_, rows) = trial.finish();
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (row.address.0, row.freed.is_some()))
+        .collect();
+    assert_eq!(told, [(0x1000, true), (0x2000, false)]);
+}
+
+#[test]
 fn many_blocks_become_fewer_rows_that_stand_for_all_and_touched_ones_stay() {
     const BLOCKS: u64 = 400_000;
     let mut trial = Trial::new();

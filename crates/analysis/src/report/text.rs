@@ -336,17 +336,30 @@ pub(crate) fn plural(value: u64, noun: &str) -> String {
 }
 
 /// The functions of a path of `row`, in order: `make (allocates) → fill length ⇒ consume kind → free`; with what
-/// they touch if `touches` says so.
-pub(crate) fn path_of_functions(row: &FlowRow, nodes: &[u64], touches: bool) -> String {
+/// they touch if `touches` says so. Of more than `most` the most telling: `make (allocates) → 17 more ⇒ consume`.
+pub(crate) fn path_of_functions(
+    row: &FlowRow,
+    nodes: &[u64],
+    touches: bool,
+    most: usize,
+) -> String {
+    let stops: Vec<&FlowNode> = nodes
+        .iter()
+        .filter_map(|&id| row.nodes.get(id as usize))
+        .collect();
     let mut out = String::new();
-    let mut before: Option<u64> = None;
-    for node in nodes.iter().filter_map(|&id| row.nodes.get(id as usize)) {
-        match before {
+    let mut shown = 0;
+    for at in most_telling(&stops, most) {
+        let node = stops[at];
+        if at > shown {
+            let _ = write!(out, " → {} more", at - shown);
+        }
+        shown = at + 1;
+        match at.checked_sub(1).map(|before| stops[before].thread) {
             None => {}
             Some(thread) if thread == node.thread => out.push_str(" → "),
             Some(_) => out.push_str(" ⇒ "),
         }
-        before = Some(node.thread);
         out.push_str(&shorten(&sanitise(&node.function), 40));
         if node.event == PathEvent::Allocated {
             out.push_str(" (allocates)");
@@ -359,6 +372,22 @@ pub(crate) fn path_of_functions(row: &FlowRow, nodes: &[u64], touches: bool) -> 
         }
     }
     out
+}
+
+/// Which stops of a path to show, in its order, at most `most`: where it begins and ends, where another thread goes on,
+/// and where most accesses miss the first level; then the earliest.
+fn most_telling(stops: &[&FlowNode], most: usize) -> Vec<usize> {
+    let missed = |at: usize| stops[at].hits.map_or(0.0, |hits| 1.0 - hits.l1);
+    let goes_on = |at: usize| at > 0 && stops[at].thread != stops[at - 1].thread;
+    let is_end = |at: usize| at == 0 || at + 1 == stops.len();
+    let mut order: Vec<usize> = (0..stops.len()).collect();
+    order.sort_by(|&a, &b| {
+        let key = |at| (is_end(at), goes_on(at));
+        (key(b).cmp(&key(a))).then(missed(b).total_cmp(&missed(a)))
+    });
+    order.truncate(most);
+    order.sort_unstable();
+    order
 }
 
 /// `25 % not in L1, 14 ns each`: the share of a node's accesses that the first level did not serve, where that is known and
@@ -438,6 +467,7 @@ pub(crate) fn listing(items: &[String]) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::model::LevelHits;
     use super::*;
 
     #[test]
@@ -490,6 +520,39 @@ mod tests {
         assert_eq!(shorten("namespace::class::method", 11), "names…ethod");
         assert_eq!(shorten("short", 5), "short");
         assert_eq!(shorten_start("counters[3].hits", 9), "…[3].hits");
+    }
+
+    #[test]
+    fn of_a_long_path_its_ends_and_what_is_dear_are_shown() {
+        let node = |id: u64| FlowNode {
+            id,
+            event: PathEvent::Accessed,
+            function: format!("f{id}"),
+            place: String::new(),
+            thread: u64::from(id > 6),
+            frequency: 1.0,
+            touches: Vec::new(),
+            time_ns: 0.0,
+            hits: Some(LevelHits {
+                l1: if id == 4 { 0.5 } else { 1.0 },
+                ..LevelHits::default()
+            }),
+            latency_ns: (id == 4).then_some(20.0),
+            sampled_share: 0.0,
+            cpu_change: 0.0,
+        };
+        let row = FlowRow {
+            nodes: (0..10).map(node).collect(),
+            ..FlowRow::default()
+        };
+        let nodes: Vec<u64> = (0..10).collect();
+        let shown = |most| path_of_functions(&row, &nodes, true, most);
+        assert_eq!(
+            shown(5),
+            "f0 → f1 → 2 more → f4 (50 % not in L1, 20 ns each) → 2 more ⇒ f7 → 1 more → f9"
+        );
+        assert_eq!(shown(10).matches(" → ").count(), 8);
+        assert_eq!(path_of_functions(&row, &[], true, 5), "");
     }
 
     #[test]

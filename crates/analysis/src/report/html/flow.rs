@@ -215,7 +215,12 @@ fn figures(out: &mut String, row: &FlowRow) {
             "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td></tr>",
             text::percent(path.frequency),
             path.histories,
-            Text(&text::path_of_functions(row, &path.nodes, false)),
+            Text(&text::path_of_functions(
+                row,
+                &path.nodes,
+                false,
+                usize::MAX
+            )),
         );
     }
     out.push_str("</tbody></table></div></details>\n");

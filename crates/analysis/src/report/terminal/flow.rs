@@ -8,6 +8,8 @@ use super::text;
 const TYPES: usize = 3;
 /// Paths of each.
 const PATHS: usize = 5;
+/// Functions on each: about six lines.
+const STOPS: usize = 12;
 
 /// Prints it; nothing for a recording without followed objects.
 pub(super) fn print(page: &mut Page, report: &Report) {
@@ -36,7 +38,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         ]);
         for path in row.paths.iter().take(PATHS) {
             let share = format!("{:>8}", text::percent(path.frequency));
-            let functions = text::path_of_functions(row, &path.nodes, true);
+            let functions = text::path_of_functions(row, &path.nodes, true, STOPS);
             page.labelled(&share, 10, Tone::Plain, &functions);
         }
         let more = row.paths.len().saturating_sub(PATHS);

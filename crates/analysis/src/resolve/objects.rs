@@ -12,6 +12,8 @@ use super::variables::Variable;
 const ARENA: u64 = 64 << 20;
 /// Where Go puts its heap arenas on 64-bit Linux: from the first up to the second.
 const GO_HEAP: std::ops::Range<u64> = 0xc0_0000_0000..0x1c0_0000_0000;
+/// What a thread has of stack if nobody says otherwise: no frame lies further above what was seen of its pointer.
+const STACK: u64 = 8 << 20;
 /// What is said of memory in such an arena: of which threads is not known.
 const ARENA_NAME: &str = "heap (malloc arena of threads)";
 const GO_NAME: &str = "heap (Go)";
@@ -256,8 +258,11 @@ impl Resolver<'_> {
         let owner = owners.next();
         let alone = owner.is_some() && owners.next().is_none();
         match (map.kind, owner) {
-            (MapKind::Stack, _) | (MapKind::Anonymous, Some(_)) if alone => {
-                Some(stack(pid, map.start, map.end, owner))
+            (MapKind::Stack, _) if alone => Some(stack(pid, map.start, map.end, owner)),
+            // Other memory that lies right above a stack is one mapping with it.
+            (MapKind::Anonymous, Some(thread)) if alone => {
+                let end = map.end.0.min(thread.stack_high.0.saturating_add(STACK));
+                (address.0 < end).then(|| stack(pid, map.start, Address(end), owner))
             }
             (MapKind::Stack, _) => {
                 let main = threads().find(|thread| map.path == "[stack]" && thread.tid.0 == pid.0);

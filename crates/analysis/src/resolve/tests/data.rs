@@ -406,9 +406,12 @@ fn stacks_heaps_and_mappings_are_told_apart() {
             "[stack]",
         ),
         map(0xc0_0000_0000, 0xc0_0400_0000, MapKind::Anonymous, ""),
+        // The stack of a thread, and what was mapped right above it.
+        map(0x7f40_0010_0000, 0x7f40_0490_0000, MapKind::Anonymous, ""),
     ];
     let threads = [
         thread(PID.0, "main", 0x7ffc_000f_0000, 0x7ffc_000f_8000),
+        thread(102, "worker-2", 0x7f40_008f_0000, 0x7f40_008f_f000),
         thread(101, "worker-1", 0x7f10_008f_0000, 0x7f10_008f_f000),
     ];
     let files = super::MemoryFiles::default();
@@ -433,6 +436,12 @@ fn stacks_heaps_and_mappings_are_told_apart() {
         named(0x7f10_008f_f800),
         worker,
         "thread-local storage above the stack"
+    );
+    let other = (ObjectKind::Stack, "stack of worker-2 (102)".to_owned());
+    assert_eq!(named(0x7f40_0010_8000), other);
+    assert_eq!(
+        named(0x7f40_0300_0000),
+        (ObjectKind::Mapping, "anonymous memory".to_owned())
     );
     assert_eq!(
         named(0x7ffc_000f_1000),

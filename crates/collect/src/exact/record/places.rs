@@ -24,6 +24,9 @@ const EVERY_NS: u64 = 200_000_000;
 /// QEMU itself lies above, and so do the mappings of its own.
 const GUEST_END: u64 = 0x5000_0000_0000;
 const PAGE: u64 = 4096;
+/// Above the first access of a thread its stack holds what the thread library keeps for it, thread-local variables
+/// included: most have less of them.
+const ABOVE_FIRST: u64 = 16 << 10;
 /// Larger files are not read to find their segments.
 const LARGEST: u64 = 1 << 30;
 
@@ -131,7 +134,8 @@ impl Places {
             .zip(threads)
             .map(|(number, thread)| {
                 let (name, cpu_time_ns) = self.name(thread, command);
-                let (stack_low, stack_high) = self.stack(number, thread.pid).unwrap_or((0, 0));
+                let (stack_low, stack_high) =
+                    self.stack(number, thread.pid, thread.tid).unwrap_or((0, 0));
                 Thread {
                     pid: thread.pid,
                     tid: Tid(thread.tid),
@@ -146,12 +150,18 @@ impl Places {
             .collect()
     }
 
-    /// The memory that a thread's first access went to.
-    fn stack(&self, thread: u16, pid: Pid) -> Option<(u64, u64)> {
+    /// The memory that the first access of thread `tid` went to. What is mapped right above the stack that a thread
+    /// began on is one piece of memory with it in `/proc`, and not its stack.
+    fn stack(&self, thread: u16, pid: Pid, tid: u32) -> Option<(u64, u64)> {
         let address = *self.first.get(&thread)?;
         let (&(process, start), &(end, _)) =
             self.anonymous.range(..=(pid.0, address)).next_back()?;
-        (process == pid.0 && address < end).then_some((start, end))
+        // A process goes on in the middle of a stack, and has its environment above.
+        let top = match tid == pid.0 {
+            true => end,
+            false => (address + ABOVE_FIRST).next_multiple_of(PAGE),
+        };
+        (process == pid.0 && address < end).then_some((start, end.min(top)))
     }
 
     /// The rows of the table `maps`, given what the tracer told.
@@ -380,6 +390,18 @@ mod tests {
         for piece in pieces.iter().filter(|piece| piece.kind == MapKind::File) {
             assert_eq!(piece.start.0 - 0x10_0000, piece.offset, "{piece:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_s_stack_ends_where_it_began_and_a_process_s_with_its_memory() {
+        let mut places = Places::default();
+        places.anonymous.insert((7, 0x10_0000), (0x90_0000, 1));
+        places.first.insert(1, 0x20_0ff8);
+        assert_eq!(places.stack(1, Pid(7), 8), Some((0x10_0000, 0x20_5000)));
+        assert_eq!(places.stack(1, Pid(7), 7), Some((0x10_0000, 0x90_0000)));
+        places.first.insert(1, 0x8f_fff8);
+        assert_eq!(places.stack(1, Pid(7), 8), Some((0x10_0000, 0x90_0000)));
+        assert_eq!(places.stack(1, Pid(6), 8), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::samplers::threads::ThreadSamplers;
 
 /// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
 /// what is read along the way.
-const KEPT_FREE: u64 = 96;
+pub(crate) const KEPT_FREE: u64 = 96;
 
 /// A process that is sampled.
 pub(crate) struct Attached {

@@ -4,9 +4,11 @@ use std::io;
 
 use linewise_machine::perf::{Event, SamplerOptions, Whom};
 use linewise_machine::ring::{Record, Ring};
+use linewise_machine::{process, procfs};
 
 use super::doubles::{Doubles, Verdict};
 use super::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
+use crate::attach::KEPT_FREE;
 use crate::error::{Error, sampler};
 
 /// How much shorter the period becomes for threads that live shortly, but no shorter than a few times
@@ -14,8 +16,8 @@ use crate::error::{Error, sampler};
 const FINER: u64 = 8;
 const SHORTEST_PERIOD_NS: u64 = 100_000;
 
-/// Open files that a reopening may take: the collector needs others.
-const MOST_FILES: usize = 1024;
+/// Open files that a reopening may take, at most.
+const MOST_FILES: u64 = 1024;
 
 struct CpuRing {
     cpu: u32,
@@ -119,8 +121,11 @@ impl ThreadSamplers {
             },
             ..at_once(self.options)
         };
+        let taken = procfs::own_open_files() + KEPT_FREE;
+        let room = process::raise_open_files().saturating_sub(taken);
+        let room = room.min(MOST_FILES) as usize / self.rings.len().max(1);
         let mut reopened = 0;
-        for tid in tids.take(MOST_FILES / self.rings.len().max(1)) {
+        for tid in tids.take(room) {
             let open = |ring: &CpuRing| {
                 let event = Event::sampler(Whom::Thread(tid), ring.cpu, options)?;
                 event.redirect_to(&ring.first)?;
@@ -240,7 +245,7 @@ fn finer(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linewise_machine::{affinity, process, procfs};
+    use linewise_machine::affinity;
 
     const PERIOD_NS: u64 = 200_000;
 

@@ -187,38 +187,23 @@ pub fn record_exact(
         waited_ns: outcome.waited_ns,
         failure,
     };
-    let written = match writer {
-        Some(Ok(writer)) => {
-            let mut tables = tables(&outcome, &measured, &model, &places, options);
-            tables.losses.append(&mut heap_losses);
-            complete(
-                &mut info,
-                options,
-                &outcome,
-                &measured,
-                &model,
-                &tables.latencies,
-            );
-            write(writer, &info, tables)
-        }
+    let writer = match writer {
+        Some(Ok(writer)) => writer,
         // It was told when it happened.
         Some(Err(error)) => return Ok(recorded(Some(error))),
-        None => {
-            let writer = Writer::create(&options.directory, &info, mode)?;
-            let mut tables = tables(&outcome, &measured, &model, &places, options);
-            tables.losses.append(&mut heap_losses);
-            complete(
-                &mut info,
-                options,
-                &outcome,
-                &measured,
-                &model,
-                &tables.latencies,
-            );
-            write(writer, &info, tables)
-        }
+        None => Writer::create(&options.directory, &info, mode)?,
     };
-    let failure = written.err();
+    let mut tables = tables(&outcome, &measured, &model, &places, options);
+    tables.losses.append(&mut heap_losses);
+    complete(
+        &mut info,
+        options,
+        &outcome,
+        &measured,
+        &model,
+        &tables.latencies,
+    );
+    let failure = write(writer, &info, tables).err();
     if let Some(error) = &failure {
         tell(Event::Failed(error));
     }

@@ -17,7 +17,7 @@ pub fn line_hash(line: u64) -> u64 {
 
 /// A hasher for small dense numbers and numbers of lines, which need no more than mixing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeyHasher(u64);
+pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {

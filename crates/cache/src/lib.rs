@@ -12,4 +12,4 @@ pub mod reuse;
 
 pub use access::{Access, Kind};
 pub use curve::{CurveMark, CurvePoint, MissRatioCurve, Misses};
-pub use hash::line_hash;
+pub use hash::{KeyHasher, line_hash};

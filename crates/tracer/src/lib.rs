@@ -23,6 +23,7 @@
 
 mod clock;
 mod line;
+mod own;
 pub mod program;
 mod region;
 pub mod words;

@@ -1,12 +1,12 @@
 //! The memory that the target and the collector share, and its rings.
 //!
 //! ```text
-//! header | configuration, a text | ring headers | ring 0 | ring 1 | ...
+//! header | configuration, a text | ring headers | ring 0 | ring 1 | ... | tables of lines
 //! ```
 //!
 //! One anonymous file (memfd) holds it all, reserved at its full length and filled as it is
-//! touched: memory is used only for rings that were in use at the same time. It does not count
-//! against the size of /dev/shm.
+//! touched: memory is used only for rings that were in use at the same time, and for tables of memory that
+//! the target has. It does not count against the size of /dev/shm.
 //!
 //! A ring has one writer, a thread of the target, and one reader, the collector. The writer
 //! publishes words by moving `head`, the reader frees them by moving `tail`; both only grow. A
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::own::{TABLES, Table, TableEntry};
 use crate::words;
 
 /// Rings that there can be at a time; each process needs one besides those of its threads.
@@ -34,12 +35,16 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
-const DATA_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
-const LENGTH: usize = DATA_OFFSET + RINGS * (LARGE_WORDS as usize) * 8;
+const ENTRIES_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
+const DATA_OFFSET: usize =
+    (ENTRIES_OFFSET + TABLES * size_of::<TableEntry>()).next_multiple_of(4096);
+const TABLES_OFFSET: usize = DATA_OFFSET + RINGS * (LARGE_WORDS as usize) * 8;
+const TABLE_BYTES: usize = size_of::<Table>();
+const LENGTH: usize = TABLES_OFFSET + TABLES * TABLE_BYTES;
 
 /// Threads that may have lines for themselves; the numbers above mean something else in the shadow.
 pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
@@ -126,6 +131,8 @@ pub enum RingState {
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
+    /// All, or all but the tables.
+    length: usize,
     file: Option<File>,
 }
 
@@ -137,17 +144,24 @@ unsafe impl Sync for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped with this length by `map`; nobody has a reference past the last handle.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), LENGTH) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
 impl Mapping {
-    fn map(file: &File) -> io::Result<NonNull<u8>> {
+    /// Where there is no address space for the tables (`ulimit -v`), it does without them.
+    fn map(file: &File) -> io::Result<(NonNull<u8>, usize)> {
+        Self::map_part(file, LENGTH)
+            .map(|start| (start, LENGTH))
+            .or_else(|_| Self::map_part(file, TABLES_OFFSET).map(|start| (start, TABLES_OFFSET)))
+    }
+
+    fn map_part(file: &File, length: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: a new mapping of a file that is long enough, at an address of the kernel's choice.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                LENGTH,
+                length,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 file.as_raw_fd(),
@@ -157,11 +171,14 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // What is reserved would be filled by whoever writes it to a core file.
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(start, length, libc::MADV_DONTDUMP) };
         NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
     fn at<T>(&self, offset: usize) -> *const T {
-        debug_assert!(offset + size_of::<T>() <= LENGTH);
+        debug_assert!(offset + size_of::<T>() <= self.length);
         // SAFETY: callers pass offsets of the layout above, all inside the mapping.
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
@@ -185,9 +202,10 @@ impl Region {
         // SAFETY: new and ours.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(LENGTH as u64)?;
-        let start = Mapping::map(&file)?;
+        let (start, length) = Mapping::map(&file)?;
         let region = Self(Arc::new(Mapping {
             start,
+            length,
             file: Some(file),
         }));
         let header = region.header();
@@ -215,8 +233,12 @@ impl Region {
                 "it is not linewise's, or of another version",
             ));
         }
-        let start = Mapping::map(&file)?;
-        let region = Self(Arc::new(Mapping { start, file: None }));
+        let (start, length) = Mapping::map(&file)?;
+        let region = Self(Arc::new(Mapping {
+            start,
+            length,
+            file: None,
+        }));
         let header = region.header();
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -345,6 +367,46 @@ impl Region {
         (unsafe { NonNull::new_unchecked(first.cast_mut()) }, words)
     }
 
+    pub(crate) fn table_entry(&self, index: usize) -> &TableEntry {
+        assert!(index < TABLES);
+        let offset = ENTRIES_OFFSET + index * size_of::<TableEntry>();
+        // SAFETY: inside the mapping by the assertion, aligned by the layout, all fields atomics.
+        unsafe { &*self.0.at::<TableEntry>(offset) }
+    }
+
+    /// The lines of a table; `None` if there was no address space for them.
+    pub(crate) fn table(&self, index: usize) -> Option<&Table> {
+        assert!(index < TABLES);
+        if self.0.length < LENGTH {
+            return None;
+        }
+        // SAFETY: inside the mapping by the assertion and the check, aligned to pages, all fields of its lines
+        // atomics.
+        Some(unsafe { &*self.0.at::<Table>(TABLES_OFFSET + index * TABLE_BYTES) })
+    }
+
+    /// Forgets all lines of a table, and gives its memory back. Only for who created the memory.
+    ///
+    /// # Errors
+    /// The kernel's, none of which is expected.
+    pub(crate) fn clear_table(&self, index: usize) -> io::Result<()> {
+        let file = self.0.file.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let offset = TABLES_OFFSET + index * TABLE_BYTES;
+        // SAFETY: a descriptor of ours and plain numbers.
+        let failed = unsafe {
+            libc::fallocate(
+                file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                offset as libc::off_t,
+                TABLE_BYTES as libc::off_t,
+            )
+        };
+        match failed {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Takes a free ring for a writer; `None` if all are in use.
     pub(crate) fn claim(&self, kind: RingKind, image: u32, parent: u32) -> Option<usize> {
         for index in 0..RINGS {
@@ -413,7 +475,8 @@ impl Region {
             self.header()
                 .next_slot
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-                    first(next)?.checked_add(count)
+                    let end = first(next)?.checked_add(count)?;
+                    (end <= words::NO_SLOT).then_some(end)
                 });
         taken.ok().and_then(first)
     }
@@ -694,9 +757,10 @@ mod tests {
         region
             .header()
             .next_slot
-            .store(u32::MAX - 10, Ordering::Relaxed);
+            .store(words::NO_SLOT - 10, Ordering::Relaxed);
         assert_eq!(region.take_slots(12), None);
-        assert_eq!(region.take_slots(10), Some(u32::MAX - 10));
+        assert_eq!(region.take_slots(10), Some(words::NO_SLOT - 10));
+        assert_eq!(region.take_slots(1), None);
     }
 
     #[test]

@@ -33,8 +33,12 @@ pub const FAR_UNTOLD_BITS: u32 = 28;
 pub const UNTOLD: u64 = (1 << ADDRESS_BITS) - 1;
 /// Banks that fit in a mark; later ones need a far mark.
 pub const NEAR_BANKS: u32 = 1 << 16;
+/// Banks that there can be.
+pub const BANKS: u32 = 1 << 14;
 /// Slots of a bank.
 pub const BANK_SLOTS: u32 = 1 << 12;
+/// The slot of what has none; no slot from it on is ever defined.
+pub const NO_SLOT: u32 = (BANKS - 1) * BANK_SLOTS;
 /// Slots that a block of code can have; others of it are not followed.
 pub const MAX_SLOTS: usize = 512;
 /// Bits of an address in an access word.
@@ -181,6 +185,8 @@ pub enum EventKind {
     Passed = 11,
     /// Something happened to the heap: see [`heap_event`]. Only in a ring.
     Heap = 12,
+    /// The thread has a line for itself that others had before. a: its address, b: number of its first access then.
+    OwnAgain = 13,
 }
 
 impl EventKind {
@@ -200,6 +206,7 @@ impl EventKind {
             ExecTraced,
             Taken,
             Heap,
+            OwnAgain,
         ]
         .into_iter()
         .find(|&kind| kind as u64 == number)
@@ -268,6 +275,8 @@ pub fn event_kind(word: u64) -> Option<EventKind> {
 pub struct Taken {
     /// The ring's owner number, see [`Ring::owner`](crate::Ring::owner).
     pub owner: u16,
+    /// It had the line not for the first time.
+    pub again: bool,
     /// Address of its first byte.
     pub line: u64,
     /// Number of the thread's access that was the first.
@@ -283,7 +292,7 @@ impl Taken {
     #[must_use]
     pub fn pack(&self) -> [u64; 6] {
         [
-            u64::from(self.owner),
+            u64::from(self.owner) | (u64::from(self.again) << 16),
             self.line,
             self.first,
             u64::from(self.quarters[0]) | (u64::from(self.quarters[1]) << 32),
@@ -297,6 +306,7 @@ impl Taken {
     pub fn unpack(words: [u64; 6]) -> Self {
         Self {
             owner: words[0] as u16,
+            again: words[0] >> 16 & 1 != 0,
             line: words[1],
             first: words[2],
             quarters: [words[3] as u32, (words[3] >> 32) as u32],
@@ -306,31 +316,39 @@ impl Taken {
 }
 
 /// Packs an access to a line that its thread has for itself: `number` of the thread's accesses in units of
-/// 2^[`DEED_UNIT_BITS`], low 22 bits | offset in the line 6 | slot 32 | size and kind 4. Never 0.
+/// 2^[`DEED_UNIT_BITS`], low 28 bits | offset in the line 6 | slot 26 | size and kind 4. Never 0.
 #[inline(always)]
 #[must_use]
 pub fn deed(number_in_units: u64, offset: u64, slot_and_meta: u64) -> u64 {
-    (number_in_units << 42) | (offset << 36) | slot_and_meta
+    (number_in_units << DEED_NUMBER_SHIFT) | (offset << DEED_OFFSET_SHIFT) | slot_and_meta
 }
 
 /// A deed's time in numbers of accesses is so coarse.
-pub const DEED_UNIT_BITS: u32 = 12;
+pub const DEED_UNIT_BITS: u32 = 6;
+const DEED_OFFSET_SHIFT: u32 = 30;
+const DEED_NUMBER_SHIFT: u32 = 36;
 
 /// Bank, slot in the bank, offset and the size of a deed.
 #[must_use]
 pub fn deed_parts(deed: u64) -> (u32, usize, u64, u16) {
     (
-        (deed >> 16) as u32 & ((1 << 20) - 1),
+        (deed >> 16) as u32 & (BANKS - 1),
         slot_in_bank(deed),
-        (deed >> 36) & 63,
+        (deed >> DEED_OFFSET_SHIFT) & 63,
         size(deed),
     )
 }
 
-/// The number of the thread's access that a deed was, or a little less; at least `first`.
+/// The number of the thread's access that a deed was, or a little less; at least `first`. A deed of before that is
+/// none of the owner's: it counts as `first`.
 #[must_use]
 pub fn deed_number(deed: u64, first: u64) -> u64 {
-    let passed = (deed >> 42).wrapping_sub(first >> DEED_UNIT_BITS) & ((1 << 22) - 1);
+    const BITS: u32 = u64::BITS - DEED_NUMBER_SHIFT;
+    let number = deed >> DEED_NUMBER_SHIFT;
+    let passed = number.wrapping_sub(first >> DEED_UNIT_BITS) & ((1 << BITS) - 1);
+    if passed >= 1 << (BITS - 1) {
+        return first;
+    }
     (((first >> DEED_UNIT_BITS) + passed) << DEED_UNIT_BITS).max(first)
 }
 
@@ -441,7 +459,8 @@ mod tests {
 
         #[test]
         fn a_deed_comes_back(
-            first in 0u64..1 << 46, passed in 0u64..1 << 33, offset in 0u64..64, slot: u32, log in 0u32..6,
+            first in 0u64..1 << 46, passed in 0u64..1 << 33, offset in 0u64..64,
+            slot in 0..BANKS * BANK_SLOTS, log in 0u32..6,
         ) {
             let number = first + passed;
             let word = deed(number >> DEED_UNIT_BITS, offset, (u64::from(slot) << 4) | meta(log, true));
@@ -453,9 +472,9 @@ mod tests {
 
         #[test]
         fn what_was_taken_comes_back(
-            owner: u16, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
+            owner: u16, again: bool, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
         ) {
-            let taken = Taken { owner, line, first, quarters, last };
+            let taken = Taken { owner, again, line, first, quarters, last };
             prop_assert_eq!(Taken::unpack(taken.pack()), taken);
         }
 

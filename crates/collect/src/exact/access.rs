@@ -1,10 +1,13 @@
 //! What the exact source hands out.
 
+use std::sync::Arc;
+
 use linewise_cache::{Access, Kind};
 use linewise_recording::{Map, Pid};
 use linewise_tracer::words::EventKind;
 
 use super::calls::CallKind;
+use super::own_lines::OwnLines;
 
 /// Bits of an address that are the guest's own; those above are the number of the address space.
 pub const GUEST_BITS: u32 = 48;
@@ -84,7 +87,7 @@ impl TracedEvent {
         space: u64,
     ) -> Self {
         let a = match kind {
-            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
+            EventKind::FutexWaits | EventKind::FutexWakes | EventKind::OwnAgain => a | space,
             EventKind::Creates if a != 0 => a | space,
             _ => a,
         };
@@ -121,9 +124,13 @@ pub struct HeapTold<'a> {
 pub struct Handover {
     /// The thread.
     pub thread: u16,
+    /// Address of the line's first byte, as in [`TracedAccess::address`].
+    pub line: u64,
+    /// Others had the line before it.
+    pub again: bool,
     /// Number of its first access to the line among all of the thread, from 0.
     pub first: u64,
-    /// About that of its last one: up to 4,096 less.
+    /// About that of its last one: up to 64 less.
     pub last: u64,
     /// How often it loaded, and stored or updated.
     pub loads: u64,
@@ -161,6 +168,16 @@ pub trait Consumer {
         let _ = handover;
     }
 
+    /// Takes, at the beginning, the lines that threads have for themselves, where such accesses are left out.
+    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
+        let _ = lines;
+    }
+
+    /// Takes that the address space of this number is not used any more.
+    fn space_ended(&mut self, space: u16) {
+        let _ = space;
+    }
+
     /// Takes the instruction and kind of one of about 128 accesses that are not told.
     fn sampled(&mut self, site: u32, kind: Kind) {
         let _ = (site, kind);
@@ -196,6 +213,14 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn handover(&mut self, handover: &Handover) {
         (**self).handover(handover);
+    }
+
+    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
+        (**self).own_lines(lines);
+    }
+
+    fn space_ended(&mut self, space: u16) {
+        (**self).space_ended(space);
     }
 
     fn sampled(&mut self, site: u32, kind: Kind) {
@@ -238,6 +263,16 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
     fn handover(&mut self, handover: &Handover) {
         self.0.handover(handover);
         self.1.handover(handover);
+    }
+
+    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
+        self.0.own_lines(lines);
+        self.1.own_lines(lines);
+    }
+
+    fn space_ended(&mut self, space: u16) {
+        self.0.space_ended(space);
+        self.1.space_ended(space);
     }
 
     fn sampled(&mut self, site: u32, kind: Kind) {

@@ -1,6 +1,7 @@
 //! The code that the target ran: its slots, instructions, mappings.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use linewise_cache::Kind;
 use linewise_recording::{Address, Map, MapKind, Pid, Time};
@@ -8,6 +9,7 @@ use linewise_tracer::words::{self, ExecTrouble};
 
 use super::access::{Handover, TracedAccess};
 use super::clock::Clock;
+use super::own_lines::OwnLines;
 
 /// An instruction that accessed memory, or could have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ const UNDEFINED: Slot = Slot {
 /// The slots of a bank, see [`words`].
 pub(super) type Bank = [Slot; words::BANK_SLOTS as usize];
 
-static UNDEFINED_BANK: Bank = [UNDEFINED; words::BANK_SLOTS as usize];
+pub(super) static UNDEFINED_BANK: Bank = [UNDEFINED; words::BANK_SLOTS as usize];
 
 /// All code seen so far.
 #[derive(Debug, Default)]
@@ -80,6 +82,8 @@ pub(super) struct Code {
     pub(super) share: bool,
     /// Slots by bank.
     banks: Vec<Bank>,
+    /// Who is told of them.
+    pub(super) own_lines: Option<Arc<OwnLines>>,
     pub(super) instructions: Vec<Instruction>,
     sites: HashMap<(u32, u64, [u64; 2]), u32>,
     pub(super) maps: Vec<Map>,
@@ -88,14 +92,64 @@ pub(super) struct Code {
     pub(super) malformed: u64,
 }
 
+/// Names what was done to a line by the thread that another took it from. `space` is the part of an
+/// address that tells its address space.
+pub(super) fn handover<'a>(
+    bank: impl Fn(u32) -> &'a Bank,
+    taken: &words::Taken,
+    thread: u16,
+    time_ns: u64,
+    space: u64,
+) -> Handover {
+    let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
+    let access = |deed: u64, store: bool| {
+        let (number, slot, offset, size) = words::deed_parts(deed);
+        let slot = bank(number)[slot];
+        TracedAccess {
+            address: (taken.line + offset) | space,
+            time_ns,
+            site: slot.site,
+            before: 0,
+            size,
+            thread,
+            kind: slot.kind(store),
+            orders: false,
+            chosen: true,
+        }
+    };
+    let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
+    let made = |quarters: u32, deed: Option<u64>| {
+        ((u64::from(quarters) + 2) >> 2).max(u64::from(deed.is_some()))
+    };
+    let [loads, stores] = [
+        made(taken.quarters[0], load),
+        made(taken.quarters[1], store),
+    ];
+    let last = number(load).max(number(store)).unwrap_or(taken.first);
+    let known = |access: &TracedAccess| access.site != NO_SITE;
+    Handover {
+        thread,
+        line: taken.line | space,
+        again: taken.again,
+        first: taken.first,
+        last: last.max(taken.first + (loads + stores).max(1) - 1),
+        loads,
+        stores,
+        load: load.map(|deed| access(deed, false)).filter(known),
+        store: store.map(|deed| access(deed, true)).filter(known),
+        load_is_last: number(load) > number(store),
+    }
+}
+
 /// Banks beyond this are not believed.
-const MAX_BANKS: usize = 1 << 14;
+const MAX_BANKS: usize = words::BANKS as usize;
 const BANK_SLOTS: usize = words::BANK_SLOTS as usize;
 
 impl Code {
-    pub(super) fn new(share: bool) -> Self {
+    pub(super) fn new(share: bool, own_lines: Option<Arc<OwnLines>>) -> Self {
         Self {
             share,
+            own_lines,
             ..Self::default()
         }
     }
@@ -104,53 +158,6 @@ impl Code {
     #[inline]
     pub(super) fn bank(&self, number: u32) -> &Bank {
         self.banks.get(number as usize).unwrap_or(&UNDEFINED_BANK)
-    }
-
-    /// Names what was done to a line by the thread that another took it from. `space` is the part of an
-    /// address that tells its address space.
-    pub(super) fn handover(
-        &self,
-        taken: &words::Taken,
-        thread: u16,
-        time_ns: u64,
-        space: u64,
-    ) -> Handover {
-        let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
-        let access = |deed: u64, store: bool| {
-            let (bank, slot, offset, size) = words::deed_parts(deed);
-            let slot = self.bank(bank)[slot];
-            TracedAccess {
-                address: (taken.line + offset) | space,
-                time_ns,
-                site: slot.site,
-                before: 0,
-                size,
-                thread,
-                kind: slot.kind(store),
-                orders: false,
-                chosen: true,
-            }
-        };
-        let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
-        let made = |quarters: u32, deed: Option<u64>| {
-            ((u64::from(quarters) + 2) >> 2).max(u64::from(deed.is_some()))
-        };
-        let [loads, stores] = [
-            made(taken.quarters[0], load),
-            made(taken.quarters[1], store),
-        ];
-        let last = number(load).max(number(store)).unwrap_or(taken.first);
-        let known = |access: &TracedAccess| access.site != NO_SITE;
-        Handover {
-            thread,
-            first: taken.first,
-            last: last.max(taken.first + (loads + stores).max(1) - 1),
-            loads,
-            stores,
-            load: load.map(|deed| access(deed, false)).filter(known),
-            store: store.map(|deed| access(deed, true)).filter(known),
-            load_is_last: number(load) > number(store),
-        }
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that
@@ -214,6 +221,9 @@ impl Code {
                 wide: if bytes > 8 { bytes } else { 0 },
                 special: updates || bytes > 8 || orders && self.share,
             };
+        }
+        if let Some(lines) = &self.own_lines {
+            lines.define(bank, place, &self.banks[bank][place..place + count]);
         }
         Some(())
     }

@@ -32,8 +32,11 @@
 //! count is zero the result depends on the threads' own accesses and on the observed order of their
 //! synchronisation, not on which CPUs they had.
 
+use std::sync::Arc;
+
 use super::access::{Consumer, Handover, TracedAccess, TracedEvent};
 use super::calls::CallKind;
+use super::own_lines::OwnLines;
 use super::rounds::{Rounds, Turn};
 
 pub use super::rounds::Meetings;
@@ -48,6 +51,10 @@ impl Turn for TracedAccess {
 
     fn address(&self) -> u64 {
         self.address
+    }
+
+    fn last_byte(&self) -> u64 {
+        self.address + u64::from(self.size.max(1)) - 1
     }
 
     fn orders(&self) -> bool {
@@ -138,6 +145,14 @@ impl<C: Consumer> Consumer for EqualRate<C> {
 
     fn handover(&mut self, handover: &Handover) {
         self.rounds.handover(handover);
+    }
+
+    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
+        self.rounds.set_own_lines(Arc::clone(lines));
+    }
+
+    fn space_ended(&mut self, space: u16) {
+        self.rounds.space_ended(space);
     }
 
     fn wants_orders(&self) -> bool {
@@ -403,6 +418,58 @@ mod tests {
         rate.finish();
         assert_eq!(rate.forced_rounds(), 0);
         assert!(order(rate)[..4].contains(&(0, 2)));
+    }
+
+    /// Thread 0 has a line for itself again and stores to it. Thread 1 works elsewhere and then stores to it as well,
+    /// which is taken in before it is told what thread 0 did.
+    fn with_a_line_that_is_own_again() -> EqualRate<Kept> {
+        let region = linewise_tracer::Region::create().unwrap();
+        let mut rate = EqualRate::with_window(Kept::default(), 1001);
+        rate.own_lines(&Arc::new(OwnLines::new(region)));
+        for thread in 0..2 {
+            rate.event(&event(thread, EventKind::ThreadStarted, 1, thread.into()));
+        }
+        rate.accesses(&[access(0, 0x4000)]);
+        rate.event(&event(0, EventKind::OwnAgain, 0x4000, 1));
+        rate.event(&event(0, EventKind::Passed, 999, 0));
+        rate.event(&event(0, EventKind::ThreadEnded, 0, 0));
+        rate.accesses(&[access(1, 0x9000); 300]);
+        rate.accesses(&[access(1, 0x4008); 700]);
+        assert_eq!(rate.inner.0.len(), 301, "it waits");
+        rate
+    }
+
+    #[test]
+    fn what_a_thread_does_to_a_line_of_its_own_is_waited_for_where_another_comes_to_it() {
+        let mut rate = with_a_line_that_is_own_again();
+        rate.handover(&Handover {
+            thread: 0,
+            line: 0x4000,
+            again: true,
+            first: 1,
+            last: 999,
+            loads: 0,
+            stores: 999,
+            load: None,
+            store: Some(access(0, 0x4000)),
+            load_is_last: false,
+        });
+        rate.finish();
+        assert_eq!(rate.forced_rounds(), 0);
+        let order = order(rate);
+        assert_eq!(order.len(), 1702);
+        assert_eq!(order[301], (0, 0x4000), "all that it did until then");
+        for pair in order[302..].chunks(2) {
+            assert_eq!(pair, [(0, 0x4000), (1, 0x4008)]);
+        }
+    }
+
+    #[test]
+    fn what_is_never_told_is_given_up_and_counted() {
+        let mut rate = with_a_line_that_is_own_again();
+        rate.finish();
+        assert_eq!(rate.forced_rounds(), 1);
+        assert_eq!(order(rate).len(), 1001);
     }
 
     #[test]

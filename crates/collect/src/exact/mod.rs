@@ -20,6 +20,7 @@ mod error;
 mod kept;
 mod launch;
 mod only;
+mod own_lines;
 mod own_runs;
 mod record;
 mod rounds;
@@ -32,6 +33,7 @@ mod totals;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_ns};
@@ -58,6 +60,7 @@ pub(crate) use only::ranges as function_ranges;
 
 use kept::TraceWriter;
 use launch::Launch;
+pub use own_lines::OwnLines;
 use stream::Stream;
 
 /// What to trace.
@@ -252,7 +255,14 @@ fn trace_to<C: Consumer>(
     let held = HeldChild::fork(&launch.command(linker), &environment).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
-    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine);
+    let own_lines = options
+        .leave_own
+        .is_some()
+        .then(|| Arc::new(OwnLines::new(region.clone())));
+    if let Some(lines) = &own_lines {
+        consumer.own_lines(lines);
+    }
+    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines);
     let mut child = held.release().map_err(ExactError::Start)?;
 
     let start = monotonic_ns();

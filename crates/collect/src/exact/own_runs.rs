@@ -55,41 +55,51 @@ impl<T: Copy> Run<T> {
         self.first + (span * index as f64 / steps as f64) as u64
     }
 
-    /// What the access of this index is: stores at equal distances as well, and the last one known.
-    fn access(&self, index: u64) -> Option<T> {
-        let index = if self.load_is_last {
-            index
-        } else {
-            self.count() - 1 - index
+    /// Stores among the accesses below this index: at equal distances as well, and the last one known.
+    fn stores_below(&self, index: u64) -> u64 {
+        let share = |index: u64| {
+            (u128::from(index) * u128::from(self.stores) / u128::from(self.count())) as u64
         };
-        let stores_before =
-            |index: u64| u128::from(index) * u128::from(self.stores) / u128::from(self.count());
-        let is_store = if self.load_is_last {
+        if self.loads == 0 || self.stores == 0 {
+            return index.min(self.stores);
+        }
+        if self.load_is_last {
             // The last one, by rounding down, would be a store where they are counted to its end.
-            stores_before(index) != stores_before(index.saturating_sub(1)) || self.loads == 0
-        } else {
-            index == 0 && self.stores > 0
-                || stores_before(index) != stores_before(index.saturating_sub(1))
+            return share(index.saturating_sub(1));
+        }
+        let from_the_end = |rest: u64| match rest {
+            0 => 0,
+            rest => 1 + share(rest - 1),
         };
-        if is_store {
+        from_the_end(self.count()) - from_the_end(self.count() - index)
+    }
+
+    /// What the access of this index is.
+    fn access(&self, index: u64) -> Option<T> {
+        if self.stores_below(index + 1) > self.stores_below(index) {
             self.store.or(self.load)
         } else {
             self.load.or(self.store)
         }
     }
 
+    /// The next one.
+    pub(super) fn peek(&self) -> Option<T> {
+        self.access(self.done)
+    }
+
     /// Takes the next one; the rest of the run, if there is any, and that access.
     pub(super) fn step(mut self) -> (Option<Self>, Option<T>) {
-        let access = self.access(self.done);
+        let access = self.peek();
         self.done += 1;
         self.next = self.number(self.done);
         ((self.done < self.count()).then_some(self), access)
     }
 
-    /// Leaves out what lies before the access of this number; the last load and store of that, in
-    /// their order.
-    pub(super) fn skip_to(mut self, number: u64) -> (Option<Self>, [Option<T>; 2]) {
-        let (mut low, mut high) = (0, self.count());
+    /// Passes over what lies before the thread's access of this number; the last load and store of that, if
+    /// there were any.
+    pub(super) fn skip_to(&mut self, number: u64) -> [Option<T>; 2] {
+        let (mut low, mut high) = (self.done, self.count());
         while low < high {
             let middle = low.midpoint(high);
             if self.number(middle) < number {
@@ -98,16 +108,29 @@ impl<T: Copy> Run<T> {
                 high = middle;
             }
         }
-        if low == 0 {
-            return (Some(self), [None; 2]);
+        if low == self.done {
+            return [None; 2];
         }
-        let both = match self.load_is_last {
-            true => [self.store, self.load],
-            false => [self.load, self.store],
-        };
+        let last_is_store = self.stores_below(low) > self.stores_below(low - 1);
+        let stores = self.stores_below(low) - self.stores_below(self.done);
+        let load = self.load.filter(|_| low - self.done > stores);
+        let store = self.store.filter(|_| stores > 0);
         self.done = low;
         self.next = self.number(low);
-        ((low < self.count()).then_some(self), both)
+        match last_is_store {
+            true => [load, store],
+            false => [store, load],
+        }
+    }
+
+    /// Whether some of it has passed, and not all.
+    pub(super) fn is_amid(&self) -> bool {
+        self.done > 0 && self.done < self.count()
+    }
+
+    /// Whether all of it has passed.
+    pub(super) fn is_over(&self) -> bool {
+        self.done >= self.count()
     }
 }
 
@@ -139,6 +162,8 @@ mod tests {
     fn handover(first: u64, last: u64, loads: u64, stores: u64, load_is_last: bool) -> Handover {
         Handover {
             thread: 0,
+            line: 0,
+            again: false,
             first,
             last,
             loads,
@@ -180,12 +205,41 @@ mod tests {
     #[test]
     fn what_has_passed_leaves_its_last_load_and_store() {
         let handover = handover(10, 50, 0, 5, false);
-        let run = Run::new(&handover, None, Some('s')).unwrap();
-        let (rest, passed) = run.skip_to(30);
-        assert_eq!(passed, [None, Some('s')]);
-        assert_eq!(all(rest), (vec![30, 40, 50], "sss".into()));
-        let (rest, passed) = run.skip_to(10);
-        assert_eq!((rest.map(|run| run.next()), passed), (Some(10), [None; 2]));
-        assert!(run.skip_to(51).0.is_none());
+        let mut run = Run::new(&handover, None, Some('s')).unwrap();
+        assert_eq!(run.skip_to(10), [None; 2]);
+        assert_eq!(run.skip_to(30), [None, Some('s')]);
+        assert_eq!(run.skip_to(30), [None; 2], "once");
+        assert_eq!(all(Some(run)), (vec![30, 40, 50], "sss".into()));
+        assert!(!run.is_over());
+        assert_eq!(run.skip_to(51), [None, Some('s')]);
+        assert!(run.is_over());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_passes_in_pieces_has_the_kinds_of_the_accesses_one_by_one(
+            loads in 0u64..30, stores in 0u64..30, span in 0u64..200, load_is_last: bool, step in 1u64..20,
+        ) {
+            proptest::prop_assume!(loads + stores > 0);
+            let load_is_last = load_is_last && loads > 0 || stores == 0;
+            let last = 10 + span.max(loads + stores - 1);
+            let handover = handover(10, last, loads, stores, load_is_last);
+            let (load, store) = ((loads > 0).then_some('l'), (stores > 0).then_some('s'));
+            let mut run = Run::new(&handover, load, store).unwrap();
+            let (numbers, kinds) = all(Some(run));
+            for end in (10..last + step + 1).step_by(step as usize) {
+                let piece: Vec<char> = numbers
+                    .iter()
+                    .zip(kinds.chars())
+                    .filter(|&(&number, _)| number < end && number + step >= end)
+                    .map(|(_, kind)| kind)
+                    .collect();
+                let passed: Vec<char> = run.skip_to(end).into_iter().flatten().collect();
+                proptest::prop_assert_eq!(passed.contains(&'s'), piece.contains(&'s'));
+                proptest::prop_assert_eq!(passed.contains(&'l'), piece.contains(&'l'));
+                proptest::prop_assert_eq!(passed.last(), piece.last());
+            }
+            proptest::prop_assert!(run.is_over());
+        }
     }
 }

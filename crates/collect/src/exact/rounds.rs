@@ -6,12 +6,21 @@
 //! Accesses have the number that they have among all of their thread, also those that are not told: a
 //! thread goes on by one in each round, whether or not there is something to hand out.
 
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
+use linewise_cache::KeyHasher;
 use linewise_tracer::words::EventKind;
 
-use super::access::{Handover, TracedAccess, TracedEvent};
-use super::own_runs::Run;
+use super::access::{TracedAccess, TracedEvent};
+use super::own_lines::{LINE_BITS, OwnLines};
+
+mod lane;
+mod own;
+
+use lane::{Lane, Point};
+use own::{OwnAgain, OwnLine};
 
 /// Accesses that come in before rounds are made, so that a system call of some microseconds has
 /// ended by then.
@@ -25,6 +34,8 @@ pub(super) trait Turn: Copy {
     fn thread(&self) -> u16;
     /// Its first byte.
     fn address(&self) -> u64;
+    /// Its last byte.
+    fn last_byte(&self) -> u64;
     /// Whether it orders threads.
     fn orders(&self) -> bool;
     /// Whether it is handed out also where nobody asks for all that order.
@@ -37,47 +48,6 @@ pub(super) trait Turn: Copy {
     fn own(access: TracedAccess) -> Self;
 }
 
-/// "That thread has made so many accesses."
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Point {
-    lane: u16,
-    count: u64,
-}
-
-/// One thread.
-#[derive(Debug)]
-struct Lane<T> {
-    /// Accesses with their numbers.
-    queue: VecDeque<(u64, T)>,
-    /// Those that were not told when they were made.
-    runs: BinaryHeap<Run<T>>,
-    /// What must have happened before the access of this number, in their order.
-    needs: VecDeque<(u64, Point)>,
-    /// Accesses that came in, that went out.
-    came: u64,
-    went: u64,
-    /// One past the number of the last that was handed out.
-    told: u64,
-    /// Nothing more is to be waited for now: in a system call.
-    away: bool,
-    ended: bool,
-    begun: bool,
-    tid: u64,
-    /// Where it last made a thread or process.
-    made: u64,
-    /// It is making a thread or process.
-    making: bool,
-    /// The word that the end of the thread being made will clear.
-    clears: u64,
-    /// The futex that it waits on, and since when among all waits.
-    waits: u64,
-    waits_since: u64,
-    /// It was away and will be back: somebody woke it.
-    returning: bool,
-    /// The rounds of its first and its last access.
-    rounds: (u64, u64),
-}
-
 /// Threads that made no others, by whether they met one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meetings {
@@ -85,83 +55,6 @@ pub struct Meetings {
     pub threads: u64,
     /// Those that had ended before any other began, or began when all others had ended.
     pub alone: u64,
-}
-
-impl<T: Turn> Lane<T> {
-    fn new() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            runs: BinaryHeap::new(),
-            needs: VecDeque::new(),
-            came: 0,
-            went: 0,
-            told: 0,
-            away: false,
-            ended: false,
-            begun: false,
-            tid: 0,
-            made: 0,
-            making: false,
-            clears: 0,
-            waits: 0,
-            waits_since: 0,
-            returning: false,
-            rounds: (0, 0),
-        }
-    }
-
-    /// Its next accesses, `count` of them, are made from this round on.
-    fn goes(&mut self, round: u64, count: u64) {
-        if self.went == 0 {
-            self.rounds.0 = round;
-        }
-        self.went += count;
-        self.rounds.1 = round + count - 1;
-    }
-
-    /// Queues its next access.
-    fn push(&mut self, access: &T) {
-        let number = self.came + u64::from(access.before());
-        self.queue.push_back((number, *access));
-        self.came = number + 1;
-    }
-
-    /// Whether all that came has gone.
-    fn is_done(&self) -> bool {
-        self.went >= self.came
-    }
-
-    /// In how many rounds from now it hands out the next access.
-    fn next_in(&self) -> u64 {
-        let queued = self.queue.front().map_or(u64::MAX, |&(number, _)| number);
-        let next = self
-            .runs
-            .peek()
-            .map_or(queued, |run| queued.min(run.next()));
-        next.saturating_sub(self.went)
-    }
-
-    /// Takes the next access, to be handed out in `round`.
-    fn hand_out(&mut self, round: u64) -> Option<T> {
-        let queued = self.queue.front().map_or(u64::MAX, |&(number, _)| number);
-        if self.runs.peek().is_some_and(|run| run.next() <= queued) {
-            let (rest, access) = self.runs.pop()?.step();
-            self.runs.extend(rest);
-            return Some(access?.in_round(round, 0));
-        }
-        let (number, access) = self.queue.pop_front()?;
-        let before = number.saturating_sub(self.told);
-        self.told = number + 1;
-        Some(access.in_round(round, u32::try_from(before).unwrap_or(u32::MAX)))
-    }
-
-    /// Forgets what its next access needed, and has.
-    fn drop_needs(&mut self) {
-        let due = |&(number, _): &(u64, Point)| number <= self.went;
-        while self.needs.front().is_some_and(due) {
-            self.needs.pop_front();
-        }
-    }
 }
 
 /// A small set that holds some addresses and a few more, to look first.
@@ -214,6 +107,18 @@ pub(super) struct Rounds<T> {
     batch: Vec<T>,
     /// The lanes that take part in a round, and in how many each next hands something out.
     going: Vec<(usize, u64)>,
+    /// Rounds of those being made that are done.
+    turn: u64,
+    /// By line: what is known of threads that have or had it for themselves.
+    own: HashMap<u64, OwnLine<T>, BuildHasherDefault<KeyHasher>>,
+    own_lines: Option<Arc<OwnLines>>,
+    /// A lane has got a run.
+    runs_changed: bool,
+    /// A lane has come to a line of which it is not told yet what another thread did there.
+    awaits: bool,
+    /// That is not waited for any more.
+    impatient: bool,
+    ended_spaces: Vec<u16>,
 }
 
 impl<T: Turn> Rounds<T> {
@@ -237,7 +142,19 @@ impl<T: Turn> Rounds<T> {
             everything,
             batch: Vec::with_capacity(BATCH),
             going: Vec::new(),
+            turn: 0,
+            own: HashMap::default(),
+            own_lines: None,
+            runs_changed: false,
+            awaits: false,
+            impatient: false,
+            ended_spaces: Vec::new(),
         }
+    }
+
+    /// Threads may have lines again, which can be taken here.
+    pub(super) fn set_own_lines(&mut self, lines: Arc<OwnLines>) {
+        self.own_lines = Some(lines);
     }
 
     /// Rounds that were made without a thread that had nothing in the window.
@@ -317,8 +234,11 @@ impl<T: Turn> Rounds<T> {
     }
 
     /// Hands out the rest.
-    pub(super) fn finish(&mut self, out: impl FnMut(&[T])) {
-        self.rounds_while_possible(true, out);
+    pub(super) fn finish(&mut self, mut out: impl FnMut(&[T])) {
+        self.rounds_while_possible(true, &mut out);
+        self.end_lines(|_| true);
+        out(&self.batch);
+        self.batch.clear();
     }
 
     /// How many accesses at the front are of this thread and nobody's business.
@@ -412,6 +332,7 @@ impl<T: Turn> Rounds<T> {
     fn rounds_while_possible(&mut self, all: bool, mut out: impl FnMut(&[T])) {
         let low = if all { 0 } else { self.window / 2 };
         let mut forcing = all;
+        self.impatient = all;
         loop {
             let waiting = !self.expected.is_empty()
                 || self
@@ -444,6 +365,12 @@ impl<T: Turn> Rounds<T> {
             }
             if force {
                 self.forced += self.round - before;
+            }
+            if std::mem::take(&mut self.awaits) {
+                if self.kept < self.window {
+                    break;
+                }
+                self.impatient = true;
             }
         }
         if !self.batch.is_empty() {
@@ -505,12 +432,25 @@ impl<T: Turn> Rounds<T> {
     /// Makes rounds that are [`alike`](Self::alike).
     fn make_rounds(&mut self, rounds: usize, out: &mut impl FnMut(&[T])) {
         let mut going = std::mem::take(&mut self.going);
-        while let Some(turn) = going.iter().map(|&(_, next)| next).min()
-            && turn < rounds as u64
+        for &(index, _) in &going {
+            self.lanes[index].going = true;
+        }
+        let mut rounds = rounds as u64;
+        'turns: while let Some(turn) = going.iter().map(|&(_, next)| next).min()
+            && turn < rounds
         {
+            self.turn = turn;
             for (index, next) in &mut going {
                 while *next <= turn {
-                    self.hand_out(*index, self.round + turn);
+                    if !self.hand_out(*index, self.round + turn) {
+                        rounds = turn;
+                        break 'turns;
+                    }
+                    *next = self.lanes[*index].next_in();
+                }
+            }
+            if std::mem::take(&mut self.runs_changed) {
+                for (index, next) in &mut going {
                     *next = self.lanes[*index].next_in();
                 }
             }
@@ -520,22 +460,52 @@ impl<T: Turn> Rounds<T> {
             }
         }
         for &(index, _) in &going {
-            self.lanes[index].goes(self.round, rounds as u64);
+            let lane = &mut self.lanes[index];
+            lane.going = false;
+            if rounds > 0 {
+                lane.goes(self.round, rounds);
+            }
         }
+        self.turn = 0;
         self.going = going;
-        self.round += rounds as u64;
+        self.round += rounds;
     }
 
-    /// Hands out the next access of a lane, in `round`.
-    fn hand_out(&mut self, index: usize, round: u64) {
+    /// Hands out the next access of a lane, in `round`, or gives it its next line; `false` if it has to wait.
+    fn hand_out(&mut self, index: usize, round: u64) -> bool {
+        let asker = index as u16;
+        let lane = &self.lanes[index];
+        if let Some(&(number, again)) = lane.own_again.front()
+            && number <= lane.went + self.turn
+        {
+            let has = self.has_again(asker, again, round);
+            if has {
+                self.lanes[index].own_again.pop_front();
+            }
+            return has;
+        }
+        let wanted = |access: &T| access.chosen() || self.everything;
+        let next = lane.peek().filter(wanted);
+        if let Some(access) = &next
+            && !self.own.is_empty()
+        {
+            let lines = [access.address(), access.last_byte()].map(|it| it >> LINE_BITS);
+            // Others are told only of lines that are not the thread's own.
+            let may_own = access.orders() || lines[0] != lines[1];
+            if !self.meet(asker, lines[0], round, may_own)
+                || lines[0] != lines[1] && !self.meet(asker, lines[1], round, may_own)
+            {
+                return false;
+            }
+        }
         let lane = &mut self.lanes[index];
         let queued = lane.queue.len();
-        if let Some(access) = lane.hand_out(round)
-            && (access.chosen() || self.everything)
-        {
-            self.batch.push(access);
-        }
+        let access = lane.hand_out(round);
         self.kept -= queued - lane.queue.len();
+        if next.is_some() {
+            self.batch.extend(access);
+        }
+        true
     }
 
     fn make_round(&mut self, out: &mut impl FnMut(&[T])) {
@@ -554,10 +524,13 @@ impl<T: Turn> Rounds<T> {
                 continue;
             }
             lane.drop_needs();
-            while self.lanes[index].next_in() == 0 {
-                self.hand_out(index, self.round);
+            let mut goes = true;
+            while goes && self.lanes[index].next_in() == 0 {
+                goes = self.hand_out(index, self.round);
             }
-            self.lanes[index].goes(self.round, 1);
+            if goes {
+                self.lanes[index].goes(self.round, 1);
+            }
         }
         if self.batch.len() >= BATCH {
             out(&self.batch);
@@ -578,25 +551,6 @@ impl<T: Turn> Rounds<T> {
             lane.away = false;
             lane.returning = true;
         }
-    }
-
-    /// Takes what a thread did to a line that another touches next. What lies in rounds that are made has
-    /// an effect, but no place any more.
-    pub(super) fn handover(&mut self, handover: &Handover) {
-        let [load, store] = [handover.load, handover.store].map(|access| access.map(T::own));
-        let Some(run) = Run::new(handover, load, store) else {
-            return;
-        };
-        let round = self.round;
-        let lane = self.lane(handover.thread);
-        let (rest, passed) = run.skip_to(lane.went);
-        lane.runs.extend(rest);
-        self.batch.extend(
-            passed
-                .into_iter()
-                .flatten()
-                .map(|access| access.in_round(round, 0)),
-        );
     }
 
     fn call_ended(&mut self, thread: u16, result: u64) {
@@ -695,8 +649,13 @@ impl<T: Turn> Rounds<T> {
                 lane.away = false;
                 lane.came += event.a;
             }
+            EventKind::OwnAgain if self.own_lines.is_some() => {
+                let (line, first) = (event.a >> LINE_BITS, event.b);
+                let again = OwnAgain { line, first };
+                self.lane(thread).own_again.push_back((came, again));
+            }
             // Comes as a handover.
-            EventKind::Taken | EventKind::Heap => {}
+            EventKind::Taken | EventKind::Heap | EventKind::OwnAgain => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use linewise_cache::Kind;
 use linewise_machine::process::monotonic_ns;
@@ -19,7 +20,8 @@ use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
-use super::code::{Code, NO_SITE, Slot};
+use super::code::{Code, NO_SITE, Slot, handover};
+use super::own_lines::OwnLines;
 pub use super::totals::{ExactThread, Totals};
 
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
@@ -109,12 +111,18 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(region: Region, threshold: u64, machine: u16) -> Self {
+    /// `own_lines` where accesses to lines of one thread are left out.
+    pub(super) fn new(
+        region: Region,
+        threshold: u64,
+        machine: u16,
+        own_lines: Option<Arc<OwnLines>>,
+    ) -> Self {
         Self {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
-            code: Code::new(threshold != u64::MAX),
+            code: Code::new(threshold != u64::MAX, own_lines),
             told: 0,
             machine,
             clock: Clock::new(),
@@ -144,7 +152,7 @@ impl Stream {
         self.tell_calls(consumer);
         progress += self.merge(consumer, until);
         self.flush(consumer);
-        self.give_back();
+        self.give_back(consumer);
         let now = monotonic_ns();
         if now - self.last_look > LOOK_NS {
             self.last_look = now;
@@ -232,6 +240,9 @@ impl Stream {
             });
             self.counted.push(([0; 3], 0));
             self.owners.insert(ring.owner(), thread);
+            if let Some(lines) = &self.code.own_lines {
+                lines.add_thread(thread, ring.owner());
+            }
         }
         Reading {
             ring,
@@ -544,7 +555,8 @@ impl Stream {
                         let taken = words::Taken::unpack(words);
                         match owners.get(&taken.owner) {
                             Some(&owner) => {
-                                consumer.handover(&code.handover(&taken, owner, time_ns, space));
+                                let bank = |number| code.bank(number);
+                                consumer.handover(&handover(bank, &taken, owner, time_ns, space));
                             }
                             None => totals.unowned += 1,
                         }
@@ -595,7 +607,7 @@ impl Stream {
     }
 
     /// Frees what was read, and rings whose writers are done.
-    fn give_back(&mut self) {
+    fn give_back<C: Consumer>(&mut self, consumer: &mut C) {
         for entry in &mut self.readings {
             let Some(reading) = entry else { continue };
             if reading.freed != reading.position {
@@ -616,6 +628,11 @@ impl Stream {
                 }
             }
             if done {
+                if reading.kind == RingKind::Process
+                    && let Ok(space) = u16::try_from(reading.image)
+                {
+                    consumer.space_ended(space);
+                }
                 reading.ring.recycle();
                 *entry = None;
             }

@@ -263,6 +263,7 @@ unsafe extern "C" fn in_child() {
     if let Some(process) = process::current() {
         process.become_child();
         writer::forget();
+        shadow::forget();
         gate::forget();
         process.guest.release();
         process.guest().announce_all();
@@ -328,7 +329,7 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
         first = process
             .region
             .take_slots(accessing.len() as u32)
-            .unwrap_or(u32::MAX << 12);
+            .unwrap_or(words::NO_SLOT);
         for (slot, &(instruction, class)) in (u64::from(first)..).zip(&accessing) {
             let (callback, user): (api::OnAccess, u64) = match TOLD {
                 told::SHARED => (on_own_access, user(slot, class.orders) | parts(class)),
@@ -443,9 +444,9 @@ extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_
     {
         let slot_and_meta = (user & SLOT_AND_BANK) | meta;
         let quarters = user >> QUARTERS_SHIFT & 7;
-        if end.has(line) {
+        if let Some(notes) = end.notes(line) {
             let kind = (store + (user >> 62 & 1)) as usize;
-            if end.note(line, offset, slot_and_meta, kind, quarters) {
+            if end.note(notes, offset, slot_and_meta, kind, quarters) {
                 on_sample(vcpu, slot_and_meta);
             }
             return;
@@ -488,8 +489,14 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
     }
     let last = address.wrapping_add((1 << log2_size) - 1);
     let told = end.touches(vcpu, address, store);
-    let is_told = told == Told::Yes
-        || last >> 6 != address >> 6 && end.touches(vcpu, last, store) == Told::Yes;
+    let told_of_next = match last >> 6 != address >> 6 {
+        true => end.touches(vcpu, last, store),
+        false => Told::No,
+    };
+    let both = [(address, told), (last, told_of_next)];
+    let is_told = both
+        .iter()
+        .any(|(_, told)| matches!(told, Told::Yes | Told::Last { .. }));
     let ordering = user & ORDERING != 0;
     let kind = if store && user & UPDATES != 0 {
         2
@@ -499,9 +506,10 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
     let quarters = ((user >> QUARTERS_SHIFT & 7) << log2_size.saturating_sub(3)).min(4);
     let slot_and_meta = (user & SLOT_AND_BANK) | meta;
     if !is_told && !ordering && !first {
-        let sampled = match shadow::find(address) {
-            Some(line) if told == Told::WithItsLine => {
-                end.note(line, address & 63, slot_and_meta, kind, quarters)
+        let notes = shadow::find(address).and_then(|line| end.notes(line));
+        let sampled = match notes {
+            Some(notes) if told == Told::WithItsLine => {
+                end.note(notes, address & 63, slot_and_meta, kind, quarters)
             }
             _ => end.pass(kind, quarters),
         };
@@ -514,6 +522,11 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
     let word = (address << 16) | (slot_and_meta & (words::SLOT_BITS | 15));
     let bank = (slot_and_meta >> 16) as u32;
     end.marked_access(vcpu, word, bank, ordering, ordering);
+    for (address, told) in both {
+        if let Told::Last { next } = told {
+            end.own_again(vcpu, address, next);
+        }
+    }
 }
 
 /// Whether the line of an access is in the share.

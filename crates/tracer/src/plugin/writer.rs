@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::gate;
 use super::process;
-use super::shadow::{self, Line, Touch};
+use super::shadow;
 use crate::clock;
+use crate::own::{Line, Notes, Touch};
 use crate::region::{Region, RingHeader, RingKind, futex_wait};
 use crate::words::{self, EventKind};
 
@@ -32,6 +33,10 @@ const STAMP_AFTER_QUARTERS: i64 = 4 * MARK_EVERY as i64;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Yes,
+    /// It is the last: from the access of this number on the thread has the line for itself again.
+    Last {
+        next: u64,
+    },
     /// It is noted with its line, and told when another takes that.
     WithItsLine,
     No,
@@ -225,15 +230,15 @@ impl End {
         }
     }
 
-    /// Whether the thread has a line for itself.
+    /// Where the thread notes what it does to a line, if it has it for itself.
     #[inline(always)]
-    pub(super) fn has(&self, line: &Line) -> bool {
-        line.owner() == !self.not_owner
+    pub(super) fn notes<'a>(&self, line: Line<'a>) -> Option<&'a Notes> {
+        line.notes_of(!self.not_owner)
     }
 
     /// Whether a line is constant and the thread has loaded it before.
     #[inline(always)]
-    pub(super) fn knows(&self, line: &Line) -> bool {
+    pub(super) fn knows(&self, line: Line<'_>) -> bool {
         self.not_owner != 0 && line.is_constant_for(!self.not_owner)
     }
 
@@ -257,7 +262,7 @@ impl End {
     #[inline(always)]
     pub(super) fn note(
         &mut self,
-        line: &Line,
+        notes: &Notes,
         offset: u64,
         slot_and_meta: u64,
         kind: usize,
@@ -265,7 +270,7 @@ impl End {
     ) -> bool {
         let number = self.number_in_quarters() >> (2 + words::DEED_UNIT_BITS);
         let deed = words::deed(number, offset, slot_and_meta);
-        line.note(slot_and_meta as usize & 1, deed, quarters as u32);
+        notes.note(slot_and_meta as usize & 1, deed, quarters as u32);
         self.pass(kind, quarters)
     }
 
@@ -283,6 +288,11 @@ impl End {
         self.base += quarters;
     }
 
+    /// Tells that the thread has the line of an address for itself again, from its access of this number on.
+    pub(super) fn own_again(&mut self, vcpu: c_uint, address: u64, next: u64) {
+        self.write_event(vcpu, EventKind::OwnAgain, &[address & !63, next]);
+    }
+
     /// Touches a line, maybe with a store; whether that has to be told.
     pub(super) fn touches(&mut self, vcpu: c_uint, address: u64, store: bool) -> Told {
         let (Some(process), Some(line)) = (process::current(), shadow::make(address)) else {
@@ -296,11 +306,13 @@ impl End {
         };
         let number = self.number_in_quarters() >> 2;
         match line.touch(address, me, number, store, || process.tells_whole(address)) {
-            Touch::Own(fresh) => {
-                self.first_touches += u64::from(fresh);
+            Touch::Own => Told::WithItsLine,
+            Touch::Constant => Told::No,
+            Touch::First => {
+                self.first_touches += 1;
                 Told::WithItsLine
             }
-            Touch::Constant => Told::No,
+            Touch::Again => Told::Last { next: number + 1 },
             Touch::Shared => Told::Yes,
             Touch::Taken(taken) => {
                 self.taken(vcpu, &taken);

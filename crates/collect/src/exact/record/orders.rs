@@ -19,6 +19,7 @@ use linewise_tracer::words::EventKind;
 use super::super::access::{Consumer, Handover, HeapTold, TracedAccess, TracedEvent};
 use super::super::calls::CallKind;
 use super::super::equal_rate::{Meetings, WINDOW};
+use super::super::own_lines::OwnLines;
 use super::super::rounds::{Rounds, Turn};
 use super::blocks::{HeapEvent, Names, Teller};
 use super::contents::Contents;
@@ -37,6 +38,8 @@ enum Between {
     Event(TracedEvent),
     Handover(Handover),
     Heap(HeapEvent),
+    /// An address space is not used any more.
+    Ended(u16),
 }
 
 /// Accesses, and what lies between them.
@@ -80,7 +83,7 @@ impl Chunk {
         let ends = self
             .between
             .iter()
-            .filter(|(_, between)| !matches!(between, Between::Event(_)))
+            .filter(|(_, between)| !matches!(between, Between::Event(_) | Between::Ended(_)))
             .map(|(end, between)| (*end, Some(between)));
         for (end, between) in ends.chain([(self.steps.len(), None)]) {
             let piece = &self.steps[begin..end];
@@ -101,7 +104,7 @@ impl Chunk {
                         objects.heap(event);
                     }
                 }
-                Some(Between::Event(_)) | None => {}
+                Some(Between::Event(_) | Between::Ended(_)) | None => {}
             }
         }
         for (_, between) in &self.between {
@@ -138,6 +141,7 @@ impl Chunk {
                 Some(Between::Handover(handover)) if measures.is_some() => {
                     rounds.handover(handover);
                 }
+                Some(Between::Ended(space)) => rounds.space_ended(*space),
                 Some(Between::Handover(_) | Between::Heap(_)) | None => {}
             }
         }
@@ -198,6 +202,8 @@ pub(super) struct BothOrders {
     forked: bool,
     /// What is known of accesses that are not told.
     counted: Counted,
+    /// What the order of equal rate may take from threads.
+    own_lines: Option<Arc<OwnLines>>,
 }
 
 impl BothOrders {
@@ -220,6 +226,7 @@ impl BothOrders {
             sent: Vec::new(),
             forked: false,
             counted: Counted::default(),
+            own_lines: None,
         }
     }
 
@@ -228,7 +235,7 @@ impl BothOrders {
             return;
         }
         if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures, self.objects.take()));
+            self.threads = Some(start(measures, self.objects.take(), self.own_lines.clone()));
         }
         let empty = self.empty_chunk();
         let chunk = Arc::new(std::mem::replace(&mut self.chunk, empty));
@@ -273,7 +280,7 @@ impl BothOrders {
         self.flush();
         self.forked = true;
         if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures, self.objects.take()));
+            self.threads = Some(start(measures, self.objects.take(), self.own_lines.clone()));
         }
         if let Some(threads) = &self.threads {
             let (give, take) = sync_channel(1);
@@ -365,8 +372,18 @@ impl Consumer for BothOrders {
     }
 
     fn handover(&mut self, handover: &Handover) {
-        self.counted.hand_over(handover);
+        if !handover.again {
+            self.counted.hand_over(handover);
+        }
         self.between(Between::Handover(*handover));
+    }
+
+    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
+        self.own_lines = Some(Arc::clone(lines));
+    }
+
+    fn space_ended(&mut self, space: u16) {
+        self.between(Between::Ended(space));
     }
 
     fn sampled(&mut self, site: u32, kind: Kind) {
@@ -382,7 +399,11 @@ impl Consumer for BothOrders {
     }
 }
 
-fn start(mut measures: Measures, mut objects: Option<Objects>) -> Threads {
+fn start(
+    mut measures: Measures,
+    mut objects: Option<Objects>,
+    own_lines: Option<Arc<OwnLines>>,
+) -> Threads {
     let (observed, chunks) = sync_channel(QUEUE);
     let observed_thread = std::thread::spawn(move || {
         for message in chunks {
@@ -402,6 +423,9 @@ fn start(mut measures: Measures, mut objects: Option<Objects>) -> Threads {
     let (equal, chunks) = sync_channel(QUEUE);
     let equal_thread = std::thread::spawn(move || {
         let mut rounds = Rounds::new(WINDOW, false);
+        if let Some(lines) = own_lines {
+            rounds.set_own_lines(lines);
+        }
         let mut measures: Option<Box<Measures>> = None;
         for message in chunks {
             match message {

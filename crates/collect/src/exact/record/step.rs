@@ -108,6 +108,11 @@ impl Turn for Step {
     }
 
     #[inline]
+    fn last_byte(&self) -> u64 {
+        self.address + u64::from(self.size.max(1)) - 1
+    }
+
+    #[inline]
     fn orders(&self) -> bool {
         self.flags & ORDERS != 0
     }

@@ -30,9 +30,9 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use linewise_recording::{TypeMember, UntypedReason};
 
 use super::dwarf::{Debug, EntryId};
-use super::modules::Module;
+use super::modules::{DebugInfo, Module};
 use super::types::Types;
-use super::variables::scopes_around;
+use super::variables::{Variable as StaticVariable, scopes_around};
 use calls::Signature;
 use code::Code;
 use flow::{Flow, State, Surroundings};
@@ -180,7 +180,9 @@ impl<'m, 'a> Typer<'m, 'a> {
                 let (kind, offset, variable) = self
                     .static_variable(place)
                     .ok_or_else(|| self.not_at(place))?;
-                self.describe(kind, offset, size, times, variable)
+                let names = |info: &DebugInfo<'_>| info.variables.names(self.debug, variable);
+                let (name, _) = self.module.debug().and_then(names).unwrap_or_default();
+                self.describe(kind, offset, size, times, name)
             }
             Base::Conflict => Err(UntypedReason::Conflict),
         }
@@ -324,8 +326,8 @@ impl<'m, 'a> Typer<'m, 'a> {
         })
     }
 
-    /// The static variable at `address`: declared type, distance from its start, name.
-    fn static_variable(&self, address: u64) -> Option<(EntryId, u64, String)> {
+    /// The named static variable at `address`, before it its declared type and the distance from its start.
+    fn static_variable(&self, address: u64) -> Option<(EntryId, u64, &'m StaticVariable)> {
         let info = self.module.debug()?;
         info.variables.before(address).find_map(|variable| {
             let entry = self.debug.entry(variable.entry)?;
@@ -339,8 +341,8 @@ impl<'m, 'a> Typer<'m, 'a> {
             if within >= size && (size > 0 || within > 0) {
                 return None;
             }
-            let (name, _) = info.variables.names(self.debug, variable)?;
-            Some((kind, within + variable.piece_offset, name))
+            self.debug.name(&entry)?;
+            Some((kind, within + variable.piece_offset, variable))
         })
     }
 

@@ -386,6 +386,11 @@ impl<'m, 'a> Typer<'m, 'a> {
             })
             .unwrap_or_default();
         scope.find_frame(&rows);
+        // Asked for again and again.
+        for variable in &mut scope.in_frame {
+            let whole = || self.layouts.layout(variable.kind).size;
+            variable.size = variable.size.or_else(|| Some(whole()));
+        }
         let start = scope.ranges.first().map_or(0, |range| range.start);
         let signature = self.signature(start).unwrap_or_default();
         let flow = |lent: &[(i64, TypeId)]| {

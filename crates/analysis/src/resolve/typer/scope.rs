@@ -54,7 +54,7 @@ pub(super) struct Variable {
     pub(super) kind: EntryId,
     /// Where the piece starts in the variable.
     pub(super) within: u64,
-    /// Bytes of the piece; `None` for the whole variable.
+    /// Bytes of the piece; `None` for the whole variable, if that is not in the frame.
     pub(super) size: Option<u64>,
     /// The entry that has the name.
     pub(super) entry: EntryId,

@@ -85,10 +85,7 @@ impl Flow<'_, '_, '_> {
                 let Place::Frame(start) = variable.place else {
                     return None;
                 };
-                let size = match variable.size {
-                    Some(size) => size,
-                    None => self.layouts.layout(variable.kind).size,
-                };
+                let size = variable.size?;
                 let offset = within(start, size, distance)?;
                 Some((variable, size, offset.checked_add(variable.within)?))
             })

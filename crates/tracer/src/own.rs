@@ -47,8 +47,9 @@ pub(crate) const SPACE_TABLES: usize = 1 << (ADDRESS_BITS - TABLE_BITS);
 pub(crate) const TABLES: usize = 1024;
 
 /// A shared line is a thread's own again after so many touches with none of another's in between, and after
-/// twice as many each time that another came nevertheless.
+/// twice as many each time that the thread then made less than [`WORTH_IT`] before another came.
 const TOUCHES_IN_A_ROW: u64 = 8;
+const WORTH_IT: u64 = 32;
 /// So often.
 const MOST_DOUBLINGS: u64 = 16;
 /// In [`Line::touched`].
@@ -245,7 +246,7 @@ impl<'a> Line<'a> {
                     _ if !taken.again => (MAY_BE_OWN | state & SECOND, by_me),
                     _ => (
                         MAY_BE_OWN | state & SECOND,
-                        self.doublings() << DOUBLINGS_SHIFT | by_me,
+                        self.doublings(&taken) << DOUBLINGS_SHIFT | by_me,
                     ),
                 };
                 self.second.touched.store(touched, Ordering::Relaxed);
@@ -313,10 +314,14 @@ impl<'a> Line<'a> {
         row >= TOUCHES_IN_A_ROW << doublings.min(MOST_DOUBLINGS)
     }
 
-    /// How often the line was taken from threads that had it again, with this time.
-    fn doublings(self) -> u64 {
+    /// How often [`TOUCHES_IN_A_ROW`] is doubled, when this is taken from a thread that had the line again.
+    fn doublings(self, taken: &Taken) -> u64 {
         let before = self.second.touched.load(Ordering::Relaxed) >> DOUBLINGS_SHIFT;
-        (before + 1).min(MOST_DOUBLINGS)
+        let quarters = u64::from(taken.quarters[0]) + u64::from(taken.quarters[1]);
+        match quarters < 4 * WORTH_IT {
+            true => (before + 1).min(MOST_DOUBLINGS),
+            false => before.saturating_sub(1),
+        }
     }
 
     /// Empties the place of notes that is next.

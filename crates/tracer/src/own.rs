@@ -9,8 +9,8 @@
 //!                             contended
 //! ```
 //!
-//! A line that nobody ever stored to is *constant* when a second thread loads it. Of its loads the first of each
-//! thread is told; all others are hits. A store makes it shared.
+//! A line that nobody stored to, or only its owner and long before, is *constant* when a second thread loads it. Of
+//! its loads the first of each thread is told; all others are hits. A store makes it shared.
 //!
 //! As long as one thread alone touches a line, nothing that it does there can be told from a hit in its
 //! core's cache, in whatever order threads are brought. So its accesses are not told one by one but noted
@@ -34,7 +34,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::region::{MOST_OWNERS, Region};
-use crate::words::{ADDRESS_BITS, Taken};
+use crate::words::{ADDRESS_BITS, Taken, deed_number};
 
 /// Guest memory that one table is for.
 const TABLE_BITS: u32 = 28;
@@ -52,6 +52,8 @@ const TOUCHES_IN_A_ROW: u64 = 8;
 const WORTH_IT: u64 = 32;
 /// So often.
 const MOST_DOUBLINGS: u64 = 16;
+/// An owner's accesses after its last store to a line that it only prepared for others.
+const LONG: u64 = 1 << 16;
 /// In [`Line::touched`].
 const DOUBLINGS_SHIFT: u32 = 48;
 const TOUCHED_BY_SHIFT: u32 = 32;
@@ -186,7 +188,8 @@ impl<'a> Line<'a> {
     }
 
     /// Thread `me` touches the line that begins at `address`, with its access of this number, which may be
-    /// a store. `whole`: all accesses to it are told for good. With 0 for `me` it is nobody's touch.
+    /// a store. `whole`: all accesses to it are told for good. With 0 for `me` it is nobody's touch. `made`: how many
+    /// accesses a thread has made, or somewhat less.
     #[cold]
     pub(crate) fn touch(
         self,
@@ -195,6 +198,7 @@ impl<'a> Line<'a> {
         number: u64,
         store: bool,
         whole: impl Fn() -> bool,
+        made: impl Fn(u16) -> u64,
     ) -> Touch {
         let number = number & NUMBER;
         let mine = u64::from(me) << OWNER_SHIFT;
@@ -240,11 +244,13 @@ impl<'a> Line<'a> {
                     continue;
                 };
                 let by_me = u64::from(me) << TOUCHED_BY_SHIFT;
-                let (new, touched) = match taken.last[1] {
+                let (new, touched) = match taken.again {
                     _ if me == 0 => (TOLD, 0),
-                    0 if !store && !taken.again => (CONSTANT, bit(me) | bit(owner)),
-                    _ if !taken.again => (MAY_BE_OWN | state & SECOND, by_me),
-                    _ => (
+                    false if !store && taken.was_stored_long_before(made(owner)) => {
+                        (CONSTANT, bit(me) | bit(owner))
+                    }
+                    false => (MAY_BE_OWN | state & SECOND, by_me),
+                    true => (
                         MAY_BE_OWN | state & SECOND,
                         self.doublings(&taken) << DOUBLINGS_SHIFT | by_me,
                     ),
@@ -387,6 +393,14 @@ impl Notes {
     }
 }
 
+impl Taken {
+    /// Whether the owner did not store to the line in the last [`LONG`] accesses of `made` that it has made.
+    fn was_stored_long_before(&self, made: u64) -> bool {
+        let [_, store] = self.last;
+        store == 0 || made >= deed_number(store, self.first) + LONG
+    }
+}
+
 /// The bit of a thread; of more than 64 some have the same.
 #[inline(always)]
 fn bit(owner: u16) -> u64 {
@@ -479,15 +493,23 @@ mod tests {
         false
     }
 
+    /// A thread has made no accesses so far.
+    fn never(_: u16) -> u64 {
+        0
+    }
+
     #[test]
     fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done() {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(line.touch(64, 3, 7, true, no), Touch::First));
-        assert!(matches!(line.touch(64, 3, 8, true, no), Touch::Own));
+        assert!(matches!(
+            line.touch(64, 3, 7, true, no, never),
+            Touch::First
+        ));
+        assert!(matches!(line.touch(64, 3, 8, true, no, never), Touch::Own));
         let deed = words::deed(0, 8, words::meta(3, true));
         line.notes_of(3).unwrap().note(1, deed, 4);
-        let Touch::Taken(taken) = line.touch(64, 5, 1, true, no) else {
+        let Touch::Taken(taken) = line.touch(64, 5, 1, true, no, never) else {
             panic!("not taken");
         };
         let expected = Taken {
@@ -499,21 +521,33 @@ mod tests {
             last: [0, deed],
         };
         assert_eq!(taken, expected);
-        assert!(matches!(line.touch(64, 3, 9, true, no), Touch::Shared));
+        assert!(matches!(
+            line.touch(64, 3, 9, true, no, never),
+            Touch::Shared
+        ));
     }
 
     #[test]
     fn a_shared_line_is_own_again_after_touches_in_a_row_and_can_be_taken_for_good() {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(line.touch(64, 3, 1, true, no), Touch::First));
-        assert!(matches!(line.touch(64, 5, 1, true, no), Touch::Taken(_)));
+        assert!(matches!(
+            line.touch(64, 3, 1, true, no, never),
+            Touch::First
+        ));
+        assert!(matches!(
+            line.touch(64, 5, 1, true, no, never),
+            Touch::Taken(_)
+        ));
         for turn in 0..100 {
             let me = [3, 5][turn % 2];
-            assert!(matches!(line.touch(64, me, 2, true, no), Touch::Shared));
+            assert!(matches!(
+                line.touch(64, me, 2, true, no, never),
+                Touch::Shared
+            ));
         }
         let shared = (0..100)
-            .take_while(|_| matches!(line.touch(64, 3, 9, true, no), Touch::Shared))
+            .take_while(|_| matches!(line.touch(64, 3, 9, true, no, never), Touch::Shared))
             .count();
         assert_eq!(shared, TOUCHES_IN_A_ROW as usize);
         let deed = words::deed(0, 8, words::meta(3, false));
@@ -522,7 +556,10 @@ mod tests {
         assert_eq!((taken.owner, taken.first, taken.again), (3, 10, true));
         assert_eq!((taken.quarters, taken.last), ([4, 0], [deed, 0]));
         for _ in 0..100 {
-            assert!(matches!(line.touch(64, 3, 9, true, no), Touch::Shared));
+            assert!(matches!(
+                line.touch(64, 3, 9, true, no, never),
+                Touch::Shared
+            ));
         }
         assert!(line.contend(64).is_none());
     }
@@ -531,14 +568,20 @@ mod tests {
     fn the_late_note_of_an_interrupted_owner_does_not_reach_the_next_ones() {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(line.touch(64, 3, 1, true, no), Touch::First));
+        assert!(matches!(
+            line.touch(64, 3, 1, true, no, never),
+            Touch::First
+        ));
         let late = line.notes_of(3).unwrap();
-        assert!(matches!(line.touch(64, 5, 1, true, no), Touch::Taken(_)));
-        while !matches!(line.touch(64, 5, 9, true, no), Touch::Again) {}
+        assert!(matches!(
+            line.touch(64, 5, 1, true, no, never),
+            Touch::Taken(_)
+        ));
+        while !matches!(line.touch(64, 5, 9, true, no, never), Touch::Again) {}
         let deed = words::deed(0, 8, words::meta(3, true));
         line.notes_of(5).unwrap().note(1, deed, 4);
         late.note(1, words::deed(7, 16, words::meta(3, true)), 400);
-        let Touch::Taken(taken) = line.touch(64, 3, 2, true, no) else {
+        let Touch::Taken(taken) = line.touch(64, 3, 2, true, no, never) else {
             panic!("not taken");
         };
         assert_eq!((taken.quarters, taken.last), ([0, 4], [0, deed]));
@@ -548,18 +591,39 @@ mod tests {
     fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told() {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(line.touch(64, 3, 1, false, no), Touch::First));
+        assert!(matches!(
+            line.touch(64, 3, 1, false, no, never),
+            Touch::First
+        ));
         line.notes_of(3)
             .unwrap()
             .note(0, words::deed(0, 8, words::meta(3, false)), 4);
-        assert!(matches!(line.touch(64, 5, 1, false, no), Touch::Taken(_)));
+        assert!(matches!(
+            line.touch(64, 5, 1, false, no, never),
+            Touch::Taken(_)
+        ));
         for me in [3, 5] {
-            assert!(matches!(line.touch(64, me, 2, false, no), Touch::Constant));
+            assert!(matches!(
+                line.touch(64, me, 2, false, no, never),
+                Touch::Constant
+            ));
         }
-        assert!(matches!(line.touch(64, 9, 1, false, no), Touch::Shared));
-        assert!(matches!(line.touch(64, 9, 2, false, no), Touch::Constant));
-        assert!(matches!(line.touch(64, 9, 3, true, no), Touch::Shared));
-        assert!(matches!(line.touch(64, 5, 4, false, no), Touch::Shared));
+        assert!(matches!(
+            line.touch(64, 9, 1, false, no, never),
+            Touch::Shared
+        ));
+        assert!(matches!(
+            line.touch(64, 9, 2, false, no, never),
+            Touch::Constant
+        ));
+        assert!(matches!(
+            line.touch(64, 9, 3, true, no, never),
+            Touch::Shared
+        ));
+        assert!(matches!(
+            line.touch(64, 5, 4, false, no, never),
+            Touch::Shared
+        ));
     }
 
     #[test]
@@ -568,7 +632,7 @@ mod tests {
         halves.0.state.store(BEING_TAKEN, Ordering::Relaxed);
         for _ in 0..100 {
             assert!(matches!(
-                halves.line().touch(64, 3, 1, true, no),
+                halves.line().touch(64, 3, 1, true, no, never),
                 Touch::Shared
             ));
         }
@@ -578,14 +642,39 @@ mod tests {
     fn who_touches_a_line_oftener_has_to_do_so_for_longer_the_more_often_others_come() {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(line.touch(64, 3, 1, true, no), Touch::First));
+        assert!(matches!(
+            line.touch(64, 3, 1, true, no, never),
+            Touch::First
+        ));
         let mut touches = Vec::new();
         for _ in 0..4 {
-            assert!(matches!(line.touch(64, 5, 1, true, no), Touch::Taken(_)));
-            let again = |_: &u64| matches!(line.touch(64, 3, 9, true, no), Touch::Again);
+            assert!(matches!(
+                line.touch(64, 5, 1, true, no, never),
+                Touch::Taken(_)
+            ));
+            let again = |_: &u64| matches!(line.touch(64, 3, 9, true, no, never), Touch::Again);
             touches.extend((1..1000).find(again));
         }
         assert_eq!(touches, [9, 17, 33, 65]);
+    }
+
+    #[test]
+    fn a_line_that_its_owner_only_prepared_is_constant_as_well() {
+        for (made, constant) in [(100 + LONG, true), (99, false)] {
+            let halves = Halves::default();
+            let line = halves.line();
+            assert!(matches!(
+                line.touch(64, 3, 64, true, no, never),
+                Touch::First
+            ));
+            line.notes_of(3)
+                .unwrap()
+                .note(1, words::deed(1, 8, words::meta(3, true)), 4);
+            let touch = line.touch(64, 5, 1, false, no, |_| made);
+            assert!(matches!(touch, Touch::Taken(_)));
+            let next = line.touch(64, 5, 2, false, no, never);
+            assert_eq!(matches!(next, Touch::Constant), constant);
+        }
     }
 
     #[test]
@@ -594,17 +683,23 @@ mod tests {
         let (chosen, given_up) = (chosen.line(), given_up.line());
         for _ in 0..100 {
             assert!(matches!(
-                chosen.touch(0, 1, 0, true, || true),
+                chosen.touch(0, 1, 0, true, || true, never),
                 Touch::Shared
             ));
         }
-        assert!(matches!(given_up.touch(0, 2, 0, true, no), Touch::First));
         assert!(matches!(
-            given_up.touch(0, 0, 0, true, || true),
+            given_up.touch(0, 2, 0, true, no, never),
+            Touch::First
+        ));
+        assert!(matches!(
+            given_up.touch(0, 0, 0, true, || true, never),
             Touch::Taken(_)
         ));
         for _ in 0..100 {
-            assert!(matches!(given_up.touch(0, 2, 1, true, no), Touch::Shared));
+            assert!(matches!(
+                given_up.touch(0, 2, 1, true, no, never),
+                Touch::Shared
+            ));
         }
     }
 
@@ -615,14 +710,20 @@ mod tests {
         let address = 0x7000_1234_5678;
         let (number, at) = place(address);
         let line = target.claim_table(4, number).unwrap().line(at);
-        line.touch(address & !63, 1, 0, true, no);
-        line.touch(address & !63, 2, 0, true, no);
-        while !matches!(line.touch(address & !63, 1, 7, true, no), Touch::Again) {}
+        line.touch(address & !63, 1, 0, true, no, never);
+        line.touch(address & !63, 2, 0, true, no, never);
+        while !matches!(
+            line.touch(address & !63, 1, 7, true, no, never),
+            Touch::Again
+        ) {}
         assert!(region.contend(5, address).is_none(), "another space");
         let taken = region.contend(4, address).unwrap();
         assert_eq!((taken.line, taken.first), (address & !63, 8));
         region.free_tables(4);
         let again = target.claim_table(9, number).unwrap().line(at);
-        assert!(matches!(again.touch(0, 3, 0, true, no), Touch::First));
+        assert!(matches!(
+            again.touch(0, 3, 0, true, no, never),
+            Touch::First
+        ));
     }
 }

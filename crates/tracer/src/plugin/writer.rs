@@ -29,6 +29,14 @@ const SAMPLE_BITS: u32 = 8;
 /// After so many accesses that are not told a new stamp is taken, in quarters.
 const STAMP_AFTER_QUARTERS: i64 = 4 * MARK_EVERY as i64;
 
+/// How many accesses each thread had made when one was last sampled, by the number under which it has lines.
+static MADE: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
+
+/// That of one thread.
+fn made_by(owner: u16) -> u64 {
+    MADE[usize::from(owner)].load(Ordering::Relaxed)
+}
+
 /// Whether an access is written to the ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
@@ -305,7 +313,8 @@ impl End {
             not_owner => !not_owner,
         };
         let number = self.number_in_quarters() >> 2;
-        match line.touch(address, me, number, store, || process.tells_whole(address)) {
+        let whole = || process.tells_whole(address);
+        match line.touch(address, me, number, store, whole, made_by) {
             Touch::Own => Told::WithItsLine,
             Touch::Constant => Told::No,
             Touch::First => {
@@ -326,7 +335,7 @@ impl End {
         let Some(line) = shadow::make(address) else {
             return;
         };
-        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, true, || true) {
+        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, true, || true, made_by) {
             self.taken(vcpu, &taken);
         }
     }
@@ -349,6 +358,10 @@ impl End {
         let word = words::access(words::UNTOLD, 0, 0) | (slot_and_meta & (words::SLOT_BITS | 15));
         self.marked_access(vcpu, word, (slot_and_meta >> 16) as u32, true, false);
         self.publish_counts();
+        if self.not_owner != 0 {
+            MADE[usize::from(!self.not_owner)]
+                .store(self.number_in_quarters() >> 2, Ordering::Relaxed);
+        }
     }
 
     fn publish_counts(&self) {

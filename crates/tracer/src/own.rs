@@ -52,8 +52,9 @@ const TOUCHES_IN_A_ROW: u64 = 8;
 const WORTH_IT: u64 = 32;
 /// So often.
 const MOST_DOUBLINGS: u64 = 16;
-/// An owner's accesses after its last store to a line that it only prepared for others.
-const LONG: u64 = 1 << 16;
+/// An owner's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
+/// of the machine's time, since in the order of equal rate others may have been at the line in their slices.
+const LONG: u64 = 1 << 19;
 /// In [`Line::touched`].
 const DOUBLINGS_SHIFT: u32 = 48;
 const TOUCHED_BY_SHIFT: u32 = 32;

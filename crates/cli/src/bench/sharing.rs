@@ -35,7 +35,8 @@ pub(super) struct SharingArgs {
     /// What recording may cost, in percent
     #[arg(long, default_value = "2%", value_name = "PERCENT")]
     overhead: String,
-    /// A short choice of benchmarks, with 2.5 times the error allowed; exit code 1 when one fails
+    /// A short choice of benchmarks, with 2.5 times the error allowed, 5 times where threads outnumber CPUs;
+    /// exit code 1 when one fails
     #[arg(long)]
     gate: bool,
     /// Print JSON
@@ -46,6 +47,10 @@ pub(super) struct SharingArgs {
 /// How much larger an error the gate allows: it runs on machines that other things run on, in few
 /// and short runs.
 const GATE_SLACK: f64 = 2.5;
+/// The same where threads outnumber CPUs: two pairs that swap without a pause then differ in what a
+/// transfer takes them by up to 1.4 times, which differs from run to run. A matrix that takes one
+/// thread for another, or that spreads the transfers over all, is wrong by 1, ten times the bar.
+const GATE_SLACK_CROWDED: f64 = 5.0;
 /// How often the gate measures a benchmark again that missed its bar: a machine that flips its
 /// latency in the middle of the runs is no fault of the code, one that misses every time is.
 const GATE_TRIES: u32 = 3;
@@ -66,7 +71,8 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
         let place = format!("{} of {}", i + 1, specs.len());
         let mut row = compare(spec, args, &place)?;
         for _ in 0..GATE_TRIES {
-            if !args.gate || row.bars.iter().all(|bar| bar.passes_with(GATE_SLACK)) {
+            let slack = gate_slack(&row, cpus);
+            if !args.gate || row.bars.iter().all(|bar| bar.passes_with(slack)) {
                 break;
             }
             row = compare(spec, args, &place)?;
@@ -80,7 +86,7 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
         print!("{}", sharing_table(&rows));
     }
     Ok(if args.gate {
-        gate(&rows)
+        gate(&rows, cpus)
     } else {
         ExitCode::SUCCESS
     })
@@ -111,12 +117,21 @@ fn repeats_of(args: &SharingArgs) -> u32 {
     }
 }
 
+/// How much larger an error of a benchmark the gate allows on so many CPUs.
+fn gate_slack(row: &Comparison, cpus: usize) -> f64 {
+    if row.threads > cpus {
+        GATE_SLACK_CROWDED
+    } else {
+        GATE_SLACK
+    }
+}
+
 /// Prints what failed, and counts.
-fn gate(rows: &[Comparison]) -> ExitCode {
+fn gate(rows: &[Comparison], cpus: usize) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for row in rows {
         for bar in &row.bars {
-            if bar.passes_with(GATE_SLACK) {
+            if bar.passes_with(gate_slack(row, cpus)) {
                 passed += 1;
             } else {
                 failed += 1;

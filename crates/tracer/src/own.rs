@@ -23,8 +23,9 @@
 //! memory that the collector sees, and when it comes to such an access it takes the line itself
 //! ([`Region::contend`]), for good: the line is contended, and all accesses to it are told.
 //!
-//! The tables are filled as memory is touched, half as large as that. A page that is unmapped and mapped
-//! anew keeps its state, as its lines do in the simulated caches. A child of fork has tables of its own.
+//! The tables are filled as memory is touched, half as large as that and as much again where threads share
+//! lines. A page that is unmapped and mapped anew keeps its state, as its lines do in the simulated caches.
+//! A child of fork has tables of its own.
 //!
 //! No lock: a state changes by compare-and-swap. An owner notes without one, so an access that it
 //! makes in the very moment in which another takes the line may be missing from what is told. An owner that is
@@ -55,7 +56,7 @@ const MOST_DOUBLINGS: u64 = 16;
 /// An owner's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
 /// of the machine's time, since in the order of equal rate others may have been at the line in their slices.
 const LONG: u64 = 1 << 19;
-/// In [`Line::touched`].
+/// In [`SecondHalf::touched`].
 const DOUBLINGS_SHIFT: u32 = 48;
 const TOUCHED_BY_SHIFT: u32 = 32;
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use linewise_recording::{HeapBlock, Loss, Recording};
 
-use crate::heap::{heap, record, target, target_by};
+use crate::heap::{OWN_MALLOC, heap, record, target, target_by};
 use crate::util::{Output, Place, skip};
 
 /// Whether probes could be placed; if not, says so.
@@ -56,6 +56,30 @@ fn a_contended_block_of_a_static_program_or_one_of_another_c_library_is_named_by
         }
         names_the_counters(&output);
     }
+}
+
+#[test]
+fn a_contended_block_of_an_allocator_in_the_program_under_names_of_its_own_is_named_by_who_allocated_it()
+ {
+    let place = Place::new();
+    // As tikv-jemallocator calls them: Rust programs come like this.
+    let allocator = place.path("allocator.c");
+    std::fs::write(&allocator, OWN_MALLOC).unwrap();
+    let names = ["malloc", "calloc", "realloc", "free"];
+    let renamed = names.map(|name| format!("-D{name}=_rjem_{name}"));
+    let mut options: Vec<&str> = renamed.iter().map(String::as_str).collect();
+    let allocator = allocator.to_string_lossy();
+    options.extend([&*allocator, "-fno-builtin"]);
+    let Some(target) = target_by(&place, "gcc", &options) else {
+        return;
+    };
+    let mut command =
+        place.linewise(["run", "--heap", "auto", "--overhead", "10%", "--json", "--"]);
+    let output = place.finish(command.arg(&target).args(["array", "1.5"]));
+    if output.stdout.contains("own-allocator") {
+        return skip("probes are not allowed here");
+    }
+    names_the_counters(&output);
 }
 
 #[test]

@@ -376,7 +376,9 @@ fn heap_recorder(
 ) -> Result<HeapRecorder, String> {
     let overhead = (options.heap == HeapWhen::Auto).then_some(options.overhead);
     match source {
-        Source::Load(loading) => Ok(HeapRecorder::loaded(loading.region, overhead)),
+        Source::Load(loading) => {
+            Ok(HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen))
+        }
         Source::Probe { allocators, reason } => {
             let attached = matches!(options.target, Target::Attach(_));
             heap::probing((pid, attached), allocators, &reason, cpus, overhead)

@@ -6,6 +6,8 @@ use linewise_recording::{
     Address, Field, Frame, Object, ObjectKind, Pid, StackId, Tables, Thread, Tid,
 };
 
+use crate::resolve::allocation_site;
+
 /// The resolved tables, ready for look-ups.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
@@ -99,15 +101,20 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Where a heap block was allocated: `function (file:line)` of each caller, innermost first; empty
-    /// if that is not known.
+    /// Where a heap block was allocated: `function (file:line)` of each caller, innermost first, from that on which
+    /// names the block: what lies within it is the allocator's or a library's. Empty if that is not known.
     pub(crate) fn allocated_at(&self, object: &Object) -> Vec<String> {
         let place = (object.pid, object.address, object.size);
         let callers = self.allocations.get(&place).copied().unwrap_or_default();
-        let frames = callers
+        let frames: Vec<&Frame> = callers
             .iter()
-            .flat_map(|&address| self.frames(object.pid, address));
+            .flat_map(|&address| self.frames(object.pid, address))
+            .copied()
+            .collect();
+        let site = allocation_site(frames.iter().copied());
         frames
+            .iter()
+            .skip_while(|frame| site.is_some_and(|site| !std::ptr::eq(site, **frame)))
             .map(|frame| match (frame.function.as_str(), frame.line) {
                 ("", _) => format!("{:#x}", frame.address.0),
                 (function, 0) => function.to_owned(),

@@ -151,7 +151,11 @@ fn allocates(function: &str) -> bool {
         Some((result, rest)) if !result.contains('<') && result != "operator" => rest,
         _ => name,
     };
-    LIBRARIES.iter().any(|library| name.starts_with(library))
+    // What a crate makes Rust's global allocator.
+    let global = ["GlobalAlloc>::", "::Allocator>::"];
+    let of_rust = name.starts_with('<') && global.iter().any(|it| name.contains(it));
+    of_rust
+        || LIBRARIES.iter().any(|library| name.starts_with(library))
         || WRAPPERS.iter().any(|wrapper| name.ends_with(wrapper))
 }
 
@@ -245,6 +249,14 @@ mod tests {
                 "__rdl_alloc",
                 "alloc::alloc::alloc",
                 "<alloc::vec::Vec<T>>::push",
+                "app::run"
+            ]),
+            found("app::run")
+        );
+        assert_eq!(
+            site(&[
+                "<tikv_jemallocator::Jemalloc as core::alloc::global::GlobalAlloc>::alloc",
+                "__rustc::__rust_alloc",
                 "app::run"
             ]),
             found("app::run")

@@ -71,6 +71,65 @@ const CXX: &[(&str, Kind)] = &[
     ("_ZdaPvSt11align_val_tRKSt9nothrow_t", Kind::Free),
 ];
 
+/// What allocators offer beside malloc. jemalloc's are also found with one of [`PREFIXES`].
+const OWN: &[(&str, Kind)] = &[
+    ("mi_malloc", Kind::Malloc),
+    ("mi_malloc_small", Kind::Malloc),
+    ("mi_malloc_aligned", Kind::Malloc),
+    ("mi_zalloc", Kind::Malloc),
+    ("mi_zalloc_small", Kind::Malloc),
+    ("mi_zalloc_aligned", Kind::Malloc),
+    ("mi_calloc", Kind::Calloc),
+    ("mi_calloc_aligned", Kind::Calloc),
+    ("mi_realloc", Kind::Realloc),
+    ("mi_realloc_aligned", Kind::Realloc),
+    ("mi_reallocarray", Kind::Reallocarray),
+    ("mi_aligned_alloc", Kind::Aligned),
+    ("mi_memalign", Kind::Aligned),
+    ("mi_posix_memalign", Kind::PosixMemalign),
+    ("mi_new", Kind::New),
+    ("mi_new_aligned", Kind::New),
+    ("mi_free", Kind::Free),
+    ("mi_free_size", Kind::Free),
+    ("mi_free_aligned", Kind::Free),
+    ("mi_free_size_aligned", Kind::Free),
+    ("tc_malloc", Kind::Malloc),
+    ("tc_calloc", Kind::Calloc),
+    ("tc_realloc", Kind::Realloc),
+    ("tc_memalign", Kind::Aligned),
+    ("tc_posix_memalign", Kind::PosixMemalign),
+    ("tc_new", Kind::New),
+    ("tc_newarray", Kind::New),
+    ("tc_free", Kind::Free),
+    ("tc_free_sized", Kind::Free),
+    ("tc_delete", Kind::Free),
+    ("tc_deletearray", Kind::Free),
+];
+
+/// jemalloc's own functions.
+const JEMALLOC: &[(&str, Kind)] = &[
+    ("mallocx", Kind::Malloc),
+    ("rallocx", Kind::Realloc),
+    ("dallocx", Kind::Free),
+    ("sdallocx", Kind::Free),
+];
+
+/// What jemalloc's functions are called with where the C library's allocator is to stay: by tikv-jemallocator, and as its
+/// documentation has it.
+const PREFIXES: [&str; 2] = ["_rjem_", "je_"];
+
+/// What a function of this name does, if it is an allocator's.
+fn kind_of(name: &str) -> Option<Kind> {
+    let find = |tables: &[&[(&str, Kind)]], name: &str| {
+        let mut functions = tables.iter().copied().flatten();
+        functions.find(|it| it.0 == name).map(|it| it.1)
+    };
+    find(&[C, OWN, JEMALLOC], name).or_else(|| {
+        let bare = PREFIXES.iter().find_map(|it| name.strip_prefix(it))?;
+        find(&[C, JEMALLOC], bare)
+    })
+}
+
 /// Functions by which such an allocator is known: jemalloc, tcmalloc, mimalloc.
 const KNOWN: [&str; 3] = ["mallctl", "tc_malloc", "mi_malloc"];
 
@@ -120,18 +179,30 @@ pub(super) fn functions(path: &Path) -> Result<Vec<Function>, Missing> {
             continue;
         }
         if let Ok(name) = symbol.name()
-            && (KNOWN.contains(&name) || C.iter().chain(CXX).any(|known| known.0 == name))
+            && (KNOWN.contains(&name)
+                || kind_of(name).is_some()
+                || CXX.iter().any(|it| it.0 == name))
         {
             addresses.insert(name.to_owned(), symbol.address());
         }
     }
-    let mut names = C.to_vec();
-    if KNOWN.iter().any(|name| addresses.contains_key(*name)) {
-        names.extend(CXX);
-    }
+    let operators = match KNOWN.iter().any(|name| addresses.contains_key(*name)) {
+        true => CXX,
+        false => &[],
+    };
+    let mut named: Vec<(&str, Kind, u64)> = addresses
+        .iter()
+        .filter_map(|(name, &address)| {
+            let operator = || operators.iter().find(|it| it.0 == name);
+            let kind = kind_of(name).or_else(|| Some(operator()?.1))?;
+            Some((name.as_str(), kind, address))
+        })
+        .collect();
+    // Of several names of one function always the same one.
+    named.sort_unstable_by_key(|&(name, ..)| name);
     let mut found: Vec<Function> = Vec::new();
-    for (name, kind) in names {
-        let Some(begin) = addresses.get(name).and_then(|&address| offset_of(address)) else {
+    for (_, kind, address) in named {
+        let Some(begin) = offset_of(address) else {
             continue;
         };
         let code = data.read_bytes_at(begin, LOOKED_AT).unwrap_or_default();
@@ -261,6 +332,21 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<Allocator>, String> {
     })
 }
 
+/// The allocator of a program that begins, if it has one linked into it: no library can stand in front of that, whatever
+/// its functions are called. And the C library's that this process has, which the program most likely has, too.
+pub(super) fn linked_in(path: &Path) -> Option<Vec<Allocator>> {
+    let mut found = vec![Allocator {
+        path: path.to_owned(),
+        functions: functions(path).ok()?,
+    }];
+    let here = of_process(std::process::id()).unwrap_or_default();
+    found.extend(here.into_iter().filter(|it| {
+        let name = it.path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("libc.so")
+    }));
+    Some(found)
+}
+
 /// The allocator of one file.
 ///
 /// # Errors
@@ -316,12 +402,27 @@ mod tests {
     }
 
     #[test]
+    fn functions_of_allocators_are_known_by_their_names() {
+        assert_eq!(kind_of("malloc"), Some(Kind::Malloc));
+        assert_eq!(kind_of("_rjem_malloc"), Some(Kind::Malloc));
+        assert_eq!(kind_of("_rjem_sdallocx"), Some(Kind::Free));
+        assert_eq!(kind_of("je_rallocx"), Some(Kind::Realloc));
+        assert_eq!(kind_of("mi_malloc_aligned"), Some(Kind::Malloc));
+        for name in ["_rjem_mi_malloc", "je_", "_rjem_mallctl", "mymalloc", ""] {
+            assert_eq!(kind_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn the_allocator_of_this_process_is_found() {
         let found = of_process(std::process::id()).unwrap();
         assert!(found.iter().any(|it| {
             let has = |kind| it.functions.iter().any(|function| function.kind == kind);
             has(Kind::Malloc) && has(Kind::Calloc) && has(Kind::Realloc) && has(Kind::PosixMemalign)
         }));
+        // A library stands in front of the C library's.
+        let program = std::env::current_exe().unwrap();
+        assert!(linked_in(&program).is_none());
         assert_eq!(
             functions(Path::new("/no/such/file")),
             Err(Missing::Unreadable)

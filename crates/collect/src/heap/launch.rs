@@ -36,6 +36,8 @@ pub(crate) struct Loading {
     pub(crate) region: Region,
     /// Variables to add to the target's environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
+    /// Why the blocks of an allocator that is linked into the program are not seen, if it has one.
+    pub(crate) unseen: Option<String>,
 }
 
 /// Who is to tell of blocks.
@@ -74,7 +76,7 @@ impl From<String> for Unloadable {
 /// A reason that follows `heap blocks are not recorded: `.
 pub(crate) fn loading(command: &[OsString]) -> Result<Source, String> {
     match prepare(command) {
-        Ok(loading) => Ok(Source::Load(loading)),
+        Ok(loading) => Ok(probe_or_load(command, loading)),
         Err(Unloadable {
             reason,
             allocator: Some(file),
@@ -85,6 +87,29 @@ pub(crate) fn loading(command: &[OsString]) -> Result<Source, String> {
             )),
         },
         Err(Unloadable { reason, .. }) => Err(reason),
+    }
+}
+
+/// Probes on an allocator that is linked into the program, where they are allowed; otherwise the recorder, which sees
+/// nothing of such an allocator.
+fn probe_or_load(command: &[OsString], loading: Loading) -> Source {
+    let program = command.first().and_then(|name| on_path(name));
+    let words = command.iter().map(|word| word.clone().into_vec()).collect();
+    let program = program.and_then(|path| program::resolve(path, words).ok());
+    let linked = program.and_then(|it| Some((allocator::linked_in(&it.path)?, it.path)));
+    let Some((allocators, path)) = linked else {
+        return Source::Load(loading);
+    };
+    let reason = format!(
+        "{} has an allocator linked into it that no library can stand in front of",
+        path.display()
+    );
+    match Probed::possible() {
+        Ok(()) => Source::Probe { allocators, reason },
+        Err(why) => Source::Load(Loading {
+            unseen: Some(format!("{reason}; {why}")),
+            ..loading
+        }),
     }
 }
 
@@ -173,6 +198,7 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
     Ok(Loading {
         region,
         environment,
+        unseen: None,
     })
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Loaded {
     began_ns: u64,
     slow_ns: u64,
     malformed: u64,
+    /// Why the blocks of an allocator that is linked into the program are not seen, if it has one.
+    pub(super) unseen: Option<String>,
 }
 
 impl Loaded {
@@ -60,6 +62,7 @@ impl Loaded {
             began_ns: process::monotonic_ns(),
             slow_ns: 0,
             malformed: 0,
+            unseen: None,
         };
         recorder.allow();
         recorder
@@ -342,11 +345,19 @@ impl Loaded {
                     .to_owned(),
             ));
         }
-        if self.region.own_mallocs() > 0 {
+        // Said with what to do about it below, if it is that of the program itself.
+        if self.region.own_mallocs() > 0 && self.unseen.is_none() {
             losses.push((
                 "own-malloc",
                 u64::from(self.region.own_mallocs()),
                 "programs with a malloc of their own, whose blocks are not recorded; name its objects with `linewise.h`".to_owned(),
+            ));
+        }
+        if let Some(why) = self.unseen {
+            losses.push((
+                "own-allocator",
+                1,
+                format!("programs whose blocks are not recorded: {why}"),
             ));
         }
         if self.region.images() == 0 {

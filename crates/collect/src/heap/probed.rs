@@ -127,15 +127,6 @@ impl Probed {
         cpus: &[u32],
         overhead: Option<f64>,
     ) -> Result<Self, String> {
-        let unavailable = |error: std::io::Error| {
-            let why = match error.raw_os_error() {
-                Some(1 | 13) => "run linewise as root or with CAP_BPF and CAP_PERFMON",
-                Some(22) => "they take Linux 6.6 or later",
-                Some(38) => "this kernel has no BPF",
-                _ => "see the kernel's log",
-            };
-            format!("probes on its allocator need BPF and uprobes: {error}; {why}")
-        };
         let costs = linewise_machine::uprobe::costs(cpus).map_err(unavailable)?;
         let prober = Prober::open(cpus).map_err(unavailable)?;
         let functions = allocators
@@ -176,6 +167,15 @@ impl Probed {
             Some(error) => Err(error),
             None => Ok(probed),
         }
+    }
+
+    /// Whether probes can be placed here.
+    ///
+    /// # Errors
+    /// A sentence: what is missing, what to try.
+    pub(super) fn possible() -> Result<(), String> {
+        // On no CPU: what it takes is checked all the same.
+        Prober::open(&[]).map(drop).map_err(unavailable)
     }
 
     /// Whether rounds should follow each other closely: a program that allocates often would overdraw the budget
@@ -557,4 +557,15 @@ impl Probed {
         }
         Ok((self.ledger.run, losses))
     }
+}
+
+/// Why probes cannot be placed, and what to try.
+fn unavailable(error: std::io::Error) -> String {
+    let why = match error.raw_os_error() {
+        Some(1 | 13) => "run linewise as root or with CAP_BPF and CAP_PERFMON",
+        Some(22) => "they take Linux 6.6 or later",
+        Some(38) => "this kernel has no BPF",
+        _ => "see the kernel's log",
+    };
+    format!("probes on its allocator need BPF and uprobes: {error}; {why}")
 }

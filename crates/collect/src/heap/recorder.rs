@@ -38,6 +38,14 @@ impl HeapRecorder {
         Self::Loaded(Box::new(Loaded::new(region, overhead)))
     }
 
+    /// Says at the end why the blocks of an allocator that is linked into the program were not seen.
+    pub(crate) fn unseen(mut self, why: Option<String>) -> Self {
+        if let Self::Loaded(loaded) = &mut self {
+            loaded.unseen = why;
+        }
+        self
+    }
+
     fn ledger(&mut self) -> &mut Ledger {
         match self {
             Self::Loaded(loaded) => &mut loaded.ledger,

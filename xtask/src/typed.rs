@@ -3,9 +3,10 @@
 //! right?
 //!
 //! Each program is recorded by the real binary. What it prints says where its objects and their
-//! fields are, so that every sampled address names the field that was touched; linewise derives it from
-//! the code alone (crates/analysis/examples/typed_truth.rs compares). Of the struct that two threads share
-//! falsely the proposed layout is pasted into the source, and an exact run counts what is left of it.
+//! fields are, and what leads to its arrays of numbers, so that every sampled address names the field that
+//! was touched, or the member that holds the pointer; linewise derives it from the code alone
+//! (crates/analysis/examples/typed_truth.rs compares). Of the struct that two threads share falsely the
+//! proposed layout is pasted into the source, and an exact run counts what is left of it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +36,7 @@ struct Program {
     typed_bar: f64,
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 7] = [
     Program {
         language: "C",
         source: "accounts.c",
@@ -51,6 +52,24 @@ const PROGRAMS: [Program; 4] = [
     Program {
         language: "Rust",
         source: "orders.rs",
+        compiler: &["rustc", "--edition", "2024", "-g", "-C", "opt-level=2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C",
+        source: "tables.c",
+        compiler: &["cc", "-g", "-O2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C++",
+        source: "tables.cpp",
+        compiler: &["c++", "-std=c++17", "-g", "-O2"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "Rust",
+        source: "tables.rs",
         compiler: &["rustc", "--edition", "2024", "-g", "-C", "opt-level=2"],
         typed_bar: TYPED_BAR,
     },

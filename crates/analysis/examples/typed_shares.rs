@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, &files, &store);
     let (rows, _) = resolver.typed_accesses(samples.keys().copied());
     let (mut without_debug_info, mut field, mut scalar) = (0_u64, 0_u64, 0_u64);
+    let (mut through_member, mut through_variable) = (0_u64, 0_u64);
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     let mut lines = Vec::new();
     for row in &rows {
@@ -51,14 +52,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 reason.word().to_owned()
             }
             None => {
-                *if row.path.is_empty() {
-                    &mut scalar
-                } else {
-                    &mut field
+                *match row.through.as_str() {
+                    _ if !row.path.is_empty() => &mut field,
+                    through if through.contains('.') => &mut through_member,
+                    "" if row.variable.is_empty() => &mut scalar,
+                    _ => &mut through_variable,
                 } += count;
                 format!(
-                    "{}+{} {} {}",
-                    row.type_name, row.offset, row.path, row.variable
+                    "{}+{} {} {} < {}",
+                    row.type_name, row.offset, row.path, row.variable, row.through
                 )
             }
         };
@@ -84,7 +86,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{}",
         json!({
-            "without_debug_info": without_debug_info, "field": field, "scalar": scalar,
+            "without_debug_info": without_debug_info, "field": field, "through_member": through_member,
+            "through_variable": through_variable, "scalar": scalar,
             "untyped": reasons,
         })
     );

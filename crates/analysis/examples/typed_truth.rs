@@ -5,9 +5,10 @@
 //! cargo run --release -p linewise-analysis --example typed_truth -- NAME.linewise [OUTPUT]
 //! ```
 //!
-//! OUTPUT is what the program printed: where its objects are, and their fields. A sampled address in
-//! one of them tells the field that was touched, whatever the code says; the type and field that
-//! linewise derived from the code alone must be that one. Prints one line of JSON.
+//! OUTPUT is what the program printed: where its objects are, and their fields, and which member or
+//! variable holds the pointer to an array of numbers. A sampled address in
+//! one of them tells the field that was touched, or the array, whatever the code says; the type and field, or
+//! the holder, that linewise derived from the code alone must be that one. Prints one line of JSON.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -23,9 +24,17 @@ struct Pool {
     count: u64,
 }
 
+/// An array of numbers, and what leads to it.
+struct Array {
+    holder: String,
+    base: u64,
+    bytes: u64,
+}
+
 #[derive(Default)]
 struct Truth {
     pools: Vec<Pool>,
+    arrays: Vec<Array>,
     /// Name, first byte and bytes of the fields of a type.
     fields: HashMap<String, Vec<(String, u64, u64)>>,
     /// The names that a type may have in the debug info beside its own.
@@ -38,12 +47,20 @@ impl Truth {
         for line in output.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |index: usize| words.get(index)?.parse::<u64>().ok();
+            let address = |index: usize| {
+                u64::from_str_radix(words.get(index)?.trim_start_matches("0x"), 16).ok()
+            };
             match words.first().copied() {
                 Some("pool") => truth.pools.push(Pool {
                     type_name: (*words.get(1)?).to_owned(),
-                    base: u64::from_str_radix(words.get(2)?.trim_start_matches("0x"), 16).ok()?,
+                    base: address(2)?,
                     size: number(3)?,
                     count: number(4)?,
+                }),
+                Some("held") => truth.arrays.push(Array {
+                    holder: (*words.get(1)?).to_owned(),
+                    base: address(2)?,
+                    bytes: number(3)?,
                 }),
                 Some("field") => truth
                     .fields
@@ -68,6 +85,14 @@ impl Truth {
             .iter()
             .find(|pool| (pool.base..pool.base + pool.size * pool.count).contains(&address))?;
         Some((pool, (address - pool.base) % pool.size))
+    }
+
+    /// What leads to the array of numbers that `address` is in.
+    fn holder(&self, address: u64) -> Option<&str> {
+        self.arrays
+            .iter()
+            .find(|array| (array.base..array.base + array.bytes).contains(&address))
+            .map(|array| array.holder.as_str())
     }
 
     /// The number of the field of `type_name` at `offset`.
@@ -112,6 +137,21 @@ impl Truth {
     }
 }
 
+/// Whether both name one member, each from a type of its own: `Graph.first`, `Search.graph.first`.
+fn same_member(a: &str, b: &str) -> bool {
+    let path = |name: &str| {
+        name.split_once('.')
+            .map_or(name, |(_, path)| path)
+            .to_owned()
+    };
+    let (a, b) = (path(a), path(b));
+    let ends = |whole: &str, part: &str| {
+        let rest = whole.strip_suffix(part);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    ends(&a, &b) || ends(&b, &a)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: typed_truth NAME.linewise [OUTPUT]";
@@ -149,6 +189,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         *fields
             .entry(format!("{}.{}", row.type_name, row.path))
             .or_default() += 1;
+        if let Some(holder) = truth.holder(sample.address.0) {
+            checked += 1;
+            if same_member(&row.through, holder) {
+                right += 1;
+            } else {
+                let said = format!("{:x}: {holder} is not {}", row.ip.0, row.through);
+                *wrong.entry(said).or_default() += 1;
+            }
+        }
         let Some((pool, offset)) = truth.at(sample.address.0) else {
             continue;
         };

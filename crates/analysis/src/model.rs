@@ -21,7 +21,7 @@ pub use crate::views::reuse::{
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::types::{
-    Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, TypeCost, TypeRow,
+    Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, Reached, TypeCost, TypeRow,
 };
 pub use crate::views::working_set::{CrowdedSet, CrowdedType, LevelSet, TypeSet};
 
@@ -267,8 +267,8 @@ pub struct ObjectRow {
     pub size: u64,
     /// `file:line` of its declaration, of a heap block that of its allocation; empty if unknown.
     pub declared_at: String,
-    /// Of a heap block that the recorder told of, the callers of its allocation, innermost first:
-    /// `function (file:line)`; else the field is not there.
+    /// Of a heap block that the recorder told of, the callers of its allocation, innermost first, but for those within an
+    /// allocator or a language's library: `function (file:line)`; else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocated_at: Vec<String>,
     /// The type that most of its accesses name, by debug info and machine code, of an array that of its elements; empty if unknown.
@@ -278,6 +278,10 @@ pub struct ObjectRow {
     /// The fields of that type that are touched, the dearest first, with `, ` between; empty if unknown.
     #[serde(default)]
     pub field: String,
+    /// The members and static variables that hold the pointers through which it is reached, the dearest first: `State.hash_table`; empty
+    /// if none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reached_through: String,
     /// What the accesses say of its type, most first: of a heap block that the recorder told of the accesses to all blocks of its
     /// allocation site, else its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

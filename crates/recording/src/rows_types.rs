@@ -60,6 +60,9 @@ pub struct TypedAccess {
     pub field_type: String,
     /// The static variable, if the instruction names one; else empty.
     pub variable: String,
+    /// The member (`State.hash_table`) or the variable (`text`, `end (local)`) that holds the pointer through
+    /// which it is reached, or the local variable that it lies in; empty if none is known.
+    pub through: String,
     /// Why nothing is known; null where the type is.
     pub reason: Option<UntypedReason>,
 }

@@ -355,6 +355,7 @@ mod tests {
             allocated_at: Vec::new(),
             accessed_type: String::new(),
             field: String::new(),
+            reached_through: String::new(),
             type_votes: Vec::new(),
         }
     }

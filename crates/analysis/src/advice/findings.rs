@@ -249,6 +249,7 @@ fn object_row(
 ) -> ObjectRow {
     let accessed_type = verdict.kind.map_or("", |row| row.type_name.as_str());
     let (accessed_type, field) = (accessed_type.to_owned(), verdict.fields.join(", "));
+    let reached_through = verdict.reached.join(", ");
     let type_votes = verdict.votes.clone();
     match object {
         Some(object) => ObjectRow {
@@ -261,6 +262,7 @@ fn object_row(
             allocated_at: names.allocated_at(object),
             accessed_type,
             field,
+            reached_through,
             type_votes,
         },
         None => ObjectRow {
@@ -273,6 +275,7 @@ fn object_row(
             allocated_at: Vec::new(),
             accessed_type,
             field,
+            reached_through,
             type_votes,
         },
     }

@@ -17,6 +17,8 @@ use crate::views::sharing::LineSharing;
 const SHOWN: usize = 4;
 /// Fields that are named.
 const FIELDS: usize = 4;
+/// Members and variables that lead to an object that are named.
+const HOLDERS: usize = 2;
 /// A field with a smaller share of the votes for its type is not fought over.
 const SLIGHT: f64 = 0.02;
 
@@ -60,6 +62,8 @@ pub(crate) struct Verdict<'a> {
     pub(crate) kind: Option<&'a TypedAccess>,
     /// The fields of it that they name, the most named first.
     pub(crate) fields: Vec<&'a str>,
+    /// The members and static variables through which most of them reach it, the most named first.
+    pub(crate) reached: Vec<&'a str>,
     /// The votes: of a heap block whose site is known those of the site, else its own.
     pub(crate) votes: Vec<TypeVote>,
     /// What most accesses to blocks of the same site name, if that is another type.
@@ -175,6 +179,7 @@ impl<'a> Votes<'a> {
         };
         let mut own = Ballot::default();
         let mut fields: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+        let mut holders = Ballot::default();
         let mut rows: Vec<(Address, &TypedAccess)> = Vec::new();
         for line in lines {
             let places = line.places.iter();
@@ -186,6 +191,7 @@ impl<'a> Votes<'a> {
                 let votes = place.weight + place.traps as f64;
                 own.add(&row.type_name, votes);
                 *fields.entry((&row.type_name, &row.path)).or_default() += votes;
+                holders.add(&row.through, votes);
                 rows.push((place.touch.address, row));
             }
         }
@@ -218,6 +224,16 @@ impl<'a> Votes<'a> {
         Verdict {
             kind: rows.first().map(|(_, row)| *row),
             fields: named.into_iter().take(FIELDS).map(|it| it.0).collect(),
+            // A local variable is no name for an object.
+            reached: holders
+                .counted()
+                .into_iter()
+                .filter(|(name, votes)| {
+                    !name.is_empty() && !name.ends_with("(local)") && *votes >= SLIGHT
+                })
+                .take(HOLDERS)
+                .map(|it| it.0)
+                .collect(),
             votes: of_site
                 .unwrap_or(counted)
                 .into_iter()

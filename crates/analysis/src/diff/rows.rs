@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Estimate, NINETY, Unit, View};
-use crate::model::{Finding, FindingKind, Interval, MissRow, Report};
+use crate::model::{Finding, FindingKind, Interval, MissRow, Reached, Report};
 
 /// Costs below this share are not worth a row, and what is not there may have cost as much.
 const LEAST_COST: f64 = 0.005;
@@ -262,24 +262,54 @@ fn transfer_rate(report: &Report) -> Values {
 fn types(report: &Report) -> Values {
     let mut values = Values::new();
     for row in &report.types {
-        let interval = sampled(row.cost.share, row.accesses);
-        add(&mut values, row.name.clone(), "", row.cost.share, interval);
+        // Of numbers each member that leads to some, and the rest.
+        let numbers = row.fields.is_empty();
+        let local = |it: &&Reached| !it.through.ends_with("(local)");
+        let mut rest = 1.0;
+        for holder in row.reached.iter().filter(local).filter(|_| numbers) {
+            rest -= holder.share;
+            let share = row.cost.share * holder.share;
+            let interval = sampled(share, row.accesses * holder.share);
+            add(
+                &mut values,
+                known(&row.name, &holder.through),
+                "",
+                share,
+                interval,
+            );
+        }
+        let rest = f64::max(rest, 0.0);
+        // Not what rounding leaves.
+        if rest > 1e-9 {
+            let interval = sampled(row.cost.share * rest, row.accesses * rest);
+            add(
+                &mut values,
+                row.name.clone(),
+                "",
+                row.cost.share * rest,
+                interval,
+            );
+        }
     }
     values
 }
 
 fn misses(report: &Report) -> Values {
-    let accesses: BTreeMap<&str, f64> = report
-        .types
-        .iter()
-        .map(|row| (row.name.as_str(), row.accesses))
-        .collect();
+    let mut accesses: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for row in &report.types {
+        accesses.insert((&row.name, ""), row.accesses);
+        for holder in &row.reached {
+            let through = (row.name.as_str(), holder.through.as_str());
+            accesses.insert(through, row.accesses * holder.share);
+        }
+    }
     let mut values = Values::new();
     for row in &report.misses {
-        let seen = accesses.get(row.type_name.as_str()).copied().unwrap_or(1.0);
+        let kind = (row.type_name.as_str(), row.through.as_str());
+        let seen = accesses.get(&kind).copied().unwrap_or(1.0);
         for (cause, share) in causes(row) {
             let value = share * row.share;
-            let name = known(&row.type_name);
+            let name = known(&row.type_name, &row.through);
             // Of the accesses those that fall to this cause.
             add(
                 &mut values,
@@ -303,10 +333,11 @@ fn causes(row: &MissRow) -> [(&'static str, f64); 5] {
     ]
 }
 
-fn known(type_name: &str) -> String {
-    match type_name {
-        "" => "unknown type".to_owned(),
-        name => name.to_owned(),
+fn known(type_name: &str, through: &str) -> String {
+    match (type_name, through) {
+        ("", _) => "unknown type".to_owned(),
+        (name, "") => name.to_owned(),
+        (name, through) => format!("{through}: {name}"),
     }
 }
 
@@ -323,7 +354,7 @@ fn working_set(report: &Report) -> Values {
                 low: low.min(spread.low),
                 high: (2.0 * row.bytes - low).max(spread.high),
             };
-            let name = known(&row.type_name);
+            let name = known(&row.type_name, &row.through);
             add(&mut values, name, level.level.word(), row.bytes, interval);
         }
     }

@@ -50,6 +50,33 @@ fn nothing_differs_from_itself_or_from_a_repetition() {
 }
 
 #[test]
+fn of_numbers_the_members_that_lead_to_them_are_compared() {
+    let numbers = |hash: f64, chain: f64| {
+        let mut row = type_row(hash + chain, 4000.0);
+        let reached = |through: &str, cost: f64| {
+            json!({
+                "through": through, "share": cost / (hash + chain), "loads": 0.0, "stores": 0.0, "threads": [],
+            })
+        };
+        row.reached = serde_json::from_value(json!([
+            reached("matcher.hash", hash),
+            reached("matcher.chain", chain)
+        ]))
+        .unwrap();
+        let mut report = everyday();
+        report.types = vec![row];
+        report
+    };
+    // What one has lost the other has gained.
+    let changes = real(&numbers(0.5, 0.1), &numbers(0.1, 0.5));
+    let named: Vec<&str> = changes.iter().map(|it| it.2.as_str()).collect();
+    assert_eq!(named.len(), 2, "{changes:?}");
+    assert!(named.contains(&"matcher.hash: struct node"), "{named:?}");
+    assert!(named.contains(&"matcher.chain: struct node"), "{named:?}");
+    assert_eq!(real(&numbers(0.5, 0.1), &numbers(0.48, 0.11)), []);
+}
+
+#[test]
 fn what_the_repaired_program_no_longer_fights_over_is_gone() {
     let before = everyday();
     let mut after = everyday();

@@ -467,6 +467,7 @@ fn counters() -> Finding {
             allocated_at: Vec::new(),
             accessed_type: String::new(),
             field: String::new(),
+            reached_through: String::new(),
             type_votes: Vec::new(),
         },
         lines: vec![LineRow {
@@ -553,6 +554,7 @@ fn queue_lock() -> Finding {
             allocated_at: Vec::new(),
             accessed_type: "struct queue".to_owned(),
             field: "lock".to_owned(),
+            reached_through: "server.queues[]".to_owned(),
             type_votes: vec![vote("struct queue", 0.92), vote("struct node", 0.08)],
         },
         lines: vec![LineRow {

@@ -2,8 +2,8 @@
 
 use super::super::model::{
     Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, FlowEdge, FlowNode, FlowPath,
-    FlowRow, FlowSite, Group, Layout, LevelHits, LevelSet, MissRow, Report, TypeCost, TypeRow,
-    TypeSet,
+    FlowRow, FlowSite, Group, Layout, LevelHits, LevelSet, MissRow, Reached, Report, TypeCost,
+    TypeRow, TypeSet,
 };
 use super::HOSTILE;
 use linewise_recording::{CacheLevel, PathEvent};
@@ -29,6 +29,17 @@ fn field(name: &str, offset: u64, size: u64, uses: [f64; 3], tids: &[u32]) -> Fi
                 stores: stores / count,
             })
             .collect(),
+    }
+}
+
+fn reached(through: &str, uses: [f64; 3], tids: &[u32]) -> Reached {
+    let row = field(through, 0, 0, uses, tids);
+    Reached {
+        through: row.name,
+        share: row.share,
+        loads: row.loads,
+        stores: row.stores,
+        threads: row.threads,
     }
 }
 
@@ -81,6 +92,10 @@ pub(super) fn with_types(report: &mut Report) {
                     .to_owned(),
             }),
             owner: String::new(),
+            reached: vec![
+                reached("server.both", [0.8, 40.0, 900.0], &[41312]),
+                reached("argument (local)", [0.2, 4.0, 480.0], &[41313]),
+            ],
         },
         TypeRow {
             name: "struct private".to_owned(),
@@ -100,6 +115,30 @@ pub(super) fn with_types(report: &mut Report) {
             fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
             layout: None,
             owner: String::new(),
+            reached: Vec::new(),
+        },
+        TypeRow {
+            name: "unsigned int".to_owned(),
+            description: String::new(),
+            size: 4,
+            cost: TypeCost {
+                ns: 2.2e9,
+                share: 0.1,
+            },
+            accesses: 447.0,
+            misses: Vec::new(),
+            lines_seen: 390,
+            objects: 0,
+            allocated_at: Vec::new(),
+            bounces: false,
+            variables: Vec::new(),
+            fields: Vec::new(),
+            reached: vec![
+                reached("matcher.hash_table", [0.63, 201.0, 80.0], &[41312, 41313]),
+                reached("end (local)", [0.37, 166.0, 0.0], &[41312]),
+            ],
+            layout: None,
+            owner: String::new(),
         },
     ];
     report.misses = vec![
@@ -111,6 +150,8 @@ pub(super) fn with_types(report: &mut Report) {
             ..MissRow::default()
         },
         MissRow {
+            type_name: "unsigned int".to_owned(),
+            through: "matcher.hash_table".to_owned(),
             share: 0.1,
             compulsory: 0.2,
             capacity: 0.5,
@@ -125,6 +166,7 @@ pub(super) fn with_types(report: &mut Report) {
         in_use_bytes: 104_000.0,
         types: vec![TypeSet {
             type_name: "struct both".to_owned(),
+            through: String::new(),
             lines_seen: 812,
             bytes: 104_000.0,
             share: 1.0,
@@ -136,6 +178,7 @@ pub(super) fn with_types(report: &mut Report) {
             lines: 24,
             types: vec![CrowdedType {
                 type_name: "struct both".to_owned(),
+                through: String::new(),
                 lines: 24,
                 stride: 4096,
             }],

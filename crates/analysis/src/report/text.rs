@@ -41,6 +41,15 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// What to call a type, or that which the member `through` leads to: `matcher.hash: unsigned int`.
+pub(crate) fn kind<'a>(type_name: &'a str, through: &str) -> Cow<'a, str> {
+    match (type_name, through) {
+        ("", _) => Cow::Borrowed("(no type)"),
+        (name, "") => Cow::Borrowed(name),
+        (name, through) => Cow::Owned(format!("{through}: {name}")),
+    }
+}
+
 /// Display columns of `text`.
 pub(crate) fn width(text: &str) -> usize {
     text.width()

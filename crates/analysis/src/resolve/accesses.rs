@@ -69,6 +69,7 @@ impl Resolver<'_> {
             path: String::new(),
             field_type: String::new(),
             variable: String::new(),
+            through: String::new(),
             reason: None,
         };
         let Some((number, bias)) = self.module_at(pid, ip) else {
@@ -88,6 +89,7 @@ impl Resolver<'_> {
                 row.path = touched.path;
                 row.field_type = touched.field_type;
                 row.variable = touched.variable;
+                row.through = touched.through;
                 (row, Some((number, touched.kind)))
             }
             Err(reason) => {

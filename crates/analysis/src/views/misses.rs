@@ -24,6 +24,7 @@ use linewise_recording::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::kind::Kind;
 use super::lines_seen::{LinesSeen, Shape};
 use super::reuse::main_order;
 use super::sharing::SharingView;
@@ -52,6 +53,9 @@ pub struct MissRow {
     /// The type; empty for all accesses whose type is not known.
     #[serde(rename = "type")]
     pub type_name: String,
+    /// Of a type without fields the member or static variable that leads to these, as in `types[].reached`; else the field is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub through: String,
     /// Its share of the misses of all types, 0 to 1; from samples of the thread time that misses take.
     pub share: f64,
     /// Of its misses, the share that the cache never had, 0 to 1; from samples always 0.
@@ -80,37 +84,39 @@ pub fn misses(input: &Input<'_>) -> Vec<MissRow> {
     if input.typed.is_empty() {
         return Vec::new();
     }
-    let typed: HashMap<(Pid, Address), &str> = input
+    let typed: HashMap<(Pid, Address), Kind<'_>> = input
         .typed
         .iter()
-        .map(|row| ((row.pid, row.ip), row.type_name.as_str()))
+        .map(|row| ((row.pid, row.ip), Kind::of(row)))
         .collect();
-    let name = |pid: Pid, ip: Address| typed.get(&(pid, ip)).copied().unwrap_or_default();
-    let mut by_type: BTreeMap<&str, Classes> = BTreeMap::new();
-    let mut add = |name, classes: Classes| {
-        let sums = by_type.entry(name).or_default();
+    let kind = |pid: Pid, ip: Address| typed.get(&(pid, ip)).copied().unwrap_or_default();
+    let mut by_kind: BTreeMap<Kind<'_>, Classes> = BTreeMap::new();
+    let mut add = |kind, classes: Classes| {
+        let sums = by_kind.entry(kind).or_default();
         for (sum, class) in sums.iter_mut().zip(classes) {
             *sum += class;
         }
     };
     match input.info.exact {
         Some(_) => counted(input.caches, |place, classes| {
-            add(place.map_or("", |(pid, ip)| name(pid, ip)), classes);
+            let kind = place.map_or_else(Kind::default, |(pid, ip)| kind(pid, ip));
+            add(kind, classes);
         }),
         None => sampled(input, |sample, classes| {
-            add(name(sample.pid, sample.access_ip), classes);
+            add(kind(sample.pid, sample.access_ip), classes);
         }),
     }
-    let all: f64 = by_type.values().flatten().sum();
-    let mut rows: Vec<MissRow> = by_type
+    let all: f64 = by_kind.values().flatten().sum();
+    let mut rows: Vec<MissRow> = by_kind
         .into_iter()
-        .map(|(name, classes)| (name, classes, classes.iter().sum::<f64>()))
+        .map(|(kind, classes)| (kind, classes, classes.iter().sum::<f64>()))
         .filter(|(_, _, misses)| *misses > 0.0)
-        .map(|(name, classes, misses)| {
+        .map(|(kind, classes, misses)| {
             let [compulsory, capacity, conflict, true_sharing, false_sharing] =
                 classes.map(|class| class / misses);
             MissRow {
-                type_name: name.to_owned(),
+                type_name: kind.type_name.to_owned(),
+                through: kind.through.to_owned(),
                 share: misses / all,
                 compulsory,
                 capacity,
@@ -296,6 +302,36 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].true_sharing, rows[0].false_sharing), (0.25, 0.75));
         assert_eq!(rows[0].share, 1.0);
+    }
+
+    #[test]
+    fn arrays_of_numbers_have_a_row_for_each_member_that_leads_to_them() {
+        let number = |ip, through: &str| TypedAccess {
+            path: String::new(),
+            through: through.to_owned(),
+            ..typed(ip, "unsigned int")
+        };
+        let samples: Vec<Sample> = (0..900)
+            .map(|i| sample(1, 0x10 + i % 3 * 0x10, i * 977 * 64))
+            .collect();
+        let rows = misses(&Input {
+            info: &RunInfo {
+                exact: None,
+                ..exact_rows::info()
+            },
+            typed: &[
+                number(0x10, "matcher.hash"),
+                number(0x20, "matcher.chain"),
+                number(0x30, "end (local)"),
+            ],
+            samples: &samples,
+            caches: &[],
+            sharing: &SharingView::default(),
+        });
+        let mut through: Vec<&str> = rows.iter().map(|row| row.through.as_str()).collect();
+        through.sort_unstable();
+        assert_eq!(through, ["", "matcher.chain", "matcher.hash"]);
+        assert!(rows.iter().all(|row| row.type_name == "unsigned int"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod encounter;
 #[cfg(test)]
 mod exact_rows;
 pub mod flow;
+mod kind;
 mod lines_seen;
 pub mod miss_ratio;
 pub mod misses;

@@ -43,6 +43,7 @@ pub(crate) fn typed(ip: u64, type_name: &str) -> TypedAccess {
         path: "x".into(),
         field_type: "long".into(),
         variable: String::new(),
+        through: String::new(),
         reason: None,
     }
 }

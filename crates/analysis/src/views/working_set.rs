@@ -14,6 +14,7 @@ use linewise_recording::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::kind::Kind;
 use super::lines_seen::{LinesSeen, Shape};
 use crate::resolve::{HeapBlocks, allocation_site};
 
@@ -69,6 +70,9 @@ pub struct TypeSet {
     /// The type; empty for accesses whose type is not known.
     #[serde(rename = "type")]
     pub type_name: String,
+    /// Of a type without fields the member or static variable that leads to these, as in `types[].reached`; else the field is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub through: String,
     /// Lines of it that samples saw; of an exact run its lines in the simulated cache, the mean of moments spread over
     /// the run.
     pub lines_seen: u64,
@@ -99,6 +103,9 @@ pub struct CrowdedType {
     /// The type; empty for accesses whose type is not known.
     #[serde(rename = "type")]
     pub type_name: String,
+    /// Of a type without fields the member or static variable that leads to these, as in `types[].reached`; else the field is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub through: String,
     /// Its lines in the set.
     pub lines: u64,
     /// What all distances between them are a multiple of, bytes; 0 of a single line.
@@ -120,7 +127,7 @@ struct Seen<'a> {
     lines: LinesSeen,
     blocks: BTreeSet<u64>,
     sites: BTreeMap<String, u64>,
-    name: &'a str,
+    kind: Kind<'a>,
 }
 
 /// What fills each cache of the machine, the nearest to the core first. Empty without samples, of an exact run
@@ -152,7 +159,7 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
         .map(|cache| {
             let private = cache.cores <= 1;
             let samples = if private { &one } else { &all };
-            let types = places.seen(samples);
+            let types = places.seen(samples, |kind| kind);
             let line = input.info.line_size as f64;
             let in_use = line * types.iter().map(|seen| seen.lines.estimate()).sum::<f64>();
             let room = in_use.max(cache.size_bytes as f64);
@@ -178,10 +185,10 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
 /// What the simulated caches of an exact run held.
 fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
     let places = Places::new(input);
-    let type_of = |row: &CacheContent| {
+    let kind_of = |row: &CacheContent| {
         let named = row.pid.zip(row.ip);
-        let name = named.and_then(|place| places.typed.get(&place).copied());
-        name.unwrap_or_default()
+        let kind = named.and_then(|place| places.typed.get(&place).copied());
+        kind.unwrap_or_default()
     };
     let line = input.info.line_size as f64;
     let mut levels: Vec<LevelSet> = Vec::new();
@@ -191,9 +198,9 @@ fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
         if levels.iter().any(|known| known.level == cache.level) || whole().next().is_none() {
             continue;
         }
-        let mut types: BTreeMap<&str, (f64, f64, BTreeMap<String, f64>)> = BTreeMap::new();
+        let mut types: BTreeMap<Kind<'_>, (f64, f64, BTreeMap<String, f64>)> = BTreeMap::new();
         for row in whole() {
-            let (lines, blocks, sites) = types.entry(type_of(row)).or_default();
+            let (lines, blocks, sites) = types.entry(kind_of(row)).or_default();
             *lines += row.lines;
             *blocks += row.blocks;
             let site = row.pid.zip(row.stack);
@@ -203,8 +210,9 @@ fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
         }
         let mut rows_of_types: Vec<TypeSet> = types
             .into_iter()
-            .map(|(name, (lines, blocks, sites))| TypeSet {
-                type_name: name.to_owned(),
+            .map(|(kind, (lines, blocks, sites))| TypeSet {
+                type_name: kind.type_name.to_owned(),
+                through: kind.through.to_owned(),
                 lines_seen: lines.round() as u64,
                 bytes: lines * line,
                 share: lines * line / cache.size_bytes.max(1) as f64,
@@ -220,7 +228,7 @@ fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
             tid: whole().find_map(|row| row.tid).map(|tid| tid.0),
             in_use_bytes: whole().map(|row| row.lines * line).sum(),
             types: rows_of_types,
-            crowded: crowded_in(rows().filter(|row| row.set.is_some()), type_of),
+            crowded: crowded_in(rows().filter(|row| row.set.is_some()), kind_of),
         });
     }
     levels
@@ -229,7 +237,7 @@ fn contents(input: &Input<'_>, caches: &[SimulatedCache]) -> Vec<LevelSet> {
 /// The sets that miss by conflict, the one with the most misses first.
 fn crowded_in<'a>(
     rows: impl Iterator<Item = &'a CacheContent>,
-    type_of: impl Fn(&CacheContent) -> &'a str,
+    kind_of: impl Fn(&CacheContent) -> Kind<'a>,
 ) -> Vec<CrowdedSet> {
     let mut sets: BTreeMap<u64, Vec<&CacheContent>> = BTreeMap::new();
     for row in rows {
@@ -242,11 +250,12 @@ fn crowded_in<'a>(
     sets.sort_by(|a, b| misses(&b.1).total_cmp(&misses(&a.1)).then(a.0.cmp(&b.0)));
     sets.truncate(MOST_SETS);
     let sets = sets.into_iter().map(|(set, rows)| {
-        let mut types: BTreeMap<&str, CrowdedType> = BTreeMap::new();
+        let mut types: BTreeMap<Kind<'_>, CrowdedType> = BTreeMap::new();
         for row in &rows {
-            let name = type_of(row);
-            let known = types.entry(name).or_insert_with(|| CrowdedType {
-                type_name: name.to_owned(),
+            let kind = kind_of(row);
+            let known = types.entry(kind).or_insert_with(|| CrowdedType {
+                type_name: kind.type_name.to_owned(),
+                through: kind.through.to_owned(),
                 lines: 0,
                 stride: 0,
             });
@@ -290,9 +299,9 @@ pub fn allocations(input: &Input<'_>) -> BTreeMap<String, Allocations> {
     let accesses: Vec<&Sample> = samples
         .filter(|sample| sample.class == SampleClass::Access)
         .collect();
-    let seen = Places::new(input).seen(&accesses);
+    let seen = Places::new(input).seen(&accesses, Kind::whole);
     seen.into_iter()
-        .map(|seen| (seen.name.to_owned(), seen.allocations()))
+        .map(|seen| (seen.kind.type_name.to_owned(), seen.allocations()))
         .collect()
 }
 
@@ -301,8 +310,9 @@ fn allocations_by_uses(input: &Input<'_>) -> BTreeMap<String, Allocations> {
     let places = Places::new(input);
     let mut types: BTreeMap<&str, (u64, BTreeMap<String, f64>)> = BTreeMap::new();
     for row in input.uses {
-        let name = places.typed.get(&(row.pid, row.ip)).copied();
-        let (blocks, sites) = types.entry(name.unwrap_or_default()).or_default();
+        let kind = places.typed.get(&(row.pid, row.ip)).copied();
+        let name = kind.unwrap_or_default().type_name;
+        let (blocks, sites) = types.entry(name).or_default();
         *blocks += row.blocks;
         if let Some(site) = places.site_of(row.pid, row.stack) {
             *sites.entry(site).or_default() += row.accesses;
@@ -330,10 +340,11 @@ impl Seen<'_> {
 
     fn row(self, line: f64, room: f64) -> TypeSet {
         let bytes = line * self.lines.estimate();
-        let (name, lines) = (self.name, self.lines.len());
+        let (kind, lines) = (self.kind, self.lines.len());
         let allocations = self.allocations();
         TypeSet {
-            type_name: name.to_owned(),
+            type_name: kind.type_name.to_owned(),
+            through: kind.through.to_owned(),
             lines_seen: lines as u64,
             bytes,
             share: bytes / room,
@@ -346,7 +357,7 @@ impl Seen<'_> {
 /// What samples are of.
 struct Places<'i, 'a> {
     input: &'i Input<'a>,
-    typed: HashMap<(Pid, Address), &'a str>,
+    typed: HashMap<(Pid, Address), Kind<'a>>,
     blocks: HeapBlocks<'a>,
     stacks: HashMap<StackId, &'a [Address]>,
     frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
@@ -364,7 +375,7 @@ impl<'i, 'a> Places<'i, 'a> {
         Self {
             input,
             typed: typed
-                .map(|row| ((row.pid, row.ip), row.type_name.as_str()))
+                .map(|row| ((row.pid, row.ip), Kind::of(row)))
                 .collect(),
             blocks: HeapBlocks::new(input.blocks),
             stacks: stacks
@@ -374,7 +385,7 @@ impl<'i, 'a> Places<'i, 'a> {
         }
     }
 
-    fn type_of(&self, sample: &Sample) -> &'a str {
+    fn kind_of(&self, sample: &Sample) -> Kind<'a> {
         let key = (sample.pid, sample.access_ip);
         self.typed.get(&key).copied().unwrap_or_default()
     }
@@ -384,12 +395,13 @@ impl<'i, 'a> Places<'i, 'a> {
         sample.address.0 / self.input.info.line_size.max(1)
     }
 
-    fn seen(&self, samples: &[&Sample]) -> Vec<Seen<'a>> {
-        let mut types: BTreeMap<&str, Seen<'a>> = BTreeMap::new();
+    /// What `samples` saw of each kind that `part` makes of theirs.
+    fn seen(&self, samples: &[&Sample], part: impl Fn(Kind<'a>) -> Kind<'a>) -> Vec<Seen<'a>> {
+        let mut kinds: BTreeMap<Kind<'a>, Seen<'a>> = BTreeMap::new();
         for sample in samples {
-            let name = self.type_of(sample);
-            let seen = types.entry(name).or_default();
-            seen.name = name;
+            let kind = part(self.kind_of(sample));
+            let seen = kinds.entry(kind).or_default();
+            seen.kind = kind;
             seen.lines.add(self.line(sample));
             let block = self.blocks.at(sample.pid, sample.address, sample.time);
             if let Some(block) = block {
@@ -399,7 +411,7 @@ impl<'i, 'a> Places<'i, 'a> {
                 }
             }
         }
-        types.into_values().collect()
+        kinds.into_values().collect()
     }
 
     /// `function (file:line)` that allocated `block`.
@@ -425,25 +437,26 @@ impl<'i, 'a> Places<'i, 'a> {
     fn crowded(&self, samples: &[&Sample]) -> Vec<CrowdedSet> {
         let shape = Shape::of(self.input.info);
         let mut lines = LinesSeen::default();
-        let mut types: HashMap<u64, &str> = HashMap::new();
+        let mut kinds: HashMap<u64, Kind<'_>> = HashMap::new();
         for sample in samples {
             let line = self.line(sample);
             lines.add(line);
-            types.insert(line, self.type_of(sample));
+            kinds.insert(line, self.kind_of(sample));
         }
         let mut sets: Vec<CrowdedSet> = lines
             .crowded(&shape)
             .into_iter()
             .map(|(set, lines)| {
-                let mut by_type: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+                let mut by_kind: BTreeMap<Kind<'_>, Vec<u64>> = BTreeMap::new();
                 for line in &lines {
-                    let name = types.get(line).copied().unwrap_or_default();
-                    by_type.entry(name).or_default().push(*line);
+                    let kind = kinds.get(line).copied().unwrap_or_default();
+                    by_kind.entry(kind).or_default().push(*line);
                 }
-                let mut types: Vec<CrowdedType> = by_type
+                let mut types: Vec<CrowdedType> = by_kind
                     .into_iter()
-                    .map(|(name, lines)| CrowdedType {
-                        type_name: name.to_owned(),
+                    .map(|(kind, lines)| CrowdedType {
+                        type_name: kind.type_name.to_owned(),
+                        through: kind.through.to_owned(),
                         lines: lines.len() as u64,
                         stride: stride(&lines) * self.input.info.line_size,
                     })

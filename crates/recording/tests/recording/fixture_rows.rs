@@ -616,6 +616,7 @@ fn typed_accesses() -> Vec<TypedAccess> {
         path: "hits".into(),
         field_type: "unsigned long".into(),
         variable: "counters".into(),
+        through: "State.counters[]".into(),
         reason: None,
     };
     let untyped = UntypedReason::ALL
@@ -632,6 +633,7 @@ fn typed_accesses() -> Vec<TypedAccess> {
             path: String::new(),
             field_type: String::new(),
             variable: String::new(),
+            through: String::new(),
             reason: Some(*reason),
         });
     std::iter::once(typed).chain(untyped).collect()

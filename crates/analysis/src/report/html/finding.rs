@@ -108,6 +108,9 @@ fn title(out: &mut String, finding: &Finding) {
         if !object.field.is_empty() {
             let _ = write!(out, ": {}", Name(&object.field));
         }
+        if !object.reached_through.is_empty() {
+            let _ = write!(out, ", through {}", Name(&object.reached_through));
+        }
     }
     if !object.allocated_at.is_empty() {
         let callers = object.allocated_at.join(" ← ");

@@ -3,13 +3,15 @@
 
 use std::fmt::{self, Write as _};
 
-use super::super::model::{Coverage, FieldRow, Layout, Report, TypeRow};
+use super::super::model::{Coverage, FieldRow, FieldThread, Layout, Reached, Report, TypeRow};
 use super::{Name, Text, text};
 
 /// Types in the table.
 const ROWS: usize = 50;
 /// Types that are drawn.
 const DRAWN: usize = 20;
+/// Rows with a smaller share are counted, not shown.
+const SLIGHT: f64 = 1e-4;
 
 /// A name in a column of a table: a line may end behind `::`, a comma and the like, and nowhere else but
 /// in what is longer than the column.
@@ -64,7 +66,8 @@ pub(super) fn write(out: &mut String, report: &Report) {
         heading(missed, "<th class=\"number\">Misses</th>"),
         heading(allocated, "<th>Allocated by</th>"),
     );
-    for row in report.types.iter().take(ROWS) {
+    let shown = shown(report.types.iter().map(|row| row.cost.share));
+    for row in &report.types[..shown] {
         let misses: Vec<String> = row
             .misses
             .iter()
@@ -97,11 +100,13 @@ pub(super) fn write(out: &mut String, report: &Report) {
         }
         out.push_str("</tr>\n");
     }
+    more(out, report.types.len() - shown);
     out.push_str("</tbody></table></div>\n");
     if let Some(coverage) = &report.type_coverage {
         covered(out, coverage);
     }
-    let drawn = report.types.iter().filter(|row| !row.fields.is_empty());
+    let told = |row: &&TypeRow| !row.fields.is_empty() || !row.reached.is_empty();
+    let drawn = report.types.iter().filter(told);
     for row in drawn.take(DRAWN) {
         draw(out, row);
     }
@@ -128,9 +133,10 @@ fn misses(out: &mut String, report: &Report) {
          <th class=\"number\">True sharing</th><th class=\"number\">False sharing</th></tr>\
          </thead>\n<tbody>\n"
     );
-    for row in report.misses.iter().take(ROWS) {
-        let name = Column(type_name(&row.type_name));
-        let _ = write!(out, "<tr><td class=\"name\">{name}</td>");
+    let shown = shown(report.misses.iter().map(|row| row.share));
+    for row in &report.misses[..shown] {
+        let name = text::kind(&row.type_name, &row.through);
+        let _ = write!(out, "<tr><td class=\"name\">{}</td>", Column(&name));
         for share in [
             row.share,
             row.compulsory,
@@ -143,13 +149,25 @@ fn misses(out: &mut String, report: &Report) {
         }
         out.push_str("</tr>\n");
     }
+    more(out, report.misses.len() - shown);
     out.push_str("</tbody></table></div>\n");
 }
 
-fn type_name(name: &str) -> &str {
-    match name {
-        "" => "(no type)",
-        name => name,
+/// How many of the rows with these shares, the largest first, are worth showing.
+fn shown(shares: impl Iterator<Item = f64>) -> usize {
+    shares
+        .take(ROWS)
+        .take_while(|share| *share >= SLIGHT)
+        .count()
+}
+
+/// Says that there are `rows` more that are not shown.
+fn more(out: &mut String, rows: usize) {
+    if rows > 0 {
+        let _ = writeln!(
+            out,
+            "<tr class=\"quiet\"><td colspan=\"9\">and {rows} more</td></tr>"
+        );
     }
 }
 
@@ -182,7 +200,7 @@ fn working_set(out: &mut String, report: &Report) {
                 "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"sites\">{}</td></tr>",
-                Column(type_name(&row.type_name)),
+                Column(&text::kind(&row.type_name, &row.through)),
                 text::percent(row.share),
                 text::bytes(row.bytes as u64),
                 row.lines_seen,
@@ -196,7 +214,7 @@ fn working_set(out: &mut String, report: &Report) {
                 .types
                 .iter()
                 .map(|row| {
-                    let (name, lines) = (type_name(&row.type_name), row.lines);
+                    let (name, lines) = (text::kind(&row.type_name, &row.through), row.lines);
                     match row.stride {
                         0 => format!("{name} ({lines})"),
                         stride => format!("{name} ({lines}, {} apart)", text::bytes(stride)),
@@ -233,23 +251,66 @@ fn covered(out: &mut String, coverage: &Coverage) {
 }
 
 fn draw(out: &mut String, row: &TypeRow) {
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<details><summary>{} ({})</summary><div class=\"scroll\"><table class=\"wide\"><thead>\
-         <tr><th class=\"number\">Offset</th><th class=\"number\">Bytes</th><th>Member</th>\
-         <th>Type</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
-         <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
+        "<details><summary>{} ({})</summary>",
         Name(&row.name),
         text::bytes(row.size)
     );
-    for field in &row.fields {
-        member(out, field);
+    if !row.fields.is_empty() {
+        out.push_str(
+            "<div class=\"scroll\"><table class=\"wide\"><thead>\
+             <tr><th class=\"number\">Offset</th><th class=\"number\">Bytes</th><th>Member</th>\
+             <th>Type</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
+             <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
+        );
+        for field in &row.fields {
+            member(out, field);
+        }
+        out.push_str("</tbody></table></div>\n");
     }
-    out.push_str("</tbody></table></div>\n");
+    if !row.reached.is_empty() {
+        reached(out, &row.reached);
+    }
     if let Some(layout) = &row.layout {
         suggestion(out, layout);
     }
     out.push_str("</details>\n");
+}
+
+/// The members and variables that lead to a type.
+fn reached(out: &mut String, holders: &[Reached]) {
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"wide\"><thead>\
+         <tr><th>Reached through</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
+         <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
+    );
+    for holder in holders {
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"by\">{}</td></tr>",
+            Column(&holder.through),
+            text::percent(holder.share),
+            text::count(holder.loads),
+            text::count(holder.stores),
+            Text(&who(&holder.threads)),
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// `worker 41312: 12 R, 700 W; worker 41313: 9 R, 0 W`.
+fn who(threads: &[FieldThread]) -> String {
+    let threads: Vec<String> = threads
+        .iter()
+        .take(4)
+        .map(|thread| {
+            let (reads, writes) = (text::count(thread.loads), text::count(thread.stores));
+            format!("{} {}: {reads} R, {writes} W", thread.name, thread.tid)
+        })
+        .collect();
+    threads.join("; ")
 }
 
 fn member(out: &mut String, field: &FieldRow) {
@@ -262,15 +323,6 @@ fn member(out: &mut String, field: &FieldRow) {
         );
         return;
     }
-    let threads: Vec<String> = field
-        .threads
-        .iter()
-        .take(4)
-        .map(|thread| {
-            let (reads, writes) = (text::count(thread.loads), text::count(thread.stores));
-            format!("{} {}: {reads} R, {writes} W", thread.name, thread.tid)
-        })
-        .collect();
     let _ = writeln!(
         out,
         "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td>\
@@ -283,7 +335,7 @@ fn member(out: &mut String, field: &FieldRow) {
         text::percent(field.share),
         text::count(field.loads),
         text::count(field.stores),
-        Text(&threads.join("; ")),
+        Text(&who(&field.threads)),
     );
 }
 

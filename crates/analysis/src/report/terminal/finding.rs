@@ -124,7 +124,7 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
     }
 }
 
-/// `accessed as struct node (96 %, struct list 4 %): key, next`.
+/// `accessed as struct node (96 %, struct list 4 %): key, next, through Table.rows[]`.
 fn accessed(object: &ObjectRow) -> String {
     let votes: Vec<String> = object
         .type_votes
@@ -139,7 +139,12 @@ fn accessed(object: &ObjectRow) -> String {
         fields => format!(": {fields}"),
     };
     let votes = votes.join(", ");
-    format!("accessed as {} ({votes}){fields}", object.accessed_type)
+    let through = match object.reached_through.as_str() {
+        "" => String::new(),
+        through => format!(", through {through}"),
+    };
+    let kind = &object.accessed_type;
+    format!("accessed as {kind} ({votes}){fields}{through}")
 }
 
 /// The accesses of one place in the source, by whichever threads.

@@ -115,6 +115,13 @@ mod tests {
     }
 
     #[test]
+    fn a_data_profile_reads_like_this() {
+        let mut report = sample::profiled();
+        report.findings.clear();
+        insta::assert_snapshot!(plain(&report));
+    }
+
+    #[test]
     fn a_report_without_findings_says_what_was_looked_at() {
         insta::assert_snapshot!(plain(&sample::quiet()));
     }

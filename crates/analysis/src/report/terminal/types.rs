@@ -1,7 +1,9 @@
 //! The data profile: which types are dear to touch, why the cache misses at them, and the dearest of them
 //! member by member.
 
-use super::super::model::{Coverage, FieldRow, Layout, LevelSet, Report, TypeRow};
+use super::super::model::{
+    Coverage, FieldRow, FieldThread, Layout, LevelSet, Reached, Report, TypeRow,
+};
 use super::page::{Page, Tone};
 use super::text;
 
@@ -11,6 +13,12 @@ const ROWS: usize = 8;
 const DRAWN: usize = 2;
 /// Members that a drawing has.
 const MEMBERS: usize = 16;
+/// Members and variables that lead to a type.
+const HOLDERS: usize = 6;
+/// The same in one line, of a type that has members of its own.
+const HOLDERS_IN_LINE: usize = 3;
+/// Columns of what leads to a type.
+const HOLDER: usize = 45;
 /// A type below this share of the run is not drawn.
 const SLIGHT: f64 = 0.02;
 /// Columns of a name.
@@ -55,10 +63,10 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     }
     misses(page, report);
     working_set(page, report);
-    let drawn = report
-        .types
-        .iter()
-        .filter(|row| row.cost.share >= SLIGHT && row.fields.iter().any(|field| !field.padding));
+    let told =
+        |row: &TypeRow| row.fields.iter().any(|field| !field.padding) || !row.reached.is_empty();
+    let dear = report.types.iter();
+    let drawn = dear.filter(|row| row.cost.share >= SLIGHT && told(row));
     for row in drawn.take(DRAWN) {
         page.blank();
         draw(page, row);
@@ -86,7 +94,7 @@ fn misses(page: &mut Page, report: &Report) {
     let head = format!("{}{of:>11}{head}", pad("L1 misses", MISS_NAME));
     page.line(&[(Tone::Dim, head)]);
     for row in rows() {
-        let name = pad(type_name(&row.type_name), MISS_NAME - 2);
+        let name = pad(kind(&row.type_name, &row.through), MISS_NAME - 2);
         let shares = [
             row.compulsory,
             row.capacity,
@@ -105,10 +113,13 @@ fn misses(page: &mut Page, report: &Report) {
     }
 }
 
-fn type_name(name: &str) -> &str {
-    match name {
-        "" => "(no type)",
-        name => name,
+/// What to call a type, or what `through` leads to, by that alone: of numbers the type says little, and
+/// lines are short.
+fn kind<'a>(type_name: &'a str, through: &'a str) -> &'a str {
+    match (type_name, through) {
+        ("", _) => "(no type)",
+        (name, "") => name,
+        (_, through) => through,
     }
 }
 
@@ -129,7 +140,10 @@ fn working_set(page: &mut Page, report: &Report) {
             .iter()
             .filter(|row| row.share >= SLIGHT)
             .take(FILLING)
-            .map(|row| format!("{} {}", type_name(&row.type_name), text::percent(row.share)))
+            .map(|row| {
+                let kind = kind(&row.type_name, &row.through);
+                format!("{kind} {}", text::percent(row.share))
+            })
             .collect();
         let mut line = in_use(level);
         if !types.is_empty() {
@@ -142,7 +156,7 @@ fn working_set(page: &mut Page, report: &Report) {
                 .iter()
                 .take(FILLING)
                 .map(|row| {
-                    let name = type_name(&row.type_name);
+                    let name = kind(&row.type_name, &row.through);
                     match row.stride {
                         0 => name.to_owned(),
                         stride => format!("{name}, {} apart", text::bytes(stride)),
@@ -207,22 +221,10 @@ fn draw(page: &mut Page, row: &TypeRow) {
         let sites = format!("  allocated by {}", row.allocated_at.join(", "));
         page.line(&[(Tone::Dim, sites)]);
     }
+    reached(page, row);
     let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;
     let fields: Vec<&FieldRow> = row.fields.iter().filter(used).take(MEMBERS).collect();
     for field in &fields {
-        let threads: Vec<String> = field
-            .threads
-            .iter()
-            .take(2)
-            .map(|thread| {
-                let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
-                    (true, true) => "U",
-                    (false, true) => "W",
-                    _ => "R",
-                };
-                format!("{mark} {} {}", thread.name, thread.tid)
-            })
-            .collect();
         let share = if field.padding {
             String::new()
         } else {
@@ -233,7 +235,7 @@ fn draw(page: &mut Page, row: &TypeRow) {
             (Tone::Plain, bar(field)),
             (Tone::Plain, format!(" {}", pad(&field.label(), 20))),
             (Tone::Plain, format!("{share:>7}  ")),
-            (Tone::Dim, threads.join(", ")),
+            (Tone::Dim, who(&field.threads)),
         ]);
     }
     let hidden = row.fields.iter().filter(|field| !field.padding).count()
@@ -247,6 +249,62 @@ fn draw(page: &mut Page, row: &TypeRow) {
     }
     if let Some(layout) = &row.layout {
         suggestion(page, layout);
+    }
+}
+
+/// `U worker 41312, R worker 41313`: who reads, writes, or both.
+fn who(threads: &[FieldThread]) -> String {
+    let threads: Vec<String> = threads
+        .iter()
+        .take(2)
+        .map(|thread| {
+            let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
+                (true, true) => "U",
+                (false, true) => "W",
+                _ => "R",
+            };
+            format!("{mark} {} {}", thread.name, thread.tid)
+        })
+        .collect();
+    threads.join(", ")
+}
+
+/// The members and variables that lead to a type: of one without members all that tells one array of
+/// it from another, and so a line for each.
+fn reached(page: &mut Page, row: &TypeRow) {
+    if row.fields.is_empty() {
+        let dear = |holder: &&Reached| holder.share >= SLIGHT;
+        for holder in row.reached.iter().filter(dear).take(HOLDERS) {
+            page.line(&[
+                (
+                    Tone::Plain,
+                    format!("  through {}", pad(&holder.through, HOLDER - 10)),
+                ),
+                (Tone::Plain, format!("{:>7}  ", text::percent(holder.share))),
+                (Tone::Dim, who(&holder.threads)),
+            ]);
+        }
+        let rest: f64 = row.reached.iter().skip(HOLDERS).map(|it| it.share).sum();
+        if rest >= SLIGHT {
+            let rest = format!("{:>7}", text::percent(rest));
+            page.line(&[(
+                Tone::Dim,
+                format!("  {}{rest}", pad("through others", HOLDER - 2)),
+            )]);
+        }
+        return;
+    }
+    let holders: Vec<String> = row
+        .reached
+        .iter()
+        .filter(|holder| holder.share >= SLIGHT)
+        .take(HOLDERS_IN_LINE)
+        .map(|holder| format!("{} {}", holder.through, text::percent(holder.share)))
+        .collect();
+    if !holders.is_empty() {
+        let line = format!("  reached through {}", holders.join(", "));
+        let line = text::shorten(&text::sanitise(&line), page.width()).into_owned();
+        page.line(&[(Tone::Dim, line)]);
     }
 }
 

@@ -41,11 +41,7 @@ pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> S
         match parameter.place {
             Place::Value { register, minus } if parameter.within == 0 => {
                 let size = parameter.size.unwrap_or(8).min(8);
-                let pointer = layouts.value_type(parameter.kind, 0, size, 0);
-                if let Some(pointer) = pointer
-                    && let Shape::Pointer(Some(target)) = layouts.layout(pointer).shape
-                {
-                    let target = layouts.layout(target).id;
+                if let Some(target) = layouts.pointee(parameter.kind, 0, size, 0) {
                     signature.leads_to.push((register, -minus, target));
                 }
             }

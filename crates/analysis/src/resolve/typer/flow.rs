@@ -16,6 +16,7 @@ use super::super::dwarf::EntryId;
 use super::calls::{self, Signature};
 use super::code::Code;
 use super::frames::Row;
+use super::holder::{Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
 use super::scope::{DWARF_RBP, DWARF_RSP, Place, Scope, Variable};
 use super::value::{Base, Value};
@@ -61,6 +62,7 @@ pub(super) struct Flow<'f, 'd, 'a> {
     pub(super) scope: &'f Scope,
     pub(super) rows: &'f [Row],
     pub(super) layouts: &'f Layouts<'d, 'a>,
+    pub(super) holders: &'f Holders,
     pub(super) program: &'f dyn Surroundings,
     /// What its callers give it.
     pub(super) signature: &'f Signature,
@@ -293,16 +295,14 @@ impl Flow<'_, '_, '_> {
                     return;
                 };
                 let size = variable.size.unwrap_or(8);
-                let Some(kind) =
-                    self.layouts
-                        .value_type(variable.kind, variable.within, size.min(8), 0)
-                else {
-                    return;
-                };
-                if let Some(mut said) = self.value_of(kind) {
-                    said.plus = said.plus.wrapping_add(minus);
+                let pointee = self
+                    .layouts
+                    .pointee(variable.kind, variable.within, size.min(8), 0);
+                if let Some(pointee) = pointee {
+                    let said = Value::at(Base::Typed(pointee), minus);
                     let old = state.registers[register];
-                    let known = self.better(old, said);
+                    let local = self.holders.number(Holder::Local(variable.entry));
+                    let known = self.better(old, said, local);
                     state.registers[register] = known;
                     // What was copied from there before the debug info had a name for it.
                     learn(state, old, known);
@@ -320,22 +320,31 @@ impl Flow<'_, '_, '_> {
                 let layout = self.layouts.layout(variable.kind);
                 let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(offset));
                 let old = &mut state.registers[register];
-                *old = self.better(*old, said);
+                // A number that was copied from there and is looked at where it was: what leads there knows better.
+                let copied = matches!(layout.shape, Shape::Scalar);
+                if !(copied && matches!(old.base, Base::Typed(_))) {
+                    *old = self.better(*old, said, Through::UNKNOWN);
+                }
             }
             Place::Behind { slot, plus } => {
                 let within = i64::try_from(variable.within).unwrap_or(0);
                 let layout = self.layouts.layout(variable.kind);
                 let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
-                if state.slots.len() < MOST_SLOTS {
-                    state.slots.insert(slot, said);
+                let old = state.slots.get(&slot);
+                let known = old.map_or(said, |old| self.better(*old, said, Through::UNKNOWN));
+                if old.is_some() || state.slots.len() < MOST_SLOTS {
+                    state.slots.insert(slot, known);
                 }
             }
             Place::Frame(_) | Place::BehindRegister { .. } => {}
         }
     }
 
-    /// What the code and the debug info know together of one register.
-    fn better(&self, followed: Value, said: Value) -> Value {
+    /// What the code and the debug info know together of one register, which is the variable `local`.
+    fn better(&self, followed: Value, said: Value, local: Through) -> Value {
+        // Whatever type it is given on the way, it comes from there.
+        let through = followed.through.kept_in(local);
+        let said = Value { through, ..said };
         let (Base::Typed(outer), Base::Typed(inner)) = (followed.base, said.base) else {
             return match followed.base {
                 Base::Frame => followed,
@@ -346,7 +355,8 @@ impl Flow<'_, '_, '_> {
             return said;
         }
         let pointee = self.layouts.layout(inner.0);
-        let byte = matches!(pointee.shape, Shape::Scalar) && pointee.size <= 1;
+        let number = matches!(self.layouts.layout(outer.0).shape, Shape::Scalar);
+        let byte = matches!(pointee.shape, Shape::Scalar) && pointee.size <= 1 && !number;
         // Where the inner one begins in the outer one.
         let offset = followed.plus.wrapping_sub(said.plus);
         let offset = u64::try_from(offset).unwrap_or(u64::MAX);
@@ -358,14 +368,6 @@ impl Flow<'_, '_, '_> {
         } else {
             said
         }
-    }
-
-    /// The value of something whose declared type is `kind`, if that says more than a number.
-    fn value_of(&self, kind: EntryId) -> Option<Value> {
-        let Shape::Pointer(Some(target)) = self.layouts.layout(kind).shape else {
-            return None;
-        };
-        Some(Value::at(Base::Typed(self.layouts.layout(target).id), 0))
     }
 
     /// The address of the explicit memory operand of instruction `number`; `None` without one, or
@@ -421,7 +423,8 @@ impl Flow<'_, '_, '_> {
     fn load(&self, state: &State, address: Value, size: u64, at: u64, fresh: u32) -> Value {
         let unknown = Value::unknown(fresh);
         let times = address.times.unsigned_abs();
-        let kind = match address.base {
+        // The type that they are in, where in it, and what holds them if that is none.
+        let place = match address.base {
             Base::Frame => {
                 let slot = state
                     .slots
@@ -430,23 +433,36 @@ impl Flow<'_, '_, '_> {
                 if let Some(value) = slot {
                     return *value;
                 }
-                self.frame_variable(at, address.plus)
-                    .and_then(|(kind, offset)| self.layouts.value_type(kind, offset, size, times))
+                let local = || {
+                    let (variable, _) = self.declared(at, address.plus, size)?;
+                    Some(Holder::Local(variable.entry))
+                };
+                self.frame_variable(at, address.plus, size)
+                    .map(|(kind, offset)| (kind, offset, times, local()))
             }
             Base::Typed(kind) => self
                 .layouts
                 .locate(kind, address.plus, times, size)
-                .and_then(|(offset, times)| self.layouts.value_type(kind.0, offset, size, times)),
+                .map(|(offset, times)| (kind.0, offset, times, None)),
             Base::Number if times == 0 && size == 8 && self.linked(address.plus).is_some() => {
                 return self.linked(address.plus).map_or(unknown, Value::constant);
             }
-            Base::Number => u64::try_from(address.plus)
-                .ok()
-                .and_then(|place| self.program.variable(place))
-                .and_then(|(kind, offset)| self.layouts.value_type(kind, offset, size, times)),
+            Base::Number => u64::try_from(address.plus).ok().and_then(|place| {
+                let (kind, offset) = self.program.variable(place)?;
+                Some((kind, offset, times, Some(Holder::Static(place))))
+            }),
             Base::Conflict => None,
         };
-        kind.and_then(|kind| self.value_of(kind)).unwrap_or(unknown)
+        let value = place.and_then(|(kind, offset, times, variable)| {
+            let pointee = self.layouts.pointee(kind, offset, size, times)?;
+            let holder = self.layouts.holder(kind, offset, times).or(variable);
+            let through = holder.map_or(address.through, |holder| self.holders.number(holder));
+            Some(Value {
+                through,
+                ..Value::at(Base::Typed(pointee), 0)
+            })
+        });
+        value.unwrap_or(unknown)
     }
 
     /// What instruction `number` makes of `state`.
@@ -516,12 +532,8 @@ impl Flow<'_, '_, '_> {
             }
             Some(false) => {
                 for (register, offset) in [(RAX, 0), (RDX, 8)] {
-                    let value = self
-                        .layouts
-                        .value_type(returned, offset, 8, 0)
-                        .and_then(|kind| self.value_of(kind));
-                    if let Some(value) = value {
-                        state.registers[register] = value;
+                    if let Some(pointee) = self.layouts.pointee(returned, offset, 8, 0) {
+                        state.registers[register] = Value::at(Base::Typed(pointee), 0);
                     }
                 }
             }

@@ -67,6 +67,8 @@ pub(super) struct Layout {
     pub(super) size: u64,
     /// Its name as its language writes it.
     pub(super) name: String,
+    /// Of what a `Vec` of Rust keeps its elements in, their type: its own pointer leads to bytes.
+    elements: Option<EntryId>,
 }
 
 /// What an access touches, somewhere in a type.
@@ -172,11 +174,14 @@ impl<'d, 'a> Layouts<'d, 'a> {
                 Shape::Pointer(_) => entry.number(gimli::DW_AT_byte_size).unwrap_or(8),
                 _ => types.size(at).unwrap_or(0),
             };
+            let name = types.name(named);
+            let elements = || self.parameter(at, "T");
             return Layout {
                 id: TypeId(named),
                 shape,
                 size,
-                name: types.name(named),
+                elements: name.starts_with("RawVec<").then(elements).flatten(),
+                name,
             };
         }
         Layout {
@@ -184,7 +189,18 @@ impl<'d, 'a> Layouts<'d, 'a> {
             shape: Shape::Incomplete,
             size: 0,
             name: types.name(id),
+            elements: None,
         }
+    }
+
+    /// The type that stands for the parameter `name` of type `id`.
+    fn parameter(&self, id: EntryId, name: &str) -> Option<EntryId> {
+        let children = self.debug.children(id);
+        let found = children.iter().find(|entry| {
+            entry.tag == gimli::DW_TAG_template_type_parameter
+                && self.debug.name(entry).as_deref() == Some(name)
+        });
+        self.debug.referred(found?, gimli::DW_AT_type)
     }
 
     fn shape(&self, entry: &Entry<'a>) -> Shape {
@@ -634,40 +650,50 @@ impl<'d, 'a> Layouts<'d, 'a> {
         }
     }
 
-    /// The declared type of the one value that `size` bytes at `offset` of `kind` are; of several
-    /// candidates the pointer, if there is but one.
-    pub(super) fn value_type(
+    /// What the one pointer that `size` bytes at `offset` of `kind` are points to; `None` if they are no
+    /// pointer, or of several candidates that do not point to the same.
+    pub(super) fn pointee(
         &self,
         kind: EntryId,
         offset: u64,
         size: u64,
         times: u64,
-    ) -> Option<EntryId> {
+    ) -> Option<TypeId> {
         let leaves = self.search(kind, offset, size, times, true);
-        let mut fitting = leaves
-            .iter()
-            .filter(|leaf| leaf.size == size && (leaf.offset == offset || times != 0));
-        let first = fitting.next()?;
-        let mut pointers = leaves.iter().filter(|leaf| {
-            leaf.size == size && matches!(self.layout(leaf.kind).shape, Shape::Pointer(Some(_)))
-        });
-        let pointer = pointers.next();
-        match pointer {
-            None => Some(first.kind),
-            Some(pointer) => {
-                let target = |leaf: &Leaf| match self.layout(leaf.kind).shape {
-                    Shape::Pointer(target) => target.map(|target| self.layout(target).id),
-                    _ => None,
-                };
-                let of_first = target(pointer);
-                pointers
-                    .all(|other| match (of_first, target(other)) {
-                        (Some(a), Some(b)) => self.same(a, b),
-                        _ => false,
-                    })
-                    .then_some(pointer.kind)
-            }
+        let fits = |leaf: &Leaf| leaf.size == size && (leaf.offset == offset || times != 0);
+        if !leaves.iter().any(fits) {
+            return None;
         }
+        let mut targets = leaves
+            .iter()
+            .filter(|leaf| leaf.size == size)
+            .filter_map(|leaf| match self.layout(leaf.kind).shape {
+                Shape::Pointer(target) => target.map(|target| self.layout(target).id),
+                _ => None,
+            });
+        let first = targets.next()?;
+        if !targets.all(|other| self.same(first, other)) {
+            return None;
+        }
+        let bytes = self.layout(first.0).size <= 1;
+        let elements = bytes.then(|| self.elements(kind, offset, 0)).flatten();
+        Some(elements.map_or(first, |elements| self.layout(elements).id))
+    }
+
+    /// The elements of the `Vec` of Rust whose parts are at `offset` of `kind`.
+    fn elements(&self, kind: EntryId, offset: u64, depth: u32) -> Option<EntryId> {
+        let (kind, offset, _) = self.element(kind, offset, 0);
+        let layout = self.layout(kind);
+        let Shape::Aggregate(parts) = &layout.shape else {
+            return None;
+        };
+        if layout.elements.is_some() || depth > DEEPEST || !self.step(parts.len()) {
+            return layout.elements;
+        }
+        parts
+            .iter()
+            .filter(|part| (part.offset..part.offset.saturating_add(part.size)).contains(&offset))
+            .find_map(|part| self.elements(part.kind, offset - part.offset, depth + 1))
     }
 }
 

@@ -16,6 +16,7 @@ mod calls;
 mod code;
 mod flow;
 mod frames;
+mod holder;
 mod layout;
 mod moved;
 mod scope;
@@ -38,6 +39,7 @@ use code::Code;
 use flow::{Flow, State, Surroundings};
 pub(in crate::resolve) use frames::Frames;
 use frames::Row;
+use holder::{Holder, Holders, Through};
 use layout::{Known, Layouts, Leaf, Shape, TypeId};
 use moved::Moved;
 use scope::{Range, Scope};
@@ -68,6 +70,9 @@ pub(super) struct Touched {
     pub(super) field_type: String,
     /// The variable, where the code names it: a static or one on the stack.
     pub(super) variable: String,
+    /// The member (`State.hash_table`) or the variable (`text`, `end (local)`) that holds the pointer through
+    /// which it is reached, or the local variable that it lies in; empty if none is known.
+    pub(super) through: String,
 }
 
 /// The functions of one unit, by address.
@@ -77,6 +82,7 @@ type Functions = Rc<Vec<(Range, EntryId)>>;
 #[derive(Default)]
 pub(super) struct Cache<'a> {
     types: Known,
+    holders: Holders,
     /// Where types are declared.
     declared: RefCell<HashMap<EntryId, String>>,
     /// The code of each unit, by address.
@@ -140,6 +146,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             scope: &function.scope,
             rows: &function.rows,
             layouts: &self.layouts,
+            holders: &self.cache.holders,
             program: self,
             lent: &function.lent,
             signature: &function.signature,
@@ -163,17 +170,27 @@ impl<'m, 'a> Typer<'m, 'a> {
                     .layouts
                     .locate(kind, value.plus, times, size)
                     .ok_or_else(|| self.not_in(kind))?;
-                self.describe(kind.0, offset, size, times, String::new())
+                let touched = self.describe(kind.0, offset, size, times, String::new())?;
+                Ok(Touched {
+                    through: self.holder_name(value.through),
+                    ..touched
+                })
             }
             Base::Frame => {
                 let (kind, offset) = flow
-                    .frame_variable(address, value.plus)
+                    .frame_variable(address, value.plus, size)
                     .or_else(|| {
                         let known = times == 0;
                         known.then(|| flow.part_at(&function.moved, address, value.plus, size))?
                     })
                     .ok_or(UntypedReason::Stack)?;
-                self.describe(kind, offset, size, times, String::new())
+                let touched = self.describe(kind, offset, size, times, String::new())?;
+                let local = flow.declared(address, value.plus, size);
+                let name = local.and_then(|(variable, _)| self.local_name(variable.entry));
+                Ok(Touched {
+                    through: name.unwrap_or_default(),
+                    ..touched
+                })
             }
             Base::Number => {
                 let place = u64::try_from(value.plus).map_err(|_| UntypedReason::UnknownPointer)?;
@@ -186,6 +203,28 @@ impl<'m, 'a> Typer<'m, 'a> {
             }
             Base::Conflict => Err(UntypedReason::Conflict),
         }
+    }
+
+    /// How what holds a pointer is written; empty if it is not known.
+    fn holder_name(&self, through: Through) -> String {
+        let name = match self.cache.holders.get(through) {
+            Some(Holder::Member { kind, offset }) => self.layouts.member_path(kind, offset),
+            Some(Holder::Static(address)) => self.static_name(address),
+            Some(Holder::Local(entry)) => self.local_name(entry),
+            None => None,
+        };
+        name.unwrap_or_default()
+    }
+
+    fn static_name(&self, address: u64) -> Option<String> {
+        let (_, _, variable) = self.static_variable(address)?;
+        let info = self.module.debug()?;
+        Some(info.variables.names(self.debug, variable)?.0)
+    }
+
+    fn local_name(&self, entry: EntryId) -> Option<String> {
+        let name = self.debug.name(&self.debug.entry(entry)?)?;
+        Some(format!("{name} (local)"))
     }
 
     /// Where type `kind` is declared, `file:line`; of Rust, whose debug info does not say, the module.
@@ -323,6 +362,7 @@ impl<'m, 'a> Typer<'m, 'a> {
                 .join(" | "),
             field_type,
             variable,
+            through: String::new(),
         })
     }
 
@@ -400,6 +440,7 @@ impl<'m, 'a> Typer<'m, 'a> {
                     scope: &scope,
                     rows: &rows,
                     layouts: &self.layouts,
+                    holders: &self.cache.holders,
                     program: self,
                     lent,
                     signature: &signature,
@@ -421,6 +462,7 @@ impl<'m, 'a> Typer<'m, 'a> {
                 scope: &scope,
                 rows: &rows,
                 layouts: &self.layouts,
+                holders: &self.cache.holders,
                 program: self,
                 lent: &lent,
                 signature: &signature,

@@ -348,7 +348,7 @@ impl Flow<'_, '_, '_> {
     fn place_at(&self, address: Value, size: u64, at: u64) -> Option<Place> {
         let times = address.times.unsigned_abs();
         let part = match address.base {
-            Base::Frame if times == 0 => match self.frame_variable(at, address.plus) {
+            Base::Frame if times == 0 => match self.frame_variable(at, address.plus, size) {
                 Some(part) => part,
                 None => return Some(Place::Slot((address.plus, size))),
             },

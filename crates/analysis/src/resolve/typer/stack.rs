@@ -77,32 +77,62 @@ impl Flow<'_, '_, '_> {
         }
     }
 
-    /// What lies `distance` bytes from the canonical frame address, at the instruction at `address`:
-    /// its declared type and the distance from its start.
-    pub(super) fn frame_variable(&self, address: u64, distance: i64) -> Option<(EntryId, u64)> {
-        let declared = || {
-            self.scope.in_frame.iter().filter_map(|variable| {
-                let Place::Frame(start) = variable.place else {
-                    return None;
-                };
-                let size = variable.size?;
-                let offset = within(start, size, distance)?;
-                Some((variable, size, offset.checked_add(variable.within)?))
-            })
-        };
-        // Of variables one in the other, as after inlining, the largest tells most.
-        let here = |(variable, _, _): &(&Variable, u64, u64)| variable.range.contains(&address);
-        let order = |(variable, size, _): &(&Variable, u64, u64)| (*size, variable.entry);
-        if let Some((variable, _, offset)) = declared().filter(here).max_by_key(order) {
+    /// The variables that are anywhere in the code declared to hold the `size` bytes that begin `distance`
+    /// bytes from the canonical frame address, the bytes of each, and how far that is from its start.
+    fn in_frame(&self, distance: i64, size: u64) -> impl Iterator<Item = (&Variable, u64, u64)> {
+        self.scope.in_frame.iter().filter_map(move |variable| {
+            let Place::Frame(start) = variable.place else {
+                return None;
+            };
+            let bytes = variable.size?;
+            let offset = within(start, bytes, distance)?.checked_add(variable.within)?;
+            self.reaches(variable.kind, offset, size)
+                .then_some((variable, bytes, offset))
+        })
+    }
+
+    /// Whether a value of type `kind` holds `size` bytes at `offset`: what reaches beyond it touches something
+    /// larger that has no name.
+    fn reaches(&self, kind: EntryId, offset: u64, size: u64) -> bool {
+        let end = self.layouts.layout(kind).size;
+        end == 0 || offset.saturating_add(size) <= end
+    }
+
+    /// The variable that is declared to lie there at the instruction at `address`, and how far that is from
+    /// its start. Of variables one in the other, as after inlining, the largest tells most.
+    pub(super) fn declared(
+        &self,
+        address: u64,
+        distance: i64,
+        size: u64,
+    ) -> Option<(&Variable, u64)> {
+        self.in_frame(distance, size)
+            .filter(|(variable, _, _)| variable.range.contains(&address))
+            .max_by_key(|(variable, size, _)| (*size, variable.entry))
+            .map(|(variable, _, offset)| (variable, offset))
+    }
+
+    /// What holds the `size` bytes that begin `distance` bytes from the canonical frame address, at the
+    /// instruction at `address`: its declared type and the distance from its start.
+    pub(super) fn frame_variable(
+        &self,
+        address: u64,
+        distance: i64,
+        size: u64,
+    ) -> Option<(EntryId, u64)> {
+        if let Some((variable, offset)) = self.declared(address, distance, size) {
             return Some((variable.kind, offset));
         }
         // Nothing is declared for this code. Compilers use memory of the frame again, so whoever else
         // says something about it must say the same.
-        let mut said: Vec<(u64, EntryId, u64)> = declared()
-            .map(|(variable, size, offset)| (size, variable.kind, offset))
+        let mut said: Vec<(u64, EntryId, u64)> = self
+            .in_frame(distance, size)
+            .map(|(variable, bytes, offset)| (bytes, variable.kind, offset))
             .chain(self.lent.iter().filter_map(|(start, kind)| {
-                let size = self.layouts.layout(kind.0).size;
-                Some((size, kind.0, within(*start, size, distance)?))
+                let bytes = self.layouts.layout(kind.0).size;
+                let offset = within(*start, bytes, distance)?;
+                self.reaches(kind.0, offset, size)
+                    .then_some((bytes, kind.0, offset))
             }))
             .collect();
         said.sort_by_key(|(size, kind, offset)| (std::cmp::Reverse((*size, *offset)), *kind));

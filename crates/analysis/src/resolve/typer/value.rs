@@ -9,6 +9,7 @@
 //! size of an element. Two values that meet where paths join keep what they agree on modulo the
 //! greatest common divisor of what they differ by (the congruences of Granger, 1989).
 
+use super::holder::Through;
 use super::layout::{Layouts, TypeId};
 
 /// What the distance counts from.
@@ -35,6 +36,8 @@ pub(super) struct Value {
     pub(super) times: i64,
     /// Which unknown.
     pub(super) symbol: u32,
+    /// What holds the pointer that it was; of a number nothing.
+    pub(super) through: Through,
 }
 
 impl Value {
@@ -45,6 +48,7 @@ impl Value {
             plus,
             times: 0,
             symbol: 0,
+            through: Through::UNKNOWN,
         }
     }
 
@@ -55,6 +59,7 @@ impl Value {
             plus: 0,
             times: 1,
             symbol,
+            through: Through::UNKNOWN,
         }
     }
 
@@ -65,6 +70,7 @@ impl Value {
             plus,
             times: 0,
             symbol: 0,
+            through: Through::UNKNOWN,
         }
     }
 
@@ -87,9 +93,9 @@ impl Value {
 
     /// The sum; `symbol` is for what is unknown of it.
     pub(super) fn add(self, other: Self, symbol: u32) -> Self {
-        let base = match (self.base, other.base) {
-            (base, Base::Number) => base,
-            (Base::Number, base) => base,
+        let (base, through) = match (self.base, other.base) {
+            (base, Base::Number) => (base, self.through),
+            (Base::Number, base) => (base, other.through),
             _ => return Self::unknown(symbol),
         };
         let (times, symbol) = match (self.times, other.times) {
@@ -103,6 +109,7 @@ impl Value {
             plus: self.plus.wrapping_add(other.plus),
             times,
             symbol: if times == 0 { 0 } else { symbol },
+            through,
         }
     }
 
@@ -110,18 +117,14 @@ impl Value {
     pub(super) fn subtract(self, other: Self, symbol: u32) -> Self {
         match other.base {
             Base::Number => self.add(other.multiply(-1), symbol),
-            _ if self.base == other.base => Self {
-                base: Base::Number,
-                ..self
-            }
-            .add(
-                Self {
+            _ if self.base == other.base => {
+                let number = |value: Self| Self {
                     base: Base::Number,
-                    ..other
-                }
-                .multiply(-1),
-                symbol,
-            ),
+                    through: Through::UNKNOWN,
+                    ..value
+                };
+                number(self).add(number(other).multiply(-1), symbol)
+            }
             _ => Self::unknown(symbol),
         }
     }
@@ -141,7 +144,12 @@ impl Value {
         if self == other {
             return self;
         }
-        match (self.base, other.base) {
+        let through = match (self.base, other.base) {
+            (Base::Frame, Base::Typed(_)) | (Base::Typed(_), Base::Frame) => Through::SEVERAL,
+            // Whatever types it has on the way, it can come from one place.
+            _ => self.through.join(other.through),
+        };
+        let joined = match (self.base, other.base) {
             (Base::Conflict, _) | (_, Base::Conflict) => Self::at(Base::Conflict, 0),
             (Base::Number, Base::Number) => self.merge(other, symbol),
             (Base::Number, _) => other,
@@ -149,7 +157,8 @@ impl Value {
             (Base::Frame, Base::Frame) => self.merge(other, symbol),
             (Base::Typed(a), Base::Typed(b)) if layouts.same(a, b) => self.merge(other, symbol),
             _ => Self::at(Base::Conflict, 0),
-        }
+        };
+        Self { through, ..joined }
     }
 
     fn merge(self, other: Self, symbol: u32) -> Self {
@@ -170,6 +179,7 @@ impl Value {
                 _ if same_unknown && distance == 0 => self.symbol,
                 _ => symbol,
             },
+            through: self.through,
         }
     }
 }

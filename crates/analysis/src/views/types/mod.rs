@@ -7,6 +7,7 @@
 
 mod layout;
 mod owner;
+mod reached;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reuse::main_order;
 pub use layout::{Group, Layout};
+use reached::Holders;
 
 /// Types that a result names, at most; the rest is a sum.
 const MOST_TYPES: usize = 100;
@@ -104,6 +106,10 @@ pub struct TypeRow {
     pub variables: Vec<String>,
     /// Its direct members by offset, gaps between them included.
     pub fields: Vec<FieldRow>,
+    /// The members and variables that hold the pointers through which it is reached, the dearest first; at most 16. An array of
+    /// numbers has no fields, and these tell one from another.
+    #[serde(default)]
+    pub reached: Vec<Reached>,
     /// The layout that its use suggests; `null` if that is the one it has, and for a type that is not the program's to change.
     pub layout: Option<Layout>,
     /// Who declares it if the program does not, so that no layout is suggested: `a header of the system`, `the C++ library`,
@@ -153,6 +159,21 @@ pub struct FieldRow {
     /// Stores and updates likewise.
     pub stores: f64,
     /// Who touches it, most accesses first.
+    pub threads: Vec<FieldThread>,
+}
+
+/// A member or variable through which a type is reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The member (`State.hash_table`, `Blocks.rows[]`), the static variable (`text`), or the local one (`end (local)`).
+    pub through: String,
+    /// Its share of the cost of the type, 0 to 1.
+    pub share: f64,
+    /// Loads: samples and traps, or loads of an exact run.
+    pub loads: f64,
+    /// Stores and updates likewise.
+    pub stores: f64,
+    /// Who comes this way, most accesses first.
     pub threads: Vec<FieldThread>,
 }
 
@@ -220,6 +241,7 @@ struct Seen<'a> {
     by_thread: BTreeMap<(usize, Tid), Use>,
     /// Use by object (its first byte), member and thread.
     objects: Objects,
+    holders: Holders<'a>,
 }
 
 /// The data profile; `None` if the recording has no typed accesses.
@@ -318,7 +340,8 @@ impl<'a> Profile<'_, 'a> {
             for &member in &members {
                 *seen.costs.entry(member).or_default() += weight / members.len() as f64;
             }
-            seen.touch(&members, sample.tid, sample.operation, 1.0);
+            seen.holders.add_cost(row, weight);
+            seen.touch(row, &members, sample.tid, sample.operation, 1.0);
             seen.touch_object(
                 row,
                 &members,
@@ -348,7 +371,7 @@ impl<'a> Profile<'_, 'a> {
                     && (watch.operation != Operation::Load || trap.operation != Operation::Load)
             });
             let operation = Some(trap.operation);
-            seen.touch(&members, trap.tid, operation, 1.0);
+            seen.touch(row, &members, trap.tid, operation, 1.0);
             seen.touch_object(row, &members, (trap.pid, trap.address), trap.tid, operation);
         }
     }
@@ -382,11 +405,14 @@ impl<'a> Profile<'_, 'a> {
                 if !typed.variable.is_empty() {
                     seen.variables.insert(&typed.variable);
                 }
+                seen.holders.add_cost(typed, count);
+                let stores = row.stores + row.updates;
+                seen.holders.add_uses(typed, row.loads, stores);
                 for &member in &members {
                     *seen.costs.entry(member).or_default() += count / members.len() as f64;
                     let uses = seen.uses.entry(member).or_default();
                     uses.loads += row.loads;
-                    uses.stores += row.stores + row.updates;
+                    uses.stores += stores;
                 }
             }
         }
@@ -429,6 +455,7 @@ impl<'a> Profile<'_, 'a> {
                 let operation = operations.get(&(pid, ip)).copied();
                 let seen = self.seen.entry(key(typed)).or_default();
                 seen.bounces = true;
+                seen.holders.add_thread(typed, tid, operation, row.count);
                 for &member in &members {
                     seen.by_thread
                         .entry((member, tid))
@@ -504,6 +531,7 @@ impl<'a> Profile<'_, 'a> {
                     .filter(|_| owner.is_empty()),
                     owner,
                     fields,
+                    reached: seen.holders.rows(seen.cost, &names),
                 }
             })
             .collect();
@@ -521,9 +549,20 @@ impl<'a> Profile<'_, 'a> {
     }
 }
 
-impl Seen<'_> {
-    /// Counts accesses of `members` by thread `tid`.
-    fn touch(&mut self, members: &[usize], tid: Tid, operation: Option<Operation>, count: f64) {
+impl<'a> Seen<'a> {
+    /// Counts accesses of `row`, to `members`, by thread `tid`.
+    fn touch(
+        &mut self,
+        row: &'a TypedAccess,
+        members: &[usize],
+        tid: Tid,
+        operation: Option<Operation>,
+        count: f64,
+    ) {
+        let mut uses = Use::default();
+        uses.add(operation, count);
+        self.holders.add_uses(row, uses.loads, uses.stores);
+        self.holders.add_thread(row, tid, operation, count);
         for &member in members {
             self.uses.entry(member).or_default().add(operation, count);
             self.by_thread
@@ -609,6 +648,26 @@ fn totals(rows: &[CacheCounts]) -> impl Iterator<Item = &CacheCounts> {
         .filter(move |row| Some(row.order) == order && row.subject == CacheSubject::Total)
 }
 
+/// Who uses what how, most accesses first.
+fn field_threads<'u>(
+    uses: impl Iterator<Item = (Tid, &'u Use)>,
+    names: &HashMap<Tid, &str>,
+) -> Vec<FieldThread> {
+    let mut threads: Vec<FieldThread> = uses
+        .map(|(tid, uses)| FieldThread {
+            tid: tid.0,
+            name: names.get(&tid).copied().unwrap_or_default().to_owned(),
+            loads: uses.loads,
+            stores: uses.stores,
+        })
+        .collect();
+    threads.sort_by(|a, b| {
+        let all = |thread: &FieldThread| thread.loads + thread.stores;
+        all(b).total_cmp(&all(a)).then(a.tid.cmp(&b.tid))
+    });
+    threads
+}
+
 /// The members of a type with their use, and the padding between them.
 fn fields(
     (_, size, _): TypeKey<'_>,
@@ -635,20 +694,11 @@ fn fields(
         }
         end = end.max(member.offset.saturating_add(member.size));
         let uses = seen.uses.get(&number).copied().unwrap_or_default();
-        let mut threads: Vec<FieldThread> = seen
+        let threads = seen
             .by_thread
             .range((number, Tid(0))..=(number, Tid(u32::MAX)))
-            .map(|((_, tid), uses)| FieldThread {
-                tid: tid.0,
-                name: names.get(tid).copied().unwrap_or_default().to_owned(),
-                loads: uses.loads,
-                stores: uses.stores,
-            })
-            .collect();
-        threads.sort_by(|a, b| {
-            let all = |thread: &FieldThread| thread.loads + thread.stores;
-            all(b).total_cmp(&all(a)).then(a.tid.cmp(&b.tid))
-        });
+            .map(|((_, tid), uses)| (*tid, uses));
+        let threads = field_threads(threads, names);
         fields.push(FieldRow {
             name: member.name.clone(),
             type_name: member.member_type.clone(),

@@ -105,6 +105,10 @@ pub(super) fn handover<'a>(
     let access = |deed: u64, store: bool| {
         let (number, slot, offset, size) = words::deed_parts(deed);
         let slot = bank(number)[slot];
+        // The last of its pieces was noted; those before it lie below.
+        let end = offset + u64::from(size);
+        let size = size.max(slot.wide.into()).min(end as u16);
+        let offset = end - u64::from(size);
         TracedAccess {
             address: (taken.line + offset) | space,
             time_ns,
@@ -272,5 +276,37 @@ impl Code {
             trouble: ExecTrouble::from_number(trouble),
         });
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_piece_of_a_wide_access_that_is_handed_over_stands_for_all_that_is_on_the_line() {
+        let mut slots = UNDEFINED_BANK;
+        slots[3] = Slot {
+            site: 7,
+            wide: 16,
+            ..UNDEFINED
+        };
+        slots[4] = Slot {
+            wide: 0,
+            ..slots[3]
+        };
+        let store = |slot: u64, offset: u64| {
+            let taken = words::Taken {
+                line: 0x1000,
+                last: [0, words::deed(0, offset, slot << 4 | words::meta(3, true))],
+                ..words::Taken::default()
+            };
+            let store = handover(|_| &slots, &taken, 0, 0, 0).store.unwrap();
+            (store.address, store.size)
+        };
+        assert_eq!(store(3, 24), (0x1010, 16));
+        // Its first piece lies on the line before.
+        assert_eq!(store(3, 0), (0x1000, 8));
+        assert_eq!(store(4, 24), (0x1018, 8));
     }
 }

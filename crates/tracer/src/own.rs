@@ -9,7 +9,8 @@
 //!                             contended
 //! ```
 //!
-//! A line that nobody stored to, or only its owner and long before, is *constant* when a second thread loads it. Of
+//! A line that nobody stored to, or only its owner and long before, is *constant* when a second thread loads it, and a
+//! shared line is when it is loaded long after the last store or the first load since. Of
 //! its loads the first of each thread is told; all others are hits. A store makes it shared.
 //!
 //! As long as one thread alone touches a line, nothing that it does there can be told from a hit in its
@@ -21,7 +22,7 @@
 //! That is right for the order that was observed. In the order in which all threads are equally fast, another
 //! thread may have been at the line at the same time, though it touched it earlier. So the tables lie in
 //! memory that the collector sees, and when it comes to such an access it takes the line itself
-//! ([`Region::contend`]), for good: the line is contended, and all accesses to it are told.
+//! ([`Region::contend`]): the line is contended, and all accesses to it are told unless it becomes constant.
 //!
 //! The tables are filled as memory is touched, half as large as that and as much again where threads share
 //! lines. A page that is unmapped and mapped anew keeps its state, as its lines do in the simulated caches.
@@ -53,7 +54,7 @@ const TOUCHES_IN_A_ROW: u64 = 8;
 const WORTH_IT: u64 = 32;
 /// So often.
 const MOST_DOUBLINGS: u64 = 16;
-/// An owner's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
+/// A thread's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
 /// of the machine's time, since in the order of equal rate others may have been at the line in their slices.
 const LONG: u64 = 1 << 19;
 /// In [`SecondHalf::touched`].
@@ -79,6 +80,8 @@ const MAY_BE_OWN: u64 = TOLD | 1;
 const CONSTANT: u64 = TOLD | 2;
 /// A thread is reading what its owner noted.
 const BEING_TAKEN: u64 = TOLD | 3;
+/// It is shared, and the collector has found that threads contend for it: nobody has it again.
+const CONTENDED: u64 = TOLD | 4;
 /// For how long, so that an owner that was just noting something is done: some 100 ns.
 const PAUSES: u32 = 8;
 /// For how long that is waited for: some milliseconds.
@@ -185,7 +188,7 @@ impl<'a> Line<'a> {
     /// Whether the line is constant, and the thread has loaded it before.
     #[inline(always)]
     pub(crate) fn is_constant_for(self, thread: u16) -> bool {
-        self.first.state.load(Ordering::Relaxed) == CONSTANT
+        is_constant(self.first.state.load(Ordering::Relaxed))
             && self.second.touched.load(Ordering::Relaxed) & bit(thread) != 0
     }
 
@@ -200,7 +203,7 @@ impl<'a> Line<'a> {
         number: u64,
         store: bool,
         whole: impl Fn() -> bool,
-        made: impl Fn(u16) -> u64,
+        made: impl Fn(u16) -> u64 + Copy,
     ) -> Touch {
         let number = number & NUMBER;
         let mine = u64::from(me) << OWNER_SHIFT;
@@ -219,23 +222,30 @@ impl<'a> Line<'a> {
                 }
                 if me == 0 {
                     (TOLD, Touch::Shared)
-                } else if state == CONSTANT && !store {
+                } else if is_constant(state) && !store {
                     return match self.is_known_to(me) {
                         true => Touch::Constant,
                         false => Touch::Shared,
                     };
-                } else if state == CONSTANT {
+                } else if is_constant(state) {
                     self.second
                         .touched
                         .store(u64::from(me) << TOUCHED_BY_SHIFT, Ordering::Relaxed);
-                    (MAY_BE_OWN, Touch::Shared)
-                } else if self.is_in_a_row(me) {
+                    self.remember(state, 0, mark(me, number));
+                    (MAY_BE_OWN | state & SECOND, Touch::Shared)
+                } else if state & !SECOND == MAY_BE_OWN && self.is_in_a_row(me) {
                     let second = !state & SECOND;
                     self.clear(second);
                     (
                         mine | AGAIN | second | ((number + 1) & NUMBER),
                         Touch::Again,
                     )
+                } else if store {
+                    self.remember(state, 0, mark(me, number));
+                    return Touch::Shared;
+                } else if self.is_loaded_for_long(state, me, number, made) {
+                    self.second.touched.store(bit(me), Ordering::Relaxed);
+                    (CONSTANT | state & SECOND, Touch::Shared)
                 } else {
                     return Touch::Shared;
                 }
@@ -248,8 +258,8 @@ impl<'a> Line<'a> {
                 let by_me = u64::from(me) << TOUCHED_BY_SHIFT;
                 let (new, touched) = match taken.again {
                     _ if me == 0 => (TOLD, 0),
-                    false if !store && taken.was_stored_long_before(made(owner)) => {
-                        (CONSTANT, bit(me) | bit(owner))
+                    _ if !store && taken.was_stored_long_before(made(owner)) => {
+                        (CONSTANT | state & SECOND, bit(me) | bit(owner))
                     }
                     false => (MAY_BE_OWN | state & SECOND, by_me),
                     true => (
@@ -258,6 +268,11 @@ impl<'a> Line<'a> {
                     ),
                 };
                 self.second.touched.store(touched, Ordering::Relaxed);
+                match (store, taken.stored()) {
+                    (true, _) => self.remember(state, 0, mark(me, number)),
+                    (false, Some(by)) => self.remember(state, mark(me, number), mark(owner, by)),
+                    (false, None) => self.remember(state, mark(owner, taken.first), 0),
+                }
                 // Unless it took too long.
                 self.change(BEING_TAKEN, new);
                 return Touch::Taken(taken);
@@ -322,6 +337,37 @@ impl<'a> Line<'a> {
         row >= TOUCHES_IN_A_ROW << doublings.min(MOST_DOUBLINGS)
     }
 
+    /// Remembers of a shared line the first load since the last store, and that store; either may be 0. They stand in
+    /// the place of notes that the last owner did not have.
+    fn remember(self, state: u64, load: u64, store: u64) {
+        let [loaded, stored] = &self.notes(!state & SECOND).last;
+        loaded.store(load, Ordering::Relaxed);
+        stored.store(store, Ordering::Relaxed);
+    }
+
+    /// Whether a shared line, which is loaded, was last stored to [long](LONG) before, or has been loaded for long since.
+    fn is_loaded_for_long(
+        self,
+        state: u64,
+        me: u16,
+        number: u64,
+        made: impl Fn(u16) -> u64,
+    ) -> bool {
+        let [loaded, stored] = &self.notes(!state & SECOND).last;
+        let (load, store) = (
+            loaded.load(Ordering::Relaxed),
+            stored.load(Ordering::Relaxed),
+        );
+        if load == 0 {
+            loaded.store(mark(me, number), Ordering::Relaxed);
+        }
+        [load, store].into_iter().any(|mark| {
+            let who = (mark >> OWNER_SHIFT) as u16;
+            let made = if who == me { number } else { made(who) };
+            mark != 0 && made >= (mark & NUMBER) + LONG
+        })
+    }
+
     /// How often [`TOUCHES_IN_A_ROW`] is doubled, when this is taken from a thread that had the line again.
     fn doublings(self, taken: &Taken) -> u64 {
         let before = self.second.touched.load(Ordering::Relaxed) >> DOUBLINGS_SHIFT;
@@ -359,24 +405,23 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Has all accesses to the line at `address` told from now on, if it is not constant; what its owner did, if it
+    /// Has all accesses to the line at `address` told from now on, until it is constant; what its owner did, if it
     /// has one again.
     fn contend(self, address: u64) -> Option<Taken> {
         loop {
             let state = self.first.state.load(Ordering::Acquire);
-            if [UNTOUCHED, TOLD, CONSTANT, BEING_TAKEN].contains(&state) {
+            let contended = CONTENDED | state & SECOND;
+            if state & !SECOND == MAY_BE_OWN {
+                if self.change(state, contended) {
+                    return None;
+                }
+            } else if state & AGAIN == 0 || (state >> OWNER_SHIFT) as u16 == SHARED {
                 return None;
-            }
-            let owned = (state >> OWNER_SHIFT) as u16 != SHARED;
-            if owned && state & AGAIN == 0 {
-                return None;
-            }
-            if owned && let Some(taken) = self.take(address, state) {
-                self.change(BEING_TAKEN, TOLD);
+            } else if let Some(taken) = self.take(address, state) {
+                let stored = taken.stored().map(|by| mark(taken.owner, by));
+                self.remember(state, mark(taken.owner, taken.first), stored.unwrap_or(0));
+                self.change(BEING_TAKEN, contended);
                 return Some(taken);
-            }
-            if !owned && self.change(state, TOLD) {
-                return None;
             }
         }
     }
@@ -396,11 +441,30 @@ impl Notes {
 }
 
 impl Taken {
-    /// Whether the owner did not store to the line in the last [`LONG`] accesses of `made` that it has made.
+    /// Whether nobody stored to the line in the last [`LONG`] accesses of `made` that the owner has made: before it
+    /// had it again another may have.
     fn was_stored_long_before(&self, made: u64) -> bool {
-        let [_, store] = self.last;
-        store == 0 || made >= deed_number(store, self.first) + LONG
+        match self.stored() {
+            Some(number) => made >= number + LONG,
+            None => !self.again || made >= self.first + LONG,
+        }
     }
+
+    /// The number of the owner's last store, or a little less.
+    fn stored(&self) -> Option<u64> {
+        let [_, store] = self.last;
+        (store != 0).then(|| deed_number(store, self.first))
+    }
+}
+
+/// A thread's access of this number.
+fn mark(thread: u16, number: u64) -> u64 {
+    u64::from(thread) << OWNER_SHIFT | number & NUMBER
+}
+
+#[inline(always)]
+fn is_constant(state: u64) -> bool {
+    state & !SECOND == CONSTANT
 }
 
 /// The bit of a thread; of more than 64 some have the same.
@@ -475,257 +539,4 @@ impl Region {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words;
-
-    #[derive(Default)]
-    struct Halves(FirstHalf, SecondHalf);
-
-    impl Halves {
-        fn line(&self) -> Line<'_> {
-            Line {
-                first: &self.0,
-                second: &self.1,
-            }
-        }
-    }
-
-    fn no() -> bool {
-        false
-    }
-
-    /// A thread has made no accesses so far.
-    fn never(_: u16) -> u64 {
-        0
-    }
-
-    #[test]
-    fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done() {
-        let halves = Halves::default();
-        let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 7, true, no, never),
-            Touch::First
-        ));
-        assert!(matches!(line.touch(64, 3, 8, true, no, never), Touch::Own));
-        let deed = words::deed(0, 8, words::meta(3, true));
-        line.notes_of(3).unwrap().note(1, deed, 4);
-        let Touch::Taken(taken) = line.touch(64, 5, 1, true, no, never) else {
-            panic!("not taken");
-        };
-        let expected = Taken {
-            owner: 3,
-            again: false,
-            line: 64,
-            first: 7,
-            quarters: [0, 4],
-            last: [0, deed],
-        };
-        assert_eq!(taken, expected);
-        assert!(matches!(
-            line.touch(64, 3, 9, true, no, never),
-            Touch::Shared
-        ));
-    }
-
-    #[test]
-    fn a_shared_line_is_own_again_after_touches_in_a_row_and_can_be_taken_for_good() {
-        let halves = Halves::default();
-        let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 1, true, no, never),
-            Touch::First
-        ));
-        assert!(matches!(
-            line.touch(64, 5, 1, true, no, never),
-            Touch::Taken(_)
-        ));
-        for turn in 0..100 {
-            let me = [3, 5][turn % 2];
-            assert!(matches!(
-                line.touch(64, me, 2, true, no, never),
-                Touch::Shared
-            ));
-        }
-        let shared = (0..100)
-            .take_while(|_| matches!(line.touch(64, 3, 9, true, no, never), Touch::Shared))
-            .count();
-        assert_eq!(shared, TOUCHES_IN_A_ROW as usize);
-        let deed = words::deed(0, 8, words::meta(3, false));
-        line.notes_of(3).unwrap().note(0, deed, 4);
-        let taken = line.contend(64).unwrap();
-        assert_eq!((taken.owner, taken.first, taken.again), (3, 10, true));
-        assert_eq!((taken.quarters, taken.last), ([4, 0], [deed, 0]));
-        for _ in 0..100 {
-            assert!(matches!(
-                line.touch(64, 3, 9, true, no, never),
-                Touch::Shared
-            ));
-        }
-        assert!(line.contend(64).is_none());
-    }
-
-    #[test]
-    fn the_late_note_of_an_interrupted_owner_does_not_reach_the_next_ones() {
-        let halves = Halves::default();
-        let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 1, true, no, never),
-            Touch::First
-        ));
-        let late = line.notes_of(3).unwrap();
-        assert!(matches!(
-            line.touch(64, 5, 1, true, no, never),
-            Touch::Taken(_)
-        ));
-        while !matches!(line.touch(64, 5, 9, true, no, never), Touch::Again) {}
-        let deed = words::deed(0, 8, words::meta(3, true));
-        line.notes_of(5).unwrap().note(1, deed, 4);
-        late.note(1, words::deed(7, 16, words::meta(3, true)), 400);
-        let Touch::Taken(taken) = line.touch(64, 3, 2, true, no, never) else {
-            panic!("not taken");
-        };
-        assert_eq!((taken.quarters, taken.last), ([0, 4], [0, deed]));
-    }
-
-    #[test]
-    fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told() {
-        let halves = Halves::default();
-        let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 1, false, no, never),
-            Touch::First
-        ));
-        line.notes_of(3)
-            .unwrap()
-            .note(0, words::deed(0, 8, words::meta(3, false)), 4);
-        assert!(matches!(
-            line.touch(64, 5, 1, false, no, never),
-            Touch::Taken(_)
-        ));
-        for me in [3, 5] {
-            assert!(matches!(
-                line.touch(64, me, 2, false, no, never),
-                Touch::Constant
-            ));
-        }
-        assert!(matches!(
-            line.touch(64, 9, 1, false, no, never),
-            Touch::Shared
-        ));
-        assert!(matches!(
-            line.touch(64, 9, 2, false, no, never),
-            Touch::Constant
-        ));
-        assert!(matches!(
-            line.touch(64, 9, 3, true, no, never),
-            Touch::Shared
-        ));
-        assert!(matches!(
-            line.touch(64, 5, 4, false, no, never),
-            Touch::Shared
-        ));
-    }
-
-    #[test]
-    fn a_line_that_is_taken_by_who_died_is_told_for_good() {
-        let halves = Halves::default();
-        halves.0.state.store(BEING_TAKEN, Ordering::Relaxed);
-        for _ in 0..100 {
-            assert!(matches!(
-                halves.line().touch(64, 3, 1, true, no, never),
-                Touch::Shared
-            ));
-        }
-    }
-
-    #[test]
-    fn who_touches_a_line_oftener_has_to_do_so_for_longer_the_more_often_others_come() {
-        let halves = Halves::default();
-        let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 1, true, no, never),
-            Touch::First
-        ));
-        let mut touches = Vec::new();
-        for _ in 0..4 {
-            assert!(matches!(
-                line.touch(64, 5, 1, true, no, never),
-                Touch::Taken(_)
-            ));
-            let again = |_: &u64| matches!(line.touch(64, 3, 9, true, no, never), Touch::Again);
-            touches.extend((1..1000).find(again));
-        }
-        assert_eq!(touches, [9, 17, 33, 65]);
-    }
-
-    #[test]
-    fn a_line_that_its_owner_only_prepared_is_constant_as_well() {
-        for (made, constant) in [(100 + LONG, true), (99, false)] {
-            let halves = Halves::default();
-            let line = halves.line();
-            assert!(matches!(
-                line.touch(64, 3, 64, true, no, never),
-                Touch::First
-            ));
-            line.notes_of(3)
-                .unwrap()
-                .note(1, words::deed(1, 8, words::meta(3, true)), 4);
-            let touch = line.touch(64, 5, 1, false, no, |_| made);
-            assert!(matches!(touch, Touch::Taken(_)));
-            let next = line.touch(64, 5, 2, false, no, never);
-            assert_eq!(matches!(next, Touch::Constant), constant);
-        }
-    }
-
-    #[test]
-    fn what_is_to_be_told_whole_is_nobodys_own() {
-        let (chosen, given_up) = (Halves::default(), Halves::default());
-        let (chosen, given_up) = (chosen.line(), given_up.line());
-        for _ in 0..100 {
-            assert!(matches!(
-                chosen.touch(0, 1, 0, true, || true, never),
-                Touch::Shared
-            ));
-        }
-        assert!(matches!(
-            given_up.touch(0, 2, 0, true, no, never),
-            Touch::First
-        ));
-        assert!(matches!(
-            given_up.touch(0, 0, 0, true, || true, never),
-            Touch::Taken(_)
-        ));
-        for _ in 0..100 {
-            assert!(matches!(
-                given_up.touch(0, 2, 1, true, no, never),
-                Touch::Shared
-            ));
-        }
-    }
-
-    #[test]
-    fn the_collector_takes_lines_that_the_target_has_again_and_frees_tables() {
-        let region = Region::create().unwrap();
-        let target = Region::open(std::path::Path::new(&region.path().unwrap())).unwrap();
-        let address = 0x7000_1234_5678;
-        let (number, at) = place(address);
-        let line = target.claim_table(4, number).unwrap().line(at);
-        line.touch(address & !63, 1, 0, true, no, never);
-        line.touch(address & !63, 2, 0, true, no, never);
-        while !matches!(
-            line.touch(address & !63, 1, 7, true, no, never),
-            Touch::Again
-        ) {}
-        assert!(region.contend(5, address).is_none(), "another space");
-        let taken = region.contend(4, address).unwrap();
-        assert_eq!((taken.line, taken.first), (address & !63, 8));
-        region.free_tables(4);
-        let again = target.claim_table(9, number).unwrap().line(at);
-        assert!(matches!(
-            again.touch(0, 3, 0, true, no, never),
-            Touch::First
-        ));
-    }
-}
+mod tests;

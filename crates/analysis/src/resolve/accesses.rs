@@ -56,6 +56,17 @@ impl Resolver<'_> {
         (rows, members)
     }
 
+    /// Bytes of the debug info of all files that processes have mapped of which `code` is; `None` if not all of it was
+    /// found without reading.
+    pub(super) fn debug_size(&mut self, code: &[(Pid, Address)]) -> Option<u64> {
+        for of_one in code.chunk_by(|(one, _), (other, _)| one == other) {
+            if let Some(&(pid, ip)) = of_one.first() {
+                self.module_at(pid, ip);
+            }
+        }
+        self.modules.iter().map(Module::debug_size).sum()
+    }
+
     /// The row of an instruction, and where the type is that it touches.
     fn typed(&mut self, pid: Pid, ip: Address) -> (TypedAccess, Option<(usize, EntryId)>) {
         let mut row = TypedAccess {

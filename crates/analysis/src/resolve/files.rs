@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use linewise_recording::Pid;
 
 /// Gives the resolver the files that a recording names.
-pub trait Files {
+pub trait Files: Sync {
     /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file.
     fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>>;
 }

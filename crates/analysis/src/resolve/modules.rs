@@ -252,6 +252,18 @@ impl<'a> Module<'a> {
         })
     }
 
+    /// Bytes of its debug info; `None` where that is in further files, which were not looked for.
+    pub(super) fn debug_size(&self) -> Option<u64> {
+        if self.missing != Missing::Nothing {
+            return Some(0);
+        }
+        let Some(elf) = self.debug_elf.as_ref().or(self.elf.as_ref()) else {
+            return Some(0);
+        };
+        // Split debug info refers to the addresses there.
+        (!elf.has_section(".debug_addr")).then(|| Debug::size(elf, self.supplementary.as_ref()))
+    }
+
     /// Its debug info, read on the first call.
     pub(super) fn debug(&self) -> Option<&DebugInfo<'a>> {
         self.debug

@@ -1,6 +1,8 @@
 //! Which addresses of a recording to resolve, and all of them resolved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::panic::resume_unwind;
+use std::thread;
 
 use linewise_recording::{
     Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, SampleClass,
@@ -15,6 +17,15 @@ use super::{Files, Resolver, Store};
 const MOST_LINES: usize = 2000;
 /// Addresses touched on one line that are looked up one by one.
 const MOST_TOUCHED: usize = 64;
+
+/// Types are looked up by two threads, each with the debug info in its own memory, where that is at most so many bytes
+/// and there are at least so many instructions.
+const MOST_READ_TWICE: u64 = 64 << 20;
+const LEAST_FOR_TWO: usize = 256;
+/// One in so many instructions is left to the thread that names functions and variables as well.
+const SHARE_BESIDE_NAMES: usize = 3;
+/// Debug info nests deeply; as much as the main thread has.
+const STACK_BYTES: usize = 8 << 20;
 
 /// What a report needs beside what was recorded: rows of the tables of these names, sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,9 +54,31 @@ pub struct Resolved {
 pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> Resolved {
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
-    let frames = resolve_code(tables, &mut resolver);
-    let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
-    let (typed_accesses, type_members) = resolver.typed_accesses(accessing_code(tables));
+    let code: Vec<(Pid, Address)> = accessing_code(tables).into_iter().collect();
+    let (mine, others) = code.split_at(match resolver.debug_size(&code) {
+        Some(0..=MOST_READ_TWICE) if code.len() >= LEAST_FOR_TWO => code.len() / SHARE_BESIDE_NAMES,
+        _ => code.len(),
+    });
+    let ((frames, objects, fields, mut typed), more) = thread::scope(|scope| {
+        let helper = (!others.is_empty())
+            .then(|| {
+                thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, || types_of(tables, files, others))
+                    .ok()
+            })
+            .flatten();
+        let frames = resolve_code(tables, &mut resolver);
+        let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
+        let typed = resolver.typed_accesses(mine.iter().copied());
+        let more = match helper {
+            Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => resolver.typed_accesses(others.iter().copied()),
+        };
+        ((frames, objects, fields, typed), more)
+    });
+    add_types(&mut typed, more);
+    let (typed_accesses, type_members) = typed;
     let path_traces = match tables.histories.is_empty() {
         true => named_by_accesses(&tables.path_traces, &typed_accesses),
         false => path_traces(tables, &typed_accesses),
@@ -58,6 +91,29 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         type_members,
         path_traces,
     }
+}
+
+/// Rows of what instructions touch, and the members of those types.
+type Typed = (Vec<TypedAccess>, Vec<TypeMember>);
+
+/// What instructions touch, by a resolver that nobody else uses.
+fn types_of(tables: &Tables, files: &dyn Files, code: &[(Pid, Address)]) -> Typed {
+    let store = Store::default();
+    let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
+    resolver.typed_accesses(code.iter().copied())
+}
+
+/// Adds the rows of later instructions, and the members of types that are not there.
+fn add_types((rows, members): &mut Typed, (more_rows, more_members): Typed) {
+    fn key(member: &TypeMember) -> (&str, u64, &str) {
+        (&member.type_name, member.type_size, &member.declared_at)
+    }
+    rows.extend(more_rows);
+    let known: HashSet<_> = members.iter().map(key).collect();
+    let mut new = more_members;
+    new.retain(|member| !known.contains(&key(member)));
+    members.append(&mut new);
+    members.sort_by(|one, other| key(one).cmp(&key(other)));
 }
 
 /// The instructions that the recording saw access memory, by process and address.

@@ -5,7 +5,7 @@ use linewise_recording::{
     Tables, Tid, Time, Trap, Watch, WatchOutcome,
 };
 
-use super::super::{Resolved, resolve_recording};
+use super::super::{Resolved, Resolver, Store, resolve_recording};
 use super::{PID, build};
 
 const SOURCE: &str = r"
@@ -150,4 +150,48 @@ fn a_line_that_trapped_comes_before_hotter_ones() {
     let objects = resolve_recording(&tables, 64, &program.files).objects;
     assert!(objects.iter().any(|object| object.name == "pair"));
     assert!(objects.len() <= 2001, "{}", objects.len());
+}
+
+#[test]
+fn two_threads_find_the_types_that_one_finds() {
+    const TABLES: &str = r"
+struct row { int key; long count; struct row *next; };
+struct other { unsigned short a, b; double c[4]; };
+struct row rows[64];
+struct other others[64];
+#define STEP(n) rows[i + n].count += rows[i].key; others[i + n].c[n % 4] += others[i].b; \
+    if (rows[i + n].next) rows[i + n].next->key++;
+__attribute__((noinline)) void first(int i) { STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) }
+__attribute__((noinline)) void second(int i) { STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) STEP(12) }
+int main(int count, char **words) { (void)words; first(count); second(count); return 0; }
+";
+    let Some(program) = build("gcc", &["-g", "-O2"], ("tables.c", TABLES)) else {
+        return;
+    };
+    let code: Vec<Address> = ["first", "second"]
+        .iter()
+        .flat_map(|name| {
+            let start = program.address(name).0;
+            (start..start + 400).map(Address)
+        })
+        .collect();
+    let tables = Tables {
+        maps: program.maps.clone(),
+        samples: code
+            .iter()
+            .map(|&ip| sample(Address(0x1000), ip, StackId(1), 1))
+            .collect(),
+        ..Tables::default()
+    };
+    let resolved = resolve_recording(&tables, 64, &program.files);
+    let store = Store::default();
+    let mut alone = Resolver::new(&tables.maps, &tables.threads, &program.files, &store);
+    let instructions: std::collections::BTreeSet<_> = code.iter().map(|&ip| (PID, ip)).collect();
+    let (rows, members) = alone.typed_accesses(instructions);
+    let types = |wanted: &str| rows.iter().filter(|row| row.type_name == wanted).count();
+    assert!(types("struct row") > 9 && types("struct other") > 9);
+    assert_eq!(
+        (resolved.typed_accesses, resolved.type_members),
+        (rows, members)
+    );
 }

@@ -215,8 +215,8 @@ impl Collector {
         if self.watcher.is_hurried() || self.heap.as_ref().is_some_and(HeapRecorder::is_hurried) {
             return HURRIED_TICK;
         }
-        let others = self.reuse.is_some() || self.flow.is_some() || self.heap.is_some();
-        if others || self.watcher.is_open() {
+        let heap = self.heap.as_ref().is_some_and(HeapRecorder::is_busy);
+        if heap || self.reuse.is_some() || self.flow.is_some() || self.watcher.is_open() {
             TICK
         } else {
             IDLE_TICK

@@ -68,9 +68,13 @@ impl Writer {
     /// Takes a free ring; `None` if all are in use.
     #[must_use]
     pub fn claim(region: &Region, ids: RingIds, layout: u32, opened: u64) -> Option<Self> {
-        // Threads begin to look at different places.
+        // Threads begin to look at different places, and among those that were used before: the collector looks at
+        // all of them in every round.
+        let used = region.header().rings_used.load(Ordering::Acquire) as usize;
+        let used = used.min(RINGS);
         let first = ids.tid as usize;
-        for index in (0..RINGS).map(|step| first.wrapping_add(step) % RINGS) {
+        let again = (0..used).map(|step| first.wrapping_add(step) % used);
+        for index in again.chain(used..RINGS) {
             let ring = region.ring_header(index);
             if ring.state.load(Ordering::Relaxed) != FREE
                 || ring

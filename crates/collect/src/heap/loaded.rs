@@ -24,6 +24,9 @@ const SLOW_NS: u64 = 1_000_000_000;
 /// Stacks that wait for the block that they belong to.
 const ORPHANS: usize = 10_000;
 
+/// Records of one ring in one round, of some thousand that it has room for, after which the next round comes soon.
+const MANY: usize = 500;
+
 /// What is known of a ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -43,6 +46,10 @@ pub(crate) struct Loaded {
     slices: HashMap<u64, StackId>,
     began_ns: u64,
     slow_ns: u64,
+    /// The most that one ring held in the last round.
+    most: usize,
+    /// Everything is told, whatever it costs.
+    tells_all: bool,
     malformed: u64,
     /// Why the blocks of an allocator that is linked into the program are not seen, if it has one.
     pub(super) unseen: Option<String>,
@@ -61,6 +68,8 @@ impl Loaded {
             slices: HashMap::new(),
             began_ns: process::monotonic_ns(),
             slow_ns: 0,
+            most: 0,
+            tells_all: overhead.is_none(),
             malformed: 0,
             unseen: None,
         };
@@ -71,6 +80,11 @@ impl Loaded {
     /// Whether rounds should follow each other closely.
     pub(super) fn is_young(&self) -> bool {
         process::monotonic_ns().saturating_sub(self.began_ns) < YOUNG_NS
+    }
+
+    /// Whether rings fill: each round takes time from the target, as short ones as long ones.
+    pub(super) fn is_busy(&self) -> bool {
+        self.tells_all || self.most > MANY
     }
 
     /// Tells the recorder in the target to record no more.
@@ -147,6 +161,7 @@ impl Loaded {
     /// Takes all records out of the rings; the time that they took from the target, ns.
     fn drain(&mut self, stacks: &mut Stacks) -> f64 {
         let mut spent = 0;
+        self.most = 0;
         let region = Rc::clone(&self.region);
         for ring in region.rings() {
             spent += self.drain_ring(&region, ring, stacks);
@@ -186,6 +201,7 @@ impl Loaded {
             None => self.malformed += 1,
         });
         self.malformed += u64::from(drained.is_err());
+        self.most = self.most.max(drained.unwrap_or(0));
         let seen = &mut self.rings[ring.index()];
         let spent = ring.spent();
         let more = spent.wrapping_sub(seen.spent);

@@ -1,13 +1,14 @@
 //! How many blocks are told of: within a part of the budget.
 
-/// The part of the budget that the recorder may take.
-const PART: f64 = 0.35;
+/// The part of the budget that the recorder may take: samples and the collector take most of it, and watches, which
+/// findings need first, what is left.
+const PART: f64 = 0.12;
 /// The same where objects are followed, as a part of both what it may take and of its advance: addresses that are
 /// allocated again show in few blocks, and at the one that is watched all are told of.
-const WHILE_FOLLOWING: f64 = 0.25;
+const WHILE_FOLLOWING: f64 = 0.7;
 /// What may be taken at the beginning, ns, before the program's time pays for more: programs build what lives
 /// long when they begin, and that is better known whole.
-const ADVANCE_NS: f64 = 20_000_000.0;
+const ADVANCE_NS: f64 = 8_000_000.0;
 /// No more than this is saved up, ns.
 const SAVINGS_NS: f64 = 100_000_000.0;
 /// The least and the largest mean distance of sampled blocks, as powers of two of bytes.

@@ -61,6 +61,14 @@ impl HeapRecorder {
         }
     }
 
+    /// Whether there is enough to read that rounds should not be rare.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Self::Loaded(loaded) => loaded.is_busy(),
+            Self::Probed(_) => true,
+        }
+    }
+
     /// Tells [`HeapRecorder::observed`] from now on, and leaves most of the budget to who asks for it. Call it before
     /// the first round.
     pub(crate) fn observe(&mut self) {

@@ -52,7 +52,7 @@ fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done
 }
 
 #[test]
-fn a_shared_line_is_own_again_after_touches_in_a_row_and_can_be_taken_for_good() {
+fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_contend() {
     let halves = Halves::default();
     let line = halves.line();
     assert!(matches!(

@@ -6,11 +6,13 @@
    paths        two functions walk over a table by the same third one
    lines N R    two threads increment neighbouring words on each of N lines R times, begun at a barrier
    begun N R    the same, without it
+   family N R   the same as lines, then in a forked child, then here again, then as another program
    busy         stores for ever, having said its id */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char memory[1 << 16];
@@ -79,6 +81,13 @@ static void *increments(void *which) {
     return 0;
 }
 
+static void contend(void) {
+    pthread_t thread[2];
+    pthread_barrier_init(&all_alive, 0, 2);
+    for (long i = 0; i < 2; i++) pthread_create(&thread[i], 0, increments, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], 0);
+}
+
 int main(int argc, char **argv) {
     const char *what = argv[1];
     int number = argc > 2 ? atoi(argv[2]) : 0;
@@ -90,14 +99,21 @@ int main(int argc, char **argv) {
         __asm__ volatile("vpxorq %%zmm0, %%zmm0, %%zmm0\n\tvmovdqu64 %%zmm0, %0" : "=m"(memory));
 #endif
     if (!strcmp(what, "paths")) return often() + seldom() != 0;
-    meet = !strcmp(what, "lines");
-    if (meet || !strcmp(what, "begun")) {
-        pthread_t thread[2];
+    meet = strcmp(what, "begun");
+    if (!meet || !strcmp(what, "lines") || !strcmp(what, "family")) {
         lines = number;
         rounds = atoi(argv[3]);
-        pthread_barrier_init(&all_alive, 0, 2);
-        for (long i = 0; i < 2; i++) pthread_create(&thread[i], 0, increments, (void *)i);
-        for (int i = 0; i < 2; i++) pthread_join(thread[i], 0);
+        contend();
+    }
+    if (!strcmp(what, "family")) {
+        if (!fork()) {
+            contend();
+            _exit(0);
+        }
+        wait(0);
+        contend();
+        execl(argv[0], argv[0], "lines", argv[2], argv[3], (char *)0);
+        return 1;
     }
     if (!strcmp(what, "busy")) {
         FILE *said = fopen(argv[2], "w");

@@ -240,6 +240,25 @@ fn threads_that_live_a_millisecond_share_at_equal_rate_what_long_ones_do() {
 }
 
 #[test]
+fn children_and_what_a_program_goes_on_as_share_lines_of_their_own() {
+    let place = Place::new();
+    let Some(program) = programs(&place, "gcc", &[]) else {
+        return;
+    };
+    // Most of it is left out and told when another thread comes, in each address space anew.
+    let Some(report) = place.traced(&[], &program, &["family", "1", "50000"]) else {
+        return;
+    };
+    let transfers = number(&report["sharing"]["transfers"]["false"]);
+    assert!(
+        (380_000.0..420_000.0).contains(&transfers),
+        "four times two threads that store 50,000 times: {:#}",
+        report["sharing"]["transfers"]
+    );
+    assert_eq!(report["findings"][0]["object"]["name"], "counters");
+}
+
+#[test]
 fn a_full_dev_shm_is_not_in_the_way() {
     if !emulator() || !root() {
         skip("only root can mount a small /dev/shm, and an emulator is wanted");

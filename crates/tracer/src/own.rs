@@ -338,9 +338,10 @@ impl<'a> Line<'a> {
     }
 
     /// Remembers of a shared line the first load since the last store, and that store; either may be 0. They stand in
-    /// the place of notes that the last owner did not have.
+    /// the place of notes that the last owner had: another thread may have the line again before this is written, and
+    /// notes in the other place.
     fn remember(self, state: u64, load: u64, store: u64) {
-        let [loaded, stored] = &self.notes(!state & SECOND).last;
+        let [loaded, stored] = &self.notes(state).last;
         loaded.store(load, Ordering::Relaxed);
         stored.store(store, Ordering::Relaxed);
     }
@@ -353,7 +354,7 @@ impl<'a> Line<'a> {
         number: u64,
         made: impl Fn(u16) -> u64,
     ) -> bool {
-        let [loaded, stored] = &self.notes(!state & SECOND).last;
+        let [loaded, stored] = &self.notes(state).last;
         let (load, store) = (
             loaded.load(Ordering::Relaxed),
             stored.load(Ordering::Relaxed),
@@ -415,7 +416,7 @@ impl<'a> Line<'a> {
                 if self.change(state, contended) {
                     return None;
                 }
-            } else if state & AGAIN == 0 || (state >> OWNER_SHIFT) as u16 == SHARED {
+            } else if state & AGAIN == 0 {
                 return None;
             } else if let Some(taken) = self.take(address, state) {
                 let stored = taken.stored().map(|by| mark(taken.owner, by));

@@ -112,6 +112,24 @@ fn the_late_note_of_an_interrupted_owner_does_not_reach_the_next_ones() {
 }
 
 #[test]
+fn what_is_remembered_of_a_shared_line_does_not_reach_the_notes_of_who_has_it_again_meanwhile() {
+    let halves = Halves::default();
+    let line = halves.line();
+    line.touch(64, 3, 1, true, no, never);
+    line.touch(64, 5, 1, true, no, never);
+    let shared = halves.0.state.load(Ordering::Relaxed);
+    while !matches!(line.touch(64, 5, 9, true, no, never), Touch::Again) {}
+    let deed = words::deed(0, 8, words::meta(5, true));
+    line.notes_of(5).unwrap().note(1, deed, 4);
+    // A thread that saw it shared, and was interrupted.
+    line.remember(shared, 0, mark(3, 2));
+    let Touch::Taken(taken) = line.touch(64, 3, 3, true, no, never) else {
+        panic!("not taken");
+    };
+    assert_eq!((taken.quarters, taken.last), ([0, 4], [0, deed]));
+}
+
+#[test]
 fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told() {
     let halves = Halves::default();
     let line = halves.line();

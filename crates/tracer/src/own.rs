@@ -241,7 +241,7 @@ impl<'a> Line<'a> {
                         Touch::Again,
                     )
                 } else if store {
-                    self.remember(state, 0, mark(me, number));
+                    self.remember_store(state, me, number, made);
                     return Touch::Shared;
                 } else if self.is_loaded_for_long(state, me, number, made) {
                     self.second.touched.store(bit(me), Ordering::Relaxed);
@@ -346,6 +346,17 @@ impl<'a> Line<'a> {
         stored.store(store, Ordering::Relaxed);
     }
 
+    /// Remembers a store to a shared line, unless it follows another that is remembered: threads that contend for it
+    /// should not contend for this as well.
+    fn remember_store(self, state: u64, me: u16, number: u64, made: impl Fn(u16) -> u64) {
+        let [loaded, stored] = &self.notes(state).last;
+        let last = stored.load(Ordering::Relaxed);
+        let follows = last != 0 && since(last, me, number, made) < LONG / 8;
+        if !follows || loaded.load(Ordering::Relaxed) != 0 {
+            self.remember(state, 0, mark(me, number));
+        }
+    }
+
     /// Whether a shared line, which is loaded, was last stored to [long](LONG) before, or has been loaded for long since.
     fn is_loaded_for_long(
         self,
@@ -362,11 +373,9 @@ impl<'a> Line<'a> {
         if load == 0 {
             loaded.store(mark(me, number), Ordering::Relaxed);
         }
-        [load, store].into_iter().any(|mark| {
-            let who = (mark >> OWNER_SHIFT) as u16;
-            let made = if who == me { number } else { made(who) };
-            mark != 0 && made >= (mark & NUMBER) + LONG
-        })
+        [load, store]
+            .into_iter()
+            .any(|mark| mark != 0 && since(mark, me, number, &made) >= LONG)
     }
 
     /// How often [`TOUCHES_IN_A_ROW`] is doubled, when this is taken from a thread that had the line again.
@@ -461,6 +470,13 @@ impl Taken {
 /// A thread's access of this number.
 fn mark(thread: u16, number: u64) -> u64 {
     u64::from(thread) << OWNER_SHIFT | number & NUMBER
+}
+
+/// How many accesses the thread of a mark has made since; `me` is at this number.
+fn since(mark: u64, me: u16, number: u64, made: impl Fn(u16) -> u64) -> u64 {
+    let who = (mark >> OWNER_SHIFT) as u16;
+    let made = if who == me { number } else { made(who) };
+    made.saturating_sub(mark & NUMBER)
 }
 
 #[inline(always)]

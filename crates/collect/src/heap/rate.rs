@@ -169,23 +169,22 @@ mod tests {
 
     #[test]
     fn following_objects_leaves_the_recorder_a_small_part() {
-        let spent = |following: bool| -> f64 {
+        const ROUNDS: u64 = 2_000;
+        const ROUND_NS: u64 = 16_000_000;
+        let share = |following: bool| -> f64 {
             let mut rate = Rate::new(Some(0.02));
             if following {
                 rate.make_way();
             }
             let cost = |interval: u64| 40_000.0 * 300.0 / weight(64, interval as f64);
-            let rounds = 0..2_000;
-            rounds
-                .map(|_| rate.passed(16_000_000, cost(rate.interval())))
-                .sum()
+            let spent: f64 = (0..ROUNDS)
+                .map(|_| rate.passed(ROUND_NS, cost(rate.interval())))
+                .sum();
+            spent / (0.02 * (ROUNDS * ROUND_NS) as f64)
         };
-        assert!(
-            spent(true) < 0.4 * spent(false),
-            "{} {}",
-            spent(true),
-            spent(false)
-        );
+        let (following, otherwise) = (share(true), share(false));
+        assert!(following < 0.09, "of the budget: {following}");
+        assert!(following < 0.75 * otherwise, "{following} {otherwise}");
     }
 
     #[test]

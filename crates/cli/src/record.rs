@@ -21,7 +21,11 @@ use crate::{exit, interrupt};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CollectArgs {
     /// The command to run and record
-    #[arg(last = true, required_unless_present = "pid", value_name = "COMMAND")]
+    #[arg(
+        trailing_var_arg = true,
+        required_unless_present = "pid",
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
     /// Record this running process instead of a command
     #[arg(long, value_name = "PID", conflicts_with = "command")]
@@ -46,9 +50,9 @@ pub(crate) struct CollectArgs {
     /// Guard the target against traps that lose their reason, which some hypervisors deliver and which end it. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
     #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
     guard: GuardWhen,
-    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6)
-    #[arg(long, value_enum, default_value_t = HeapArg::Off, value_name = "WHEN")]
-    heap: HeapArg,
+    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6). Without this `run` loads the library where that can be and probes nothing, and `record` does neither
+    #[arg(long, value_enum, value_name = "WHEN")]
+    heap: Option<HeapArg>,
     /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "pid")]
     flow: Option<String>,
@@ -67,6 +71,17 @@ impl CollectArgs {
             "auto" => Wanted::Most,
             name => Wanted::Named(name.to_owned()),
         })
+    }
+
+    /// Whether heap blocks are recorded, where nobody asked for that and nothing needs it `unasked`.
+    fn heap(&self, unasked: HeapWhen) -> HeapWhen {
+        match self.heap {
+            Some(HeapArg::On) => HeapWhen::All,
+            Some(HeapArg::Auto) => HeapWhen::Auto,
+            _ if self.flow.is_some() => HeapWhen::Auto,
+            Some(HeapArg::Off) => HeapWhen::Never,
+            None => unasked,
+        }
     }
 }
 
@@ -164,7 +179,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Records, names what was found, and says where the recording is.
 pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let directory = linewise_recording::recording_path(&args.output);
-    let outcome = collect(&args.collect, &directory, None)?;
+    let outcome = collect(&args.collect, HeapWhen::Never, &directory, None)?;
     let place = directory.display();
     if outcome.failure.is_none() {
         let what = match args.collect.source {
@@ -196,7 +211,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             (path.join("run.linewise"), Some(path))
         }
     };
-    let outcome = collect(&args.collect, &directory, to_remove)?;
+    let outcome = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
     report::show(&directory, &args.show)?;
     Ok(exit_code(&args.collect, &outcome))
 }
@@ -213,15 +228,16 @@ fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
     exit::of_target(outcome.ended)
 }
 
-/// Records into `directory` and resolves names there. A signal that comes later ends linewise, and
+/// Records into `directory` and resolves names there, with heap blocks `unasked` where `--heap` does not say. A signal that comes later ends linewise, and
 /// removes `scratch`.
 fn collect(
     args: &CollectArgs,
+    unasked: HeapWhen,
     directory: &Path,
     scratch: Option<PathBuf>,
 ) -> anyhow::Result<Outcome> {
     if args.source == Source::Exact {
-        return collect_exactly(args, directory, scratch);
+        return collect_exactly(args, unasked, directory, scratch);
     }
     if let Some(option) = args.exact.given() {
         bail!("{option} is an option of the exact source: add --source exact");
@@ -251,11 +267,7 @@ fn collect(
             SampleByArg::Cpu => SampleBy::Cpu,
             SampleByArg::Thread => SampleBy::Thread,
         },
-        heap: match (args.heap, &args.flow) {
-            (HeapArg::On, _) => HeapWhen::All,
-            (HeapArg::Auto, _) | (HeapArg::Off, Some(_)) => HeapWhen::Auto,
-            (HeapArg::Off, None) => HeapWhen::Never,
-        },
+        heap: args.heap(unasked),
         flow: args.wanted(),
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
@@ -287,6 +299,7 @@ fn collect(
 /// As [`collect`], with the exact source.
 fn collect_exactly(
     args: &CollectArgs,
+    unasked: HeapWhen,
     directory: &Path,
     scratch: Option<PathBuf>,
 ) -> anyhow::Result<Outcome> {
@@ -303,7 +316,7 @@ fn collect_exactly(
         command: &args.command,
         duration: args.duration,
         replace: args.force,
-        heap: args.flow.is_some() || !matches!(args.heap, HeapArg::Off),
+        heap: args.heap(unasked) != HeapWhen::Never,
         flow: args.wanted(),
         directory,
     };

@@ -197,6 +197,119 @@ fn a_contended_block_is_named_by_who_allocated_it() {
 }
 
 #[test]
+fn run_loads_the_recorder_without_being_asked_and_record_does_not() {
+    let place = Place::new();
+    let target = place.path("environment.sh");
+    std::fs::write(&target, "echo \"$LD_PRELOAD|$ASAN_OPTIONS\"\n").unwrap();
+    let said = |words: &[&str]| {
+        let mut command = place.linewise(words);
+        command.args(["--quiet", "--force", "-o", "made", "sh"]);
+        command.arg(&target).env_remove("LD_PRELOAD");
+        command.env("LINEWISE_PRELOAD", recorder());
+        let output = place.finish(command.env("ASAN_OPTIONS", "quiet=1"));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let first = output.stdout.lines().next().unwrap_or_default();
+        first
+            .split_once('|')
+            .map(|(it, of)| (it.to_owned(), of.to_owned()))
+            .unwrap()
+    };
+    let recorded = || {
+        Recording::open(&place.path("made.linewise"))
+            .unwrap()
+            .info()
+            .heap
+            .is_some()
+    };
+    for words in [
+        &["run"][..],
+        &["run", "--heap", "auto"],
+        &["record", "--heap", "on"],
+    ] {
+        let (preload, options) = said(words);
+        assert!(preload.ends_with("/liblinewise_preload.so"), "{preload}");
+        assert_eq!(options, "quiet=1:verify_asan_link_order=0");
+        assert!(recorded());
+    }
+    for words in [
+        &["run", "--heap", "off"][..],
+        &["record"],
+        &["record", "--heap", "off"],
+    ] {
+        assert_eq!(said(words), (String::new(), "quiet=1".to_owned()));
+        assert!(!recorded());
+        let recording = Recording::open(&place.path("made.linewise")).unwrap();
+        assert!(recording.read::<HeapBlock>().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_program_that_takes_no_library_is_recorded_without_its_blocks_and_without_a_warning() {
+    let place = Place::new();
+    let Some(target) = target(&place, &["-static"]) else {
+        return;
+    };
+    let mut command = place.linewise(["run", "--quiet", "-o", "made"]);
+    command.arg(&target).args(["array", "0.1"]);
+    let output = place.finish(command.env("LINEWISE_PRELOAD", recorder()));
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let recording = Recording::open(&place.path("made.linewise")).unwrap();
+    assert!(recording.info().heap.is_none());
+    let losses = recording.tables().unwrap().losses;
+    let told = losses.iter().find(|it| it.what == "heap-not-recorded");
+    let told = told.map(|it| it.detail.as_str()).unwrap_or_default();
+    assert!(
+        told.contains("is linked statically; `--heap auto`"),
+        "{losses:?}"
+    );
+}
+
+#[test]
+fn what_a_command_starts_runs_although_it_cannot_be_loaded_into() {
+    for (compiler, option) in [
+        ("musl-gcc", "-O1"),
+        ("gcc", "-fsanitize=address"),
+        ("gcc", "-fsanitize=thread"),
+        ("gcc", "-static"),
+    ] {
+        let place = Place::new();
+        let source = place.path("program.c");
+        let program = "#include <stdlib.h>\n#include <stdio.h>\n\
+            int main(void) { char *volatile block = malloc(8); free(block); puts(\"ran\"); return 5; }\n";
+        std::fs::write(&source, program).unwrap();
+        let built = Command::new(compiler)
+            .args(["-g", option, "-o"])
+            .args([place.path("program"), source])
+            .output();
+        match built {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => {
+                skip(&format!(
+                    "{compiler} {option}: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                ));
+                continue;
+            }
+            Err(error) => {
+                skip(&format!("{compiler} does not run: {error}"));
+                continue;
+            }
+        }
+        let mut command = place.linewise(["record", "--quiet", "--heap", "auto", "-o", "made"]);
+        command.args(["sh", "-c", "./program; exit $?"]);
+        let output = place.finish(command.env("LINEWISE_PRELOAD", recorder()));
+        let seen = (output.code, output.stdout.as_str());
+        assert_eq!(
+            seen,
+            (Some(5), "ran\n"),
+            "{compiler} {option}: {}",
+            output.stderr
+        );
+        assert!(!output.stderr.contains("preload"), "{}", output.stderr);
+    }
+}
+
+#[test]
 fn a_program_that_is_killed_while_it_allocates_leaves_a_whole_recording() {
     let place = Place::new();
     let Some(target) = target(&place, &[]) else {
@@ -307,16 +420,4 @@ fn a_program_whose_own_malloc_maps_memory_under_its_lock_is_left_alone() {
             assert!(said.is_none() && before.is_empty(), "{losses:?}");
         }
     }
-}
-
-#[test]
-fn nothing_is_loaded_where_that_was_asked_for() {
-    let place = Place::new();
-    let Some(target) = target(&place, &[]) else {
-        return;
-    };
-    let (output, recording) = record(&place, &[], &target, &["array", "0.1"]);
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    assert!(recording.info().heap.is_none());
-    assert!(recording.read::<HeapBlock>().unwrap().is_empty());
 }

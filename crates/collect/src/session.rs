@@ -94,6 +94,9 @@ pub enum SampleBy {
 pub enum HeapWhen {
     /// Where that can be, as many as a part of the budget pays for.
     Auto,
+    /// As `Auto` and by the library alone: nothing is probed, and where it cannot be loaded that is told in the recording
+    /// only.
+    Loaded,
     /// Where that can be, all of them, whatever it costs.
     All,
     /// Not.
@@ -310,7 +313,9 @@ pub fn record(
             if options.flow.is_some() {
                 reason.push_str("; so objects are not followed either");
             }
-            tell(Event::Warning(&reason));
+            if options.heap != HeapWhen::Loaded {
+                tell(Event::Warning(&reason));
+            }
             collector.lose("heap-not-recorded", 1, reason)?;
         }
         None => {}
@@ -361,9 +366,9 @@ pub fn record(
 /// Who tells of the target's heap blocks, or why nobody can; `None` where nobody asked for it.
 fn heap_source(options: &RecordOptions) -> Option<Result<Source, String>> {
     match (&options.target, options.heap) {
-        (_, HeapWhen::Never) => None,
+        (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Loaded) => None,
         (&Target::Attach(pid), _) => Some(heap::attaching(pid)),
-        (Target::Launch(command), _) => Some(heap::loading(command)),
+        (Target::Launch(command), when) => Some(heap::loading(command, when != HeapWhen::Loaded)),
     }
 }
 
@@ -374,7 +379,7 @@ fn heap_recorder(
     cpus: &[u32],
     options: &RecordOptions,
 ) -> Result<HeapRecorder, String> {
-    let overhead = (options.heap == HeapWhen::Auto).then_some(options.overhead);
+    let overhead = (options.heap != HeapWhen::All).then_some(options.overhead);
     match source {
         Source::Load(loading) => {
             Ok(HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen))

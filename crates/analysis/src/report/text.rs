@@ -206,6 +206,26 @@ pub(crate) fn file_name(path: &str) -> &str {
         .unwrap_or(path)
 }
 
+/// A caller, `make (/src/list.c:5)`, with its file by name: `make (list.c:5)`.
+pub(crate) fn caller(caller: &str) -> Cow<'_, str> {
+    match caller.rsplit_once(" (") {
+        Some((function, place)) => format!("{function} ({}", file_name(place)).into(),
+        None => caller.into(),
+    }
+}
+
+/// Callers from an allocation outwards as far as they are the program's: what calls `main` says nothing.
+pub(crate) fn callers(callers: &[String], limit: usize) -> String {
+    let is_main = |it: &String| it == "main" || it.starts_with("main (");
+    let within = callers.iter().position(is_main).map_or(limit, |at| at + 1);
+    let callers: Vec<_> = callers
+        .iter()
+        .take(within.min(limit))
+        .map(|it| caller(it))
+        .collect();
+    callers.join(" ← ")
+}
+
 /// A share of 0 to 1 as `38 %`, `3.8 %`, `0.38 %`.
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -504,6 +524,24 @@ mod tests {
             times.map(nanoseconds),
             ["82 ns", "24 µs", "3.2 ms", "3.2 s", "2 min 14 s"]
         );
+    }
+
+    #[test]
+    fn callers_end_with_main() {
+        let chain = [
+            "make (/a b/st.c:5)",
+            "main (st.c:9)",
+            "__libc_start_main (x/y.h:3)",
+            "_start",
+        ];
+        let chain = chain.map(str::to_owned);
+        assert_eq!(callers(&chain, 9), "make (st.c:5) ← main (st.c:9)");
+        assert_eq!(callers(&chain, 1), "make (st.c:5)");
+        assert_eq!(
+            callers(&chain[2..], 9),
+            "__libc_start_main (y.h:3) ← _start"
+        );
+        assert_eq!(callers(&[], 9), "");
     }
 
     #[test]

@@ -26,6 +26,14 @@ const OPERATORS: &str = "liblinewise_preload_cxx.so";
 /// Where else to look for it.
 const LIBRARY_VARIABLE: &str = "LINEWISE_PRELOAD";
 
+/// What is said of an allocator that could be probed and nobody asked for that.
+const UNPROBED: &str = "`--heap auto` has the kernel probe it (root, Linux 6.6)";
+
+/// Options of AddressSanitizer's runtime.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+/// Directories above a program at most: above the root is the root.
+const DEEPEST: usize = 40;
+
 /// Sanitizers have an allocator of their own and refuse to begin behind another library.
 const SANITIZERS: [&str; 4] = ["libasan.", "libtsan.", "libmsan.", "libhwasan."];
 
@@ -69,14 +77,18 @@ impl From<String> for Unloadable {
     }
 }
 
-/// Prepares the recorder for `command`, or probes where it cannot be loaded and they can be placed; or says why
-/// neither is possible.
+/// Prepares the recorder for `command`, or, if that `may_probe`, probes where it cannot be loaded and they can be
+/// placed; or says why neither is possible.
 ///
 /// # Errors
 /// A reason that follows `heap blocks are not recorded: `.
-pub(crate) fn loading(command: &[OsString]) -> Result<Source, String> {
+pub(crate) fn loading(command: &[OsString], may_probe: bool) -> Result<Source, String> {
     match prepare(command) {
-        Ok(loading) => Ok(probe_or_load(command, loading)),
+        Ok(loading) => Ok(probe_or_load(command, loading, may_probe)),
+        Err(Unloadable {
+            reason,
+            allocator: Some(_),
+        }) if !may_probe => Err(format!("{reason}; {UNPROBED}")),
         Err(Unloadable {
             reason,
             allocator: Some(file),
@@ -90,9 +102,9 @@ pub(crate) fn loading(command: &[OsString]) -> Result<Source, String> {
     }
 }
 
-/// Probes on an allocator that is linked into the program, where they are allowed; otherwise the recorder, which sees
-/// nothing of such an allocator.
-fn probe_or_load(command: &[OsString], loading: Loading) -> Source {
+/// Probes on an allocator that is linked into the program, where they are wanted and allowed; otherwise the recorder,
+/// which sees nothing of such an allocator.
+fn probe_or_load(command: &[OsString], loading: Loading, may_probe: bool) -> Source {
     let program = command.first().and_then(|name| on_path(name));
     let words = command.iter().map(|word| word.clone().into_vec()).collect();
     let program = program.and_then(|path| program::resolve(path, words).ok());
@@ -104,7 +116,11 @@ fn probe_or_load(command: &[OsString], loading: Loading) -> Source {
         "{} has an allocator linked into it that no library can stand in front of",
         path.display()
     );
-    match Probed::possible() {
+    let possible = match may_probe {
+        true => Probed::possible(),
+        false => Err(UNPROBED.to_owned()),
+    };
+    match possible {
         Ok(()) => Source::Probe { allocators, reason },
         Err(why) => Source::Load(Loading {
             unseen: Some(format!("{reason}; {why}")),
@@ -163,14 +179,18 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
         .as_os_str()
         .as_bytes()
         .iter()
-        .any(|byte| b": \t\n".contains(byte))
+        .any(|byte| b": \t\n$".contains(byte))
     {
         return Err(Unloadable::from(format!(
-            "the loader takes no library whose path has a blank or a colon: {}",
+            "the loader takes no library whose path has a blank, a colon or a dollar sign: {}",
             library.display()
         )));
     }
-    let mut preload = OsString::new();
+    // In the loader's words: only glibc's expands the token. The loader of a musl program, which may be started by the
+    // command, finds nothing there and goes on; the recorder itself it would load and then refuse to begin.
+    let mut root = OsString::from("$ORIGIN/");
+    root.push("../".repeat(DEEPEST));
+    let mut preload = root.clone();
     if let Some(allocator) = operators {
         let second = library.with_file_name(OPERATORS);
         if !second.is_file() {
@@ -183,6 +203,7 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
         // The recorder looks for the next operators behind itself.
         preload.push(second);
         preload.push(":");
+        preload.push(&root);
     }
     let region = Region::create()
         .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
@@ -191,9 +212,16 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
         preload.push(":");
         preload.push(others);
     }
+    // A program with AddressSanitizer, which the command may start, refuses to begin behind another library.
+    let mut sanitizer = env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
+    if !sanitizer.is_empty() {
+        sanitizer.push(":");
+    }
+    sanitizer.push("verify_asan_link_order=0");
     let environment = vec![
         ("LD_PRELOAD".into(), preload),
         (VARIABLE.into(), region.path().into()),
+        (SANITIZER_VARIABLE.into(), sanitizer),
     ];
     Ok(Loading {
         region,

@@ -111,16 +111,12 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
         let voted = text::shorten(&voted, page.width() - 3);
         page.line(&[(Tone::Plain, "   "), (Tone::Dim, &voted)]);
     }
-    let callers: Vec<_> = object
-        .allocated_at
-        .iter()
-        .take(CALLERS)
-        .map(|caller| text::sanitise(caller))
-        .collect();
-    if !callers.is_empty() {
-        let callers = format!("allocated by {}", callers.join(" ← "));
-        let callers = text::shorten(&callers, page.width() - 3);
-        page.line(&[(Tone::Plain, "   "), (Tone::Dim, &callers)]);
+    if !object.allocated_at.is_empty() {
+        let callers = text::callers(&object.allocated_at, CALLERS);
+        let callers = format!("allocated by {}", text::sanitise(&callers));
+        for line in text::wrap(&callers, page.width() - 3).into_iter().take(2) {
+            page.line(&[(Tone::Plain, "   "), (Tone::Dim, &line)]);
+        }
     }
 }
 

@@ -218,8 +218,8 @@ fn draw(page: &mut Page, row: &TypeRow) {
     }
     page.line(&title);
     if !row.allocated_at.is_empty() {
-        let sites = format!("  allocated by {}", row.allocated_at.join(", "));
-        page.line(&[(Tone::Dim, sites)]);
+        let sites: Vec<_> = row.allocated_at.iter().map(|it| text::caller(it)).collect();
+        page.line(&[(Tone::Dim, format!("  allocated by {}", sites.join(", ")))]);
     }
     reached(page, row);
     let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;

@@ -9,7 +9,7 @@ use linewise_machine::process;
 use linewise_recording::{HeapRun, StackId, Writer};
 
 use super::ledger::{Event, LINGER, Ledger, What};
-use super::rate::Rate;
+use super::rate::{LOADED_PART, Rate};
 use super::recorder::{HeapCost, HeapLoss};
 use super::unwind::Unwinder;
 use crate::error::Error;
@@ -62,7 +62,7 @@ impl Loaded {
             ledger: Ledger::new(Some(Clock::new())),
             region: Rc::new(region),
             unwinder: Unwinder::default(),
-            rate: Rate::new(overhead),
+            rate: Rate::new(overhead, LOADED_PART),
             rings: Vec::new(),
             stacks: HashMap::new(),
             slices: HashMap::new(),

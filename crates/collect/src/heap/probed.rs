@@ -20,7 +20,7 @@ use linewise_recording::{HeapRun, Pid, ProbedHeap, StackId, Time, Writer};
 
 use super::allocator::{Allocator, Function, Kind};
 use super::ledger::{Event, LINGER, Ledger, What};
-use super::rate::Rate;
+use super::rate::{PROBED_PART, Rate};
 use super::recorder::{HeapCost, HeapLoss};
 use super::unwind::Unwinder;
 use crate::error::Error;
@@ -141,7 +141,7 @@ impl Probed {
             functions: functions.collect(),
             allocators,
             costs,
-            rate: Rate::new(overhead),
+            rate: Rate::new(overhead, PROBED_PART),
             slice: Slice::Off,
             hits: Vec::new(),
             calls: HashMap::new(),

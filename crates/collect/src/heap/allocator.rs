@@ -8,8 +8,10 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpA
 use linewise_machine::procfs;
 use linewise_machine::uprobe::is_emulated;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::read::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
-use object::{Endianness, SymbolKind, elf};
+use object::read::{Object, ObjectSection, ReadCache, ReadRef};
+use object::{Endianness, elf};
+
+use super::symbols;
 
 /// What a function does with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,29 +175,29 @@ pub(super) fn functions(path: &Path) -> Result<Vec<Function>, Missing> {
         });
         holding.next()
     };
-    let mut addresses: HashMap<String, u64> = HashMap::new();
-    for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        if symbol.is_undefined() || symbol.kind() != SymbolKind::Text {
-            continue;
-        }
-        if let Ok(name) = symbol.name()
-            && (KNOWN.contains(&name)
-                || kind_of(name).is_some()
-                || CXX.iter().any(|it| it.0 == name))
-        {
-            addresses.insert(name.to_owned(), symbol.address());
-        }
+    let mut addresses: HashMap<&str, u64> = HashMap::new();
+    for table in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        symbols::defined(&file, table, |name, address, is_function| {
+            let is_wanted = || {
+                KNOWN.contains(&name)
+                    || kind_of(name).is_some()
+                    || CXX.iter().any(|it| it.0 == name)
+            };
+            if is_function && is_wanted() {
+                addresses.insert(name, address);
+            }
+        });
     }
-    let operators = match KNOWN.iter().any(|name| addresses.contains_key(*name)) {
+    let operators = match KNOWN.iter().any(|name| addresses.contains_key(name)) {
         true => CXX,
         false => &[],
     };
     let mut named: Vec<(&str, Kind, u64)> = addresses
         .iter()
-        .filter_map(|(name, &address)| {
+        .filter_map(|(&name, &address)| {
             let operator = || operators.iter().find(|it| it.0 == name);
             let kind = kind_of(name).or_else(|| Some(operator()?.1))?;
-            Some((name.as_str(), kind, address))
+            Some((name, kind, address))
         })
         .collect();
     // Of several names of one function always the same one.

@@ -19,6 +19,7 @@ mod operators;
 mod probed;
 mod rate;
 mod recorder;
+mod symbols;
 mod unwind;
 
 #[cfg(test)]

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use object::Endianness;
+use object::read::ReadCache;
 use object::read::elf::ElfFile64;
-use object::read::{Object, ObjectSymbol, ReadCache};
+use object::{Endianness, elf};
+
+use super::symbols;
 
 /// `operator new(unsigned long)`.
 const NEW: &str = "_Znwm";
@@ -62,16 +64,11 @@ fn defines(path: &Path) -> Defines {
     let Ok(file) = ElfFile64::<Endianness, _>::parse(&cache) else {
         return defines;
     };
-    for symbol in file.dynamic_symbols() {
-        if symbol.is_undefined() {
-            continue;
-        }
-        match symbol.name() {
-            Ok(NEW) => defines.new = true,
-            Ok("malloc") => defines.malloc = true,
-            _ => {}
-        }
-    }
+    symbols::defined(&file, elf::SHT_DYNSYM, |name, _, _| match name {
+        NEW => defines.new = true,
+        "malloc" => defines.malloc = true,
+        _ => {}
+    });
     defines
 }
 

@@ -349,6 +349,33 @@ fn the_program_goes_on_when_the_collector_is_killed() {
     );
 }
 
+#[test]
+fn a_program_at_fixed_addresses_that_takes_the_address_of_malloc_has_no_malloc_of_its_own() {
+    let place = Place::new();
+    let source = place.path("pointer.c");
+    let program = "#include <stdlib.h>\nvoid *(*make)(size_t) = malloc;\n\
+        int main(void) { for (int i = 0; i < 100; i++) free(make(1000 + i)); return make == malloc ? 0 : 1; }\n";
+    std::fs::write(&source, program).unwrap();
+    let options = ["-fno-pie", "-no-pie", "-fno-builtin", "-g", "-o"];
+    let built = Command::new("gcc")
+        .args(options)
+        .args([place.path("pointer"), source])
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        return skip("gcc does not build a program at fixed addresses");
+    }
+    let (output, recording) = record(&place, &["--heap", "on"], &place.path("pointer"), &[]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let losses = recording.tables().unwrap().losses;
+    assert!(
+        losses.iter().all(|it| it.what != "own-malloc"),
+        "{losses:?}"
+    );
+    let blocks = recording.read::<HeapBlock>().unwrap();
+    let own = blocks.iter().filter(|it| (1000..1100).contains(&it.size));
+    assert_eq!(own.map(|it| it.weight).sum::<f64>(), 100.0);
+}
+
 /// A malloc that never gives anything back.
 pub(crate) const OWN_MALLOC: &str = "#include <pthread.h>\n#include <stddef.h>\n#include <string.h>\n\
      #include <sys/mman.h>\n\

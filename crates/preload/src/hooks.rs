@@ -371,16 +371,30 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
 
 /// Whether calls of `malloc` go to the program itself and not here.
 pub(crate) fn has_own_malloc() -> bool {
-    let base = |address: *const c_void| {
-        // SAFETY: a structure of pointers, for which zeros are a value; dladdr fills it in.
-        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: any address may be asked about.
-        let known = unsafe { libc::dladdr(address, &mut found) } != 0;
-        if known { found.dli_fbase as usize } else { 0 }
-    };
     // SAFETY: a name that ends in NUL.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    base(called) != base(hooked_malloc as *const c_void)
+    let (base, is_defined) = module_of(called);
+    base != module_of(hooked_malloc as *const c_void).0 && is_defined
+}
+
+/// `RTLD_DL_SYMENT` of dlfcn.h: the symbol's entry is asked for.
+const SYMBOL_ENTRY: c_int = 1;
+
+/// Where the module of this address begins, and whether it has the code there under the symbol's own name: in a program at
+/// fixed addresses that takes the address of a function of a library, that is the address of its jump to it.
+fn module_of(address: *const c_void) -> (usize, bool) {
+    // SAFETY: a structure of pointers, for which zeros are a value; dladdr1 fills it in.
+    let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+    let mut symbol: Pointer = null_mut();
+    // SAFETY: any address may be asked about, and there is room for the pointer that is asked for.
+    let known = unsafe { libc::dladdr1(address, &mut found, &mut symbol, SYMBOL_ENTRY) };
+    if known == 0 {
+        return (0, true);
+    }
+    let symbol: *const libc::Elf64_Sym = symbol.cast();
+    // SAFETY: if there is one it lies in the module's table of symbols.
+    let undefined = !symbol.is_null() && unsafe { (*symbol).st_shndx } == 0;
+    (found.dli_fbase as usize, !undefined)
 }
 
 extern "C" fn begin() {

@@ -98,6 +98,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         transfers: &tables.transfers,
         threads: &tables.threads,
         maps: &tables.maps,
+        frames: &tables.frames,
         thread_ns: thread_ns(tables),
     }) {
         report.types = profile.types;

@@ -21,7 +21,8 @@ pub use crate::views::reuse::{
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::types::{
-    Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, Reached, TypeCost, TypeRow,
+    Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, MissingInfo, Reached, TypeCost,
+    TypeRow,
 };
 pub use crate::views::working_set::{CrowdedSet, CrowdedType, LevelSet, TypeSet};
 

@@ -2,8 +2,8 @@
 
 use super::super::model::{
     Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, FlowEdge, FlowNode, FlowPath,
-    FlowRow, FlowSite, Group, Layout, LevelHits, LevelSet, MissRow, Reached, Report, TypeCost,
-    TypeRow, TypeSet,
+    FlowRow, FlowSite, Group, Layout, LevelHits, LevelSet, MissRow, MissingInfo, Reached, Report,
+    TypeCost, TypeRow, TypeSet,
 };
 use super::HOSTILE;
 use linewise_recording::{CacheLevel, PathEvent};
@@ -193,6 +193,10 @@ pub(super) fn with_types(report: &mut Report) {
             ("no-debug-info".to_owned(), 46.0),
         ]
         .into(),
+        missing: vec![MissingInfo {
+            reason: "no debug info in /usr/lib/libqueue.so; install the -dbgsym (or -dbg) package of the package that `dpkg -S libqueue.so` names, or build it with -g".to_owned(),
+            accesses: 46.0,
+        }],
     });
 }
 
@@ -315,5 +319,8 @@ pub(super) fn make_hostile(report: &mut Report, endless: &str) {
     }
     if let Some(coverage) = &mut report.type_coverage {
         coverage.untyped.insert(HOSTILE.to_owned(), 3.0);
+        for missing in &mut coverage.missing {
+            missing.reason = format!("{HOSTILE}{endless}");
+        }
     }
 }

@@ -43,9 +43,16 @@ fn sites(sites: &[String]) -> String {
     sites.join("<br>")
 }
 
-/// Writes the section, unless the recording has no typed accesses.
+/// Writes the section; of a recording without typed accesses only what is missing.
 pub(super) fn write(out: &mut String, report: &Report) {
     if report.types.is_empty() {
+        if let Some(coverage) = &report.type_coverage
+            && !coverage.missing.is_empty()
+        {
+            out.push_str("<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n");
+            covered(out, coverage);
+            out.push_str("</div>\n</section>\n");
+        }
         return;
     }
     let of = if report.is_exact() {
@@ -248,6 +255,14 @@ fn covered(out: &mut String, coverage: &Coverage) {
         let _ = write!(out, "; the others by reason: {}", Text(&reasons.join(", ")));
     }
     out.push_str(".</p>\n");
+    for missing in &coverage.missing {
+        let _ = writeln!(
+            out,
+            "<p class=\"quiet name\">{}: {}</p>",
+            share(missing.accesses),
+            Text(&missing.reason)
+        );
+    }
 }
 
 fn draw(out: &mut String, row: &TypeRow) {

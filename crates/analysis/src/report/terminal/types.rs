@@ -21,6 +21,8 @@ const HOLDERS_IN_LINE: usize = 3;
 const HOLDER: usize = 45;
 /// A type below this share of the run is not drawn.
 const SLIGHT: f64 = 0.02;
+/// Files without debug info that are named.
+const MISSING: usize = 2;
 /// Columns of a name.
 const NAME: usize = 30;
 /// Types and sets of a level in the working set.
@@ -30,9 +32,16 @@ const MISS_NAME: usize = 24;
 /// Columns of a member's bar: one for each 4 bytes, 16 a line.
 const BAR: usize = 16;
 
-/// Prints it; nothing for a recording without typed accesses.
+/// Prints it; of a recording without typed accesses only what is missing.
 pub(super) fn print(page: &mut Page, report: &Report) {
     if report.types.is_empty() {
+        if let Some(coverage) = &report.type_coverage
+            && !coverage.missing.is_empty()
+        {
+            page.line(&[(Tone::Dim, "types")]);
+            covered(page, coverage);
+            page.blank();
+        }
         return;
     }
     let of = if report.is_exact() {
@@ -59,7 +68,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         ]);
     }
     if let Some(coverage) = &report.type_coverage {
-        page.line(&[(Tone::Dim, coverage_words(coverage))]);
+        covered(page, coverage);
     }
     misses(page, report);
     working_set(page, report);
@@ -184,6 +193,18 @@ fn in_use(level: &LevelSet) -> String {
 }
 
 /// How much was typed, and why not the rest.
+/// How many accesses have a type, and which debug info would tell more.
+fn covered(page: &mut Page, coverage: &Coverage) {
+    page.line(&[(Tone::Dim, coverage_words(coverage))]);
+    for missing in coverage.missing.iter().take(MISSING) {
+        let share = missing.accesses / coverage.accesses.max(1.0);
+        if share >= SLIGHT {
+            let words = format!("{}: {}", text::percent(share), missing.reason);
+            page.labelled_in("", 4, Tone::Dim, Tone::Dim, &words);
+        }
+    }
+}
+
 fn coverage_words(coverage: &Coverage) -> String {
     let share = |part: f64| text::percent(part / coverage.accesses.max(1.0));
     let mut reasons: Vec<(&String, &f64)> = coverage.untyped.iter().collect();

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Map, Operation, Order, Pid, Sample,
+    Address, CacheCounts, CacheLevel, CacheSubject, Frame, Map, Operation, Order, Pid, Sample,
     SampleClass, Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess, UntypedReason, Watch,
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ use reached::Holders;
 
 /// Types that a result names, at most; the rest is a sum.
 const MOST_TYPES: usize = 100;
+/// Reasons why debug info is missing that a result names, at most.
+const MOST_MISSING: usize = 4;
 /// Objects of one type whose use by threads is told apart, at most.
 const MOST_OBJECTS: usize = 4096;
 
@@ -52,6 +54,8 @@ pub struct Input<'a> {
     pub threads: &'a [Thread],
     /// Table `maps`: whose code touches a type.
     pub maps: &'a [Map],
+    /// Table `frames`: why code has no debug info.
+    pub frames: &'a [Frame],
     /// CPU time of all threads, ns.
     pub thread_ns: f64,
 }
@@ -74,6 +78,18 @@ pub struct Coverage {
     pub typed: f64,
     /// Of these, by reason, those whose type is not known.
     pub untyped: std::collections::BTreeMap<String, f64>,
+    /// Of those without debug info, what is missing and where to get it: at most 4, the most accesses first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingInfo>,
+}
+
+/// Debug info that is missing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MissingInfo {
+    /// What, and what to install or how to build.
+    pub reason: String,
+    /// Accesses whose type it would tell, in the unit of [`Coverage::accesses`].
+    pub accesses: f64,
 }
 
 /// What a type costs, and who touches it where.
@@ -247,7 +263,7 @@ struct Seen<'a> {
 /// The data profile; `None` if the recording has no typed accesses.
 #[must_use]
 pub fn types(input: &Input<'_>) -> Option<TypesView> {
-    if input.typed.is_empty() {
+    if input.typed.is_empty() && input.frames.is_empty() {
         return None;
     }
     let mut profile = Profile {
@@ -261,6 +277,11 @@ pub fn types(input: &Input<'_>) -> Option<TypesView> {
         libraries: libraries(input),
         seen: BTreeMap::new(),
         coverage: Coverage::default(),
+        missing: BTreeMap::new(),
+        reasons: (input.frames.iter())
+            .filter(|frame| !frame.reason.is_empty())
+            .map(|frame| ((frame.pid, frame.address), frame.reason.as_str()))
+            .collect(),
     };
     for member in input.members {
         let key = (
@@ -284,6 +305,10 @@ struct Profile<'i, 'a> {
     libraries: HashMap<TypeKey<'a>, Option<&'a str>>,
     seen: BTreeMap<TypeKey<'a>, Seen<'a>>,
     coverage: Coverage,
+    /// Accesses of code without debug info, by why there is none.
+    missing: BTreeMap<&'a str, f64>,
+    /// Why code has none.
+    reasons: HashMap<(Pid, Address), &'a str>,
 }
 
 impl<'a> Profile<'_, 'a> {
@@ -311,13 +336,18 @@ impl<'a> Profile<'_, 'a> {
         Ok((row, members))
     }
 
-    /// Counts `count` accesses as typed or not.
-    fn cover(&mut self, count: f64, found: Result<(), &'static str>) {
+    /// Counts `count` accesses of this code as typed or not.
+    fn cover(&mut self, count: f64, code: (Pid, Address), found: Result<(), &'static str>) {
         self.coverage.accesses += count;
         match found {
             Ok(()) => self.coverage.typed += count,
             Err(reason) => {
                 *self.coverage.untyped.entry(reason.to_owned()).or_default() += count;
+                if reason == UntypedReason::NoDebugInfo.word()
+                    && let Some(why) = self.reasons.get(&code)
+                {
+                    *self.missing.entry(why).or_default() += count;
+                }
             }
         }
     }
@@ -325,8 +355,9 @@ impl<'a> Profile<'_, 'a> {
     fn add_samples(&mut self) {
         let samples = self.input.samples.iter();
         for sample in samples.filter(|sample| sample.class == SampleClass::Access) {
-            let found = self.at(sample.pid, sample.access_ip);
-            self.cover(1.0, found.as_ref().map(|_| ()).map_err(|reason| *reason));
+            let code = (sample.pid, sample.access_ip);
+            let found = self.at(code.0, code.1);
+            self.cover(1.0, code, found.as_ref().map(|_| ()).map_err(|it| *it));
             let Ok((row, members)) = found else { continue };
             let weight = sample.weight_ns as f64;
             let line = sample.address.line(self.input.line_size).0;
@@ -392,7 +423,8 @@ impl<'a> Profile<'_, 'a> {
             let first = row.level.is_first();
             let found = self.at(pid, ip);
             if first {
-                self.cover(count, found.as_ref().map(|_| ()).map_err(|reason| *reason));
+                let covered = found.as_ref().map(|_| ()).map_err(|it| *it);
+                self.cover(count, (pid, ip), covered);
             }
             let Ok((typed, members)) = found else {
                 continue;
@@ -542,9 +574,21 @@ impl<'a> Profile<'_, 'a> {
                 .then_with(|| a.name.cmp(&b.name))
         });
         rows.truncate(MOST_TYPES);
+        let missing = self.missing.into_iter();
+        let mut missing: Vec<MissingInfo> = missing
+            .map(|(reason, accesses)| MissingInfo {
+                reason: reason.to_owned(),
+                accesses,
+            })
+            .collect();
+        missing.sort_by(|a, b| b.accesses.total_cmp(&a.accesses));
+        missing.truncate(MOST_MISSING);
         TypesView {
             types: rows,
-            coverage: self.coverage,
+            coverage: Coverage {
+                missing,
+                ..self.coverage
+            },
         }
     }
 }

@@ -65,6 +65,7 @@ fn input<'a>(
         transfers: &[],
         threads: &[],
         maps: &[],
+        frames: &[],
         thread_ns: 1000.0,
     }
 }
@@ -421,4 +422,39 @@ fn a_go_struct_is_padded_since_its_language_aligns_nothing() {
     assert!(source.contains("\tc *other\n"), "{source}");
     assert_eq!(source.matches("\t_ [56]byte\n").count(), 3, "{source}");
     assert_eq!(layout.size_after, 192);
+}
+
+#[test]
+fn what_debug_info_is_missing_is_told_with_the_accesses_that_it_would_type() {
+    let (mut rows, samples) = shared();
+    rows.retain(|row| row.ip.0 != 0x10);
+    let frame = |address, reason: &str| Frame {
+        pid: sampled_rows::PID,
+        address: Address(address),
+        depth: 0,
+        function: "f".to_owned(),
+        file: String::new(),
+        line: 0,
+        module: String::new(),
+        reason: reason.to_owned(),
+    };
+    let frames = [frame(0x10, "no debug info in a"), frame(0x20, "no line")];
+    let of = |typed: &[TypedAccess]| {
+        let view = types(&Input {
+            frames: &frames,
+            ..input(typed, &[], &samples)
+        });
+        let missing = view.expect("frames").coverage.missing;
+        let pair = |it: MissingInfo| (it.reason, it.accesses);
+        missing.into_iter().map(pair).collect::<Vec<_>>()
+    };
+    let at = |ip| samples.iter().filter(|it| it.access_ip.0 == ip).count() as f64;
+    // What has a type misses nothing, whatever its frame says.
+    assert_eq!(of(&rows), [("no debug info in a".to_owned(), at(0x10))]);
+    let mut all = of(&[]);
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected = [("no debug info in a", at(0x10)), ("no line", at(0x20))];
+    assert_eq!(all, expected.map(|(why, count)| (why.to_owned(), count)));
+    assert!(at(0x10) > 0.0 && at(0x20) > 0.0);
+    assert_eq!(types(&input(&[], &[], &samples)), None);
 }

@@ -194,7 +194,7 @@ pub(super) fn with_types(report: &mut Report) {
         ]
         .into(),
         missing: vec![MissingInfo {
-            reason: "no debug info in /usr/lib/libqueue.so; install the -dbgsym (or -dbg) package of the package that `dpkg -S libqueue.so` names, or build it with -g".to_owned(),
+            reason: "no debug info in /usr/lib/libqueue.so; install libqueue1-dbgsym (or -dbg), or build it with -g".to_owned(),
             accesses: 46.0,
         }],
     });

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
 
 use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
@@ -67,6 +69,8 @@ pub(super) struct Module<'a> {
     symbols: OnceCell<Symbols>,
     linked: OnceCell<HashMap<u64, u64>>,
     debug: OnceCell<Option<DebugInfo<'a>>>,
+    /// What to do about missing debug info.
+    remedy: OnceCell<String>,
 }
 
 /// The debug info of a module with what is derived from it.
@@ -101,6 +105,7 @@ impl<'a> Module<'a> {
             symbols: OnceCell::new(),
             linked: OnceCell::new(),
             debug: OnceCell::new(),
+            remedy: OnceCell::new(),
         };
         // The kernel marks what was unlinked; a new file may have taken the place.
         let (path, deleted) = match map.path.strip_suffix(" (deleted)") {
@@ -341,7 +346,10 @@ impl<'a> Module<'a> {
             Missing::DebugInfo if path == "[vdso]" => {
                 "the kernel's vdso comes without debug info".to_owned()
             }
-            Missing::DebugInfo => format!("no debug info in {path}; {}", remedy(path)),
+            Missing::DebugInfo => {
+                let remedy = self.remedy.get_or_init(|| remedy(path, Path::new(DPKG)));
+                format!("no debug info in {path}; {remedy}")
+            }
             Missing::Nothing => {
                 let split = self
                     .debug()
@@ -491,8 +499,11 @@ fn supplementary(
     })
 }
 
-/// What to do about a file without debug info.
-fn remedy(path: &str) -> String {
+/// Where Debian's package manager lists the files of each package.
+const DPKG: &str = "/var/lib/dpkg/info";
+
+/// What to do about a file without debug info; `dpkg` has a list of files for each package, if there is such a folder.
+fn remedy(path: &str, dpkg: &Path) -> String {
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     let stem = name.split_once(".so").map_or(name, |(stem, _)| stem);
     let libc = [
@@ -517,11 +528,39 @@ fn remedy(path: &str) -> String {
         "/sbin/",
     ];
     if packaged.iter().any(|folder| path.starts_with(folder)) {
+        if let Some(package) = package_of(path, dpkg) {
+            return format!("install {package}-dbgsym (or -dbg), or build it with -g");
+        }
         return format!(
             "install the -dbgsym (or -dbg) package of the package that `dpkg -S {name}` names, or build it with -g"
         );
     }
     "build it with -g and do not strip it".to_owned()
+}
+
+/// The Debian package that a file is from. Packages may call `/usr/lib` `/lib`, which is a link to it.
+fn package_of(path: &str, dpkg: &Path) -> Option<String> {
+    let bare = path.strip_prefix("/usr").unwrap_or(path);
+    let line = format!("{bare}\n");
+    let lists = fs::read_dir(dpkg).ok()?;
+    for list in lists.flatten() {
+        let name = list.file_name().into_string().unwrap_or_default();
+        let Some(package) = name.strip_suffix(".list") else {
+            continue;
+        };
+        let listed = fs::read_to_string(list.path()).unwrap_or_default();
+        let is_it = |at: usize| {
+            let before = &listed[..at];
+            let before = before.strip_suffix("/usr").unwrap_or(before);
+            before.is_empty() || before.ends_with('\n')
+        };
+        if listed.match_indices(&line).any(|(at, _)| is_it(at)) {
+            // `zlib1g:amd64.list`
+            let package = package.split(':').next().unwrap_or(package);
+            return Some(package.to_owned());
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -530,8 +569,18 @@ mod tests {
 
     #[test]
     fn the_remedy_names_the_package_where_it_is_known() {
+        let dpkg = tempfile::tempdir().unwrap();
+        let write = |name, files| fs::write(dpkg.path().join(name), files).unwrap();
+        write("zstd.list", "/.\n/usr/bin/zstd\n/usr/bin/zstdmt\n");
+        write("libz:amd64.list", "/lib/x86/libz.so.1\n/srv/usr/bin/gone\n");
+        write("zstd.md5sums", "/usr/bin/gone\n");
+        let remedy = |path| remedy(path, dpkg.path());
         assert!(remedy("/usr/lib/x86_64-linux-gnu/libc.so.6").contains("libc6-dbg"));
-        assert!(remedy("/usr/lib/x86_64-linux-gnu/libssl.so.3").contains("dpkg -S libssl.so.3"));
+        assert!(remedy("/usr/lib/libssl.so.3").contains("dpkg -S libssl.so.3"));
+        assert!(remedy("/usr/bin/zstd").starts_with("install zstd-dbgsym"));
+        assert!(remedy("/usr/lib/x86/libz.so.1").starts_with("install libz-dbgsym"));
+        assert!(remedy("/usr/bin/gone").contains("dpkg -S gone"));
         assert!(remedy("/opt/app/server").contains("-g"));
+        assert_eq!(package_of("/bin/sh", Path::new("/no/such/folder")), None);
     }
 }

@@ -164,6 +164,36 @@ fn a_line_that_moves_seldom_in_a_long_run_is_none() {
 }
 
 #[test]
+fn lines_that_are_handed_over_once_are_none_however_many_they_are() {
+    let mut tables = Tables::default();
+    for line in 0..2_000 {
+        let mut of_one = self::tables(1.0);
+        for row in &mut of_one.transfers {
+            row.line = Some(Address(COUNTERS + 64 * line));
+        }
+        tables.transfers.append(&mut of_one.transfers);
+        if line == 0 {
+            of_one.objects[0].size = 2_000 * 64;
+            tables = Tables {
+                transfers: tables.transfers,
+                ..of_one
+            };
+        }
+    }
+    let mut info = info(1_000_000);
+    assert_eq!(analyse(&info, &tables).findings.len(), 0);
+    // Each stands for 64 of the object.
+    info.exact.as_mut().unwrap().one_line_in = 64;
+    assert_eq!(analyse(&info, &tables).findings.len(), 0);
+    for row in &mut tables.transfers {
+        row.count *= 10.0;
+    }
+    assert_eq!(analyse(&info, &tables).findings.len(), 1);
+    info.exact.as_mut().unwrap().one_line_in = 1;
+    assert_eq!(analyse(&info, &tables).findings.len(), 1);
+}
+
+#[test]
 fn a_run_of_which_nothing_was_followed_says_so() {
     let report = analyse(&info(0), &Tables::default());
     assert!(

@@ -22,6 +22,9 @@ const LEAST_TRAPS: u64 = 3;
 /// or, where every access was seen, on so many transfers: what threads hand to each other when they
 /// begin and end stays below.
 const LEAST_TRANSFERS: f64 = 1_000.0;
+/// on lines that moved so often each: what was written once, then read by another thread, nobody fights over, however much
+/// it is.
+const LEAST_OF_A_LINE: f64 = 4.0;
 /// Lines of one finding that are described.
 const LINES: usize = 16;
 /// Access places of one finding that are described.
@@ -51,10 +54,15 @@ pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &Thread
     let names = Names::new(tables);
     let votes = Votes::new(tables, &names);
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
-    for line in &view.lines {
-        groups.entry(group(line, &names)).or_default().push(line);
-    }
     let mut advice = Advice::default();
+    for line in &view.lines {
+        let handed_over = |it: Orders| it.equal_rate.max(it.observed) < LEAST_OF_A_LINE;
+        if matches!(line.basis, Basis::Traced(orders) if handed_over(orders)) {
+            advice.small_lines += 1;
+        } else {
+            groups.entry(group(line, &names)).or_default().push(line);
+        }
+    }
     for (group, lines) in groups {
         let finding = finding(&group, &lines, (&names, &votes), info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);

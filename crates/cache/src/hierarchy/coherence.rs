@@ -39,7 +39,8 @@ impl<M: Mask> Engine<M> {
         held.written = M::default();
 
         let at = self.lines.core_line(id, core);
-        let mine = &self.lines.core_lines[at];
+        let mine = &mut self.lines.core_lines[at];
+        mine.stored |= written;
         if mine.flags & (flag::L1_OPEN | flag::L2_OPEN) != 0 && !(mine.foreign & touched).is_empty()
         {
             self.close_core(at, Class::TrueSharing);
@@ -123,6 +124,9 @@ impl<M: Mask> Engine<M> {
             let between = self.invalidate_others(core, id);
             self.coherence[usize::from(between)].upgrades += 1;
             debug_assert!(touch.kind.writes());
+            // What it stored to before is known to whoever loaded it since.
+            let at = self.lines.core_line(id, core);
+            self.lines.core_lines[at].stored = M::default();
         }
         let line = &mut self.lines.lines[id as usize];
         line.owner = core as u8;
@@ -442,13 +446,8 @@ impl<M: Mask> Engine<M> {
         } else {
             last_store
         };
-        let transfer = Transfer {
-            core: supplier as u16,
-            thread: Info::thread(other),
-            site: Info::site(other),
-            bytes: Info::bytes(other),
-            overlap: Info::overlap(other, touch.info()),
-        };
+        let common = self.lines.core_lines[at].stored & self.bits_of(touch);
+        let transfer = Info::transfer(supplier, other, touch.info(), common, self.granule);
         let overlap = transfer.overlap;
         self.core_transfers
             .add(supplier as u16, core as u16, overlap);

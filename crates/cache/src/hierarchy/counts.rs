@@ -256,9 +256,9 @@ impl SetCounts {
 /// Lines that moved from one core's private cache to another's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// Between accesses whose bytes overlap.
+    /// Of bytes that the core that had the line touched last or stored to ([`Transfer`](super::Transfer)).
     pub true_sharing: u64,
-    /// Between accesses whose bytes do not.
+    /// Of other bytes of the line.
     pub false_sharing: u64,
 }
 

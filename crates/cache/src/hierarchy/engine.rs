@@ -83,7 +83,7 @@ pub(super) struct Engine<M> {
     pub(super) line_shift: u32,
     offset_mask: u64,
     /// Logarithm of the bytes that a bit of a mask stands for.
-    granule: u32,
+    pub(super) granule: u32,
     /// The core of each thread seen or placed.
     core_of: Vec<u8>,
     placement: Vec<u32>,
@@ -548,6 +548,9 @@ impl<M: Mask> Engine<M> {
         mine.flags |= flag::TOUCHED | flag::IN_L1;
         mine.flags &= !(flag::L1_LOST | flag::L2_LOST);
         mine.way = way as u32;
+        if !in_l2 {
+            mine.stored = M::default();
+        }
         let info = touch.info();
         let writes = touch.kind.writes();
         let last_store = if in_l2 { mine.last_store } else { NO_INFO };

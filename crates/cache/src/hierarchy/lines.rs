@@ -6,6 +6,7 @@
 
 use super::config::Homes;
 use super::mask::Mask;
+use super::outcome::Transfer;
 
 /// No core, no group.
 pub(super) const NOBODY: u8 = u8::MAX;
@@ -93,6 +94,8 @@ pub(super) struct CoreLine<M> {
     pub(super) last_store: u64,
     /// While lost: the bytes that others wrote since. While a miss is open: those that were.
     pub(super) foreign: M,
+    /// Bytes that it stored to since it alone has the line, as of the last flush.
+    pub(super) stored: M,
     /// The site of the open miss.
     pub(super) site: u32,
     /// Where the second level has it.
@@ -144,6 +147,32 @@ impl Info {
     /// First and last byte in the line.
     pub(super) fn bytes(info: u64) -> (u8, u8) {
         ((info >> 8) as u8, info as u8)
+    }
+
+    /// The transfer from the core whose conflicting access is `last` to the access `to`. `common` are the
+    /// bytes of `to` that the core stored to since it alone had the line, `1 << granule` bytes of the line each bit.
+    pub(super) fn transfer(
+        core: usize,
+        last: u64,
+        to: u64,
+        common: impl Into<u128>,
+        granule: u32,
+    ) -> Transfer {
+        let common = common.into();
+        let at_last = Self::overlap(last, to);
+        let bytes = if at_last || common == 0 {
+            Self::bytes(last)
+        } else {
+            let (first, end) = (common.trailing_zeros(), 128 - common.leading_zeros());
+            ((first << granule) as u8, ((end << granule) - 1) as u8)
+        };
+        Transfer {
+            core: core as u16,
+            thread: Self::thread(last),
+            site: Self::site(last),
+            bytes,
+            overlap: at_last || common != 0,
+        }
     }
 
     /// Whether two accesses touch a common byte.
@@ -373,8 +402,9 @@ mod tests {
     fn records_do_not_reach_into_a_second_line_of_the_host() {
         assert_eq!(size_of::<Line>(), 64);
         assert_eq!(size_of::<CoreLine<u64>>(), 64);
-        assert_eq!(size_of::<CoreLine<u128>>(), 64);
         assert_eq!(size_of::<GroupLine<u64>>(), 32);
+        // Of lines of 128 bytes it does, with two sets of bytes.
+        assert_eq!(size_of::<CoreLine<u128>>(), 128);
     }
 
     #[test]

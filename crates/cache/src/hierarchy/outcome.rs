@@ -43,7 +43,8 @@ impl Outcome {
 ///
 /// The accesses involved are the one that fetches and the other core's last access to the line in
 /// this residency that conflicts with it: its last store for a load, its last access of any kind
-/// for a store. A copy that was never stored to counts with its last access.
+/// for a store. A copy that was never stored to counts with its last access. Who hands over a whole line has stored to
+/// more of it than that access: all bytes count that the core stored to since it alone had the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// The core that had the line.
@@ -52,8 +53,9 @@ pub struct Transfer {
     pub thread: u16,
     /// The site of that access.
     pub site: u32,
-    /// The first and the last byte of the line that it touched.
+    /// The first and the last byte of the line that it touched; where only earlier stores overlap the fetching access,
+    /// the first and the last byte of that.
     pub bytes: (u8, u8),
-    /// Whether the bytes of the two accesses overlap: true sharing.
+    /// Whether the fetching access touches bytes of that access or of earlier stores: true sharing.
     pub overlap: bool,
 }

@@ -24,6 +24,7 @@ use super::counts::{
     Class, Coherence, Counts, Level, Matrix, Report, Served, Transfers, WriteBacks,
 };
 use super::lines::{Info, NO_INFO};
+use super::mask::Mask as _;
 use super::outcome::Transfer;
 
 /// Recent lines of a core: a power of two. Their records stay in the host's second level.
@@ -45,20 +46,23 @@ struct Recent {
     copy: u32,
     /// Nobody else has it.
     may_store: bool,
-    last: u64,
-    last_store: u64,
+    did: Copied,
 }
 
-/// The accesses of a core to a line since it has it, as [`Info`].
+/// The accesses of a core to a line since it has it.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
+    /// The last one, and the last store ([`Info`]).
     last: u64,
     last_store: u64,
+    /// The bytes that it stored to since it alone has the line.
+    stored: u64,
 }
 
 const NOT_COPIED: Copied = Copied {
     last: NO_INFO,
     last_store: NO_INFO,
+    stored: 0,
 };
 
 /// A line, as the cores see it.
@@ -67,7 +71,7 @@ struct Line {
     /// Cores that had it at any time, and that have it.
     had: u128,
     has: u128,
-    /// The last store of a core that lost it, or the right to store.
+    /// What the last core that stored to it and lost it, or the right to store, stored to.
     stored: u64,
     /// Who may store.
     owner: u16,
@@ -76,7 +80,7 @@ struct Line {
 const UNTOUCHED: Line = Line {
     had: 0,
     has: 0,
-    stored: NO_INFO,
+    stored: 0,
     owner: NO_CORE,
 };
 
@@ -84,8 +88,7 @@ const FORGOTTEN: Recent = Recent {
     line: NONE,
     copy: 0,
     may_store: false,
-    last: NO_INFO,
-    last_store: NO_INFO,
+    did: NOT_COPIED,
 };
 
 /// Where a page of the table is, and the block of a core's copies.
@@ -136,6 +139,7 @@ struct Place {
 struct Touch {
     line: u64,
     info: u64,
+    bytes: u64,
     kind: Kind,
     thread: u16,
     site: u32,
@@ -145,6 +149,8 @@ struct Touch {
 #[derive(Clone, Debug)]
 pub struct Unbounded {
     line_shift: u32,
+    /// A bit of a set of bytes is so many, as a power of two: more than one where lines have more than 64.
+    granule: u32,
     placement: Vec<u32>,
     /// The core of each thread that was met.
     core_of: Vec<u32>,
@@ -179,6 +185,7 @@ impl Unbounded {
         core_transfers.grow(config.cores.len());
         Ok(Self {
             line_shift: config.line_bytes.trailing_zeros(),
+            granule: (config.line_bytes / u64::BITS).max(1).trailing_zeros(),
             placement: config.threads.clone(),
             group_of: config.cores.iter().map(|core| core.group).collect(),
             socket_of: config.groups.iter().map(|group| group.socket).collect(),
@@ -207,7 +214,9 @@ impl Unbounded {
         mut observe: impl FnMut(usize, u64, &Transfer),
     ) {
         let shift = self.line_shift;
+        let granule = self.granule;
         let offset = |address: u64| (address & ((1 << shift) - 1)) as u32;
+        let bytes = |first: u32, last: u32| u64::range(first >> granule, last >> granule);
         for (index, &access) in accesses.iter().enumerate() {
             let access: Access = access.into();
             let (thread, site) = (usize::from(access.thread), access.site as usize);
@@ -222,9 +231,11 @@ impl Unbounded {
             let recent = &mut self.cores[core].recent[place_of(line)];
             if recent.line == line && last >> shift == 0 && (recent.may_store || !writes) {
                 let info = Info::pack(access.site, access.thread, offset(first), last);
-                recent.last = info;
+                let did = &mut recent.did;
+                did.last = info;
                 // Without a branch, which nobody could foresee.
-                recent.last_store = if writes { info } else { recent.last_store };
+                did.last_store = if writes { info } else { did.last_store };
+                did.stored |= bytes(offset(first), last).only_if(writes);
                 self.thread_hits[thread][access.kind as usize] += 1;
                 self.site_hits[site][access.kind as usize] += 1;
                 continue;
@@ -240,6 +251,7 @@ impl Unbounded {
                 let touch = Touch {
                     line,
                     info: Info::pack(access.site, access.thread, first, last),
+                    bytes: bytes(first, last),
                     kind: access.kind,
                     thread: access.thread,
                     site: access.site,
@@ -295,7 +307,7 @@ impl Unbounded {
             served = nearest
                 .filter(|&by| by != Served::Peer)
                 .unwrap_or(Served::Llc);
-            overlaps = line.stored != NO_INFO && Info::overlap(line.stored, touch.info);
+            overlaps = line.stored & touch.bytes != 0;
         } else if !has {
             served = Served::LocalDram;
         }
@@ -324,22 +336,25 @@ impl Unbounded {
             NOT_COPIED
         };
         mine.last = touch.info;
+        if upgrade {
+            // What it stored to before is known to whoever loaded it since.
+            mine.stored = 0;
+        }
         if writes {
             mine.last_store = touch.info;
+            mine.stored |= touch.bytes;
         }
         let line = &mut self.lines[page][place.at];
         line.had |= me;
         line.has = if writes { me } else { line.has | me };
         line.owner = owner;
-        let Copied { last, last_store } = mine;
         self.remember(
             core,
             Recent {
                 line: touch.line,
                 copy,
                 may_store: owner == core as u16,
-                last,
-                last_store,
+                did: mine,
             },
         );
         self.count(&touch, served, class, upgrade);
@@ -367,13 +382,8 @@ impl Unbounded {
         } else {
             theirs.last_store
         };
-        let transfer = Transfer {
-            core: owner as u16,
-            thread: Info::thread(info),
-            site: Info::site(info),
-            bytes: Info::bytes(info),
-            overlap: Info::overlap(info, touch.info),
-        };
+        let common = theirs.stored & touch.bytes;
+        let transfer = Info::transfer(owner, info, touch.info, common, self.granule);
         self.core_transfers
             .add(owner as u16, core as u16, transfer.overlap);
         self.thread_transfers
@@ -404,21 +414,19 @@ impl Unbounded {
         }
     }
 
-    /// Notes the last store of a core that loses a line, or the right to store to it.
+    /// Notes the stores of a core that loses a line, or the right to store to it.
     fn note_store(&mut self, core: usize, place: Place, number: u64) {
         let copy = self.copy(place.page, core);
         let theirs = self.recall(core, number, copy, place.at);
-        if theirs.last_store != NO_INFO {
-            self.lines[place.page][place.at].stored = theirs.last_store;
+        if theirs.stored != 0 {
+            self.lines[place.page][place.at].stored = theirs.stored;
         }
     }
 
     /// What a core did to a line since it has it.
     fn recall(&mut self, core: usize, number: u64, copy: u32, at: usize) -> Copied {
         match self.cores[core].recent(number) {
-            Some(&mut Recent {
-                last, last_store, ..
-            }) => Copied { last, last_store },
+            Some(recent) => recent.did,
             None => self.copies[copy as usize][at],
         }
     }
@@ -427,10 +435,7 @@ impl Unbounded {
     fn remember(&mut self, core: usize, line: Recent) {
         let recent = &mut self.cores[core].recent[place_of(line.line)];
         if recent.line != NONE && recent.line != line.line {
-            self.copies[recent.copy as usize][recent.line as usize % PAGE] = Copied {
-                last: recent.last,
-                last_store: recent.last_store,
-            };
+            self.copies[recent.copy as usize][recent.line as usize % PAGE] = recent.did;
         }
         *recent = line;
     }
@@ -613,6 +618,29 @@ mod tests {
         assert_eq!(report.total.class(Level::L1, Class::Compulsory), 2);
         assert_eq!(report.total.accesses(), 1000);
         assert_eq!(report.sites[1].of_kind(Kind::Update), 500);
+    }
+
+    #[test]
+    fn a_message_that_is_handed_over_is_true_sharing_wherever_its_reader_begins() {
+        let mut caches = Unbounded::new(&config(2)).unwrap();
+        let words = || (0..8u64).map(|word| 0x1000 + 8 * word);
+        let mut accesses = Vec::new();
+        for _ in 0..100 {
+            accesses.extend(words().map(|at| access(0, at, Kind::Store)));
+            accesses.extend(words().map(|at| access(1, at, Kind::Load)));
+            // One word alone is written, and another read: that is none of the message's.
+            accesses.push(access(0, 0x1008, Kind::Store));
+            accesses.push(access(1, 0x1010, Kind::Load));
+        }
+        let mut found = Vec::new();
+        caches.run_with(&accesses, |index, _, transfer| {
+            found.push((index % 18, transfer.bytes, transfer.overlap));
+        });
+        let expected = [(8, (0, 7), true), (17, (8, 15), false)];
+        assert_eq!(found, expected.repeat(100));
+        let report = caches.finish();
+        assert_eq!(report.total.class(Level::L1, Class::TrueSharing), 99);
+        assert_eq!(report.total.class(Level::L1, Class::FalseSharing), 100);
     }
 
     proptest! {

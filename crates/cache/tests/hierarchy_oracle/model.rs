@@ -115,6 +115,8 @@ pub(crate) struct Core {
     l1_dirty: BTreeSet<Line>,
     last: BTreeMap<Line, Access>,
     last_store: BTreeMap<Line, Access>,
+    /// Bytes that it stored to since it alone has the line.
+    stored: BTreeMap<Line, BTreeSet<u64>>,
     lost_at: BTreeMap<Line, usize>,
 }
 
@@ -188,6 +190,7 @@ impl Model {
                     l1_dirty: BTreeSet::new(),
                     last: BTreeMap::new(),
                     last_store: BTreeMap::new(),
+                    stored: BTreeMap::new(),
                     lost_at: BTreeMap::new(),
                 })
                 .collect(),
@@ -280,6 +283,7 @@ impl Model {
                 whys[2] = why_llc;
                 counted.llc_hits += u64::from(llc_hit);
                 self.cores[core].last_store.remove(&line);
+                self.cores[core].stored.remove(&line);
             }
             for (level, why) in whys.into_iter().enumerate() {
                 match why {
@@ -332,6 +336,7 @@ impl Model {
         mine.last.insert(line, *access);
         if writes {
             mine.last_store.insert(line, *access);
+            mine.stored.entry(line).or_default().extend(bytes(access));
             mine.l1_dirty.insert(line);
             self.writes
                 .extend(bytes(access).into_iter().map(|byte| (core, byte)));
@@ -408,6 +413,7 @@ impl Model {
         if asks {
             let far = self.invalidate_others(core, line);
             self.coherence[far][1] += 1;
+            self.cores[core].stored.remove(&line);
         }
         self.cores[core].states.insert(line, State::Modified);
         for group in &mut self.groups {
@@ -543,7 +549,10 @@ impl Model {
                 Some(store) if !access.kind.writes() => store,
                 _ => &theirs.last[&line],
             };
-            let overlap = !bytes(other).is_disjoint(&bytes(access));
+            let touched = bytes(access);
+            let stored = theirs.stored.get(&line);
+            let overlap = !bytes(other).is_disjoint(&touched)
+                || stored.is_some_and(|stored| !stored.is_disjoint(&touched));
             *self
                 .core_transfers
                 .entry((supplier, core, overlap))

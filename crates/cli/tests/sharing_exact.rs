@@ -84,3 +84,28 @@ fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
     }
     assert!(counts[2] * 100.0 < counts[0], "{counts:?}");
 }
+
+#[test]
+fn messages_that_are_handed_over_are_truly_shared_in_both_models() {
+    let place = Place::new();
+    let source = "fixtures/programs/messages.c";
+    let Some(program) = place.compile("gcc", source, "messages", &["-O1"]) else {
+        return;
+    };
+    for options in [&[][..], &["--caches"]] {
+        let Some(report) = place.traced(options, &program, &["100000"]) else {
+            return;
+        };
+        let found = |name: &str| {
+            let findings = report["findings"].as_array().unwrap();
+            let finding = findings.iter().find(|it| it["object"]["name"] == name);
+            let finding = finding.unwrap_or_else(|| panic!("{name}: {report:#}"));
+            let share = finding["false_share"].as_f64().unwrap();
+            (finding["kind"].as_str().unwrap().to_owned(), share)
+        };
+        let (kind, share) = found("queue");
+        assert!(kind == "true-sharing" && share < 0.1, "{kind} {share}");
+        let (kind, share) = found("own");
+        assert!(kind == "false-sharing" && share > 0.95, "{kind} {share}");
+    }
+}

@@ -28,14 +28,17 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Whether `path` is the module: the same path, or a file of that name, for a name without
-    /// directory; `libc` also names `libc.so.6`.
+    /// directory; `libc` also names `libc.so.6`, and `libz.so.1` the file `libz.so.1.2.13` that it is a link to.
     fn is(&self, path: &[u8]) -> bool {
         if self.module.contains(&b'/') {
             return self.module == path;
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let versioned = self.module.windows(4).any(|part| part == b".so.");
         name.strip_prefix(self.module.as_slice())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
+            .is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with(b".so") || versioned && rest[0] == b'.'
+            })
     }
 }
 
@@ -215,6 +218,9 @@ mod tests {
         assert!(wanted("libc.so.6").is(b"/lib/libc.so.6"));
         assert!(wanted("/lib/libc.so.6").is(b"/lib/libc.so.6"));
         assert!(!wanted("libc").is(b"/lib/libcrypt.so.1"));
+        assert!(wanted("libz.so.1").is(b"/lib/libz.so.1.2.13"));
+        assert!(!wanted("libz.so.1").is(b"/lib/libz.so.12"));
+        assert!(!wanted("app").is(b"/srv/app.old"));
         assert!(!wanted("/usr/lib/libc.so.6").is(b"/lib/libc.so.6"));
     }
 

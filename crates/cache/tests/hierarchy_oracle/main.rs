@@ -2,14 +2,16 @@
 //! small machines and streams.
 
 mod model;
+mod tally;
 
 use linewise_cache::hierarchy::{
     CacheShape, Class, Config, Counts, Hierarchy, Inclusion, Level, Protocol, Report, Served,
     SharedSupply, Transfers,
 };
 use linewise_cache::{Access, Kind};
-use model::{Model, Tally};
+use model::Model;
 use proptest::prelude::*;
+use tally::Tally;
 
 /// The three kinds, in the order of their numbers.
 const KINDS: [Kind; 3] = [Kind::Load, Kind::Store, Kind::Update];

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::tally::Tally;
 use linewise_cache::Access;
 use linewise_cache::hierarchy::{
     CacheShape, Config, Inclusion, Protocol, Served, SharedSupply, Ways,
@@ -138,16 +139,6 @@ struct Open {
     access: Access,
     needed: bool,
     over: bool,
-}
-
-/// Counts of a thread or site.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) served: BTreeMap<(usize, Served), u64>,
-    pub(crate) classes: [[u64; 5]; 3],
-    pub(crate) overlapping: [u64; 3],
-    pub(crate) llc_hits: u64,
-    pub(crate) upgrades: u64,
 }
 
 pub(crate) struct Model {
@@ -788,21 +779,5 @@ impl Model {
             self.write_backs[2] += u64::from(dirty);
         }
         self.close_group_if_gone(group, line);
-    }
-}
-
-impl Tally {
-    fn add(&mut self, other: &Self) {
-        for (&key, count) in &other.served {
-            *self.served.entry(key).or_default() += count;
-        }
-        for level in 0..3 {
-            for class in 0..5 {
-                self.classes[level][class] += other.classes[level][class];
-            }
-            self.overlapping[level] += other.overlapping[level];
-        }
-        self.llc_hits += other.llc_hits;
-        self.upgrades += other.upgrades;
     }
 }

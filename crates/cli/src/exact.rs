@@ -9,7 +9,7 @@ use linewise_collect::exact::{
     ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
     record_exact,
 };
-use linewise_collect::{Event, Wanted};
+use linewise_collect::{Event, HeapWhen, Wanted};
 use linewise_machine::process::StopSignals;
 use linewise_machine::sysfs;
 
@@ -176,7 +176,7 @@ pub(crate) struct Common<'a> {
     pub(crate) duration: Option<Duration>,
     pub(crate) replace: bool,
     /// Whether heap blocks are recorded.
-    pub(crate) heap: bool,
+    pub(crate) heap: HeapWhen,
     /// Whose objects are followed.
     pub(crate) flow: Option<Wanted>,
     pub(crate) directory: &'a Path,

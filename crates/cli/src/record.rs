@@ -316,7 +316,7 @@ fn collect_exactly(
         command: &args.command,
         duration: args.duration,
         replace: args.force,
-        heap: args.heap(unasked) != HeapWhen::Never,
+        heap: args.heap(unasked),
         flow: args.wanted(),
         directory,
     };

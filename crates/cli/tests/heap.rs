@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use linewise_recording::{HeapBlock, HeapRun, Recording};
 
-use crate::util::{BINARY, Output, Place, signal, skip};
+use crate::util::{BINARY, Output, Place, emulator, signal, skip};
 
 /// The recorder, built beside the binary under test; it is no library that a test could link.
 pub(crate) fn recorder() -> &'static Path {
@@ -249,19 +249,26 @@ fn a_program_that_takes_no_library_is_recorded_without_its_blocks_and_without_a_
     let Some(target) = target(&place, &["-static"]) else {
         return;
     };
-    let mut command = place.linewise(["run", "--quiet", "-o", "made"]);
-    command.arg(&target).args(["array", "0.1"]);
-    let output = place.finish(command.env("LINEWISE_PRELOAD", recorder()));
-    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
-    let recording = Recording::open(&place.path("made.linewise")).unwrap();
-    assert!(recording.info().heap.is_none());
-    let losses = recording.tables().unwrap().losses;
-    let told = losses.iter().find(|it| it.what == "heap-not-recorded");
-    let told = told.map(|it| it.detail.as_str()).unwrap_or_default();
-    assert!(
-        told.contains("is linked statically; `--heap auto`"),
-        "{losses:?}"
-    );
+    for source in ["timer", "exact"] {
+        if source == "exact" && !emulator() {
+            continue;
+        }
+        let words = [
+            "run", "--quiet", "--force", "-o", "made", "--source", source,
+        ];
+        let mut command = place.linewise(words);
+        command.arg(&target).args(["array", "0.1"]);
+        let output = place.finish(command.env("LINEWISE_PRELOAD", recorder()));
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+        let recording = Recording::open(&place.path("made.linewise")).unwrap();
+        assert!(recording.info().heap.is_none());
+        let losses = recording.tables().unwrap().losses;
+        let told = losses.iter().find(|it| it.what == "heap-not-recorded");
+        let told = told.map(|it| it.detail.as_str()).unwrap_or_default();
+        assert!(told.contains("is linked statically"), "{losses:?}");
+        // The exact source has no probes.
+        assert_eq!(told.contains("`--heap auto`"), source == "timer", "{told}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ use super::equal_rate::Meetings;
 use super::{ExactError, ExactOptions, ExactOutcome, HeapLoading, emulator, loss, trace};
 use crate::flow::Wanted;
 use crate::latencies;
-use crate::session::Event;
+use crate::session::{Event, HeapWhen};
 
 pub use machine::SimulatedMachine;
 pub use measures::{MeasureError, ReuseShare};
@@ -62,8 +62,9 @@ pub struct ExactRecordOptions {
     /// Whether reuse is told by the calls that led to it. They are known only where all accesses are
     /// followed, not a share of the lines or of the code, and not of programs for aarch64.
     pub call_paths: bool,
-    /// Whether heap blocks are recorded: a library is loaded into the command, which tells of all of them.
-    pub heap: bool,
+    /// Whether heap blocks are recorded: a library is loaded into the command, which tells of all of them; where it cannot
+    /// be loaded, nothing is probed. With [`HeapWhen::Loaded`] that is told in the recording only.
+    pub heap: HeapWhen,
     /// Whose objects to follow from their allocation to their end, if any: all accesses are told then. Takes
     /// `heap`.
     pub flow: Option<Wanted>,
@@ -154,8 +155,12 @@ pub fn record_exact(
     linewise_recording::check_place(&options.directory, mode)?;
 
     let mut heap_losses = Vec::new();
-    let loading = options.heap.then(|| heap(options, &mut heap_losses));
-    for loss in &heap_losses {
+    let wanted = options.heap != HeapWhen::Never;
+    let loading = wanted.then(|| heap(options, &mut heap_losses));
+    for loss in heap_losses
+        .iter()
+        .filter(|_| options.heap != HeapWhen::Loaded)
+    {
         tell(Event::Warning(&loss.detail));
     }
     let loading = loading.flatten();

@@ -13,6 +13,7 @@ use super::super::record::{
 };
 use super::super::{ExactError, ExactOptions};
 use super::{Programs, command};
+use crate::session::HeapWhen;
 
 /// Increments of each of two threads: so many that the first has not ended when the second begins.
 const TIMES: usize = 200_000;
@@ -30,7 +31,7 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecor
         caches: true,
         reuse: ReuseShare::OneLineIn(1),
         element_bytes: None,
-        heap: false,
+        heap: HeapWhen::Never,
         flow: None,
         call_paths: true,
         directory,

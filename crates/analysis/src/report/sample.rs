@@ -417,8 +417,8 @@ fn vote(name: &str, share: f64) -> TypeVote {
 }
 
 fn counters() -> Finding {
-    let place = ("count_words", "/home/dev/wordcount/src/counters.c", 31);
-    let main = ("report_progress", "/home/dev/wordcount/src/main.c", 118);
+    let place = ("count_words", "/src/wordcount/counters.c", 31);
+    let main = ("report_progress", "/src/wordcount/main.c", 118);
     let names = ["worker-0", "worker-1", "worker-2", "worker-3"];
     let shares = [0.31, 0.27, 0.2, 0.16];
     let mut accesses: Vec<AccessRow> = (0..4u32)
@@ -463,7 +463,7 @@ fn counters() -> Finding {
             type_name: "struct counter[8]".to_owned(),
             address: 0x4040c0,
             size: 128,
-            declared_at: "/home/dev/wordcount/src/main.c:12".to_owned(),
+            declared_at: "/src/wordcount/main.c:12".to_owned(),
             allocated_at: Vec::new(),
             accessed_type: String::new(),
             field: String::new(),
@@ -510,7 +510,7 @@ fn queue_lock() -> Finding {
         "/rustc/library/core/src/sync/atomic.rs",
         3_702,
     );
-    let pop = ("queue_pop", "/home/dev/wordcount/src/queue.c", 57);
+    let pop = ("queue_pop", "/src/wordcount/queue.c", 57);
     let mut accesses = vec![
         access(
             (41_312, "worker-0"),

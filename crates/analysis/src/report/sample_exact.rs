@@ -46,7 +46,7 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
     ];
     let place = |function: &str, line| SourcePlace {
         function: function.to_owned(),
-        file: "/home/dev/wordcount/src/table.c".to_owned(),
+        file: "/src/wordcount/table.c".to_owned(),
         line,
     };
     let (find, fill, count) = (
@@ -116,13 +116,13 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
         by_function: [("table_find", 140e6, 30e6), ("count_words", 90e6, 0.0)]
             .map(|(function, count, far)| FunctionReuse {
                 function: function.to_owned(),
-                file: "/home/dev/wordcount/src/table.c".to_owned(),
+                file: "/src/wordcount/table.c".to_owned(),
                 touches: touches(count, far),
             })
             .to_vec(),
         by_path: vec![PathReuse {
             function: "table_find".to_owned(),
-            file: "/home/dev/wordcount/src/table.c".to_owned(),
+            file: "/src/wordcount/table.c".to_owned(),
             calls: vec![count_call.clone(), main.clone()],
             touches: touches(120e6, 28e6),
         }],
@@ -298,7 +298,7 @@ fn prefetch() -> Prefetch {
         }),
         by_function: vec![FunctionPrefetch {
             function: "table_find".to_owned(),
-            file: "/home/dev/wordcount/src/table.c".to_owned(),
+            file: "/src/wordcount/table.c".to_owned(),
             memory_reuses: 9.9e6,
             false_transfers: 0.0,
             gain_ns: 9.9e6 * 96.0,

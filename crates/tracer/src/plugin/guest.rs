@@ -35,10 +35,9 @@ impl Wanted {
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let versioned = self.module.windows(4).any(|part| part == b".so.");
+        let more: &[u8] = if versioned { b"." } else { b".so" };
         name.strip_prefix(self.module.as_slice())
-            .is_some_and(|rest| {
-                rest.is_empty() || rest.starts_with(b".so") || versioned && rest[0] == b'.'
-            })
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(more))
     }
 }
 

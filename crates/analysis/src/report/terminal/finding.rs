@@ -113,7 +113,7 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
     }
     if !object.allocated_at.is_empty() {
         let callers = text::callers(&object.allocated_at, CALLERS);
-        let callers = format!("allocated by {}", text::sanitise(&callers));
+        let callers = format!("allocated by {callers}");
         for line in text::wrap(&callers, page.width() - 3).into_iter().take(2) {
             page.line(&[(Tone::Plain, "   "), (Tone::Dim, &line)]);
         }

@@ -157,11 +157,10 @@ pub fn record_exact(
     let mut heap_losses = Vec::new();
     let wanted = options.heap != HeapWhen::Never;
     let loading = wanted.then(|| heap(options, &mut heap_losses));
-    for loss in heap_losses
-        .iter()
-        .filter(|_| options.heap != HeapWhen::Loaded)
-    {
-        tell(Event::Warning(&loss.detail));
+    if options.heap != HeapWhen::Loaded {
+        for loss in &heap_losses {
+            tell(Event::Warning(&loss.detail));
+        }
     }
     let loading = loading.flatten();
     let mut info = describe(options, &model);

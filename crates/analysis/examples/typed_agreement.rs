@@ -21,7 +21,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use linewise_analysis::resolve::{DiskFiles, HeapBlocks, Resolver, Store, allocation_site};
+use linewise_analysis::resolve::{
+    Callers, DiskFiles, HeapBlocks, Resolver, Store, allocation_site,
+};
 use linewise_recording::{
     Address, ObjectKind, Pid, Recording, Sample, SampleClass, StackId, TypeMember, TypedAccess,
 };
@@ -222,7 +224,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, &files, &store);
     // Anew, by this version's rules, and so in the order of the code.
     let code: std::collections::BTreeSet<_> = accesses().map(|it| (it.pid, it.access_ip)).collect();
-    let (rows, type_members) = resolver.typed_accesses(code);
+    let (rows, type_members) = resolver.typed_accesses(code, &Callers::new(&tables));
     let typed: HashMap<(Pid, Address), &TypedAccess> = rows
         .iter()
         .filter(|row| row.reason.is_none() && !row.path.is_empty() && row.type_size > 0)

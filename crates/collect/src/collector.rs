@@ -19,6 +19,7 @@ use iced_x86::{Instruction, Register};
 use crate::bases::ThreadBases;
 use crate::board::{Board, Published};
 use crate::budget::{Budget, Costs};
+use crate::callers::Callers;
 use crate::chance::Chance;
 use crate::code::CodeCache;
 use crate::cpu_times::CpuTimes;
@@ -66,6 +67,7 @@ pub(crate) struct Collector {
     bases: ThreadBases,
     threads: Threads,
     stacks: Stacks,
+    callers: Callers,
     maps: Maps,
     board: Board,
     watcher: Watcher<Pending>,
@@ -124,6 +126,7 @@ impl Collector {
             bases: ThreadBases::default(),
             threads: Threads::default(),
             stacks: Stacks::default(),
+            callers: Callers::default(),
             maps: Maps::default(),
             board: Board::new(info.line_size),
             watcher: Watcher::new(info.line_size, registers, guard),
@@ -289,6 +292,7 @@ impl Collector {
                     .found(Pid(pid), Tid(tid), Time(time), Some(name));
                 if exec {
                     self.code.forget(pid);
+                    self.callers.forget(pid);
                     self.bases.forget(tid);
                     self.mapped_lately.insert(Pid(pid));
                     if let Some(heap) = &mut self.heap {
@@ -309,6 +313,7 @@ impl Collector {
                 self.threads
                     .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
                 if pid == tid {
+                    self.callers.forget(pid);
                     self.mapped_lately.insert(Pid(pid));
                     self.cpu_times.follow(Pid(pid));
                     if let Some(heap) = &mut self.heap {
@@ -332,6 +337,7 @@ impl Collector {
                 time,
             } => {
                 self.code.mapped(pid, start, length, offset, &path);
+                self.callers.mapped(pid, start, length, offset, &path);
                 let map = self
                     .maps
                     .told(Pid(pid), Time(time), start, length, offset, &path);
@@ -381,7 +387,7 @@ impl Collector {
             cpu: CpuId(record.cpu),
             ip: Address(record.ip),
             sp: Address(sp),
-            stack: self.stacks.id(&record.chain),
+            stack: self.stacks.id(&self.callers.chain(&record)),
             weight_ns: (record.period as f64 * self.duty.weight()) as u64,
             class: SampleClass::Unknown,
             access_ip: Address(0),

@@ -16,6 +16,7 @@ mod attach;
 mod bases;
 mod board;
 mod budget;
+mod callers;
 mod chance;
 mod code;
 mod collector;

@@ -41,6 +41,10 @@ const SAMPLE_TYPE: u64 = (sys::PERF_SAMPLE_IP
 const READ_FORMAT: u64 =
     (sys::PERF_FORMAT_TOTAL_TIME_ENABLED | sys::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
+/// Bytes of the user's stack that samplers copy, for callers in code without frame pointers: those of some ten
+/// functions.
+const STACK_BYTES: u32 = 2048;
+
 /// Depth of the call chains.
 const MAX_STACK: u16 = 24;
 
@@ -137,7 +141,8 @@ pub struct SamplerOptions {
 }
 
 impl Event {
-    /// A `cpu-clock` sampler of user code on `cpu`. That of a thread tells of its switches, too.
+    /// A `cpu-clock` sampler of user code on `cpu`, whose samples have a slice of the stack. That of a thread tells of
+    /// its switches, too.
     ///
     /// # Errors
     /// The kernel's: EACCES (not ours, or `perf_event_paranoid` above 2), ESRCH (gone), EMFILE.
@@ -152,6 +157,8 @@ impl Event {
         attr.set_sample_id_all(1);
         // The kernel refuses PERF_SAMPLE_READ together with inherit before 6.12.
         attr.sample_type &= !u64::from(sys::PERF_SAMPLE_READ);
+        attr.sample_type |= u64::from(sys::PERF_SAMPLE_STACK_USER);
+        attr.sample_stack_user = STACK_BYTES;
         attr.__bindgen_anon_2.wakeup_events = 0;
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1 << 15;

@@ -87,12 +87,22 @@ impl Registers {
     pub fn stack_pointer(&self) -> u64 {
         self.get(STACK_POINTER).unwrap_or(0)
     }
+
+    /// The register that points to the frame, in code that uses it so.
+    #[must_use]
+    pub fn frame_pointer(&self) -> u64 {
+        self.get(FRAME_POINTER).unwrap_or(0)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 const STACK_POINTER: u32 = 7;
+#[cfg(target_arch = "x86_64")]
+const FRAME_POINTER: u32 = 6;
 #[cfg(target_arch = "aarch64")]
 const STACK_POINTER: u32 = 31;
+#[cfg(target_arch = "aarch64")]
+const FRAME_POINTER: u32 = 29;
 
 /// One sample of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +125,12 @@ pub struct SampleRecord {
     pub period: u64,
     /// What the event had counted, for breakpoints.
     pub read: ReadFormat,
-    /// The call chain, innermost first.
+    /// The call chain by frame pointers, innermost first.
     pub chain: Vec<u64>,
     /// The user registers, unless the task has none.
     pub registers: Option<Registers>,
+    /// Of samplers: the stack from the stack pointer on, in words.
+    pub stack: Vec<u64>,
 }
 
 /// A record of a ring.
@@ -511,6 +523,11 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
     } else {
         None
     };
+    // Samplers copy the stack, breakpoints say what they had counted.
+    let stack = match with_read {
+        true => Vec::new(),
+        false => parse_stack(cursor)?,
+    };
     Some(SampleRecord {
         ip,
         pid,
@@ -523,7 +540,22 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
         read,
         chain,
         registers,
+        stack,
     })
+}
+
+/// Room for so many bytes, and then how many of them the kernel could copy.
+fn parse_stack(cursor: &mut Cursor<'_>) -> Option<Vec<u64>> {
+    let room = usize::try_from(cursor.u64()?).ok()?;
+    if room == 0 {
+        return Some(Vec::new());
+    }
+    let (copied, rest) = cursor.bytes.split_at_checked(room)?;
+    cursor.bytes = rest;
+    let words = copied.as_chunks::<8>().0;
+    let valid = usize::try_from(cursor.u64()? / 8).ok()?;
+    let words = words.iter().take(valid);
+    Some(words.map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
 #[cfg(test)]
@@ -551,6 +583,10 @@ mod tests {
                 body.extend_from_slice(&value.to_ne_bytes());
             }
         }
+        // Room for three words, of which two are there.
+        for word in [24u64, 0x77, 0x88, 0x99, 16] {
+            body.extend_from_slice(&word.to_ne_bytes());
+        }
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&sys::PERF_RECORD_SAMPLE.to_ne_bytes());
         bytes.extend_from_slice(&0u16.to_ne_bytes());
@@ -575,6 +611,7 @@ mod tests {
         );
         assert_eq!(sample.chain, vec![0x40_1000, 0x40_2000]);
         assert_eq!(sample.registers.unwrap().get(0), Some(0));
+        assert_eq!(sample.stack, [0x77, 0x88]);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use linewise_recording::{Address, Pid, TypeMember, TypedAccess, UntypedReason};
 
 use super::Resolver;
+use super::callers::Callers;
 use super::dwarf::EntryId;
 use super::modules::Module;
-use super::typer::Typer;
+use super::typer::{Argument, Typer};
 
 /// Types whose members are written, at most.
 const MOST_TYPES: usize = 10_000;
@@ -19,16 +20,22 @@ impl Resolver<'_> {
         self.typed(pid, ip).0
     }
 
-    /// What each of the instructions `code` touches, and the members of all types that they touch.
+    /// What each of the instructions `code` touches, and the members of all types that they touch. Of pointers that
+    /// a function is given, `callers` tell what held them.
     /// Instructions of one function should come one after the other.
     pub fn typed_accesses(
         &mut self,
         code: impl IntoIterator<Item = (Pid, Address)>,
+        callers: &Callers<'_>,
     ) -> (Vec<TypedAccess>, Vec<TypeMember>) {
         let mut rows = Vec::new();
         let mut types: BTreeMap<(String, u64, String), (usize, EntryId)> = BTreeMap::new();
+        let mut given = Vec::new();
         for (pid, ip) in code {
-            let (row, kind) = self.typed(pid, ip);
+            let (row, kind, argument) = self.typed(pid, ip);
+            if let Some(argument) = argument {
+                given.push((rows.len(), argument));
+            }
             if let Some(kind) = kind
                 && types.len() < MOST_TYPES
             {
@@ -41,6 +48,7 @@ impl Resolver<'_> {
             }
             rows.push(row);
         }
+        self.ask_callers(&mut rows, given, callers);
         let mut members = Vec::new();
         for ((type_name, type_size, declared_at), (module, kind)) in types {
             let Some(typer) = self.module(module).and_then(Typer::new) else {
@@ -67,8 +75,12 @@ impl Resolver<'_> {
         self.modules.iter().map(Module::debug_size).sum()
     }
 
-    /// The row of an instruction, and where the type is that it touches.
-    fn typed(&mut self, pid: Pid, ip: Address) -> (TypedAccess, Option<(usize, EntryId)>) {
+    /// The row of an instruction, where the type is that it touches, and the argument through which it does.
+    fn typed(
+        &mut self,
+        pid: Pid,
+        ip: Address,
+    ) -> (TypedAccess, Option<(usize, EntryId)>, Option<Argument>) {
         let mut row = TypedAccess {
             pid,
             ip,
@@ -85,10 +97,10 @@ impl Resolver<'_> {
         };
         let Some((number, bias)) = self.module_at(pid, ip) else {
             row.reason = Some(UntypedReason::NoDebugInfo);
-            return (row, None);
+            return (row, None, None);
         };
         let Some(module) = self.module(number) else {
-            return (row, None);
+            return (row, None, None);
         };
         match touched(module, ip.0.wrapping_sub(bias)) {
             Ok((touched, declared_at)) => {
@@ -101,11 +113,11 @@ impl Resolver<'_> {
                 row.field_type = touched.field_type;
                 row.variable = touched.variable;
                 row.through = touched.through;
-                (row, Some((number, touched.kind)))
+                (row, Some((number, touched.kind)), touched.argument)
             }
             Err(reason) => {
                 row.reason = Some(reason);
-                (row, None)
+                (row, None, None)
             }
         }
     }

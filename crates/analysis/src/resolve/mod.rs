@@ -19,6 +19,7 @@
 //! and only 64-bit little-endian files are read.
 
 mod accesses;
+mod callers;
 mod demangle;
 mod dwarf;
 mod elf;
@@ -41,6 +42,7 @@ use std::collections::{HashMap, HashSet};
 
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
+pub use callers::Callers;
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
 pub(crate) use recording::byte_runs;

@@ -9,6 +9,7 @@ use linewise_recording::{
     Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
 };
 
+use super::callers::Callers;
 use super::heap::{self, HeapBlocks, allocation_site};
 use super::paths::{named_by_accesses, path_traces};
 use super::{Files, Resolver, Store};
@@ -59,21 +60,22 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         Some(0..=MOST_READ_TWICE) if code.len() >= LEAST_FOR_TWO => code.len() / SHARE_BESIDE_NAMES,
         _ => code.len(),
     });
+    let callers = Callers::new(tables);
     let ((frames, objects, fields, mut typed), more) = thread::scope(|scope| {
         let helper = (!others.is_empty())
             .then(|| {
                 thread::Builder::new()
                     .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, || types_of(tables, files, others))
+                    .spawn_scoped(scope, || types_of(tables, files, others, &callers))
                     .ok()
             })
             .flatten();
         let frames = resolve_code(tables, &mut resolver);
         let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
-        let typed = resolver.typed_accesses(mine.iter().copied());
+        let typed = resolver.typed_accesses(mine.iter().copied(), &callers);
         let more = match helper {
             Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            None => resolver.typed_accesses(others.iter().copied()),
+            None => resolver.typed_accesses(others.iter().copied(), &callers),
         };
         ((frames, objects, fields, typed), more)
     });
@@ -97,10 +99,15 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
 type Typed = (Vec<TypedAccess>, Vec<TypeMember>);
 
 /// What instructions touch, by a resolver that nobody else uses.
-fn types_of(tables: &Tables, files: &dyn Files, code: &[(Pid, Address)]) -> Typed {
+fn types_of(
+    tables: &Tables,
+    files: &dyn Files,
+    code: &[(Pid, Address)],
+    callers: &Callers<'_>,
+) -> Typed {
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
-    resolver.typed_accesses(code.iter().copied())
+    resolver.typed_accesses(code.iter().copied(), callers)
 }
 
 /// Adds the rows of later instructions, and the members of types that are not there.

@@ -219,8 +219,56 @@ impl Unwinder {
         frames
     }
 
+    /// The call chain of an interrupted thread: `at.ip`, and the return addresses as far as they can be followed in
+    /// `words` of its stack, which begin at `at.sp`.
+    pub(crate) fn interrupted(&mut self, place: (u32, u32), at: Cursor, words: &[u64]) -> Vec<u64> {
+        let read = |address: u64| {
+            let distance = address.checked_sub(at.sp)?;
+            let word = usize::try_from(distance / 8).ok()?;
+            (distance % 8 == 0).then(|| words.get(word).copied())?
+        };
+        // The rule for a return address is that of the byte before it.
+        let rule = self.rule(place, at.ip.saturating_add(1), None);
+        let caller = rule.and_then(|rule| rule.step(at, read));
+        let mut frames = vec![at.ip];
+        if let Some(caller) = caller {
+            let popped = usize::try_from((caller.sp - at.sp) / 8).unwrap_or(words.len());
+            let rest = words.get(popped..).unwrap_or_default();
+            frames.extend(self.unwind(|_, _| {}, place, caller, rest, None));
+            frames.truncate(MOST_FRAMES);
+        }
+        frames
+    }
+
+    /// Says that code was mapped: what is known of what lay there before is forgotten.
+    pub(crate) fn mapped(
+        &mut self,
+        layout: u32,
+        (start, length): (u64, u64),
+        offset: u64,
+        path: &str,
+    ) {
+        let Some(found) = self.layouts.get_mut(&layout) else {
+            return;
+        };
+        let end = start.saturating_add(length);
+        found.mapped.retain(|it| it.end <= start || it.start >= end);
+        found.rules.retain(|ip, _| !(start..end).contains(ip));
+        found.mapped.push(Mapped {
+            start,
+            end,
+            offset,
+            path: path.to_owned(),
+        });
+    }
+
+    /// Sets of loaded programs that something is known of.
+    pub(crate) fn layouts(&self) -> usize {
+        self.layouts.len()
+    }
+
     /// Forgets what is known of the code of a set of loaded programs.
-    pub(super) fn forget(&mut self, layout: u32) {
+    pub(crate) fn forget(&mut self, layout: u32) {
         self.layouts.remove(&layout);
     }
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use linewise_recording::Address;
+use linewise_recording::{Address, Stack, StackId, Tables};
 
-use super::super::{Resolver, Store};
+use super::super::{Callers, Resolver, Store};
 use super::accesses::has;
+use super::recorded::sample;
 use super::{PID, Program, build};
 
 /// `type < holder` of all accesses of the function called `name` to what has no fields.
@@ -169,5 +170,107 @@ fn of_rusts_vectors_elements_and_what_leads_to_them_are_told() {
     has(
         &reached(&program, "level", 100),
         &["u64 < Columns.levels[]"],
+    );
+}
+
+const CALLS: &str = r"
+struct state { long size; unsigned *hash, *chain; unsigned counts[64]; };
+unsigned seeds[64];
+#define FUNCTION(type, name) __attribute__((noipa, aligned(256))) type name
+FUNCTION(unsigned, lookup)(const unsigned *table, long at) { return table[at]; }
+FUNCTION(unsigned, by_member)(struct state *s, long at) { return lookup(s->hash, at) + 1; }
+FUNCTION(unsigned, by_array)(struct state *s, long at) { return lookup(s->counts, at) + 1; }
+FUNCTION(unsigned, by_static)(long at) { return lookup(seeds, at) + 1; }
+FUNCTION(unsigned, passed_on)(struct state *s, const unsigned *table, long at) { return lookup(table, at + s->size); }
+FUNCTION(unsigned, by_jump)(struct state *s, long at) { return passed_on(s, s->chain, at) + 1; }
+FUNCTION(unsigned, given)(const unsigned *table, long at) { return lookup(table, at) + 1; }
+FUNCTION(unsigned, by_two)(struct state *s, long at) { return given(s->chain, at) + 1; }
+FUNCTION(unsigned *, chain_of)(struct state *s, long at) { return s->chain + at; }
+FUNCTION(unsigned, by_accessor)(struct state *s, long at) { return *chain_of(s, at) + 1; }
+FUNCTION(unsigned *, behind)(unsigned *table, long at) { return table + at; }
+FUNCTION(unsigned, by_argument)(struct state *s, long at) { return *behind(s->hash, at) + 1; }
+FUNCTION(int, after)(void) { return 0; }
+struct state one;
+int main(int n, char **words) {
+    (void)words;
+    return (int)(by_member(&one, n) + by_array(&one, n) + by_static(n) + by_jump(&one, n) + by_two(&one, n)
+        + by_accessor(&one, n) + by_argument(&one, n) + after());
+}
+";
+
+#[test]
+fn of_an_argument_the_callers_tell_what_held_it() {
+    let Some(program) = build(
+        "gcc",
+        &["-g", "-O2", "-fcf-protection=none"],
+        ("program.c", CALLS),
+    ) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let lookup = program.address("lookup");
+    let ip = (lookup.0..lookup.0 + 16)
+        .map(Address)
+        .find(|ip| resolver.typed_access(PID, *ip).reason.is_none());
+    let ip = ip.expect("it reads the table");
+    // Which addresses are those behind calls only the code tells: others say nothing.
+    let mut told_by = |callers: &[&str]| -> BTreeSet<String> {
+        let mut stacks = vec![vec![ip]];
+        for name in callers {
+            let start = program.address(name).0;
+            let backs = (start..start + 64).map(Address);
+            stacks = backs
+                .flat_map(|back| {
+                    stacks
+                        .iter()
+                        .map(move |stack| [stack.as_slice(), &[back]].concat())
+                })
+                .collect();
+        }
+        stacks
+            .into_iter()
+            .map(|frames| {
+                let tables = Tables {
+                    samples: vec![sample(Address(0x1000), ip, StackId(1), 1)],
+                    stacks: vec![Stack {
+                        id: StackId(1),
+                        frames,
+                    }],
+                    ..Tables::default()
+                };
+                let callers = Callers::new(&tables);
+                let (rows, _) = resolver.typed_accesses([(PID, ip)], &callers);
+                rows[0].through.clone()
+            })
+            .filter(|through| through != "table (local)")
+            .collect()
+    };
+    for (callers, holder) in [
+        (&["by_member"][..], "state.hash"),
+        (&["by_array"], "state.counts[]"),
+        (&["by_static"], "seeds"),
+        (&["by_jump"], "state.chain"),
+        (&["given", "by_two"], "state.chain"),
+    ] {
+        let told: Vec<String> = told_by(callers).into_iter().collect();
+        assert_eq!(told, [holder], "{callers:?}");
+    }
+    // It does not call it.
+    assert!(told_by(&["by_accessor"]).is_empty());
+}
+
+#[test]
+fn what_a_small_function_returns_is_looked_up_in_it() {
+    let Some(program) = build("gcc", &["-g", "-O2"], ("program.c", CALLS)) else {
+        return;
+    };
+    has(
+        &reached(&program, "by_accessor", 100),
+        &["unsigned int < state.chain"],
+    );
+    has(
+        &reached(&program, "by_argument", 100),
+        &["unsigned int < state.hash"],
     );
 }

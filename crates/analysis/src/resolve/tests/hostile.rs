@@ -6,7 +6,7 @@ use linewise_recording::Address;
 use proptest::prelude::*;
 
 use super::super::elf::Elf;
-use super::super::{Resolver, Store};
+use super::super::{Callers, Resolver, Store};
 use super::{MemoryFiles, PATH, PID, Program, build, build_and, map_on_paper, run_tool};
 
 const SOURCE: &str = r"
@@ -54,7 +54,8 @@ fn ask_everything_beside(bytes: Vec<u8>, like: &Program, mut files: MemoryFiles)
         resolver.fields_in(&object, Address(0), u64::MAX);
     }
     let worker = like.address("worker");
-    resolver.typed_accesses((0..48).map(|byte| (PID, Address(worker.0 + byte))));
+    let code = (0..48).map(|byte| (PID, Address(worker.0 + byte)));
+    resolver.typed_accesses(code, &Callers::default());
 }
 
 /// Where the sections that matter lie in the file: flips elsewhere change nothing.

@@ -5,7 +5,7 @@ use linewise_recording::{
     Tables, Tid, Time, Trap, Watch, WatchOutcome,
 };
 
-use super::super::{Resolved, Resolver, Store, resolve_recording};
+use super::super::{Callers, Resolved, Resolver, Store, resolve_recording};
 use super::{PID, build};
 
 const SOURCE: &str = r"
@@ -16,7 +16,7 @@ __attribute__((noinline)) void worker(void) { pair.left++; }
 int main(void) { worker(); return (int)(pair.right + one + two); }
 ";
 
-fn sample(address: Address, ip: Address, stack: StackId, weight_ns: u64) -> Sample {
+pub(super) fn sample(address: Address, ip: Address, stack: StackId, weight_ns: u64) -> Sample {
     Sample {
         time: Time(5),
         pid: PID,
@@ -187,7 +187,7 @@ int main(int count, char **words) { (void)words; first(count); second(count); re
     let store = Store::default();
     let mut alone = Resolver::new(&tables.maps, &tables.threads, &program.files, &store);
     let instructions: std::collections::BTreeSet<_> = code.iter().map(|&ip| (PID, ip)).collect();
-    let (rows, members) = alone.typed_accesses(instructions);
+    let (rows, members) = alone.typed_accesses(instructions, &Callers::new(&tables));
     let types = |wanted: &str| rows.iter().filter(|row| row.type_name == wanted).count();
     assert!(types("struct row") > 9 && types("struct other") > 9);
     assert_eq!(

@@ -18,6 +18,8 @@ const STUB: u64 = 16;
 /// A function as its callers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Signature {
+    /// Where it begins.
+    pub(super) start: u64,
     /// The declared type that it returns.
     pub(super) returns: Option<EntryId>,
     /// Whether rdi is where the result goes; `None` if the debug info does not tell.
@@ -25,12 +27,15 @@ pub(super) struct Signature {
     /// What registers (DWARF numbers) lead to when it is called: the register plus so many bytes is
     /// the start of a value of the type.
     pub(super) leads_to: Vec<(u16, i64, TypeId)>,
+    /// Registers (DWARF numbers) that have pointers when it is called, and the parameters that these are.
+    pub(super) pointers: Vec<(u16, EntryId)>,
 }
 
 /// Reads the function `id`, which begins at `start`.
 pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> Signature {
     let debug = layouts.debug();
     let mut signature = Signature {
+        start,
         returns: debug
             .entry(id)
             .and_then(|entry| Types::new(debug).type_of(&entry)),
@@ -41,8 +46,13 @@ pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> S
         match parameter.place {
             Place::Value { register, minus } if parameter.within == 0 => {
                 let size = parameter.size.unwrap_or(8).min(8);
-                if let Some(target) = layouts.pointee(parameter.kind, 0, size, 0) {
+                let target = layouts.pointee(parameter.kind, 0, size, 0);
+                if let Some(target) = target {
                     signature.leads_to.push((register, -minus, target));
+                }
+                let shape = &layouts.layout(parameter.kind).shape;
+                if target.is_some() || matches!(shape, Shape::Pointer(_)) {
+                    signature.pointers.push((register, parameter.entry));
                 }
             }
             Place::Memory { register, offset } if parameter.within == 0 => {

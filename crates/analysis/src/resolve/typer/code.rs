@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use super::scope::Range;
 
@@ -81,7 +81,12 @@ impl Code {
             let Some(last) = instructions.get(block.instructions.end - 1) else {
                 continue;
             };
-            if falls_through(last) {
+            // What fills the gap behind a jump runs as part of what it leads to, if at all.
+            let padding = block
+                .instructions
+                .clone()
+                .all(|number| instructions[number].mnemonic() == Mnemonic::Nop);
+            if falls_through(last) && !padding {
                 block.next.extend(starts.get(&last.next_ip()));
             }
             if let Some(target) = target(last) {
@@ -100,6 +105,15 @@ impl Code {
         self.instructions
             .binary_search_by_key(&address, Instruction::ip)
             .ok()
+    }
+
+    /// The number of the instruction that ends at `address`.
+    pub(super) fn before(&self, address: u64) -> Option<usize> {
+        let number = self
+            .instructions
+            .partition_point(|instruction| instruction.ip() < address)
+            .checked_sub(1)?;
+        (self.instructions.get(number)?.next_ip() == address).then_some(number)
     }
 
     /// The number of the block that instruction `number` is in.

@@ -5,7 +5,7 @@
 //! of [`super::value`]. The debug info has the last word where both say something, unless the code
 //! knows the larger object: of `&p->count` the code knows that it lies in `*p`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use iced_x86::{
@@ -16,13 +16,15 @@ use super::super::dwarf::EntryId;
 use super::calls::{self, Signature};
 use super::code::Code;
 use super::frames::Row;
-use super::holder::{Holder, Holders, Through};
+use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
 use super::scope::{DWARF_RBP, DWARF_RSP, Place, Scope, Variable};
 use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
 const MOST_VISITS: u32 = 24;
+/// What is smaller is no address.
+const PAGE: u64 = 4096;
 /// Slots of the stack that are remembered, at most.
 const MOST_SLOTS: usize = 128;
 /// Edges from computed jumps to blocks that nothing else leads to, at most.
@@ -32,7 +34,7 @@ const MOST_ALIVE: usize = 2_000_000;
 
 /// Iced's numbers of registers that a call may overwrite: rax, rcx, rdx, rsi, rdi, r8 to r11.
 const CALL_CLOBBERS: [usize; 9] = [RAX, 1, RDX, 6, RDI, 8, 9, 10, 11];
-const RAX: usize = 0;
+pub(super) const RAX: usize = 0;
 const RDX: usize = 2;
 const RSP: usize = 4;
 const RBP: usize = 5;
@@ -44,8 +46,12 @@ pub(super) trait Surroundings {
     fn variable(&self, address: u64) -> Option<(EntryId, u64)>;
     /// The address that the linker has put at `address`.
     fn linked(&self, address: u64) -> Option<u64>;
-    /// What `call` calls.
-    fn called(&self, call: &Instruction) -> Option<Rc<Signature>>;
+    /// Where `call` leads, if the code alone tells.
+    fn target(&self, call: &Instruction) -> Option<u64>;
+    /// What is known of the function that begins at `start`.
+    fn called(&self, start: u64) -> Option<Rc<Signature>>;
+    /// What holds the pointer that it returns, where it does nothing else of note.
+    fn returned(&self, start: u64) -> Option<Holder>;
 }
 
 /// What is known before an instruction.
@@ -78,17 +84,19 @@ impl Flow<'_, '_, '_> {
         let alive = self.alive();
         let mut states: Vec<Option<State>> = vec![None; blocks.len()];
         let mut visits = vec![0_u32; blocks.len()];
-        let mut queued = vec![true; blocks.len()];
-        let mut queue: VecDeque<usize> = VecDeque::new();
+        // In the order of addresses, which is nearly the order of running.
+        let mut queue: BTreeSet<usize> = BTreeSet::new();
         if let Some(state) = states.get_mut(self.code.entry) {
             *state = Some(self.at_entry());
         }
-        queue.push_back(self.code.entry);
-        queue.extend((0..blocks.len()).filter(|block| *block != self.code.entry));
+        queue.insert(self.code.entry);
+        // What nothing is known to lead to comes last: what is not known there would be taken for what holds behind it.
+        let mut unreached = 0..blocks.len();
         let mut factory = InstructionInfoFactory::new();
-        // Blocks come in the order of addresses the first time, which is nearly the order of running.
-        while let Some(number) = queue.pop_front() {
-            queued[number] = false;
+        while let Some(number) = queue
+            .pop_first()
+            .or_else(|| unreached.find(|block| visits[*block] == 0))
+        {
             if visits[number] >= MOST_VISITS {
                 continue;
             }
@@ -110,8 +118,8 @@ impl Flow<'_, '_, '_> {
                         true
                     }
                 };
-                if changed && !std::mem::replace(&mut queued[next], true) {
-                    queue.push_back(next);
+                if changed {
+                    queue.insert(next);
                 }
             }
         }
@@ -217,6 +225,15 @@ impl Flow<'_, '_, '_> {
         for (register, plus, kind) in &signature.leads_to {
             if let Some(register) = from_dwarf(*register) {
                 state.registers[register] = Value::at(Base::Typed(*kind), plus.wrapping_neg());
+            }
+        }
+        for &(register, parameter) in &signature.pointers {
+            if let Some(number) = from_dwarf(register) {
+                state.registers[number].through = self.holders.number(Holder::Argument(Argument {
+                    function: signature.start,
+                    register,
+                    parameter,
+                }));
             }
         }
         state
@@ -499,11 +516,13 @@ impl Flow<'_, '_, '_> {
     }
 
     fn call(&self, state: &mut State, number: usize, instruction: &Instruction) {
-        let signature = self.program.called(instruction);
+        let target = self.target(state, instruction);
+        let signature = target.and_then(|start| self.program.called(start));
         if let Some(signature) = &signature {
             self.given(state, signature);
         }
         let result = state.registers[RDI];
+        let before = state.registers;
         for register in CALL_CLOBBERS {
             state.registers[register] = Value::unknown(symbol(number, register));
         }
@@ -535,6 +554,15 @@ impl Flow<'_, '_, '_> {
                     if let Some(pointee) = self.layouts.pointee(returned, offset, 8, 0) {
                         state.registers[register] = Value::at(Base::Typed(pointee), 0);
                     }
+                }
+                // Fields have names of their own.
+                let number =
+                    |kind: TypeId| matches!(self.layouts.layout(kind.0).shape, Shape::Scalar);
+                if let Base::Typed(pointee) = state.registers[RAX].base
+                    && number(pointee)
+                    && let Some(start) = target
+                {
+                    state.registers[RAX].through = self.returned(&before, start);
                 }
             }
             None => {}
@@ -698,8 +726,11 @@ fn store(state: &mut State, address: Value, value: Value) {
     if address.base != Base::Frame || address.times != 0 {
         return;
     }
-    // A constant is often what a variable is cleared with before somebody else fills it.
-    if value.as_constant().is_some() {
+    // A small constant is often what a variable is cleared with before somebody else fills it, a large one an address.
+    if value
+        .as_constant()
+        .is_some_and(|it| it.unsigned_abs() < PAGE)
+    {
         state.slots.remove(&address.plus);
     } else if state.slots.len() < MOST_SLOTS {
         state.slots.insert(address.plus, value);
@@ -738,7 +769,7 @@ fn symbol(number: usize, register: usize) -> u32 {
 }
 
 /// The number of the general register that `register` is part of.
-fn full(register: Register) -> Option<usize> {
+pub(super) fn full(register: Register) -> Option<usize> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number())
 }

@@ -33,24 +33,39 @@ pub(super) enum Holder {
     Static(u64),
     /// A local variable or a parameter: its entry.
     Local(EntryId),
+    /// Whatever held it in the caller of the function.
+    Argument(Argument),
+}
+
+/// A pointer that a function is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::resolve) struct Argument {
+    /// Where the function begins.
+    pub(super) function: u64,
+    /// The register that has it there (DWARF number).
+    pub(super) register: u16,
+    /// The parameter's entry.
+    pub(super) parameter: EntryId,
 }
 
 /// Which holder, as far as the code tells. What is known of it only grows where paths join:
 ///
 /// ```text
-/// not known  <  a local variable  <  a member or static variable  <  several of these
+/// not known  <  a local variable  <  an argument  <  a member or static variable  <  several of these
 /// ```
 ///
-/// A local variable comes so low because each is named before the code that filled it has been followed;
-/// of several members, the variable that they are kept in is shown.
+/// A local variable comes so low because each is named before the code that filled it has been followed, and an
+/// argument below members because it is where walks of lists and trees begin; of several members or arguments, the
+/// variable that they are kept in is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Through(u32);
 
-/// How much is known stands in the two highest bits, above the number of the holder and 1.
-const RANK: u32 = 30;
+/// How much is known stands in the three highest bits, above the number of the holder and 1.
+const RANK: u32 = 29;
 const LOCAL: u32 = 1;
-const HELD: u32 = 2;
-const SEVERAL: u32 = 3;
+const ARGUMENT: u32 = 2;
+const HELD: u32 = 3;
+const SEVERAL: u32 = 4;
 
 impl Through {
     /// None is known.
@@ -68,7 +83,7 @@ impl Through {
     }
 
     fn number(self) -> u32 {
-        self.0 & !(SEVERAL << RANK)
+        self.0 & ((1 << RANK) - 1)
     }
 
     /// What is known where paths join. Of two local variables it stays the one that came first, so that
@@ -77,8 +92,18 @@ impl Through {
         match self.rank().cmp(&other.rank()) {
             Ordering::Less => other,
             Ordering::Greater => self,
-            Ordering::Equal if self.rank() == HELD && self != other => Self::SEVERAL,
+            Ordering::Equal if matches!(self.rank(), ARGUMENT | HELD) && self != other => {
+                Self::SEVERAL
+            }
             Ordering::Equal => self,
+        }
+    }
+
+    /// Of the sum of two numbers, of which one may be a pointer.
+    pub(super) fn of_sum(self, other: Self) -> Self {
+        match (self, other) {
+            (one, Self::UNKNOWN) | (Self::UNKNOWN, one) => one,
+            _ => Self::UNKNOWN,
         }
     }
 
@@ -110,6 +135,7 @@ impl Holders {
         let Numbered { holders, numbers } = &mut *self.0.borrow_mut();
         let rank = match holder {
             Holder::Local(_) => LOCAL,
+            Holder::Argument(_) => ARGUMENT,
             Holder::Member { .. } | Holder::Static(_) => HELD,
         };
         if let Some(number) = numbers.get(&holder) {
@@ -170,10 +196,9 @@ impl Layouts<'_, '_> {
         }
     }
 
-    /// How a member is written that holds a pointer: `State.hash_table`, `Blocks.rows[]`.
-    pub(super) fn member_path(&self, kind: TypeId, offset: u64) -> Option<String> {
-        let pointer = 8;
-        let leaves = self.leaves(kind.0, offset, pointer, 0);
+    /// How a member of `size` bytes is written: `State.hash_table`, `Blocks.rows[]`.
+    pub(super) fn member_path(&self, kind: TypeId, offset: u64, size: u64) -> Option<String> {
+        let leaves = self.leaves(kind.0, offset, size, 0);
         let path = outside_of_containers(&leaves.first()?.path);
         let of_one = leaves
             .iter()

@@ -16,6 +16,7 @@ mod calls;
 mod code;
 mod flow;
 mod frames;
+mod given;
 mod holder;
 mod layout;
 mod moved;
@@ -23,8 +24,8 @@ mod scope;
 mod stack;
 mod value;
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -39,7 +40,9 @@ use code::Code;
 use flow::{Flow, State, Surroundings};
 pub(in crate::resolve) use frames::Frames;
 use frames::Row;
-use holder::{Holder, Holders, Through};
+pub(in crate::resolve) use given::Given;
+pub(in crate::resolve) use holder::Argument;
+use holder::{Holder, Holders};
 use layout::{Known, Layouts, Leaf, Shape, TypeId};
 use moved::Moved;
 use scope::{Range, Scope};
@@ -49,6 +52,11 @@ use value::Base;
 const MOST_CODE: u64 = 1 << 20;
 /// Ranges of code of one unit that are read, at most.
 const MOST_UNIT_RANGES: usize = 1_000_000;
+
+/// Analysed functions that are kept, at most.
+const MOST_RECENT: usize = 8;
+/// Bytes of a pointer.
+const POINTER: u64 = 8;
 
 /// What an instruction touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +81,8 @@ pub(super) struct Touched {
     /// The member (`State.hash_table`) or the variable (`text`, `end (local)`) that holds the pointer through
     /// which it is reached, or the local variable that it lies in; empty if none is known.
     pub(super) through: String,
+    /// Of what has no fields: the argument that `through` names, which callers know better.
+    pub(super) argument: Option<Argument>,
 }
 
 /// The functions of one unit, by address.
@@ -91,8 +101,12 @@ pub(super) struct Cache<'a> {
     frames: OnceCell<Option<Frames<'a>>>,
     /// What functions take and return, by where they begin.
     signatures: RefCell<HashMap<u64, Option<Rc<Signature>>>>,
-    /// The function that was asked about last: questions come by address.
-    last: RefCell<Option<Rc<Analysed>>>,
+    /// What holds the pointers that functions return, by where they begin.
+    returned: RefCell<HashMap<u64, Option<Holder>>>,
+    /// Functions that are looked into from others at the moment.
+    inside: Cell<u32>,
+    /// The functions that were asked about last: questions come by address, and then about callers.
+    recent: RefCell<VecDeque<Rc<Analysed>>>,
 }
 
 /// One function, analysed.
@@ -141,16 +155,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             .as_ref()
             .ok_or(UntypedReason::FunctionTooLarge)?;
         let number = code.at(address).ok_or(UntypedReason::NoInstruction)?;
-        let flow = Flow {
-            code,
-            scope: &function.scope,
-            rows: &function.rows,
-            layouts: &self.layouts,
-            holders: &self.cache.holders,
-            program: self,
-            lent: &function.lent,
-            signature: &function.signature,
-        };
+        let flow = self.flow(&function, code);
         let state = flow
             .before(&function.states, number)
             .ok_or(UntypedReason::NoInstruction)?;
@@ -171,8 +176,14 @@ impl<'m, 'a> Typer<'m, 'a> {
                     .locate(kind, value.plus, times, size)
                     .ok_or_else(|| self.not_in(kind))?;
                 let touched = self.describe(kind.0, offset, size, times, String::new())?;
+                let holder = self.cache.holders.get(value.through);
+                let argument = match holder {
+                    Some(Holder::Argument(argument)) if touched.path.is_empty() => Some(argument),
+                    _ => None,
+                };
                 Ok(Touched {
-                    through: self.holder_name(value.through),
+                    through: self.holder_name(holder),
+                    argument,
                     ..touched
                 })
             }
@@ -205,12 +216,29 @@ impl<'m, 'a> Typer<'m, 'a> {
         }
     }
 
+    /// What follows the analysed `function`, whose instructions are `code`.
+    fn flow<'f>(&'f self, function: &'f Analysed, code: &'f Code) -> Flow<'f, 'm, 'a> {
+        Flow {
+            code,
+            scope: &function.scope,
+            rows: &function.rows,
+            layouts: &self.layouts,
+            holders: &self.cache.holders,
+            program: self,
+            lent: &function.lent,
+            signature: &function.signature,
+        }
+    }
+
     /// How what holds a pointer is written; empty if it is not known.
-    fn holder_name(&self, through: Through) -> String {
-        let name = match self.cache.holders.get(through) {
-            Some(Holder::Member { kind, offset }) => self.layouts.member_path(kind, offset),
+    fn holder_name(&self, holder: Option<Holder>) -> String {
+        let name = match holder {
+            Some(Holder::Member { kind, offset }) => {
+                self.layouts.member_path(kind, offset, POINTER)
+            }
             Some(Holder::Static(address)) => self.static_name(address),
             Some(Holder::Local(entry)) => self.local_name(entry),
+            Some(Holder::Argument(argument)) => self.local_name(argument.parameter),
             None => None,
         };
         name.unwrap_or_default()
@@ -363,6 +391,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             field_type,
             variable,
             through: String::new(),
+            argument: None,
         })
     }
 
@@ -389,14 +418,15 @@ impl<'m, 'a> Typer<'m, 'a> {
     /// The function that holds `address`, analysed.
     fn function(&self, address: u64) -> Option<Rc<Analysed>> {
         let id = self.function_at(address)?;
-        if let Some(last) = self.cache.last.borrow().as_ref()
-            && last.id == id
-        {
-            return Some(Rc::clone(last));
-        }
-        let analysed = Rc::new(self.analyse(id)?);
-        *self.cache.last.borrow_mut() = Some(Rc::clone(&analysed));
-        Some(analysed)
+        let known = self.cache.recent.borrow().iter().position(|it| it.id == id);
+        let function = match known {
+            Some(at) => self.cache.recent.borrow_mut().remove(at)?,
+            None => Rc::new(self.analyse(id)?),
+        };
+        let mut recent = self.cache.recent.borrow_mut();
+        recent.truncate(MOST_RECENT - 1);
+        recent.push_front(Rc::clone(&function));
+        Some(function)
     }
 
     fn analyse(&self, id: EntryId) -> Option<Analysed> {
@@ -556,8 +586,16 @@ impl Surroundings for Typer<'_, '_> {
         self.module.linked(address)
     }
 
-    fn called(&self, call: &Instruction) -> Option<Rc<Signature>> {
-        self.signature(calls::target(self.module, call)?)
+    fn target(&self, call: &Instruction) -> Option<u64> {
+        calls::target(self.module, call)
+    }
+
+    fn called(&self, start: u64) -> Option<Rc<Signature>> {
+        self.signature(start)
+    }
+
+    fn returned(&self, start: u64) -> Option<Holder> {
+        self.returned_by(start)
     }
 }
 

@@ -54,7 +54,7 @@ impl Flow<'_, '_, '_> {
             .code
             .instructions
             .get(number)
-            .and_then(|call| self.program.called(call))
+            .and_then(|call| self.program.called(self.target(state, call)?))
         else {
             return;
         };

@@ -36,7 +36,7 @@ pub(super) struct Value {
     pub(super) times: i64,
     /// Which unknown.
     pub(super) symbol: u32,
-    /// What holds the pointer that it was; of a number nothing.
+    /// What holds the pointer that it was; of a number nothing, unless it may be a pointer to an unknown type.
     pub(super) through: Through,
 }
 
@@ -94,6 +94,7 @@ impl Value {
     /// The sum; `symbol` is for what is unknown of it.
     pub(super) fn add(self, other: Self, symbol: u32) -> Self {
         let (base, through) = match (self.base, other.base) {
+            (Base::Number, Base::Number) => (Base::Number, self.through.of_sum(other.through)),
             (base, Base::Number) => (base, self.through),
             (Base::Number, base) => (base, other.through),
             _ => return Self::unknown(symbol),
@@ -131,9 +132,13 @@ impl Value {
 
     /// A number, multiplied; of an address nothing is known then.
     pub(super) fn multiply(self, factor: i64) -> Self {
+        if factor == 1 {
+            return self;
+        }
         Self {
             plus: self.plus.wrapping_mul(factor),
             times: self.times.wrapping_mul(factor),
+            through: Through::UNKNOWN,
             ..self
         }
     }

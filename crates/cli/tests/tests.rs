@@ -1,6 +1,7 @@
 //! The real binary with bad input and bad luck: each test runs it in a fresh folder.
 
 mod attaching;
+mod callers;
 mod crowds;
 mod diff;
 mod ending;

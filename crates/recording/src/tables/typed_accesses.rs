@@ -17,6 +17,6 @@ table! {
     path: String = "The field, from the type: `inner.hits[]`; several with ` | ` between; empty where the type has no fields.",
     field_type: String = "The type of the field; empty for several.",
     variable: String = "The static variable, if the instruction names one; else empty.",
-    through: String = "The member (`State.hash_table`) or variable (`text`, `end (local)`) that holds the pointer through which it is reached, or the local variable that it lies in; empty if none is known.",
+    through: String = "The member (`State.hash_table`) or variable (`text`, `end (local)`) that holds the pointer through which it is reached, or the local variable that it lies in; of an argument what the callers that samples saw say, two of them with ` | ` between; empty if none is known.",
     reason: Option<UntypedReason> = "Why nothing is known; null where the type is.",
 }

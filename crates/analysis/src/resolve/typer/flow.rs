@@ -23,8 +23,6 @@ use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
 const MOST_VISITS: u32 = 24;
-/// What is smaller is no address.
-const PAGE: u64 = 4096;
 /// Slots of the stack that are remembered, at most.
 const MOST_SLOTS: usize = 128;
 /// Edges from computed jumps to blocks that nothing else leads to, at most.
@@ -726,11 +724,8 @@ fn store(state: &mut State, address: Value, value: Value) {
     if address.base != Base::Frame || address.times != 0 {
         return;
     }
-    // A small constant is often what a variable is cleared with before somebody else fills it, a large one an address.
-    if value
-        .as_constant()
-        .is_some_and(|it| it.unsigned_abs() < PAGE)
-    {
+    // A constant is often what a variable is cleared with before somebody else fills it.
+    if value.as_constant().is_some() {
         state.slots.remove(&address.plus);
     } else if state.slots.len() < MOST_SLOTS {
         state.slots.insert(address.plus, value);

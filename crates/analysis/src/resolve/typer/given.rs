@@ -112,16 +112,17 @@ impl Typer<'_, '_> {
         if let Some(known) = self.cache.returned.borrow().get(&start) {
             return *known;
         }
-        let inside = &self.cache.inside;
-        if inside.get() >= DEEPEST {
+        let inside = self.cache.inside.get();
+        if inside >= DEEPEST {
             return None;
         }
-        // One that calls itself finds nothing there.
-        self.cache.returned.borrow_mut().insert(start, None);
-        inside.set(inside.get() + 1);
+        self.cache.inside.set(inside + 1);
         let holder = self.look_inside(start);
-        inside.set(inside.get() - 1);
-        self.cache.returned.borrow_mut().insert(start, holder);
+        self.cache.inside.set(inside);
+        // What was found further in may have ended too soon.
+        if inside == 0 {
+            self.cache.returned.borrow_mut().insert(start, holder);
+        }
         holder
     }
 

@@ -1,0 +1,62 @@
+//! Who called the code that samples fell on, in programs without frame pointers.
+
+use std::collections::HashMap;
+
+use linewise_recording::Recording;
+
+use crate::util::Place;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn samples_know_their_callers_without_frame_pointers() {
+    let place = Place::new();
+    let flags = ["-fomit-frame-pointer"];
+    let Some(program) = place.compile("gcc", "crates/cli/tests/callers.c", "callers", &flags)
+    else {
+        return;
+    };
+    let output = place.finish(place.linewise(["record", "-o", "made", "--"]).arg(&program));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let tables = Recording::open(&place.path("made.linewise"))
+        .and_then(|recording| recording.tables())
+        .unwrap();
+    let mut functions: HashMap<_, &str> = HashMap::new();
+    for frame in tables.frames.iter().filter(|frame| frame.depth == 0) {
+        functions.insert((frame.pid, frame.address), &frame.function);
+    }
+    let chains: HashMap<_, _> = tables.stacks.iter().map(|it| (it.id, &it.frames)).collect();
+    let named = |sample: &linewise_recording::Sample| -> Vec<&str> {
+        let chain = chains.get(&sample.stack).into_iter().copied().flatten();
+        chain
+            .filter_map(|address| functions.get(&(sample.pid, *address)).copied())
+            .collect()
+    };
+    let inside: Vec<Vec<&str>> = tables
+        .samples
+        .iter()
+        .map(named)
+        .filter(|chain| chain.first() == Some(&"sum"))
+        .collect();
+    let whole = inside
+        .iter()
+        .filter(|chain| chain.starts_with(&["sum", "middle", "outer", "main"]))
+        .count();
+    assert!(
+        inside.len() > 30 && whole * 10 >= inside.len() * 9,
+        "{whole} of {}: {:?}",
+        inside.len(),
+        inside.first()
+    );
+    // And what holds what a caller gave.
+    let report = place.finish(&mut place.linewise(["report", "--json", "made.linewise"]));
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let types = report["types"].as_array().unwrap();
+    let mut reached = types
+        .iter()
+        .filter_map(|kind| kind["reached"].as_array())
+        .flatten();
+    assert!(
+        reached.any(|row| row["through"] == "state.numbers"),
+        "{types:#?}"
+    );
+}

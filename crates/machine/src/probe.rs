@@ -204,8 +204,10 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
     };
     let event = Event::sampler(Whom::Thread(current_tid()), u32::MAX, options)
         .map_err(kernel("cannot open a timer sampler"))?;
+    // Samples of a slow round fill 64 pages, which not every user may lock.
     let mut ring = event
-        .map_ring(8)
+        .map_ring(64)
+        .or_else(|_| event.map_ring(8))
         .map_err(kernel("cannot map a ring buffer"))?;
     let (mut same, mut next, mut samples) = (0u32, 0u32, 0u32);
     let mut extra_ns = Vec::new();
@@ -225,15 +227,19 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
         event
             .disable()
             .map_err(kernel("cannot stop a timer sampler"))?;
-        let before = samples;
-        ring.drain(false, |record| {
-            if let Record::Sample(sample) = record {
+        // What did not fit into the ring took its time all the same.
+        let mut taken = 0;
+        ring.drain(false, |record| match record {
+            Record::Sample(sample) => {
+                taken += 1;
                 samples += 1;
                 same += u32::from(sample.ip == load);
                 next += u32::from(LOAD_BYTES.contains(&sample.ip.wrapping_sub(load)));
             }
+            Record::Lost(lost) => taken += lost,
+            _ => {}
         });
-        extra_ns.push((sampled_ns - quiet_ns) / f64::from((samples - before).max(1)));
+        extra_ns.push((sampled_ns - quiet_ns) / taken.max(1) as f64);
     }
     if same + next == 0 {
         return Err(ProbeError::Nothing(

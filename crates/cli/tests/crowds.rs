@@ -53,8 +53,12 @@ fn two_thousand_threads_that_come_and_go_are_followed() {
 fn threads_that_live_for_less_than_a_period_are_sampled() {
     for report in crowd("short-lives", 19) {
         let samples = report["samples"]["total"].as_u64().unwrap();
+        // The shortest period grows with what a sample costs. Where it is longer than these lives, the
+        // report must say what was missed.
+        let sample_ns = report["run"]["overhead"]["sample_ns"].as_f64().unwrap();
+        let told = report["losses"].get("threads-too-short").is_some();
         assert!(
-            samples >= 100,
+            samples >= 100 || (sample_ns >= 45_000.0 && told),
             "{:#}\n{:#}\n{:#}",
             report["samples"],
             report["losses"],

@@ -346,6 +346,62 @@ fn objects_in_a_frame_are_variables_or_what_called_functions_make_there() {
     }
 }
 
+const C_SKIP_LIST: &str = r"
+#include <stdlib.h>
+struct node { char *element; double score; struct node *backward; struct level { struct node *forward; long span; } level[]; };
+struct list { struct node *header, *tail; long length; int levels; };
+long insert(struct list *list, double score, long *rank, struct node **update) {
+    struct node *x = list->header;
+    long passed = 0;
+    for (int i = list->levels - 1; i >= 0; i--) {
+        rank[i] = i == list->levels - 1 ? 0 : rank[i + 1];
+        while (x->level[i].forward && (x->level[i].forward->score < score
+            || (x->level[i].forward->score == score && x->level[i].forward->element < (char *)list))) {
+            rank[i] += x->level[i].span;
+            x = x->level[i].forward;
+        }
+        update[i] = x;
+    }
+    return passed;
+}
+int main(int count, char **words) {
+    (void)words;
+    struct node *node = calloc(1, sizeof *node + 4 * sizeof node->level[0]);
+    struct list list = { node, node, 1, count };
+    long rank[4] = { 0 };
+    struct node *update[4];
+    return (int)insert(&list, 1, rank, update);
+}
+";
+
+#[test]
+fn arrays_at_the_end_of_objects_are_reached_by_indices_that_begin_before_it() {
+    for flags in [
+        // Padding before the inner loop.
+        &["-g", "-O2", "-falign-loops=64"][..],
+        &["-g", "-O1"],
+        &["-g", "-Os"],
+    ] {
+        let Some(program) = build("gcc", flags, ("program.c", C_SKIP_LIST)) else {
+            return;
+        };
+        let (insert, reasons) = touched(&program, "insert", 240);
+        has(
+            &insert,
+            &[
+                "struct node+0 element",
+                "struct node+8 score",
+                "struct node+24 level[].forward",
+                "struct node+32 level[].span",
+            ],
+        );
+        assert!(
+            reasons.iter().all(|it| *it == UntypedReason::Stack),
+            "{flags:?}: {reasons:?} {insert:#?}"
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_typed_has_a_reason() {
     let Some(program) = build("gcc", &["-O2"], ("program.c", C)) else {

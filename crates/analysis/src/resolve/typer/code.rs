@@ -1,6 +1,6 @@
 //! The machine code of a function: its instructions and the blocks between its branches.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
@@ -77,16 +77,22 @@ impl Code {
                 Some((instructions.get(block.instructions.start)?.ip(), number))
             })
             .collect();
+        // Blocks that something leads to, as far as was seen.
+        let mut entered: HashSet<u64> = instructions.iter().filter_map(target).collect();
+        entered.insert(entry);
         for block in &mut blocks {
-            let Some(last) = instructions.get(block.instructions.end - 1) else {
+            let inside = instructions.get(block.instructions.clone());
+            let Some((first, last)) =
+                inside.and_then(|inside| Some((inside.first()?, inside.last()?)))
+            else {
                 continue;
             };
-            // What fills the gap behind a jump runs as part of what it leads to, if at all.
-            let padding = block
-                .instructions
-                .clone()
-                .all(|number| instructions[number].mnemonic() == Mnemonic::Nop);
+            // What fills the gap behind a jump does not run.
+            let is_nop = |instruction: &Instruction| instruction.mnemonic() == Mnemonic::Nop;
+            let padding = !entered.contains(&first.ip())
+                && inside.is_some_and(|inside| inside.iter().all(is_nop));
             if falls_through(last) && !padding {
+                entered.insert(last.next_ip());
                 block.next.extend(starts.get(&last.next_ip()));
             }
             if let Some(target) = target(last) {
@@ -177,5 +183,17 @@ mod tests {
         assert_eq!(code.blocks[1].next, [2, 1]);
         assert!(code.blocks[2].next.is_empty());
         assert_eq!(code.block_of(2), Some(1));
+    }
+
+    #[test]
+    fn padding_behind_a_jump_leads_nowhere_and_before_a_loop_into_it() {
+        // je ret; nop; dec eax; jne dec; jmp ret; nop; inc eax; ret
+        let bytes = vec![
+            0x74, 0x0a, 0x66, 0x90, 0xff, 0xc8, 0x75, 0xfc, 0xeb, 0x02, 0x66, 0x90, 0xff, 0xc0,
+            0xc3,
+        ];
+        let code = Code::decode(&[(0x100, bytes)]).expect("short enough");
+        let next: Vec<&[usize]> = code.blocks.iter().map(|block| &block.next[..]).collect();
+        assert_eq!(next, [&[1, 5][..], &[2], &[3, 2], &[5], &[], &[]]);
     }
 }

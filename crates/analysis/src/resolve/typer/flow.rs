@@ -369,9 +369,8 @@ impl Flow<'_, '_, '_> {
         if self.layouts.same(outer, inner) {
             return said;
         }
-        let pointee = self.layouts.layout(inner.0);
         let number = matches!(self.layouts.layout(outer.0).shape, Shape::Scalar);
-        let byte = matches!(pointee.shape, Shape::Scalar) && pointee.size <= 1 && !number;
+        let byte = self.layouts.is_byte(inner) && !number;
         // Where the inner one begins in the outer one.
         let offset = followed.plus.wrapping_sub(said.plus);
         let offset = u64::try_from(offset).unwrap_or(u64::MAX);

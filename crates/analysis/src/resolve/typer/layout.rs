@@ -400,11 +400,10 @@ impl<'d, 'a> Layouts<'d, 'a> {
             }
         }
         let element = u64::try_from(plus.rem_euclid(whole)).ok()?;
-        // Elements of an array of this type.
-        let open = || self.is_unsized(kind.0, 0);
-        if times != 0 && times.is_multiple_of(layout.size) && !open() {
+        if times != 0 && times.is_multiple_of(layout.size) && self.are_elements(kind, plus) {
             return Some((element, 0));
         }
+        let open = || self.open_end(kind.0, 0).is_some();
         let inside = u64::try_from(plus).ok().filter(|plus| *plus < layout.size);
         if times == 0 {
             return match inside {
@@ -437,22 +436,46 @@ impl<'d, 'a> Layouts<'d, 'a> {
         (!open() && self.fits(kind, element, size)).then_some((element, 0))
     }
 
-    /// Whether values of type `kind` have no size of their own, so that no array has them for elements:
-    /// Rust's that end in a slice. Its element is described as a member behind the end.
-    fn is_unsized(&self, kind: EntryId, depth: u32) -> bool {
-        if self.debug.language(kind.unit) != Some(gimli::DW_LANG_Rust) || depth > DEEPEST {
-            return false;
-        }
+    /// Whether `kind` is a byte, which pointers to raw memory lead to.
+    pub(super) fn is_byte(&self, kind: TypeId) -> bool {
+        let layout = self.layout(kind.0);
+        matches!(layout.shape, Shape::Scalar) && layout.size <= 1
+    }
+
+    /// The size of the elements that values of type `kind` end in, as many as were allocated: of a flexible array of
+    /// C, or of a slice of Rust, whose element is described as a member behind the end.
+    fn open_end(&self, kind: EntryId, depth: u32) -> Option<u64> {
         let layout = self.layout(kind);
         let Shape::Aggregate(parts) = &layout.shape else {
-            return false;
+            return None;
         };
         let last = parts
             .iter()
-            .max_by_key(|part| part.offset.saturating_add(part.size));
-        last.is_some_and(|part| {
-            part.offset.saturating_add(part.size) > layout.size
-                || self.is_unsized(part.kind, depth + 1)
+            .max_by_key(|part| part.offset.saturating_add(part.size))
+            .filter(|_| depth <= DEEPEST)?;
+        match &self.layout(last.kind).shape {
+            _ if self.is_rust(kind) && last.offset.saturating_add(last.size) > layout.size => {
+                Some(last.size)
+            }
+            Shape::Array {
+                element,
+                count: None,
+            } if !self.is_rust(kind) => Some(self.layout(*element).size),
+            _ => self.open_end(last.kind, depth + 1),
+        }
+    }
+
+    fn is_rust(&self, kind: EntryId) -> bool {
+        self.debug.language(kind.unit) == Some(gimli::DW_LANG_Rust)
+    }
+
+    /// Whether an access `plus` and any multiple of the size of `kind` behind its start is one to an element of an
+    /// array of these. An array at the end of one can have larger or as large steps.
+    fn are_elements(&self, kind: TypeId, plus: i64) -> bool {
+        let size = self.layout(kind.0).size;
+        self.open_end(kind.0, 0).is_none_or(|element| {
+            let inside = u64::try_from(plus).is_ok_and(|plus| plus < size);
+            !self.is_rust(kind.0) && inside && element != size
         })
     }
 
@@ -467,7 +490,8 @@ impl<'d, 'a> Layouts<'d, 'a> {
         let step = i64::try_from(times).ok()?;
         let mut found: Option<(u64, String)> = None;
         let mut at = u64::try_from(plus.rem_euclid(step)).ok()?;
-        while at < whole {
+        // A flexible array begins where the type ends.
+        while at < whole.saturating_add(times) {
             let leaves = self.leaves(kind.0, at, size, times);
             let in_array = leaves.iter().any(|leaf| leaf.path.contains("[]"));
             if in_array {

@@ -155,6 +155,13 @@ impl Value {
             _ => self.through.join(other.through),
         };
         let joined = match (self.base, other.base) {
+            // Raw memory, whatever else it is taken for on the way.
+            (Base::Typed(bytes), _) if layouts.is_byte(bytes) && !other.is_number() => {
+                Self::at(self.base, 0)
+            }
+            (_, Base::Typed(bytes)) if layouts.is_byte(bytes) && !self.is_number() => {
+                Self::at(other.base, 0)
+            }
             (Base::Conflict, _) | (_, Base::Conflict) => Self::at(Base::Conflict, 0),
             (Base::Number, Base::Number) => self.merge(other, symbol),
             (Base::Number, _) => other,

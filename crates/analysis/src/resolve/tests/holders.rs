@@ -51,13 +51,20 @@ FUNCTION(long, on_stack)(long n) {
     for (int i = 0; i < 8; i++) last[i] = n + i;
     return last[n & 7];
 }
+struct tagged { int tag; void *payload; union { int *counts; double *sums; } rows; };
+FUNCTION(int, untyped)(struct tagged *t, long at) {
+    if (t->tag == 1) { short *halves = t->payload; return halves[at] + halves[at + 9]; }
+    if (t->tag) { int *counts = t->rows.counts; return counts[at] + counts[at + 9]; }
+    double *sums = t->rows.sums;
+    return (int)(sums[at] + sums[at + 9]);
+}
 FUNCTION(int, behind)(void) { return 0; }
 struct state one;
 int main(int n, char **words) {
     (void)words;
     count(n);
     return (int)(probe(&one, n) + row(&one, n, n) + compare(&one, n, n) + given(&n, 0) + either(&one, n, n)
-        + on_stack(n) + behind());
+        + on_stack(n) + untyped(&(struct tagged){ n, words, { 0 } }, n) + behind());
 }
 ";
 
@@ -72,6 +79,15 @@ fn numbers_are_told_apart_by_the_member_or_variable_that_leads_to_them() {
         &["unsigned int < state.chain", "unsigned int < state.hash"],
     );
     has(&reached("row"), &["double < state.rows[]"]);
+    // Of which the members do not say where they lead.
+    has(
+        &reached("untyped"),
+        &[
+            "short int < tagged.payload",
+            "int < tagged.rows",
+            "double < tagged.rows",
+        ],
+    );
     // Also where what was inlined gives them another type.
     let compare = reached("compare");
     has(&compare, &["unsigned char < state.window.base"]);

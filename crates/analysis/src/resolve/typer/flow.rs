@@ -18,13 +18,14 @@ use super::code::Code;
 use super::frames::Row;
 use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
-use super::scope::{DWARF_RBP, DWARF_RSP, Place, Scope, Variable};
+use super::said::learn;
+use super::scope::{DWARF_RBP, DWARF_RSP, Scope, Variable};
 use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
 const MOST_VISITS: u32 = 24;
 /// Slots of the stack that are remembered, at most.
-const MOST_SLOTS: usize = 128;
+pub(super) const MOST_SLOTS: usize = 128;
 /// Edges from computed jumps to blocks that nothing else leads to, at most.
 const MOST_COMPUTED: usize = 200_000;
 /// Variables that are alive at the beginnings of blocks, summed over blocks, at most.
@@ -34,7 +35,7 @@ const MOST_ALIVE: usize = 2_000_000;
 const CALL_CLOBBERS: [usize; 9] = [RAX, 1, RDX, 6, RDI, 8, 9, 10, 11];
 pub(super) const RAX: usize = 0;
 const RDX: usize = 2;
-const RSP: usize = 4;
+pub(super) const RSP: usize = 4;
 const RBP: usize = 5;
 pub(super) const RDI: usize = 7;
 
@@ -57,7 +58,7 @@ pub(super) trait Surroundings {
 pub(super) struct State {
     pub(super) registers: [Value; 16],
     /// Values on the stack, by distance from the canonical frame address.
-    slots: BTreeMap<i64, Value>,
+    pub(super) slots: BTreeMap<i64, Value>,
 }
 
 /// The analysis of one function.
@@ -297,93 +298,6 @@ impl Flow<'_, '_, '_> {
         }
     }
 
-    fn apply(&self, state: &mut State, variables: &[&Variable]) {
-        for variable in variables {
-            self.apply_one(state, variable);
-        }
-    }
-
-    fn apply_one(&self, state: &mut State, variable: &Variable) {
-        match variable.place {
-            Place::Value { register, minus } => {
-                let Some(register) = from_dwarf(register) else {
-                    return;
-                };
-                let size = variable.size.unwrap_or(8);
-                let pointee = self
-                    .layouts
-                    .pointee(variable.kind, variable.within, size.min(8), 0);
-                if let Some(pointee) = pointee {
-                    let said = Value::at(Base::Typed(pointee), minus);
-                    let old = state.registers[register];
-                    let local = self.holders.number(Holder::Local(variable.entry));
-                    let known = self.better(old, said, local);
-                    state.registers[register] = known;
-                    // What was copied from there before the debug info had a name for it.
-                    learn(state, old, known);
-                }
-            }
-            Place::Memory { register, offset } => {
-                let Some(register) = from_dwarf(register) else {
-                    return;
-                };
-                // The frame's own registers are known as such.
-                if register == RSP || state.registers[register].base == Base::Frame {
-                    return;
-                }
-                let within = i64::try_from(variable.within).unwrap_or(0);
-                let layout = self.layouts.layout(variable.kind);
-                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(offset));
-                let old = &mut state.registers[register];
-                // A number that was copied from there and is looked at where it was: what leads there knows better.
-                let copied = matches!(layout.shape, Shape::Scalar);
-                if !(copied && matches!(old.base, Base::Typed(_))) {
-                    *old = self.better(*old, said, Through::UNKNOWN);
-                }
-            }
-            Place::Behind { slot, plus } => {
-                let within = i64::try_from(variable.within).unwrap_or(0);
-                let layout = self.layouts.layout(variable.kind);
-                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
-                let old = state.slots.get(&slot);
-                let known = old.map_or(said, |old| self.better(*old, said, Through::UNKNOWN));
-                if old.is_some() || state.slots.len() < MOST_SLOTS {
-                    state.slots.insert(slot, known);
-                }
-            }
-            Place::Frame(_) | Place::BehindRegister { .. } => {}
-        }
-    }
-
-    /// What the code and the debug info know together of one register, which is the variable `local`.
-    fn better(&self, followed: Value, said: Value, local: Through) -> Value {
-        // Whatever type it is given on the way, it comes from there.
-        let through = followed.through.kept_in(local);
-        let said = Value { through, ..said };
-        let (Base::Typed(outer), Base::Typed(inner)) = (followed.base, said.base) else {
-            return match followed.base {
-                Base::Frame => followed,
-                _ => said,
-            };
-        };
-        if self.layouts.same(outer, inner) {
-            return said;
-        }
-        let number = matches!(self.layouts.layout(outer.0).shape, Shape::Scalar);
-        let byte = self.layouts.is_byte(inner) && !number;
-        // Where the inner one begins in the outer one.
-        let offset = followed.plus.wrapping_sub(said.plus);
-        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
-        let within = self
-            .layouts
-            .holds(outer.0, offset, followed.times.unsigned_abs(), inner);
-        if byte || within || self.layouts.is_empty(inner) {
-            followed
-        } else {
-            said
-        }
-    }
-
     /// The address of the explicit memory operand of instruction `number`; `None` without one, or
     /// if it is relative to a segment.
     pub(super) fn operand_address(&self, state: &State, number: usize) -> Option<Value> {
@@ -467,16 +381,22 @@ impl Flow<'_, '_, '_> {
             }),
             Base::Conflict => None,
         };
-        let value = place.and_then(|(kind, offset, times, variable)| {
-            let pointee = self.layouts.pointee(kind, offset, size, times)?;
-            let holder = self.layouts.holder(kind, offset, times).or(variable);
-            let through = holder.map_or(address.through, |holder| self.holders.number(holder));
-            Some(Value {
-                through,
+        let Some((kind, offset, times, variable)) = place else {
+            return unknown;
+        };
+        let holder = || self.layouts.holder(kind, offset, times).or(variable);
+        match self.layouts.pointee(kind, offset, size, times) {
+            Some(pointee) => Value {
+                through: holder().map_or(address.through, |holder| self.holders.number(holder)),
                 ..Value::at(Base::Typed(pointee), 0)
-            })
-        });
-        value.unwrap_or(unknown)
+            },
+            // Its type comes later: it is `void *`, or one of a union.
+            None if size == 8 && self.layouts.has_pointer(kind, offset, times) => Value {
+                through: holder().map_or(Through::UNKNOWN, |holder| self.holders.number(holder)),
+                ..unknown
+            },
+            None => unknown,
+        }
     }
 
     /// What instruction `number` makes of `state`.
@@ -705,16 +625,6 @@ impl Flow<'_, '_, '_> {
             _ => unknown,
         };
         Some(())
-    }
-}
-
-/// Puts `known` in the place of the unknown number `old`, wherever that was copied to.
-fn learn(state: &mut State, old: Value, known: Value) {
-    let copies = state.registers.iter_mut().chain(state.slots.values_mut());
-    for value in copies {
-        if let Some(distance) = value.distance_from(old) {
-            *value = known.add(Value::constant(distance), 0);
-        }
     }
 }
 

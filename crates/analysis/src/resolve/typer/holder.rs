@@ -196,20 +196,19 @@ impl Layouts<'_, '_> {
         }
     }
 
-    /// How a member of `size` bytes is written: `State.hash_table`, `Blocks.rows[]`.
+    /// How a member of `size` bytes is written: `State.hash_table`, `Blocks.rows[]`; a union as a whole.
     pub(super) fn member_path(&self, kind: TypeId, offset: u64, size: u64) -> Option<String> {
         let leaves = self.leaves(kind.0, offset, size, 0);
-        let path = outside_of_containers(&leaves.first()?.path);
-        let of_one = leaves
-            .iter()
-            .all(|leaf| outside_of_containers(&leaf.path) == path);
+        let mut paths = leaves.iter().map(|leaf| outside_of_containers(&leaf.path));
+        let first = paths.next()?;
+        let path = paths.fold(first, common_part);
         let layout = self.layout(kind.0);
         let name = ["struct ", "union "]
             .iter()
             .find_map(|word| layout.name.strip_prefix(word))
             .unwrap_or(&layout.name);
         let path = path.replace("[0]", "[]");
-        (of_one && !path.is_empty() && !name.is_empty()).then(|| format!("{name}.{path}"))
+        (!path.is_empty() && !name.is_empty()).then(|| format!("{name}.{path}"))
     }
 }
 
@@ -253,9 +252,29 @@ fn outside_of_containers(path: &str) -> &str {
         .unwrap_or(path)
 }
 
+/// What two paths have in common, in whole names.
+fn common_part<'p>(one: &'p str, other: &str) -> &'p str {
+    let mut end = 0;
+    for (name, same) in one.split('.').zip(other.split('.')) {
+        if name != same {
+            break;
+        }
+        end += name.len() + 1;
+    }
+    one.get(..end.saturating_sub(1)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_paths_have_in_common_is_whole_names() {
+        assert_eq!(common_part("value.gc", "value.gcd"), "value");
+        assert_eq!(common_part("value", "value"), "value");
+        assert_eq!(common_part("a.b.c", "a.b"), "a.b");
+        assert_eq!(common_part("whole", "half"), "");
+    }
 
     #[test]
     fn a_path_ends_where_a_container_begins() {

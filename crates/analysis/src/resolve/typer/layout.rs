@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::super::dwarf::{Debug, Entry, EntryId};
 use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
+use super::POINTER;
 
 /// Aliases and qualifiers in a row that are followed, at most.
 const MOST_ALIASES: usize = 32;
@@ -702,6 +703,17 @@ impl<'d, 'a> Layouts<'d, 'a> {
         let bytes = self.layout(first.0).size <= 1;
         let elements = bytes.then(|| self.elements(kind, offset, 0)).flatten();
         Some(elements.map_or(first, |elements| self.layout(elements).id))
+    }
+
+    /// Whether a pointer may be at `offset` of `kind`.
+    pub(super) fn has_pointer(&self, kind: EntryId, offset: u64, times: u64) -> bool {
+        self.search(kind, offset, POINTER, times, true)
+            .iter()
+            .any(|leaf| {
+                leaf.size == POINTER
+                    && (leaf.offset == offset || times != 0)
+                    && matches!(self.layout(leaf.kind).shape, Shape::Pointer(_))
+            })
     }
 
     /// The elements of the `Vec` of Rust whose parts are at `offset` of `kind`.

@@ -20,6 +20,7 @@ mod given;
 mod holder;
 mod layout;
 mod moved;
+mod said;
 mod scope;
 mod stack;
 mod value;

@@ -1,0 +1,135 @@
+//! What the debug info says of registers and slots of the stack, put together with what the code says.
+
+use super::POINTER;
+use super::flow::{Flow, MOST_SLOTS, RSP, State, from_dwarf};
+use super::holder::{Holder, Through};
+use super::layout::Shape;
+use super::scope::{Place, Variable};
+use super::value::{Base, Value};
+
+impl Flow<'_, '_, '_> {
+    /// Brings in these variables.
+    pub(super) fn apply(&self, state: &mut State, variables: &[&Variable]) {
+        for variable in variables {
+            self.apply_one(state, variable);
+        }
+    }
+
+    /// Brings in one.
+    pub(super) fn apply_one(&self, state: &mut State, variable: &Variable) {
+        match variable.place {
+            Place::Value { register, minus } => {
+                let Some(register) = from_dwarf(register) else {
+                    return;
+                };
+                let size = variable.size.unwrap_or(8);
+                let pointee = self
+                    .layouts
+                    .pointee(variable.kind, variable.within, size.min(8), 0);
+                if let Some(pointee) = pointee {
+                    let said = Value::at(Base::Typed(pointee), minus);
+                    let old = state.registers[register];
+                    let local = self.holders.number(Holder::Local(variable.entry));
+                    let known = self.better(old, said, local);
+                    state.registers[register] = known;
+                    // What was copied from there before the debug info had a name for it.
+                    learn(state, old, known);
+                }
+            }
+            Place::Memory { register, offset } => {
+                let Some(register) = from_dwarf(register) else {
+                    return;
+                };
+                // The frame's own registers are known as such.
+                if register == RSP || state.registers[register].base == Base::Frame {
+                    return;
+                }
+                let within = i64::try_from(variable.within).unwrap_or(0);
+                let layout = self.layouts.layout(variable.kind);
+                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(offset));
+                let old = &mut state.registers[register];
+                // A number that was copied from there and is looked at where it was: what leads there knows better.
+                let copied = matches!(layout.shape, Shape::Scalar);
+                if !(copied && matches!(old.base, Base::Typed(_))) {
+                    *old = self.better(*old, said, Through::UNKNOWN);
+                }
+                let address = old.add(Value::constant(offset), 0);
+                self.loaded_before(state, address, variable);
+            }
+            Place::Behind { slot, plus } => {
+                let within = i64::try_from(variable.within).unwrap_or(0);
+                let layout = self.layouts.layout(variable.kind);
+                let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
+                let old = state.slots.get(&slot);
+                let known = old.map_or(said, |old| self.better(*old, said, Through::UNKNOWN));
+                if old.is_some() || state.slots.len() < MOST_SLOTS {
+                    state.slots.insert(slot, known);
+                }
+            }
+            Place::Frame(_) | Place::BehindRegister { .. } => {}
+        }
+    }
+
+    /// Gives a pointer whose type was not known when it was loaded the type of the variable that is now said to be at
+    /// `address`, where it came from: a member that is `void *` or a union.
+    fn loaded_before(&self, state: &mut State, address: Value, variable: &Variable) {
+        let (Base::Typed(kind), 0) = (address.base, address.times) else {
+            return;
+        };
+        let pointee = self
+            .layouts
+            .pointee(variable.kind, variable.within, POINTER, 0);
+        let place = self.layouts.locate(kind, address.plus, 0, POINTER);
+        let holder = place.and_then(|(offset, _)| self.layouts.holder(kind.0, offset, 0));
+        let (Some(pointee), Some(holder)) = (pointee, holder) else {
+            return;
+        };
+        let through = self.holders.number(holder);
+        let values = state.registers.iter_mut().chain(state.slots.values_mut());
+        for value in values {
+            if value.is_number() && value.through == through {
+                value.base = Base::Typed(pointee);
+                (value.plus, value.times, value.symbol) = (0, 0, 0);
+            }
+        }
+    }
+
+    /// What the code and the debug info know together of one register, which is the variable `local`.
+    fn better(&self, followed: Value, said: Value, local: Through) -> Value {
+        // Whatever type it is given on the way, it comes from there.
+        let through = followed.through.kept_in(local);
+        let said = Value { through, ..said };
+        let (Base::Typed(outer), Base::Typed(inner)) = (followed.base, said.base) else {
+            return match followed.base {
+                Base::Frame => followed,
+                _ => said,
+            };
+        };
+        if self.layouts.same(outer, inner) {
+            return said;
+        }
+        let number = matches!(self.layouts.layout(outer.0).shape, Shape::Scalar);
+        let byte = self.layouts.is_byte(inner) && !number;
+        // Where the inner one begins in the outer one.
+        let offset = followed.plus.wrapping_sub(said.plus);
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        let within = self
+            .layouts
+            .holds(outer.0, offset, followed.times.unsigned_abs(), inner);
+        if byte || within || self.layouts.is_empty(inner) {
+            followed
+        } else {
+            said
+        }
+    }
+}
+
+/// Puts `known` in the place of the unknown number `old`, wherever that was copied to.
+pub(super) fn learn(state: &mut State, old: Value, known: Value) {
+    let copies = state.registers.iter_mut().chain(state.slots.values_mut());
+    for value in copies {
+        if let Some(distance) = value.distance_from(old) {
+            *value = known.add(Value::constant(distance), 0);
+        }
+    }
+}

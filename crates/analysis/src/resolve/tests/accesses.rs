@@ -318,7 +318,16 @@ pub fn total(id: u64) -> u64 {
 }
 #[inline(never)] #[no_mangle]
 pub fn unnamed(id: u64) -> u64 { make(id).price + make(id + 1).id }
-fn main() { std::process::exit((total(1) + unnamed(2)) as i32 & 1); }
+pub struct Weight { pub grams: [f32; 9], pub tare: u32 }
+#[inline(never)] #[no_mangle]
+pub fn weigh(id: u64) -> Weight { Weight { grams: [black_box(id as f32); 9], tare: 7 } }
+#[inline(never)] #[no_mangle]
+pub fn in_turns(id: u64) -> u64 {
+    let price = make(id).price;
+    let tare = weigh(price).tare;
+    price + u64::from(tare)
+}
+fn main() { std::process::exit((total(1) + unnamed(2) + in_turns(3)) as i32 & 1); }
 "#;
 
 #[test]
@@ -344,6 +353,10 @@ fn objects_in_a_frame_are_variables_or_what_called_functions_make_there() {
     for name in ["id", "price"] {
         field(&unnamed, name);
     }
+    // In the same memory.
+    let (in_turns, _) = touched(&program, "in_turns", 70);
+    field(&in_turns, "price");
+    has(&in_turns, &["Weight+36 tare"]);
 }
 
 const C_SKIP_LIST: &str = r"

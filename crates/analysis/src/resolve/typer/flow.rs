@@ -20,6 +20,7 @@ use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
 use super::said::learn;
 use super::scope::{DWARF_RBP, DWARF_RSP, Scope, Variable};
+use super::stack::Present;
 use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
@@ -59,6 +60,8 @@ pub(super) struct State {
     pub(super) registers: [Value; 16],
     /// Values on the stack, by distance from the canonical frame address.
     pub(super) slots: BTreeMap<i64, Value>,
+    /// What lies in the frame.
+    pub(super) present: Present,
 }
 
 /// The analysis of one function.
@@ -207,6 +210,7 @@ impl Flow<'_, '_, '_> {
         State {
             registers: std::array::from_fn(|register| Value::unknown(first + register as u32)),
             slots: BTreeMap::new(),
+            present: Present::default(),
         }
     }
 
@@ -240,7 +244,7 @@ impl Flow<'_, '_, '_> {
 
     /// Joins `new` into `old` at the start of block `number`; says whether that changed anything.
     fn join(&self, old: &mut State, new: &State, number: usize) -> bool {
-        let mut changed = false;
+        let mut changed = old.present.join(&new.present);
         for (register, (old, new)) in old.registers.iter_mut().zip(&new.registers).enumerate() {
             let met = 0x8000_0000 | symbol(number, register);
             let joined = old.join(*new, met, self.layouts);
@@ -366,6 +370,10 @@ impl Flow<'_, '_, '_> {
                     Some(Holder::Local(variable.entry))
                 };
                 self.frame_variable(at, address.plus, size)
+                    .or_else(|| {
+                        let known = times == 0;
+                        known.then(|| state.present.at(address.plus, size, self.layouts))?
+                    })
                     .map(|(kind, offset)| (kind, offset, times, local()))
             }
             Base::Typed(kind) => self
@@ -415,6 +423,7 @@ impl Flow<'_, '_, '_> {
             }
             _ => {}
         }
+        self.overwrite(state, number, instruction);
         if self.modelled(state, number, instruction).is_some() {
             return;
         }
@@ -440,6 +449,9 @@ impl Flow<'_, '_, '_> {
         }
         let result = state.registers[RDI];
         let before = state.registers;
+        if let Some(signature) = &signature {
+            self.left_by(&mut state.present, &before, signature);
+        }
         for register in CALL_CLOBBERS {
             state.registers[register] = Value::unknown(symbol(number, register));
         }

@@ -47,6 +47,7 @@ use holder::{Holder, Holders};
 use layout::{Known, Layouts, Leaf, Shape, TypeId};
 use moved::Moved;
 use scope::{Range, Scope};
+use stack::only_writes;
 use value::Base;
 
 /// Bytes of code of one function that are decoded, at most.
@@ -194,6 +195,10 @@ impl<'m, 'a> Typer<'m, 'a> {
                     .or_else(|| {
                         let known = times == 0;
                         known.then(|| flow.part_at(&function.moved, address, value.plus, size))?
+                    })
+                    .or_else(|| {
+                        let known = times == 0 && !only_writes(instruction);
+                        known.then(|| state.present.at(value.plus, size, &self.layouts))?
                     })
                     .ok_or(UntypedReason::Stack)?;
                 let touched = self.describe(kind, offset, size, times, String::new())?;

@@ -1,18 +1,135 @@
 //! What lies in the frame of a function: variables that its debug info declares there, and objects
 //! that functions which it calls are lent or return.
 
-use iced_x86::{FlowControl, InstructionInfoFactory};
+use std::collections::BTreeMap;
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind};
 
 use super::super::dwarf::EntryId;
+use super::calls::Signature;
 use super::flow::{Flow, RDI, State, from_dwarf};
-use super::layout::TypeId;
+use super::layout::{Layouts, Shape, TypeId};
 use super::scope::{Place, Variable};
-use super::value::Base;
+use super::value::{Base, Value};
 
 /// Objects of one frame that called functions tell of, at most.
 const MOST_LENT: usize = 1024;
 
+/// Objects of one frame that are known at a time, at most.
+const MOST_PRESENT: usize = 64;
+
+/// The objects that lie in the frame at a point of the code because a called function made or was lent them there, by
+/// their distance from the canonical frame address. Compilers use memory of the frame for one temporary after the
+/// other: what is written there otherwise is none of them any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Present(BTreeMap<i64, TypeId>);
+
+impl Present {
+    /// An object of type `kind` begins at `start`.
+    fn put(&mut self, start: i64, kind: TypeId, layouts: &Layouts<'_, '_>) {
+        let layout = layouts.layout(kind.0);
+        if !matches!(layout.shape, Shape::Aggregate(_)) || layout.size == 0 {
+            return;
+        }
+        if let Some((outer, offset)) = self.at(start, layout.size, layouts)
+            && layouts.holds(outer, offset, 0, kind)
+        {
+            return;
+        }
+        self.written(start, layout.size, layouts);
+        if self.0.len() < MOST_PRESENT {
+            self.0.insert(start, kind);
+        }
+    }
+
+    /// The `size` bytes from `start` on were written.
+    fn written(&mut self, start: i64, size: u64, layouts: &Layouts<'_, '_>) {
+        let end = start.saturating_add_unsigned(size);
+        self.0.retain(|object, kind| {
+            let bytes = layouts.layout(kind.0).size;
+            *object >= end || object.saturating_add_unsigned(bytes) <= start
+        });
+    }
+
+    /// The type of the object that has the `size` bytes from `distance` on, and how far that is from its start.
+    pub(super) fn at(
+        &self,
+        distance: i64,
+        size: u64,
+        layouts: &Layouts<'_, '_>,
+    ) -> Option<(EntryId, u64)> {
+        let (start, kind) = self.0.range(..=distance).next_back()?;
+        let bytes = layouts.layout(kind.0).size;
+        let offset = within(*start, bytes, distance)?;
+        (offset.saturating_add(size) <= bytes).then_some((kind.0, offset))
+    }
+
+    /// Keeps what is there on both of two paths that meet; says whether that is less.
+    pub(super) fn join(&mut self, other: &Self) -> bool {
+        let before = self.0.len();
+        self.0
+            .retain(|start, kind| other.0.get(start) == Some(kind));
+        self.0.len() < before
+    }
+}
+
+/// Whether `instruction` does nothing with its memory but write it.
+pub(super) fn only_writes(instruction: &Instruction) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(instruction);
+    used.used_memory()
+        .iter()
+        .all(|memory| matches!(memory.access(), OpAccess::Write | OpAccess::CondWrite))
+}
+
 impl Flow<'_, '_, '_> {
+    /// What a call of a function with `signature` leaves in the frame: `before` are the registers that it finds.
+    pub(super) fn left_by(
+        &self,
+        present: &mut Present,
+        before: &[Value; 16],
+        signature: &Signature,
+    ) {
+        let mut put = |register: usize, plus: i64, kind: TypeId| {
+            let value = before[register];
+            if value.base == Base::Frame && value.times == 0 {
+                present.put(value.plus.wrapping_add(plus), kind, self.layouts);
+            }
+        };
+        for (register, plus, kind) in &signature.leads_to {
+            if let Some(register) = from_dwarf(*register) {
+                put(register, *plus, *kind);
+            }
+        }
+        if signature.in_memory == Some(true)
+            && let Some(returns) = signature.returns
+        {
+            put(RDI, 0, self.layouts.layout(returns).id);
+        }
+    }
+
+    /// Forgets what is no longer there after instruction `number`, which is no call.
+    pub(super) fn overwrite(&self, state: &mut State, number: usize, instruction: &Instruction) {
+        if state.present == Present::default()
+            || instruction.op_count() == 0
+            || instruction.op_kind(0) != OpKind::Memory
+        {
+            return;
+        }
+        let Some(address) = self.operand_address(state, number) else {
+            return;
+        };
+        let mut factory = InstructionInfoFactory::new();
+        let writes = matches!(
+            factory.info(instruction).op0_access(),
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        );
+        if writes && address.base == Base::Frame && address.times == 0 {
+            let size = instruction.memory_size().size() as u64;
+            state.present.written(address.plus, size, self.layouts);
+        }
+    }
+
     /// What called functions say lies in the frame, given what is known at the start of each block:
     /// distance from the canonical frame address and type, sorted, each once.
     pub(super) fn lent(&self, states: &[State]) -> Vec<(i64, TypeId)> {

@@ -34,5 +34,5 @@ __attribute__((noipa)) long outer(struct state *state)
 int main(void)
 {
     struct state state = {0, calloc(COUNT, sizeof(int))};
-    return state.numbers ? (int)(outer(&state) & 1) : 1;
+    return state.numbers && outer(&state) >= 0 ? 0 : 1;
 }

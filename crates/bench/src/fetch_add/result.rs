@@ -143,7 +143,10 @@ pub struct Experiment {
 #[must_use]
 pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     let inverse: f64 = rates.iter().map(|rate| rate.recip()).sum();
-    (!rates.is_empty()).then(|| rates.len() as f64 / inverse)
+    let low = rates.iter().copied().reduce(f64::min)?;
+    let high = rates.iter().copied().reduce(f64::max)?;
+    // Two divisions round: the mean of one rate must still be that rate.
+    Some((rates.len() as f64 / inverse).max(low).min(high))
 }
 
 impl Experiment {
@@ -304,6 +307,8 @@ pub(super) mod tests {
     fn the_harmonic_mean_leans_to_the_slow_and_that_of_nothing_is_nothing() {
         assert_eq!(harmonic_mean(&[]), None);
         assert_eq!(harmonic_mean(&[7.0]), Some(7.0));
+        let rounds = 215.817_719_426_464_98;
+        assert_eq!(harmonic_mean(&[rounds]), Some(rounds));
         assert_eq!(harmonic_mean(&[1.0, 3.0]), Some(1.5));
         assert_eq!(harmonic_mean(&[0.0, 3.0]), Some(0.0));
     }

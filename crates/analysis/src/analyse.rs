@@ -225,7 +225,9 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
             (Some(low), Some(high)) => Some(Interval { low, high }),
             _ => None,
         },
-        overhead: info.exact.is_none().then(|| info.overhead.clone()),
+        // Of a recording that was cut short before its account was written nothing is known.
+        overhead: (info.exact.is_none() && (info.complete || info.overhead.budget > 0.0))
+            .then(|| info.overhead.clone()),
         one_line_in: info.exact.as_ref().map(|exact| exact.one_line_in.max(1)),
         waited_ns: info.exact.as_ref().map(|exact| exact.waited_ns),
         machine: format!(
@@ -403,7 +405,7 @@ fn notes(
     let mut notes = Vec::new();
     if !info.complete {
         notes.push(
-            "The recording was cut short: linewise was killed before it could end it. What was written until then is shown.".to_owned(),
+            "The recording was cut short: linewise was killed before it could end it. What was written until then is shown; of heap blocks that is those that had been freed.".to_owned(),
         );
     }
     if let Some(exact) = &info.exact {

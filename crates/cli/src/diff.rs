@@ -1,14 +1,12 @@
 //! `linewise diff`: two recordings side by side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use linewise_analysis::model::Report;
 use linewise_analysis::report::{html, json, terminal};
-use linewise_recording::Recording;
 
-use crate::report::{Colour, print, terminal_options, write_html};
+use crate::report::{Colour, analyse, print, terminal_options, write_html};
 
 /// Arguments of `linewise diff`.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,7 +31,7 @@ pub(crate) struct DiffArgs {
 
 /// Compares two recordings.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (before, after) = (report(&args.before)?, report(&args.after)?);
+    let (before, after) = (analyse(&args.before, None)?, analyse(&args.after, None)?);
     let diff = linewise_analysis::diff(&before, &after).with_context(|| {
         format!(
             "cannot compare {} and {}",
@@ -51,10 +49,4 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn report(directory: &Path) -> anyhow::Result<Report> {
-    let recording = Recording::open(directory)?;
-    let tables = recording.tables()?;
-    Ok(linewise_analysis::analyse(recording.info(), &tables))
 }

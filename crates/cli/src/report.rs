@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use linewise_analysis::ExactCounts;
+use linewise_analysis::model::Report;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, terminal};
-use linewise_analysis::resolve::{DiskFiles, resolve_recording};
-use linewise_recording::{Recording, write_table};
+use linewise_analysis::resolve::{DiskFiles, Resolved, resolve_recording};
+use linewise_recording::{Recording, RunInfo, Tables, write_table};
 
 /// Arguments of `linewise report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -102,9 +103,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 /// Finds names for the addresses of a recording and adds them to it.
 pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     let recording = Recording::open(directory)?;
-    let tables = recording.tables()?;
-    let files = DiskFiles::new("/");
-    let resolved = resolve_recording(&tables, recording.info().line_size, &files);
+    let resolved = names(recording.info(), &recording.tables()?);
     write_table(directory, &resolved.frames)?;
     write_table(directory, &resolved.objects)?;
     write_table(directory, &resolved.fields)?;
@@ -114,12 +113,38 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn names(info: &RunInfo, tables: &Tables) -> Resolved {
+    resolve_recording(tables, info.line_size, &DiskFiles::new("/"))
+}
+
+/// Analyses a recording. Where linewise was killed before it had looked up names they are looked up now: its
+/// files are the same, unless something was installed since.
+pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow::Result<Report> {
+    let recording = Recording::open(directory)?;
+    let (info, mut tables) = (recording.info(), recording.tables()?);
+    let nameless = tables.frames.is_empty() && tables.objects.is_empty() && !tables.maps.is_empty();
+    if nameless {
+        let resolved = names(info, &tables);
+        tables.frames = resolved.frames;
+        tables.objects = resolved.objects;
+        tables.fields = resolved.fields;
+        tables.typed_accesses = resolved.typed_accesses;
+        tables.type_members = resolved.type_members;
+        tables.path_traces = resolved.path_traces;
+    }
+    let mut report = linewise_analysis::analyse_with(info, &tables, counts);
+    if nameless {
+        report.notes.push(
+            "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what was built or installed anew meanwhile has wrong ones.".to_owned(),
+        );
+    }
+    Ok(report)
+}
+
 /// Prints and writes what was asked for.
 pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
-    let recording = Recording::open(directory)?;
-    let tables = recording.tables()?;
     let counts = args.exact_counts()?;
-    let report = linewise_analysis::analyse_with(recording.info(), &tables, counts.as_ref());
+    let report = analyse(directory, counts.as_ref())?;
     if let Some(path) = &args.html {
         write_html(path, &html::render(&report))?;
     }

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use linewise_recording::Recording;
+use serde_json::Value;
+
 use crate::util::{Place, alive, signal, total_samples, until};
 
 /// A shell command that says its process id and becomes the target.
@@ -209,13 +212,10 @@ fn a_killed_collector_leaves_the_target_untouched_and_a_recording_that_says_so()
     let mut running =
         place.start(&mut place.linewise(["record", "-o", "killed", "--", "sh", "-c", script]));
     let recording = place.path("killed.linewise");
-    until("samples on the disk", || {
-        let mut names = fs::read_dir(&recording)
-            .ok()?
-            .map(|entry| entry.unwrap().file_name());
-        names
-            .any(|name| name.to_string_lossy().starts_with("samples."))
-            .then_some(())
+    until("samples and what holds so far on the disk", || {
+        let opened = Recording::open(&recording).ok()?;
+        let tables = opened.tables().ok()?;
+        (!tables.samples.is_empty() && opened.info().overhead.estimated > 0.0).then_some(())
     });
     running.child.kill().unwrap();
     running.child.wait().unwrap();
@@ -234,4 +234,10 @@ fn a_killed_collector_leaves_the_target_untouched_and_a_recording_that_says_so()
     let report = output.json();
     assert_eq!(report["run"]["complete"], false);
     assert!(total_samples(&report) > 0);
+    // What is usually written last is there all the same: threads, the account, names.
+    let threads = report["run"]["threads"].as_array().unwrap();
+    let cpu_ns = |thread: &Value| thread["cpu_time_ns"].as_u64().unwrap();
+    assert!(threads.iter().any(|it| cpu_ns(it) > 0), "{threads:?}");
+    assert!(report["run"]["overhead"]["estimated"].as_f64().unwrap() > 0.0);
+    assert!(output.stdout.contains("target.c"), "{}", output.stdout);
 }

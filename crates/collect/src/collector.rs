@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::latency::LatencyError;
-use linewise_machine::process::{self, Change, Ended};
+use linewise_machine::process::{self, Change};
 use linewise_machine::procfs;
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
@@ -30,11 +30,11 @@ use crate::follow::{Maps, Stacks, Threads};
 use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
-use crate::session::loss;
 use crate::silence::Silence;
 use crate::watch::{CHUNK, Closed, Watcher};
 
 mod awaited;
+mod closing;
 mod flow;
 mod heap;
 mod reuse;
@@ -254,7 +254,9 @@ impl Collector {
         }
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
-        self.writer.flush_when_due()?;
+        if self.writer.flush_is_due() {
+            self.tell_so_far(now)?;
+        }
         Ok(())
     }
 
@@ -687,89 +689,6 @@ impl Collector {
             Ok(row) => Ok(self.writer.push(row)?),
             Err(error) => self.lose("latency-not-measured", 1, error.to_string()),
         }
-    }
-
-    /// Ends the recording.
-    pub(crate) fn finish(mut self, ended_by: &str, ended: Option<Ended>) -> Result<(), Error> {
-        let own_ns = |first_ns| process::own_cpu_time_ns() - first_ns;
-        // What is done after its end takes nothing from a target.
-        let until_its_end = ended.map(|_| own_ns(self.first_ns));
-        self.samplers.stop();
-        self.read_records()?;
-        let now = Time(process::monotonic_ns());
-        self.take_down(now, true)?;
-        self.read_maps(now)?;
-        let latency = self.latencies.look_anyway(now);
-        self.latency(latency)?;
-        let stays = self.threads.cut(now);
-        self.writer.push(stays)?;
-        self.finish_flow()?;
-        self.finish_heap()?;
-        let fresh = self.stacks.fresh();
-        self.writer.push(fresh)?;
-        let share = self.duty.share(now);
-        let rows = self.threads.rows(now, share);
-        self.writer.push(rows)?;
-        if self.threads.stays_thinned > 0 {
-            let detail = "threads came and went too often: not every stay on a CPU is recorded, their CPU times are";
-            self.lose(
-                "stays-thinned",
-                self.threads.stays_thinned,
-                detail.to_owned(),
-            )?;
-        }
-        let in_pauses = self.samplers.stop_in_pauses();
-        if share < 0.95 {
-            let (what, detail) = match in_pauses {
-                true => (
-                    "sampled-part-time",
-                    "sampling all the time would cost more than the budget: the sampler was on",
-                ),
-                false => (
-                    "switches-part-time",
-                    "recording each switch would cost more than the budget: they were recorded",
-                ),
-            };
-            let detail = format!(
-                "threads come and go so often that {detail} for {:.0} % of the time, and CPU times are scaled up from that",
-                share * 100.0
-            );
-            self.lose(what, 1, detail)?;
-        }
-        let unsampled = self.threads.unsampled();
-        // A CPU's sampler does not begin anew with each thread. And a life of many periods was not too
-        // short for a sample, but spent in the kernel.
-        let were_short = unsampled.life_ns() < 8 * self.budget.period_ns();
-        if in_pauses && were_short && unsampled.share() >= SHORT_SHARE {
-            let detail = format!(
-                "threads that ended before their first sample, with {:.0} % of the target's CPU time: they used {} µs each on average; `--rate {}` sees more of them",
-                unsampled.share() * 100.0,
-                unsampled.life_ns() / 1000,
-                2_000_000_000 / unsampled.life_ns().max(1)
-            );
-            self.lose("threads-too-short", unsampled.threads, detail)?;
-        }
-        if self.stacks.dropped > 0 {
-            let detail = "too many distinct call chains: these samples have none";
-            self.lose("call-chains", self.stacks.dropped, detail.to_owned())?;
-        }
-        let losses: Vec<_> = std::mem::take(&mut self.losses)
-            .into_iter()
-            .map(|(what, (count, detail))| loss(what, count, detail))
-            .collect();
-        self.writer.push(losses)?;
-        self.info.reuse = self.reuse.as_ref().map(ReuseSampling::describe);
-        self.info.end = now;
-        self.info.ended_by = ended_by.to_owned();
-        match ended {
-            Some(Ended::Code(code)) => self.info.exit_code = Some(code),
-            Some(Ended::Signal(signal)) => self.info.exit_signal = Some(signal),
-            None => {}
-        }
-        let own = until_its_end.unwrap_or_else(|| own_ns(self.first_ns));
-        self.account(now);
-        self.info.overhead = self.budget.account(self.thread_ns, own, self.in_the_way);
-        Ok(self.writer.finish(&self.info)?)
     }
 }
 

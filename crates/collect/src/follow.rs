@@ -257,6 +257,11 @@ impl Threads {
         active
     }
 
+    /// How many threads are known, alive or not.
+    pub(crate) fn known(&self) -> usize {
+        self.threads.len()
+    }
+
     /// How many threads are known and alive.
     pub(crate) fn alive(&self) -> usize {
         self.threads.values().filter(|state| !state.ended).count()

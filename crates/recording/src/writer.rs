@@ -34,7 +34,7 @@ use crate::tables::{Row, Tables, all_tables};
 /// Rows of one table that wait at most; more are written without being asked.
 const SEGMENT_ROWS: usize = 16_384;
 
-/// How long rows wait at least and at most in [`Writer::flush_when_due`].
+/// How long rows wait at least and at most until [`Writer::flush_is_due`].
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -143,19 +143,24 @@ impl Writer {
         self.write_run(false)
     }
 
-    /// Flushes if the last flush is a while ago: a second in a short recording, up to ten in a
-    /// long one, so that an hour does not leave a hundred thousand files to compact. Meant to be
-    /// called at every turn of the collector's loop.
+    /// Puts `rows` in place of all that one table held, at once: for tables of what is so far, which hold
+    /// something other at every flush. Such a table takes no pushed rows.
     ///
     /// # Errors
-    /// As [`Writer::flush`].
-    pub fn flush_when_due(&mut self) -> Result<(), Error> {
+    /// [`Error::Write`] when the system refuses; the table then holds what it did.
+    pub fn replace<R: Row>(&mut self, rows: &[R]) -> Result<(), Error> {
+        debug_assert!(R::rows_mut(&mut self.pending).is_empty(), "{}", R::TABLE);
+        self.segments.insert(R::TABLE, 1);
+        write_rows(&segment_path(&self.dir, R::TABLE, 1), Effort::Segment, rows)
+    }
+
+    /// Whether the last flush is a while ago: a second in a short recording, up to ten in a long one, so
+    /// that an hour does not leave a hundred thousand files to compact. Meant to be asked at every turn
+    /// of the collector's loop.
+    #[must_use]
+    pub fn flush_is_due(&self) -> bool {
         let wait = (self.created.elapsed() / 60).clamp(SHORTEST_WAIT, LONGEST_WAIT);
-        if self.flushed.elapsed() < wait {
-            Ok(())
-        } else {
-            self.flush()
-        }
+        self.flushed.elapsed() >= wait
     }
 
     /// Ends the recording: every table becomes one file, empty ones too, and `run.json` holds

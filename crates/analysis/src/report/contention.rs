@@ -271,13 +271,19 @@ pub(crate) fn work_words(thread: &ThreadRow) -> String {
 
 /// `5 threads, 12 s of CPU time`, or `5 threads, 12 M accesses`.
 pub(crate) fn threads_words(run: &Run) -> String {
+    if run.threads.is_empty() && !run.complete {
+        return "not known: the recording ended before they were written".to_owned();
+    }
     let threads = text::plural(run.threads.len() as u64, "thread");
     if run.threads.iter().any(|thread| thread.accesses.is_some()) {
         let all: f64 = run.threads.iter().map(|thread| work(thread) as f64).sum();
         return format!("{threads}, {} accesses", text::count(all));
     }
-    let cpu_time: f64 = run.threads.iter().map(|t| t.cpu_time_ns as f64).sum();
-    format!("{threads}, {} of CPU time", text::nanoseconds(cpu_time))
+    let cpu_time: u64 = run.threads.iter().map(|t| t.cpu_time_ns).sum();
+    format!(
+        "{threads}, {} of CPU time",
+        text::nanoseconds(cpu_time as f64)
+    )
 }
 
 /// What a report without findings cannot exclude, in sentences.

@@ -115,6 +115,21 @@ fn segments_of_many_flushes_become_one_table_in_the_order_of_writing() {
 }
 
 #[test]
+fn what_holds_so_far_replaces_what_held_before() {
+    let (_directory, dir) = place();
+    let rows = fixture_rows::tables().threads;
+    assert!(rows.len() > 1);
+    let mut writer = Writer::create(&dir, &fixture_rows::info(), CreateMode::New).unwrap();
+    let read = || Recording::open(&dir).unwrap().read::<Thread>().unwrap();
+    for so_far in [&rows[..], &rows[..1], &[], &rows[1..]] {
+        writer.replace(so_far).unwrap();
+        assert_eq!(read(), so_far);
+    }
+    writer.finish(&fixture_rows::info()).unwrap();
+    assert_eq!(read(), &rows[1..]);
+}
+
+#[test]
 fn many_rows_are_written_before_anyone_flushes() {
     let (_directory, dir) = place();
     let mut writer = Writer::create(&dir, &fixture_rows::info(), CreateMode::New).unwrap();

@@ -25,8 +25,9 @@ use crate::recorded::record;
 /// The share of the accesses that must have a type.
 const BAR: f64 = 0.85;
 /// Programs of fixtures/real, each with the language of most of its code.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("sqlite", "C"),
+    ("lua", "C"),
     ("zst", "C"),
     ("sat", "C++"),
     ("script", "Rust"),

@@ -341,6 +341,10 @@ pub struct AccessRow {
     pub line: u32,
     /// Callers into which the function was inlined, innermost first.
     pub inlined_into: Vec<String>,
+    /// Who called the function, by the samples that fell there, the most frequent chain first; empty where nobody knows,
+    /// and where threads begin with the function.
+    #[serde(default)]
+    pub called_from: Vec<CallChain>,
     /// `load`, `store` or `update`.
     pub op: linewise_recording::Operation,
     /// Offset of the first byte touched, from the first byte of the contended line.
@@ -356,6 +360,15 @@ pub struct AccessRow {
     pub line_address: u64,
     /// Why the function or line is missing and what to install; empty when nothing is missing.
     pub missing: String,
+}
+
+/// Calls that lead to a place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallChain {
+    /// Share of the samples at the place, 0 to 1.
+    pub share: f64,
+    /// Callers, `function (file:line)`, innermost first, up to `main` or to where their thread began.
+    pub callers: Vec<String>,
 }
 
 /// What a finding rests on. What its source does not have is `null`.

@@ -60,3 +60,33 @@ fn samples_know_their_callers_without_frame_pointers() {
         "{types:#?}"
     );
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn findings_say_who_called_the_code_that_waits() {
+    let place = Place::new();
+    let flags = ["-fomit-frame-pointer", "-pthread"];
+    let Some(program) = place.compile("gcc", "crates/cli/tests/calling.c", "calling", &flags)
+    else {
+        return;
+    };
+    let run = ["run", "--json", "--heap", "off", "--"];
+    let output = place.finish(place.linewise(run).arg(&program).arg("40000000"));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let report = output.json();
+    let accesses = report["findings"][0]["accesses"].as_array();
+    let accesses = accesses.unwrap_or_else(|| panic!("{report:#}"));
+    let at = accesses.iter().find(|it| it["function"] == "count");
+    let chains = &at.unwrap_or_else(|| panic!("{accesses:#?}"))["called_from"];
+    for (caller, callers) in [("requests (", "main ("), ("replies (", "reply (")] {
+        let begins =
+            |it: &serde_json::Value, name| it.as_str().is_some_and(|it| it.starts_with(name));
+        let found = chains.as_array().unwrap().iter().any(|chain| {
+            begins(&chain["callers"][0], caller)
+                && begins(&chain["callers"][1], callers)
+                && chain["callers"].as_array().unwrap().len() == 2
+                && chain["share"].as_f64().unwrap() > 0.2
+        });
+        assert!(found, "{caller}: {chains:#}");
+    }
+}

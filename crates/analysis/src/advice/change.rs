@@ -334,6 +334,7 @@ mod tests {
             file: file.to_owned(),
             line: 1,
             inlined_into: Vec::new(),
+            called_from: Vec::new(),
             op: linewise_recording::Operation::Update,
             offset: 0,
             size: 8,
@@ -369,6 +370,7 @@ mod tests {
         assert!(lock.source.starts_with("linewise_apply("));
         let inlined = change(AccessRow {
             inlined_into: vec!["std::sync::Mutex<T>::lock".to_owned()],
+            called_from: Vec::new(),
             ..access("core::sync::atomic::atomic_compare_exchange", "atomic.rs")
         });
         assert!(inlined.text.contains("a lock"), "{}", inlined.text);

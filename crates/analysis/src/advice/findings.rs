@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linewise_recording::{Address, Object, ObjectKind, Operation, Pid, RunInfo, Tables};
 
+use super::called_from::CallChains;
 use super::change;
 use super::names::Names;
 use super::votes::{Verdict, Votes};
@@ -39,6 +40,14 @@ pub struct Advice {
     pub small_lines: usize,
 }
 
+/// What the recording tells about addresses.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    names: &'a Names<'a>,
+    votes: &'a Votes<'a>,
+    chains: &'a CallChains<'a>,
+}
+
 /// Which lines belong together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
@@ -53,6 +62,11 @@ enum Group {
 pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &ThreadTime) -> Advice {
     let names = Names::new(tables);
     let votes = Votes::new(tables, &names);
+    let known = Known {
+        names: &names,
+        votes: &votes,
+        chains: &CallChains::new(tables),
+    };
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     let mut advice = Advice::default();
     for line in &view.lines {
@@ -64,7 +78,7 @@ pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &Thread
         }
     }
     for (group, lines) in groups {
-        let finding = finding(&group, &lines, (&names, &votes), info, time);
+        let finding = finding(&group, &lines, known, info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
@@ -122,10 +136,11 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
 fn finding(
     group: &Group,
     lines: &[&LineSharing],
-    (names, votes): (&Names<'_>, &Votes<'_>),
+    known: Known<'_>,
     info: &RunInfo,
     time: &ThreadTime,
 ) -> Finding {
+    let Known { names, votes, .. } = known;
     let mut lines = lines.to_vec();
     lines.sort_by(|a, b| b.cost_ns.value.total_cmp(&a.cost_ns.value));
     let sum = |of: fn(&LineSharing) -> f64| lines.iter().map(|line| of(line)).sum::<f64>();
@@ -146,12 +161,12 @@ fn finding(
         FindingKind::TrueSharing
     };
     let main = main_object(lines[0], names);
-    let known = |object: &&Object| match object.kind {
+    let has_bounds = |object: &&Object| match object.kind {
         ObjectKind::Heap => names.is_exact(object),
         kind => kind == ObjectKind::Static,
     };
     let place = main
-        .filter(known)
+        .filter(has_bounds)
         .map(|object| (object.address, object.size));
     let verdict = votes.verdict(&lines, place);
     let object = object_row(lines[0], main, names, &verdict);
@@ -176,9 +191,9 @@ fn finding(
     let line_rows: Vec<LineRow> = lines
         .iter()
         .take(LINES)
-        .map(|line| line_row(line, &object, (names, votes), &verdict, info.line_size))
+        .map(|line| line_row(line, &object, known, &verdict, info.line_size))
         .collect();
-    let accesses = access_rows(&lines, (names, votes), info.line_size);
+    let accesses = access_rows(&lines, known, info.line_size);
     let change = change::propose(kind, &object, &line_rows, &accesses);
     Finding {
         rank: 0,
@@ -292,10 +307,11 @@ fn object_row(
 fn line_row(
     line: &LineSharing,
     object: &ObjectRow,
-    (names, votes): (&Names<'_>, &Votes<'_>),
+    known: Known<'_>,
     verdict: &Verdict<'_>,
     line_size: u64,
 ) -> LineRow {
+    let Known { names, votes, .. } = known;
     let mut fields = match object.kind {
         ObjectKind::Heap => voted_fields(line, object, votes, verdict, line_size),
         _ => Vec::new(),
@@ -404,11 +420,7 @@ fn on_line(
     })
 }
 
-fn access_rows(
-    lines: &[&LineSharing],
-    (names, votes): (&Names<'_>, &Votes<'_>),
-    line_size: u64,
-) -> Vec<AccessRow> {
+fn access_rows(lines: &[&LineSharing], known: Known<'_>, line_size: u64) -> Vec<AccessRow> {
     let total: f64 = lines
         .iter()
         .flat_map(|line| &line.places)
@@ -417,7 +429,7 @@ fn access_rows(
     let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
     for line in lines {
         for place in &line.places {
-            let row = access_row(line, place, (names, votes), line_size, total);
+            let row = access_row(line, place, known, line_size, total);
             rows.push((place.weight, place.traps, row));
         }
     }
@@ -449,10 +461,11 @@ fn keep_both_sides(rows: Vec<AccessRow>, shown: &BTreeSet<u64>) -> Vec<AccessRow
 fn access_row(
     line: &LineSharing,
     place: &Place,
-    (names, votes): (&Names<'_>, &Votes<'_>),
+    known: Known<'_>,
     line_size: u64,
     total: f64,
 ) -> AccessRow {
+    let Known { names, votes, .. } = known;
     let frames = names.frames(line.pid, place.touch.ip);
     let innermost = frames.first();
     // The first frame that has a source line names the place; library code without debug info
@@ -488,6 +501,7 @@ fn access_row(
             .skip(1)
             .map(|frame| frame.function.clone())
             .collect(),
+        called_from: known.chains.of(line.pid, place.touch.ip, names),
         op: place.touch.operation,
         offset: (place.touch.address.0 - place.touch.address.line(line_size).0) as u32,
         size: place.touch.size,
@@ -572,6 +586,7 @@ mod tests {
             file: "f.c".to_owned(),
             line: 1,
             inlined_into: Vec::new(),
+            called_from: Vec::new(),
             op,
             offset: 0,
             size: 8,

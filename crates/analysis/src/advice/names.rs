@@ -115,11 +115,7 @@ impl<'a> Names<'a> {
         frames
             .iter()
             .skip_while(|frame| site.is_some_and(|site| !std::ptr::eq(site, **frame)))
-            .map(|frame| match (frame.function.as_str(), frame.line) {
-                ("", _) => format!("{:#x}", frame.address.0),
-                (function, 0) => function.to_owned(),
-                (function, line) => format!("{function} ({}:{line})", frame.file),
-            })
+            .map(|frame| frame_words(frame))
             .collect()
     }
 
@@ -128,6 +124,15 @@ impl<'a> Names<'a> {
         self.threads
             .get(&tid)
             .map_or("", |thread| thread.name.as_str())
+    }
+}
+
+/// A caller: `function (file:line)` as far as that is known.
+pub(crate) fn frame_words(frame: &Frame) -> String {
+    match (frame.function.as_str(), frame.line) {
+        ("", _) => format!("{:#x}", frame.address.0),
+        (function, 0) => function.to_owned(),
+        (function, line) => format!("{function} ({}:{line})", frame.file),
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use linewise_recording::{ObjectKind, Operation, Overhead};
 
 use super::model::{
-    AccessRow, Bin, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, Lost,
-    Matrix, ObjectRow, Orders, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing,
-    ThreadRow, TimelineBin, Transfers, TypeVote,
+    AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
+    Lost, Matrix, ObjectRow, Orders, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
+    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -156,6 +156,7 @@ pub(crate) fn hostile() -> Report {
             access.file = format!("/{HOSTILE}/{endless}.c");
             access.field = HOSTILE.to_owned();
             access.inlined_into = vec![HOSTILE.to_owned()];
+            access.called_from = vec![chain(0.5, &[HOSTILE, &endless])];
             access.missing = HOSTILE.to_owned();
         }
     }
@@ -288,6 +289,9 @@ pub(crate) fn traced() -> Report {
             ..Evidence::default()
         };
         finding.doubt = "The cost is that of a model.".to_owned();
+        for access in &mut finding.accesses {
+            access.called_from.clear();
+        }
     }
     report.losses.clear();
     report.timeline.clear();
@@ -390,6 +394,7 @@ fn access(
         file: file.to_owned(),
         line,
         inlined_into: Vec::new(),
+        called_from: Vec::new(),
         op,
         offset,
         size,
@@ -397,6 +402,13 @@ fn access(
         share,
         line_address: 0x4040c0,
         missing: String::new(),
+    }
+}
+
+fn chain(share: f64, callers: &[&str]) -> CallChain {
+    CallChain {
+        share,
+        callers: callers.iter().map(|it| (*it).to_owned()).collect(),
     }
 }
 
@@ -529,6 +541,16 @@ fn queue_lock() -> Finding {
     ];
     accesses[1].missing =
         "libqueue.so has no line table: install libqueue-dbgsym or build it with -g".to_owned();
+    accesses[1].called_from = vec![
+        chain(
+            0.71,
+            &[
+                "next_page (/src/wordcount/pages.c:88)",
+                "count_words (/src/wordcount/counters.c:24)",
+            ],
+        ),
+        chain(0.29, &["steal (/src/wordcount/pages.c:131)"]),
+    ];
     for access in &mut accesses {
         access.line_address = 0x7f32_1c00_1240;
     }

@@ -10,7 +10,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use linewise_recording::PathEvent;
 
-use super::model::{Band, FlowNode, FlowRow, Interval};
+use super::model::{Band, CallChain, FlowNode, FlowRow, Interval};
 
 /// Replaces every character that a terminal or browser might act on, instead of showing it, by
 /// its visible escape: controls, everything without a width (joiners, marks, variation selectors),
@@ -224,6 +224,15 @@ pub(crate) fn callers(callers: &[String], limit: usize) -> String {
         .map(|it| caller(it))
         .collect();
     callers.join(" ← ")
+}
+
+/// `called from push (queue.c:41) ← worker (main.c:12)`, with its share where there are others.
+pub(crate) fn called_from(chain: &CallChain, limit: usize) -> String {
+    let share = match chain.share {
+        0.95.. => String::new(),
+        share => format!(" ({})", percent(share)),
+    };
+    format!("called from{share} {}", callers(&chain.callers, limit))
 }
 
 /// A share of 0 to 1 as `38 %`, `3.8 %`, `0.38 %`.

@@ -12,6 +12,8 @@ const LINES: usize = 4;
 const ROWS: usize = 12;
 /// Places in the source that are listed; the JSON report has them all.
 const ACCESSES: usize = 64;
+/// Callers of a place that are listed.
+const CALLERS: usize = 6;
 /// Bytes in one drawing.
 const BYTES: u32 = 64;
 /// Colours for threads, see the style sheet.
@@ -389,6 +391,13 @@ fn access_row(out: &mut String, access: &AccessRow) {
             out,
             "<span class=\"quiet\">inlined into <code>{}</code></span>",
             Name(caller)
+        );
+    }
+    for chain in &access.called_from {
+        let _ = write!(
+            out,
+            "<span class=\"quiet\">{}</span>",
+            Name(&text::called_from(chain, CALLERS))
         );
     }
     if !access.missing.is_empty() {

@@ -12,6 +12,9 @@ const LINES_DRAWN: usize = 2;
 const PLACES: usize = 6;
 /// Callers of an allocation that are printed.
 const CALLERS: usize = 5;
+/// Call chains of a place that are printed, and callers of each.
+const CHAINS: usize = 2;
+const CALLERS_OF_PLACE: usize = 3;
 /// Where the text beside `change`, `doubt` and the like begins.
 const INDENT: usize = 11;
 
@@ -176,8 +179,10 @@ fn group(accesses: &[AccessRow]) -> Vec<Place<'_>> {
 
 fn places(page: &mut Page, accesses: &[AccessRow]) {
     let places = group(accesses);
+    let mut before: Option<&AccessRow> = None;
     for place in places.iter().take(PLACES) {
-        print_place(page, place);
+        print_place(page, place, before);
+        before = place.rows.first().copied();
     }
     if let Some(rest @ [_, ..]) = places.get(PLACES..) {
         let share = rest.iter().map(|place| place.share).sum();
@@ -190,7 +195,8 @@ fn places(page: &mut Page, accesses: &[AccessRow]) {
     }
 }
 
-fn print_place(page: &mut Page, place: &Place<'_>) {
+/// Prints a place; who called its function only if that is not what stands at the place `before`.
+fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
     let Some(first) = place.rows.first() else {
         return;
     };
@@ -233,6 +239,18 @@ fn print_place(page: &mut Page, place: &Place<'_>) {
         let into = text::sanitise(&into);
         let into = text::shorten(&into, room);
         page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
+    }
+    let said = before.is_some_and(|before| before.called_from == first.called_from);
+    for chain in first.called_from.iter().take(CHAINS).filter(|_| !said) {
+        // Rather fewer callers than half of a name.
+        let fits = (1..=CALLERS_OF_PLACE)
+            .rev()
+            .map(|callers| text::called_from(chain, callers))
+            .find(|from| text::width(from) <= room);
+        let from = fits.unwrap_or_else(|| text::called_from(chain, 1));
+        let from = text::sanitise(&from);
+        let from = text::shorten(&from, room);
+        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &from)]);
     }
     if !first.missing.is_empty() {
         page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);

@@ -1,0 +1,190 @@
+//! Who called the code that waits for a line: what to change is often not in the function that touches it, but in
+//! who locks, counts or allocates through it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use linewise_recording::{Address, Pid, SampleClass, StackId, Tables};
+
+use super::names::Names;
+use crate::model::CallChain;
+
+/// Chains of one place that are told.
+const CHAINS: usize = 3;
+/// Callers of a chain that are told.
+const CALLERS: usize = 8;
+/// Chains with a smaller share of the place's samples are not told.
+const LEAST_SHARE: f64 = 0.05;
+
+/// The call chains of sampled instructions.
+#[derive(Debug)]
+pub(crate) struct CallChains<'a>(HashMap<(Pid, Address), BTreeMap<&'a [Address], u64>>);
+
+impl<'a> CallChains<'a> {
+    /// Of the samples of a recording. Traps have none that can be relied on: the kernel walks theirs by frame pointers.
+    pub(crate) fn new(tables: &'a Tables) -> Self {
+        let stacks: HashMap<StackId, &[Address]> = tables
+            .stacks
+            .iter()
+            .map(|stack| (stack.id, stack.frames.as_slice()))
+            .collect();
+        let mut seen: HashMap<_, BTreeMap<&[Address], u64>> = HashMap::new();
+        for sample in &tables.samples {
+            let frames = stacks.get(&sample.stack).and_then(|it| it.split_first());
+            if let (SampleClass::Access, Some((_, callers))) = (sample.class, frames) {
+                let of_this = seen.entry((sample.pid, sample.access_ip)).or_default();
+                *of_this.entry(callers).or_default() += 1;
+            }
+        }
+        Self(seen)
+    }
+
+    /// The callers of the function of `ip`, the most frequent chain first. Nothing where threads or programs begin
+    /// with that function, or nobody knows.
+    pub(crate) fn of(&self, pid: Pid, ip: Address, names: &Names<'_>) -> Vec<CallChain> {
+        let Some(seen) = self.0.get(&(pid, ip)) else {
+            return Vec::new();
+        };
+        let mut counts: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+        for (callers, count) in seen {
+            *counts.entry(own_callers(pid, callers, names)).or_default() += count;
+        }
+        let all: u64 = counts.values().sum();
+        let mut chains: Vec<CallChain> = counts
+            .into_iter()
+            .map(|(callers, count)| CallChain {
+                share: count as f64 / all as f64,
+                callers,
+            })
+            .filter(|chain| chain.share >= LEAST_SHARE && !chain.callers.is_empty())
+            .collect();
+        chains.sort_by(|a, b| b.share.total_cmp(&a.share));
+        chains.truncate(CHAINS);
+        chains
+    }
+}
+
+/// The callers in words as far as they are the program's own.
+fn own_callers(pid: Pid, callers: &[Address], names: &Names<'_>) -> Vec<String> {
+    let frames = callers.iter().flat_map(|&it| names.frames(pid, it));
+    let mut own = Vec::new();
+    for frame in frames {
+        if begins(&frame.function) {
+            // What runs a closure on its new thread is the library's as well.
+            while own.pop_if(|it: &mut String| runs_closures(it)).is_some() {}
+            break;
+        }
+        own.push(super::names::frame_words(frame));
+        if frame.function == "main" {
+            break;
+        }
+    }
+    own.truncate(CALLERS);
+    own
+}
+
+/// Whether a library's function begins a thread or the program: nobody looks for what called it.
+fn begins(function: &str) -> bool {
+    matches!(
+        function,
+        "start_thread" | "clone" | "clone3" | "__clone" | "__clone3" | "_start"
+    ) || function == "execute_native_thread_routine"
+        || function.starts_with("__libc_start")
+        || function.starts_with("std::thread::_")
+        || function.contains("__rust_begin_short_backtrace")
+}
+
+fn runs_closures(caller: &str) -> bool {
+    caller.starts_with("std::__invoke") || caller.starts_with("core::ops::function::")
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_recording::{Frame, Sample, Stack};
+
+    use super::*;
+    use crate::views::sampled_rows::{self, PID};
+
+    const IP: Address = Address(0x10);
+
+    fn frame(address: u64, depth: u8, function: &str, line: u32) -> Frame {
+        Frame {
+            pid: PID,
+            address: Address(address),
+            depth: depth.into(),
+            function: function.into(),
+            file: "/src/job.c".into(),
+            line,
+            module: String::new(),
+            reason: String::new(),
+        }
+    }
+
+    fn sample(stack: u32, class: SampleClass) -> Sample {
+        Sample {
+            class,
+            stack: StackId(stack),
+            ..sampled_rows::sample(1, IP.0, 0x1000)
+        }
+    }
+
+    fn tables(stacks: &[(&[u64], usize)]) -> Tables {
+        let numbered = || (1_u32..).zip(stacks);
+        Tables {
+            frames: vec![
+                // `put` was inlined into `push`.
+                frame(0x20, 0, "put", 7),
+                frame(0x20, 1, "push", 9),
+                frame(0x30, 0, "steal", 0),
+                frame(0x40, 0, "main", 30),
+                frame(0x50, 0, "__libc_start_call_main", 0),
+                frame(0x60, 0, "core::ops::function::FnOnce::call_once", 250),
+                frame(
+                    0x70,
+                    0,
+                    "std::sys::backtrace::__rust_begin_short_backtrace",
+                    1,
+                ),
+            ],
+            stacks: numbered()
+                .map(|(id, (callers, _))| Stack {
+                    id: StackId(id),
+                    frames: [IP.0]
+                        .iter()
+                        .chain(*callers)
+                        .map(|&it| Address(it))
+                        .collect(),
+                })
+                .collect(),
+            samples: numbered()
+                .flat_map(|(id, (_, count))| vec![sample(id, SampleClass::Access); *count])
+                .chain([sample(1, SampleClass::Unknown)])
+                .collect(),
+            ..Tables::default()
+        }
+    }
+
+    fn chains(stacks: &[(&[u64], usize)]) -> Vec<(f64, String)> {
+        let tables = tables(stacks);
+        let chains = CallChains::new(&tables).of(PID, IP, &Names::new(&tables));
+        let words = |chain: CallChain| (chain.share, chain.callers.join(" "));
+        chains.into_iter().map(words).collect()
+    }
+
+    #[test]
+    fn chains_end_where_the_program_or_the_thread_begins_and_the_frequent_ones_come_first() {
+        let found = chains(&[
+            (&[0x30, 0x60, 0x70, 0x40], 2),
+            (&[0x20, 0x40, 0x50], 6),
+            (&[0x20, 0x40], 2),
+        ]);
+        let pushed = "put (/src/job.c:7) push (/src/job.c:9) main (/src/job.c:30)";
+        assert_eq!(found, [(0.8, pushed.to_owned()), (0.2, "steal".to_owned())]);
+    }
+
+    #[test]
+    fn what_begins_a_thread_and_what_is_rare_is_called_from_nowhere() {
+        assert_eq!(chains(&[(&[0x70], 5), (&[], 1)]), []);
+        let found = chains(&[(&[0x30, 0x50], 99), (&[0x40], 1)]);
+        assert_eq!(found, [(0.99, "steal".to_owned())]);
+    }
+}

@@ -4,22 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{Address, Frame, HeapBlock, Object, ObjectKind, Pid, Time};
 
-/// Blocks up to this size are looked for by walking back from the address; the few larger ones are
-/// all asked.
-const LARGE: u64 = 64 << 10;
-
 /// The recorded heap blocks, to be asked what was where, when.
 #[derive(Debug, Default)]
 pub struct HeapBlocks<'a> {
     processes: HashMap<Pid, Process<'a>>,
 }
 
-/// Blocks by first byte; those that lay there one after the other by time.
-#[derive(Debug, Default)]
-struct Process<'a> {
-    small: BTreeMap<u64, Vec<&'a HeapBlock>>,
-    large: BTreeMap<u64, Vec<&'a HeapBlock>>,
-}
+/// Blocks by the power of two that bounds their size, so that one of 16 bytes is not looked for a page before the
+/// address; then by first byte; those that lay there one after the other by time.
+type Process<'a> = BTreeMap<u32, BTreeMap<u64, Vec<&'a HeapBlock>>>;
 
 impl<'a> HeapBlocks<'a> {
     /// The blocks of the table `heap_blocks`, in any order.
@@ -28,16 +21,12 @@ impl<'a> HeapBlocks<'a> {
         let mut processes: HashMap<Pid, Process<'a>> = HashMap::new();
         for block in blocks {
             let process = processes.entry(block.pid).or_default();
-            let by_address = match block.size {
-                ..=LARGE => &mut process.small,
-                _ => &mut process.large,
-            };
-            by_address.entry(block.address.0).or_default().push(block);
+            let of_size = process.entry(bound(block)).or_default();
+            of_size.entry(block.address.0).or_default().push(block);
         }
-        for process in processes.values_mut() {
-            for lives in process.small.values_mut().chain(process.large.values_mut()) {
-                lives.sort_by_key(|block| block.allocated);
-            }
+        let sizes = processes.values_mut().flat_map(BTreeMap::values_mut);
+        for lives in sizes.flat_map(BTreeMap::values_mut) {
+            lives.sort_by_key(|block| block.allocated);
         }
         Self { processes }
     }
@@ -46,21 +35,25 @@ impl<'a> HeapBlocks<'a> {
     /// the one allocated last. `None` also where the block was not recorded.
     #[must_use]
     pub fn at(&self, pid: Pid, address: Address, time: Time) -> Option<&'a HeapBlock> {
-        let process = self.processes.get(&pid)?;
-        let near = address.0.saturating_sub(LARGE)..=address.0;
-        let small = process.small.range(near).rev();
-        let large = process.large.range(..=address.0);
-        // Blocks lie side by side: the nearest small one that holds the address is the innermost
-        // but where pools cut objects from it, which begin no earlier.
-        small
-            .filter_map(|(_, lives)| holding(lives, address, time))
-            .next()
-            .or_else(|| {
-                large
-                    .filter_map(|(_, lives)| holding(lives, address, time))
-                    .max_by_key(|block| block.allocated)
-            })
+        let sizes = self.processes.get(&pid)?.iter();
+        // Of blocks of one size the nearest that holds the address is the innermost: pools cut objects from blocks,
+        // which begin no earlier.
+        let innermost = |(&bound, blocks): (&u32, &BTreeMap<u64, Vec<&'a HeapBlock>>)| {
+            let farthest = 1_u64.checked_shl(bound).map_or(u64::MAX, |size| size - 1);
+            let near = address.0.saturating_sub(farthest)..=address.0;
+            let mut nearest = blocks.range(near).rev();
+            nearest.find_map(|(_, lives)| holding(lives, address, time))
+        };
+        sizes
+            .filter_map(innermost)
+            .max_by_key(|block| block.allocated)
     }
+}
+
+/// The exponent of the least power of two that is no less than the block's size.
+fn bound(block: &HeapBlock) -> u32 {
+    let size = block.size.max(1);
+    u64::BITS - (size - 1).leading_zeros()
 }
 
 /// Of blocks with one first byte, in the order of time, the one that holds `address` at `time`.
@@ -192,6 +185,9 @@ mod tests {
             // An object of a pool in the large block, and one at its very beginning.
             block(5, 0x9000, 64, (40, Some(50))),
             block(6, 0x8000, 64, (40, None)),
+            // Its end was not told, and another one lies there now.
+            block(7, 0x200_010, 16, (1, None)),
+            block(8, 0x200_000, 96, (60, None)),
         ];
         let blocks = HeapBlocks::new(&rows);
         let at = |address, time| {
@@ -211,6 +207,8 @@ mod tests {
         assert_eq!(at(0x9010, 55), Some(4));
         assert_eq!(at(0x8000, 45), Some(6));
         assert_eq!(at(0x8040, 45), Some(4));
+        assert_eq!(at(0x200_018, 59), Some(7));
+        assert_eq!(at(0x200_018, 60), Some(8));
         assert_eq!(blocks.at(Pid(2), Address(0x1008), Time(15)), None);
     }
 

@@ -30,6 +30,8 @@ long at(struct list *l, int i) {
     return n->tail[i];
 }
 void by_index(struct node *nodes, int i) { nodes[i].key = total++; lists[i].n++; }
+struct box { int kind; union { struct list *list; void *raw; int (*apply)(long); } u; };
+long boxed(struct box *boxes, int i) { return boxes[i].u.list->n; }
 int main(void) { return (int)sum(lists) + (int)at(lists, total); }
 ";
 
@@ -104,6 +106,12 @@ fn accesses_of_c_name_member_array_union_and_bit_field() {
         assert!(
             at.iter().any(|row| row.ends_with("tail[]")),
             "{flags:?} {at:#?}"
+        );
+        // Of a union of pointers the one through which data can be read.
+        let (boxed, _) = touched(&program, "boxed", 20);
+        has(
+            &boxed,
+            &["struct box+8 u.list | u.raw | u.apply", "struct list+8 n"],
         );
         let (by_index, _) = touched(&program, "by_index", 64);
         has(

@@ -27,7 +27,8 @@ pub(super) struct TypeId(pub(super) EntryId);
 /// What a type is made of.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// A pointer or reference; to nothing known, if it is `void *`.
+    /// A pointer or reference; to nothing known, if it is `void *` or leads to a function: data is reached by
+    /// another member of its union.
     Pointer(Option<EntryId>),
     /// A struct, class, union, or an enumeration with data: parts may lie over each other.
     Aggregate(Vec<Part>),
@@ -210,7 +211,7 @@ impl<'d, 'a> Layouts<'d, 'a> {
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type => {
                 let target = self.debug.referred(entry, gimli::DW_AT_type);
-                Shape::Pointer(target.filter(|target| !self.is_void(*target)))
+                Shape::Pointer(target.filter(|target| !self.has_no_data(*target)))
             }
             gimli::DW_TAG_array_type => {
                 let Some(element) = self.debug.referred(entry, gimli::DW_AT_type) else {
@@ -239,22 +240,20 @@ impl<'d, 'a> Layouts<'d, 'a> {
         }
     }
 
-    /// Whether `id` is nothing but a qualifier: `const void`.
-    fn is_void(&self, id: EntryId) -> bool {
+    /// Whether `id` is a function, or nothing but a qualifier: `const void`.
+    fn has_no_data(&self, id: EntryId) -> bool {
         let mut at = id;
         for _ in 0..MOST_ALIASES {
             let Some(entry) = self.debug.entry(at) else {
                 return false;
             };
-            if !matches!(
-                entry.tag,
+            match entry.tag {
                 gimli::DW_TAG_typedef
-                    | gimli::DW_TAG_const_type
-                    | gimli::DW_TAG_volatile_type
-                    | gimli::DW_TAG_atomic_type
-                    | gimli::DW_TAG_restrict_type
-            ) {
-                return false;
+                | gimli::DW_TAG_const_type
+                | gimli::DW_TAG_volatile_type
+                | gimli::DW_TAG_atomic_type
+                | gimli::DW_TAG_restrict_type => {}
+                tag => return tag == gimli::DW_TAG_subroutine_type,
             }
             match self.debug.referred(&entry, gimli::DW_AT_type) {
                 Some(next) => at = next,

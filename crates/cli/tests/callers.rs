@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use linewise_recording::Recording;
 
-use crate::util::{Place, skip};
+use crate::util::{Place, contended};
 
 #[test]
 #[cfg(target_arch = "x86_64")]
@@ -70,21 +70,14 @@ fn findings_say_who_called_the_code_that_waits() {
     else {
         return;
     };
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return skip("with one CPU no line is contended");
-    }
-    let run = |rounds: &str| {
-        // So dear that also a busy machine leaves some watches.
+    let report = contended(|seconds| {
         let options = "run --overhead 10% --json --heap off --".split(' ');
-        let output = place.finish(place.linewise(options).arg(&program).arg(rounds));
-        assert_eq!(output.code, Some(0), "{}", output.stderr);
-        output.json()
+        let mut command = place.linewise(options);
+        Some(place.finish(command.arg(&program).arg(seconds)))
+    });
+    let Some(report) = report else {
+        return;
     };
-    // Beside many others the two threads hardly run at the same time.
-    let rounds = ["40000000", "120000000", "360000000"];
-    let mut reports = rounds.into_iter().map(run);
-    let found = reports.find(|it| it["findings"][0]["accesses"].is_array());
-    let report = found.expect("a finding in one of three runs");
     let accesses = report["findings"][0]["accesses"].as_array().unwrap();
     let at = accesses.iter().find(|it| it["function"] == "count");
     let chains = &at.unwrap_or_else(|| panic!("{accesses:#?}"))["called_from"];

@@ -1,35 +1,46 @@
-/* Two threads count in one variable through one function, each from a function of its own. */
+/* Two threads count in one variable through one function, each from a function of its own, for some seconds. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 long counted;
+static double seconds;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
 
 __attribute__((noipa)) void count(long by)
 {
     __atomic_fetch_add(&counted, by, __ATOMIC_RELAXED);
 }
 
-__attribute__((noipa)) void requests(long rounds)
+__attribute__((noipa)) void requests(double end)
 {
-    for (long at = 0; at < rounds; at++) count(1);
+    while (now() < end)
+        for (long at = 0; at < 100000; at++) count(1);
 }
 
-__attribute__((noipa)) void replies(long rounds)
+__attribute__((noipa)) void replies(double end)
 {
-    for (long at = 0; at < rounds; at++) count(2);
+    while (now() < end)
+        for (long at = 0; at < 100000; at++) count(2);
 }
 
-static void *reply(void *rounds)
+static void *reply(void *nothing)
 {
-    replies((long)rounds);
-    return NULL;
+    replies(now() + seconds);
+    return nothing;
 }
 
 int main(int count, char **words)
 {
-    long rounds = count > 1 ? atol(words[1]) : 1000;
+    seconds = count > 1 ? atof(words[1]) : 0.1;
     pthread_t other;
-    pthread_create(&other, NULL, reply, (void *)rounds);
-    requests(rounds);
+    pthread_create(&other, NULL, reply, NULL);
+    requests(now() + seconds);
     return pthread_join(other, NULL);
 }

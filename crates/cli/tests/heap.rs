@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use linewise_recording::{HeapBlock, HeapRun, Recording};
 
-use crate::util::{BINARY, Output, Place, emulator, signal, skip};
+use crate::util::{BINARY, Output, Place, contended, emulator, signal, skip};
 
 /// The recorder, built beside the binary under test; it is no library that a test could link.
 pub(crate) fn recorder() -> &'static Path {
@@ -166,20 +166,18 @@ fn a_contended_block_is_named_by_who_allocated_it() {
         ("array", "block allocated by make_counters"),
         ("pool", "struct session"),
     ] {
-        let mut command =
-            place.linewise(["run", "--heap", "auto", "--overhead", "10%", "--json", "--"]);
-        command
-            .arg(&target)
-            .args([mode, "1.5"])
-            .env("LINEWISE_PRELOAD", recorder());
-        let output = place.finish(&mut command);
-        let report = output.json();
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let Some(finding) = report["findings"].get(0) else {
-            assert!(cpus < 2, "{}{}", output.stdout, output.stderr);
-            return skip("with one CPU no line is contended");
+        let report = contended(|seconds| {
+            let mut command = place.linewise("run --heap auto --overhead 10% --json --".split(' '));
+            command
+                .arg(&target)
+                .args([mode, seconds])
+                .env("LINEWISE_PRELOAD", recorder());
+            Some(place.finish(&mut command))
+        });
+        let Some(report) = report else {
+            return;
         };
-        let object = &finding["object"];
+        let object = &report["findings"][0]["object"];
         assert_eq!(object["kind"], "heap");
         assert_eq!(object["name"], name);
         let callers = object["allocated_at"].to_string();

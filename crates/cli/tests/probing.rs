@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use linewise_recording::{HeapBlock, Loss, Recording};
+use serde_json::Value;
 
 use crate::heap::{OWN_MALLOC, heap, record, target, target_by};
-use crate::util::{Output, Place, skip};
+use crate::util::{Output, Place, contended, skip};
 
 /// Whether probes could be placed; if not, says so.
 fn probed(output: &Output) -> bool {
@@ -19,15 +20,8 @@ fn probed(output: &Output) -> bool {
 }
 
 /// The block that is fought over is named by who allocated it.
-fn names_the_counters(output: &Output) {
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let report = output.json();
-    let Some(finding) = report["findings"].get(0) else {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        assert!(cpus < 2, "{}{}", output.stdout, output.stderr);
-        return skip("with one CPU no line is contended");
-    };
-    let object = &finding["object"];
+fn names_the_counters(report: &Value) {
+    let object = &report["findings"][0]["object"];
     assert_eq!(
         object["name"], "block allocated by make_counters",
         "{object:#}"
@@ -48,13 +42,16 @@ fn a_contended_block_of_a_static_program_or_one_of_another_c_library_is_named_by
         let Some(target) = target_by(&place, compiler, &[option]) else {
             continue;
         };
-        let mut command =
-            place.linewise(["run", "--heap", "auto", "--overhead", "10%", "--json", "--"]);
-        let output = place.finish(command.arg(&target).args(["array", "1.5"]));
-        if !probed(&output) {
+        let report = contended(|seconds| {
+            let mut command = place.linewise("run --heap auto --overhead 10% --json --".split(' '));
+            command.arg(&target).args(["array", seconds]);
+            let output = place.finish(&mut command);
+            probed(&output).then_some(output)
+        });
+        let Some(report) = report else {
             return;
-        }
-        names_the_counters(&output);
+        };
+        names_the_counters(&report);
     }
 }
 
@@ -73,43 +70,52 @@ fn a_contended_block_of_an_allocator_in_the_program_under_names_of_its_own_is_na
     let Some(target) = target_by(&place, "gcc", &options) else {
         return;
     };
-    let mut command =
-        place.linewise(["run", "--heap", "auto", "--overhead", "10%", "--json", "--"]);
-    let output = place.finish(command.arg(&target).args(["array", "1.5"]));
-    if output.stdout.contains("own-allocator") {
-        return skip("probes are not allowed here");
+    let report = contended(|seconds| {
+        let mut command = place.linewise("run --heap auto --overhead 10% --json --".split(' '));
+        command.arg(&target).args(["array", seconds]);
+        let output = place.finish(&mut command);
+        if output.stdout.contains("own-allocator") {
+            skip("probes are not allowed here");
+            return None;
+        }
+        Some(output)
+    });
+    if let Some(report) = report {
+        names_the_counters(&report);
     }
-    names_the_counters(&output);
 }
 
 #[test]
 fn a_block_that_a_running_program_allocates_later_is_named_by_who_allocated_it() {
-    let place = Place::new();
-    let Some(target) = target(&place, &[]) else {
-        return;
-    };
-    let running = place.start(place.command(&target).args(["later", "2"]));
-    let pid = place.wait_for("started");
-    let mut command = place.linewise(["record", "--heap", "auto", "--overhead", "10%"]);
-    let recording = place.start(command.args(["-o", "made", "--pid", &pid]));
-    crate::util::until("the recording to begin", || {
-        place.path("made.linewise/run.json").exists().then_some(())
+    let report = contended(|seconds| {
+        let place = Place::new();
+        let target = target(&place, &[])?;
+        let running = place.start(place.command(&target).args(["later", seconds]));
+        let pid = place.wait_for("started");
+        let mut command = place.linewise(["record", "--heap", "auto", "--overhead", "10%"]);
+        let recording = place.start(command.args(["-o", "made", "--pid", &pid]));
+        crate::util::until("the recording to begin", || {
+            place.path("made.linewise/run.json").exists().then_some(())
+        });
+        std::fs::write(place.path("go"), "").unwrap();
+        let output = recording.finish();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        drop(running.finish());
+        if !probed(&output) {
+            return None;
+        }
+        let made = Recording::open(&place.path("made.linewise")).unwrap();
+        // What was there before is said to be unknown.
+        let losses = made.tables().unwrap().losses;
+        assert!(
+            losses.iter().any(|it| it.what == "heap-blocks-unknown"),
+            "{losses:?}"
+        );
+        Some(place.finish(&mut place.linewise(["report", "--json", "made.linewise"])))
     });
-    std::fs::write(place.path("go"), "").unwrap();
-    let output = recording.finish();
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    drop(running.finish());
-    if !probed(&output) {
-        return;
+    if let Some(report) = report {
+        names_the_counters(&report);
     }
-    let made = Recording::open(&place.path("made.linewise")).unwrap();
-    // What was there before is said to be unknown.
-    let losses = made.tables().unwrap().losses;
-    assert!(
-        losses.iter().any(|it| it.what == "heap-blocks-unknown"),
-        "{losses:?}"
-    );
-    names_the_counters(&place.finish(&mut place.linewise(["report", "--json", "made.linewise"])));
 }
 
 #[test]

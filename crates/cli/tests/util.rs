@@ -303,6 +303,27 @@ pub(crate) fn threads(report: &Value) -> &[Value] {
     report["run"]["threads"].as_array().unwrap()
 }
 
+/// The first report with a finding of a program that has one, which `run` lets work for so many seconds: beside many
+/// others its threads hardly run at the same time, so that it may have to work longer. `None` where `run` says so, and
+/// with one CPU.
+pub(crate) fn contended(mut run: impl FnMut(&str) -> Option<Output>) -> Option<Value> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        skip("with one CPU no line is contended");
+        return None;
+    }
+    let mut reports = Vec::new();
+    for seconds in ["1.5", "5", "15"] {
+        let output = run(seconds)?;
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let report = output.json();
+        if report["findings"].get(0).is_some() {
+            return Some(report);
+        }
+        reports.push(report);
+    }
+    panic!("no finding: {reports:#?}");
+}
+
 /// Whether the tests run as root.
 pub(crate) fn root() -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -396,7 +396,8 @@ pub struct Field {
 }
 
 /// One source-level frame of a code address, resolved when the recording ended (table `frames`).
-/// An address inside inlined code has several, innermost first.
+/// An address inside inlined code has several, innermost first. Rows of a return address are of the call before it;
+/// where the instruction there has rows of its own, those of the call stand at the byte before.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// The process.

@@ -65,9 +65,8 @@ impl<'a> CallChains<'a> {
 
 /// The callers in words as far as they are the program's own.
 fn own_callers(pid: Pid, callers: &[Address], names: &Names<'_>) -> Vec<String> {
-    let frames = callers.iter().flat_map(|&it| names.frames(pid, it));
     let mut own = Vec::new();
-    for frame in frames {
+    for frame in names.callers(pid, callers) {
         if begins(&frame.function) {
             // What runs a closure on its new thread is the library's as well.
             while own.pop_if(|it: &mut String| runs_closures(it)).is_some() {}

@@ -6,12 +6,12 @@ use linewise_recording::{
     Address, Field, Frame, Object, ObjectKind, Pid, StackId, Tables, Thread, Tid,
 };
 
-use crate::resolve::allocation_site;
+use crate::resolve::{SourceFrames, allocation_site};
 
 /// The resolved tables, ready for look-ups.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
-    frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
+    frames: SourceFrames<'a>,
     /// By process and first byte.
     objects: BTreeMap<(Pid, Address), &'a Object>,
     fields: BTreeMap<(Pid, Address, u64), &'a Field>,
@@ -22,19 +22,9 @@ pub(crate) struct Names<'a> {
 
 impl<'a> Names<'a> {
     pub(crate) fn new(tables: &'a Tables) -> Self {
-        let mut frames: HashMap<(Pid, Address), Vec<&Frame>> = HashMap::new();
-        for frame in &tables.frames {
-            frames
-                .entry((frame.pid, frame.address))
-                .or_default()
-                .push(frame);
-        }
-        for frames in frames.values_mut() {
-            frames.sort_by_key(|frame| frame.depth);
-        }
         let field_key = |field: &'a Field| ((field.pid, field.object, field.offset), field);
         Self {
-            frames,
+            frames: SourceFrames::new(&tables.frames),
             objects: tables
                 .objects
                 .iter()
@@ -52,7 +42,12 @@ impl<'a> Names<'a> {
 
     /// The frames of a code address, innermost first; empty when nothing was resolved.
     pub(crate) fn frames(&self, pid: Pid, ip: Address) -> &[&'a Frame] {
-        self.frames.get(&(pid, ip)).map_or(&[], Vec::as_slice)
+        self.frames.at(pid, ip)
+    }
+
+    /// The frames of a call chain, innermost first. `callers` are return addresses.
+    pub(crate) fn callers(&self, pid: Pid, callers: &[Address]) -> Vec<&'a Frame> {
+        self.frames.of_callers(pid, callers).collect()
     }
 
     /// The object that holds an address.
@@ -106,11 +101,7 @@ impl<'a> Names<'a> {
     pub(crate) fn allocated_at(&self, object: &Object) -> Vec<String> {
         let place = (object.pid, object.address, object.size);
         let callers = self.allocations.get(&place).copied().unwrap_or_default();
-        let frames: Vec<&Frame> = callers
-            .iter()
-            .flat_map(|&address| self.frames(object.pid, address))
-            .copied()
-            .collect();
+        let frames = self.callers(object.pid, callers);
         let site = allocation_site(frames.iter().copied());
         frames
             .iter()

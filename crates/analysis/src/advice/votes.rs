@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    Address, Frame, HeapBlock, Pid, SampleClass, StackId, Tables, TypeMember, TypedAccess,
+    Address, HeapBlock, Pid, SampleClass, StackId, Tables, TypeMember, TypedAccess,
 };
 
 use super::names::Names;
@@ -96,12 +96,7 @@ impl<'a> Votes<'a> {
             .map(|stack| (stack.id, stack.frames.as_slice()))
             .collect();
         let site_of = |pid: Pid, callers: &[Address]| -> Option<Site> {
-            let frames: Vec<&Frame> = callers
-                .iter()
-                .flat_map(|&address| names.frames(pid, address))
-                .copied()
-                .collect();
-            Some((pid, allocation_site(frames)?.address))
+            Some((pid, allocation_site(names.callers(pid, callers))?.address))
         };
         let site = |block: &HeapBlock| site_of(block.pid, stacks.get(&block.stack)?);
         let blocks = HeapBlocks::new(&tables.heap_blocks);
@@ -264,7 +259,7 @@ fn base(rows: &[(Address, &TypedAccess)]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Allocator, Operation, Sample, Stack, Tid, Time};
+    use linewise_recording::{Allocator, Frame, Operation, Sample, Stack, Tid, Time};
 
     use super::*;
     use crate::views::Touch;

@@ -29,6 +29,7 @@ mod modules;
 mod objects;
 mod paths;
 mod recording;
+mod source_frames;
 mod split;
 mod symbols;
 mod typer;
@@ -47,8 +48,10 @@ pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
+pub(crate) use source_frames::SourceFrames;
 
 use modules::Module;
+use source_frames::last_byte_of_call;
 
 /// Resolves addresses of the processes of one recording. Files are read when the first address
 /// in them is asked for, and kept.
@@ -104,7 +107,7 @@ impl<'a> Resolver<'a> {
     /// The frames of the call that returns to `address`: the call itself is the instruction
     /// before, which may belong to another line or inlined function.
     pub fn caller_frames(&mut self, pid: Pid, address: Address) -> Vec<Frame> {
-        self.frames_at(pid, address, Address(address.0.saturating_sub(1)))
+        self.frames_at(pid, address, last_byte_of_call(address))
     }
 
     fn frames_at(&mut self, pid: Pid, address: Address, probe: Address) -> Vec<Frame> {

@@ -12,6 +12,7 @@ use linewise_recording::{
 use super::callers::Callers;
 use super::heap::{self, HeapBlocks, allocation_site};
 use super::paths::{named_by_accesses, path_traces};
+use super::source_frames::last_byte_of_call;
 use super::{Files, Resolver, Store};
 
 /// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
@@ -197,12 +198,12 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
         frames.extend(resolver.frames(*pid, *address));
     }
-    // An address can be both; then the row of the instruction itself is the one to keep.
-    for (pid, address) in returns
-        .difference(&exact)
-        .filter(|(_, address)| address.0 != 0)
-    {
-        frames.extend(resolver.caller_frames(*pid, *address));
+    for (pid, address) in returns.iter().filter(|(_, address)| address.0 != 0) {
+        // An address can be both: then the call stands where no instruction begins.
+        frames.extend(match exact.contains(&(*pid, *address)) {
+            true => resolver.frames(*pid, last_byte_of_call(*address)),
+            false => resolver.caller_frames(*pid, *address),
+        });
     }
     frames.sort_by_key(|frame| (frame.pid, frame.address, frame.depth));
     frames

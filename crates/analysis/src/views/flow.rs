@@ -13,7 +13,7 @@ use linewise_recording::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::resolve::allocation_site;
+use crate::resolve::{SourceFrames, allocation_site};
 
 /// Types with a graph, at most: those with the most histories.
 const MOST_TYPES: usize = 20;
@@ -313,25 +313,17 @@ fn merged(
 
 /// Looks names up.
 struct Names<'a> {
-    frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
+    frames: SourceFrames<'a>,
     typed: HashMap<(Pid, Address), &'a TypedAccess>,
     stacks: HashMap<StackId, &'a [Address]>,
 }
 
 impl<'a> Names<'a> {
     fn new(input: &Input<'a>) -> Self {
-        let mut frames: HashMap<(Pid, Address), Vec<&Frame>> = HashMap::new();
-        for frame in input.frames {
-            let key = (frame.pid, frame.address);
-            frames.entry(key).or_default().push(frame);
-        }
-        for frames in frames.values_mut() {
-            frames.sort_by_key(|frame| frame.depth);
-        }
         let typed = input.typed.iter().filter(|row| row.reason.is_none());
         let stacks = input.stacks.iter();
         Self {
-            frames,
+            frames: SourceFrames::new(input.frames),
             typed: typed.map(|row| ((row.pid, row.ip), row)).collect(),
             stacks: stacks
                 .map(|stack| (stack.id, stack.frames.as_slice()))
@@ -341,19 +333,16 @@ impl<'a> Names<'a> {
 
     /// The frame that allocates.
     fn site(&self, pid: Pid, stack: StackId) -> Option<&'a Frame> {
-        let callers = self.stacks.get(&stack)?.iter();
-        let frames = callers.filter_map(|address| self.frames.get(&(pid, *address)));
-        allocation_site(frames.flatten().copied())
+        allocation_site(self.frames.of_callers(pid, self.stacks.get(&stack)?))
     }
 
     /// The steps of a path by function.
     fn stops(&self, steps: &[&PathStep], site: Option<&Frame>) -> Vec<Stop> {
         let mut stops: Vec<Stop> = Vec::new();
         for step in steps {
-            let frames = self.frames.get(&(step.pid, step.ip));
             let frame = match step.event {
                 PathEvent::Allocated => site,
-                PathEvent::Accessed => frames.and_then(|frames| frames.first()).copied(),
+                PathEvent::Accessed => self.frames.at(step.pid, step.ip).first().copied(),
                 PathEvent::Freed => None,
             };
             let function = match frame.map_or("", |frame| frame.function.as_str()) {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
 use super::lines_seen::{LinesSeen, Shape};
-use crate::resolve::{HeapBlocks, allocation_site};
+use crate::resolve::{HeapBlocks, SourceFrames, allocation_site};
 
 /// Types of a level that a result names, at most.
 const MOST_TYPES: usize = 50;
@@ -360,16 +360,11 @@ struct Places<'i, 'a> {
     typed: HashMap<(Pid, Address), Kind<'a>>,
     blocks: HeapBlocks<'a>,
     stacks: HashMap<StackId, &'a [Address]>,
-    frames: HashMap<(Pid, Address), Vec<&'a Frame>>,
+    frames: SourceFrames<'a>,
 }
 
 impl<'i, 'a> Places<'i, 'a> {
     fn new(input: &'i Input<'a>) -> Self {
-        let mut frames: HashMap<(Pid, Address), Vec<&Frame>> = HashMap::new();
-        for frame in input.frames {
-            let key = (frame.pid, frame.address);
-            frames.entry(key).or_default().push(frame);
-        }
         let typed = input.typed.iter();
         let stacks = input.stacks.iter();
         Self {
@@ -381,7 +376,7 @@ impl<'i, 'a> Places<'i, 'a> {
             stacks: stacks
                 .map(|stack| (stack.id, stack.frames.as_slice()))
                 .collect(),
-            frames,
+            frames: SourceFrames::new(input.frames),
         }
     }
 
@@ -422,12 +417,7 @@ impl<'i, 'a> Places<'i, 'a> {
     /// The same of a call chain.
     fn site_of(&self, pid: Pid, stack: StackId) -> Option<String> {
         let callers = self.stacks.get(&stack)?;
-        let frames = callers
-            .iter()
-            .filter_map(|address| self.frames.get(&(pid, *address)))
-            .flatten()
-            .copied();
-        let frame = allocation_site(frames)?;
+        let frame = allocation_site(self.frames.of_callers(pid, callers))?;
         Some(match frame.line {
             0 => frame.function.clone(),
             line => format!("{} ({}:{line})", frame.function, frame.file),

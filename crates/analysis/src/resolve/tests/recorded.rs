@@ -5,7 +5,7 @@ use linewise_recording::{
     Tables, Tid, Time, Trap, Watch, WatchOutcome,
 };
 
-use super::super::{Callers, Resolved, Resolver, Store, resolve_recording};
+use super::super::{Callers, Resolved, Resolver, SourceFrames, Store, resolve_recording};
 use super::{PID, build};
 
 const SOURCE: &str = r"
@@ -96,6 +96,39 @@ fn every_code_address_has_frames_and_every_hot_line_its_objects() {
     for path in ["pair.left", "pair.right", "two"] {
         assert!(paths.contains(&path), "{path}: {paths:?}");
     }
+}
+
+#[test]
+fn a_call_stands_beside_the_instruction_that_it_returns_to() {
+    // Functions that lie side by side.
+    let Some(program) = build("gcc", &["-g", "-O1"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let worker = program.address("worker");
+    let main = program.address("main");
+    let [pair, two] = ["pair", "two"].map(|name| program.address(name));
+    let inside = |function: &str, samples: Vec<Sample>| {
+        let tables = Tables {
+            maps: program.maps.clone(),
+            samples,
+            // As if the last instruction of `worker` had called.
+            stacks: vec![Stack {
+                id: StackId(1),
+                frames: vec![worker, main],
+            }],
+            ..Tables::default()
+        };
+        let resolved = resolve_recording(&tables, 64, &program.files);
+        let frames = SourceFrames::new(&resolved.frames);
+        assert_eq!(frames.of_call(PID, main)[0].function, "worker");
+        assert_eq!(frames.at(PID, main)[0].function, function);
+    };
+    inside("worker", vec![sample(pair, worker, StackId(1), 10)]);
+    let sampled_there = sample(two, main, StackId(9), 10);
+    inside(
+        "main",
+        vec![sample(pair, worker, StackId(1), 10), sampled_there],
+    );
 }
 
 #[test]

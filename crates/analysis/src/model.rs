@@ -296,6 +296,9 @@ pub struct TypeVote {
     pub name: String,
     /// Their share of the accesses whose type is known, 0 to 1.
     pub share: f64,
+    /// Whether it is a part of `type`, which the accesses that name it do not know: what a library's lock lies in.
+    #[serde(default)]
+    pub part: bool,
 }
 
 /// One contended line.

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{Address, Pid, SampleClass, StackId, Tables};
+use linewise_recording::{Address, Frame, Pid, SampleClass, StackId, Tables};
 
-use super::names::Names;
+use super::names::{Names, frame_words};
 use crate::model::CallChain;
+use crate::views::types::is_library_code;
 
 /// Chains of one place that are told.
 const CHAINS: usize = 3;
@@ -63,22 +64,26 @@ impl<'a> CallChains<'a> {
     }
 }
 
-/// The callers in words as far as they are the program's own.
+/// The callers in words as far as they are the program's own, or all where none is.
 fn own_callers(pid: Pid, callers: &[Address], names: &Names<'_>) -> Vec<String> {
-    let mut own = Vec::new();
+    let mut own: Vec<&Frame> = Vec::new();
     for frame in names.callers(pid, callers) {
         if begins(&frame.function) {
             // What runs a closure on its new thread is the library's as well.
-            while own.pop_if(|it: &mut String| runs_closures(it)).is_some() {}
+            while own.pop_if(|it| runs_closures(&it.function)).is_some() {}
             break;
         }
-        own.push(super::names::frame_words(frame));
+        own.push(frame);
         if frame.function == "main" {
             break;
         }
     }
+    // Who calls a library's lock matters, not how that is wrapped.
+    let wraps = |frame: &&&Frame| is_library_code(&frame.module, &frame.file);
+    let wrappers = own.iter().take_while(wraps).count();
+    own.drain(..if wrappers < own.len() { wrappers } else { 0 });
     own.truncate(CALLERS);
-    own
+    own.into_iter().map(frame_words).collect()
 }
 
 /// Whether a library's function begins a thread or the program: nobody looks for what called it.
@@ -98,7 +103,7 @@ fn runs_closures(caller: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Frame, Sample, Stack};
+    use linewise_recording::{Sample, Stack};
 
     use super::*;
     use crate::views::sampled_rows::{self, PID};
@@ -136,6 +141,10 @@ mod tests {
                 frame(0x30, 0, "steal", 0),
                 frame(0x40, 0, "main", 30),
                 frame(0x50, 0, "__libc_start_call_main", 0),
+                Frame {
+                    module: "/usr/lib/x86_64-linux-gnu/libstdc++.so.6".into(),
+                    ..frame(0x80, 0, "std::mutex::lock", 100)
+                },
                 frame(0x60, 0, "core::ops::function::FnOnce::call_once", 250),
                 frame(
                     0x70,
@@ -174,7 +183,7 @@ mod tests {
         let found = chains(&[
             (&[0x30, 0x60, 0x70, 0x40], 2),
             (&[0x20, 0x40, 0x50], 6),
-            (&[0x20, 0x40], 2),
+            (&[0x80, 0x20, 0x40], 2),
         ]);
         let pushed = "put (/src/job.c:7) push (/src/job.c:9) main (/src/job.c:30)";
         assert_eq!(found, [(0.8, pushed.to_owned()), (0.2, "steal".to_owned())]);
@@ -185,5 +194,10 @@ mod tests {
         assert_eq!(chains(&[(&[0x70], 5), (&[], 1)]), []);
         let found = chains(&[(&[0x30, 0x50], 99), (&[0x40], 1)]);
         assert_eq!(found, [(0.99, "steal".to_owned())]);
+        let found = chains(&[(&[0x80, 0x70], 1)]);
+        assert_eq!(
+            found,
+            [(1.0, "std::mutex::lock (/src/job.c:100)".to_owned())]
+        );
     }
 }

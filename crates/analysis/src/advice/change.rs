@@ -51,7 +51,7 @@ pub(crate) fn propose(
 }
 
 /// The distinct fields that different threads touch, dearest first.
-fn touched_fields(accesses: &[AccessRow]) -> Vec<&str> {
+fn touched_fields<'a>(accesses: impl IntoIterator<Item = &'a AccessRow>) -> Vec<&'a str> {
     let mut fields: Vec<&str> = Vec::new();
     for access in accesses {
         if !access.field.is_empty() && !fields.contains(&access.field.as_str()) {
@@ -196,16 +196,18 @@ fn names_a_lock(name: &str) -> bool {
     })
 }
 
-/// Whether the threads meet at a lock, by the names of where they touch it and of what they touch.
-fn is_lock(accesses: &[AccessRow]) -> bool {
-    accesses.iter().any(|access| {
-        let places = std::iter::once(&access.function).chain(&access.inlined_into);
-        places.chain([&access.field]).any(|name| names_a_lock(name))
-    })
+/// Whether it is a lock that is touched, by the names of where and what.
+fn is_lock(access: &AccessRow) -> bool {
+    let places = std::iter::once(&access.function).chain(&access.inlined_into);
+    places.chain([&access.field]).any(|name| names_a_lock(name))
 }
 
 fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) -> Change {
-    let fields = touched_fields(accesses);
+    let locks: Vec<&AccessRow> = accesses.iter().filter(|access| is_lock(access)).collect();
+    let fields = match locks.as_slice() {
+        [] => touched_fields(accesses),
+        locks => touched_fields(locks.iter().copied()),
+    };
     let name = match fields.first() {
         Some(field) => format!("`{field}`"),
         None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
@@ -213,7 +215,7 @@ fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) ->
         }
         None => String::new(),
     };
-    let text = if is_lock(accesses) {
+    let text = if !locks.is_empty() {
         let what = if name.is_empty() {
             name
         } else {

@@ -193,7 +193,7 @@ fn finding(
         .take(LINES)
         .map(|line| line_row(line, &object, known, &verdict, info.line_size))
         .collect();
-    let accesses = access_rows(&lines, known, info.line_size);
+    let accesses = access_rows(&lines, known, &verdict, info.line_size);
     let change = change::propose(kind, &object, &line_rows, &accesses);
     Finding {
         rank: 0,
@@ -373,7 +373,7 @@ fn voted_fields(
     };
     let named = line.places.iter().filter(|place| {
         let of = votes.access(line.pid, place.touch.ip);
-        of.is_some_and(|of| of.type_name == row.type_name)
+        of.is_some_and(|of| verdict.speaks_of(of))
     });
     let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
     let several = starts.len() > 1;
@@ -420,7 +420,12 @@ fn on_line(
     })
 }
 
-fn access_rows(lines: &[&LineSharing], known: Known<'_>, line_size: u64) -> Vec<AccessRow> {
+fn access_rows(
+    lines: &[&LineSharing],
+    known: Known<'_>,
+    verdict: &Verdict<'_>,
+    line_size: u64,
+) -> Vec<AccessRow> {
     let total: f64 = lines
         .iter()
         .flat_map(|line| &line.places)
@@ -429,7 +434,7 @@ fn access_rows(lines: &[&LineSharing], known: Known<'_>, line_size: u64) -> Vec<
     let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
     for line in lines {
         for place in &line.places {
-            let row = access_row(line, place, known, line_size, total);
+            let row = access_row(line, place, known, verdict, line_size, total);
             rows.push((place.weight, place.traps, row));
         }
     }
@@ -462,6 +467,7 @@ fn access_row(
     line: &LineSharing,
     place: &Place,
     known: Known<'_>,
+    verdict: &Verdict<'_>,
     line_size: u64,
     total: f64,
 ) -> AccessRow {
@@ -483,7 +489,7 @@ fn access_row(
         )
         .or_else(|| {
             let row = votes.access(line.pid, place.touch.ip)?;
-            Some(row.path.clone())
+            Some(votes.path(verdict, row, place.touch.address))
         })
         .unwrap_or_default();
     AccessRow {

@@ -5,5 +5,6 @@ mod change;
 mod findings;
 mod names;
 mod votes;
+mod whole;
 
 pub use findings::{Advice, advise};

@@ -1,6 +1,6 @@
 //! Of what type is a contended object? The instructions that touch it say so, each for itself: the
-//! most accesses win. A heap block has votes of its own, and those of all blocks that its site
-//! allocated; where the two disagree the finding says so.
+//! most accesses win, but where one of the types has the others in it. A heap block has votes of its own, and those
+//! of all blocks that its site allocated; where the two disagree the finding says so.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,6 +9,7 @@ use linewise_recording::{
 };
 
 use super::names::Names;
+use super::whole::{Seen, Whole};
 use crate::model::TypeVote;
 use crate::resolve::{HeapBlocks, allocation_site};
 use crate::views::sharing::LineSharing;
@@ -50,9 +51,12 @@ impl<'a> Ballot<'a> {
 /// What the accesses of a recording say of types.
 pub(crate) struct Votes<'a> {
     typed: HashMap<(Pid, Address), &'a TypedAccess>,
-    members: HashMap<(&'a str, u64), Vec<&'a TypeMember>>,
+    /// By type and its size.
+    members: HashMap<&'a str, BTreeMap<u64, Vec<&'a TypeMember>>>,
     blocks: HashMap<(Pid, Address, u64), Site>,
     sites: HashMap<Site, Ballot<'a>>,
+    /// Where in their blocks the accesses of a site were seen.
+    seen: HashMap<Site, Vec<Seen<'a>>>,
 }
 
 /// What the accesses to one object say of it.
@@ -61,7 +65,7 @@ pub(crate) struct Verdict<'a> {
     /// The type that most of them name; `None` if none does.
     pub(crate) kind: Option<&'a TypedAccess>,
     /// The fields of it that they name, the most named first.
-    pub(crate) fields: Vec<&'a str>,
+    pub(crate) fields: Vec<String>,
     /// The members and static variables through which most of them reach it, the most named first.
     pub(crate) reached: Vec<&'a str>,
     /// The votes: of a heap block whose site is known those of the site, else its own.
@@ -70,6 +74,8 @@ pub(crate) struct Verdict<'a> {
     pub(crate) disagrees: Option<&'a str>,
     /// Where a value of the type begins, if all accesses that tell agree on it.
     pub(crate) base: Option<u64>,
+    /// The type, if it fills the block and others were found in it, and the bytes of the block.
+    whole: Option<(Whole<'a>, u64)>,
 }
 
 impl<'a> Votes<'a> {
@@ -85,10 +91,11 @@ impl<'a> Votes<'a> {
             members: HashMap::new(),
             blocks: HashMap::new(),
             sites: HashMap::new(),
+            seen: HashMap::new(),
         };
         for member in &tables.type_members {
-            let key = (member.type_name.as_str(), member.type_size);
-            votes.members.entry(key).or_default().push(member);
+            let sizes = votes.members.entry(&member.type_name).or_default();
+            sizes.entry(member.type_size).or_default().push(member);
         }
         let stacks: HashMap<StackId, &[Address]> = tables
             .stacks
@@ -119,6 +126,12 @@ impl<'a> Votes<'a> {
             if let Some(row) = votes.typed.get(&(pid, ip)) {
                 let ballot = votes.sites.entry(site).or_default();
                 ballot.add(&row.type_name, 1.0);
+                votes.seen.entry(site).or_default().push(Seen {
+                    row,
+                    within: address.0 - block.address.0,
+                    block: block.size,
+                    votes: 1.0,
+                });
             }
         }
         // An exact run tells which block lay on a line, and what instructions did to the blocks of a place.
@@ -156,10 +169,32 @@ impl<'a> Votes<'a> {
     }
 
     /// The members of the type that `row` names.
-    pub(crate) fn members(&self, row: &'a TypedAccess) -> &[&'a TypeMember] {
-        self.members
-            .get(&(row.type_name.as_str(), row.type_size))
-            .map_or(&[], Vec::as_slice)
+    pub(crate) fn members(&self, row: &TypedAccess) -> &[&'a TypeMember] {
+        self.members_of(&row.type_name, row.type_size)
+    }
+
+    fn members_of(&self, name: &str, size: u64) -> &[&'a TypeMember] {
+        let of_size = self.members.get(name).and_then(|sizes| sizes.get(&size));
+        of_size.map_or(&[], Vec::as_slice)
+    }
+
+    /// What the instruction at `ip` touches at `address` of the object of which `verdict` speaks: the member, from the
+    /// type that the verdict names.
+    pub(crate) fn path(
+        &self,
+        verdict: &Verdict<'a>,
+        row: &TypedAccess,
+        address: Address,
+    ) -> String {
+        match (&verdict.whole, verdict.base) {
+            (Some((whole, size)), Some(base))
+                if verdict.speaks_of(row) && address.0.wrapping_sub(base) < *size =>
+            {
+                let members = |name: &str, size| self.members_of(name, size);
+                whole.path(address.0 - base, &members)
+            }
+            _ => row.path.clone(),
+        }
     }
 
     /// What the accesses to `lines`, all of one object, say of it. `object` is its first byte and size,
@@ -172,10 +207,13 @@ impl<'a> Votes<'a> {
         let touches_it = |address: Address| {
             object.is_none_or(|(first, size)| address.0.wrapping_sub(first.0) < size)
         };
+        let pid = lines.first().map(|line| line.pid);
+        let site = object
+            .zip(pid)
+            .and_then(|((address, size), pid)| self.blocks.get(&(pid, address, size)));
         let mut own = Ballot::default();
-        let mut fields: BTreeMap<(&str, &str), f64> = BTreeMap::new();
         let mut holders = Ballot::default();
-        let mut rows: Vec<(Address, &TypedAccess)> = Vec::new();
+        let mut rows: Vec<(Address, f64, &TypedAccess)> = Vec::new();
         for line in lines {
             let places = line.places.iter();
             for place in places.filter(|place| touches_it(place.touch.address)) {
@@ -185,72 +223,114 @@ impl<'a> Votes<'a> {
                 // Traps count a little, for accesses that are hardly ever sampled.
                 let votes = place.weight + place.traps as f64;
                 own.add(&row.type_name, votes);
-                *fields.entry((&row.type_name, &row.path)).or_default() += votes;
                 holders.add(&row.through, votes);
-                rows.push((place.touch.address, row));
+                rows.push((place.touch.address, votes, row));
             }
         }
         let counted = own.counted();
-        let Some((winner, share)) = counted.first().copied() else {
+        let Some(&(most, _)) = counted.first() else {
             return Verdict::default();
         };
-        rows.retain(|(_, row)| row.type_name == winner);
-        let all: f64 = own.0.values().sum();
-        let mut named: Vec<(&str, f64)> = fields
+        let whole = object.zip(site).and_then(|((first, size), site)| {
+            let of_site = self.seen.get(site).into_iter().flatten().copied();
+            let own = rows.iter().map(|&(address, _, row)| Seen {
+                row,
+                within: address.0 - first.0,
+                block: size,
+                votes: 1.0,
+            });
+            let seen: Vec<Seen<'_>> = of_site.chain(own).collect();
+            let whole = Whole::find(&seen, |row| !self.members(row).is_empty())?;
+            Some((whole, size))
+        });
+        let mut verdict = Verdict {
+            kind: match &whole {
+                Some((whole, _)) => Some(whole.row),
+                None => rows.iter().map(|it| it.2).find(|row| row.type_name == most),
+            },
+            whole,
+            ..Verdict::default()
+        };
+        rows.retain(|(_, _, row)| verdict.speaks_of(row));
+        verdict.base = match (&verdict.whole, object) {
+            (Some(_), Some((first, _))) => Some(first.0),
+            _ => base(&rows),
+        };
+        let mut fields: BTreeMap<String, f64> = BTreeMap::new();
+        for (address, votes, row) in &rows {
+            *fields
+                .entry(self.path(&verdict, row, *address))
+                .or_default() += votes;
+        }
+        let all: f64 = rows.iter().map(|it| it.1).sum();
+        let mut fields: Vec<(String, f64)> = fields
             .into_iter()
-            .filter(|((kind, path), votes)| {
-                *kind == winner && !path.is_empty() && *votes >= SLIGHT * share * all
-            })
-            .map(|((_, path), votes)| (path, votes))
+            .filter(|(path, votes)| !path.is_empty() && *votes >= SLIGHT * all)
             .collect();
-        named.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-        let pid = lines.first().map(|line| line.pid);
-        let of_site = object
-            .zip(pid)
-            .and_then(|((address, size), pid)| self.blocks.get(&(pid, address, size)))
+        fields.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        verdict.fields = fields.into_iter().take(FIELDS).map(|it| it.0).collect();
+        // A local variable is no name for an object.
+        verdict.reached = holders
+            .counted()
+            .into_iter()
+            .filter(|(name, votes)| {
+                !name.is_empty() && !name.ends_with("(local)") && *votes >= SLIGHT
+            })
+            .take(HOLDERS)
+            .map(|it| it.0)
+            .collect();
+        let of_site = site
             .and_then(|site| self.sites.get(site))
             .map(Ballot::counted)
             .filter(|votes| !votes.is_empty());
-        let disagrees = of_site
+        verdict.disagrees = of_site
             .as_ref()
             .and_then(|votes| votes.first())
             .map(|(name, _)| *name)
-            .filter(|name| *name != winner);
-        Verdict {
-            kind: rows.first().map(|(_, row)| *row),
-            fields: named.into_iter().take(FIELDS).map(|it| it.0).collect(),
-            // A local variable is no name for an object.
-            reached: holders
-                .counted()
-                .into_iter()
-                .filter(|(name, votes)| {
-                    !name.is_empty() && !name.ends_with("(local)") && *votes >= SLIGHT
-                })
-                .take(HOLDERS)
-                .map(|it| it.0)
-                .collect(),
-            votes: of_site
-                .unwrap_or(counted)
-                .into_iter()
-                .take(SHOWN)
-                .map(|(name, share)| TypeVote {
-                    name: name.to_owned(),
-                    share,
-                })
-                .collect(),
-            disagrees,
-            base: base(&rows),
-        }
+            .filter(|name| !verdict.speaks_of_type(name));
+        verdict.votes = verdict.shown(of_site.unwrap_or(counted));
+        verdict
+    }
+}
+
+impl<'a> Verdict<'a> {
+    /// Whether an access touches the type that the verdict names, or a part of it as such.
+    pub(crate) fn speaks_of(&self, row: &TypedAccess) -> bool {
+        self.speaks_of_type(&row.type_name)
+    }
+
+    fn speaks_of_type(&self, name: &str) -> bool {
+        self.kind.is_some_and(|kind| kind.type_name == name) || self.has_part(name)
+    }
+
+    fn has_part(&self, name: &str) -> bool {
+        self.whole
+            .as_ref()
+            .is_some_and(|(whole, _)| whole.has_part(name))
+    }
+
+    /// The votes that are shown, its own first.
+    fn shown(&self, mut counted: Vec<(&'a str, f64)>) -> Vec<TypeVote> {
+        let named = |name: &str| self.kind.is_some_and(|kind| kind.type_name == name);
+        counted.sort_by_key(|(name, _)| !named(name));
+        let shown = counted.into_iter().take(SHOWN);
+        shown
+            .map(|(name, share)| TypeVote {
+                name: name.to_owned(),
+                share,
+                part: self.has_part(name),
+            })
+            .collect()
     }
 }
 
 /// Where a value of the type begins that all `rows` name: which element of an array they touch does not
 /// matter, but all must agree on the distance modulo the size of the type.
-fn base(rows: &[(Address, &TypedAccess)]) -> Option<u64> {
+fn base(rows: &[(Address, f64, &TypedAccess)]) -> Option<u64> {
     let mut bases = rows
         .iter()
-        .filter(|(_, row)| row.type_size > 0 && !row.path.contains("[]"))
-        .map(|(address, row)| (address.0.wrapping_sub(row.offset), row.type_size));
+        .filter(|(_, _, row)| row.type_size > 0 && !row.path.contains("[]"))
+        .map(|(address, _, row)| (address.0.wrapping_sub(row.offset), row.type_size));
     let (first, size) = bases.next()?;
     bases
         .all(|(base, _)| base.abs_diff(first).is_multiple_of(size))

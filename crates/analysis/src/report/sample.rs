@@ -423,6 +423,7 @@ fn field(offset: u32, size: u32, path: &str, type_name: &str) -> LineField {
 
 fn vote(name: &str, share: f64) -> TypeVote {
     TypeVote {
+        part: false,
         name: name.to_owned(),
         share,
     }

@@ -12,7 +12,7 @@ const LINES: usize = 4;
 const ROWS: usize = 12;
 /// Places in the source that are listed; the JSON report has them all.
 const ACCESSES: usize = 64;
-/// Callers of a place that are listed.
+/// Callers of a place or an allocation that are listed.
 const CALLERS: usize = 6;
 /// Bytes in one drawing.
 const BYTES: u32 = 64;
@@ -101,12 +101,7 @@ fn title(out: &mut String, finding: &Finding) {
             "</p>\n<p class=\"quiet name\">accessed as <code>{}</code>",
             Name(&object.accessed_type)
         );
-        let votes: Vec<String> = object
-            .type_votes
-            .iter()
-            .map(|vote| format!("{} {}", vote.name, text::percent(vote.share)))
-            .collect();
-        let _ = write!(out, " ({})", Name(&votes.join(", ")));
+        let _ = write!(out, " ({})", Name(&contention::type_votes(object)));
         if !object.field.is_empty() {
             let _ = write!(out, ": {}", Name(&object.field));
         }
@@ -115,7 +110,7 @@ fn title(out: &mut String, finding: &Finding) {
         }
     }
     if !object.allocated_at.is_empty() {
-        let callers = object.allocated_at.join(" ← ");
+        let callers = text::callers(&object.allocated_at, CALLERS);
         let _ = write!(
             out,
             "</p>\n<p class=\"quiet name\">allocated by {}",

@@ -15,6 +15,7 @@ const CALLERS: usize = 5;
 /// Call chains of a place that are printed, and callers of each.
 const CHAINS: usize = 2;
 const CALLERS_OF_PLACE: usize = 3;
+const LINES_OF_CHAIN: usize = 2;
 /// Where the text beside `change`, `doubt` and the like begins.
 const INDENT: usize = 11;
 
@@ -110,9 +111,12 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
     }
     page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
     if !object.accessed_type.is_empty() {
-        let voted = text::sanitise(&accessed(object)).into_owned();
-        let voted = text::shorten(&voted, page.width() - 3);
-        page.line(&[(Tone::Plain, "   "), (Tone::Dim, &voted)]);
+        for line in text::wrap(&accessed(object), page.width() - 3)
+            .into_iter()
+            .take(2)
+        {
+            page.line(&[(Tone::Plain, "   "), (Tone::Dim, &line)]);
+        }
     }
     if !object.allocated_at.is_empty() {
         let callers = text::callers(&object.allocated_at, CALLERS);
@@ -125,19 +129,11 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
 
 /// `accessed as struct node (96 %, struct list 4 %): key, next, through Table.rows[]`.
 fn accessed(object: &ObjectRow) -> String {
-    let votes: Vec<String> = object
-        .type_votes
-        .iter()
-        .map(|vote| match vote.name == object.accessed_type {
-            true => text::percent(vote.share),
-            false => format!("{} {}", vote.name, text::percent(vote.share)),
-        })
-        .collect();
     let fields = match object.field.as_str() {
         "" => String::new(),
         fields => format!(": {fields}"),
     };
-    let votes = votes.join(", ");
+    let votes = contention::type_votes(object);
     let through = match object.reached_through.as_str() {
         "" => String::new(),
         through => format!(", through {through}"),
@@ -242,15 +238,16 @@ fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
     }
     let said = before.is_some_and(|before| before.called_from == first.called_from);
     for chain in first.called_from.iter().take(CHAINS).filter(|_| !said) {
-        // Rather fewer callers than half of a name.
-        let fits = (1..=CALLERS_OF_PLACE)
+        let most = chain.callers.len().min(CALLERS_OF_PLACE);
+        // Rather fewer callers than another line, but one alone is often a library's.
+        let fits = (most.min(2)..=most)
             .rev()
             .map(|callers| text::called_from(chain, callers))
             .find(|from| text::width(from) <= room);
-        let from = fits.unwrap_or_else(|| text::called_from(chain, 1));
-        let from = text::sanitise(&from);
-        let from = text::shorten(&from, room);
-        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &from)]);
+        let from = fits.unwrap_or_else(|| text::called_from(chain, most));
+        for line in text::wrap(&from, room).into_iter().take(LINES_OF_CHAIN) {
+            page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &line)]);
+        }
     }
     if !first.missing.is_empty() {
         page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);

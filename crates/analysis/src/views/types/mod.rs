@@ -11,6 +11,8 @@ mod reached;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use owner::is_library_code;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

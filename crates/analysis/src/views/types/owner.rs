@@ -152,6 +152,16 @@ pub(super) fn owner(
     library.map_or_else(String::new, str::to_owned)
 }
 
+/// Whether code of `module`, from the source `file`, comes with the system or with its language.
+pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
+    let path = without_dots(file);
+    let in_system = |places: &[&str], path: &str| places.iter().any(|it| path.starts_with(it));
+    RUST_SOURCES.iter().any(|place| path.contains(place))
+        || path.contains(CPP_SOURCES)
+        || in_system(&SYSTEM_SOURCES, &path)
+        || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
+}
+
 /// `path` with `.` and `..` taken out, so far as what they leave is known.
 fn without_dots(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
@@ -281,5 +291,24 @@ mod tests {
         ];
         let code = Code::new(&maps);
         assert_eq!(code.library(Pid(1), Address(0x5010)), Some("libz.so.1"));
+    }
+
+    #[test]
+    fn code_of_libraries_is_known_by_its_source_or_its_module() {
+        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        for (module, file) in [
+            (libc, "./nptl/pthread_mutex_lock.c"),
+            ("/home/dev/app", "/usr/include/c++/12/bits/std_mutex.h"),
+            ("/home/dev/app", "/rustc/0b1c/library/std/src/sync/mutex.rs"),
+        ] {
+            assert!(is_library_code(module, file), "{module} {file}");
+        }
+        for (module, file) in [
+            ("/usr/bin/memcached", "./items.c"),
+            ("/home/dev/libown.so", "/home/dev/own.c"),
+            ("", ""),
+        ] {
+            assert!(!is_library_code(module, file), "{module} {file}");
+        }
     }
 }

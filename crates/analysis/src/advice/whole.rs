@@ -1,0 +1,276 @@
+//! What a heap block holds where most code that touches it knows only a part: a lock in an object is touched by a
+//! library that knows nothing of the object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linewise_recording::{TypeMember, TypedAccess};
+
+/// A type that a single access names, of which this is a smaller share, may be named in error, but where it is as large
+/// as the block.
+const LEAST_NAMED: f64 = 0.02;
+/// Of the accesses that name the whole so many have to find it where it would lie in the block.
+const LEAST_PLACED: f64 = 0.9;
+/// And of all so many must lie in it.
+const LEAST_HELD: f64 = 0.75;
+
+/// An access to a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    /// What the instruction says.
+    pub(super) row: &'a TypedAccess,
+    /// Distance from the first byte of the block.
+    pub(super) within: u64,
+    /// Bytes of the block.
+    pub(super) block: u64,
+    /// How much it counts.
+    pub(super) votes: f64,
+}
+
+impl Seen<'_> {
+    /// Where the value that it names begins, from the first byte of the block; `None` where that depends on an index.
+    fn start(&self) -> Option<i128> {
+        let known = !self.row.path.contains("[]");
+        known.then(|| i128::from(self.within) - i128::from(self.row.offset))
+    }
+
+    /// Whether that begins where one of the values does that fill the block, each of `size` bytes.
+    fn fills(&self, size: u64) -> bool {
+        let begins = |start: i128| start.rem_euclid(i128::from(size)) == 0;
+        self.block.is_multiple_of(size) && self.start().is_none_or(begins)
+    }
+
+    /// Whether the value that it names lies in one of those.
+    fn lies_in(&self, size: u64) -> bool {
+        let of = |at: i128| at.div_euclid(i128::from(size));
+        let end = |start: i128| start + i128::from(self.row.type_size.max(1)) - 1;
+        let inside = |start: i128| of(start) == of(end(start));
+        self.block.is_multiple_of(size) && self.start().is_none_or(inside)
+    }
+}
+
+/// The members of types, by name and size.
+pub(super) type Members<'m, 'a> = dyn Fn(&str, u64) -> &'m [&'a TypeMember] + 'm;
+
+/// A type that fills blocks, once or as an array, and those of its parts that code touches without knowing it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Whole<'a> {
+    /// An access that names it.
+    pub(super) row: &'a TypedAccess,
+    parts: BTreeSet<&'a str>,
+    /// Types of which members are told.
+    open: BTreeSet<&'a str>,
+}
+
+impl<'a> Whole<'a> {
+    /// The largest type of those that the accesses to blocks of one allocation site name which fills them, and has in
+    /// it what the others name.
+    pub(super) fn find(seen: &[Seen<'a>], members: impl Fn(&TypedAccess) -> bool) -> Option<Self> {
+        let all: f64 = seen.iter().map(|it| it.votes).sum();
+        let mut candidates: BTreeMap<(u64, &str), &'a TypedAccess> = BTreeMap::new();
+        for it in seen
+            .iter()
+            .filter(|it| it.row.type_size > 0 && members(it.row))
+        {
+            candidates.insert((it.row.type_size, &it.row.type_name), it.row);
+        }
+        let sum = |which: &dyn Fn(&Seen<'a>) -> bool| -> f64 {
+            seen.iter().filter(|it| which(it)).map(|it| it.votes).sum()
+        };
+        let mut largest = candidates.into_iter().rev();
+        largest.find_map(|((size, name), row)| {
+            let names_it = |it: &Seen<'a>| it.row.type_name == name && it.row.type_size == size;
+            let named = sum(&names_it);
+            let placed = sum(&|it| names_it(it) && it.fills(size));
+            let part =
+                |it: &Seen<'a>| (it.row.type_size < size || !members(it.row)) && it.lies_in(size);
+            let held = sum(&|it| names_it(it) || part(it));
+            let sure = seen.iter().filter(|it| names_it(it)).nth(1).is_some()
+                || seen.iter().all(|it| it.block == size);
+            let fits = (sure || named >= LEAST_NAMED * all)
+                && placed >= LEAST_PLACED * named
+                && held >= LEAST_HELD * all;
+            fits.then(|| Self {
+                row,
+                parts: seen
+                    .iter()
+                    .filter(|it| !names_it(it) && part(it))
+                    .map(|it| it.row.type_name.as_str())
+                    .collect(),
+                open: seen
+                    .iter()
+                    .filter(|it| !it.row.path.is_empty())
+                    .map(|it| it.row.type_name.as_str())
+                    .collect(),
+            })
+        })
+    }
+
+    /// Whether a type of this name is one that was found in it.
+    pub(super) fn has_part(&self, name: &str) -> bool {
+        self.parts.contains(name)
+    }
+
+    /// The member at a distance from the first byte of a block: `bid.lock`; empty if there is none.
+    pub(super) fn path(&self, within: u64, members: &Members<'_, 'a>) -> String {
+        let mut path = String::new();
+        let (mut kind, mut size) = (self.row.type_name.as_str(), self.row.type_size.max(1));
+        let mut at = within % size;
+        // Each is smaller than the one before, or the debug info is broken.
+        for _ in 0..8 {
+            let holds = |it: &&&TypeMember| at.wrapping_sub(it.offset) < it.size;
+            let Some(member) = members(kind, size).iter().find(holds) else {
+                break;
+            };
+            if !member.name.is_empty() {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&member.name);
+            }
+            if !self.open.contains(member.member_type.as_str()) {
+                break;
+            }
+            at -= member.offset;
+            (kind, size) = (&member.member_type, member.size);
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::sampled_rows;
+
+    fn row(name: &str, size: u64, offset: u64, path: &str) -> TypedAccess {
+        TypedAccess {
+            type_size: size,
+            offset,
+            path: path.into(),
+            ..sampled_rows::typed(0x10, name)
+        }
+    }
+
+    fn has_members(row: &TypedAccess) -> bool {
+        row.type_name.starts_with("struct")
+    }
+
+    /// `(access, distance in the block, votes)`, all of blocks of so many bytes.
+    fn found(block: u64, accesses: &[(TypedAccess, u64, f64)]) -> Option<(String, Vec<String>)> {
+        let seen: Vec<Seen<'_>> = accesses
+            .iter()
+            .map(|(row, within, votes)| Seen {
+                row,
+                within: *within,
+                block,
+                votes: *votes,
+            })
+            .collect();
+        let whole = Whole::find(&seen, has_members)?;
+        let parts = whole.parts.iter().map(|&it| it.to_owned()).collect();
+        Some((whole.row.type_name.clone(), parts))
+    }
+
+    #[test]
+    fn an_object_is_told_by_those_who_know_all_of_it() {
+        let accesses = [
+            (row("struct mutex", 40, 8, ""), 8, 50.0),
+            (row("struct mutex", 40, 8, ""), 64, 30.0),
+            (row("int", 4, 0, ""), 56, 10.0),
+            (row("struct side", 56, 40, "root"), 96, 7.0),
+            (row("struct book", 120, 112, "stats"), 112, 3.0),
+        ];
+        let parts = ["int", "struct mutex", "struct side"].map(str::to_owned);
+        let book = ("struct book".to_owned(), parts.to_vec());
+        assert_eq!(found(120, &accesses), Some(book.clone()));
+        // Two of them.
+        assert_eq!(found(240, &accesses), Some(book));
+        // Blocks that it does not fill; then the side, which does not begin at their first byte, is none either.
+        assert_eq!(found(128, &accesses), None);
+        // Somewhere else than its member lies.
+        let mut moved = accesses.clone();
+        moved[4].1 = 104;
+        assert_eq!(found(120, &moved), None);
+        // Hardly named, and once.
+        let mut rare = accesses.clone();
+        rare[4].2 = 0.5;
+        assert_eq!(found(240, &rare), None);
+        assert!(found(120, &rare).is_some());
+        let twice: Vec<_> = rare.iter().chain(&rare[4..]).cloned().collect();
+        assert!(found(240, &twice).is_some());
+    }
+
+    #[test]
+    fn types_of_which_none_holds_the_others_are_no_whole() {
+        // Blocks that hold now the one and now the other.
+        let accesses = [
+            (row("struct node", 48, 8, "key"), 8, 6.0),
+            (row("struct leaf", 48, 16, "value"), 16, 5.0),
+        ];
+        assert_eq!(found(48, &accesses), None);
+        // A value across two elements lies in neither.
+        let accesses = [
+            (row("struct node", 48, 8, "key"), 8, 6.0),
+            (row("struct wide", 40, 0, "a"), 40, 5.0),
+        ];
+        assert_eq!(found(96, &accesses), None);
+    }
+
+    #[test]
+    fn paths_lead_through_the_members_to_types_that_are_shown_whole() {
+        let member = |offset, size, name: &str, kind: &str| TypeMember {
+            type_name: String::new(),
+            type_size: 0,
+            declared_at: String::new(),
+            offset,
+            size,
+            alignment: 8,
+            bits: 0,
+            name: name.into(),
+            member_type: kind.into(),
+            language: String::new(),
+        };
+        let book = [
+            member(0, 56, "bid", "struct side"),
+            member(56, 56, "ask", "struct side"),
+            member(112, 8, "stats", "struct stats*"),
+        ];
+        let side = [
+            member(0, 40, "lock", "struct mutex"),
+            member(40, 8, "root", "struct level*"),
+        ];
+        let mutex = [member(0, 4, "word", "int")];
+        let [book, side, mutex] =
+            [&book[..], &side, &mutex].map(|it| it.iter().collect::<Vec<_>>());
+        let members: &Members<'_, '_> = &|name, _| match name {
+            "struct book" => book.as_slice(),
+            "struct side" => &side,
+            "struct mutex" => &mutex,
+            _ => &[],
+        };
+        let rows = [
+            row("struct book", 120, 112, "stats"),
+            row("struct side", 56, 40, "root"),
+            row("struct mutex", 40, 8, ""),
+        ];
+        let places = [112, 40, 56];
+        let seen: Vec<Seen<'_>> = rows
+            .iter()
+            .zip(places)
+            .map(|(row, within)| Seen {
+                row,
+                within,
+                block: 240,
+                votes: 1.0,
+            })
+            .collect();
+        let whole = Whole::find(&seen, has_members).unwrap();
+        let path = |within| whole.path(within, members);
+        assert_eq!(
+            [path(0), path(96), path(120 + 112)],
+            ["bid.lock", "ask.root", "stats"]
+        );
+        assert_eq!(path(48), "bid");
+        assert!(whole.has_part("struct mutex") && !whole.has_part("struct book"));
+    }
+}

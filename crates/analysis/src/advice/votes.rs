@@ -178,8 +178,8 @@ impl<'a> Votes<'a> {
         of_size.map_or(&[], Vec::as_slice)
     }
 
-    /// What the instruction at `ip` touches at `address` of the object of which `verdict` speaks: the member, from the
-    /// type that the verdict names.
+    /// The member that an access which says `row` touches at `address`, from the type that `verdict` names for the object
+    /// there.
     pub(crate) fn path(
         &self,
         verdict: &Verdict<'a>,
@@ -191,7 +191,7 @@ impl<'a> Votes<'a> {
                 if verdict.speaks_of(row) && address.0.wrapping_sub(base) < *size =>
             {
                 let members = |name: &str, size| self.members_of(name, size);
-                whole.path(address.0 - base, &members)
+                whole.path(address.0 - base, row, &members)
             }
             _ => row.path.clone(),
         }
@@ -497,6 +497,53 @@ mod tests {
         assert_eq!(named(Some((Address(0x3020), 32))), Some("node"));
         assert_eq!(named(Some((Address(0x3030), 16))), None);
         assert_eq!(named(None), Some("list"));
+    }
+
+    #[test]
+    fn a_block_is_what_fills_it_and_has_in_it_what_most_accesses_name() {
+        let member = |offset, name: &str| TypeMember {
+            type_name: "book".into(),
+            type_size: 64,
+            declared_at: String::new(),
+            offset,
+            size: 32,
+            alignment: 8,
+            bits: 0,
+            name: name.into(),
+            member_type: "node".into(),
+            language: String::new(),
+        };
+        let book = TypedAccess {
+            type_size: 64,
+            ..typed(0x30, "book", 0, "bid.key")
+        };
+        let mut tables = tables();
+        tables.typed_accesses[2] = book;
+        let members = [member(0, "bid"), member(32, "ask")];
+        tables.type_members = members.to_vec();
+        tables.samples.push(sample(0x30, 0x1000));
+        let names = Names::new(&tables);
+        let votes = Votes::new(&tables, &names);
+        // The last is of what lies behind the block.
+        let line = line(&[
+            (0x10, 0x1028, 9.0),
+            (0x18, 0x1010, 5.0),
+            (0x18, 0x1050, 2.0),
+        ]);
+        let verdict = votes.verdict(&[&line], Some((Address(0x1000), 64)));
+        assert_eq!(verdict.kind.map(|row| row.type_name.as_str()), Some("book"));
+        assert_eq!(verdict.fields, ["ask.key", "bid.next"]);
+        assert_eq!((verdict.base, verdict.disagrees), (Some(0x1000), None));
+        let shown = verdict.votes.iter().map(|it| (it.name.as_str(), it.part));
+        assert_eq!(shown.collect::<Vec<_>>(), [("book", false), ("node", true)]);
+        let path = |ip, address| {
+            let row = votes.access(PID, Address(ip)).unwrap();
+            votes.path(&verdict, row, Address(address))
+        };
+        assert_eq!(
+            [path(0x30, 0x1000), path(0x18, 0x1050)],
+            ["bid.key", "next"]
+        );
     }
 
     #[test]

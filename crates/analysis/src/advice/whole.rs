@@ -12,6 +12,8 @@ const LEAST_NAMED: f64 = 0.02;
 const LEAST_PLACED: f64 = 0.9;
 /// And of all so many must lie in it.
 const LEAST_HELD: f64 = 0.75;
+/// Members in members that a path goes through, at most; broken debug info may put a type into itself.
+const DEEPEST: usize = 8;
 
 /// An access to a block.
 #[derive(Clone, Copy, Debug)]
@@ -110,22 +112,29 @@ impl<'a> Whole<'a> {
         self.parts.contains(name)
     }
 
-    /// The member at a distance from the first byte of a block: `bid.lock`; empty if there is none.
-    pub(super) fn path(&self, within: u64, members: &Members<'_, 'a>) -> String {
-        let mut path = String::new();
+    /// The member that an access which says `row` touches at a distance from the first byte of a block: `bid.lock`;
+    /// empty if there is none.
+    pub(super) fn path(&self, within: u64, row: &TypedAccess, members: &Members<'_, 'a>) -> String {
+        if row.type_name == self.row.type_name {
+            return row.path.clone();
+        }
+        let mut names: Vec<String> = Vec::new();
         let (mut kind, mut size) = (self.row.type_name.as_str(), self.row.type_size.max(1));
         let mut at = within % size;
-        // Each is smaller than the one before, or the debug info is broken.
-        for _ in 0..8 {
+        for _ in 0..DEEPEST {
             let holds = |it: &&&TypeMember| at.wrapping_sub(it.offset) < it.size;
             let Some(member) = members(kind, size).iter().find(holds) else {
                 break;
             };
-            if !member.name.is_empty() {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(&member.name);
+            // Which element of an array it is, is not what a member is called.
+            let element = member.member_type.ends_with(']');
+            names.push(match element {
+                true => format!("{}[]", member.name),
+                false => member.name.clone(),
+            });
+            if element || member.member_type == row.type_name {
+                names.push(row.path.clone());
+                break;
             }
             if !self.open.contains(member.member_type.as_str()) {
                 break;
@@ -133,7 +142,9 @@ impl<'a> Whole<'a> {
             at -= member.offset;
             (kind, size) = (&member.member_type, member.size);
         }
-        path
+        // Base classes and unnamed structs have no name.
+        names.retain(|name| !name.is_empty());
+        names.join(".")
     }
 }
 
@@ -234,6 +245,7 @@ mod tests {
             member(0, 56, "bid", "struct side"),
             member(56, 56, "ask", "struct side"),
             member(112, 8, "stats", "struct stats*"),
+            member(120, 112, "more", "struct side[2]"),
         ];
         let side = [
             member(0, 40, "lock", "struct mutex"),
@@ -249,28 +261,30 @@ mod tests {
             _ => &[],
         };
         let rows = [
-            row("struct book", 120, 112, "stats"),
+            row("struct book", 232, 112, "stats"),
             row("struct side", 56, 40, "root"),
             row("struct mutex", 40, 8, ""),
+            row("int", 4, 0, ""),
         ];
-        let places = [112, 40, 56];
+        let places = [112, 40, 56, 68];
         let seen: Vec<Seen<'_>> = rows
             .iter()
             .zip(places)
             .map(|(row, within)| Seen {
                 row,
                 within,
-                block: 240,
+                block: 464,
                 votes: 1.0,
             })
             .collect();
         let whole = Whole::find(&seen, has_members).unwrap();
-        let path = |within| whole.path(within, members);
-        assert_eq!(
-            [path(0), path(96), path(120 + 112)],
-            ["bid.lock", "ask.root", "stats"]
-        );
-        assert_eq!(path(48), "bid");
+        let path = |of: usize, within| whole.path(within, &rows[of], members);
+        assert_eq!(path(2, 0), "bid.lock");
+        assert_eq!(path(1, 96), "ask.root");
+        assert_eq!(path(0, 232 + 112), "stats");
+        // What only knows that it touches four bytes of it.
+        assert_eq!(path(3, 56 + 12), "ask.lock");
+        assert_eq!([path(1, 160), path(2, 176)], ["more[].root", "more[]"]);
         assert!(whole.has_part("struct mutex") && !whole.has_part("struct book"));
     }
 }

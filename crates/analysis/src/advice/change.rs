@@ -45,8 +45,10 @@ pub(crate) fn propose(
 ) -> Change {
     let language = language(accesses);
     match kind {
-        FindingKind::FalseSharing => separate(language, object, lines, accesses),
-        FindingKind::TrueSharing => share_less(language, object, accesses),
+        FindingKind::FalseSharing if !is_one_lock(accesses) => {
+            separate(language, object, lines, accesses)
+        }
+        _ => share_less(language, object, accesses),
     }
 }
 
@@ -202,6 +204,18 @@ fn is_lock(access: &AccessRow) -> bool {
     places.chain([&access.field]).any(|name| names_a_lock(name))
 }
 
+/// Whether all that is touched is one lock of a library, whose words do not belong on lines of their own: each is touched
+/// by code of its own, where the same code touches the words of several locks.
+fn is_one_lock(accesses: &[AccessRow]) -> bool {
+    let mut words: BTreeMap<(&str, &str, u32), (u64, u32)> = BTreeMap::new();
+    let one = accesses.iter().all(|access| {
+        let code = (access.function.as_str(), access.file.as_str(), access.line);
+        let word = (access.line_address, access.offset);
+        is_lock(access) && *words.entry(code).or_insert(word) == word
+    });
+    one && !accesses.is_empty() && touched_fields(accesses).len() < 2
+}
+
 fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) -> Change {
     let locks: Vec<&AccessRow> = accesses.iter().filter(|access| is_lock(access)).collect();
     let fields = match locks.as_slice() {
@@ -264,6 +278,34 @@ mod tests {
         assert_eq!(common_array(&["c[0].hits", "d[1].hits"]), None);
         assert_eq!(common_array(&["head", "tail"]), None);
         assert_eq!(common_array(&[]), None);
+    }
+
+    #[test]
+    fn the_words_of_one_lock_are_not_taken_apart() {
+        let at = |tid, offset, line| AccessRow {
+            tid,
+            offset,
+            line,
+            ..access("lll_mutex_unlock_optimized", "pthread_mutex_unlock.c")
+        };
+        let advice = |accesses: &[AccessRow]| {
+            propose(FindingKind::FalseSharing, &object(), &[], accesses).text
+        };
+        let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
+        assert!(advice(&one).starts_with("Threads fight over a lock"));
+        // Two on one line.
+        let two = [at(1, 8, 43), at(2, 48, 43)];
+        assert!(!advice(&two).contains("fight over a lock"));
+        // Its holder and its count, by functions that lock.
+        let fields = [("owner", 8, 3), ("count", 16, 4)].map(|(field, offset, line)| AccessRow {
+            field: field.to_owned(),
+            function: "spin_lock".to_owned(),
+            ..at(1, offset, line)
+        });
+        assert!(!advice(&fields).contains("fight over a lock"));
+        // And data beside one.
+        let beside = [at(1, 8, 43), access("add", "add.c")];
+        assert!(!advice(&beside).contains("fight over a lock"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) struct Votes<'a> {
 /// What the accesses to one object say of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Verdict<'a> {
-    /// The type that most of them name; `None` if none does.
+    /// The type that fills its block and has in it what they name, or else that most of them name; `None` if none does.
     pub(crate) kind: Option<&'a TypedAccess>,
     /// The fields of it that they name, the most named first.
     pub(crate) fields: Vec<String>,
@@ -130,7 +130,6 @@ impl<'a> Votes<'a> {
                     row,
                     within: address.0 - block.address.0,
                     block: block.size,
-                    votes: 1.0,
                 });
             }
         }
@@ -237,7 +236,6 @@ impl<'a> Votes<'a> {
                 row,
                 within: address.0 - first.0,
                 block: size,
-                votes: 1.0,
             });
             let seen: Vec<Seen<'_>> = of_site.chain(own).collect();
             let whole = Whole::find(&seen, |row| !self.members(row).is_empty())?;

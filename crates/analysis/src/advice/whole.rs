@@ -24,8 +24,6 @@ pub(super) struct Seen<'a> {
     pub(super) within: u64,
     /// Bytes of the block.
     pub(super) block: u64,
-    /// How much it counts.
-    pub(super) votes: f64,
 }
 
 impl Seen<'_> {
@@ -67,7 +65,7 @@ impl<'a> Whole<'a> {
     /// The largest type of those that the accesses to blocks of one allocation site name which fills them, and has in
     /// it what the others name.
     pub(super) fn find(seen: &[Seen<'a>], members: impl Fn(&TypedAccess) -> bool) -> Option<Self> {
-        let all: f64 = seen.iter().map(|it| it.votes).sum();
+        let all = seen.len() as f64;
         let mut candidates: BTreeMap<(u64, &str), &'a TypedAccess> = BTreeMap::new();
         for it in seen
             .iter()
@@ -75,19 +73,18 @@ impl<'a> Whole<'a> {
         {
             candidates.insert((it.row.type_size, &it.row.type_name), it.row);
         }
-        let sum = |which: &dyn Fn(&Seen<'a>) -> bool| -> f64 {
-            seen.iter().filter(|it| which(it)).map(|it| it.votes).sum()
+        let count = |which: &dyn Fn(&Seen<'a>) -> bool| -> f64 {
+            seen.iter().filter(|it| which(it)).count() as f64
         };
         let mut largest = candidates.into_iter().rev();
         largest.find_map(|((size, name), row)| {
             let names_it = |it: &Seen<'a>| it.row.type_name == name && it.row.type_size == size;
-            let named = sum(&names_it);
-            let placed = sum(&|it| names_it(it) && it.fills(size));
+            let named = count(&names_it);
+            let placed = count(&|it| names_it(it) && it.fills(size));
             let part =
                 |it: &Seen<'a>| (it.row.type_size < size || !members(it.row)) && it.lies_in(size);
-            let held = sum(&|it| names_it(it) || part(it));
-            let sure = seen.iter().filter(|it| names_it(it)).nth(1).is_some()
-                || seen.iter().all(|it| it.block == size);
+            let held = count(&|it| names_it(it) || part(it));
+            let sure = named > 1.0 || seen.iter().all(|it| it.block == size);
             let fits = (sure || named >= LEAST_NAMED * all)
                 && placed >= LEAST_PLACED * named
                 && held >= LEAST_HELD * all;
@@ -166,15 +163,13 @@ mod tests {
         row.type_name.starts_with("struct")
     }
 
-    /// `(access, distance in the block, votes)`, all of blocks of so many bytes.
-    fn found(block: u64, accesses: &[(TypedAccess, u64, f64)]) -> Option<(String, Vec<String>)> {
+    /// `(access, distance in the block, how often)`, all of blocks of so many bytes.
+    fn found(block: u64, accesses: &[(TypedAccess, u64, usize)]) -> Option<(String, Vec<String>)> {
         let seen: Vec<Seen<'_>> = accesses
             .iter()
-            .map(|(row, within, votes)| Seen {
-                row,
-                within: *within,
-                block,
-                votes: *votes,
+            .flat_map(|(row, within, times)| {
+                let within = *within;
+                std::iter::repeat_n(Seen { row, within, block }, *times)
             })
             .collect();
         let whole = Whole::find(&seen, has_members)?;
@@ -185,11 +180,11 @@ mod tests {
     #[test]
     fn an_object_is_told_by_those_who_know_all_of_it() {
         let accesses = [
-            (row("struct mutex", 40, 8, ""), 8, 50.0),
-            (row("struct mutex", 40, 8, ""), 64, 30.0),
-            (row("int", 4, 0, ""), 56, 10.0),
-            (row("struct side", 56, 40, "root"), 96, 7.0),
-            (row("struct book", 120, 112, "stats"), 112, 3.0),
+            (row("struct mutex", 40, 8, ""), 8, 50),
+            (row("struct mutex", 40, 8, ""), 64, 30),
+            (row("int", 4, 0, ""), 56, 10),
+            (row("struct side", 56, 40, "root"), 96, 7),
+            (row("struct book", 120, 112, "stats"), 112, 3),
         ];
         let parts = ["int", "struct mutex", "struct side"].map(str::to_owned);
         let book = ("struct book".to_owned(), parts.to_vec());
@@ -204,7 +199,7 @@ mod tests {
         assert_eq!(found(120, &moved), None);
         // Hardly named, and once.
         let mut rare = accesses.clone();
-        rare[4].2 = 0.5;
+        rare[4].2 = 1;
         assert_eq!(found(240, &rare), None);
         assert!(found(120, &rare).is_some());
         let twice: Vec<_> = rare.iter().chain(&rare[4..]).cloned().collect();
@@ -215,14 +210,14 @@ mod tests {
     fn types_of_which_none_holds_the_others_are_no_whole() {
         // Blocks that hold now the one and now the other.
         let accesses = [
-            (row("struct node", 48, 8, "key"), 8, 6.0),
-            (row("struct leaf", 48, 16, "value"), 16, 5.0),
+            (row("struct node", 48, 8, "key"), 8, 6),
+            (row("struct leaf", 48, 16, "value"), 16, 5),
         ];
         assert_eq!(found(48, &accesses), None);
         // A value across two elements lies in neither.
         let accesses = [
-            (row("struct node", 48, 8, "key"), 8, 6.0),
-            (row("struct wide", 40, 0, "a"), 40, 5.0),
+            (row("struct node", 48, 8, "key"), 8, 6),
+            (row("struct wide", 40, 0, "a"), 40, 5),
         ];
         assert_eq!(found(96, &accesses), None);
     }
@@ -274,7 +269,6 @@ mod tests {
                 row,
                 within,
                 block: 464,
-                votes: 1.0,
             })
             .collect();
         let whole = Whole::find(&seen, has_members).unwrap();

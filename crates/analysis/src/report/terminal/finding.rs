@@ -15,7 +15,8 @@ const CALLERS: usize = 5;
 /// Call chains of a place that are printed, and callers of each.
 const CHAINS: usize = 2;
 const CALLERS_OF_PLACE: usize = 3;
-const LINES_OF_CHAIN: usize = 2;
+/// Lines that a fact beside others may take.
+const FACT_LINES: usize = 2;
 /// Where the text beside `change`, `doubt` and the like begins.
 const INDENT: usize = 11;
 
@@ -111,19 +112,20 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
     }
     page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
     if !object.accessed_type.is_empty() {
-        for line in text::wrap(&accessed(object), page.width() - 3)
-            .into_iter()
-            .take(2)
-        {
-            page.line(&[(Tone::Plain, "   "), (Tone::Dim, &line)]);
-        }
+        dim(page, "   ", &accessed(object));
     }
     if !object.allocated_at.is_empty() {
         let callers = text::callers(&object.allocated_at, CALLERS);
         let callers = format!("allocated by {callers}");
-        for line in text::wrap(&callers, page.width() - 3).into_iter().take(2) {
-            page.line(&[(Tone::Plain, "   "), (Tone::Dim, &line)]);
-        }
+        dim(page, "   ", &callers);
+    }
+}
+
+/// Prints a fact behind a margin, in as many lines as it may take.
+fn dim(page: &mut Page, margin: &str, text: &str) {
+    let lines = text::wrap(text, page.width() - margin.len());
+    for line in lines.into_iter().take(FACT_LINES) {
+        page.line(&[(Tone::Plain, margin), (Tone::Dim, &line)]);
     }
 }
 
@@ -245,9 +247,7 @@ fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
             .map(|callers| text::called_from(chain, callers))
             .find(|from| text::width(from) <= room);
         let from = fits.unwrap_or_else(|| text::called_from(chain, most));
-        for line in text::wrap(&from, room).into_iter().take(LINES_OF_CHAIN) {
-            page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &line)]);
-        }
+        dim(page, &margin, &from);
     }
     if !first.missing.is_empty() {
         page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);

@@ -25,7 +25,9 @@ test: needs-test
 	scripts/test.sh
 
 build:
-	$(CARGO) build --release --locked --package linewise --package linewise-tracer --package linewise-preload --package linewise-preload-cxx --package linewise-delegate-c
+	$(CARGO) build --release --locked --package linewise --package linewise-tracer --package linewise-delegate-c
+	$(CARGO) build --profile preload --locked --package linewise-preload --package linewise-preload-cxx --features linewise-preload/bare,linewise-preload-cxx/bare
+	cp target/preload/liblinewise_preload.so target/preload/liblinewise_preload_cxx.so target/release/
 
 # Does not build: under sudo there is often no cargo.
 install:

@@ -153,7 +153,7 @@ step licences cargo xtask licences
 if has cargo-deny; then
     step deny cargo deny --locked check licenses bans sources
 fi
-step build cargo build --release --locked --quiet --package linewise --package linewise-tracer --package linewise-preload --package linewise-preload-cxx --package linewise-delegate-c
+step build make --no-print-directory build
 step install installed
 step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.

@@ -183,10 +183,10 @@ pub fn record(
         Target::Launch(command) => {
             let family = Family::before_the_first();
             let environment = match &heap {
-                Some(Ok(Source::Load(loading))) => loading.environment.as_slice(),
-                _ => &[],
+                Some(Ok(Source::Load(loading))) => loading.environment(&loading.region.path()),
+                _ => Vec::new(),
             };
-            let held = HeldChild::fork(command, environment).map_err(Error::Fork)?;
+            let held = HeldChild::fork(command, &environment).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
         &Target::Attach(pid) => {

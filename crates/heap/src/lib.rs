@@ -12,13 +12,21 @@
 //!
 //! Programs with pools of their own may link it, too, to name their objects ([`object_begins`]).
 //!
-//! This library is linked into both. What the target's side calls neither allocates nor takes a lock.
+//! This library is linked into both. What the target's side calls neither allocates nor takes a lock, calls nothing of
+//! the C library, and is built without the standard library (no feature `collector`).
 //! The collector's side trusts nothing that it reads.
 
-#![expect(unsafe_code, reason = "shared memory, and the time stamp counter")]
+#![cfg_attr(not(any(feature = "collector", test)), no_std)]
+#![expect(
+    unsafe_code,
+    reason = "shared memory, system calls, and the time stamp counter"
+)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod environment;
+pub mod kernel;
 mod naming;
+mod program;
 mod record;
 mod region;
 mod ring;
@@ -27,11 +35,13 @@ mod told;
 mod traced;
 mod walk;
 
+pub use environment::{Environment, Hidden, Variables, hide, preload_of, region_of};
 pub use naming::{object_begins, object_ends};
+pub use program::{Program, Unloadable};
 pub use record::{
     AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, header, key_of_bytes,
 };
-pub use region::{Region, VARIABLE, VARIABLE_C};
+pub use region::{Note, Region, VARIABLE};
 pub use ring::{Malformed, RING_WORDS, RINGS, Ring, RingIds, RingState, Writer};
 pub use rules::{Cursor, Rule};
 pub use told::{Told, block_key, name_key};

@@ -17,7 +17,9 @@ pub(crate) struct RingHeader {
     head: AtomicU64,
     /// Ticks that the writer's thread spent in the recorder.
     spent: AtomicU64,
-    _writer: [u64; 14],
+    /// Records that there was no room for.
+    lost: AtomicU64,
+    _writer: [u64; 13],
     tail: AtomicU64,
     _reader: [u64; 15],
     state: AtomicU32,
@@ -65,9 +67,16 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Takes a free ring; `None` if all are in use.
+    /// Takes a free ring; `None` if all are in use. Where it `may_map` those that nobody used before are mapped, by
+    /// system calls.
     #[must_use]
-    pub fn claim(region: &Region, ids: RingIds, layout: u32, opened: u64) -> Option<Self> {
+    pub fn claim(
+        region: &Region,
+        ids: RingIds,
+        layout: u32,
+        opened: u64,
+        may_map: bool,
+    ) -> Option<Self> {
         // Threads begin to look at different places, and among those that were used before: the collector looks at
         // all of them in every round.
         let used = region.header().rings_used.load(Ordering::Acquire) as usize;
@@ -76,7 +85,10 @@ impl Writer {
         let again = (0..used).map(|step| first.wrapping_add(step) % used);
         for index in again.chain(used..RINGS) {
             let ring = region.ring_header(index);
+            let is_mapped =
+                || region.ring_words(index).is_some() || may_map && region.map_ring(index);
             if ring.state.load(Ordering::Relaxed) != FREE
+                || !is_mapped()
                 || ring
                     .state
                     .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
@@ -91,6 +103,7 @@ impl Writer {
             ring.layout.store(layout, Ordering::Relaxed);
             ring.opened.store(opened, Ordering::Relaxed);
             ring.spent.store(0, Ordering::Relaxed);
+            ring.lost.store(0, Ordering::Relaxed);
             ring.head.store(0, Ordering::Relaxed);
             ring.tail.store(0, Ordering::Relaxed);
             ring.state.store(OPEN, Ordering::Release);
@@ -128,10 +141,14 @@ impl Writer {
             return false;
         }
         let ring = region.ring_header(self.index as usize);
-        let data = region.ring_words(self.index as usize);
+        let Some(data) = region.ring_words(self.index as usize) else {
+            return false;
+        };
         let mut head = ring.head.load(Ordering::Relaxed);
         let mut put = |word: u64| {
-            data[head as usize % RING_WORDS].store(word, Ordering::Relaxed);
+            if let Some(place) = data.get(head as usize % RING_WORDS) {
+                place.store(word, Ordering::Relaxed);
+            }
             head = head.wrapping_add(1);
         };
         put(header(kind, words, allocator, upper));
@@ -152,6 +169,32 @@ impl Writer {
             Ordering::Relaxed,
         );
         region.take(ticks);
+    }
+
+    /// Counts a record that there was no room for.
+    pub fn lose(self, region: &Region) {
+        let lost = &region.ring_header(self.index as usize).lost;
+        lost.store(
+            lost.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Whether the ring is still the one that this thread claimed.
+    #[must_use]
+    pub fn is_of(self, region: &Region, ids: (u32, u32)) -> bool {
+        let ring = region.ring_header(self.index as usize);
+        ring.state.load(Ordering::Relaxed) == OPEN
+            && (
+                ring.tid.load(Ordering::Relaxed),
+                ring.image.load(Ordering::Relaxed),
+            ) == ids
+    }
+
+    /// Its number, below [`RINGS`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.index as usize
     }
 
     /// The code that the thread's process has loaded is another set from here on.
@@ -240,14 +283,23 @@ impl Ring<'_> {
         self.header().spent.load(Ordering::Relaxed)
     }
 
-    /// Hands out the words of each whole record that was written until now, and frees their room.
-    /// The number of records; what makes no sense ends the ring's contents, and is the error.
+    /// Records that its writer had no room for.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.header().lost.load(Ordering::Relaxed)
+    }
+
+    /// Hands out the words of each whole record that was written until now, wipes what they showed of the stack, and
+    /// frees their room. The number of records; what makes no sense ends the ring's contents, and is the error.
     ///
     /// # Errors
     /// Words that are no record: the target wrote over the memory.
     pub fn drain(&self, mut each: impl FnMut(&[u64])) -> Result<usize, Malformed> {
         let ring = self.header();
-        let data = self.region.ring_words(self.index);
+        if !self.region.map_ring(self.index) {
+            return Ok(0);
+        }
+        let data = self.region.ring_words(self.index).ok_or(Malformed)?;
         let head = ring.head.load(Ordering::Acquire);
         let mut tail = ring.tail.load(Ordering::Relaxed);
         let mut words = [0_u64; 255];
@@ -263,6 +315,13 @@ impl Ring<'_> {
             for (place, word) in words[..count].iter_mut().enumerate() {
                 let at = tail.wrapping_add(place as u64) as usize % RING_WORDS;
                 *word = data[at].load(Ordering::Relaxed);
+            }
+            if first as u8 == RecordKind::Slice as u8 {
+                // A child of another user shares this memory.
+                for place in 0..count {
+                    let at = tail.wrapping_add(place as u64) as usize % RING_WORDS;
+                    data[at].store(0, Ordering::Relaxed);
+                }
             }
             each(&words[..count]);
             records += 1;
@@ -303,7 +362,7 @@ mod tests {
             image: 1,
             parent: 1,
         };
-        Writer::claim(region, ids, 1, 0).unwrap()
+        Writer::claim(region, ids, 1, 0, true).unwrap()
     }
 
     #[test]
@@ -343,11 +402,32 @@ mod tests {
         let reader = region.rings().last().unwrap();
         assert_eq!(reader.drain(|_| ()), Ok(written));
         assert!(writer.write(&region, FREE_RECORD, &[&[1, 2]]));
-        for word in region.ring_words(reader.index()) {
+        for word in region.ring_words(reader.index()).unwrap() {
             word.store(0, Ordering::Relaxed);
         }
         assert_eq!(reader.drain(|_| ()), Err(Malformed));
         assert_eq!(reader.drain(|_| ()), Ok(0));
+    }
+
+    #[test]
+    fn what_was_read_of_a_stack_is_gone_from_the_memory() {
+        let region = Region::create().unwrap();
+        let writer = ring(&region);
+        let secret = [0x5ec2e7; 100];
+        let header = (RecordKind::Slice, AllocatorCode::Malloc, 0);
+        assert!(writer.write(&region, header, &[&[1, 2, 3, 4], &secret]));
+        let holds = || {
+            let words = region.ring_words(0).unwrap();
+            words
+                .iter()
+                .any(|it| it.load(Ordering::Relaxed) == secret[0])
+        };
+        assert!(holds());
+        let reader = region.rings().last().unwrap();
+        let mut read = 0;
+        assert_eq!(reader.drain(|words| read = words.len()), Ok(1));
+        assert_eq!(read, 105);
+        assert!(!holds());
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Rule {
     /// The caller, if the rule leads to one further up the stack. `read` reads a word of the stack, and
     /// knows its bounds.
     #[inline]
-    pub fn step(self, at: Cursor, read: impl Fn(u64) -> Option<u64>) -> Option<Cursor> {
+    pub fn step(self, at: Cursor, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Cursor> {
         let Self::Frame {
             from_bp,
             offset,

@@ -16,7 +16,12 @@ pub struct Walked {
 impl Walked {
     /// Walks up from `at` in a set of loaded code. `read` reads a word of the stack, and knows its bounds.
     #[inline]
-    pub fn up(region: &Region, layout: u32, at: Cursor, read: impl Fn(u64) -> Option<u64>) -> Self {
+    pub fn up(
+        region: &Region,
+        layout: u32,
+        at: Cursor,
+        mut read: impl FnMut(u64) -> Option<u64>,
+    ) -> Self {
         let mut at = at;
         let mut walked = Self {
             frames: [0; MOST_FRAMES],
@@ -30,7 +35,7 @@ impl Walked {
                 break;
             };
             walked.push(at.ip);
-            match rule.step(at, &read) {
+            match rule.step(at, &mut read) {
                 Some(caller) => at = caller,
                 None => break,
             }

@@ -6,11 +6,11 @@ use core::ptr::null_mut;
 
 use linewise_heap::AllocatorCode;
 
-use crate::operators;
-use crate::real::{call, early, early_size, is_early, ready};
-use crate::recorder::{about_to_free, allocated, attach, freed, kept, unloaded};
+use crate::lookup::{Among, find};
+use crate::real;
+use crate::recorder::{about_to_free, allocated, freed, kept, unloaded};
 use crate::stack::Frame;
-use crate::thread::this;
+use crate::thread::{Thread, this};
 
 /// Exports `name`, which calls `function` with the arguments and, in the register `frame`, where the hook's
 /// own frame is: the caller's frame pointer, below the return address.
@@ -54,29 +54,28 @@ hook!(aligned_alloc, hooked_aligned_alloc, "rdx");
 hook!(memalign, hooked_memalign, "rdx");
 hook!(valloc, hooked_valloc, "rsi");
 hook!(pvalloc, hooked_pvalloc, "rsi");
-hook!(mallocx, hooked_mallocx, "rdx");
-hook!(rallocx, hooked_rallocx, "rcx");
-hook!(mi_malloc, hooked_mi_malloc, "rsi");
-hook!(mi_calloc, hooked_mi_calloc, "rdx");
-hook!(mi_realloc, hooked_mi_realloc, "rdx");
+// jemalloc's and mimalloc's own: `linewise-preload-cxx` gives them their names where such an allocator is loaded. A
+// program may ask whether they are there.
+hook!(linewise_mallocx, hooked_mallocx, "rdx");
+hook!(linewise_rallocx, hooked_rallocx, "rcx");
+hook!(linewise_mi_malloc, hooked_mi_malloc, "rsi");
+hook!(linewise_mi_calloc, hooked_mi_calloc, "rdx");
+hook!(linewise_mi_realloc, hooked_mi_realloc, "rdx");
 
 /// Runs a function of the real allocator; memory that is mapped meanwhile is its own business.
 #[inline(always)]
-fn inside<T>(real: impl FnOnce() -> T) -> T {
-    let thread = this();
-    // SAFETY: this thread's own state; a signal handler leaves it as it was.
-    unsafe { (*thread).inside += 1 };
+fn inside<T>(thread: *mut Thread, real: impl FnOnce() -> T) -> T {
+    if thread.is_null() {
+        return real();
+    }
+    // SAFETY: this thread's own state.
+    let before = unsafe { (*thread).inside };
+    // SAFETY: likewise; a signal handler leaves it as it was.
+    unsafe { (*thread).inside = before + 1 };
     let result = real();
     // SAFETY: likewise.
-    unsafe { (*thread).inside -= 1 };
+    unsafe { (*thread).inside = before };
     result
-}
-
-/// The real function, looked for if it is not known yet.
-macro_rules! real {
-    ($name:ident) => {
-        call::$name().or_else(|| ready().then(call::$name).flatten())
-    };
 }
 
 /// Out of memory, as the C library says it.
@@ -108,27 +107,28 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, size: usize, frame: Fram
 }
 
 unsafe extern "C" fn hooked_malloc(size: usize, frame: Frame) -> Pointer {
-    let Some(real) = real!(malloc) else {
-        return early(size, 16);
+    let Some(real) = real::malloc() else {
+        return none();
     };
+    let thread = this();
     // SAFETY: as we were called.
-    let block = inside(|| unsafe { real(size) });
+    let block = inside(thread, || unsafe { real(size) });
     // SAFETY: the hook's frame.
-    unsafe { allocated(block, size, AllocatorCode::Malloc, frame) };
+    unsafe { allocated(thread, block, size, AllocatorCode::Malloc, frame) };
     block
 }
 
 unsafe extern "C" fn hooked_calloc(count: usize, size: usize, frame: Frame) -> Pointer {
-    let Some(real) = real!(calloc) else {
-        return count
-            .checked_mul(size)
-            .map_or_else(none, |bytes| early(bytes, 16));
+    let Some(real) = real::calloc() else {
+        return none();
     };
+    let thread = this();
     // SAFETY: as we were called.
-    let block = inside(|| unsafe { real(count, size) });
+    let block = inside(thread, || unsafe { real(count, size) });
     // SAFETY: the hook's frame. A product that overflows gave no block.
     unsafe {
         allocated(
+            thread,
             block,
             count.wrapping_mul(size),
             AllocatorCode::Calloc,
@@ -160,25 +160,13 @@ unsafe extern "C" fn hooked_reallocarray(
 /// That of realloc; `frame` is the calling hook's.
 #[inline(always)]
 unsafe fn reallocated(block: Pointer, size: usize, frame: Frame) -> Pointer {
-    if is_early(block) {
-        // SAFETY: the hook's frame.
-        let new = unsafe { hooked_malloc(size, frame) };
-        if !new.is_null() {
-            // SAFETY: the old block is ours and stays; the new one is as large as the lesser of both.
-            unsafe {
-                let bytes = early_size(block).min(size);
-                core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), bytes);
-            }
-        }
-        return new;
-    }
-    let Some(real) = real!(realloc) else {
-        // Whoever has a block that is not early knew the real functions.
-        return early(size, 16);
+    let Some(real) = real::realloc() else {
+        return none();
     };
-    let when = about_to_free(block);
+    let thread = this();
+    let when = about_to_free(thread, block);
     // SAFETY: as we were called.
-    let new = inside(|| unsafe { real(block, size) });
+    let new = inside(thread, || unsafe { real(block, size) });
     // A block that could not be changed stays; one of no bytes is freed.
     if !new.is_null() || size == 0 {
         freed(block, when);
@@ -186,7 +174,7 @@ unsafe fn reallocated(block: Pointer, size: usize, frame: Frame) -> Pointer {
         kept(block, when);
     }
     // SAFETY: the hook's frame.
-    unsafe { allocated(new, size, AllocatorCode::Realloc, frame) };
+    unsafe { allocated(thread, new, size, AllocatorCode::Realloc, frame) };
     new
 }
 
@@ -196,15 +184,13 @@ unsafe fn reallocated(block: Pointer, size: usize, frame: Frame) -> Pointer {
 /// As that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: Pointer) {
-    if is_early(block) {
-        return;
-    }
-    let Some(real) = real!(free) else { return };
+    let Some(real) = real::free() else { return };
+    let thread = this();
     if !block.is_null() {
-        freed(block, about_to_free(block));
+        freed(block, about_to_free(thread, block));
     }
     // SAFETY: as we were called.
-    inside(|| unsafe { real(block) });
+    inside(thread, || unsafe { real(block) });
 }
 
 unsafe extern "C" fn hooked_posix_memalign(
@@ -213,17 +199,15 @@ unsafe extern "C" fn hooked_posix_memalign(
     size: usize,
     frame: Frame,
 ) -> c_int {
-    let Some(real) = real!(posix_memalign) else {
-        let block = early(size, alignment);
-        // SAFETY: the caller's place for a pointer.
-        unsafe { *place = block };
-        return if block.is_null() { libc::ENOMEM } else { 0 };
+    let Some(real) = real::posix_memalign() else {
+        return libc::ENOMEM;
     };
+    let thread = this();
     // SAFETY: as we were called.
-    let failed = inside(|| unsafe { real(place, alignment, size) });
+    let failed = inside(thread, || unsafe { real(place, alignment, size) });
     if failed == 0 {
         // SAFETY: the hook's frame, and the caller's place, which was filled in.
-        unsafe { allocated(*place, size, AllocatorCode::Aligned, frame) };
+        unsafe { allocated(thread, *place, size, AllocatorCode::Aligned, frame) };
     }
     failed
 }
@@ -232,13 +216,14 @@ unsafe extern "C" fn hooked_posix_memalign(
 macro_rules! aligned {
     ($($function:ident = $name:ident;)+) => {$(
         unsafe extern "C" fn $function(alignment: usize, size: usize, frame: Frame) -> Pointer {
-            let Some(real) = real!($name) else {
-                return early(size, alignment);
+            let Some(real) = real::$name() else {
+                return none();
             };
+            let thread = this();
             // SAFETY: as we were called.
-            let block = inside(|| unsafe { real(alignment, size) });
+            let block = inside(thread, || unsafe { real(alignment, size) });
             // SAFETY: the hook's frame.
-            unsafe { allocated(block, size, AllocatorCode::Aligned, frame) };
+            unsafe { allocated(thread, block, size, AllocatorCode::Aligned, frame) };
             block
         }
     )+};
@@ -250,61 +235,73 @@ aligned! {
 
 /// A function that takes a size alone, and that is no part of every C library.
 macro_rules! sized {
-    ($($function:ident = $name:ident, $code:ident, $alignment:literal;)+) => {$(
+    ($($function:ident = $name:ident, $code:ident;)+) => {$(
         unsafe extern "C" fn $function(size: usize, frame: Frame) -> Pointer {
-            let Some(real) = real!($name) else {
-                return early(size, $alignment);
+            let Some(real) = real::$name() else {
+                return none();
             };
+            let thread = this();
             // SAFETY: as we were called.
-            let block = inside(|| unsafe { real(size) });
+            let block = inside(thread, || unsafe { real(size) });
             // SAFETY: the hook's frame.
-            unsafe { allocated(block, size, AllocatorCode::$code, frame) };
+            unsafe { allocated(thread, block, size, AllocatorCode::$code, frame) };
             block
         }
     )+};
 }
 sized! {
-    hooked_valloc = valloc, Aligned, 4096;
-    hooked_pvalloc = pvalloc, Aligned, 4096;
-    hooked_mi_malloc = mi_malloc, Other, 16;
+    hooked_valloc = valloc, Aligned;
+    hooked_pvalloc = pvalloc, Aligned;
+    hooked_mi_malloc = mi_malloc, Other;
 }
 
 unsafe extern "C" fn hooked_mi_calloc(count: usize, size: usize, frame: Frame) -> Pointer {
-    let Some(real) = real!(mi_calloc) else {
+    let Some(real) = real::mi_calloc() else {
         return none();
     };
+    let thread = this();
     // SAFETY: as we were called.
-    let block = inside(|| unsafe { real(count, size) });
+    let block = inside(thread, || unsafe { real(count, size) });
     // SAFETY: the hook's frame. A product that overflows gave no block.
-    unsafe { allocated(block, count.wrapping_mul(size), AllocatorCode::Other, frame) };
+    unsafe {
+        allocated(
+            thread,
+            block,
+            count.wrapping_mul(size),
+            AllocatorCode::Other,
+            frame,
+        )
+    };
     block
 }
 
 unsafe extern "C" fn hooked_mi_realloc(block: Pointer, size: usize, frame: Frame) -> Pointer {
-    let Some(real) = real!(mi_realloc) else {
+    let Some(real) = real::mi_realloc() else {
         return none();
     };
-    let when = about_to_free(block);
+    let thread = this();
+    let when = about_to_free(thread, block);
     // SAFETY: as we were called.
-    let new = inside(|| unsafe { real(block, size) });
+    let new = inside(thread, || unsafe { real(block, size) });
     if !new.is_null() {
         freed(block, when);
     } else {
         kept(block, when);
     }
     // SAFETY: the hook's frame.
-    unsafe { allocated(new, size, AllocatorCode::Other, frame) };
+    unsafe { allocated(thread, new, size, AllocatorCode::Other, frame) };
     new
 }
 
 unsafe extern "C" fn hooked_mallocx(size: usize, flags: c_int, frame: Frame) -> Pointer {
-    let Some(real) = real!(mallocx) else {
+    let Some(real) = real::mallocx() else {
         return none();
     };
+    let thread = this();
     // SAFETY: as we were called.
-    let block = inside(|| unsafe { real(size, flags) });
+    let block = inside(thread, || unsafe { real(size, flags) });
     // SAFETY: the hook's frame.
-    unsafe { allocated(block, size, AllocatorCode::Other, frame) };
+    unsafe { allocated(thread, block, size, AllocatorCode::Other, frame) };
     block
 }
 
@@ -314,44 +311,46 @@ unsafe extern "C" fn hooked_rallocx(
     flags: c_int,
     frame: Frame,
 ) -> Pointer {
-    let Some(real) = real!(rallocx) else {
+    let Some(real) = real::rallocx() else {
         return none();
     };
-    let when = about_to_free(block);
+    let thread = this();
+    let when = about_to_free(thread, block);
     // SAFETY: as we were called.
-    let new = inside(|| unsafe { real(block, size, flags) });
+    let new = inside(thread, || unsafe { real(block, size, flags) });
     if !new.is_null() {
         freed(block, when);
     } else {
         kept(block, when);
     }
     // SAFETY: the hook's frame.
-    unsafe { allocated(new, size, AllocatorCode::Other, frame) };
+    unsafe { allocated(thread, new, size, AllocatorCode::Other, frame) };
     new
 }
 
 /// A function that frees its first argument.
 macro_rules! freeing {
-    ($($name:ident($($argument:ident: $type:ty),*);)+) => {$(
+    ($($hook:ident = $name:ident($($argument:ident: $type:ty),*);)+) => {$(
         /// Stands in front of the function of the same name.
         ///
         /// # Safety
         /// As that.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(block: Pointer, $($argument: $type),*) {
-            let Some(real) = real!($name) else { return };
+        pub unsafe extern "C" fn $hook(block: Pointer, $($argument: $type),*) {
+            let Some(real) = real::$name() else { return };
+            let thread = this();
             if !block.is_null() {
-                freed(block, about_to_free(block));
+                freed(block, about_to_free(thread, block));
             }
             // SAFETY: as we were called.
-            inside(|| unsafe { real(block, $($argument),*) });
+            inside(thread, || unsafe { real(block, $($argument),*) });
         }
     )+};
 }
 freeing! {
-    mi_free();
-    dallocx(flags: c_int);
-    sdallocx(size: usize, flags: c_int);
+    linewise_mi_free = mi_free();
+    linewise_dallocx = dallocx(flags: c_int);
+    linewise_sdallocx = sdallocx(size: usize, flags: c_int);
 }
 
 /// Stands in front of the function of the same name.
@@ -360,7 +359,7 @@ freeing! {
 /// As that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
-    let Some(real) = real!(dlclose) else {
+    let Some(real) = real::dlclose() else {
         return -1;
     };
     // SAFETY: as we were called.
@@ -371,45 +370,5 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
 
 /// Whether calls of `malloc` go to the program itself and not here.
 pub(crate) fn has_own_malloc() -> bool {
-    // SAFETY: a name that ends in NUL.
-    let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    let (base, is_defined) = module_of(called);
-    base != module_of(hooked_malloc as *const c_void).0 && is_defined
+    find(c"malloc", Among::Program).address != 0
 }
-
-/// `RTLD_DL_SYMENT` of dlfcn.h: the symbol's entry is asked for.
-const SYMBOL_ENTRY: c_int = 1;
-
-/// Where the module of this address begins, and whether it has the code there under the symbol's own name: in a program at
-/// fixed addresses that takes the address of a function of a library, that is the address of its jump to it.
-fn module_of(address: *const c_void) -> (usize, bool) {
-    // SAFETY: a structure of pointers, for which zeros are a value; dladdr1 fills it in.
-    let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-    let mut symbol: Pointer = null_mut();
-    // SAFETY: any address may be asked about, and there is room for the pointer that is asked for.
-    let known = unsafe { libc::dladdr1(address, &mut found, &mut symbol, SYMBOL_ENTRY) };
-    if known == 0 {
-        return (0, true);
-    }
-    let symbol: *const libc::Elf64_Sym = symbol.cast();
-    // SAFETY: if there is one it lies in the module's table of symbols.
-    let undefined = !symbol.is_null() && unsafe { (*symbol).st_shndx } == 0;
-    (found.dli_fbase as usize, !undefined)
-}
-
-extern "C" fn begin() {
-    if ready() {
-        operators::look();
-        let thread = this();
-        // What this allocates is not the program's.
-        // SAFETY: this thread's own state.
-        unsafe { (*thread).busy += 1 };
-        let _ = attach();
-        // SAFETY: likewise.
-        unsafe { (*thread).busy -= 1 };
-    }
-}
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;

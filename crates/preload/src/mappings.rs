@@ -1,7 +1,4 @@
 //! Memory that programs map by themselves. What the C library maps inside does not come by here.
-//!
-//! While the real functions are not known the kernel is called. They are not looked for here: that allocates, and a
-//! program with a malloc of its own may hold a lock of that when it maps memory.
 
 use core::ffi::{c_int, c_void};
 
@@ -9,9 +6,9 @@ use linewise_heap::AllocatorCode;
 
 use crate::hooks::hook;
 use crate::operators::is_allocator;
-use crate::real::call;
+use crate::real;
 use crate::recorder::{allocated, unmapping};
-use crate::stack::{Frame, forget_stacks};
+use crate::stack::Frame;
 use crate::thread::this;
 
 type Pointer = *mut c_void;
@@ -53,8 +50,9 @@ hook!(mremap, hooked_mremap, "r9");
 
 /// Whether the real allocator maps this, for blocks that are told of by themselves.
 fn is_inside() -> bool {
+    let thread = this();
     // SAFETY: this thread's own state.
-    unsafe { (*this()).inside != 0 || (*this()).busy != 0 }
+    !thread.is_null() && unsafe { (*thread).inside != 0 || (*thread).busy != 0 }
 }
 
 /// The same for who has the calling hook's frame: an operator that may end by an exception is not counted in and out.
@@ -77,13 +75,10 @@ unsafe extern "C" fn hooked_mmap(
 ) -> Pointer {
     // SAFETY: the hook's frame.
     let ours = unsafe { !is_allocators(frame) };
-    if flags & libc::MAP_FIXED != 0 {
-        forget_stacks();
-        if ours {
-            unmapping(at, length);
-        }
+    if flags & libc::MAP_FIXED != 0 && ours {
+        unmapping(at, length);
     }
-    let mapped = match call::mmap() {
+    let mapped = match real::mmap() {
         // SAFETY: as we were called.
         Some(real) => unsafe { real(at, length, protection, flags, fd, offset) },
         // SAFETY: as we were called; the result is an address or MAP_FAILED.
@@ -93,7 +88,7 @@ unsafe extern "C" fn hooked_mmap(
     };
     if ours && mapped != libc::MAP_FAILED {
         // SAFETY: the hook's frame.
-        unsafe { allocated(mapped, length, AllocatorCode::Mmap, frame) };
+        unsafe { allocated(this(), mapped, length, AllocatorCode::Mmap, frame) };
     }
     mapped
 }
@@ -104,11 +99,10 @@ unsafe extern "C" fn hooked_mmap(
 /// As that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: Pointer, length: usize) -> c_int {
-    forget_stacks();
     if !is_inside() {
         unmapping(start, length);
     }
-    match call::munmap() {
+    match real::munmap() {
         // SAFETY: as we were called.
         Some(real) => unsafe { real(start, length) },
         // SAFETY: as we were called.
@@ -124,10 +118,9 @@ unsafe extern "C" fn hooked_mremap(
     to: Pointer,
     frame: Frame,
 ) -> Pointer {
-    forget_stacks();
     // SAFETY: the hook's frame.
     let ours = unsafe { !is_allocators(frame) };
-    let mapped = match call::mremap() {
+    let mapped = match real::mremap() {
         // SAFETY: as we were called; where the fifth argument was not given it is not looked at.
         Some(real) => unsafe { real(start, old, new, flags, to) },
         // SAFETY: likewise.
@@ -137,7 +130,7 @@ unsafe extern "C" fn hooked_mremap(
         // What lies at the old place from now on has no block yet that could be taken for it.
         unmapping(start, old);
         // SAFETY: the hook's frame.
-        unsafe { allocated(mapped, new, AllocatorCode::Mmap, frame) };
+        unsafe { allocated(this(), mapped, new, AllocatorCode::Mmap, frame) };
     }
     mapped
 }

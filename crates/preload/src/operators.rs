@@ -6,23 +6,22 @@
 //! - *An operator that calls malloc* (jemalloc's aligned ones do), or another operator, was told of by that: [`last`]
 //!   is the block that was told of last.
 //! - *No next definition*: a child that linewise did not look at may have no C++ library at first, and load one later for
-//!   a module alone, which `RTLD_NEXT` does not see. That library is asked for by its name, and else malloc serves.
+//!   a module alone. It is looked for again then, and until there is one malloc serves.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use linewise_heap::AllocatorCode;
 
-use crate::hooks::{allocate, allocate_aligned, free, hook};
-use crate::real::next;
+use crate::hooks::{allocate, allocate_aligned, free};
+use crate::lookup::{Among, find, next};
 use crate::recorder::{about_to_free, allocated, ending, forget_last, freed, last};
 use crate::stack::Frame;
+use crate::thread::this;
 
 type Pointer = *mut c_void;
-/// `operator new`: the size, and what follows it.
-type New = unsafe extern "C-unwind" fn(usize, usize, usize) -> Pointer;
 /// `operator delete`: the block, and what follows it.
-type Delete = unsafe extern "C-unwind" fn(Pointer, usize, usize);
+type Delete = unsafe extern "C" fn(Pointer, usize, usize);
 
 /// An operator of the program's allocator, 0 while it is not known.
 struct Operator(AtomicUsize, &'static CStr);
@@ -37,20 +36,7 @@ impl Operator {
 
     #[cold]
     fn find(&self) -> Option<usize> {
-        let mut found = next(self.1);
-        if found == 0 {
-            // SAFETY: a name that ends in NUL; nothing is loaded, and if it was it stays so, since the handle is kept.
-            let library = unsafe {
-                libc::dlopen(
-                    c"libstdc++.so.6".as_ptr(),
-                    libc::RTLD_LAZY | libc::RTLD_NOLOAD,
-                )
-            };
-            if !library.is_null() {
-                // SAFETY: a handle, and a name that ends in NUL.
-                found = unsafe { libc::dlsym(library, self.1.as_ptr()) } as usize;
-            }
-        }
+        let found = next(self.1);
         self.0.store(found, Ordering::Relaxed);
         (found != 0).then_some(found)
     }
@@ -65,32 +51,25 @@ struct Form {
     nothrow: bool,
 }
 
-/// # Safety
-/// As the operator; `frame` is the calling hook's.
-#[inline(always)]
-unsafe fn make(
-    operator: &Operator,
-    form: Form,
-    (size, second, third): (usize, usize, usize),
-    frame: Frame,
-) -> Pointer {
-    let Some(address) = operator.address() else {
-        // SAFETY: as we were called.
-        return unsafe { make_by_malloc(form, size, second, frame) };
-    };
+/// What an operator that allocates is to call: the allocator's, or `by_malloc`.
+fn before(operator: &Operator, by_malloc: usize) -> usize {
     // Another thread may have freed what this one allocated last.
-    forget_last();
-    // SAFETY: the address of an operator with these arguments; those that it does not have it does not look at.
-    let block = unsafe { core::mem::transmute::<usize, New>(address)(size, second, third) };
-    if last() != block {
+    forget_last(this());
+    operator.address().unwrap_or(by_malloc)
+}
+
+/// An operator of the allocator gave this block; the block.
+unsafe extern "C" fn after(block: Pointer, size: usize, frame: Frame) -> Pointer {
+    let thread = this();
+    if last(thread) != block {
         // SAFETY: the hook's frame.
-        unsafe { allocated(block, size, AllocatorCode::New, frame) };
+        unsafe { allocated(thread, block, size, AllocatorCode::New, frame) };
     }
     block
 }
 
 /// # Safety
-/// As for [`make`].
+/// As the operator; `frame` is the calling hook's.
 #[cold]
 unsafe fn make_by_malloc(form: Form, size: usize, alignment: usize, frame: Frame) -> Pointer {
     let size = size.max(1);
@@ -121,47 +100,83 @@ unsafe fn unmake(operator: &Operator, block: Pointer, second: usize, third: usiz
         // SAFETY: as we were called: the block is one of malloc's.
         return unsafe { free(block) };
     };
+    let thread = this();
     if !block.is_null() {
-        freed(block, about_to_free(block));
+        freed(block, about_to_free(thread, block));
     }
     // What it calls to free the block tells nothing more.
-    let before = ending(block);
-    // SAFETY: as in `make`.
+    let before = ending(thread, block);
+    // SAFETY: the address of an operator with these arguments; those that it does not have it does not look at.
     unsafe { core::mem::transmute::<usize, Delete>(address)(block, second, third) };
-    ending(before);
+    ending(thread, before);
 }
 
-/// Functions that stand in front of `operator new`.
+/// Functions that stand in front of `operator new`, for `linewise-preload-cxx`. What calls the allocator's operator is
+/// none of Rust's, which would end an exception that passes.
 macro_rules! news {
-    ($($name:ident, $function:ident = $symbol:literal, $aligned:literal, $nothrow:literal;)+) => {$(
-        hook!($name, $function, "rcx");
-
-        unsafe extern "C-unwind" fn $function(
-            size: usize,
-            second: usize,
-            third: usize,
-            frame: Frame,
-        ) -> Pointer {
+    ($($name:ident, $before:ident, $by_malloc:ident = $symbol:literal, $aligned:literal, $nothrow:literal;)+) => {$(
+        extern "C" fn $before() -> usize {
             static OPERATOR: Operator = Operator(AtomicUsize::new(0), $symbol);
+            before(&OPERATOR, $by_malloc as *const () as usize)
+        }
+
+        unsafe extern "C" fn $by_malloc(size: usize, second: usize, _: usize, frame: Frame) -> Pointer {
             let form = Form {
                 aligned: $aligned,
                 nothrow: $nothrow,
             };
             // SAFETY: as we were called.
-            unsafe { make(&OPERATOR, form, (size, second, third), frame) }
+            unsafe { make_by_malloc(form, size, second, frame) }
+        }
+
+        /// Stands in front of the operator.
+        ///
+        /// # Safety
+        /// As that.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "sub rsp, 8",
+                "call {before}",
+                "mov rdi, qword ptr [rbp - 8]",
+                "mov rsi, qword ptr [rbp - 16]",
+                "mov rdx, qword ptr [rbp - 24]",
+                "mov rcx, rbp",
+                "call rax",
+                "mov rdi, rax",
+                "mov rsi, qword ptr [rbp - 8]",
+                "mov rdx, rbp",
+                "call {after}",
+                "leave",
+                ".cfi_def_cfa rsp, 8",
+                "ret",
+                ".cfi_endproc",
+                before = sym $before,
+                after = sym after,
+            )
         }
     )+};
 }
 news! {
-    linewise_Znwm, new_one = c"_Znwm", false, false;
-    linewise_Znam, new_array = c"_Znam", false, false;
-    linewise_ZnwmRKSt9nothrow_t, new_one_nothrow = c"_ZnwmRKSt9nothrow_t", false, true;
-    linewise_ZnamRKSt9nothrow_t, new_array_nothrow = c"_ZnamRKSt9nothrow_t", false, true;
-    linewise_ZnwmSt11align_val_t, new_one_aligned = c"_ZnwmSt11align_val_t", true, false;
-    linewise_ZnamSt11align_val_t, new_array_aligned = c"_ZnamSt11align_val_t", true, false;
-    linewise_ZnwmSt11align_val_tRKSt9nothrow_t, new_one_aligned_nothrow =
+    linewise_Znwm, new_one, malloc_new_one = c"_Znwm", false, false;
+    linewise_Znam, new_array, malloc_new_array = c"_Znam", false, false;
+    linewise_ZnwmRKSt9nothrow_t, new_one_nothrow, malloc_new_one_nothrow = c"_ZnwmRKSt9nothrow_t", false, true;
+    linewise_ZnamRKSt9nothrow_t, new_array_nothrow, malloc_new_array_nothrow = c"_ZnamRKSt9nothrow_t", false, true;
+    linewise_ZnwmSt11align_val_t, new_one_aligned, malloc_new_one_aligned = c"_ZnwmSt11align_val_t", true, false;
+    linewise_ZnamSt11align_val_t, new_array_aligned, malloc_new_array_aligned = c"_ZnamSt11align_val_t", true, false;
+    linewise_ZnwmSt11align_val_tRKSt9nothrow_t, new_one_aligned_nothrow, malloc_new_one_aligned_nothrow =
         c"_ZnwmSt11align_val_tRKSt9nothrow_t", true, true;
-    linewise_ZnamSt11align_val_tRKSt9nothrow_t, new_array_aligned_nothrow =
+    linewise_ZnamSt11align_val_tRKSt9nothrow_t, new_array_aligned_nothrow, malloc_new_array_aligned_nothrow =
         c"_ZnamSt11align_val_tRKSt9nothrow_t", true, true;
 }
 
@@ -173,7 +188,7 @@ macro_rules! deletes {
         /// # Safety
         /// As that.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(block: Pointer, second: usize, third: usize) {
+        pub unsafe extern "C" fn $name(block: Pointer, second: usize, third: usize) {
             static OPERATOR: Operator = Operator(AtomicUsize::new(0), $symbol);
             // SAFETY: as we were called.
             unsafe { unmake(&OPERATOR, block, second, third) }
@@ -206,54 +221,14 @@ pub(crate) fn is_allocator(address: u64) -> bool {
 
 /// Finds out, before the program's own code runs, where the allocator lies, if the operators have their names.
 pub(crate) fn look() {
-    // SAFETY: a name that ends in NUL.
-    let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_Znwm".as_ptr()) } as usize;
-    let theirs = next(c"_Znwm");
+    let called = find(c"_Znwm", Among::All);
+    let theirs = find(c"_Znwm", Among::Next);
     // Without the second library whoever is asked names the same one.
-    if called == theirs || theirs == 0 {
+    if called.address == theirs.address || theirs.address == 0 {
         return;
     }
-    let mut place = Place {
-        address: theirs as u64,
-        found: [0; 2],
-    };
-    // SAFETY: the function gets what is given here, which lives through the call.
-    unsafe { libc::dl_iterate_phdr(Some(holds), (&raw mut place).cast()) };
-    for (mine, found) in ALLOCATOR.iter().zip(place.found) {
+    let (start, end) = theirs.module;
+    for (mine, found) in ALLOCATOR.iter().zip([start, end]) {
         mine.store(found, Ordering::Relaxed);
     }
-}
-
-struct Place {
-    address: u64,
-    found: [u64; 2],
-}
-
-/// Ends the iteration at the module that holds the address.
-unsafe extern "C" fn holds(
-    module: *mut libc::dl_phdr_info,
-    _: usize,
-    place: *mut c_void,
-) -> core::ffi::c_int {
-    // SAFETY: what `look` and the loader give, for the call.
-    let (module, place) = unsafe { (&*module, &mut *place.cast::<Place>()) };
-    if module.dlpi_phdr.is_null() {
-        return 0;
-    }
-    // SAFETY: the loader's table of the module's segments.
-    let segments =
-        unsafe { core::slice::from_raw_parts(module.dlpi_phdr, usize::from(module.dlpi_phnum)) };
-    let mut range = [u64::MAX, 0];
-    for segment in segments.iter().filter(|it| it.p_type == libc::PT_LOAD) {
-        let start = module.dlpi_addr.wrapping_add(segment.p_vaddr);
-        range = [
-            range[0].min(start),
-            range[1].max(start.wrapping_add(segment.p_memsz)),
-        ];
-    }
-    if !(range[0]..range[1]).contains(&place.address) {
-        return 0;
-    }
-    place.found = range;
-    1
 }

@@ -1,133 +1,82 @@
-//! The functions that we stand in front of, and the memory until they are known.
+//! The functions that we stand in front of.
 
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function of the real allocator, 0 while it is not known.
-pub(crate) struct Real(AtomicUsize);
+use crate::lookup::next;
+
+/// Not looked for yet, and not there.
+const UNKNOWN: usize = 0;
+const ABSENT: usize = 1;
 
 macro_rules! reals {
-    ($($name:ident: fn($($argument:ty),*) -> $result:ty = $symbol:literal;)+) => {
+    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)+) => {
         $(
-            #[expect(non_upper_case_globals, reason = "named as the function")]
-            static $name: Real = Real(AtomicUsize::new(0));
-        )+
-
-        /// The real functions; `None`: there is none of that name.
-        pub(crate) mod call {
-            use super::*;
-            $(
-                #[inline(always)]
-                pub(crate) fn $name() -> Option<unsafe extern "C" fn($($argument),*) -> $result> {
-                    let found = super::$name.0.load(Ordering::Relaxed);
-                    // SAFETY: 0 is None; anything else is the address of the function of that name, which
-                    // has this type.
-                    unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($argument),*) -> $result>>(found) }
+            /// The real function; `None`: there is none of that name.
+            #[inline(always)]
+            pub(crate) fn $name() -> Option<unsafe extern "C" fn($($argument),*) -> $result> {
+                static REAL: AtomicUsize = AtomicUsize::new(UNKNOWN);
+                let mut found = REAL.load(Ordering::Relaxed);
+                if found == UNKNOWN {
+                    #[cold]
+                    fn look() -> usize {
+                        // SAFETY: a name that ends in its only NUL.
+                        next(unsafe {
+                            core::ffi::CStr::from_bytes_with_nul_unchecked(
+                                concat!(stringify!($name), "\0").as_bytes(),
+                            )
+                        })
+                        .max(ABSENT)
+                    }
+                    found = look();
+                    // Whoever else looks finds the same.
+                    REAL.store(found, Ordering::Relaxed);
                 }
-            )+
-        }
-
-        fn find_all() {
-            $(
-                $name.0.store(next($symbol), Ordering::Relaxed);
-            )+
-        }
+                if found == ABSENT {
+                    return None;
+                }
+                // SAFETY: the address of the function of that name, which has this type.
+                Some(unsafe {
+                    core::mem::transmute::<usize, unsafe extern "C" fn($($argument),*) -> $result>(found)
+                })
+            }
+        )+
     };
 }
 
 type Pointer = *mut c_void;
+type Strings = *const *const c_char;
 
 reals! {
-    malloc: fn(usize) -> Pointer = c"malloc";
-    calloc: fn(usize, usize) -> Pointer = c"calloc";
-    realloc: fn(Pointer, usize) -> Pointer = c"realloc";
-    free: fn(Pointer) -> () = c"free";
-    posix_memalign: fn(*mut Pointer, usize, usize) -> c_int = c"posix_memalign";
-    aligned_alloc: fn(usize, usize) -> Pointer = c"aligned_alloc";
-    memalign: fn(usize, usize) -> Pointer = c"memalign";
-    valloc: fn(usize) -> Pointer = c"valloc";
-    pvalloc: fn(usize) -> Pointer = c"pvalloc";
-    mmap: fn(Pointer, usize, c_int, c_int, c_int, i64) -> Pointer = c"mmap";
-    munmap: fn(Pointer, usize) -> c_int = c"munmap";
-    mremap: fn(Pointer, usize, usize, c_int, Pointer) -> Pointer = c"mremap";
-    dlclose: fn(Pointer) -> c_int = c"dlclose";
-    mallocx: fn(usize, c_int) -> Pointer = c"mallocx";
-    rallocx: fn(Pointer, usize, c_int) -> Pointer = c"rallocx";
-    dallocx: fn(Pointer, c_int) -> () = c"dallocx";
-    sdallocx: fn(Pointer, usize, c_int) -> () = c"sdallocx";
-    mi_malloc: fn(usize) -> Pointer = c"mi_malloc";
-    mi_calloc: fn(usize, usize) -> Pointer = c"mi_calloc";
-    mi_realloc: fn(Pointer, usize) -> Pointer = c"mi_realloc";
-    mi_free: fn(Pointer) -> () = c"mi_free";
-}
-
-/// The address of the next definition after ours, 0 if there is none.
-pub(crate) fn next(symbol: &CStr) -> usize {
-    // SAFETY: a name that ends in NUL.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) as usize }
-}
-
-static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-const UNKNOWN: u8 = 0;
-const LOOKING: u8 = 1;
-const KNOWN: u8 = 2;
-
-/// Whether the real functions are known; looks for them if nobody has yet. False while somebody does,
-/// which may be the caller's caller.
-#[cold]
-pub(crate) fn ready() -> bool {
-    match STATE.compare_exchange(UNKNOWN, LOOKING, Ordering::Acquire, Ordering::Acquire) {
-        Ok(_) => {
-            find_all();
-            STATE.store(KNOWN, Ordering::Release);
-            true
-        }
-        Err(state) => state == KNOWN,
-    }
-}
-
-const ARENA: usize = 256 << 10;
-
-#[repr(align(64))]
-struct Arena(core::cell::UnsafeCell<[u8; ARENA]>);
-
-// SAFETY: bytes are handed out once each, by `TAKEN`.
-unsafe impl Sync for Arena {}
-
-static ARENA_BYTES: Arena = Arena(core::cell::UnsafeCell::new([0; ARENA]));
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Memory for who allocates while the real functions are looked for: zeroed, never given back. Null
-/// when there is no more.
-#[cold]
-pub(crate) fn early(size: usize, alignment: usize) -> Pointer {
-    // In front of each block its size, for realloc.
-    let alignment = alignment.max(16);
-    let Some(needed) = size.checked_add(alignment + 16).filter(|&it| it <= ARENA) else {
-        return core::ptr::null_mut();
-    };
-    let first = TAKEN.fetch_add(needed, Ordering::Relaxed);
-    if first.saturating_add(needed) > ARENA {
-        return core::ptr::null_mut();
-    }
-    let start = ARENA_BYTES.0.get() as usize;
-    let block = (start + first + 16).next_multiple_of(alignment);
-    // SAFETY: between `first` and `first + needed`, which nobody else was given; aligned to 16.
-    unsafe { *((block - 16) as *mut usize) = size };
-    block as Pointer
-}
-
-/// Whether a block is from [`early`].
-#[inline(always)]
-pub(crate) fn is_early(block: Pointer) -> bool {
-    (block as usize).wrapping_sub(ARENA_BYTES.0.get() as usize) < ARENA
-}
-
-/// The size of a block from [`early`].
-///
-/// # Safety
-/// `block` is one.
-pub(crate) unsafe fn early_size(block: Pointer) -> usize {
-    // SAFETY: `early` put it there.
-    unsafe { *((block as usize - 16) as *const usize) }
+    malloc: fn(usize) -> Pointer;
+    calloc: fn(usize, usize) -> Pointer;
+    realloc: fn(Pointer, usize) -> Pointer;
+    free: fn(Pointer) -> ();
+    posix_memalign: fn(*mut Pointer, usize, usize) -> c_int;
+    aligned_alloc: fn(usize, usize) -> Pointer;
+    memalign: fn(usize, usize) -> Pointer;
+    valloc: fn(usize) -> Pointer;
+    pvalloc: fn(usize) -> Pointer;
+    mmap: fn(Pointer, usize, c_int, c_int, c_int, i64) -> Pointer;
+    munmap: fn(Pointer, usize) -> c_int;
+    mremap: fn(Pointer, usize, usize, c_int, Pointer) -> Pointer;
+    dlclose: fn(Pointer) -> c_int;
+    mallocx: fn(usize, c_int) -> Pointer;
+    rallocx: fn(Pointer, usize, c_int) -> Pointer;
+    dallocx: fn(Pointer, c_int) -> ();
+    sdallocx: fn(Pointer, usize, c_int) -> ();
+    mi_malloc: fn(usize) -> Pointer;
+    mi_calloc: fn(usize, usize) -> Pointer;
+    mi_realloc: fn(Pointer, usize) -> Pointer;
+    mi_free: fn(Pointer) -> ();
+    prctl: fn() -> ();
+    syscall: fn() -> ();
+    execve: fn(*const c_char, Strings, Strings) -> c_int;
+    execvpe: fn(*const c_char, Strings, Strings) -> c_int;
+    fexecve: fn(c_int, Strings, Strings) -> c_int;
+    execveat: fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
+    posix_spawn: fn(*mut c_int, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+    posix_spawnp: fn(*mut c_int, *const c_char, *const c_void, *const c_void, Strings, Strings) -> c_int;
+    system: fn(*const c_char) -> c_int;
+    popen: fn(*const c_char, *const c_char) -> Pointer;
 }

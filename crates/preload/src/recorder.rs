@@ -6,12 +6,13 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
 use linewise_heap::{
-    AllocatorCode, MAGIC, RING_WORDS, RecordKind, Region, RingIds, Told, Traced, TracedKind,
-    VARIABLE_C, Writer, block_key, key_of_bytes, name_key, stamp, stamp_after, tell,
+    AllocatorCode, MAGIC, Note, RING_WORDS, RecordKind, Region, RingIds, Told, Traced, TracedKind,
+    Writer, block_key, kernel, key_of_bytes, name_key, stamp, stamp_after, tell,
 };
 
-use crate::stack::{Frame, walk};
-use crate::thread::{Thread, this};
+use crate::gates;
+use crate::stack::{Frame, slice, walk};
+use crate::thread::{self, Thread, control_block, this};
 
 /// Which blocks were told of, so that frees of others cost nothing: null while nothing is told.
 static TOLD: AtomicPtr<Told> = AtomicPtr::new(null_mut());
@@ -24,6 +25,8 @@ struct Shared(core::cell::UnsafeCell<MaybeUninit<Region>>);
 // SAFETY: written once, before `TOLD` is, and only read after.
 unsafe impl Sync for Shared {}
 static SHARED: Shared = Shared(core::cell::UnsafeCell::new(MaybeUninit::uninit()));
+/// Whether it is there.
+static ATTACHED: AtomicBool = AtomicBool::new(false);
 
 /// The process's number, in a page that the kernel wipes in children that are forked.
 static IMAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
@@ -31,12 +34,10 @@ static IMAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 static LAST_IMAGE: AtomicU32 = AtomicU32::new(0);
 /// The number of the process that this was forked from, or its own.
 static PARENT_IMAGE: AtomicU32 = AtomicU32::new(0);
+/// The process.
+static PID: AtomicU32 = AtomicU32::new(0);
 /// The set of loaded code.
 static LAYOUT: AtomicU32 = AtomicU32::new(0);
-/// Ends threads' rings; 0 is none, others are one more than the key.
-static KEY: AtomicU32 = AtomicU32::new(0);
-/// How often the end of a thread is put off, for the destructors of others that free.
-const LAST_ROUND: usize = 3;
 
 /// Ticks that telling of a block takes at most, some ten microseconds.
 const LONGEST: u64 = 1 << 15;
@@ -44,61 +45,65 @@ const LONGEST: u64 = 1 << 15;
 /// Naps of 100 µs that a thread waits for room at most.
 const NAPS: u32 = 300;
 
+/// Words that there is room for before anything is looked at: the record of a block whose stack is known, and of that.
+const LEAST: usize = 48;
+
 #[inline(always)]
 fn told() -> Option<&'static Told> {
     // SAFETY: null, or a set that is never unmapped.
     unsafe { TOLD.load(Ordering::Acquire).as_ref() }
 }
 
-/// The shared memory. Call only where [`TOLD`] is set.
+/// The shared memory. Call only where [`TOLD`] is set, or was.
 fn region() -> &'static Region {
     // SAFETY: initialised before `TOLD` was set, which the caller saw.
     unsafe { (*SHARED.0.get()).assume_init_ref() }
 }
 
-fn anonymous(bytes: usize) -> Option<*mut c_void> {
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let found = unsafe {
-        libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    (found != libc::MAP_FAILED).then_some(found)
+/// The shared memory, if there is any.
+pub(crate) fn shared() -> Option<&'static Region> {
+    ATTACHED.load(Ordering::Acquire).then(region)
 }
 
-/// Begins to record, if there is a collector. Called once, before the program's own code runs.
-pub(crate) fn attach() -> Option<()> {
-    // SAFETY: a name that ends in NUL; the value is not kept.
-    let path = unsafe { libc::getenv(VARIABLE_C.as_ptr()) };
-    if path.is_null() {
-        return None;
+/// Whether what the program executes is to have the recorder, too.
+pub(crate) fn is_wanted() -> bool {
+    is_traced() || shared().is_some_and(|region| !region.detached())
+}
+
+/// Says something of this process.
+pub(crate) fn say(note: Note) {
+    if let Some(region) = shared() {
+        region.note(note);
     }
-    // SAFETY: the environment's strings end in NUL.
-    let path = unsafe { CStr::from_ptr(path) };
+}
+
+/// Ends all recording in this process, for this reason.
+pub(crate) fn silence(why: Note) {
+    if !TOLD.swap(null_mut(), Ordering::AcqRel).is_null() {
+        say(why);
+    }
+}
+
+/// Begins to record, if there is a collector. Called once, before anybody else's code runs.
+pub(crate) fn attach(path: &CStr) -> Option<()> {
     if path.to_bytes() == linewise_heap::TRACED.as_bytes() {
-        TRACED.store(true, Ordering::Relaxed);
-        tell_traced(
-            TracedKind::Loaded,
-            0,
-            usize::from(crate::hooks::has_own_malloc()),
-        );
+        TRACED.store(true, Ordering::Release);
+        let own = usize::from(crate::hooks::has_own_malloc());
+        tell_traced(TracedKind::Loaded, 0, own);
         return Some(());
     }
-    let region = Region::open(path)?;
+    let region = Region::open(path, address_space())?;
     if region.detached() {
         return None;
     }
-    let page = anonymous(4096)?;
-    // SAFETY: our page.
-    if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+    let page = kernel::map(4096, None);
+    if page.is_null() || !kernel::advise(page, 4096, libc::MADV_WIPEONFORK) {
         return None;
     }
-    let told = anonymous(size_of::<Told>())?;
+    let told = kernel::map(size_of::<Told>(), None);
+    if told.is_null() {
+        return None;
+    }
     let image = region.next_image();
     let page: *mut AtomicU32 = page.cast();
     // SAFETY: in our page, aligned, zeros so far.
@@ -107,18 +112,55 @@ pub(crate) fn attach() -> Option<()> {
     LAST_IMAGE.store(image, Ordering::Relaxed);
     PARENT_IMAGE.store(image, Ordering::Relaxed);
     LAYOUT.store(region.next_layout(), Ordering::Relaxed);
-    let mut key = 0;
-    // SAFETY: writes one key; the destructor has the type that is asked for.
-    if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
-        KEY.store(key + 1, Ordering::Relaxed);
-    }
+    PID.store(simple(libc::SYS_getpid), Ordering::Relaxed);
+    thread::learn_numbers(simple(libc::SYS_gettid));
     if crate::hooks::has_own_malloc() {
-        region.note_own_malloc();
+        region.note(Note::OwnMalloc);
     }
-    // SAFETY: nobody reads before `TOLD` is set, and this runs once.
+    let state = control(libc::PR_GET_SECCOMP, 0);
+    if region.calls() <= u32::from(state != 0) {
+        gates::close();
+    }
+    let mut clock = 0;
+    let is_asked = control(libc::PR_GET_TSC, &raw mut clock as usize) == 0;
+    let is_forbidden = is_asked && clock != libc::PR_TSC_ENABLE;
+    // SAFETY: nobody reads before `ATTACHED` is set, and this runs once.
     unsafe { (*SHARED.0.get()).write(region) };
+    ATTACHED.store(true, Ordering::Release);
     TOLD.store(told.cast(), Ordering::Release);
+    if is_forbidden {
+        silence(Note::Clockless);
+    }
     Some(())
+}
+
+/// A system call without arguments that cannot fail.
+fn simple(number: i64) -> u32 {
+    // SAFETY: asks for a number.
+    unsafe { kernel::call(number, [0; 6]) as u32 }
+}
+
+/// Asks prctl.
+fn control(option: i32, place: usize) -> isize {
+    // SAFETY: options that only tell, into a number of the caller's.
+    unsafe { kernel::call(libc::SYS_prctl, [option as usize, place, 0, 0, 0, 0]) }
+}
+
+/// The limit of the address space, if there is one.
+fn address_space() -> Option<u64> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: libc::RLIM64_INFINITY,
+        rlim_max: libc::RLIM64_INFINITY,
+    };
+    let of = libc::RLIMIT_AS as usize;
+    // SAFETY: the kernel writes one structure.
+    unsafe {
+        kernel::call(
+            libc::SYS_prlimit64,
+            [0, of, 0, &raw mut limit as usize, 0, 0],
+        )
+    };
+    Some(limit.rlim_cur).filter(|&it| it != libc::RLIM64_INFINITY)
 }
 
 fn is_traced() -> bool {
@@ -180,108 +222,119 @@ pub(crate) fn unloaded() {
     }
 }
 
-/// The end of a thread that has a ring.
-unsafe extern "C" fn thread_ends(round: *mut c_void) {
-    // SAFETY: this thread's own state.
-    let thread = unsafe { &mut *this() };
-    let key = KEY.load(Ordering::Relaxed);
-    thread.busy += 1;
-    if (round as usize) < LAST_ROUND {
-        // SAFETY: the key exists; the value is a number.
-        unsafe { libc::pthread_setspecific(key - 1, (round as usize + 1) as *const c_void) };
-    } else {
-        if thread.has_ring {
-            // SAFETY: `has_ring` says that it is there.
-            unsafe { thread.writer.assume_init() }.close(region());
-        }
-        thread.has_ring = false;
-        thread.ended = true;
+/// Whether a thread's state is nobody's any more, as far as can be told: its ring is another's, or it has none and loses
+/// nothing but a count.
+pub(crate) fn is_gone(thread: &Thread) -> bool {
+    let (Some(region), Some(writer)) = (shared(), thread.writer) else {
+        return thread.busy == 0 && thread.inside == 0;
+    };
+    let own = LAST_IMAGE.load(Ordering::Relaxed);
+    thread.image != own || !writer.is_of(region, (thread.tid, own))
+}
+
+/// The process's number; another one when it is a child that was forked.
+fn image(region: &Region, thread: &Thread) -> u32 {
+    // SAFETY: set before `TOLD` was, never unmapped.
+    let image = unsafe { &*IMAGE.load(Ordering::Relaxed) };
+    let known = image.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
     }
-    thread.busy -= 1;
+    // A forked child: its only thread is this one.
+    let own = region.next_image();
+    PARENT_IMAGE.store(LAST_IMAGE.swap(own, Ordering::Relaxed), Ordering::Relaxed);
+    image.store(own, Ordering::Relaxed);
+    let ids = || (simple(libc::SYS_getpid), simple(libc::SYS_gettid));
+    let pid = match gates::calling(thread, ids) {
+        Some((pid, tid)) => {
+            if thread::number().is_some_and(|it| it != tid) {
+                thread::forget_numbers();
+            }
+            pid
+        }
+        // The C library has put that right where it forked.
+        None => thread::number().unwrap_or(0),
+    };
+    PID.store(pid, Ordering::Relaxed);
+    own
 }
 
 /// This thread's ring, claimed now if it has none in this process.
 fn ring(region: &Region, thread: &mut Thread) -> Option<Writer> {
-    // SAFETY: set before `TOLD` was, never unmapped.
-    let image = unsafe { &*IMAGE.load(Ordering::Relaxed) };
-    if image.load(Ordering::Relaxed) == 0 {
-        // A forked child: its only thread is this one.
-        let own = region.next_image();
-        PARENT_IMAGE.store(LAST_IMAGE.swap(own, Ordering::Relaxed), Ordering::Relaxed);
-        image.store(own, Ordering::Relaxed);
-    }
-    let own = image.load(Ordering::Relaxed);
+    let own = image(region, thread);
+    let tid = match thread::number() {
+        Some(tid) => tid,
+        None if thread.writer.is_some() && thread.image == own => thread.tid,
+        None => gates::calling(thread, || simple(libc::SYS_gettid))?,
+    };
     let layout = LAYOUT.load(Ordering::Relaxed);
-    if thread.has_ring && thread.image == own {
-        // SAFETY: `has_ring` says that it is there.
-        let writer = unsafe { thread.writer.assume_init() };
+    if let Some(writer) = thread.writer
+        && (thread.image, thread.tid) == (own, tid)
+        && writer.is_of(region, (tid, own))
+    {
         if thread.layout != layout {
             thread.layout = layout;
             writer.set_layout(region, layout);
         }
         return Some(writer);
     }
-    if thread.ended {
-        return None;
+    if let Some(writer) = thread.writer.take()
+        && thread.image == own
+        && writer.is_of(region, (thread.tid, own))
+    {
+        // Of a thread that ended; this one has got its memory.
+        writer.close(region);
     }
-    // SAFETY: no arguments, cannot fail.
-    let (pid, tid) = unsafe { (libc::getpid() as u32, libc::gettid() as u32) };
     let ids = RingIds {
-        pid,
+        pid: PID.load(Ordering::Relaxed),
         tid,
         image: own,
         parent: PARENT_IMAGE.load(Ordering::Relaxed),
     };
-    let writer = Writer::claim(region, ids, layout, stamp())?;
-    thread.writer.write(writer);
-    thread.has_ring = true;
+    let claim = |may_map| Writer::claim(region, ids, layout, stamp(), may_map);
+    let writer = gates::calling(thread, || claim(true)).unwrap_or_else(|| claim(false))?;
+    thread.writer = Some(writer);
     thread.image = own;
     thread.layout = layout;
     thread.tid = tid;
-    let key = KEY.load(Ordering::Relaxed);
-    if key != 0 {
-        // SAFETY: the key exists; the value is a number.
-        unsafe { libc::pthread_setspecific(key - 1, core::ptr::without_provenance(1)) };
-    }
     Some(writer)
 }
 
-/// Waits for room for a record, for a moment and while there is somebody to make it.
+/// Whether there is room for a record; where everything is to be told it is waited for, for a moment.
 fn room(region: &Region, thread: &mut Thread, writer: Writer, words: usize) -> bool {
     if writer.room(region) >= words {
         return true;
     }
-    thread.waited = true;
     for _ in 0..NAPS {
-        if region.hurried() || region.detached() {
+        if !region.waits() || gates::calling(thread, nap).is_none() {
             return false;
         }
-        nap();
+        thread.waited = true;
         if writer.room(region) >= words {
             return true;
         }
     }
-    if !region.collector_gone() {
-        region.hurry(true);
-    }
+    // Nobody makes room: who comes next does not wait.
+    region.hurry(true);
     false
 }
 
-/// Sleeps 100 µs, without a cancellation point.
+/// Sleeps 100 µs.
 fn nap() {
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 100_000,
     };
-    // SAFETY: reads one structure, which lives through the call; the rest is not asked for. The caller
-    // keeps errno.
+    // SAFETY: reads one structure, which lives through the call; the rest is not asked for.
     unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const time, 0);
-    }
+        kernel::call(
+            libc::SYS_nanosleep,
+            [&raw const time as usize, 0, 0, 0, 0, 0],
+        )
+    };
 }
 
-/// Runs `tell` with this thread's ring, unless the thread is in here already, and keeps what the program
-/// can see: errno.
+/// Runs `tell` with this thread's ring, unless the thread is in here already.
 fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
     let region = region();
     if region.detached() {
@@ -290,24 +343,23 @@ fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
     }
     let began = stamp();
     let thread = this();
-    // SAFETY: this thread's own state. A signal handler that comes now sees `busy` and leaves the rest alone.
+    // SAFETY: null, or this thread's own state. A signal handler that comes now sees `busy` and leaves the rest alone.
     unsafe {
-        if (*thread).busy != 0 {
-            region.lose(1);
+        if thread.is_null() || (*thread).busy != 0 {
+            region.lose(control_block() >> 12);
             return;
         }
         (*thread).busy = 1;
     }
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: errno always exists.
-    let errno = unsafe { *libc::__errno_location() };
     {
         // SAFETY: nobody else uses it while `busy` is set.
         let thread = unsafe { &mut *thread };
         match ring(region, thread) {
             Some(writer) => {
-                if !tell(region, thread, writer) {
-                    region.lose(1);
+                // Where nobody reads nothing is looked at.
+                if !room(region, thread, writer, LEAST) || !tell(region, thread, writer) {
+                    writer.lose(region);
                 }
                 let ticks = stamp().wrapping_sub(began);
                 // A thread that was put off its CPU meanwhile did not spend that time here.
@@ -315,15 +367,12 @@ fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
                 thread.waited = false;
                 writer.spend(region, ticks.min(longest));
             }
-            None => region.lose(1),
+            None => region.lose(control_block() >> 12),
         }
     }
     compiler_fence(Ordering::SeqCst);
     // SAFETY: as above.
-    unsafe {
-        *libc::__errno_location() = errno;
-        (*thread).busy = 0;
-    }
+    unsafe { (*thread).busy = 0 };
 }
 
 /// A block was allocated by the caller of the hook whose frame this is.
@@ -331,11 +380,22 @@ fn within(tell: impl FnOnce(&Region, &mut Thread, Writer) -> bool) {
 /// # Safety
 /// `frame` is the calling hook's.
 #[inline(always)]
-pub(crate) unsafe fn allocated(block: *mut c_void, size: usize, from: AllocatorCode, frame: Frame) {
+pub(crate) unsafe fn allocated(
+    thread: *mut Thread,
+    block: *mut c_void,
+    size: usize,
+    from: AllocatorCode,
+    frame: Frame,
+) {
     if block.is_null() {
         return;
     }
-    let thread = this();
+    if thread.is_null() {
+        if told().is_some() {
+            region().lose(control_block() >> 12);
+        }
+        return;
+    }
     // SAFETY: this thread's own state.
     unsafe { (*thread).last = block as u64 };
     let Some(told) = told() else {
@@ -424,16 +484,18 @@ unsafe fn tell_stack(
     frame: Frame,
 ) -> Option<u64> {
     let layout = thread.layout;
+    let ring = writer.index();
+    let tid = thread::number();
     // SAFETY: the caller's promise.
-    let mut walked = unsafe { walk(region, thread, layout, frame) };
+    let mut walked = unsafe { walk(region, thread, (ring, layout), tid, frame) };
     if writer.room(region) < RING_WORDS / 2 {
         // The collector is behind: rather a short stack now than a wait for room.
-        walked.stack.end();
+        walked.end();
     }
-    let frames = walked.stack.frames();
+    let frames = walked.frames();
     let words = 8 + frames.len();
-    let Some(at) = walked.stack.missing else {
-        let key = walked.stack.key;
+    let Some(at) = walked.missing else {
+        let key = walked.key;
         if !region.is_known(key) {
             let header = (RecordKind::Stack, AllocatorCode::Malloc, 0);
             if !room(region, thread, writer, words)
@@ -445,14 +507,15 @@ unsafe fn tell_stack(
         }
         return Some(key);
     };
-    let slice = walked.slice(at);
+    // SAFETY: the caller's promise; the walk ended there.
+    let (first, more) = unsafe { slice(thread, ring, tid, (frame, at.sp)) };
     thread.serial = thread.serial.wrapping_add(1);
     let key = 1 << 63 | u64::from(thread.tid) << 32 | u64::from(thread.serial);
     let upper = frames.len() as u32 | layout << 16;
     let header = (RecordKind::Slice, AllocatorCode::Malloc, upper);
     let registers = [key, at.ip, at.sp, at.bp];
-    (room(region, thread, writer, words + slice.len())
-        && writer.write(region, header, &[&registers, frames, slice]))
+    (room(region, thread, writer, words + first.len() + more.len())
+        && writer.write(region, header, &[&registers, frames, first, more]))
     .then_some(key)
 }
 
@@ -487,12 +550,12 @@ pub(crate) const LABEL_BYTES: usize = LABEL_WORDS * 8;
 /// The tracer is told here of the end, also of a block that the program asks to change: what the allocator
 /// does to it then is no access of the program, and nobody else can have its address before.
 #[inline(always)]
-pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
+pub(crate) fn about_to_free(thread: *mut Thread, block: *mut c_void) -> Option<u64> {
     let key = block_key(block as u64);
-    forget_last();
+    forget_last(thread);
     let Some(told) = told() else {
         // SAFETY: this thread's own state.
-        if unsafe { (*this()).ending } != block as u64 {
+        if thread.is_null() || unsafe { (*thread).ending } != block as u64 {
             tell_traced(TracedKind::Free, block as u64, 0);
         }
         return None;
@@ -502,23 +565,31 @@ pub(crate) fn about_to_free(block: *mut c_void) -> Option<u64> {
 
 /// The block that the calling thread allocated last; null: none, or it has freed since.
 #[inline(always)]
-pub(crate) fn last() -> *mut c_void {
+pub(crate) fn last(thread: *mut Thread) -> *mut c_void {
+    if thread.is_null() {
+        return null_mut();
+    }
     // SAFETY: this thread's own state.
-    unsafe { (*this()).last as *mut c_void }
+    unsafe { (*thread).last as *mut c_void }
 }
 
 /// From now on [`last`] is none.
 #[inline(always)]
-pub(crate) fn forget_last() {
-    // SAFETY: this thread's own state.
-    unsafe { (*this()).last = 0 };
+pub(crate) fn forget_last(thread: *mut Thread) {
+    if !thread.is_null() {
+        // SAFETY: this thread's own state.
+        unsafe { (*thread).last = 0 };
+    }
 }
 
 /// From now on the calling thread ends this block, whose end was told; which one it was before.
 #[inline(always)]
-pub(crate) fn ending(block: *mut c_void) -> *mut c_void {
+pub(crate) fn ending(thread: *mut Thread, block: *mut c_void) -> *mut c_void {
+    if thread.is_null() {
+        return null_mut();
+    }
     // SAFETY: this thread's own state.
-    unsafe { core::mem::replace(&mut (*this()).ending, block as u64) as *mut c_void }
+    unsafe { core::mem::replace(&mut (*thread).ending, block as u64) as *mut c_void }
 }
 
 #[cold]
@@ -583,6 +654,9 @@ pub(crate) unsafe fn named(object: *mut c_void, size: usize, label: &[u8], frame
         return;
     };
     let thread = this();
+    if thread.is_null() {
+        return region().lose(control_block() >> 12);
+    }
     // SAFETY: this thread's own state.
     let left = unsafe { (*thread).countdown.wrapping_sub(size.max(1) as i64) };
     // SAFETY: likewise.

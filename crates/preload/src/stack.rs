@@ -1,169 +1,141 @@
-//! Who allocates: a walk up the stack by the collector's rules.
+//! Who allocates: a walk up the stack by the collector's rules. Of the stack only the page that the hook's caller wrote
+//! its return address to is read directly. What lies beyond may be anything (the end of a fibre's stack, a page
+//! that somebody protects), so the kernel is asked to copy it, which fails where we would be ended.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::cell::UnsafeCell;
 
-use linewise_heap::{Cursor, Region, SLICE_WORDS};
+use linewise_heap::{Cursor, RINGS, Region, SLICE_WORDS, kernel};
 
+use crate::gates::calling;
 use crate::thread::Thread;
 
 /// Where a hook was called: its frame as `push rbp; mov rbp, rsp` makes it.
 pub(crate) type Frame = *const u64;
 
-/// A stack as far as it could be walked.
-pub(crate) struct Walked {
-    pub(crate) stack: linewise_heap::Walked,
-    high: u64,
+const PAGE: u64 = 4096;
+/// Words that are copied at once; they never reach over the end of a page.
+const PIECE_WORDS: usize = 128;
+const PIECE: u64 = PIECE_WORDS as u64 * 8;
+
+type Piece = [u64; PIECE_WORDS];
+
+/// A place for copies for each ring: its thread uses it. A signal handler's stack has no room for them.
+struct Pieces([UnsafeCell<Piece>; RINGS]);
+// SAFETY: who has the ring of the same number uses it, and nobody else.
+unsafe impl Sync for Pieces {}
+static PIECES: Pieces = Pieces([const { UnsafeCell::new([0; PIECE_WORDS]) }; RINGS]);
+
+/// The stack above a hook.
+struct Stack<'a> {
+    /// The lowest word, and one past the page that holds it.
+    low: u64,
+    page_end: u64,
+    thread: &'a Thread,
+    /// Whose memory is asked for; `None`: nobody may be asked.
+    tid: Option<u32>,
+    piece: *mut Piece,
+    /// Where the piece begins; 0: nothing was copied.
+    copied: u64,
+    /// How many words of it.
+    words: u64,
 }
 
-/// Walks up from the caller of a hook.
+impl Stack<'_> {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        if address < self.low || address & 7 != 0 {
+            return None;
+        }
+        if address < self.page_end {
+            // SAFETY: above the return address that was just written, in its page, aligned.
+            return Some(unsafe { (address as *const u64).read_volatile() });
+        }
+        let start = address & !(PIECE - 1);
+        if self.copied != start {
+            self.copy(start);
+        }
+        let place = (address - start) / 8;
+        // SAFETY: the piece is this thread's.
+        (place < self.words)
+            .then(|| unsafe { (*self.piece).get(place as usize).copied() })
+            .flatten()
+    }
+
+    /// Copies the piece that begins there, as far as there is one.
+    fn copy(&mut self, start: u64) {
+        self.copied = start;
+        self.words = 0;
+        let Some(tid) = self.tid else { return };
+        // SAFETY: the piece is this thread's.
+        let piece = unsafe { &mut *self.piece };
+        let bytes = calling(self.thread, || kernel::read_memory(tid, start, piece));
+        self.words = bytes.unwrap_or(0) as u64 / 8;
+    }
+}
+
+/// Walks up from the caller of a hook, in a set of loaded code. `tid` is the thread's number if system calls may be made.
 ///
 /// # Safety
-/// `frame` is the calling hook's, on this thread's stack.
+/// `frame` is the calling hook's, on this thread's stack; the thread has the ring of this number.
 pub(crate) unsafe fn walk(
     region: &Region,
-    thread: &mut Thread,
-    layout: u32,
+    thread: &Thread,
+    (ring, layout): (usize, u32),
+    tid: Option<u32>,
     frame: Frame,
-) -> Walked {
+) -> linewise_heap::Walked {
     // SAFETY: the hook pushed the frame pointer there, below its return address.
     let (bp, ip) = unsafe { (*frame, *frame.add(1)) };
-    let at = Cursor {
-        ip,
-        sp: frame as u64 + 16,
-        bp,
-    };
-    let low = at.sp;
-    let high = end_of_stack(thread, low);
-    let read = |address: u64| {
-        (address >= low && address <= high - 8 && address & 7 == 0)
-            // SAFETY: between the stack pointer and the end of the mapping that holds the stack, aligned.
-            .then(|| unsafe { *(address as *const u64) })
-    };
-    Walked {
-        stack: linewise_heap::Walked::up(region, layout, at, read),
-        high,
+    let low = frame as u64 + 16;
+    let mut stack = above(thread, ring, tid, low);
+    let at = Cursor { ip, sp: low, bp };
+    linewise_heap::Walked::up(region, layout, at, |address| stack.read(address))
+}
+
+fn above(thread: &Thread, ring: usize, tid: Option<u32>, low: u64) -> Stack<'_> {
+    let piece = PIECES
+        .0
+        .get(ring)
+        .map_or(core::ptr::null_mut(), UnsafeCell::get);
+    Stack {
+        low,
+        // The page of the return address below.
+        page_end: ((low - 8) | (PAGE - 1)) + 1,
+        thread,
+        tid: tid.filter(|_| !piece.is_null()),
+        piece,
+        copied: 0,
+        words: 0,
     }
 }
 
-impl Walked {
-    /// The stack from where the walk ended.
-    pub(crate) fn slice(&self, from: Cursor) -> &[u64] {
-        if from.sp & 7 != 0 || from.sp >= self.high {
-            return &[];
-        }
-        let words = ((self.high - from.sp) / 8).min(SLICE_WORDS as u64);
-        // SAFETY: the walk came by here, so it lies between the stack pointer and the end of the mapping
-        // that holds the stack; nobody writes to it while we are called from further down.
-        unsafe { core::slice::from_raw_parts(from.sp as *const u64, words as usize) }
+/// The stack from where a walk ended, up to [`SLICE_WORDS`]: what of it lies in the hook's page, and what follows.
+///
+/// # Safety
+/// As for [`walk`], which ended at `from`.
+pub(crate) unsafe fn slice<'a>(
+    thread: &Thread,
+    ring: usize,
+    tid: Option<u32>,
+    (frame, from): (Frame, u64),
+) -> (&'a [u64], &'a [u64]) {
+    let mut stack = above(thread, ring, tid, frame as u64 + 16);
+    if from & 7 != 0 || from < stack.low {
+        return (&[], &[]);
     }
-}
-
-/// How often memory was unmapped: what is known of stacks holds until the next time.
-static UNMAPPED: AtomicU32 = AtomicU32::new(0);
-
-/// Memory is unmapped, in which a stack (of a fibre) may have been.
-pub(crate) fn forget_stacks() {
-    UNMAPPED.fetch_add(1, Ordering::Relaxed);
-}
-
-/// One past the last readable byte of the stack that holds `sp`, at least of its page.
-fn end_of_stack(thread: &mut Thread, sp: u64) -> u64 {
-    let (low, high) = thread.stack;
-    let unmapped = UNMAPPED.load(Ordering::Relaxed);
-    if thread.stack_seen == unmapped && (low..high).contains(&sp) {
-        return high;
+    let mut first: &[u64] = &[];
+    if from < stack.page_end {
+        let words = ((stack.page_end - from) / 8).min(SLICE_WORDS as u64);
+        // SAFETY: above the return address that was just written, in its page, aligned.
+        first = unsafe { core::slice::from_raw_parts(from as *const u64, words as usize) };
     }
-    match mapping_of(sp) {
-        Some(found) => {
-            thread.stack = found;
-            thread.stack_seen = unmapped;
-            found.1
-        }
-        None => (sp | 4095) + 1,
+    let next = from.max(stack.page_end);
+    let left = SLICE_WORDS.saturating_sub(first.len());
+    if left == 0 || stack.read(next).is_none() {
+        return (first, &[]);
     }
-}
-
-/// `struct procmap_query` of linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    address: u64,
-    start: u64,
-    end: u64,
-    vma_flags: u64,
-    page_size: u64,
-    offset: u64,
-    inode: u64,
-    device: [u32; 2],
-    name_size: u32,
-    build_id_size: u32,
-    name: u64,
-    build_id: u64,
-}
-
-/// PROCMAP_QUERY: since Linux 6.11.
-const QUERY: libc::c_ulong = 0xc068_6611;
-
-/// The mapping that holds an address. By system calls alone: the functions of the C library of these names are
-/// where a thread that is to be cancelled ends, and malloc is not.
-fn mapping_of(address: u64) -> Option<(u64, u64)> {
-    // SAFETY: a path that ends in NUL; the result is a new descriptor, closed below.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_openat,
-            libc::AT_FDCWD,
-            c"/proc/self/maps".as_ptr(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
-        ) as i32
-    };
-    if fd < 0 {
-        return None;
-    }
-    let mut query = Query {
-        size: size_of::<Query>() as u64,
-        address,
-        ..Query::default()
-    };
-    // SAFETY: the structure is the one that the kernel expects, and says its size.
-    let told = unsafe { libc::ioctl(fd, QUERY, &raw mut query) } == 0;
-    let found = if told {
-        Some((query.start, query.end))
-    } else {
-        read_maps(fd, address)
-    };
-    // SAFETY: our descriptor.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
-    found.filter(|(start, end)| (*start..*end).contains(&address))
-}
-
-/// The same from the text of `/proc/self/maps`: each line begins with `start-end `, in hexadecimal.
-fn read_maps(fd: i32, address: u64) -> Option<(u64, u64)> {
-    let mut bytes = [0_u8; 1024];
-    // The numbers of the line so far, and which of them is being read; 2: the rest of the line.
-    let mut numbers = [0_u64; 2];
-    let mut place = 0;
-    loop {
-        // SAFETY: room for as many bytes.
-        let got = unsafe { libc::syscall(libc::SYS_read, fd, bytes.as_mut_ptr(), bytes.len()) };
-        let got = usize::try_from(got).ok().filter(|&got| got > 0)?;
-        for &byte in bytes.get(..got)? {
-            match (byte, numbers.get_mut(place)) {
-                (b'\n', _) => (numbers, place) = ([0; 2], 0),
-                (b'-', Some(_)) => place = 1,
-                (b' ', Some(_)) => {
-                    if (numbers[0]..numbers[1]).contains(&address) {
-                        return Some((numbers[0], numbers[1]));
-                    }
-                    place = 2;
-                }
-                (_, Some(number)) => {
-                    let digit = char::from(byte).to_digit(16).unwrap_or(0);
-                    *number = number.wrapping_shl(4) | u64::from(digit);
-                }
-                (_, None) => {}
-            }
-        }
-    }
+    // SAFETY: the piece is this thread's, and is copied to again only by the next walk.
+    let piece: &'a [u64] = unsafe { &*stack.piece };
+    let begin = ((next - stack.copied) / 8) as usize;
+    let end = (stack.words as usize).min(begin.saturating_add(left));
+    (first, piece.get(begin..end).unwrap_or_default())
 }

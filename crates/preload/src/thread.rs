@@ -1,80 +1,189 @@
-//! What each thread keeps, in static thread-local storage.
+//! What each thread keeps: in a table of ours, by the address of its control block. Thread-local storage of a library
+//! would move the program's: it lies on top of each thread's stack, and its directory is a block of the heap.
 
-use core::arch::{asm, global_asm};
-use core::mem::MaybeUninit;
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use linewise_heap::Writer;
 
-/// A thread's state: zeros when the thread begins.
-#[repr(C, align(64))]
+/// Threads that are known at a time, of all that ever allocated.
+const THREADS: usize = 1 << 12;
+/// Places that a thread is looked for at, from its own on.
+const PROBES: usize = 32;
+
+/// A thread's state: zeros when it is met.
+#[repr(C, align(128))]
 pub(crate) struct Thread {
+    /// Where its control block is; 0: nobody's.
+    owner: AtomicUsize,
     /// Bytes until the next block that is told of.
     pub(crate) countdown: i64,
     /// The mean that the count was drawn with; 0: every block is told of.
     pub(crate) interval: u64,
-    /// Inside the recorder: what allocates now is a signal handler, or a call of ours.
+    /// The block that was allocated last, told of or not, unless something was freed since.
+    pub(crate) last: u64,
+    /// The block that an operator frees at the moment.
+    pub(crate) ending: u64,
+    /// State of the random numbers; 0 before the first.
+    pub(crate) random: u64,
+    /// Its ring, if it has one.
+    pub(crate) writer: Option<Writer>,
+    /// Inside the recorder: what allocates now is a signal handler.
     pub(crate) busy: u32,
     /// Inside the real allocator: what maps memory now is that.
     pub(crate) inside: u32,
     /// The process's number when the ring was claimed.
     pub(crate) image: u32,
-    /// Whether there is a writer.
-    pub(crate) has_ring: bool,
-    /// The thread has ended; what it still does is not told.
-    pub(crate) ended: bool,
-    /// It waited for room in its ring.
-    pub(crate) waited: bool,
-    pub(crate) writer: MaybeUninit<Writer>,
     /// The set of loaded code that the ring says.
     pub(crate) layout: u32,
-    /// State of the random numbers; 0 before the first.
-    pub(crate) random: u64,
-    /// The mapping that holds the stack.
-    pub(crate) stack: (u64, u64),
-    /// How often memory had been unmapped when that was found.
-    pub(crate) stack_seen: u32,
     /// Numbers slices.
     pub(crate) serial: u32,
+    /// Its number when the ring was claimed.
     pub(crate) tid: u32,
-    /// The block that was allocated last, told of or not, unless something was freed since.
-    pub(crate) last: u64,
-    /// The block that an operator frees at the moment.
-    pub(crate) ending: u64,
+    /// It waited for room in its ring.
+    pub(crate) waited: bool,
+    /// It makes a system call that a filter could forbid.
+    pub(crate) calling: AtomicU32,
 }
+const _: () = assert!(size_of::<Thread>() == 128);
 
-const SIZE: usize = 128;
-const _: () = assert!(size_of::<Thread>() <= SIZE);
-
-// Rust's thread-locals may call into the loader, which may allocate. This is what a C compiler makes of
-// `static __thread` with `-ftls-model=initial-exec`.
-global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
-    ".p2align 6",
-    ".globl linewise_heap_thread",
-    ".hidden linewise_heap_thread",
-    ".type linewise_heap_thread, @object",
-    ".size linewise_heap_thread, {size}",
-    "linewise_heap_thread:",
-    ".zero {size}",
-    ".popsection",
-    size = const SIZE,
+struct Table([UnsafeCell<Thread>; THREADS]);
+// SAFETY: a thread uses its own state alone; of others' it looks at what is atomic.
+unsafe impl Sync for Table {}
+static TABLE: Table = Table(
+    [const {
+        UnsafeCell::new(Thread {
+            owner: AtomicUsize::new(0),
+            countdown: 0,
+            interval: 0,
+            last: 0,
+            ending: 0,
+            random: 0,
+            writer: None,
+            busy: 0,
+            inside: 0,
+            image: 0,
+            layout: 0,
+            serial: 0,
+            tid: 0,
+            waited: false,
+            calling: AtomicU32::new(0),
+        })
+    }; THREADS],
 );
 
-/// The calling thread's state. Others never see it.
+/// Where in a thread's control block its number is; 0: not known.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Where the calling thread's control block is.
+#[inline(always)]
+pub(crate) fn control_block() -> usize {
+    let block: usize;
+    // SAFETY: reads the thread pointer, which the ABI wants to be at the block's beginning.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) block, options(pure, readonly, nostack, preserves_flags));
+    }
+    block
+}
+
+#[inline(always)]
+fn place(owner: usize, step: usize) -> *mut Thread {
+    let hash = (owner >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+    TABLE.0[hash.wrapping_add(step) % THREADS].get()
+}
+
+/// Whose state this is.
+#[inline(always)]
+fn owner<'a>(thread: *mut Thread) -> &'a AtomicUsize {
+    // SAFETY: of the table, which stays; an atomic.
+    unsafe { &(*thread).owner }
+}
+
+/// The calling thread's state, null if there is no room for it. Others never use it.
 #[inline(always)]
 pub(crate) fn this() -> *mut Thread {
-    let this: *mut Thread;
-    // SAFETY: reads the thread pointer and a constant offset; the storage is as large and aligned as
-    // `Thread` needs, lives as long as the thread, and zeros are a value of all its fields.
-    unsafe {
-        asm!(
-            "mov {this}, qword ptr fs:[0]",
-            "add {this}, qword ptr [rip + linewise_heap_thread@GOTTPOFF]",
-            this = out(reg) this,
-            options(pure, readonly, nostack),
-        );
+    let block = control_block();
+    let first = place(block, 0);
+    if owner(first).load(Ordering::Relaxed) == block {
+        return first;
     }
-    this
+    find(block)
+}
+
+#[cold]
+#[inline(never)]
+fn find(block: usize) -> *mut Thread {
+    let places = || (0..PROBES).map(|step| place(block, step));
+    for thread in places() {
+        let found = owner(thread).load(Ordering::Relaxed);
+        if found == block {
+            return thread;
+        }
+        if found == 0 && take(thread, 0, block) {
+            return thread;
+        }
+    }
+    for thread in places() {
+        let found = owner(thread).load(Ordering::Relaxed);
+        // SAFETY: what is read of it decides only whether it is taken.
+        if crate::recorder::is_gone(unsafe { &*thread }) && take(thread, found, block) {
+            // SAFETY: ours from now on.
+            let thread = unsafe { &mut *thread };
+            thread.writer = None;
+            thread.countdown = 0;
+            thread.interval = 0;
+            thread.inside = 0;
+            return thread;
+        }
+    }
+    core::ptr::null_mut()
+}
+
+fn take(thread: *mut Thread, from: usize, to: usize) -> bool {
+    owner(thread)
+        .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Whether another thread makes a system call at this moment, as far as that is known.
+pub(crate) fn is_somebody_calling() -> bool {
+    let own = control_block();
+    TABLE.0.iter().any(|thread| {
+        let thread = thread.get();
+        let whose = owner(thread).load(Ordering::Relaxed);
+        // SAFETY: of the table; an atomic.
+        whose != 0 && whose != own && unsafe { &(*thread).calling }.load(Ordering::SeqCst) != 0
+    })
+}
+
+/// Finds out where threads' control blocks have their numbers: by what the C library has for debuggers. `tid` is the
+/// calling thread's.
+pub(crate) fn learn_numbers(tid: u32) {
+    let found = crate::lookup::find(c"_thread_db_pthread_tid", crate::lookup::Among::All);
+    if found.address == 0 {
+        return;
+    }
+    // SAFETY: three numbers, as the library that finds threads for debuggers reads them: bits, elements, offset.
+    let [bits, _, offset] = unsafe { *(found.address as *const [u32; 3]) };
+    if bits == 32 && (64..4096).contains(&offset) {
+        NUMBER.store(u64::from(offset), Ordering::Relaxed);
+        if number() != Some(tid) {
+            forget_numbers();
+        }
+    }
+}
+
+/// The blocks do not say it: processes are forked behind the C library's back.
+pub(crate) fn forget_numbers() {
+    NUMBER.store(0, Ordering::Relaxed);
+}
+
+/// The calling thread's number, as its control block says; `None` where that is not known.
+pub(crate) fn number() -> Option<u32> {
+    let offset = NUMBER.load(Ordering::Relaxed);
+    // SAFETY: inside the control block, which is there as long as the thread.
+    (offset != 0).then(|| unsafe { *((control_block() + offset as usize) as *const u32) })
 }
 
 impl Thread {
@@ -97,7 +206,7 @@ impl Thread {
 /// inverse hyperbolic tangent, good to 1e-5.
 fn minus_ln(x: u64) -> f64 {
     let zeros = x.leading_zeros();
-    let mantissa = (x << zeros) as f64 / 9_223_372_036_854_775_808.0; // 1 up to 2
+    let mantissa = (x << (zeros & 63)) as f64 / 9_223_372_036_854_775_808.0; // 1 up to 2
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let s2 = s * s;
     let ln = 2.0 * s * (1.0 + s2 * (1.0 / 3.0 + s2 * (0.2 + s2 * (1.0 / 7.0 + s2 / 9.0))));

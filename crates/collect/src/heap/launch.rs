@@ -4,18 +4,18 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use linewise_heap::{Region, VARIABLE};
+use linewise_heap::{Environment, Program, Region, Unloadable as Reason, Variables};
 use linewise_tracer::program::{self, Refusal};
-use object::read::ReadCache;
-use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, elf};
 
 use super::allocator::{self, Allocator};
 use super::operators;
 use super::probed::Probed;
 use super::recorder::HeapRecorder;
+use linewise_machine::process;
+
 use crate::exact::on_path;
 use crate::library;
 
@@ -29,23 +29,44 @@ const LIBRARY_VARIABLE: &str = "LINEWISE_PRELOAD";
 /// What is said of an allocator that could be probed and nobody asked for that.
 const UNPROBED: &str = "`--heap auto` has the kernel probe it (root, Linux 6.6)";
 
-/// Options of AddressSanitizer's runtime.
-const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
-/// Directories above a program at most: above the root is the root.
-const DEEPEST: usize = 40;
-
-/// Sanitizers have an allocator of their own and refuse to begin behind another library.
-const SANITIZERS: [&str; 4] = ["libasan.", "libtsan.", "libmsan.", "libhwasan."];
+/// Room for the variables beside the user's own libraries.
+const VARIABLES_BYTES: usize = 3 * 4096;
 
 /// The recorder ready to be loaded.
 #[derive(Debug)]
 pub(crate) struct Loading {
     /// The memory that it writes to.
     pub(crate) region: Region,
-    /// Variables to add to the target's environment.
-    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The libraries, as the dynamic linker is told of them.
+    libraries: OsString,
     /// Why the blocks of an allocator that is linked into the program are not seen, if it has one.
     pub(crate) unseen: Option<String>,
+}
+
+impl Loading {
+    /// Variables to add to the target's environment, which the recorder hides there: they say that what it tells goes
+    /// to `region`.
+    pub(crate) fn environment(&self, region: &str) -> Vec<(OsString, OsString)> {
+        let theirs = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
+        let theirs = theirs.as_deref().map(OsStr::as_bytes);
+        let variables = Variables {
+            libraries: self.libraries.as_bytes(),
+            region: region.as_bytes(),
+        };
+        let room = 2 * theirs.map_or(0, <[u8]>::len) + self.libraries.len() + VARIABLES_BYTES;
+        let mut text = vec![0; room];
+        let made = variables.compose(theirs, &mut text);
+        let places = made.map(|it: Environment| [Some(it.preload), Some(it.region), it.theirs]);
+        let places = places.into_iter().flatten().flatten();
+        let texts = places.filter_map(|place| text.get(place)?.strip_suffix(b"\0"));
+        texts
+            .filter_map(|variable| {
+                let (name, value) = variable.split_at(variable.iter().position(|&it| it == b'=')?);
+                let owned = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+                Some((owned(name), owned(value.get(1..)?)))
+            })
+            .collect()
+    }
 }
 
 /// Who is to tell of blocks.
@@ -186,11 +207,7 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
             library.display()
         )));
     }
-    // In the loader's words: only glibc's expands the token. The loader of a musl program, which may be started by the
-    // command, finds nothing there and goes on; the recorder itself it would load and then refuse to begin.
-    let mut root = OsString::from("$ORIGIN/");
-    root.push("../".repeat(DEEPEST));
-    let mut preload = root.clone();
+    let mut libraries = OsString::new();
     if let Some(allocator) = operators {
         let second = library.with_file_name(OPERATORS);
         if !second.is_file() {
@@ -201,31 +218,16 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
             )));
         }
         // The recorder looks for the next operators behind itself.
-        preload.push(second);
-        preload.push(":");
-        preload.push(&root);
+        libraries.push(second);
+        libraries.push(":");
     }
     let region = Region::create()
         .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
-    preload.push(library);
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
-    }
-    // A program with AddressSanitizer, which the command may start, refuses to begin behind another library.
-    let mut sanitizer = env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
-    if !sanitizer.is_empty() {
-        sanitizer.push(":");
-    }
-    sanitizer.push("verify_asan_link_order=0");
-    let environment = vec![
-        ("LD_PRELOAD".into(), preload),
-        (VARIABLE.into(), region.path().into()),
-        (SANITIZER_VARIABLE.into(), sanitizer),
-    ];
+    region.allow_calls(process::allowed_calls());
+    libraries.push(library);
     Ok(Loading {
         region,
-        environment,
+        libraries,
         unseen: None,
     })
 }
@@ -249,83 +251,38 @@ fn check(name: &OsStr, command: &[OsString]) -> Result<Option<PathBuf>, Unloadab
             )));
         }
     };
-    const X86_64: u16 = 62;
-    if program.machine != X86_64 {
-        return Err(Unloadable::from(format!(
-            "{} is not for x86-64",
-            shown(&program.path)
-        )));
-    }
-    let Some(linked) = Linked::read(&program.path) else {
-        return Err(Unloadable::from(format!(
-            "{} cannot be read as ELF",
-            shown(&program.path)
-        )));
+    let interpreter = match examined(&program.path) {
+        Ok(Program::Dynamic(interpreter)) => interpreter,
+        other => return Err(unloadable(program.path, other)),
     };
-    let Some(interpreter) = linked.interpreter else {
-        return Err(Unloadable {
-            reason: format!("{} is linked statically", shown(&program.path)),
-            allocator: Some(program.path),
-        });
-    };
-    let end = interpreter.iter().position(|&byte| byte == 0);
-    let file = OsStr::from_bytes(&interpreter[..end.unwrap_or(interpreter.len())]);
-    if String::from_utf8_lossy(&interpreter).contains("musl") {
+    let interpreter = Path::new(OsStr::from_bytes(interpreter.as_bytes()));
+    Ok(operators::of_an_allocator(interpreter, &program.path))
+}
+
+fn examined(path: &Path) -> Result<Program, Reason> {
+    let file = File::open(path).map_err(|_| Reason::NotElf)?;
+    Program::examine(|offset, to| file.read_at(to, offset).unwrap_or(0))
+}
+
+/// Why a program is none that the recorder can be loaded into.
+fn unloadable(path: PathBuf, found: Result<Program, Reason>) -> Unloadable {
+    let shown = path.display();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (reason, allocator) = match found {
+        Err(Reason::Machine) => (format!("{shown} is not for x86-64"), None),
+        Err(Reason::Static) => (format!("{shown} is linked statically"), Some(path)),
         // The loader is the C library, too.
-        return Err(Unloadable {
-            reason: format!(
-                "{} is linked with musl, and the recorder with the GNU C library",
-                shown(&program.path)
-            ),
-            allocator: Some(PathBuf::from(file)),
-        });
-    }
-    let sanitized = |needed: &&String| SANITIZERS.iter().any(|it| needed.starts_with(it));
-    if let Some(sanitizer) = linked.needed.iter().find(sanitized) {
-        return Err(Unloadable::from(format!(
-            "{} has the allocator of {sanitizer}",
-            shown(&program.path)
-        )));
-    }
-    Ok(operators::of_an_allocator(Path::new(file), &program.path))
-}
-
-/// How a program is linked.
-struct Linked {
-    interpreter: Option<Vec<u8>>,
-    needed: Vec<String>,
-}
-
-impl Linked {
-    fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(File::open(path).ok()?);
-        let data = &cache;
-        let file = ElfFile64::<Endianness, _>::parse(data).ok()?;
-        let endian = file.endian();
-        let header = file.elf_header();
-        let segments = header.program_headers(endian, data).ok()?;
-        let interpreter = segments
-            .iter()
-            .find(|segment| segment.p_type(endian) == elf::PT_INTERP)
-            .and_then(|segment| segment.data(endian, data).ok())
-            .map(<[u8]>::to_vec);
-        let sections = header.sections(endian, data).ok()?;
-        let mut needed = Vec::new();
-        if let Ok(Some((dynamic, link))) = sections.dynamic(endian, data) {
-            let strings = sections.strings(endian, data, link).unwrap_or_default();
-            for entry in dynamic {
-                if entry.d_tag(endian) == elf::DT_NEEDED
-                    && let Ok(name) = entry.string(endian, strings)
-                {
-                    needed.push(String::from_utf8_lossy(name).into_owned());
-                }
-            }
-        }
-        Some(Self {
-            interpreter,
-            needed,
-        })
-    }
+        Err(Reason::Musl(linker)) => (
+            format!("{shown} is linked with musl, and the recorder with the GNU C library"),
+            Some(PathBuf::from(OsStr::from_bytes(linker.as_bytes()))),
+        ),
+        Err(Reason::Sanitized(library)) => (
+            format!("{shown} has the allocator of {}", text(library.as_bytes())),
+            None,
+        ),
+        Ok(_) | Err(Reason::NotElf) => (format!("{shown} cannot be read as ELF"), None),
+    };
+    Unloadable { reason, allocator }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use linewise_heap::{Record, Region, Ring, RingState, stamp};
+use linewise_heap::{Note, Record, Region, Ring, RingState, stamp};
 use linewise_machine::process;
 use linewise_recording::{HeapRun, StackId, Writer};
 
@@ -24,8 +24,40 @@ const SLOW_NS: u64 = 1_000_000_000;
 /// Stacks that wait for the block that they belong to.
 const ORPHANS: usize = 10_000;
 
+/// Stacks that are known at most; a target may make up as many as it likes.
+const STACKS: usize = 1 << 18;
+
 /// Records of one ring in one round, of some thousand that it has room for, after which the next round comes soon.
 const MANY: usize = 500;
+
+/// What processes say of themselves that is a loss: how it is called, and a sentence.
+const NOTES: [(Note, &str, &str); 5] = [
+    (
+        Note::Filtered,
+        "heap-filtered",
+        "processes that installed a filter of system calls: from then on the recorder made none, so stacks of blocks end with the page that they begin in, and threads that began later may not be told",
+    ),
+    (
+        Note::Clockless,
+        "heap-silenced",
+        "processes that forbade the time stamp counter or all system calls: from then on their blocks were not recorded",
+    ),
+    (
+        Note::NoSpace,
+        "heap-no-address-space",
+        "programs whose limit of address space (ulimit -v) is too small for the heap recorder to be in it, below 400 MB: their blocks were not recorded",
+    ),
+    (
+        Note::StartedWithout,
+        "heap-started-without",
+        "programs that were started without the heap recorder: static ones, those of another user, root directory or with other rights, those of a sanitizer, and those of system() and popen()",
+    ),
+    (
+        Note::Visible,
+        "heap-visible",
+        "programs whose environment could not be put right: they see the recorder's variables there, and their heap may lie elsewhere than without it",
+    ),
+];
 
 /// What is known of a ring.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +65,7 @@ struct Seen {
     /// The ring's image, 0 if it is free.
     image: u32,
     spent: u64,
+    lost: u64,
 }
 
 /// The collector's side of it.
@@ -51,6 +84,8 @@ pub(crate) struct Loaded {
     /// Everything is told, whatever it costs.
     tells_all: bool,
     malformed: u64,
+    /// Records that there was no room for.
+    lost: u64,
     /// Why the blocks of an allocator that is linked into the program are not seen, if it has one.
     pub(super) unseen: Option<String>,
 }
@@ -71,8 +106,10 @@ impl Loaded {
             most: 0,
             tells_all: overhead.is_none(),
             malformed: 0,
+            lost: 0,
             unseen: None,
         };
+        recorder.region.set_patient(recorder.tells_all);
         recorder.allow();
         recorder
     }
@@ -181,31 +218,42 @@ impl Loaded {
         if self.rings[ring.index()].image != ids.image {
             self.rings[ring.index()] = Seen {
                 image: ids.image,
-                spent: 0,
+                ..Seen::default()
             };
             self.ledger
                 .found_image(ids.image, ids.parent, ids.pid, ring.opened());
         }
         let thread = self.ledger.threads.number(u64::from(ids.tid), || ids.tid);
         let layout = ring.layout();
+        let mut refused = 0;
         let drained = ring.drain(|words| match Record::parse(words) {
             Some(record) => {
                 let what = self.understand(region, (ids.pid, layout), record, stacks);
-                self.ledger.events.extend(what.map(|(stamp, what)| Event {
+                let Some((stamp, what)) = what else { return };
+                // Nothing is told before it happened: it would wait here for ever.
+                if stamp > linewise_heap::stamp_after() {
+                    refused += 1;
+                    return;
+                }
+                self.ledger.events.push(Event {
                     stamp,
                     image: ids.image,
                     thread,
                     what,
-                }));
+                });
             }
-            None => self.malformed += 1,
+            None => refused += 1,
         });
+        self.malformed += refused;
         self.malformed += u64::from(drained.is_err());
         self.most = self.most.max(drained.unwrap_or(0));
         let seen = &mut self.rings[ring.index()];
         let spent = ring.spent();
         let more = spent.wrapping_sub(seen.spent);
         seen.spent = spent;
+        let lost = ring.lost();
+        self.lost = self.lost.saturating_add(lost.saturating_sub(seen.lost));
+        seen.lost = lost;
         // Its state was read first: a writer that had closed it writes no more.
         if state == RingState::Closed {
             *seen = Seen::default();
@@ -265,8 +313,10 @@ impl Loaded {
                 return Some((stamp, what));
             }
             Record::Stack { key, frames } => {
-                let id = stacks.id(frames);
-                self.stacks.insert(key, id);
+                if self.stacks.len() < STACKS {
+                    let id = stacks.id(frames);
+                    self.stacks.insert(key, id);
+                }
             }
             Record::Slice {
                 key,
@@ -339,12 +389,19 @@ impl Loaded {
         self.ledger.run.spent_ns += spent as u64;
         self.ledger.close(writer)?;
         let mut losses = Vec::new();
-        if self.region.lost() > 0 {
+        let lost = self.lost.saturating_add(self.region.ringless());
+        if lost > 0 {
             losses.push((
                 "heap-events-lost",
-                self.region.lost(),
+                lost,
                 "allocations and frees that could not be told: the collector did not get a CPU in time, more than a thousand threads allocated, or a signal handler did".to_owned(),
             ));
+        }
+        for (note, what, sentence) in NOTES {
+            let times = self.region.noted(note);
+            if times > 0 {
+                losses.push((what, u64::from(times), sentence.to_owned()));
+            }
         }
         if self.ledger.strays > 0 {
             losses.push((
@@ -362,10 +419,10 @@ impl Loaded {
             ));
         }
         // Said with what to do about it below, if it is that of the program itself.
-        if self.region.own_mallocs() > 0 && self.unseen.is_none() {
+        if self.region.noted(Note::OwnMalloc) > 0 && self.unseen.is_none() {
             losses.push((
                 "own-malloc",
-                u64::from(self.region.own_mallocs()),
+                u64::from(self.region.noted(Note::OwnMalloc)),
                 "programs with a malloc of their own, whose blocks are not recorded; name its objects with `linewise.h`".to_owned(),
             ));
         }

@@ -62,7 +62,7 @@ impl Trial {
         let region = Region::create().unwrap();
         let path = CString::new(region.path()).unwrap();
         Self {
-            target: Region::open(&path).unwrap(),
+            target: Region::open(&path, None).unwrap(),
             recorder: HeapRecorder::loaded(region, None),
             writer: Writer::create(&directory.path().join("made"), &info(), CreateMode::New)
                 .unwrap(),
@@ -80,7 +80,7 @@ impl Trial {
         };
         Thread(
             &self.target,
-            RingWriter::claim(&self.target, ids, 1, stamp()).unwrap(),
+            RingWriter::claim(&self.target, ids, 1, stamp(), true).unwrap(),
         )
     }
 

@@ -1,4 +1,5 @@
-//! The C++ operators `new` and `delete` of the heap recorder, under their own names.
+//! The C++ operators `new` and `delete` of the heap recorder, and what jemalloc and mimalloc have beside malloc, under their
+//! own names.
 //!
 //! ```text
 //! program ─ operator new ─► here ─ jump ─► liblinewise_preload.so ─► the allocator's operator new
@@ -11,6 +12,7 @@
 //! Nothing happens here: each operator is a jump to the function of the recorder, which finds its caller's frame and
 //! its caller's arguments as they were. The next definition after the *recorder* is none of these.
 
+#![cfg_attr(feature = "bare", no_std)]
 #![expect(unsafe_code, reason = "defines symbols of the C++ library")]
 
 /// Exports `name`, a jump to `function` of the recorder.
@@ -29,6 +31,14 @@ macro_rules! operators {
 }
 
 operators! {
+    mallocx => "linewise_mallocx";
+    rallocx => "linewise_rallocx";
+    dallocx => "linewise_dallocx";
+    sdallocx => "linewise_sdallocx";
+    mi_malloc => "linewise_mi_malloc";
+    mi_calloc => "linewise_mi_calloc";
+    mi_realloc => "linewise_mi_realloc";
+    mi_free => "linewise_mi_free";
     _Znwm => "linewise_Znwm";
     _Znam => "linewise_Znam";
     _ZnwmRKSt9nothrow_t => "linewise_ZnwmRKSt9nothrow_t";
@@ -49,4 +59,11 @@ operators! {
     _ZdaPvmSt11align_val_t => "linewise_ZdaPvmSt11align_val_t";
     _ZdlPvSt11align_val_tRKSt9nothrow_t => "linewise_ZdlPvSt11align_val_tRKSt9nothrow_t";
     _ZdaPvSt11align_val_tRKSt9nothrow_t => "linewise_ZdaPvSt11align_val_tRKSt9nothrow_t";
+}
+
+/// Nothing here can panic.
+#[cfg(feature = "bare")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
 }

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use linewise_heap::{
-    AllocatorCode, Cursor, MAGIC, MARKER, RecordKind, Region, SLICE_WORDS, Traced, TracedKind,
-    Walked, header, key_of_bytes,
+    AllocatorCode, Cursor, MAGIC, MARKER, Note, RecordKind, Region, SLICE_WORDS, Traced,
+    TracedKind, Walked, header, key_of_bytes,
 };
 
 use super::{process, writer};
@@ -39,7 +39,7 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 pub(super) fn open(path: &[u8], returns: bool) -> Result<(), String> {
     let shown = String::from_utf8_lossy(path);
     let path = CString::new(path).map_err(|_| format!("bad path: {shown}"))?;
-    let region = Region::open(&path)
+    let region = Region::open(&path, None)
         .ok_or_else(|| format!("{shown}: the memory for the heap recorder cannot be mapped"))?;
     LAYOUT.store(region.next_layout(), Ordering::Relaxed);
     RETURNS.store(returns, Ordering::Relaxed);
@@ -117,7 +117,7 @@ pub(super) extern "C" fn on_marker(vcpu: c_uint, _info: u32, address: u64, _user
         TracedKind::Loaded => {
             region.next_image();
             if size != 0 {
-                region.note_own_malloc();
+                region.note(Note::OwnMalloc);
             }
             return;
         }

@@ -236,7 +236,7 @@ impl Teller {
         );
         lose(
             "own-malloc",
-            u64::from(self.region.own_mallocs()),
+            u64::from(self.region.noted(linewise_heap::Note::OwnMalloc)),
             "programs with a malloc of their own, whose blocks are not recorded; name its objects with \
              `linewise.h`",
         );

@@ -220,13 +220,11 @@ fn heap(
     losses: &mut Vec<Loss>,
 ) -> Option<(linewise_heap::Region, HeapLoading)> {
     let loaded = crate::heap::load(&options.trace.command).and_then(|loading| {
+        let environment = loading.environment(linewise_heap::TRACED);
         // QEMU splits its own list of variables at commas.
-        let preload = loading
-            .environment
-            .iter()
-            .find(|(name, _)| name == "LD_PRELOAD");
-        match preload.filter(|(_, value)| value.as_encoded_bytes().contains(&b',')) {
-            None => Ok(loading),
+        let has_comma = |value: &std::ffi::OsString| value.as_encoded_bytes().contains(&b',');
+        match environment.iter().find(|(_, value)| has_comma(value)) {
+            None => Ok((loading, environment)),
             Some((_, value)) => Err(format!(
                 "QEMU takes no library whose path has a comma: {}",
                 value.display()
@@ -234,14 +232,9 @@ fn heap(
         }
     });
     match loaded {
-        Ok(mut loading) => {
-            for (name, value) in &mut loading.environment {
-                if name == linewise_heap::VARIABLE {
-                    *value = linewise_heap::TRACED.into();
-                }
-            }
+        Ok((loading, environment)) => {
             let told = HeapLoading {
-                environment: loading.environment,
+                environment,
                 region: loading.region.path(),
                 calls: options.follows_calls(),
             };

@@ -1,11 +1,12 @@
 //! Chores that need more than a shell script: the rules of the house (`cargo xtask tidy`,
 //! `cargo xtask licences`) and measurements of the real binary (`cargo xtask answers`,
-//! `cargo xtask overhead`, `cargo xtask exact-stability`).
+//! `cargo xtask overhead`, `cargo xtask exact-stability`, `cargo xtask conformance`).
 
 mod addressed;
 mod answers;
 mod arguments;
 mod cachegrind;
+mod conformance;
 mod curve;
 mod exact_stability;
 mod flow;
@@ -94,6 +95,12 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          [--rounds 3] [--seconds 8]",
     ),
     (
+        "conformance",
+        "programs whose output and exit code must be the same under linewise as without it (tests/conformance)\n\
+         [--core] [--only NAME,...] [--mode run|record|pid|exact] [--jobs 2] [--linewise FILE]\n\
+         a star in NAME stands for anything",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -137,6 +144,7 @@ fn main() -> ExitCode {
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
+        "conformance" => return measured(&verb, conformance::run(&root, Arguments::new(words))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),
         _ => {
             eprintln!("usage: cargo xtask VERB [OPTIONS]\n");

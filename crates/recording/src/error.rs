@@ -83,6 +83,28 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// The place belongs to another user.
+    #[error(
+        "{} belongs to another user (id {owner}), who could have put it there to lead linewise elsewhere; remove it, choose another name, or run linewise as that user",
+        path.display()
+    )]
+    OtherOwner {
+        /// The file, folder or link.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+    },
+
+    /// The place is a link.
+    #[error(
+        "{} is a link, and a recording is written through none; name the folder that it leads to, or remove it",
+        path.display()
+    )]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
+
     /// Rows could not be turned into Parquet: a defect of linewise.
     #[error("cannot encode rows of the table {table}: {reason}; please report this")]
     Encode {

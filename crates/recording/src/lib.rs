@@ -60,6 +60,8 @@
 
 mod column;
 mod error;
+mod folder;
+mod outlet;
 mod recording;
 mod rows;
 mod rows_exact;
@@ -74,6 +76,8 @@ mod writer;
 
 pub use column::{Column, ColumnKind};
 pub use error::Error;
+pub use folder::{Folder, Found};
+pub use outlet::{Outlet, write_file};
 pub use recording::Recording;
 pub use rows::*;
 pub use rows_exact::*;

@@ -1,5 +1,6 @@
 //! Reading a recording.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
 };
@@ -203,6 +205,28 @@ pub(crate) fn read_run(dir: &Path) -> Result<RunInfo, Error> {
     }
     if text.len() as u64 > RUN_BYTES {
         return Err(foreign("its run.json is far too large"));
+    }
+    parse_run(&path, &text)
+}
+
+/// As [`read_run`], of a folder that is open to be written into.
+pub(crate) fn read_run_in(folder: &Folder) -> Result<RunInfo, Error> {
+    let name = OsStr::new(RUN_FILE);
+    let path = folder.child(name);
+    let mut text = Vec::new();
+    match folder.open_file(name) {
+        Ok(file) => {
+            file.take(RUN_BYTES)
+                .read_to_end(&mut text)
+                .map_err(|e| Error::read(&path, e))?;
+        }
+        Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NotARecording {
+                path: folder.path().to_owned(),
+                reason: "it has no run.json".to_owned(),
+            });
+        }
+        Err(error) => return Err(error),
     }
     parse_run(&path, &text)
 }

@@ -2,11 +2,10 @@
 //!
 //! A file appears under its name only when it is whole: it is written beside it and renamed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -24,11 +23,15 @@ use parquet::schema::types::ColumnPath;
 
 use crate::column::ColumnKind;
 use crate::error::Error;
+use crate::folder::{Folder, TEMPORARY};
 use crate::run::FORMAT_VERSION;
 use crate::tables::{Row, schema, table_columns};
 
 /// The file that makes a directory a recording.
 pub(crate) const RUN_FILE: &str = "run.json";
+
+/// Permissions of a recording's files: the owner's alone.
+pub(crate) const FILE_PERMISSIONS: u32 = 0o600;
 
 /// Rows that are encoded or decoded together.
 pub(crate) const BATCH_ROWS: usize = 8192;
@@ -79,7 +82,7 @@ impl FileRole {
         if name == RUN_FILE {
             return Self::Run;
         }
-        if name.starts_with('.') && name.ends_with(".linewise-tmp") {
+        if name.starts_with('.') && name.ends_with(TEMPORARY) {
             return Self::Temporary;
         }
         let Some(stem) = name.strip_suffix(".parquet") else {
@@ -104,11 +107,15 @@ impl FileRole {
 }
 
 pub(crate) fn table_path(dir: &Path, table: &str) -> PathBuf {
-    dir.join(format!("{table}.parquet"))
+    dir.join(table_name(table))
 }
 
-pub(crate) fn segment_path(dir: &Path, table: &str, number: u32) -> PathBuf {
-    dir.join(format!("{table}.{number:06}.parquet"))
+pub(crate) fn table_name(table: &str) -> OsString {
+    OsString::from(format!("{table}.parquet"))
+}
+
+pub(crate) fn segment_name(table: &str, number: u32) -> OsString {
+    OsString::from(format!("{table}.{number:06}.parquet"))
 }
 
 /// The segments of a table, in the order of writing.
@@ -116,50 +123,26 @@ pub(crate) fn segment_path(dir: &Path, table: &str, number: u32) -> PathBuf {
 /// # Errors
 /// [`Error::Read`] if the directory cannot be listed.
 pub(crate) fn segments(dir: &Path, table: &str) -> Result<Vec<PathBuf>, Error> {
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(|e| Error::read(dir, e))? {
-        let entry = entry.map_err(|e| Error::read(dir, e))?;
-        if let FileRole::Segment(owner, number) = FileRole::of(&entry.file_name())
+        names.push(entry.map_err(|e| Error::read(dir, e))?.file_name());
+    }
+    let segments = segments_of(table, names).into_iter();
+    Ok(segments.map(|name| dir.join(name)).collect())
+}
+
+/// Those of the `names` that segments of a table have, in the order of writing.
+pub(crate) fn segments_of(table: &str, names: Vec<OsString>) -> Vec<OsString> {
+    let mut found = Vec::new();
+    for name in names {
+        if let FileRole::Segment(owner, number) = FileRole::of(&name)
             && owner == table
         {
-            found.push((number, entry.path()));
+            found.push((number, name));
         }
     }
     found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
-}
-
-/// Removes a file; one that is gone already is fine.
-pub(crate) fn remove(path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::write(path, e)),
-        _ => Ok(()),
-    }
-}
-
-/// Puts what `fill` writes at `path`, whole or not at all, readable by the owner alone.
-pub(crate) fn replace_file(
-    path: &Path,
-    fill: impl FnOnce(&File) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // The process id keeps two writers of one table apart.
-    let temporary = path.with_file_name(format!(".{name}.{}.linewise-tmp", std::process::id()));
-    remove(&temporary)?;
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
-        .map_err(|e| Error::write(path, e))
-        .and_then(|file| fill(&file))
-        .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::write(path, e)));
-    if written.is_err() {
-        // The first error is the one to tell; a temporary left behind is removed by the next
-        // writer of this place.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    found.into_iter().map(|(_, name)| name).collect()
 }
 
 /// How hard to compress.
@@ -202,13 +185,17 @@ fn properties<R: Row>(effort: Effort) -> Result<WriterProperties, ParquetError> 
     Ok(properties.build())
 }
 
-/// Writes a table to `path` batch by batch.
+/// Writes a table batch by batch to the file `name`, readable by its owner alone.
 pub(crate) fn write_batches<R: Row>(
-    path: &Path,
+    folder: &Folder,
+    name: &OsStr,
     effort: Effort,
     batches: impl Iterator<Item = Result<RecordBatch, Error>>,
 ) -> Result<(), Error> {
-    replace_file(path, |file| encode::<R>(path, file, effort, batches))
+    let path = folder.child(name);
+    folder.replace(name, FILE_PERMISSIONS, |file| {
+        encode::<R>(&path, file, effort, batches)
+    })
 }
 
 fn encode<R: Row>(
@@ -298,16 +285,25 @@ impl<W: Write> Write for Summing<W> {
     }
 }
 
-/// Writes rows to `path`.
-pub(crate) fn write_rows<R: Row>(path: &Path, effort: Effort, rows: &[R]) -> Result<(), Error> {
-    write_batches::<R>(path, effort, rows.chunks(BATCH_ROWS).map(R::to_batch))
+/// Writes rows to the file `name`.
+pub(crate) fn write_rows<R: Row>(
+    folder: &Folder,
+    name: &OsStr,
+    effort: Effort,
+    rows: &[R],
+) -> Result<(), Error> {
+    let batches = rows.chunks(BATCH_ROWS).map(R::to_batch);
+    write_batches::<R>(folder, name, effort, batches)
 }
 
-/// Writes the rows of `segments` to the table's one file, then removes the segments. Holds one
+/// Writes the rows of a table's segments to its one file, then removes the segments. Holds one
 /// row group in memory.
-pub(crate) fn compact<R: Row>(dir: &Path, segments: &[PathBuf]) -> Result<(), Error> {
-    let batches = segments.iter().flat_map(|segment| {
-        let (batches, failure) = match open_parquet::<R>(segment) {
+pub(crate) fn compact<R: Row>(folder: &Folder) -> Result<(), Error> {
+    let segments = segments_of(R::TABLE, folder.names()?);
+    let batches = segments.iter().flat_map(|name| {
+        let segment = folder.child(name);
+        let opened = folder.open_file(name);
+        let (batches, failure) = match opened.and_then(|file| decode::<R>(&segment, file)) {
             Ok(reader) => (Some(reader), None),
             Err(error) => (None, Some(Err(error))),
         };
@@ -315,15 +311,17 @@ pub(crate) fn compact<R: Row>(dir: &Path, segments: &[PathBuf]) -> Result<(), Er
             .into_iter()
             .flatten()
             .map(move |batch| {
-                let batch = batch.map_err(|e| Error::damaged(segment, e))?;
+                let batch = batch.map_err(|e| Error::damaged(&segment, e))?;
                 // The reader's schema carries the file's metadata too; the writer wants its own.
                 RecordBatch::try_new(schema::<R>(), batch.columns().to_vec())
-                    .map_err(|e| Error::damaged(segment, e))
+                    .map_err(|e| Error::damaged(&segment, e))
             })
             .chain(failure)
     });
-    write_batches::<R>(&table_path(dir, R::TABLE), Effort::Table, batches)?;
-    segments.iter().try_for_each(|segment| remove(segment))
+    write_batches::<R>(folder, &table_name(R::TABLE), Effort::Table, batches)?;
+    segments
+        .iter()
+        .try_for_each(|segment| folder.remove_file(segment))
 }
 
 /// All rows of a file.
@@ -350,6 +348,11 @@ pub(crate) fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>, Error> {
 
 fn open_parquet<R: Row>(path: &Path) -> Result<ParquetRecordBatchReader, Error> {
     let file = File::open(path).map_err(|e| Error::read(path, e))?;
+    decode::<R>(path, file)
+}
+
+/// The batches of a file that is open, called `path` in errors.
+fn decode<R: Row>(path: &Path, file: File) -> Result<ParquetRecordBatchReader, Error> {
     let size = file.metadata().map_err(|e| Error::read(path, e))?.len();
     // The types follow from Parquet's own schema; the Arrow schema beside it is for others, and
     // one more parser of foreign bytes.
@@ -537,9 +540,11 @@ mod tests {
     fn a_failed_write_leaves_the_older_file_and_no_temporary() {
         let dir = tempfile::tempdir().unwrap();
         let path = table_path(dir.path(), "losses");
-        write_rows(&path, Effort::Table, &losses(3)).unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        write_rows(&folder, &table_name("losses"), Effort::Table, &losses(3)).unwrap();
         let failed = write_batches::<Loss>(
-            &path,
+            &folder,
+            &table_name("losses"),
             Effort::Table,
             [Err(Error::damaged(&path, "on purpose"))].into_iter(),
         );

@@ -6,14 +6,14 @@
 //! row group, and says `"complete": true` last.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, Permissions};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::recording::read_run;
+use crate::folder::{Folder, temporary};
+use crate::recording::read_run_in;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
 };
@@ -26,7 +26,7 @@ use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{
-    Effort, FileRole, RUN_FILE, compact, remove, replace_file, segment_path, segments, table_path,
+    Effort, FILE_PERMISSIONS, FileRole, RUN_FILE, compact, segment_name, segments_of, table_name,
     write_rows,
 };
 use crate::tables::{Row, Tables, all_tables};
@@ -68,7 +68,9 @@ pub fn recording_path(name: &Path) -> PathBuf {
 /// that was flushed.
 #[derive(Debug)]
 pub struct Writer {
-    dir: PathBuf,
+    folder: Folder,
+    /// The folder around, and the name in there, if the recording's folder was made by this writer.
+    made_in: Option<(Folder, OsString)>,
     info: RunInfo,
     pending: Tables,
     segments: BTreeMap<&'static str, u32>,
@@ -83,13 +85,15 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::AlreadyRecorded`] when a recording is there and `mode` is [`CreateMode::New`],
-    /// [`Error::NotARecording`] when something else is there, [`Error::Write`] when the system
-    /// refuses.
+    /// [`Error::NotARecording`] when something else is there, [`Error::Link`] when `dir` is a link,
+    /// [`Error::OtherOwner`] when this is root and another user owns the directory or a file in it that
+    /// would be replaced, [`Error::Write`] when the system refuses.
     pub fn create(dir: &Path, info: &RunInfo, mode: CreateMode) -> Result<Self, Error> {
-        claim_directory(dir, mode)?;
+        let Claimed { folder, made_in } = claim_directory(dir, mode)?;
         let now = Instant::now();
         let writer = Self {
-            dir: dir.to_owned(),
+            folder,
+            made_in,
             info: info.clone(),
             pending: Tables::default(),
             segments: BTreeMap::new(),
@@ -104,7 +108,16 @@ impl Writer {
     /// The directory of the recording.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.folder.path()
+    }
+
+    /// Takes the recording back, for who recorded nothing: a leftover would only be in the way of the
+    /// next try. Best effort.
+    pub fn discard(self) {
+        let _ = self.folder.remove_file(OsStr::new(RUN_FILE));
+        if let Some((around, name)) = &self.made_in {
+            let _ = around.remove_folder(name);
+        }
     }
 
     /// Takes rows of one table. They are written by the next flush, or now if many wait.
@@ -151,7 +164,8 @@ impl Writer {
     pub fn replace<R: Row>(&mut self, rows: &[R]) -> Result<(), Error> {
         debug_assert!(R::rows_mut(&mut self.pending).is_empty(), "{}", R::TABLE);
         self.segments.insert(R::TABLE, 1);
-        write_rows(&segment_path(&self.dir, R::TABLE, 1), Effort::Segment, rows)
+        let name = segment_name(R::TABLE, 1);
+        write_rows(&self.folder, &name, Effort::Segment, rows)
     }
 
     /// Whether the last flush is a while ago: a second in a short recording, up to ten in a long one, so
@@ -173,7 +187,7 @@ impl Writer {
         self.flush()?;
         macro_rules! compact_all {
             ($($table:ident: $row:ident,)+) => {
-                $(compact::<$row>(&self.dir, &segments(&self.dir, $row::TABLE)?)?;)+
+                $(compact::<$row>(&self.folder)?;)+
             };
         }
         all_tables!(compact_all);
@@ -194,8 +208,8 @@ impl Writer {
             return Ok(());
         }
         let number = self.segments.entry(R::TABLE).or_default();
-        let path = segment_path(&self.dir, R::TABLE, *number + 1);
-        write_rows(&path, Effort::Segment, pending)?;
+        let name = segment_name(R::TABLE, *number + 1);
+        write_rows(&self.folder, &name, Effort::Segment, pending)?;
         *number += 1;
         pending.clear();
         // A burst must not hold its memory for the rest of the recording.
@@ -212,11 +226,12 @@ impl Writer {
         if !complete {
             info.end = info.end.max(self.latest);
         }
-        let path = self.dir.join(RUN_FILE);
+        let name = OsStr::new(RUN_FILE);
+        let path = self.folder.child(name);
         let mut text = serde_json::to_vec_pretty(&info)
             .map_err(|e| Error::write(&path, io::Error::other(e)))?;
         text.push(b'\n');
-        replace_file(&path, |mut file| {
+        self.folder.replace(name, FILE_PERMISSIONS, |mut file| {
             file.write_all(&text).map_err(|e| Error::write(&path, e))
         })
     }
@@ -226,14 +241,16 @@ impl Writer {
 /// resolved afterwards go into `objects`, `fields` and `frames` like this.
 ///
 /// # Errors
-/// As [`Recording::open`](crate::Recording::open) if `dir` is no recording, [`Error::Write`] when
-/// the system refuses; the older table then stays.
+/// As [`Recording::open`](crate::Recording::open) if `dir` is no recording, [`Error::Link`] or
+/// [`Error::OtherOwner`] if it is not to be written into, [`Error::Write`] when the system refuses; the
+/// older table then stays.
 pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), Error> {
-    read_run(dir)?;
-    write_rows(&table_path(dir, R::TABLE), Effort::Table, rows)?;
-    segments(dir, R::TABLE)?
+    let folder = Folder::open(dir)?;
+    read_run_in(&folder)?;
+    write_rows(&folder, &table_name(R::TABLE), Effort::Table, rows)?;
+    segments_of(R::TABLE, folder.names()?)
         .iter()
-        .try_for_each(|segment| remove(segment))
+        .try_for_each(|segment| folder.remove_file(segment))
 }
 
 /// Says whether `dir` holds an older recording, which [`Writer::create`] with this `mode` would
@@ -242,72 +259,113 @@ pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), Error> {
 /// # Errors
 /// Those of [`Writer::create`] as far as they can be foreseen.
 pub fn check_place(dir: &Path, mode: CreateMode) -> Result<bool, Error> {
-    match inspect(dir, mode) {
-        Ok(found) => {
+    match Folder::open(dir) {
+        Ok(folder) => {
+            let found = inspect(&folder, mode)?;
             // Whether a file can be made is known for sure only from making one.
-            let trial = dir.join(format!(".trial.{}.linewise-tmp", std::process::id()));
-            fs::write(&trial, b"").map_err(|e| Error::write(&trial, e))?;
-            remove(&trial)?;
+            let trial = temporary(OsStr::new("trial"));
+            folder.remove_file(&trial)?;
+            folder.make_file(&trial, FILE_PERMISSIONS)?;
+            folder.remove_file(&trial)?;
             Ok(found.is_recording)
         }
         // A directory that is not there is made by `Writer::create`, before anything begins.
         Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        Err(error) => Err(no_folder(dir, error)),
     }
 }
 
+/// A folder that is ours to record into.
+struct Claimed {
+    folder: Folder,
+    /// The folder around it and its name in there, if it was made just now.
+    made_in: Option<(Folder, OsString)>,
+}
+
 /// Makes `dir` ours: a new or empty directory, or that of an older recording.
-fn claim_directory(dir: &Path, mode: CreateMode) -> Result<(), Error> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => return Ok(()),
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(Error::write(dir, e)),
-        Err(_) => {}
+fn claim_directory(dir: &Path, mode: CreateMode) -> Result<Claimed, Error> {
+    let (around, name) = Folder::around(dir)?;
+    match around.make(&name) {
+        Ok(folder) => {
+            return Ok(Claimed {
+                folder,
+                made_in: Some((around, name)),
+            });
+        }
+        Err(Error::Write { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
     }
+    let folder = around.enter(&name).map_err(|error| no_folder(dir, error))?;
+    let found = inspect(&folder, mode)?;
+    folder.make_private()?;
     // `run.json` goes last, by being replaced: until then the directory stays replaceable.
-    let found = inspect(dir, mode)?;
-    found.ours.iter().try_for_each(|path| remove(path))?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(|e| Error::write(dir, e))
+    let mut ours = found.ours.iter();
+    ours.try_for_each(|name| folder.remove_file(name))?;
+    Ok(Claimed {
+        folder,
+        made_in: None,
+    })
+}
+
+fn occupied(dir: &Path, reason: &str) -> Error {
+    Error::NotARecording {
+        path: dir.to_owned(),
+        reason: format!("{reason}, and linewise does not write over it; choose another name"),
+    }
+}
+
+/// Why `dir` could not be entered, in better words where there are some.
+fn no_folder(dir: &Path, error: Error) -> Error {
+    match error {
+        Error::Read { source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+            occupied(dir, "a file")
+        }
+        error => error,
+    }
 }
 
 /// What is in a directory that can be recorded into.
 struct Found {
     is_recording: bool,
     /// The files of an older recording but `run.json`.
-    ours: Vec<PathBuf>,
+    ours: Vec<OsString>,
 }
 
 /// Looks at a directory that is there; an error if it cannot be recorded into.
-fn inspect(dir: &Path, mode: CreateMode) -> Result<Found, Error> {
-    let foreign = |reason: &str| Error::NotARecording {
-        path: dir.to_owned(),
-        reason: format!("{reason}, and linewise does not write over it; choose another name"),
-    };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Err(foreign("a file")),
-        Err(e) => return Err(Error::read(dir, e)),
-    };
+fn inspect(folder: &Folder, mode: CreateMode) -> Result<Found, Error> {
+    let dir = folder.path();
     let mut ours = Vec::new();
     let (mut is_recording, mut has_others) = (false, false);
-    for entry in entries {
-        let entry = entry.map_err(|e| Error::read(dir, e))?;
-        match FileRole::of(&entry.file_name()) {
+    for name in folder.names()? {
+        let role = FileRole::of(&name);
+        if role == FileRole::Foreign {
+            has_others = true;
+            continue;
+        }
+        let Some(found) = folder.look(&name)? else {
+            continue;
+        };
+        found.check_owner(&folder.child(&name))?;
+        if !found.is_file() {
+            let name = name.to_string_lossy();
+            return Err(occupied(dir, &format!("its {name} is no regular file")));
+        }
+        match role {
             FileRole::Run => is_recording = true,
             FileRole::Table(_) | FileRole::Segment(..) => {
                 has_others = true;
-                ours.push(entry.path());
+                ours.push(name);
             }
             // A collector killed at its start leaves nothing else.
-            FileRole::Temporary => ours.push(entry.path()),
-            FileRole::Foreign => has_others = true,
+            FileRole::Temporary | FileRole::Foreign => ours.push(name),
         }
     }
     if is_recording {
-        match read_run(dir) {
+        match read_run_in(folder) {
             // What a later linewise wrote, or what was damaged since, is a recording too.
             Ok(_) | Err(Error::NewerFormat { .. } | Error::Damaged { .. }) => {}
             Err(Error::NotARecording { .. }) => {
-                return Err(foreign("its run.json is not one of linewise"));
+                return Err(occupied(dir, "its run.json is not one of linewise"));
             }
             Err(other) => return Err(other),
         }
@@ -317,7 +375,7 @@ fn inspect(dir: &Path, mode: CreateMode) -> Result<Found, Error> {
             });
         }
     } else if has_others {
-        return Err(foreign("a directory of other files"));
+        return Err(occupied(dir, "a directory of other files"));
     }
     Ok(Found { is_recording, ours })
 }

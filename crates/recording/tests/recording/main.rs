@@ -8,6 +8,8 @@ mod fixture_rows;
 mod hostile;
 /// pyarrow, polars and DuckDB.
 mod other_readers;
+/// Links, other users' folders, and files that a user names.
+mod places;
 /// How large a recording gets.
 mod size;
 /// A recording of each format version.

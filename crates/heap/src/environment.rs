@@ -196,10 +196,9 @@ pub unsafe fn hide(
         if let Some((_, kept)) = theirs {
             *environment.add(preload) = kept.as_ptr().add(THEIRS.len()).cast_mut();
         }
-        let mut to = 0;
-        for from in (0..=variables).filter(|&it| it != region && it != removed) {
+        let kept = (0..=variables).filter(|&it| it != region && it != removed);
+        for (to, from) in kept.enumerate() {
             *environment.add(to) = *environment.add(from);
-            to += 1;
         }
         let front = *vector.add(first);
         for place in first..last {

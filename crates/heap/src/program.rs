@@ -1,7 +1,7 @@
 //! Whether the dynamic linker would load the recorder into a program, as its file tells.
 
 /// Bytes of a path that is looked at.
-const PATH: usize = 256;
+const PATH: usize = 112;
 /// Segments, libraries and scripts that are looked at, at most.
 const SEGMENTS: u64 = 64;
 const ENTRIES: u64 = 1024;
@@ -169,8 +169,8 @@ impl<R: FnMut(u64, &mut [u8]) -> usize> Elf<R> {
             .wrapping_add(strings.wrapping_sub(segment.address));
         self.dynamic(NEEDED, |elf, name| {
             let name = elf.text(strings.wrapping_add(name));
-            let named = |it: &&[u8]| name.as_bytes().starts_with(it);
-            SANITIZERS.iter().any(|it| named(&it)).then_some(name)
+            let is_one = SANITIZERS.iter().any(|it| name.as_bytes().starts_with(it));
+            is_one.then_some(name)
         })
     }
 }
@@ -181,7 +181,7 @@ impl Program {
     /// # Errors
     /// See [`Unloadable`].
     pub fn examine(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Result<Self, Unloadable> {
-        let mut head = [0; PATH];
+        let mut head = [0; 128];
         let got = read(0, &mut head);
         let head = head.get(..got).unwrap_or_default();
         if let Some(line) = head.strip_prefix(b"#!") {

@@ -24,6 +24,9 @@ const SLOW_NS: u64 = 1_000_000_000;
 /// Stacks that wait for the block that they belong to.
 const ORPHANS: usize = 10_000;
 
+/// Stacks that were told, in all processes: twice as many as there are call chains in a recording.
+const STACKS: usize = 200_000;
+
 /// Records of one ring in one round, of some thousand that it has room for, after which the next round comes soon.
 const MANY: usize = 500;
 
@@ -266,7 +269,12 @@ impl Loaded {
             }
             Record::Stack { key, frames } => {
                 let id = stacks.id(frames);
-                self.stacks.insert(key, id);
+                // Of a chain that is not kept nothing has to be known.
+                if id != StackId(0) && self.stacks.len() < STACKS {
+                    self.stacks.insert(key, id);
+                } else {
+                    stacks.dropped += u64::from(id != StackId(0));
+                }
             }
             Record::Slice {
                 key,
@@ -339,6 +347,7 @@ impl Loaded {
         self.ledger.run.spent_ns += spent as u64;
         self.ledger.close(writer)?;
         let mut losses = Vec::new();
+        losses.extend(self.ledger.loss());
         if self.region.lost() > 0 {
             losses.push((
                 "heap-events-lost",

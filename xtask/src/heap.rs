@@ -31,7 +31,7 @@ const WORKLOADS: [(Workload, f64); 4] = [
 ];
 
 /// Where the programs of fixtures/programs/heap are built.
-const BUILT: &str = "target/heap";
+pub(crate) const BUILT: &str = "target/heap";
 /// How long a program waits for linewise to attach to it, s.
 const ATTACHING: &str = "2";
 /// How long a server warms up, s.
@@ -143,7 +143,11 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     Ok(passed)
 }
 
-fn compile(root: &Path, name: &str) -> anyhow::Result<()> {
+/// Compiles a program of fixtures/programs/heap into [`BUILT`].
+///
+/// # Errors
+/// If there is no C compiler.
+pub(crate) fn compile(root: &Path, name: &str) -> anyhow::Result<()> {
     let source = root.join("fixtures/programs/heap").join(name);
     let binary = root
         .join(BUILT)

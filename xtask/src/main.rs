@@ -19,6 +19,7 @@ mod overhead;
 mod recorded;
 mod round_trip;
 mod slowdown;
+mod soak;
 mod spdx;
 mod steal;
 mod tidy;
@@ -90,6 +91,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          stress runs for as many seconds as are asked for",
     ),
     (
+        "soak",
+        "memory, files and threads of linewise over a long time, and what it leaves behind\n\
+         [--minutes 60]",
+    ),
+    (
         "flow",
         "what following objects costs, and how many history sets find how many of their paths\n\
          [--rounds 3] [--seconds 8]",
@@ -141,6 +147,7 @@ fn main() -> ExitCode {
         "curve" => return measured(&verb, curve::run(&root, Arguments::new(words))),
         "slowdown" => return measured(&verb, slowdown::run(&root, Arguments::new(words))),
         "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
+        "soak" => return measured(&verb, soak::run(&root, Arguments::new(words))),
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),

@@ -404,9 +404,15 @@ fn notes(
 ) -> Vec<String> {
     let mut notes = Vec::new();
     if !info.complete {
-        notes.push(
-            "The recording was cut short: linewise was killed before it could end it. What was written until then is shown; of heap blocks that is those that had been freed.".to_owned(),
-        );
+        let why = match info.ended_by.as_str() {
+            "disk-full" => "the disk was full",
+            "quota-used-up" => "the disk quota was used up",
+            "write-failed" => "it could not be written further",
+            _ => "linewise was killed before it could end it",
+        };
+        notes.push(format!(
+            "The recording was cut short: {why}. What was written until then is shown; of heap blocks that is those that had been freed."
+        ));
     }
     if let Some(exact) = &info.exact {
         notes.extend(exact_notes(exact, view, tables));

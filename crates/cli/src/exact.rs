@@ -211,7 +211,7 @@ pub(crate) fn record(
     trace.duration = common.duration;
     if args.keep_trace {
         let path = trace_path(common.directory);
-        if path.exists() && !common.replace {
+        if std::fs::symlink_metadata(&path).is_ok() && !common.replace {
             bail!(
                 "{} is there already; choose another name with --output, or replace it with --force",
                 path.display()

@@ -1,10 +1,11 @@
 //! Completions and manual pages, generated from the command line's own definition.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use linewise_recording::write_file;
 
 /// Arguments of `linewise completions`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,9 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command) -> anyhow::Result<Exit
         Some(directory) => {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
-            clap_mangen::generate_to(command, directory)
+            let mut command = command.disable_help_subcommand(true);
+            command.build();
+            write_pages(command, directory)
                 .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
         }
         None => {
@@ -49,4 +52,17 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command) -> anyhow::Result<Exit
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of a command, and those of its verbs.
+fn write_pages(command: clap::Command, directory: &Path) -> anyhow::Result<()> {
+    let verbs = command.get_subcommands();
+    for verb in verbs.filter(|verb| !verb.is_hide_set()).cloned() {
+        write_pages(verb, directory)?;
+    }
+    let manual = clap_mangen::Man::new(command);
+    let mut page = Vec::new();
+    manual.render(&mut page)?;
+    write_file(&directory.join(manual.get_filename()), &page)?;
+    Ok(())
 }

@@ -1,19 +1,21 @@
 //! Ctrl-C after the recording: while the report is made, it ends linewise at once.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linewise_machine::process::{self, StopSignals};
+use linewise_recording::Error;
+
+use crate::scratch::Place;
 
 /// Whether a signal is ending this process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// From now on the first of `signals` removes the folder `scratch` and ends this process, as that
 /// signal does by default. What came before belonged to the recording.
-pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<PathBuf>) {
+pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
     while signals.next().is_some() {}
     std::thread::spawn(move || {
         loop {
@@ -31,10 +33,11 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<PathBuf>) {
 
 /// Removes `folder`, into which another thread may be writing names: a file that is made while its
 /// folder is emptied lets the removal fail. Best effort: the next recording removes what is left.
-fn remove(folder: &Path) {
+fn remove(folder: &Place) {
     for _ in 0..100 {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+        match folder.remove() {
+            Err(Error::Write { source, .. })
+                if source.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             _ => break,
         }
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -14,7 +15,7 @@ use linewise_machine::process::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
 use crate::report::{self, OutputArgs};
-use crate::scratch::Scratch;
+use crate::scratch::{Place, Scratch};
 use crate::{exit, interrupt};
 
 /// What to record and how.
@@ -207,8 +208,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Some(name) => (linewise_recording::recording_path(name), None),
         None => {
             scratch = Scratch::new()?;
-            let path = scratch.path.clone();
-            (path.join("run.linewise"), Some(path))
+            (scratch.path().join("run.linewise"), Some(scratch.place()))
         }
     };
     let outcome = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
@@ -234,7 +234,7 @@ fn collect(
     args: &CollectArgs,
     unasked: HeapWhen,
     directory: &Path,
-    scratch: Option<PathBuf>,
+    scratch: Option<Arc<Place>>,
 ) -> anyhow::Result<Outcome> {
     if args.source == Source::Exact {
         return collect_exactly(args, unasked, directory, scratch);
@@ -301,7 +301,7 @@ fn collect_exactly(
     args: &CollectArgs,
     unasked: HeapWhen,
     directory: &Path,
-    scratch: Option<PathBuf>,
+    scratch: Option<Arc<Place>>,
 ) -> anyhow::Result<Outcome> {
     if args.pid.is_some() {
         bail!(

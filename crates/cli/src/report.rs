@@ -10,7 +10,7 @@ use linewise_analysis::model::Report;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, terminal};
 use linewise_analysis::resolve::{DiskFiles, Resolved, resolve_recording};
-use linewise_recording::{Recording, RunInfo, Tables, write_table};
+use linewise_recording::{Outlet, Recording, RunInfo, Tables, write_file, write_table};
 
 /// Arguments of `linewise report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,6 +70,7 @@ impl OutputArgs {
                 path.display(),
                 parent.display()
             );
+            Outlet::find(path)?;
         }
         self.exact_counts()?;
         Ok(())
@@ -160,7 +161,7 @@ pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
         )
     };
     match &args.report_to {
-        Some(path) => std::fs::write(path, text)
+        Some(path) => write_file(path, text.as_bytes())
             .with_context(|| format!("cannot write the report to {}", path.display()))?,
         None => print(&text)?,
     }
@@ -172,7 +173,7 @@ pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
 
 /// Writes a page.
 pub(crate) fn write_html(path: &Path, page: &str) -> anyhow::Result<()> {
-    std::fs::write(path, page)
+    write_file(path, page.as_bytes())
         .with_context(|| format!("cannot write the HTML report to {}", path.display()))
 }
 

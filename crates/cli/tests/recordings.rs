@@ -190,4 +190,7 @@ fn a_full_disk_ends_the_recording_at_once_but_not_the_target() {
     let report = fs::read_to_string(place.path("report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["run"]["complete"], false);
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("the disk was full"), "{notes}");
+    assert!(!notes.contains("killed"), "{notes}");
 }

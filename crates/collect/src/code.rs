@@ -92,6 +92,11 @@ impl CodeCache {
         self.files.remove(&pid);
     }
 
+    /// Forgets where the files of processes lay for which `lives` says no.
+    pub(crate) fn keep(&mut self, lives: impl Fn(u32) -> bool) {
+        self.files.retain(|&pid, _| lives(pid));
+    }
+
     /// Looks at the page of `ip`, with what stands before and behind it.
     fn read(&mut self, pid: u32, ip: u64, look: impl FnOnce(&Code64) -> Waiting) -> Waiting {
         let page = ip & !(PAGE - 1);

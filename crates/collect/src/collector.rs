@@ -75,6 +75,8 @@ pub(crate) struct Collector {
     chance: Chance,
     records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
+    /// The processes that were alive when slow things were looked at last.
+    lately_alive: HashSet<Pid>,
     samples: u64,
     cpu_times: CpuTimes,
     /// What the samples stand for, pauses included.
@@ -134,6 +136,7 @@ impl Collector {
             chance: Chance::seeded(info.start.0),
             records: Vec::new(),
             mapped_lately: HashSet::new(),
+            lately_alive: HashSet::new(),
             samples: 0,
             cpu_times: CpuTimes::default(),
             stood_for_ns: 0.0,
@@ -249,8 +252,13 @@ impl Collector {
             self.slow_at = now;
             let stays = self.threads.cut(now);
             self.writer.push(stays)?;
-            self.mapped_lately
-                .extend(self.threads.processes().into_iter().take(16));
+            let alive = self.threads.processes();
+            self.mapped_lately.extend(alive.iter().take(16));
+            // Of one that has just ended a sample may still be on its way.
+            let lives = |pid| alive.contains(&pid) || self.lately_alive.contains(&pid);
+            self.maps.keep(lives);
+            self.code.keep(|pid| lives(Pid(pid)));
+            self.lately_alive = alive;
         }
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;

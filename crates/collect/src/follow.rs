@@ -1,6 +1,7 @@
 //! Following the target: its threads, where they run, their stacks and mappings.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
 use linewise_machine::procfs;
 use linewise_recording::{
@@ -11,6 +12,8 @@ use linewise_recording::{
 const STAYS_PER_SECOND: u64 = 5_000;
 /// Distinct call chains kept; later ones are recorded as unknown.
 const STACKS: usize = 100_000;
+/// Threads that are known at once; beyond, those that ended without a sample are forgotten.
+const MOST_THREADS: usize = 20_000;
 /// A thread counts as active this long after it was last seen on a CPU.
 const ACTIVE_NS: u64 = 300_000_000;
 
@@ -59,6 +62,8 @@ pub(crate) struct Threads {
     pub(crate) stays_thinned: u64,
     cpu_ns: u64,
     unsampled: Unsampled,
+    /// Threads without a row: they ended without a sample, and there were too many.
+    pub(crate) forgotten: u64,
 }
 
 impl Threads {
@@ -200,6 +205,10 @@ impl Threads {
             if !state.sampled {
                 self.unsampled.threads += 1;
                 self.unsampled.cpu_ns += state.row.cpu_time_ns;
+                if self.threads.len() > MOST_THREADS {
+                    self.threads.remove(&tid);
+                    self.forgotten += 1;
+                }
             }
         }
         stay
@@ -299,7 +308,12 @@ impl Threads {
 /// Call chains, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    ids: HashMap<Vec<u64>, StackId>,
+    /// By a hash of the chain, seeded anew in each run: of so few chains hardly ever two have the same, and
+    /// the chains themselves would take tens of megabytes.
+    ids: HashMap<u64, StackId>,
+    seed: RandomState,
+    /// The chains in the order of their ids, if somebody asks for them.
+    chains: Option<Vec<Box<[u64]>>>,
     fresh: Vec<Stack>,
     /// Chains that were not kept.
     pub(crate) dropped: u64,
@@ -308,7 +322,8 @@ pub(crate) struct Stacks {
 impl Stacks {
     /// The id of a chain; 0 is the chain that is not known.
     pub(crate) fn id(&mut self, chain: &[u64]) -> StackId {
-        if let Some(&id) = self.ids.get(chain) {
+        let key = self.seed.hash_one(chain);
+        if let Some(&id) = self.ids.get(&key) {
             return id;
         }
         if self.ids.len() >= STACKS {
@@ -316,7 +331,10 @@ impl Stacks {
             return StackId(0);
         }
         let id = StackId(self.ids.len() as u32 + 1);
-        self.ids.insert(chain.to_vec(), id);
+        self.ids.insert(key, id);
+        if let Some(chains) = &mut self.chains {
+            chains.push(chain.into());
+        }
         self.fresh.push(Stack {
             id,
             frames: chain.iter().map(|&a| Address(a)).collect(),
@@ -324,10 +342,25 @@ impl Stacks {
         id
     }
 
-    /// The chain of an id, looked for among all of them; empty if it is not known.
+    /// Remembers the chains from now on, for [`Stacks::frames`]. Call it before there are any.
+    pub(crate) fn keep_chains(&mut self) {
+        debug_assert!(self.ids.is_empty());
+        self.chains = Some(Vec::new());
+    }
+
+    /// The chain of an id; empty if it is not known, or chains are not remembered.
     pub(crate) fn frames(&self, id: StackId) -> Vec<u64> {
-        let found = self.ids.iter().find(|(_, known)| **known == id);
-        found.map_or_else(Vec::new, |(chain, _)| chain.clone())
+        let place = (id.0 as usize).checked_sub(1);
+        let chain = place.and_then(|place| self.chains.as_ref()?.get(place));
+        chain.map_or_else(Vec::new, |chain| chain.to_vec())
+    }
+
+    /// Words that are held for chains: all memory that grows with them.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let fresh = self.fresh.iter().map(|stack| stack.frames.len());
+        let chains = self.chains.iter().flatten().map(|chain| chain.len());
+        2 * self.ids.len() + fresh.chain(chains).sum::<usize>()
     }
 
     /// The chains that are new since the last call.
@@ -339,22 +372,25 @@ impl Stacks {
 /// The mappings of the target, each recorded once.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
-    seen: HashSet<(Pid, u64, u64, String)>,
+    seen: HashMap<Pid, HashSet<(u64, u64, String)>>,
 }
 
 impl Maps {
+    /// Forgets what was seen of processes for which `lives` says no.
+    pub(crate) fn keep(&mut self, lives: impl Fn(Pid) -> bool) {
+        self.seen.retain(|&pid, _| lives(pid));
+    }
+
     /// The mappings of a process that are new. Empty when the process is gone.
     pub(crate) fn read(&mut self, pid: Pid, time: Time) -> Vec<Map> {
         let Ok(mappings) = procfs::maps(pid.0) else {
             return Vec::new();
         };
+        let seen = self.seen.entry(pid).or_default();
         mappings
             .into_iter()
             .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
-            .filter(|mapping| {
-                self.seen
-                    .insert((pid, mapping.start, mapping.end, mapping.path.clone()))
-            })
+            .filter(|mapping| seen.insert((mapping.start, mapping.end, mapping.path.clone())))
             .map(|mapping| Map {
                 pid,
                 time,
@@ -386,7 +422,8 @@ impl Maps {
         path: &str,
     ) -> Option<Map> {
         let end = start.saturating_add(length);
-        let new = path.starts_with('/') && self.seen.insert((pid, start, end, path.to_owned()));
+        let seen = self.seen.entry(pid).or_default();
+        let new = path.starts_with('/') && seen.insert((start, end, path.to_owned()));
         new.then(|| Map {
             pid,
             time,
@@ -464,10 +501,62 @@ mod tests {
     #[test]
     fn a_chain_gets_one_id() {
         let mut stacks = Stacks::default();
+        stacks.keep_chains();
         let first = stacks.id(&[1, 2]);
         assert_ne!(first, stacks.id(&[1, 3]));
         assert_eq!(first, stacks.id(&[1, 2]));
         assert_eq!(stacks.fresh().len(), 2);
         assert!(stacks.fresh().is_empty());
+        assert_eq!(stacks.frames(first), [1, 2]);
+        assert!(stacks.frames(StackId(0)).is_empty() && stacks.frames(StackId(9)).is_empty());
+    }
+
+    #[test]
+    fn a_million_call_chains_take_no_more_than_a_few_words_each_of_the_first() {
+        let mut stacks = Stacks::default();
+        let mut rows = 0;
+        for number in 0..1_000_000_u64 {
+            let chain: Vec<u64> = (0..24).map(|frame| number * 31 + frame).collect();
+            stacks.id(&chain);
+            if number % 1000 == 0 {
+                rows += stacks.fresh().len();
+            }
+        }
+        rows += stacks.fresh().len();
+        assert_eq!((rows, stacks.dropped), (STACKS, 900_000));
+        assert!(stacks.held() <= 2 * STACKS, "{}", stacks.held());
+    }
+
+    #[test]
+    fn of_a_storm_of_threads_those_without_a_sample_are_forgotten_and_counted() {
+        let mut threads = Threads::default();
+        for tid in 1..=100_000 {
+            threads.found(Pid(1), Tid(tid), Time(0), None);
+            if tid % 100 == 0 {
+                threads.sampled(Pid(1), Tid(tid), Time(1), Address(0));
+            }
+            threads.ended(Tid(tid), Time(2));
+        }
+        assert!(
+            threads.known() <= MOST_THREADS + 1000,
+            "{}",
+            threads.known()
+        );
+        assert_eq!(threads.known() as u64 + threads.forgotten, 100_000);
+        let sampled = threads.rows(Time(3), 1.0);
+        let sampled = sampled.iter().filter(|row| row.tid.0 % 100 == 0);
+        assert_eq!(sampled.count(), 1000);
+    }
+
+    #[test]
+    fn mappings_of_processes_that_are_gone_are_forgotten() {
+        let mut maps = Maps::default();
+        for pid in 1..=10_000 {
+            let told = |maps: &mut Maps| maps.told(Pid(pid), Time(1), 0, 4096, 0, "/bin/true");
+            assert!(told(&mut maps).is_some());
+            assert!(told(&mut maps).is_none());
+            maps.keep(|it| it.0 + 10 > pid);
+        }
+        assert_eq!(maps.seen.len(), 10);
     }
 }

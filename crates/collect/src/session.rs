@@ -450,16 +450,11 @@ fn begin(
         let child = release(held, command)?;
         return Ok((child, create()));
     }
-    let there_before = directory.exists();
     let writer = create()?;
     match release(held, command) {
         Ok(child) => Ok((child, Ok(writer))),
         Err(error) => {
-            // Nothing was recorded; a leftover would only be in the way of the next try.
-            let _ = std::fs::remove_file(directory.join("run.json"));
-            if !there_before {
-                let _ = std::fs::remove_dir(directory);
-            }
+            writer.discard();
             Err(error)
         }
     }

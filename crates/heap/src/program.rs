@@ -1,7 +1,7 @@
 //! Whether the dynamic linker would load the recorder into a program, as its file tells.
 
 /// Bytes of a path that is looked at.
-const PATH: usize = 112;
+const PATH: usize = 96;
 /// Segments, libraries and scripts that are looked at, at most.
 const SEGMENTS: u64 = 64;
 const ENTRIES: u64 = 1024;

@@ -81,6 +81,17 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(threads)
 }
 
+/// When a process started, in the kernel's ticks since boot: with the process id this names a process for
+/// good. `None` if it is gone or `/proc` does not tell.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read(proc_path(pid, "stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The name may hold blanks and brackets; the start is the 20th word behind it.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// The processes whose chain of parents leads to `ancestor`, without itself, in ascending order.
 /// Those that have ended and only wait to be reaped are left out. Processes that begin meanwhile may
 /// be missed.

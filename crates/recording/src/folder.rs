@@ -322,7 +322,7 @@ impl Found {
             owner: stat.st_uid,
             permissions: stat.st_mode & 0o777,
             // Not of one width on all machines.
-            names: u64::try_from(stat.st_nlink).unwrap_or(u64::MAX),
+            names: stat.st_nlink,
         }
     }
 

@@ -33,7 +33,8 @@ pub struct RunInfo {
     pub start: Time,
     /// When it ended; equals the last flush while incomplete.
     pub end: Time,
-    /// Why it ended: `target-exited`, `duration`, `interrupted`, `killed`.
+    /// Why it ended: `target-exited`, `duration`, `interrupted`, `killed`; of one that was cut short `disk-full`,
+    /// `quota-used-up` or `write-failed`, and something else where linewise was killed.
     pub ended_by: String,
     /// The target's exit code, if it exited by itself while recorded.
     pub exit_code: Option<i32>,

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,9 @@ const SEGMENT_ROWS: usize = 16_384;
 /// How long rows wait at least and at most until [`Writer::flush_is_due`].
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes that are kept on the disk for the last `run.json`: several times what one takes.
+const RESERVE_BYTES: usize = 16 << 10;
 
 /// What to do about a recording that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +82,44 @@ pub struct Writer {
     latest: Time,
     created: Instant,
     flushed: Instant,
+    reserve: Option<Reserve>,
+    /// Why the recording is cut short, if it is already: a reason of [`RunInfo::ended_by`].
+    cut_short: Option<&'static str>,
+}
+
+/// Room on the disk, taken at the beginning, for a `run.json` that says why the recording was cut short:
+/// once the disk is full there is none.
+#[derive(Debug)]
+struct Reserve {
+    name: OsString,
+    file: File,
+}
+
+impl Reserve {
+    /// Takes the room; none where there is not even that much.
+    fn take(folder: &Folder) -> Option<Self> {
+        let name = temporary(OsStr::new("reserve"));
+        let mut file = folder.make_file(&name, FILE_PERMISSIONS).ok()?;
+        // Blanks, since a hole takes no room, and they may follow what is written over them.
+        if file.write_all(&[b' '; RESERVE_BYTES]).is_err() {
+            let _ = folder.remove_file(&name);
+            return None;
+        }
+        Some(Self { name, file })
+    }
+
+    /// Puts `text` in place of `run.json` without asking for more room.
+    fn spend(&self, folder: &Folder, text: &[u8]) -> Result<(), Error> {
+        let path = folder.child(OsStr::new(RUN_FILE));
+        if text.len() > RESERVE_BYTES {
+            return Err(Error::write(&path, io::ErrorKind::StorageFull.into()));
+        }
+        self.file
+            .write_all_at(text, 0)
+            .and_then(|()| self.file.set_len(text.len() as u64))
+            .map_err(|e| Error::write(&path, e))?;
+        folder.rename(&self.name, OsStr::new(RUN_FILE))
+    }
 }
 
 impl Writer {
@@ -91,7 +134,7 @@ impl Writer {
     pub fn create(dir: &Path, info: &RunInfo, mode: CreateMode) -> Result<Self, Error> {
         let Claimed { folder, made_in } = claim_directory(dir, mode)?;
         let now = Instant::now();
-        let writer = Self {
+        let mut writer = Self {
             folder,
             made_in,
             info: info.clone(),
@@ -100,8 +143,11 @@ impl Writer {
             latest: info.start,
             created: now,
             flushed: now,
+            reserve: None,
+            cut_short: None,
         };
         writer.write_run(false)?;
+        writer.reserve = Reserve::take(&writer.folder);
         Ok(writer)
     }
 
@@ -113,7 +159,10 @@ impl Writer {
 
     /// Takes the recording back, for who recorded nothing: a leftover would only be in the way of the
     /// next try. Best effort.
-    pub fn discard(self) {
+    pub fn discard(mut self) {
+        if let Some(reserve) = self.reserve.take() {
+            let _ = self.folder.remove_file(&reserve.name);
+        }
         let _ = self.folder.remove_file(OsStr::new(RUN_FILE));
         if let Some((around, name)) = &self.made_in {
             let _ = around.remove_folder(name);
@@ -132,7 +181,8 @@ impl Writer {
         let full = pending.len() >= SEGMENT_ROWS;
         self.latest = self.latest.max(latest.unwrap_or_default());
         if full {
-            self.write_segment::<R>()
+            let written = self.write_segment::<R>();
+            self.noted(written)
         } else {
             Ok(())
         }
@@ -152,8 +202,8 @@ impl Writer {
     /// Earlier segments stay readable; rows that could not be written wait on.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.flushed = Instant::now();
-        self.write_segments()?;
-        self.write_run(false)
+        let written = self.write_segments().and_then(|()| self.write_run(false));
+        self.noted(written)
     }
 
     /// Puts `rows` in place of all that one table held, at once: for tables of what is so far, which hold
@@ -165,7 +215,8 @@ impl Writer {
         debug_assert!(R::rows_mut(&mut self.pending).is_empty(), "{}", R::TABLE);
         self.segments.insert(R::TABLE, 1);
         let name = segment_name(R::TABLE, 1);
-        write_rows(&self.folder, &name, Effort::Segment, rows)
+        let written = write_rows(&self.folder, &name, Effort::Segment, rows);
+        self.noted(written)
     }
 
     /// Whether the last flush is a while ago: a second in a short recording, up to ten in a long one, so
@@ -185,13 +236,47 @@ impl Writer {
     pub fn finish(mut self, info: &RunInfo) -> Result<(), Error> {
         self.info = info.clone();
         self.flush()?;
+        let written = self.compact_all().and_then(|()| self.write_run(true));
+        self.noted(written)
+    }
+
+    fn compact_all(&self) -> Result<(), Error> {
         macro_rules! compact_all {
-            ($($table:ident: $row:ident,)+) => {
-                $(compact::<$row>(&self.folder)?;)+
-            };
+            ($($table:ident: $row:ident,)+) => { $(compact::<$row>(&self.folder)?;)+ };
         }
         all_tables!(compact_all);
-        self.write_run(true)
+        Ok(())
+    }
+
+    /// Passes on how writing went; where it failed for the first time `run.json` says so from now on, in the
+    /// room that was kept for that.
+    fn noted(&mut self, written: Result<(), Error>) -> Result<(), Error> {
+        let Err(Error::Write { source, .. }) = &written else {
+            return written;
+        };
+        if self.cut_short.is_some() {
+            return written;
+        }
+        self.cut_short = Some(match source.kind() {
+            io::ErrorKind::StorageFull => "disk-full",
+            io::ErrorKind::QuotaExceeded => "quota-used-up",
+            _ => "write-failed",
+        });
+        // The first error is the one to tell.
+        let _ = self.spend_reserve();
+        written
+    }
+
+    fn spend_reserve(&mut self) -> Result<(), Error> {
+        if let Some(reserve) = self.reserve.take() {
+            let spent = reserve.spend(&self.folder, &self.run_text(false)?);
+            if spent.is_ok() {
+                return Ok(());
+            }
+            // A file system that writes nothing in place has room now.
+            self.folder.remove_file(&reserve.name)?;
+        }
+        self.write_run(false)
     }
 
     fn write_segments(&mut self) -> Result<(), Error> {
@@ -218,6 +303,15 @@ impl Writer {
     }
 
     fn write_run(&self, complete: bool) -> Result<(), Error> {
+        let name = OsStr::new(RUN_FILE);
+        let path = self.folder.child(name);
+        let text = self.run_text(complete)?;
+        self.folder.replace(name, FILE_PERMISSIONS, |mut file| {
+            file.write_all(&text).map_err(|e| Error::write(&path, e))
+        })
+    }
+
+    fn run_text(&self, complete: bool) -> Result<Vec<u8>, Error> {
         let mut info = RunInfo {
             format_version: FORMAT_VERSION,
             complete,
@@ -225,15 +319,23 @@ impl Writer {
         };
         if !complete {
             info.end = info.end.max(self.latest);
+            if let Some(reason) = self.cut_short {
+                info.ended_by = reason.to_owned();
+            }
         }
-        let name = OsStr::new(RUN_FILE);
-        let path = self.folder.child(name);
+        let path = self.folder.child(OsStr::new(RUN_FILE));
         let mut text = serde_json::to_vec_pretty(&info)
             .map_err(|e| Error::write(&path, io::Error::other(e)))?;
         text.push(b'\n');
-        self.folder.replace(name, FILE_PERMISSIONS, |mut file| {
-            file.write_all(&text).map_err(|e| Error::write(&path, e))
-        })
+        Ok(text)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(reserve) = self.reserve.take() {
+            let _ = self.folder.remove_file(&reserve.name);
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! `linewise bench fetch-add`: increments of shared variables behind locks, by an atomic
 //! instruction, through channels, and delegated.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use linewise_bench::fetch_add::{
     FetchAddSpec, Operation, Progress, fetch_add_json, fetch_add_page, fetch_add_table,
     run_fetch_add,
 };
+use linewise_recording::write_file;
 
 /// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
 /// own means: locks, an atomic instruction, channels, delegation.
@@ -100,8 +100,11 @@ pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
         None
     };
     if let Some(path) = &args.html {
-        fs::write(path, fetch_add_page(&experiment, one_cpu.as_ref()))
-            .with_context(|| format!("cannot write the page {}", path.display()))?;
+        write_file(
+            path,
+            fetch_add_page(&experiment, one_cpu.as_ref()).as_bytes(),
+        )
+        .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     if args.json {
         println!("{:#}", fetch_add_json(&experiment, one_cpu.as_ref()));

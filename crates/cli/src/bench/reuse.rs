@@ -15,6 +15,7 @@ use linewise_bench::reuse::{
 use linewise_cache::Access;
 use linewise_cache::reuse::{Choice, Grouping, ReuseOptions, ReuseTracker, Sampling};
 use linewise_collect::exact::{Consumer, ExactError, ExactOptions, TracedAccess, trace};
+use linewise_recording::write_file;
 
 use crate::scratch::Scratch;
 
@@ -80,7 +81,7 @@ pub(super) fn run_program(args: &ProgramArgs) -> anyhow::Result<ExitCode> {
     }
     let line = run_reuse(&spec).to_json_line();
     match &args.output {
-        Some(path) => fs::write(path, line).with_context(|| path.display().to_string())?,
+        Some(path) => write_file(path, line.as_bytes())?,
         None => println!("{line}"),
     }
     Ok(ExitCode::SUCCESS)
@@ -106,7 +107,7 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
             spec.name,
             spec.threads
         );
-        match measure(spec, args.full, &scratch.path) {
+        match measure(spec, args.full, &scratch.path()) {
             Ok(row) => rows.push(row),
             Err(error) => match error.downcast_ref() {
                 Some(ExactError::NoQemu { .. }) if args.gate => {

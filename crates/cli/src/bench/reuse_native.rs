@@ -67,7 +67,7 @@ pub(super) fn run(specs: &[ReuseSpec], json: bool) -> anyhow::Result<ExitCode> {
             spec.threads
         );
         let scratch = Scratch::new()?;
-        rows.push(measure(spec, &scratch.path).with_context(|| spec.name.to_owned())?);
+        rows.push(measure(spec, &scratch.path()).with_context(|| spec.name.to_owned())?);
     }
     eprint!("\r\x1b[K");
     if json {

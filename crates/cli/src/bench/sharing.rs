@@ -206,7 +206,7 @@ fn specs(args: &SharingArgs) -> Vec<WorkloadSpec> {
 /// Runs one benchmark under `linewise record` and compares.
 fn measure(spec: &WorkloadSpec, overhead: &str) -> anyhow::Result<Repeat> {
     let scratch = Scratch::new()?;
-    let directory = scratch.path.join("bench.linewise");
+    let directory = scratch.path().join("bench.linewise");
     let linewise = std::env::current_exe().context("cannot find linewise itself")?;
     let output = Command::new(&linewise)
         .args(["record", "--quiet", "--overhead", overhead, "--output"])

@@ -111,6 +111,14 @@ impl Collector {
             );
             losses.push(loss("threads-too-short", unsampled.threads, detail));
         }
+        if self.threads.forgotten > 0 {
+            let detail = "threads that ended without a sample and have no row: there were too many";
+            losses.push(loss(
+                "threads-forgotten",
+                self.threads.forgotten,
+                detail.to_owned(),
+            ));
+        }
         if self.stacks.dropped > 0 {
             let detail = "too many distinct call chains: these samples have none";
             losses.push(loss("call-chains", self.stacks.dropped, detail.to_owned()));

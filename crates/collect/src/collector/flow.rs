@@ -106,6 +106,7 @@ impl Collector {
         if let Some(heap) = &mut self.heap {
             heap.observe();
             self.flow = Some(flow);
+            self.stacks.keep_chains();
         }
     }
 

@@ -20,6 +20,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use linewise_cache::Kind;
+use linewise_recording::Outlet;
 use linewise_tracer::words::EventKind;
 
 use super::access::{Consumer, TracedAccess, TracedEvent};
@@ -256,14 +257,11 @@ pub(super) struct TraceWriter {
 
 impl TraceWriter {
     pub(super) fn create(keep: &KeepTrace) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&keep.path)?;
-        let mut file = BufWriter::new(file);
+        let made = Outlet::find(&keep.path).and_then(|outlet| outlet.make());
+        let mut file = BufWriter::new(made.map_err(|error| match error {
+            linewise_recording::Error::Write { source, .. } => source,
+            other => io::Error::other(other),
+        })?);
         file.write_all(MAGIC)?;
         Ok(Self {
             file,

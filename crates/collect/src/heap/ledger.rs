@@ -10,6 +10,7 @@ use linewise_recording::{Address, Allocator, HeapBlock, HeapRun, Pid, StackId, T
 use super::live::{Block, Live};
 use super::observer::Observer;
 use super::rate::weight;
+use super::recorder::HeapLoss;
 use crate::chance::Chance;
 use crate::error::Error;
 use crate::exact::Clock;
@@ -20,6 +21,8 @@ const ROWS: f64 = 50_000.0;
 pub(super) const LINGER: usize = 2;
 /// Frees of unknown blocks that are remembered, in case their allocation is told late.
 const ORPHANS: usize = 10_000;
+/// Blocks that are known at once, of all processes: some hundred megabytes of ours.
+pub(super) const MOST_LIVE: usize = 1 << 22;
 /// Addresses of ended blocks that are remembered.
 const ENDED: usize = 100_000;
 
@@ -141,6 +144,8 @@ pub(super) struct Ledger {
     /// Ends of blocks that were seen, and of those the ones of blocks that were not known.
     pub(super) frees: u64,
     pub(super) frees_of_unknown: u64,
+    /// Blocks that were forgotten while they were allocated, since too many were.
+    pub(super) forgotten: u64,
 }
 
 impl Ledger {
@@ -163,6 +168,7 @@ impl Ledger {
             strays: 0,
             frees: 0,
             frees_of_unknown: 0,
+            forgotten: 0,
         }
     }
 
@@ -219,6 +225,47 @@ impl Ledger {
         for event in events {
             self.apply_one(event);
         }
+        // Those that nobody touched first; samples are few enough that this suffices.
+        for also_touched in [false, true] {
+            if self.live() > MOST_LIVE {
+                self.thin(also_touched);
+            }
+        }
+    }
+
+    /// Blocks that are known as allocated.
+    pub(super) fn live(&self) -> usize {
+        self.images.values().map(|image| image.live.len()).sum()
+    }
+
+    /// Entries of all that grows with what is told.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let freed: usize = self.freed.iter().map(Vec::len).sum();
+        let touches: usize = self.touches.iter().map(Vec::len).sum();
+        let waiting = self.events.len() + self.orphans.len() + self.ended.len();
+        self.live() + freed + touches + waiting
+    }
+
+    fn thin(&mut self, also_touched: bool) {
+        let chance = &mut self.chance;
+        for image in self.images.values_mut() {
+            let forgotten = image.live.thin(also_touched, || chance.happens(0.5));
+            self.forgotten += forgotten as u64;
+        }
+    }
+
+    /// What was forgotten, as a loss.
+    pub(super) fn loss(&self) -> Option<HeapLoss> {
+        (self.forgotten > 0).then(|| {
+            (
+                "heap-blocks-forgotten",
+                self.forgotten,
+                format!(
+                    "blocks that are known no more: over {MOST_LIVE} were allocated at once, so that one of two that no sample had touched was forgotten; accesses to them have no name, and in sums the others stand for them"
+                ),
+            )
+        })
     }
 
     fn apply_one(&mut self, event: Event) {
@@ -253,6 +300,7 @@ impl Ledger {
                     interval,
                     allocator,
                     touched: false,
+                    halved: 0,
                 };
                 let tid = self.threads.get(event.thread).copied().unwrap_or(0);
                 self.observer.allocated(pid, &block, tid);
@@ -419,7 +467,7 @@ impl Ledger {
     /// The row of a block, if it is to have one: `share` (0 to 1) of those that nobody touched.
     fn row(&mut self, freed: &Freed, touched: bool, share: f64) -> Option<HeapBlock> {
         let block = &freed.block;
-        let mut stands_for = weight(block.size, interval_of(block));
+        let mut stands_for = block_weight(block);
         if !touched {
             let share = share * 0.5_f64.powf((self.untouched_rows / ROWS).floor());
             if !self.chance.happens(share) {
@@ -477,7 +525,7 @@ impl Ledger {
         let count = image.live.len() as f64;
         let share = (2.0 * ROWS / count.max(1.0)).min(1.0);
         for block in image.live.drain() {
-            let blocks = weight(block.size, interval_of(&block));
+            let blocks = block_weight(&block);
             self.run.live_blocks += blocks;
             self.run.live_bytes += blocks * block.size as f64;
             let freed = Freed {
@@ -505,11 +553,13 @@ impl Ledger {
     }
 }
 
-fn interval_of(block: &Block) -> f64 {
-    match block.interval {
+/// How many blocks it stands for.
+fn block_weight(block: &Block) -> f64 {
+    let interval = match block.interval {
         0 => 0.0,
         exponent => (1_u64 << exponent.min(63)) as f64,
-    }
+    };
+    weight(block.size, interval) * 2_f64.powi(i32::from(block.halved))
 }
 
 /// The allocator of this number.

@@ -28,6 +28,8 @@ pub(crate) struct Block {
     pub allocator: u8,
     /// Whether an access to it was seen.
     pub touched: bool,
+    /// How often every second block like it was forgotten: it stands for two to the power of this.
+    pub halved: u8,
 }
 
 /// Allocators that [`Live`] treats in their own way.
@@ -46,6 +48,7 @@ struct Small {
     interval: u8,
     allocator: u8,
     touched: bool,
+    halved: u8,
 }
 
 impl Small {
@@ -60,6 +63,7 @@ impl Small {
             interval: block.interval,
             allocator: block.allocator,
             touched: block.touched,
+            halved: block.halved,
         }
     }
 
@@ -74,6 +78,7 @@ impl Small {
             interval: self.interval,
             allocator: self.allocator,
             touched: self.touched,
+            halved: self.halved,
         }
     }
 }
@@ -94,6 +99,8 @@ impl Block {
 pub(crate) struct Live {
     /// By number of the page, in the order of their offsets.
     pages: HashMap<u64, Vec<Small>>,
+    /// Blocks in `pages`.
+    small: usize,
     large: BTreeMap<u64, Block>,
     mapped: BTreeMap<u64, Block>,
     /// Objects that the program named, which lie in blocks.
@@ -118,6 +125,7 @@ impl Live {
                     }
                     Err(place) => {
                         blocks.insert(place, small);
+                        self.small += 1;
                         large
                     }
                 }
@@ -139,6 +147,7 @@ impl Live {
         if blocks.is_empty() {
             self.pages.remove(&page);
         }
+        self.small -= 1;
         Some(block)
     }
 
@@ -285,6 +294,7 @@ impl Live {
     /// All blocks, and none is left.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Block> {
         let pages = std::mem::take(&mut self.pages);
+        self.small = 0;
         let small = pages
             .into_iter()
             .flat_map(|(page, blocks)| blocks.into_iter().map(move |small| small.block(page)));
@@ -294,8 +304,32 @@ impl Live {
 
     /// How many blocks there are.
     pub(crate) fn len(&self) -> usize {
-        let small: usize = self.pages.values().map(Vec::len).sum();
-        small + self.large.len() + self.mapped.len() + self.named.len()
+        self.small + self.large.len() + self.mapped.len() + self.named.len()
+    }
+
+    /// Forgets blocks for which `stays` says no, among those that nobody touched or, where `also_touched`,
+    /// among all; who stays stands for twice as many. Mappings stay: a kernel allows few. How many are
+    /// forgotten.
+    pub(crate) fn thin(&mut self, also_touched: bool, mut stays: impl FnMut() -> bool) -> usize {
+        let before = self.len();
+        let mut stays = |touched: bool, halved: &mut u8| {
+            if touched && !also_touched {
+                return true;
+            }
+            *halved = halved.saturating_add(1);
+            stays()
+        };
+        self.small = 0;
+        self.pages.retain(|_, blocks| {
+            blocks.retain_mut(|it| stays(it.touched, &mut it.halved));
+            blocks.shrink_to_fit();
+            self.small += blocks.len();
+            !blocks.is_empty()
+        });
+        for blocks in [&mut self.large, &mut self.named] {
+            blocks.retain(|_, it| stays(it.touched, &mut it.halved));
+        }
+        before - self.len()
     }
 }
 
@@ -314,6 +348,7 @@ mod tests {
             interval: 0,
             allocator: 0,
             touched: false,
+            halved: 0,
         }
     }
 
@@ -383,6 +418,30 @@ mod tests {
         let outer = live.remove(0x1000).unwrap();
         assert_eq!(live.remove_named_in(&outer).len(), 2);
         assert_eq!(live.len(), 0);
+    }
+
+    #[test]
+    fn of_a_thinned_heap_each_second_block_stands_for_two_and_the_touched_ones_stay() {
+        let mut live = Live::default();
+        for place in 0..1000 {
+            live.insert(block(place * 512, 48, 1));
+            live.insert(block((1 << 40) + place * 8192, 8192, 1));
+        }
+        for place in 0..10 {
+            live.touch(place * 512, 2);
+        }
+        let mut turn = 0;
+        let forgotten = live.thin(false, || {
+            turn += 1;
+            turn % 2 == 0
+        });
+        assert_eq!((forgotten, live.len()), (995, 1005));
+        assert!(live.get(0).is_some_and(|it| it.touched && it.halved == 0));
+        assert_eq!(live.thin(true, || false), 1005);
+        assert_eq!((live.len(), live.drain().count()), (0, 0));
+        live.insert(block(0, 48, 1));
+        assert_eq!(live.thin(false, || true), 0);
+        assert_eq!(live.drain().map(|it| it.halved).collect::<Vec<_>>(), [1]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ const SLOW_NS: u64 = 1_000_000_000;
 /// Stacks that wait for the block that they belong to.
 const ORPHANS: usize = 10_000;
 
-/// Stacks that are known at most; a target may make up as many as it likes.
-const STACKS: usize = 1 << 18;
+/// Stacks that were told, in all processes: twice as many as there are call chains in a recording.
+const STACKS: usize = 200_000;
 
 /// Records of one ring in one round, of some thousand that it has room for, after which the next round comes soon.
 const MANY: usize = 500;
@@ -313,9 +313,12 @@ impl Loaded {
                 return Some((stamp, what));
             }
             Record::Stack { key, frames } => {
-                if self.stacks.len() < STACKS {
-                    let id = stacks.id(frames);
+                let id = stacks.id(frames);
+                // Of a chain that is not kept nothing has to be known.
+                if id != StackId(0) && self.stacks.len() < STACKS {
                     self.stacks.insert(key, id);
+                } else {
+                    stacks.dropped += u64::from(id != StackId(0));
                 }
             }
             Record::Slice {
@@ -389,6 +392,7 @@ impl Loaded {
         self.ledger.run.spent_ns += spent as u64;
         self.ledger.close(writer)?;
         let mut losses = Vec::new();
+        losses.extend(self.ledger.loss());
         let lost = self.lost.saturating_add(self.region.ringless());
         if lost > 0 {
             losses.push((

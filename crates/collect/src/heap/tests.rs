@@ -8,7 +8,7 @@ use linewise_recording::{
     Writer,
 };
 
-use super::ledger::{Event, Ledger, What};
+use super::ledger::{Event, LINGER, Ledger, MOST_LIVE, What};
 use super::recorder::HeapRecorder;
 use crate::follow::Stacks;
 
@@ -322,4 +322,81 @@ fn a_block_whose_free_may_be_missed_names_nobody_who_comes_later() {
             (0x4000, None, None),
         ]
     );
+}
+
+/// What a program of one process does, ten million times.
+fn ten_million(mut happens: impl FnMut(u64) -> What) -> (Ledger, u64) {
+    const EVENTS: u64 = 10_000_000;
+    const ROUND: u64 = 10_000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer =
+        Writer::create(&directory.path().join("made"), &info(), CreateMode::New).unwrap();
+    let mut ledger = Ledger::new(None);
+    ledger.found_image(1, 1, 7, 0);
+    let thread = ledger.threads.number(8, || 8);
+    let mut most = 0;
+    for round in 0..EVENTS / ROUND {
+        let stamps = round * ROUND..(round + 1) * ROUND;
+        let events = stamps.clone().map(|stamp| Event {
+            stamp,
+            image: 1,
+            thread,
+            what: happens(stamp),
+        });
+        ledger.events = events.collect();
+        ledger.touched(Pid(7), Address(64 * stamps.start), Time(stamps.end));
+        ledger.apply(stamps.end);
+        ledger.look_up_touches();
+        ledger.settle(&mut writer, LINGER).unwrap();
+        most = most.max(ledger.held());
+    }
+    (ledger, most as u64)
+}
+
+fn alloc(address: u64) -> What {
+    What::Alloc {
+        address,
+        size: 48,
+        stack: 0,
+        allocator: 0,
+        interval: 0,
+        label: 0,
+    }
+}
+
+#[test]
+fn a_program_that_only_allocates_is_known_by_a_bounded_share_of_its_blocks() {
+    let (ledger, most) = ten_million(|stamp| alloc(64 * stamp));
+    assert!(most <= MOST_LIVE as u64 + 50_000, "{most}");
+    assert!(ledger.live() > MOST_LIVE / 4, "{}", ledger.live());
+    assert_eq!(ledger.live() as u64 + ledger.forgotten, 10_000_000);
+    let (what, count, said) = ledger.loss().unwrap();
+    assert_eq!((what, count), ("heap-blocks-forgotten", ledger.forgotten));
+    assert!(said.contains("forgotten"), "{said}");
+    // Those that are left stand for all.
+    let mut ledger = ledger;
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer =
+        Writer::create(&directory.path().join("made"), &info(), CreateMode::New).unwrap();
+    ledger.close(&mut writer).unwrap();
+    let off = ledger.run.live_blocks / 1e7 - 1.0;
+    assert!(off.abs() < 0.01, "{}", ledger.run.live_blocks);
+}
+
+#[test]
+fn of_a_program_that_frees_what_it_allocated_little_is_held() {
+    // A thousand blocks at a time, at addresses that move on, and frees of blocks that nobody knew.
+    let (ledger, most) = ten_million(|stamp| match stamp % 3 {
+        0 => alloc(64 * stamp),
+        1 => What::Free {
+            address: 64 * (stamp - 1).saturating_sub(3000),
+            named: false,
+        },
+        _ => What::Free {
+            address: 64 * stamp + 8,
+            named: false,
+        },
+    });
+    assert!(most <= 200_000, "{most}");
+    assert_eq!(ledger.loss(), None);
 }

@@ -103,6 +103,7 @@ fn record_until_the_disk_is_full() {
 
     let recording = Recording::open(&dir).unwrap();
     assert!(!recording.info().complete);
+    assert_eq!(recording.info().ended_by, "disk-full");
     let tables = recording.tables().unwrap();
     assert_eq!(tables.damage, []);
     assert!(flushed > 0 && tables.samples.len() >= flushed);

@@ -81,10 +81,14 @@ struct Flow {
 impl Teller {
     /// Gives rules to `region`; follows what is wanted of `flow`.
     pub(super) fn new(region: Region, flow: Option<Wanted>) -> Self {
+        let mut stacks = Stacks::default();
+        if flow.is_some() {
+            stacks.keep_chains();
+        }
         Self {
             region,
             unwinder: Unwinder::default(),
-            stacks: Stacks::default(),
+            stacks,
             known: HashMap::new(),
             slices: HashMap::new(),
             labels: vec![String::new()],
@@ -134,6 +138,7 @@ impl Teller {
                     interval: 0,
                     allocator: allocator as u8,
                     touched: false,
+                    halved: 0,
                 };
                 Some(HeapEvent::Alloc {
                     spaces: told.spaces,

@@ -13,7 +13,7 @@ PRELOAD_CXX := target/release/liblinewise_preload_cxx.so
 DELEGATE := target/release/liblinewise_delegate_c
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: demo test build install needs-demo needs-test
+.PHONY: demo test conformance build install needs-demo needs-test needs-conformance
 
 demo: needs-demo build
 	$(MAKE) -C fixtures/programs demo
@@ -23,6 +23,10 @@ demo: needs-demo build
 
 test: needs-test
 	scripts/test.sh
+
+# Programs whose output and exit code must be the same under linewise as without it: all of them.
+conformance: needs-conformance build
+	PATH="$(CURDIR)/target/venv/bin:$$PATH" $(CARGO) xtask conformance
 
 build:
 	$(CARGO) build --release --locked --package linewise --package linewise-tracer --package linewise-delegate-c
@@ -50,3 +54,6 @@ needs-demo:
 
 needs-test:
 	scripts/install-needs.sh test
+
+needs-conformance:
+	scripts/install-needs.sh conformance

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what `make demo` or `make test` needs and this machine lacks.
+# Installs what `make demo`, `make test` or `make conformance` needs and this machine lacks.
 #
-#   scripts/install-needs.sh demo|test
+#   scripts/install-needs.sh demo|test|conformance
 #
 # Tools that are there are left alone, whatever their origin. Missing ones come from apt-get when we
 # are root or sudo asks no password; otherwise this says what to install. A missing tool that is
@@ -50,6 +50,23 @@ can_install() {
     has sudo && sudo -n true 2>/dev/null
 }
 
+# Whose programs must be under linewise what they are without it, and what they are looked at with.
+conformance() {
+    want go golang-go
+    want python3 python3
+    want javac default-jdk-headless
+    want "qemu-$(uname -m)" qemu-user
+    want setarch util-linux
+    want ctags universal-ctags
+    want strace strace
+    want gdb gdb
+    want busybox busybox-static
+    want_library libjemalloc.so.2 libjemalloc2
+    want_library libtcmalloc_minimal.so.4 libtcmalloc-minimal4
+    want_library libmimalloc.so.2 libmimalloc2.0
+    [ -e /usr/include/boost/context/fiber.hpp ] || packages="$packages libboost-context-dev"
+}
+
 case "${1-}" in
     demo)
         need gcc gcc
@@ -75,9 +92,15 @@ case "${1-}" in
         want_library libtcmalloc_minimal.so.4 libtcmalloc-minimal4
         want_library libmimalloc.so.2 libmimalloc2.0
         [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || packages="$packages libc6-dev-arm64-cross"
+        conformance
+        ;;
+    conformance)
+        need gcc gcc
+        need g++ g++
+        conformance
         ;;
     *)
-        echo "usage: scripts/install-needs.sh demo|test" >&2
+        echo "usage: scripts/install-needs.sh demo|test|conformance" >&2
         exit 2
         ;;
 esac
@@ -111,17 +134,27 @@ for tool in $missing_optional; do
 done
 [ -z "${failed-}" ] || exit 1
 
-# A foreign reader of Parquet, to prove that recordings open without us. In target/, so that
-# nothing outside the tree is touched.
-if [ "$1" = test ] && has python3 && ! python3 -c 'import pyarrow' 2>/dev/null; then
+# python_needs MODULE PACKAGE: what Python has only from its own registry. In target/, so that nothing outside the tree is
+# touched.
+python_needs() {
+    has python3 && ! python3 -c "import $1" 2>/dev/null || return
     venv=$root/target/venv
-    if ! "$venv/bin/python3" -c 'import pyarrow' 2>/dev/null; then
-        if ! python3 -m venv "$venv" >/dev/null 2>&1 && can_install; then
-            as_root env DEBIAN_FRONTEND=noninteractive \
-                apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
-            python3 -m venv "$venv" >/dev/null 2>&1
-        fi
-        "$venv/bin/python3" -m pip install --quiet --disable-pip-version-check pyarrow ||
-            echo "pyarrow cannot be installed: the test that wants it will say that it skips" >&2
+    "$venv/bin/python3" -c "import $1" 2>/dev/null && return
+    if ! python3 -m venv "$venv" >/dev/null 2>&1 && can_install; then
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+        python3 -m venv "$venv" >/dev/null 2>&1
     fi
-fi
+    "$venv/bin/python3" -m pip install --quiet --disable-pip-version-check "$2" ||
+        echo "$2 cannot be installed: the test that wants it will say that it skips" >&2
+}
+
+case "$1" in
+    test)
+        # A foreign reader of Parquet, to prove that recordings open without us.
+        python_needs pyarrow pyarrow
+        python_needs greenlet greenlet
+        ;;
+    conformance) python_needs greenlet greenlet ;;
+esac
+exit 0

@@ -54,7 +54,7 @@ limited() {
 # the tests only what stands under "failures:" counts.
 what_failed() {
     awk '/^failures:$/ { on = 1 } /^test result: / { on = 0 } on' "$1" | head -n 150
-    grep -nE -A8 'FAILED$|^error' "$1" | head -n 60
+    grep -nE -A8 'FAILED$|^error|^DIFFERS ' "$1" | head -n 60
     echo ...
     tail -n 30 "$1"
 }
@@ -68,11 +68,11 @@ step() {
     fi
     limited "$@" >"$log" 2>&1
     status=$?
-    # cargo test, then node's test runner, then cargo xtask answers.
+    # cargo test, then node's test runner, then cargo xtask answers and conformance.
     good=$(($(sum '^test result: .* ([0-9]+) passed;.*' "$log") + $(sum '^[^ ]+ pass ([0-9]+)$' "$log") +
-        $(sum '^answers: ([0-9]+) passed,.*' "$log")))
+        $(sum '^answers: ([0-9]+) passed,.*' "$log") + $(sum '^conformance: ([0-9]+) passed,.*' "$log")))
     bad=$(($(sum '^test result: .*; ([0-9]+) failed;.*' "$log") + $(sum '^[^ ]+ fail ([0-9]+)$' "$log") +
-        $(sum '^answers: .*, ([0-9]+) failed$' "$log")))
+        $(sum '^answers: .*, ([0-9]+) failed$' "$log") + $(sum '^conformance: .*, ([0-9]+) failed$' "$log")))
     if [ "$status" -eq 0 ] && [ "$good" -eq 0 ]; then
         good=1
     elif [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
@@ -170,6 +170,7 @@ step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate
 step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
+step conformance cargo xtask conformance --core
 if has "qemu-$(uname -m)"; then
     step typed cargo xtask typed --seconds 2
     step misses cargo xtask misses

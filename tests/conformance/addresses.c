@@ -9,7 +9,7 @@
 enum { BLOCKS = 10000, LARGE = 64, THREADS = 4 };
 
 static sem_t turns[THREADS], ends[THREADS], done;
-static int stacks_too;
+static int stacks_too, small_only;
 static _Thread_local char *last;
 
 // A block's place: within its page, and how far it is from the one before it.
@@ -31,7 +31,9 @@ static size_t size_of(int number) {
 // Small blocks of all kinds, some of them freed on the way.
 static void small_blocks(const char *where, int count) {
     void **blocks = malloc((size_t)count * sizeof *blocks);
-    tell(where, -1, blocks);
+    CHECK(blocks != NULL);
+    if (small_only) last = NULL;
+    else tell(where, -1, blocks);
     for (int i = 0; i < count; i++) {
         switch (i % 5) {
         case 0: blocks[i] = calloc(1, size_of(i)); break;
@@ -77,19 +79,22 @@ static void *thread(void *argument) {
     return NULL;
 }
 
-// With an argument stacks are left out: they lie anywhere unless randomization is off.
+// With `heaps` stacks are left out: they lie anywhere unless randomization is off. With `small` large blocks are, which
+// some allocators put at an offset that they draw by the addresses of their own data.
 int main(int count, char **arguments, char **environment) {
     volatile int local = 0;
     begin();
-    stacks_too = count == 1;
+    small_only = count == 2 && strcmp(arguments[1], "small") == 0;
+    stacks_too = count == 1 || small_only;
     void *first = malloc(128);
     printf("the first block at %03x\n", page_offset(first));
     if (stacks_too)
-        printf("a local of main at %03x, arguments at %03x and %03x, environment at %03x\n", page_offset(&local),
-               page_offset(arguments), page_offset(arguments[0]), page_offset(environment));
+        // The strings themselves may lie elsewhere: those of variables that nobody sees are among them.
+        printf("a local of main at %03x, arguments at %03x, environment at %03x\n", page_offset(&local),
+               page_offset(arguments), page_offset(environment));
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     small_blocks("heap", BLOCKS);
-    large_blocks("mapping");
+    if (!small_only) large_blocks("mapping");
     // All are alive at once, so that each has an arena of its own; they allocate, and end, one after the other.
     sem_init(&done, 0, 0);
     pthread_t threads[THREADS];

@@ -150,7 +150,9 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         Err(Refusal::Rights) => return untraced(ExecTrouble::Rights),
     };
     announce(true);
-    let (words, environment) = again.command(program, environment);
+    let (words, mut environment) = again.command(program, environment);
+    // QEMU gives its guest the variables in the opposite order.
+    environment.reverse();
     execute(&words, &environment);
     untraced(ExecTrouble::Exec);
 }

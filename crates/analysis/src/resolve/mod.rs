@@ -35,6 +35,7 @@ mod symbols;
 mod typer;
 mod types;
 mod variables;
+mod weight;
 
 #[cfg(test)]
 mod tests;

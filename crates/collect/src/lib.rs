@@ -14,6 +14,7 @@
 
 mod attach;
 mod bases;
+mod binary;
 mod board;
 mod budget;
 mod callers;

@@ -46,12 +46,17 @@ impl Change {
 
 fn change(of: i32) -> io::Result<Option<(u32, Change)>> {
     let mut status = 0;
-    // SAFETY: writes one integer.
-    let got = unsafe { libc::waitpid(of, &mut status, libc::WNOHANG | libc::__WALL) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
+    loop {
+        // SAFETY: writes one integer.
+        let got = unsafe { libc::waitpid(of, &mut status, libc::WNOHANG | libc::__WALL) };
+        if got >= 0 {
+            return Ok((got > 0).then(|| (got as u32, Change::from_status(status))));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
-    Ok((got > 0).then(|| (got as u32, Change::from_status(status))))
 }
 
 /// The next change of any child, adopted orphan or guarded thread, if there is one now.
@@ -262,6 +267,9 @@ impl HeldChild {
                 libc::_exit(127);
             }
         }
+        // Ignored by who started us, the ends of children would not be told. The child ignores it as it would alone.
+        // SAFETY: SIG_DFL is a valid disposition.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         Ok(Self {
             pid: pid as u32,
             go,
@@ -493,6 +501,9 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// The signals that end a recording.
+const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 /// The signals that end a recording, taken from a descriptor instead of a handler.
 #[derive(Debug)]
 pub struct StopSignals {
@@ -505,7 +516,7 @@ impl StopSignals {
     /// # Errors
     /// The kernel's.
     pub fn block() -> io::Result<Self> {
-        let fd = signal_descriptor(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+        let fd = signal_descriptor(&STOPPING)?;
         Ok(Self { fd })
     }
 
@@ -513,6 +524,19 @@ impl StopSignals {
     #[must_use]
     pub fn next(&self) -> Option<i32> {
         next_signal(&self.fd)
+    }
+
+    /// From now on they do to the calling thread and those that it starts what they do by default.
+    pub fn unblock(&self) {
+        // SAFETY: the set is initialised before use; nothing keeps a pointer.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in STOPPING {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        }
     }
 
     /// For [`wait_readable`].

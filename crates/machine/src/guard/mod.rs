@@ -282,6 +282,8 @@ fn stand_alone(kept: &[&OwnedFd]) {
     // SAFETY: the set is initialised by sigfillset before use; the name ends in NUL.
     unsafe {
         libc::setsid();
+        // Ignored by who started us, it would not be told.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::prctl(libc::PR_SET_NAME, c"linewise-guard".as_ptr());
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);

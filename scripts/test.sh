@@ -10,6 +10,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 export CARGO_TERM_COLOR=never
+# Built once and thrown away: what only a second build would use takes gigabytes.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 logs=target/test-logs
 mkdir -p "$logs"
 rm -f "$logs"/*.log

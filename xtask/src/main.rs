@@ -12,6 +12,7 @@ mod exact_stability;
 mod flow;
 mod header;
 mod heap;
+mod inject;
 mod licences;
 mod metadata;
 mod misses;
@@ -107,6 +108,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
          a star in NAME stands for anything",
     ),
     (
+        "inject",
+        "each system call of linewise fails once, under strace: no panic, the target unharmed, a message\n\
+         [--core] [--verb run|record|pid|exact|report] [--only CALL]",
+    ),
+    (
         "overhead",
         "slowdown of programs and servers under `linewise record`, in interleaved pairs\n\
          [--pairs 5] [--seconds 3] [--only NAME]",
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
+        "inject" => return measured(&verb, inject::run(&root, Arguments::new(words))),
         "conformance" => return measured(&verb, conformance::run(&root, Arguments::new(words))),
         "overhead" => return measured(&verb, overhead::run(&root, Arguments::new(words))),
         _ => {

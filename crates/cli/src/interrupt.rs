@@ -17,10 +17,12 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// signal does by default. What came before belonged to the recording.
 pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
     while signals.next().is_some() {}
-    std::thread::spawn(move || {
+    let signals = Arc::new(signals);
+    let heard = Arc::clone(&signals);
+    let listener = std::thread::Builder::new().spawn(move || {
         loop {
-            process::wait_readable(&[signals.raw_fd()], Duration::from_secs(3600));
-            if let Some(signal) = signals.next() {
+            process::wait_readable(&[heard.raw_fd()], Duration::from_secs(3600));
+            if let Some(signal) = heard.next() {
                 ENDING.store(true, Ordering::SeqCst);
                 if let Some(scratch) = &scratch {
                     remove(scratch);
@@ -29,6 +31,10 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
             }
         }
     });
+    if listener.is_err() {
+        // Where no thread can be had they end this process without a word; the next recording removes its folder.
+        signals.unblock();
+    }
 }
 
 /// Removes `folder`, into which another thread may be writing names: a file that is made while its

@@ -104,7 +104,8 @@ fn a_guarded_process_stops_and_goes_on_when_told_and_is_let_go_at_the_end() {
         signal(&recorder, if killed { "KILL" } else { "INT" });
         let output = recording.finish();
         assert_eq!(output.code, (!killed).then_some(0), "{}", output.stderr);
-        assert!(!traced(&pid));
+        // The guard of a collector that was killed lets go once what that had armed is gone.
+        until("the threads to be let go", || (!traced(&pid)).then_some(()));
         until("a thread to run untraced", || {
             threads(&pid)
                 .iter()
@@ -112,6 +113,101 @@ fn a_guarded_process_stops_and_goes_on_when_told_and_is_let_go_at_the_end() {
                 .then_some(())
         });
     }
+    signal(&pid, "TERM");
+    assert_eq!(fighting.finish().code, None);
+}
+
+/// The child of a recorder that runs the target.
+fn target_of(recorder: &str) -> String {
+    until("the target", || {
+        let children = fs::read_to_string(format!("/proc/{recorder}/task/{recorder}/children"));
+        let children = children.unwrap_or_default();
+        let mut children = children.split_whitespace();
+        let is_target = |pid: &&str| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "target\n")
+        };
+        children.find(is_target).map(str::to_owned)
+    })
+}
+
+/// The guard of a target, once it has one.
+fn guard_of(pid: &str) -> String {
+    until("a thread to be guarded", || {
+        let traced = threads(pid).into_iter().find(|(_, tracer)| *tracer != 0);
+        traced.map(|(_, tracer)| tracer.to_string())
+    })
+}
+
+#[test]
+fn a_collector_that_stands_still_holds_nobody_up() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let recording = place.start(
+        place
+            .linewise(["record", "--guard", "on", "--"])
+            .arg(target)
+            .args(["signals", "3"]),
+    );
+    let recorder = recording.child.id().to_string();
+    let guarded = target_of(&recorder);
+    guard_of(&guarded);
+    signal(&recorder, "STOP");
+    until("the target to end", || {
+        threads(&guarded)
+            .iter()
+            .all(|(state, _)| state == "Z")
+            .then_some(())
+    });
+    signal(&recorder, "CONT");
+    let output = recording.finish();
+    assert_eq!(output.code, Some(15), "{}", output.stderr);
+    let (said, heard) = output.stdout.trim().split_once(' ').unwrap();
+    assert_eq!(said, heard);
+}
+
+#[test]
+fn a_guard_that_stands_still_is_ended_and_nothing_is_watched_any_more() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    for how in ["STOP", "KILL"] {
+        let recording = place.start(
+            place
+                .linewise(["run", "--guard", "on", "--"])
+                .arg(&target)
+                .args(["signals", "3"]),
+        );
+        let recorder = recording.child.id().to_string();
+        let guarded = target_of(&recorder);
+        let guard = guard_of(&guarded);
+        signal(&guard, how);
+        until("the guard to end", || {
+            (!fs::exists(format!("/proc/{guard}")).unwrap()).then_some(())
+        });
+        let output = recording.finish();
+        assert_eq!(output.code, Some(15), "{how}: {}", output.stderr);
+        assert!(
+            output.words().contains("threads-not-guarded"),
+            "{how}: {}",
+            output.stdout
+        );
+    }
+}
+
+#[test]
+fn a_guard_ends_with_its_collector() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let fighting = place.start(place.command(target).args(["fight", "40"]));
+    let pid = fighting.child.id().to_string();
+    let recording = place
+        .start(&mut place.linewise(["record", "--guard", "on", "-o", "guarded", "--pid", &pid]));
+    let guard = guard_of(&pid);
+    signal(&recording.child.id().to_string(), "KILL");
+    recording.finish();
+    until("the guard to end", || {
+        (!fs::exists(format!("/proc/{guard}")).unwrap()).then_some(())
+    });
+    assert!(!traced(&pid));
     signal(&pid, "TERM");
     assert_eq!(fighting.finish().code, None);
 }

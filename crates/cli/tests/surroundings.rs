@@ -229,3 +229,23 @@ fn wrong_options_give_125_and_run_nothing() {
         assert_eq!(output.code, Some(125), "{arguments:?}: {}", output.stderr);
     }
 }
+
+#[test]
+fn who_is_started_with_ends_of_children_ignored_hears_of_the_targets_end() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let script = "trap '' CHLD; exec \"$@\"";
+    for guard in ["off", "on"] {
+        let output = place.finish(
+            place
+                .command("bash")
+                .args([
+                    "-c", script, "bash", BINARY, "record", "--force", "-o", "made",
+                ])
+                .args(["--guard", guard, "--"])
+                .arg(&target)
+                .args(["fight", "0.3"]),
+        );
+        assert_eq!(output.code, Some(5), "{}", output.stderr);
+    }
+}

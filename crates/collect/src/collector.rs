@@ -2,11 +2,12 @@
 //! published and watched, and what the watches saw is written down.
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use linewise_machine::guard::{Guard, Unguarded};
+use linewise_machine::guard::{Guard, News, Unguarded};
 use linewise_machine::latency::LatencyError;
-use linewise_machine::process::{self, Change};
+use linewise_machine::process;
 use linewise_machine::procfs;
 use linewise_machine::ring::{Record, Registers, SampleRecord};
 use linewise_recording::{
@@ -638,6 +639,12 @@ impl Collector {
     fn unguarded(&mut self, reason: Unguarded) -> Result<(), Error> {
         let detail = match reason {
             Unguarded::Gone => return Ok(()),
+            Unguarded::TooMany => {
+                "more threads are guarded than the guard keeps; the others are not watched"
+            }
+            Unguarded::NoGuard => {
+                "nothing is watched any more: the guard, a process of linewise's own, was stopped or ended by somebody, and a thread that no guard answers for would stand still"
+            }
             Unguarded::Forbidden => {
                 "threads that may not be traced are not watched, because a trap could end them on this hypervisor: run as root, set kernel.yama.ptrace_scope to 0, or end the debugger that has them; `--guard off` watches them all the same"
             }
@@ -648,23 +655,40 @@ impl Collector {
         self.lose("threads-not-guarded", 1, detail.to_owned())
     }
 
-    /// A guarded thread stopped or ended.
-    pub(crate) fn attend(&mut self, tid: Tid, change: Change) -> Result<(), Error> {
-        let reuse = &mut self.reuse;
-        let flow = &mut self.flow;
-        let disarm = || {
-            let now = Time(process::monotonic_ns());
-            if let Some(reuse) = reuse {
-                reuse.forget(tid, now);
-            }
-            if let Some(flow) = flow {
-                flow.forget(tid, now);
-            }
+    /// What the guard tells; see [`Guard::raw_fd`].
+    pub(crate) fn guard_fd(&mut self) -> Option<RawFd> {
+        self.watcher.guard()?.raw_fd()
+    }
+
+    /// Listens to the guard.
+    pub(crate) fn hear_guard(&mut self) -> Result<(), Error> {
+        let Some(guard) = self.watcher.guard() else {
+            return Ok(());
         };
-        match self.watcher.attend(tid, change, disarm) {
-            Some(reason) => self.unguarded(reason),
-            None => Ok(()),
+        for news in guard.news() {
+            let now = Time(process::monotonic_ns());
+            match news {
+                News::Busy(tid) => {
+                    self.watcher.disarm(Tid(tid));
+                    if let Some(reuse) = &mut self.reuse {
+                        reuse.forget(Tid(tid), now);
+                    }
+                    if let Some(flow) = &mut self.flow {
+                        flow.forget(Tid(tid), now);
+                    }
+                    if let Some(guard) = self.watcher.guard() {
+                        guard.let_go(tid);
+                    }
+                    self.unguarded(Unguarded::Signals)?;
+                }
+                News::Ended => {
+                    self.take_down(now, true)?;
+                    self.take_down_flow(now, true);
+                    self.unguarded(Unguarded::NoGuard)?;
+                }
+            }
         }
+        Ok(())
     }
 
     /// Takes down what is armed and lets the target go its own way.

@@ -14,8 +14,8 @@ use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, Sto
 use linewise_machine::retrap::retrap_time;
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{
-    CacheLevel, CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, SimulatedCache, Tid,
-    Time, Writer,
+    CacheLevel, CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, SimulatedCache, Time,
+    Writer,
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
@@ -177,6 +177,13 @@ pub fn record(
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
     let heap = heap_source(options);
+    let facts = Facts::read(Path::new("/"), &[]);
+    let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
+    // First, so that it holds nothing of what is opened below.
+    let guard = guarded
+        .then(Guard::start)
+        .transpose()
+        .map_err(Error::Fork)?;
     // A child is forked before anything below changes what it would inherit: the limit of open
     // files, the time slice.
     let (beginning, family) = match &options.target {
@@ -186,7 +193,8 @@ pub fn record(
                 Some(Ok(Source::Load(loading))) => loading.environment(&loading.region.path()),
                 _ => Vec::new(),
             };
-            let held = HeldChild::fork(command, &environment).map_err(Error::Fork)?;
+            let tracer = guard.as_ref().map(Guard::pid);
+            let held = HeldChild::fork(command, &environment, tracer).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
         &Target::Attach(pid) => {
@@ -199,7 +207,6 @@ pub fn record(
     // The rings want to be emptied on time though every CPU is busy.
     linewise_machine::affinity::prefer_short_slices();
     let watchpoints = probe::watchpoint_costs();
-    let facts = Facts::read(Path::new("/"), &[]);
     let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
     // Who has watchpoints of its own leaves some: reuses half of them, objects one, since three places at a time show
     // three pairs for little more than two show one.
@@ -294,8 +301,6 @@ pub fn record(
         }
     };
 
-    let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
-    let guard = guarded.then(Guard::default);
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     collector.found_process(pid);
     if let Some((latencies, rows)) = latencies {
@@ -616,6 +621,7 @@ fn run(
     let pidfd = process::pidfd(pid).ok();
     let mut fds = vec![signals.raw_fd(), changes.raw_fd()];
     fds.extend(pidfd.as_ref().map(AsRawFd::as_raw_fd));
+    fds.extend(collector.guard_fd());
     let start = Instant::now();
     let mut shown = Instant::now();
     loop {
@@ -627,7 +633,6 @@ fn run(
                     if let Running::Child(child) = running {
                         child.note(pid, change);
                     }
-                    collector.attend(Tid(pid), change)?;
                 }
                 Ok(None) => break,
                 Err(error) => match running {
@@ -638,6 +643,7 @@ fn run(
                 },
             }
         }
+        collector.hear_guard()?;
         let gone = match running {
             Running::Child(child) => child.ended().is_some(),
             // A process that nobody waits for can still be signalled after its end.

@@ -6,7 +6,6 @@ use std::io;
 
 use linewise_machine::guard::{Guard, Unguarded};
 use linewise_machine::perf::{BreakOn, Event};
-use linewise_machine::process::Change;
 use linewise_machine::ring::{Record, Ring, SampleRecord};
 use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
@@ -143,20 +142,15 @@ impl<T> Watcher<T> {
         }
     }
 
-    /// A guarded thread stopped or ended. Returns why it is no longer guarded, if that is so.
-    /// `disarm` takes down what others have armed in it.
-    pub(crate) fn attend(
-        &mut self,
-        tid: Tid,
-        change: Change,
-        disarm: impl FnOnce(),
-    ) -> Option<Unguarded> {
-        let guard = self.guard.as_mut()?;
-        guard.attend(tid.0, change, || {
-            self.watches.remove(&tid);
-            self.awaited.remove(&tid);
-            disarm();
-        })
+    /// The guard, where there is one.
+    pub(crate) fn guard(&mut self) -> Option<&mut Guard> {
+        self.guard.as_mut()
+    }
+
+    /// Takes down what is armed in a thread.
+    pub(crate) fn disarm(&mut self, tid: Tid) {
+        self.watches.remove(&tid);
+        self.awaited.remove(&tid);
     }
 
     /// Lets all guarded threads go; nothing may be armed any more.

@@ -91,7 +91,10 @@ pub enum ProbeError {
     Nothing(&'static str),
 }
 
-fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> ProbeError {
+/// What [`kernel`] is told where a thread of our own could not be started.
+pub(crate) const NO_THREAD: &str = "cannot start a thread to measure with";
+
+pub(crate) fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> ProbeError {
     move |source| {
         let hint = match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
@@ -297,14 +300,17 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
         let (go, wait) = mpsc::channel::<()>();
         let (tell, times) = mpsc::channel();
         let say_too = say.clone();
-        scope.spawn(move || {
+        let begin = std::thread::Builder::new();
+        let begun = begin.spawn_scoped(scope, move || {
             // Threads on two CPUs would wake each other up, which takes longer and varies.
             let _ = cpu.map(pin_current_thread);
             let _ = say_too.send(current_tid());
             let mut byte = [0];
             while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
         });
-        scope.spawn(move || {
+        begun.map_err(kernel(NO_THREAD))?;
+        let begin = std::thread::Builder::new();
+        let begun = begin.spawn_scoped(scope, move || {
             let _ = cpu.map(pin_current_thread);
             let _ = say.send(current_tid());
             let mut byte = [0];
@@ -320,6 +326,7 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
                 }
             }
         });
+        begun.map_err(kernel(NO_THREAD))?;
         let tids = tids.iter().take(2);
         let untouched = Line([const { AtomicU64::new(0) }; 8]);
         let mut members: Vec<Event> = Vec::new();
@@ -450,7 +457,9 @@ pub fn watchpoint_costs() -> Result<WatchpointCosts, ProbeError> {
     let partner = Partner::default();
     let here = current_cpu();
     let (mut single, mut group) = std::thread::scope(|scope| {
-        scope.spawn(|| partner.work(&line.0[1], here));
+        std::thread::Builder::new()
+            .spawn_scoped(scope, || partner.work(&line.0[1], here))
+            .map_err(kernel(NO_THREAD))?;
         let result = watch_partner(&partner, address, 1, SHOTS)
             .and_then(|single| Ok((single, watch_partner(&partner, address, count, SHOTS)?)));
         partner.stop.store(true, Ordering::Relaxed);

@@ -46,12 +46,17 @@ impl Change {
 
 fn change(of: i32) -> io::Result<Option<(u32, Change)>> {
     let mut status = 0;
-    // SAFETY: writes one integer.
-    let got = unsafe { libc::waitpid(of, &mut status, libc::WNOHANG | libc::__WALL) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
+    loop {
+        // SAFETY: writes one integer.
+        let got = unsafe { libc::waitpid(of, &mut status, libc::WNOHANG | libc::__WALL) };
+        if got >= 0 {
+            return Ok((got > 0).then(|| (got as u32, Change::from_status(status))));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
-    Ok((got > 0).then(|| (got as u32, Change::from_status(status))))
 }
 
 /// The next change of any child, adopted orphan or guarded thread, if there is one now.
@@ -68,6 +73,42 @@ pub fn next_change() -> io::Result<Option<(u32, Change)>> {
 /// ECHILD: it is neither.
 pub(crate) fn next_change_of(tid: u32) -> io::Result<Option<Change>> {
     Ok(change(tid as i32)?.map(|(_, change)| change))
+}
+
+/// How a child of this process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It runs, or waits by itself.
+    Runs,
+    /// Somebody stopped it.
+    Stopped,
+    /// It ended.
+    Gone,
+}
+
+/// How a child is; it can still be waited for.
+pub(crate) fn standing(pid: u32) -> Standing {
+    // SAFETY: a plain structure of integers and pointers; all zeros is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: writes one siginfo_t, which lives through the call.
+    if unsafe { libc::waitid(libc::P_PID, pid, &mut info, flags) } != 0 {
+        return Standing::Gone;
+    }
+    // SAFETY: waitid succeeded, so it filled in the fields of a child, or left the zeros.
+    match (unsafe { info.si_pid() }, info.si_code) {
+        (0, _) => Standing::Runs,
+        (_, libc::CLD_STOPPED) => Standing::Stopped,
+        _ => Standing::Gone,
+    }
+}
+
+/// Waits for a child that was told to end, and forgets how it did.
+pub(crate) fn reap(pid: u32) {
+    // SAFETY: no status is asked for.
+    while unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
 }
 
 /// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
@@ -166,12 +207,16 @@ pub fn allowed_calls() -> u32 {
 
 impl HeldChild {
     /// Forks a child that will run `command` (searched on PATH) when it is released, with the
-    /// environment of this process and `variables` replaced in it or added behind. Call it while this process has a
-    /// single thread.
+    /// environment of this process and `variables` replaced in it or added behind. Where Yama lets only ancestors
+    /// trace, `tracer` may trace it as well. Call it while this process has a single thread.
     ///
     /// # Errors
     /// EAGAIN, ENOMEM: no process to be had. InvalidInput: a word with a NUL byte, or no word.
-    pub fn fork(command: &[OsString], variables: &[(OsString, OsString)]) -> io::Result<Self> {
+    pub fn fork(
+        command: &[OsString],
+        variables: &[(OsString, OsString)],
+        tracer: Option<u32>,
+    ) -> io::Result<Self> {
         let words = strings(command.iter().cloned())?;
         let mut pointers: Vec<*const libc::c_char> =
             words.iter().map(|word| word.as_ptr()).collect();
@@ -195,9 +240,13 @@ impl HeldChild {
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
-            // SAFETY: see above: close, read, sigprocmask, execvpe, write and _exit only, on valid
+            // SAFETY: see above: close, read, prctl, sigprocmask, execvpe, write and _exit only, on valid
             // descriptors and on vectors that end in null.
             unsafe {
+                if let Some(tracer) = tracer {
+                    // Fails where there is no Yama.
+                    libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0);
+                }
                 libc::close(go.as_raw_fd());
                 let mut byte = 0u8;
                 if libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
@@ -218,6 +267,9 @@ impl HeldChild {
                 libc::_exit(127);
             }
         }
+        // Ignored by who started us, the ends of children would not be told. The child ignores it as it would alone.
+        // SAFETY: SIG_DFL is a valid disposition.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         Ok(Self {
             pid: pid as u32,
             go,
@@ -449,6 +501,9 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// The signals that end a recording.
+const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 /// The signals that end a recording, taken from a descriptor instead of a handler.
 #[derive(Debug)]
 pub struct StopSignals {
@@ -461,7 +516,7 @@ impl StopSignals {
     /// # Errors
     /// The kernel's.
     pub fn block() -> io::Result<Self> {
-        let fd = signal_descriptor(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+        let fd = signal_descriptor(&STOPPING)?;
         Ok(Self { fd })
     }
 
@@ -469,6 +524,19 @@ impl StopSignals {
     #[must_use]
     pub fn next(&self) -> Option<i32> {
         next_signal(&self.fd)
+    }
+
+    /// From now on they do to the calling thread and those that it starts what they do by default.
+    pub fn unblock(&self) {
+        // SAFETY: the set is initialised before use; nothing keeps a pointer.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in STOPPING {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        }
     }
 
     /// For [`wait_readable`].
@@ -637,7 +705,7 @@ mod tests {
 
     #[test]
     fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
-        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[]).unwrap();
+        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[], None).unwrap();
         let name = crate::procfs::command_line(held.pid()).unwrap();
         assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
         let mut child = held.release().unwrap();
@@ -646,7 +714,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_says_so_at_release() {
-        let held = HeldChild::fork(&words(&["no-such-program-anywhere"]), &[]).unwrap();
+        let held = HeldChild::fork(&words(&["no-such-program-anywhere"]), &[], None).unwrap();
         assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -684,7 +752,7 @@ mod tests {
 
     #[test]
     fn a_killed_child_tells_its_signal() {
-        let held = HeldChild::fork(&words(&["sleep", "60"]), &[]).unwrap();
+        let held = HeldChild::fork(&words(&["sleep", "60"]), &[], None).unwrap();
         let mut child = held.release().unwrap();
         signal(child.pid, libc::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap(), Ended::Signal(libc::SIGKILL));

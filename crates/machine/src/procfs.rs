@@ -19,6 +19,8 @@ pub struct Mapping {
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
+    /// The file's number in its file system, 0 without a file.
+    pub inode: u64,
     /// File, or the kernel's name in brackets, or empty.
     pub path: String,
 }
@@ -47,9 +49,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let (offset, rest) = rest.split_once(' ')?;
     // Device and inode, then blanks up to the path.
     let (_device, rest) = rest.split_once(' ')?;
-    let path = rest
-        .split_once(' ')
-        .map_or("", |(_inode, path)| path.trim_start());
+    let (inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
     let permissions = permissions.as_bytes();
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
@@ -58,7 +58,8 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
         writable: permissions.get(1) == Some(&b'w'),
         executable: permissions.get(2) == Some(&b'x'),
         offset: u64::from_str_radix(offset, 16).ok()?,
-        path: path.to_owned(),
+        inode: inode.parse().ok()?,
+        path: path.trim_start().to_owned(),
     })
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event};
-use crate::probe::ProbeError;
+use crate::probe::{NO_THREAD, ProbeError, kernel};
 use crate::process::current_tid;
 use crate::ring::Record;
 
@@ -43,7 +43,8 @@ pub fn retrap_time(rounds: u32) -> Result<RetrapTime, ProbeError> {
     let (tid, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     let here = current_cpu();
     let mut times = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let begin = std::thread::Builder::new();
+        let begun = begin.spawn_scoped(scope, || {
             let elsewhere = allowed_cpus().into_iter().find(|&cpu| Some(cpu) != here);
             let _ = elsewhere.map(pin_current_thread);
             tid.store(current_tid(), Ordering::Release);
@@ -51,6 +52,7 @@ pub fn retrap_time(rounds: u32) -> Result<RetrapTime, ProbeError> {
                 word.fetch_add(1, Ordering::Relaxed);
             }
         });
+        begun.map_err(kernel(NO_THREAD))?;
         let tid = loop {
             match tid.load(Ordering::Acquire) {
                 0 => std::thread::yield_now(),

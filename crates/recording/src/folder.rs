@@ -105,11 +105,14 @@ impl Folder {
     pub fn make(&self, name: &OsStr) -> Result<Self, Error> {
         rustix::fs::mkdirat(&self.fd, name, PRIVATE_FOLDER)
             .map_err(|error| Error::write(&self.child(name), error.into()))?;
-        let made = self.enter(name)?;
         // The mask of this process may have taken something away. Who put a folder of his own in place of
         // the new one meanwhile is found out: nobody can change the mode of another's.
-        made.make_private()?;
-        Ok(made)
+        let made = self.enter(name);
+        let made = made.and_then(|made| made.make_private().map(|()| made));
+        made.inspect_err(|_| {
+            // It is empty, and would only be in the way.
+            let _ = self.remove_folder(name);
+        })
     }
 
     /// Gives the folder the mode 0700.

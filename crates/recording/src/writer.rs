@@ -146,7 +146,10 @@ impl Writer {
             reserve: None,
             cut_short: None,
         };
-        writer.write_run(false)?;
+        if let Err(error) = writer.write_run(false) {
+            writer.discard();
+            return Err(error);
+        }
         writer.reserve = Reserve::take(&writer.folder);
         Ok(writer)
     }

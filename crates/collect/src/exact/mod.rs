@@ -252,7 +252,8 @@ fn trace_to<C: Consumer>(
         .iter()
         .cloned()
         .partition(|(name, _)| launch::is_for_the_guest(name));
-    let held = HeldChild::fork(&launch.command(linker), &environment).map_err(ExactError::Start)?;
+    let held =
+        HeldChild::fork(&launch.command(linker), &environment, None).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
     let own_lines = options

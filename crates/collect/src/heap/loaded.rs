@@ -1,6 +1,8 @@
 //! The recorder that is loaded into programs: every round its records become events.
 
 use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -93,10 +95,12 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Reads from `region`; tells of as much as a part of `overhead` pays for, or of everything.
     pub(super) fn new(region: Region, overhead: Option<f64>) -> Self {
+        // Of no file, where it cannot be had: then nobody's stacks are walked by slices.
+        let number = fs::metadata(region.path()).map_or(0, |file| file.ino());
         let recorder = Self {
             ledger: Ledger::new(Some(Clock::new())),
             region: Rc::new(region),
-            unwinder: Unwinder::default(),
+            unwinder: Unwinder::of_recorded(number),
             rate: Rate::new(overhead, LOADED_PART),
             rings: Vec::new(),
             stacks: HashMap::new(),

@@ -179,11 +179,22 @@ struct Layout {
 /// Finds rules and walks by them.
 #[derive(Debug, Default)]
 pub(crate) struct Unwinder {
+    /// The number of the recorder's memory; only processes that have it mapped are looked at.
+    memory: Option<u64>,
     modules: HashMap<String, Option<Module>>,
     layouts: HashMap<u32, Layout>,
 }
 
 impl Unwinder {
+    /// Looks only at processes that have the recorder's memory of this number mapped. Who can write there names the
+    /// processes, and would hear of any what lies where.
+    pub(super) fn of_recorded(memory: u64) -> Self {
+        Self {
+            memory: Some(memory),
+            ..Self::default()
+        }
+    }
+
     /// The call chain of a slice of a stack: the return addresses from `at` on, as far as they can be
     /// followed in `words`, which begin at `at.sp`. `tell` is told the rules on the way. What the process has mapped
     /// is read from `/proc`, unless `told` says it.
@@ -282,7 +293,11 @@ impl Unwinder {
 
     /// The rule for a return address; `None` while it cannot be known what lies there.
     fn rule(&mut self, (pid, layout): (u32, u32), ip: u64, told: Option<&[Map]>) -> Option<Rule> {
-        let Self { modules, layouts } = self;
+        let Self {
+            memory,
+            modules,
+            layouts,
+        } = self;
         let found = layouts.entry(layout).or_default();
         if let Some(&rule) = found.rules.get(&ip) {
             return Some(rule);
@@ -291,7 +306,7 @@ impl Unwinder {
         if found.mapped.iter().find(holds).is_none() {
             found.mapped = match told {
                 Some(maps) => files(maps, pid),
-                None => executable(pid)?,
+                None => executable(pid, *memory)?,
             };
         }
         let rule = match found.mapped.iter().find(holds) {
@@ -321,17 +336,22 @@ impl Unwinder {
     }
 }
 
-/// The code that a process has mapped.
-fn executable(pid: u32) -> Option<Vec<Mapped>> {
-    let mappings = procfs::maps(pid).ok()?.into_iter();
-    let mapped = mappings
-        .filter(|mapping| mapping.executable)
-        .map(|mapping| Mapped {
-            start: mapping.start,
-            end: mapping.end,
-            offset: mapping.offset,
-            path: mapping.path,
-        });
+/// The code that a process has mapped; `None` if it has not mapped the recorder's memory of that number.
+fn executable(pid: u32, memory: Option<u64>) -> Option<Vec<Mapped>> {
+    let mappings = procfs::maps(pid).ok()?;
+    let is_memory = |it: &procfs::Mapping, number| {
+        it.inode == number && it.path.starts_with("/memfd:linewise-heap")
+    };
+    if memory.is_some_and(|number| !mappings.iter().any(|it| is_memory(it, number))) {
+        return None;
+    }
+    let code = mappings.into_iter().filter(|mapping| mapping.executable);
+    let mapped = code.map(|mapping| Mapped {
+        start: mapping.start,
+        end: mapping.end,
+        offset: mapping.offset,
+        path: mapping.path,
+    });
     Some(mapped.collect())
 }
 
@@ -362,6 +382,8 @@ fn open(pid: u32, path: &str) -> Option<Module> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -408,6 +430,23 @@ mod tests {
         unwinder.keep(&[7, 200].into());
         assert_eq!(unwinder.layouts.keys().collect::<Vec<_>>(), [&7]);
         assert!(unwinder.layouts.capacity() < 100);
+    }
+
+    #[test]
+    fn of_processes_that_are_not_recorded_nothing_is_told() {
+        let region = linewise_heap::Region::create().unwrap();
+        let number = std::fs::metadata(region.path()).unwrap().ino();
+        let at = Cursor {
+            ip: Module::read as *const () as u64 + 4,
+            sp: 0,
+            bp: 0,
+        };
+        for (number, rules) in [(number, 1), (number + 1, 0), (0, 0)] {
+            let mut told = 0;
+            let place = (std::process::id(), 1);
+            Unwinder::of_recorded(number).unwind(|_, _| told += 1, place, at, &[], None);
+            assert_eq!(told, rules);
+        }
     }
 
     #[test]

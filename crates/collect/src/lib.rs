@@ -17,6 +17,7 @@ mod bases;
 mod binary;
 mod board;
 mod budget;
+mod bug;
 mod callers;
 mod chance;
 mod code;

@@ -544,6 +544,8 @@ fn supplementary(
 
 /// Where Debian's package manager lists the files of each package.
 const DPKG: &str = "/var/lib/dpkg/info";
+/// Bytes of such a list, at most.
+const LARGEST_LIST: u64 = 64 << 20;
 
 /// What to do about a file without debug info; `dpkg` has a list of files for each package, if there is such a folder.
 fn remedy(path: &str, dpkg: &Path) -> String {
@@ -591,7 +593,8 @@ fn package_of(path: &str, dpkg: &Path) -> Option<String> {
         let Some(package) = name.strip_suffix(".list") else {
             continue;
         };
-        let listed = fs::read_to_string(list.path()).unwrap_or_default();
+        let listed = linewise_foreign::read(&list.path(), LARGEST_LIST).unwrap_or_default();
+        let listed = String::from_utf8_lossy(&listed);
         let is_it = |at: usize| {
             let before = &listed[..at];
             let before = before.strip_suffix("/usr").unwrap_or(before);

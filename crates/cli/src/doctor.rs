@@ -114,7 +114,8 @@ pub(crate) fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     );
 
     let mut output = if args.json {
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?
+        let json = serde_json::to_string_pretty(&report);
+        linewise_foreign::json(json.context("cannot write the report as JSON")?)
     } else {
         text::render(&report)
     };

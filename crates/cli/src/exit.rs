@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use linewise_machine::process::Ended;
 
+use crate::say::say;
+
 /// linewise itself failed.
 pub(crate) const LINEWISE_FAILED: u8 = 125;
 /// The command cannot be executed.
@@ -51,7 +53,7 @@ pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
         })) => " with --force",
         _ => "",
     };
-    eprintln!("linewise: {}{hint}", chain(error.as_ref()));
+    say(&format!("{}{hint}", chain(error.as_ref())));
     use linewise_collect::exact::ExactError;
     let code = match error.downcast_ref::<linewise_collect::Error>() {
         Some(linewise_collect::Error::Exact(ExactError::NoSuchProgram { .. })) => NO_SUCH_COMMAND,

@@ -9,8 +9,10 @@ mod exact;
 mod exit;
 mod generate;
 mod interrupt;
+mod panics;
 mod record;
 mod report;
+mod say;
 mod scratch;
 
 use std::process::ExitCode;
@@ -61,6 +63,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    panics::remember();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -73,7 +76,13 @@ fn main() -> ExitCode {
             };
         }
     };
-    let result = match arguments.verb {
+    let result = panics::caught(|| run(arguments.verb)).unwrap_or_else(|bug| Err(bug.into()));
+    interrupt::wait_if_ending();
+    result.unwrap_or_else(|error| exit::report_failure(&error))
+}
+
+fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    match verb {
         Verb::Run(args) => record::run(&args),
         Verb::Record(args) => record::record(&args),
         Verb::Report(args) => report::run(&args),
@@ -82,9 +91,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(args),
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),
         Verb::Man(args) => generate::man(&args, Arguments::command()),
-    };
-    interrupt::wait_if_ending();
-    result.unwrap_or_else(|error| exit::report_failure(&error))
+    }
 }
 
 #[cfg(test)]

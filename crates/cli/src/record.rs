@@ -15,8 +15,9 @@ use linewise_machine::process::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
 use crate::report::{self, OutputArgs};
+use crate::say::{ProgressLine, say};
 use crate::scratch::{Place, Scratch};
-use crate::{exit, interrupt};
+use crate::{exit, interrupt, panics};
 
 /// What to record and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -187,12 +188,14 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             Source::Exact => "accesses measured",
             Source::Auto | Source::Timer => "samples",
         };
-        eprintln!(
-            "linewise: {} {what} in {place}; see `linewise report {place}`",
+        say(&format!(
+            "{} {what} in {place}; see `linewise report {place}`",
             exact::thousands(outcome.samples)
-        );
+        ));
     } else if linewise_recording::Recording::open(&directory).is_ok() {
-        eprintln!("linewise: the recording is cut short; see `linewise report {place}`");
+        say(&format!(
+            "the recording is cut short; see `linewise report {place}`"
+        ));
     }
     Ok(exit_code(&args.collect, &outcome))
 }
@@ -212,13 +215,24 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let outcome = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
-    report::show(&directory, &args.show)?;
+    match panics::caught(|| report::show(&directory, &args.show)) {
+        Ok(shown) => shown?,
+        Err(bug) => {
+            let kept = match &args.output {
+                Some(_) => format!("what was recorded is in {}", directory.display()),
+                None => "what was recorded is thrown away; --output NAME keeps it".to_owned(),
+            };
+            say(&format!("{bug}; {kept}"));
+        }
+    }
     Ok(exit_code(&args.collect, &outcome))
 }
 
 /// The target's own exit code, where it ended by itself.
 fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
-    if outcome.failure.is_some() {
+    // A bug of ours is not the target's failure.
+    let failure = outcome.failure.as_ref();
+    if failure.is_some_and(|error| !matches!(error, linewise_collect::Error::Bug { .. })) {
         return exit::LINEWISE_FAILED.into();
     }
     // A target that we asked to end after --duration did not fail.
@@ -271,29 +285,61 @@ fn collect(
         flow: args.wanted(),
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
-    let show = !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal();
-    let clear = if show { "\r\x1b[K" } else { "" };
+    let progress = ProgressLine {
+        shown: !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal(),
+    };
     let signals = StopSignals::block().context("cannot wait for signals")?;
-    let outcome = linewise_collect::record(&options, &signals, |event| match event {
-        Event::Progress(progress) if show => show_progress(&progress),
-        Event::Progress(_) => {}
-        Event::Warning(text) => eprintln!("{clear}linewise: {text}"),
-        Event::Failed(error) => {
-            let rest = match options.target {
-                Target::Launch(_) => "; the program runs on, unrecorded",
-                Target::Attach(_) => "",
-            };
-            eprintln!("{clear}linewise: {}{rest}", exit::chain(error));
+    let outcome = linewise_collect::record(&options, &signals, |event| {
+        match event {
+            Event::Progress(now) => {
+                panics::where_a_test_wants_it("collect");
+                return progress.show(&progress_text(&now));
+            }
+            Event::Warning(_) | Event::Failed(_) => progress.clear(),
         }
+        tell(event, matches!(options.target, Target::Launch(_)));
     })?;
-    eprint!("{clear}");
+    progress.clear();
     interrupt::end_at_once(signals, scratch);
-    // Names are resolved now, so that the recording can be carried to another machine.
-    let resolved = report::resolve(directory);
-    if outcome.failure.is_none() {
-        resolved.context("recorded, but the names could not be resolved")?;
-    }
+    resolve(directory, outcome.failure.is_none())?;
     Ok(outcome)
+}
+
+/// Says what happened; `launched` says whether the program goes on without its recording.
+fn tell(event: Event<'_>, launched: bool) {
+    match event {
+        Event::Progress(_) => {}
+        Event::Warning(text) => say(text),
+        Event::Failed(error) => {
+            let place = match error {
+                linewise_collect::Error::Bug { .. } => panics::place(),
+                _ => String::new(),
+            };
+            let rest = match launched {
+                true => "; the program runs on, unrecorded",
+                false => "",
+            };
+            say(&format!("{}{place}{rest}", exit::chain(error)));
+        }
+    }
+}
+
+/// Resolves names now, so that the recording can be carried to another machine. A bug of ours leaves it without them; what
+/// is not `whole` may fail.
+fn resolve(directory: &Path, whole: bool) -> anyhow::Result<()> {
+    match panics::caught(|| report::resolve(directory)) {
+        Ok(Err(error)) if whole => {
+            Err(error).context("recorded, but the names could not be resolved")
+        }
+        Ok(_) => Ok(()),
+        Err(bug) => {
+            say(&format!(
+                "{bug}; {} is recorded, without names",
+                directory.display()
+            ));
+            Ok(())
+        }
+    }
 }
 
 /// As [`collect`], with the exact source.
@@ -321,16 +367,9 @@ fn collect_exactly(
         directory,
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;
-    let recorded = exact::record(&args.exact, &common, &signals, |event| match event {
-        Event::Progress(_) => {}
-        Event::Warning(text) => eprintln!("linewise: {text}"),
-        Event::Failed(error) => eprintln!("linewise: {}", exit::chain(error)),
-    })?;
+    let recorded = exact::record(&args.exact, &common, &signals, |event| tell(event, false))?;
     interrupt::end_at_once(signals, scratch);
-    let resolved = report::resolve(directory);
-    if recorded.failure.is_none() {
-        resolved.context("recorded, but the names could not be resolved")?;
-    }
+    resolve(directory, recorded.failure.is_none())?;
     Ok(Outcome {
         ended: Some(recorded.ended),
         ended_by: recorded.ended_by,
@@ -339,13 +378,13 @@ fn collect_exactly(
     })
 }
 
-fn show_progress(progress: &Progress) {
-    eprint!(
-        "\r\x1b[Krecording for {:.0} s: {} samples, {} threads (Ctrl-C ends it)",
+fn progress_text(progress: &Progress) -> String {
+    format!(
+        "recording for {:.0} s: {} samples, {} threads (Ctrl-C ends it)",
         progress.elapsed.as_secs_f64(),
         progress.samples,
         progress.threads
-    );
+    )
 }
 
 #[cfg(test)]

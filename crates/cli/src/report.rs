@@ -12,6 +12,9 @@ use linewise_analysis::report::{html, json, terminal};
 use linewise_analysis::resolve::{DiskFiles, Resolved, resolve_recording};
 use linewise_recording::{Outlet, Recording, RunInfo, Tables, write_file, write_table};
 
+use crate::panics;
+use crate::say::say;
+
 /// Arguments of `linewise report`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReportArgs {
@@ -115,6 +118,7 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
 }
 
 fn names(info: &RunInfo, tables: &Tables) -> Resolved {
+    panics::where_a_test_wants_it("resolve");
     resolve_recording(tables, info.line_size, &DiskFiles::new("/"))
 }
 
@@ -124,8 +128,13 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
     let recording = Recording::open(directory)?;
     let (info, mut tables) = (recording.info(), recording.tables()?);
     let nameless = tables.frames.is_empty() && tables.objects.is_empty() && !tables.maps.is_empty();
-    if nameless {
-        let resolved = names(info, &tables);
+    let resolved = nameless.then(|| panics::caught(|| names(info, &tables)));
+    let (resolved, bug) = match resolved.transpose() {
+        Ok(resolved) => (resolved, None),
+        Err(bug) => (None, Some(bug)),
+    };
+    let resolved_now = resolved.is_some();
+    if let Some(resolved) = resolved {
         tables.frames = resolved.frames;
         tables.objects = resolved.objects;
         tables.fields = resolved.fields;
@@ -134,7 +143,11 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
         tables.path_traces = resolved.path_traces;
     }
     let mut report = linewise_analysis::analyse_with(info, &tables, counts);
-    if nameless {
+    if let Some(bug) = bug {
+        let note = format!("Names are missing, since looking them up failed: {bug}.");
+        report.notes.push(note);
+    }
+    if resolved_now {
         report.notes.push(
             "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what was built or installed anew meanwhile has wrong ones.".to_owned(),
         );
@@ -144,6 +157,7 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
 
 /// Prints and writes what was asked for.
 pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
+    panics::where_a_test_wants_it("report");
     let counts = args.exact_counts()?;
     let report = analyse(directory, counts.as_ref())?;
     if let Some(path) = &args.html {
@@ -166,7 +180,7 @@ pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
         None => print(&text)?,
     }
     if let Some(path) = &args.html {
-        eprintln!("linewise: HTML report in {}", path.display());
+        say(&format!("HTML report in {}", path.display()));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod exact_programs;
 mod flow;
 mod guarding;
 mod heap;
+mod hostile;
 mod launching;
 mod measuring;
 mod objects_exact;

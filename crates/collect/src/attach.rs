@@ -10,6 +10,7 @@ use crate::budget::SAMPLE_PART;
 use crate::duty::DEAR_SWITCHES;
 use crate::error::{Error, sampler};
 use crate::samplers::threads::ThreadSamplers;
+use crate::session::{Event, RecordOptions, Target};
 
 /// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
 /// what is read along the way.
@@ -20,6 +21,51 @@ pub(crate) struct Attached {
     pub(crate) samplers: ThreadSamplers,
     /// How many of its threads are not, and why.
     pub(crate) left_out: Option<(u64, String)>,
+}
+
+/// The same options for the process whose thread was named, if one was.
+///
+/// # Errors
+/// Those of [`process_of`].
+pub(crate) fn of_process(
+    options: &RecordOptions,
+    tell: &mut impl FnMut(Event<'_>),
+) -> Result<Option<RecordOptions>, Error> {
+    let Target::Attach(id) = options.target else {
+        return Ok(None);
+    };
+    let pid = process_of(id)?;
+    if pid == id {
+        return Ok(None);
+    }
+    tell(Event::Warning(&format!(
+        "{id} is a thread of process {pid}, which is recorded with all its threads"
+    )));
+    Ok(Some(RecordOptions {
+        target: Target::Attach(pid),
+        ..options.clone()
+    }))
+}
+
+/// The process that `id` names: itself, or the one whose thread it is.
+///
+/// # Errors
+/// [`Error::NoSuchProcess`], [`Error::ProcessEnded`], [`Error::KernelThread`].
+fn process_of(id: u32) -> Result<u32, Error> {
+    let standing = procfs::standing(id).ok_or(Error::NoSuchProcess { pid: id })?;
+    let pid = standing.process;
+    if standing.of_kernel {
+        return Err(Error::KernelThread {
+            pid: id,
+            name: procfs::thread_name(pid, id).unwrap_or_default(),
+        });
+    }
+    // A thread that has ended is not asked for, its process may go on.
+    match procfs::standing(pid) {
+        Some(process) if process.ended => Err(Error::ProcessEnded { pid }),
+        Some(_) => Ok(pid),
+        None => Err(Error::NoSuchProcess { pid: id }),
+    }
 }
 
 /// How long a process is looked at to see how often it switches threads.
@@ -121,4 +167,41 @@ pub(crate) fn attach(
         (left_out, reason)
     });
     Ok(Attached { samplers, left_out })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_one_of_its_process_and_what_is_none_is_refused() {
+        let own = std::process::id();
+        assert_eq!(process_of(own).unwrap(), own);
+        let thread = std::thread::spawn(linewise_machine::process::current_tid);
+        // Ended, or about to.
+        let _ = thread.join().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(linewise_machine::process::current_tid()).unwrap();
+            let _ = wait.recv();
+        });
+        assert_eq!(process_of(told.recv().unwrap()).unwrap(), own);
+        drop(end);
+        thread.join().unwrap();
+        let nobody = process_of(u32::MAX).unwrap_err();
+        assert!(matches!(nobody, Error::NoSuchProcess { .. }), "{nobody}");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_named_as_such() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        while procfs::standing(pid).is_some_and(|it| !it.ended) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let error = process_of(pid).unwrap_err();
+        assert!(matches!(error, Error::ProcessEnded { .. }), "{error}");
+        child.wait().unwrap();
+    }
 }

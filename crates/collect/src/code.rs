@@ -1,6 +1,7 @@
 //! The target's code, by pages, and what waited at each sampled address.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use linewise_machine::memory;
@@ -136,7 +137,11 @@ impl CodeCache {
             .iter()
             .find(|file| (file.start..file.end).contains(&ip))?;
         let start = (ip & !(PAGE - 1)).saturating_sub(WINDOW).max(file.start);
-        let handle = std::fs::File::open(&file.path).ok()?;
+        let path = Path::new(&file.path);
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let handle = linewise_foreign::open_in(&root, path)
+            .or_else(|_| linewise_foreign::open(path))
+            .ok()?;
         let got = handle
             .read_at(bytes, file.offset + (start - file.start))
             .ok()?;

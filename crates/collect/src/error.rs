@@ -29,6 +29,22 @@ pub enum Error {
         /// Its id.
         pid: u32,
     },
+    /// The process to attach to has ended, and only waits for its parent to take note.
+    #[error("process {pid} has ended; it is only listed until its parent asks how (a zombie)")]
+    ProcessEnded {
+        /// Its id.
+        pid: u32,
+    },
+    /// The process to attach to is a thread of the kernel.
+    #[error(
+        "{pid} is a thread of the kernel ({name}), which has no program and no memory of its own to record; give the id of a process"
+    )]
+    KernelThread {
+        /// Its id.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
     /// The process to attach to belongs to somebody else.
     #[error("process {pid} is not yours to record; run linewise as its owner or as root")]
     NotPermitted {
@@ -54,6 +70,12 @@ pub enum Error {
     /// The exact source could not run the command.
     #[error(transparent)]
     Exact(#[from] crate::exact::ExactError),
+    /// A panic.
+    #[error("linewise has a bug: {message}; please report it")]
+    Bug {
+        /// What it said.
+        message: String,
+    },
     /// Signals or waiting failed.
     #[error("cannot wait for the target: {0}")]
     Wait(#[source] io::Error),

@@ -14,8 +14,10 @@
 
 mod attach;
 mod bases;
+mod binary;
 mod board;
 mod budget;
+mod bug;
 mod callers;
 mod chance;
 mod code;

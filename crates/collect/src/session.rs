@@ -19,8 +19,9 @@ use linewise_recording::{
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
-use crate::attach::{attach, switches_are_dear};
+use crate::attach::{attach, of_process, switches_are_dear};
 use crate::budget::{Budget, Costs, Limits};
+use crate::bug;
 use crate::collector::{Collector, FlowRecorder, ReuseSampling};
 use crate::error::Error;
 use crate::family::Family;
@@ -176,6 +177,8 @@ pub fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
+    let translated = of_process(options, &mut tell)?;
+    let options = translated.as_ref().unwrap_or(options);
     let heap = heap_source(options);
     let facts = Facts::read(Path::new("/"), &[]);
     let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
@@ -197,10 +200,7 @@ pub fn record(
             let held = HeldChild::fork(command, &environment, tracer).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
-        &Target::Attach(pid) => {
-            procfs::threads(pid).map_err(|_| Error::NoSuchProcess { pid })?;
-            (Beginning::Process(pid), Family::none())
-        }
+        &Target::Attach(pid) => (Beginning::Process(pid), Family::none()),
     };
     let changes = ChangeSignal::block().map_err(Error::Wait)?;
     let open_files = process::raise_open_files();
@@ -302,69 +302,79 @@ pub fn record(
     };
 
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
-    collector.found_process(pid);
-    if let Some((latencies, rows)) = latencies {
-        collector.know_latencies(latencies, rows)?;
-    }
-    match reuse {
-        Some(Ok(reuse)) => collector.sample_reuse(reuse),
-        Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,
-        None => {}
-    }
-    match heap {
-        Some(Ok(heap)) => collector.record_heap(heap),
-        Some(Err(reason)) => {
-            let mut reason = format!("heap blocks are not recorded: {reason}");
-            if options.flow.is_some() {
-                reason.push_str("; so objects are not followed either");
-            }
-            if options.heap != HeapWhen::Loaded {
-                tell(Event::Warning(&reason));
-            }
-            collector.lose("heap-not-recorded", 1, reason)?;
+    let recorded = bug::caught(|| {
+        collector.found_process(pid);
+        if let Some((latencies, rows)) = latencies {
+            collector.know_latencies(latencies, rows)?;
         }
-        None => {}
-    }
-    if let Some(wanted) = &options.flow {
-        collector.follow_objects(FlowRecorder::new(wanted.clone(), taken));
-    }
-    if let Some((threads, reason)) = left_out {
-        tell(Event::Warning(&reason));
-        collector.lose("threads-not-sampled", threads, reason)?;
-    }
-    if let Err(error) = &watchpoints {
-        collector.lose(
-            "watchpoints-unavailable",
-            1,
-            format!("no line could be watched: {error}"),
+        match reuse {
+            Some(Ok(reuse)) => collector.sample_reuse(reuse),
+            Some(Err(reason)) => collector.lose("reuse-not-sampled", 1, reason)?,
+            None => {}
+        }
+        match heap {
+            Some(Ok(heap)) => collector.record_heap(heap),
+            Some(Err(reason)) => {
+                let mut reason = format!("heap blocks are not recorded: {reason}");
+                if options.flow.is_some() {
+                    reason.push_str("; so objects are not followed either");
+                }
+                if options.heap != HeapWhen::Loaded {
+                    tell(Event::Warning(&reason));
+                }
+                collector.lose("heap-not-recorded", 1, reason)?;
+            }
+            None => {}
+        }
+        if let Some(wanted) = &options.flow {
+            collector.follow_objects(FlowRecorder::new(wanted.clone(), taken));
+        }
+        if let Some((threads, reason)) = left_out {
+            tell(Event::Warning(&reason));
+            collector.lose("threads-not-sampled", threads, reason)?;
+        }
+        if let Err(error) = &watchpoints {
+            collector.lose(
+                "watchpoints-unavailable",
+                1,
+                format!("no line could be watched: {error}"),
+            )?;
+        }
+        let ended_by = run(
+            options,
+            &mut running,
+            pid,
+            signals,
+            &changes,
+            &mut collector,
+            &mut tell,
         )?;
-    }
-    let ended_by = match run(
-        options,
-        &mut running,
-        pid,
-        signals,
-        &changes,
-        &mut collector,
-        &mut tell,
-    )
-    // The target is asked to end, if at all, when nobody stands in its way.
-    .and_then(|ended_by| collector.release().map(|()| ended_by))
-    {
+        // The target is asked to end, if at all, when nobody stands in its way.
+        collector.release()?;
+        Ok(ended_by)
+    });
+    let ended_by = match recorded {
         Ok(ended_by) => ended_by,
         Err(error) => {
-            drop(collector);
+            bug::drop_caught(collector);
             return run_out(error, &mut running, &family, options, signals, start, tell);
         }
     };
     let ended = settle(&mut running, &family, ended_by, signals)?;
     let samples = collector.samples();
-    collector.finish(ended_by, ended)?;
+    let failure = match bug::caught(|| collector.finish(ended_by, ended)) {
+        Ok(()) => None,
+        Err(bug @ Error::Bug { .. }) => {
+            tell(Event::Warning(&bug.to_string()));
+            Some(bug)
+        }
+        Err(error) => return Err(error),
+    };
     Ok(Outcome {
         ended,
         ended_by,
         samples,
-        failure: None,
+        failure,
     })
 }
 

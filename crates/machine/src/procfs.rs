@@ -36,10 +36,52 @@ fn proc_path(pid: u32, file: &str) -> PathBuf {
 pub fn maps(pid: u32) -> io::Result<Vec<Mapping>> {
     // Names of mapped files are bytes, not text; what is not UTF-8 is shown with a mark.
     let bytes = fs::read(proc_path(pid, "maps"))?;
-    Ok(String::from_utf8_lossy(&bytes)
-        .lines()
-        .filter_map(parse_mapping)
-        .collect())
+    let root = proc_path(pid, "root");
+    let is_there =
+        |path: &str| fs::symlink_metadata(root.join(path.trim_start_matches('/'))).is_ok();
+    Ok(parse_mappings(&String::from_utf8_lossy(&bytes), is_there))
+}
+
+/// How the kernel writes a line break in a path.
+const LINE_BREAK: &str = "\\012";
+
+/// The mappings in `text`; `is_there` says whether there is a file with this path.
+fn parse_mappings(text: &str, is_there: impl Fn(&str) -> bool) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = text.split('\n').filter_map(parse_mapping).collect();
+    for mapping in &mut mappings {
+        if mapping.path.contains(LINE_BREAK) {
+            mapping.path = with_line_breaks(&mapping.path, &is_there);
+        }
+    }
+    mappings
+}
+
+/// What a path is that the kernel writes so. It leaves backslashes as they are, so that each line break may be four
+/// characters of the name: what is there is meant, and where nothing is they are line breaks.
+fn with_line_breaks(path: &str, is_there: impl Fn(&str) -> bool) -> String {
+    /// More are taken for what they most likely are.
+    const MOST: usize = 8;
+
+    let all = path.replace(LINE_BREAK, "\n");
+    let parts: Vec<&str> = path.split(LINE_BREAK).collect();
+    let breaks = parts.len() - 1;
+    if breaks > MOST || is_there(&all) {
+        return all;
+    }
+    let mut other = (0..(1_u32 << breaks) - 1).map(|chosen| {
+        let mut path = String::new();
+        for (number, part) in parts.iter().enumerate() {
+            let between = match number {
+                0 => "",
+                _ if chosen >> (number - 1) & 1 == 1 => "\n",
+                _ => LINE_BREAK,
+            };
+            path.push_str(between);
+            path.push_str(part);
+        }
+        path
+    });
+    other.find(|path| is_there(path)).unwrap_or(all)
 }
 
 fn parse_mapping(line: &str) -> Option<Mapping> {
@@ -80,6 +122,40 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     }
     threads.sort_unstable();
     Ok(threads)
+}
+
+/// What a process or thread is to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The process: its own id, or that of the process whose thread it is.
+    pub process: u32,
+    /// A thread of the kernel.
+    pub of_kernel: bool,
+    /// All its threads have ended; it waits for its parent to ask how.
+    pub ended: bool,
+}
+
+/// What the process or thread `id` is; `None` if there is none.
+#[must_use]
+pub fn standing(id: u32) -> Option<Standing> {
+    /// See the kernel's `include/linux/sched.h`.
+    const PF_KTHREAD: u64 = 0x0020_0000;
+
+    let status = fs::read(proc_path(id, "status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let process = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))?
+        .trim();
+    let stat = fs::read(proc_path(id, "stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let flags: u64 = rest.split_ascii_whitespace().nth(6)?.parse().ok()?;
+    Some(Standing {
+        process: process.parse().ok()?,
+        of_kernel: flags & PF_KTHREAD != 0,
+        ended: parse_stat(&stat)?.1,
+    })
 }
 
 /// When a process started, in the kernel's ticks since boot: with the process id this names a process for
@@ -222,6 +298,33 @@ mod tests {
         );
         assert!(mapping.readable && mapping.executable && !mapping.writable);
         assert_eq!(mapping.path, "/opt/my app (deleted)");
+    }
+
+    #[test]
+    fn a_line_break_in_a_path_is_told_from_a_backslash() {
+        let text = "1000-2000 r-xp 0 00:00 5 /a\\012b\n2000-3000 r-xp 0 00:00 6 /c\\012d\n3000-4000 r-xp 0 00:00 7 /e\r\n";
+        let paths: Vec<String> = parse_mappings(text, |path| path.starts_with("/c"))
+            .into_iter()
+            .map(|mapping| mapping.path)
+            .collect();
+        assert_eq!(paths, ["/a\nb", "/c\\012d", "/e\r"]);
+        let there = "/two\nlines/c\\012d";
+        let read = with_line_breaks("/two\\012lines/c\\012d", |path| path == there);
+        assert_eq!(read, there);
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_is_known_where_one_is_seen() {
+        let own = standing(std::process::id()).unwrap();
+        assert_eq!(
+            (own.process, own.of_kernel, own.ended),
+            (std::process::id(), false, false)
+        );
+        match thread_name(2, 2).as_deref() {
+            Some("kthreadd") => assert!(standing(2).unwrap().of_kernel),
+            _ => println!("SKIP: the kernel's threads are not seen from here"),
+        }
+        assert_eq!(standing(u32::MAX), None);
     }
 
     #[test]

@@ -56,6 +56,19 @@ pub enum Error {
         reason: String,
     },
 
+    /// The rows of a file of the recording take more memory than a file of its size, or the recording, may.
+    #[error(
+        "{} is too large: its rows would take more than {} MB of memory; record for a shorter time, or get it again from whoever made it",
+        path.display(),
+        bytes / 1_000_000
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// What they may take, in bytes.
+        bytes: u64,
+    },
+
     /// A recording that ended properly lacks one of its tables.
     #[error("{} is missing; copy the recording again, or record again", path.display())]
     MissingTable {
@@ -130,6 +143,24 @@ impl Error {
         }
     }
 
+    /// The error of opening `path`: what is no regular file is no part of a recording.
+    pub(crate) fn opening(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::InvalidInput => Self::NotARecording {
+                path: path.to_owned(),
+                reason: source.to_string(),
+            },
+            _ => Self::read(path, source),
+        }
+    }
+
+    pub(crate) fn too_large(path: &Path, bytes: u64) -> Self {
+        Self::TooLarge {
+            path: path.to_owned(),
+            bytes,
+        }
+    }
+
     pub(crate) fn damaged(path: &Path, reason: impl ToString) -> Self {
         Self::Damaged {
             path: path.to_owned(),
@@ -165,7 +196,10 @@ impl Error {
 
     /// Whether the file itself is at fault, so that its neighbours can still be read.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::NotARecording { .. })
+        matches!(
+            self,
+            Self::Damaged { .. } | Self::NotARecording { .. } | Self::TooLarge { .. }
+        )
     }
 }
 

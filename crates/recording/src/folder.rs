@@ -20,6 +20,9 @@ use crate::error::Error;
 /// What names this process has for a file that it has not finished: see [`Folder::replace`].
 pub(crate) const TEMPORARY: &str = ".linewise-tmp";
 
+/// What the kernel says of a link that is not to be followed.
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+
 /// Mode of folders that linewise makes: their owner's alone.
 const PRIVATE_FOLDER: Mode = Mode::RWXU;
 
@@ -175,22 +178,14 @@ impl Folder {
     /// [`Error::Read`], [`Error::OtherOwner`], [`Error::Link`].
     pub fn open_file(&self, name: &OsStr) -> Result<File, Error> {
         let path = self.child(name);
-        // Opening a pipe would wait for who writes to it.
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(rustix::io::Errno::LOOP) => return Err(Error::Link { path }),
-            Err(error) => return Err(Error::read(&path, error.into())),
+        let file = match linewise_foreign::open_at(&self.fd, Path::new(name)) {
+            Ok(file) => file,
+            Err(error) if error.raw_os_error() == Some(LOOP) => return Err(Error::Link { path }),
+            Err(error) => return Err(Error::opening(&path, error)),
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|error| Error::read(&path, error.into()))?;
-        let found = Found::of(&stat);
-        found.check_owner(&path)?;
-        if !found.is_file() {
-            let reason = io::Error::other("it is no regular file");
-            return Err(Error::read(&path, reason));
-        }
-        Ok(File::from(fd))
+        let stat = rustix::fs::fstat(&file).map_err(|error| Error::read(&path, error.into()))?;
+        Found::of(&stat).check_owner(&path)?;
+        Ok(file)
     }
 
     /// Makes a file under a name that must be free, with these permissions as far as the mask of this

@@ -62,6 +62,7 @@ mod column;
 mod error;
 mod folder;
 mod outlet;
+mod pages;
 mod recording;
 mod rows;
 mod rows_exact;

@@ -1,7 +1,6 @@
 //! Reading a recording.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +20,7 @@ use crate::rows_heap::HeapBlock;
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
-use crate::storage::{Damage, RUN_FILE, read_rows, segments, table_path};
+use crate::storage::{Damage, MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Row, Tables, all_tables};
 
 /// `run.json` is read up to this size; it holds one command line and some facts.
@@ -94,10 +93,15 @@ impl Recording {
     /// # Errors
     /// [`Error::Damaged`], [`Error::NotARecording`] or [`Error::NewerFormat`] if the table's file
     /// is not what it should be, [`Error::MissingTable`] if the recording ended properly and it is
-    /// gone, [`Error::Read`] when the system refuses.
+    /// gone, [`Error::TooLarge`] if it takes too much memory, [`Error::Read`] when the system refuses.
     pub fn read<R: Row>(&self) -> Result<Vec<R>, Error> {
+        self.read_within(&mut MOST_MEMORY.clone())
+    }
+
+    /// As [`Recording::read`], with `room` bytes of memory left for rows.
+    fn read_within<R: Row>(&self, room: &mut u64) -> Result<Vec<R>, Error> {
         let path = table_path(&self.dir, R::TABLE);
-        match read_rows(&path) {
+        match read_rows(&path, room) {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
@@ -114,7 +118,7 @@ impl Recording {
         }
         let mut rows = Vec::new();
         for segment in segments(&self.dir, R::TABLE)? {
-            match read_rows::<R>(&segment) {
+            match read_rows::<R>(&segment, room) {
                 Ok(more) => rows.extend(more),
                 Err(error) if error.is_damage() => self.note_damage::<R>(segment, &error),
                 Err(error) => return Err(error),
@@ -130,8 +134,11 @@ impl Recording {
     /// As [`Recording::read`].
     pub fn tables(&self) -> Result<Tables, Error> {
         let mut tables = Tables::default();
+        let mut room = MOST_MEMORY;
         macro_rules! read_all {
-            ($($table:ident: $row:ident,)+) => { $(tables.$table = self.read::<$row>()?;)+ };
+            ($($table:ident: $row:ident,)+) => {
+                $(tables.$table = self.read_within::<$row>(&mut room)?;)+
+            };
         }
         all_tables!(read_all);
         tables.damage = self.damage();
@@ -186,7 +193,7 @@ pub(crate) fn read_run(dir: &Path) -> Result<RunInfo, Error> {
     };
     let path = dir.join(RUN_FILE);
     let mut text = Vec::new();
-    match File::open(&path) {
+    match linewise_foreign::open(&path) {
         Ok(file) => {
             file.take(RUN_BYTES + 1)
                 .read_to_end(&mut text)
@@ -198,7 +205,7 @@ pub(crate) fn read_run(dir: &Path) -> Result<RunInfo, Error> {
                 (io::ErrorKind::NotADirectory, _) => {
                     foreign("a file; a recording is a directory NAME.linewise")
                 }
-                (_, true) => Error::read(&path, e),
+                (_, true) => Error::opening(&path, e),
                 (_, false) => Error::read(dir, e),
             });
         }

@@ -6,10 +6,11 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ListArray, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -24,6 +25,7 @@ use parquet::schema::types::ColumnPath;
 use crate::column::ColumnKind;
 use crate::error::Error;
 use crate::folder::{Folder, TEMPORARY};
+use crate::pages;
 use crate::run::FORMAT_VERSION;
 use crate::tables::{Row, schema, table_columns};
 
@@ -52,6 +54,18 @@ const ROW_GROUP_BYTES: usize = 4 << 20;
 const VALUES_ALWAYS_ALLOWED: u64 = 1 << 20;
 /// Values that a column may claim for each byte of its file.
 const VALUES_PER_BYTE: u64 = 4096;
+
+/// Memory that the rows of one file may take: something, and so much for each byte of the file.
+const MEMORY_ALWAYS_ALLOWED: u64 = 256 << 20;
+const MEMORY_PER_BYTE: u64 = 256;
+/// Memory that the rows of a recording may take.
+pub(crate) const MOST_MEMORY: u64 = 8 << 30;
+/// Bytes of one column that are decoded together, at most: as many rows as could all have the longest text of a page.
+const BATCH_BYTES: u64 = 512 << 20;
+/// A page is written at 1 MB, or with one text that is longer.
+const LARGEST_PAGE: u64 = 64 << 20;
+/// Bytes of a footer: it describes each column of each row group.
+const LARGEST_FOOTER: u32 = 64 << 20;
 
 /// A file of a recording that could not be read; the rest of the recording could.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -324,49 +338,107 @@ pub(crate) fn compact<R: Row>(folder: &Folder) -> Result<(), Error> {
         .try_for_each(|segment| folder.remove_file(segment))
 }
 
-/// All rows of a file.
+/// All rows of a file, which may take `room` bytes of memory; that is then less by as much as they take.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::NotARecording`] or [`Error::NewerFormat`] for bytes that are not
-/// this table, whatever they are; [`Error::Read`] when the system refuses.
-pub(crate) fn read_rows<R: Row>(path: &Path) -> Result<Vec<R>, Error> {
+/// this table, whatever they are; [`Error::TooLarge`]; [`Error::Read`] when the system refuses.
+pub(crate) fn read_rows<R: Row>(path: &Path, room: &mut u64) -> Result<Vec<R>, Error> {
     // The Parquet decoder asserts some of what it expects of a file. The bytes are a stranger's,
     // so a failed assertion is damage of this file and not the end of the program.
     catch_unwind(AssertUnwindSafe(|| {
+        let file = linewise_foreign::open(path).map_err(|e| Error::opening(path, e))?;
+        let size = file.metadata().map_err(|e| Error::read(path, e))?.len();
+        let allowed = (*room).min(memory_allowed(size));
+        let mut left = allowed;
+        let too_large = || Error::too_large(path, allowed);
         let mut rows = Vec::new();
-        for batch in open_parquet::<R>(path)? {
+        for batch in decode::<R>(path, file)? {
             let batch = batch.map_err(|e| Error::decoding(path, ParquetError::from(e)))?;
+            left = left
+                .checked_sub(memory_of::<R>(&batch))
+                .ok_or_else(too_large)?;
             rows.extend(R::from_batch(&batch).map_err(|error| match error {
                 Error::Damaged { reason, .. } => Error::damaged(path, reason),
                 other => other,
             })?);
         }
+        *room -= allowed - left;
         Ok(rows)
     }))
     .unwrap_or_else(|_| Err(Error::damaged(path, "the Parquet decoder gave up on it")))
 }
 
-fn open_parquet<R: Row>(path: &Path) -> Result<ParquetRecordBatchReader, Error> {
-    let file = File::open(path).map_err(|e| Error::read(path, e))?;
-    decode::<R>(path, file)
+/// Memory that the rows of a file of `size` bytes may take.
+fn memory_allowed(size: u64) -> u64 {
+    MEMORY_ALWAYS_ALLOWED.saturating_add(size.saturating_mul(MEMORY_PER_BYTE))
+}
+
+/// Memory that the rows of a batch take.
+fn memory_of<R: Row>(batch: &RecordBatch) -> u64 {
+    let behind = batch.columns().iter().map(|column| {
+        let column = column.as_any();
+        if let Some(texts) = column.downcast_ref::<StringArray>() {
+            texts.value_data().len()
+        } else if let Some(lists) = column.downcast_ref::<ListArray>() {
+            lists.values().len() * size_of::<u64>()
+        } else {
+            0
+        }
+    });
+    (batch.num_rows() * size_of::<R>() + behind.sum::<usize>()) as u64
 }
 
 /// The batches of a file that is open, called `path` in errors.
 fn decode<R: Row>(path: &Path, file: File) -> Result<ParquetRecordBatchReader, Error> {
     let size = file.metadata().map_err(|e| Error::read(path, e))?.len();
+    check_footer(path, &file, size)?;
     // The types follow from Parquet's own schema; the Arrow schema beside it is for others, and
     // one more parser of foreign bytes.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let bytes = file.try_clone().map_err(|e| Error::read(path, e))?;
+    let clone = || file.try_clone().map_err(|e| Error::read(path, e));
+    let (bytes, headers) = (clone()?, clone()?);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
         .map_err(|e| Error::decoding(path, e))?;
     check_identity::<R>(path, builder.metadata())?;
-    check_size(path, builder.metadata(), size)?;
+    check_size::<R>(path, builder.metadata(), size)?;
     check_bytes(path, builder.metadata(), bytes)?;
+    let rows = rows_at_once(path, builder.metadata(), &headers)?;
     builder
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(rows)
         .build()
         .map_err(|e| Error::decoding(path, e))
+}
+
+/// How many rows to decode together. Refuses pages that are larger than any that is written.
+fn rows_at_once(path: &Path, metadata: &ParquetMetaData, file: &File) -> Result<usize, Error> {
+    let mut largest = 1;
+    for column in metadata.row_groups().iter().flat_map(|it| it.columns()) {
+        let (start, length) = column.byte_range();
+        let pages = pages::sizes(file, start, length)
+            .ok_or_else(|| Error::damaged(path, "a column that has no pages"))?;
+        if pages.largest > LARGEST_PAGE {
+            return Err(Error::too_large(path, LARGEST_PAGE));
+        }
+        largest = largest.max(pages.largest);
+    }
+    let rows = usize::try_from(BATCH_BYTES / largest).unwrap_or(BATCH_ROWS);
+    Ok(rows.clamp(1, BATCH_ROWS))
+}
+
+/// Refuses a footer that is larger than any that is written: its parts take many times its bytes.
+fn check_footer(path: &Path, file: &File, size: u64) -> Result<(), Error> {
+    let mut end = [0; 8];
+    let Some(at) = size.checked_sub(8) else {
+        return Err(Error::damaged(path, "it is too short for a table"));
+    };
+    file.read_exact_at(&mut end, at)
+        .map_err(|e| Error::read(path, e))?;
+    let [a, b, c, d, ..] = end;
+    if u32::from_le_bytes([a, b, c, d]) > LARGEST_FOOTER {
+        return Err(Error::damaged(path, "its footer is far too large"));
+    }
+    Ok(())
 }
 
 fn value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
@@ -418,7 +490,11 @@ fn check_bytes(path: &Path, metadata: &ParquetMetaData, mut file: File) -> Resul
 }
 
 /// Refuses a small file that claims to hold more than memory, or parts at negative places.
-fn check_size(path: &Path, metadata: &ParquetMetaData, size: u64) -> Result<(), Error> {
+fn check_size<R: Row>(path: &Path, metadata: &ParquetMetaData, size: u64) -> Result<(), Error> {
+    let lists = R::columns()
+        .iter()
+        .any(|column| column.kind == ColumnKind::Addresses);
+    let memory = memory_allowed(size);
     let allowed = VALUES_ALWAYS_ALLOWED.saturating_add(size.saturating_mul(VALUES_PER_BYTE));
     let mut rows = 0_u64;
     for group in metadata.row_groups() {
@@ -451,6 +527,12 @@ fn check_size(path: &Path, metadata: &ParquetMetaData, size: u64) -> Result<(), 
                 ),
             ));
         }
+        // A list is decoded as one, however long it is.
+        let of_lists = if lists { values } else { 0 };
+        let least = rows.saturating_mul(size_of::<R>() as u64);
+        if least.max(of_lists.saturating_mul(8)) > memory {
+            return Err(Error::too_large(path, memory));
+        }
     }
     Ok(())
 }
@@ -477,6 +559,48 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Writes a table of as many batches as are asked for, all alike, and reads it.
+    fn read_back(batch: &[Loss], times: usize) -> Result<Vec<Loss>, Error> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("losses.parquet");
+        let batch = Loss::to_batch(batch).unwrap();
+        let batches = std::iter::repeat_n(batch, times).map(Ok);
+        let file = File::create(&path).unwrap();
+        encode::<Loss>(&path, &file, Effort::Table, batches).unwrap();
+        let mut room = MOST_MEMORY;
+        let rows = read_rows(&path, &mut room);
+        let taken = MOST_MEMORY - room;
+        assert_eq!(taken > 0, rows.is_ok());
+        rows
+    }
+
+    fn with_text(bytes: usize) -> Loss {
+        Loss {
+            detail: "x".repeat(bytes),
+            ..losses(1).remove(0)
+        }
+    }
+
+    #[test]
+    fn a_small_file_cannot_unfold_into_all_memory() {
+        let too_large = |read: Result<Vec<Loss>, Error>| {
+            let error = read.unwrap_err();
+            assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+        };
+        // Rows that are all the same.
+        too_large(read_back(&vec![losses(1).remove(0); BATCH_ROWS], 600));
+        // One text, named over and over.
+        too_large(read_back(&vec![with_text(256 << 10); 64], 32));
+        // One page.
+        too_large(read_back(&[with_text(LARGEST_PAGE as usize + 1)], 1));
+        // And what is well below stays whole.
+        assert_eq!(
+            read_back(&vec![with_text(256 << 10); 64], 4).unwrap().len(),
+            256
+        );
+        assert_eq!(read_back(&losses(100), 100).unwrap().len(), 10_000);
     }
 
     fn losses(count: u64) -> Vec<Loss> {
@@ -549,7 +673,10 @@ mod tests {
             [Err(Error::damaged(&path, "on purpose"))].into_iter(),
         );
         assert!(failed.is_err());
-        assert_eq!(read_rows::<Loss>(&path).unwrap(), losses(3));
+        assert_eq!(
+            read_rows::<Loss>(&path, &mut MOST_MEMORY.clone()).unwrap(),
+            losses(3)
+        );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -6,8 +6,12 @@ use crate::metadata::Metadata;
 /// Every crate, and the crates of ours that it may link. Tests may use more (dev-dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-topology", &[]),
+    ("linewise-foreign", &[]),
     ("linewise-machine", &["linewise-topology"]),
-    ("linewise-recording", &["linewise-topology"]),
+    (
+        "linewise-recording",
+        &["linewise-foreign", "linewise-topology"],
+    ),
     ("linewise-cache", &["linewise-topology"]),
     ("linewise-heap", &[]),
     ("linewise-tracer", &["linewise-cache", "linewise-heap"]),
@@ -19,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linewise-collect",
         &[
             "linewise-cache",
+            "linewise-foreign",
             "linewise-heap",
             "linewise-machine",
             "linewise-recording",
@@ -28,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "linewise-analysis",
-        &["linewise-cache", "linewise-recording"],
+        &["linewise-cache", "linewise-foreign", "linewise-recording"],
     ),
     (
         "linewise-bench",
@@ -46,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-bench",
             "linewise-cache",
             "linewise-collect",
+            "linewise-foreign",
             "linewise-machine",
             "linewise-recording",
             "linewise-topology",

@@ -27,6 +27,31 @@ const OURS: &[&str] = &["crates/", "xtask/"];
 const ROOMS: &[&str] = &["resolve", "views", "advice", "report"];
 const ANALYSIS: &str = "crates/analysis/src/";
 
+/// Where files and names of strangers are met, and what may not stand there outside of tests: words of the code, and what
+/// to take instead.
+const STRANGERS: &[(&[&str], &[&str], &str)] = &[
+    (
+        &[
+            "crates/analysis/src/",
+            "crates/collect/src/",
+            "crates/recording/src/",
+            "crates/cli/src/",
+        ],
+        &["File::open(", "fs::read(", "fs::read_to_string("],
+        "may wait for a pipe or open a device; take linewise_foreign",
+    ),
+    (
+        &["crates/cli/src/"],
+        &["eprintln!(", "eprint!("],
+        "lets the terminal obey what it prints; take say.rs",
+    ),
+];
+/// Files that meet nobody's but our own and the kernel's.
+const AT_HOME: &[&str] = &[
+    "crates/cli/src/bench/",
+    "crates/analysis/src/resolve/files.rs",
+];
+
 /// Marks of unfinished work and of somebody's own machine, split so that this file has none.
 const STRAY: &[(&str, &str, &str)] = &[
     ("TO", "DO", "unfinished work; finish it or leave it out"),
@@ -42,6 +67,7 @@ pub(super) fn problems(file: &File) -> Vec<Problem> {
     if file.path.ends_with(".rs") {
         problems.extend(opens_unsafe(file));
         problems.extend(looks_back(file));
+        problems.extend(trusts_strangers(file));
     }
     problems.extend(stray(file));
     problems
@@ -104,6 +130,31 @@ fn opens_unsafe(file: &File) -> Vec<Problem> {
             )
         })
         .collect()
+}
+
+/// A file opened or a message printed past the doors for what strangers name.
+fn trusts_strangers(file: &File) -> Vec<Problem> {
+    let is_test = file.path.contains("/tests/") || file.path.ends_with("tests.rs");
+    let lies_in = |folders: &[&str]| folders.iter().any(|folder| file.path.starts_with(folder));
+    if is_test || lies_in(AT_HOME) {
+        return Vec::new();
+    }
+    let mut problems = Vec::new();
+    let lines = file.text.lines().enumerate();
+    for (number, line) in lines.take_while(|(_, line)| *line != "#[cfg(test)]") {
+        let code = code(line);
+        for (folders, words, instead) in STRANGERS {
+            if let Some(word) = words.iter().find(|word| code.contains(**word))
+                && lies_in(folders)
+            {
+                problems.push(Problem::new(
+                    format!("{}:{}", file.path, number + 1),
+                    format!("`{word}` {instead}"),
+                ));
+            }
+        }
+    }
+    problems
 }
 
 /// A `use` of a later room in an earlier one.
@@ -190,6 +241,16 @@ mod tests {
         assert_eq!(found[0].place, "crates/cli/src/main.rs:4");
         assert_eq!(opens_unsafe(&file("crates/machine/src/perf.rs", text)), []);
         assert_eq!(opens_unsafe(&file("fixtures/programs/a.rs", text)), []);
+    }
+
+    #[test]
+    fn files_and_names_of_strangers_have_one_door_outside_of_tests() {
+        let text = "fn f() {\n    File::open(path);\n    eprintln!(\"{name}\");\n}\n#[cfg(test)]\nfs::read(path);\n";
+        let found = |path: &str| trusts_strangers(&file(path, text)).len();
+        assert_eq!(found("crates/cli/src/report.rs"), 2);
+        assert_eq!(found("crates/collect/src/code.rs"), 1);
+        assert_eq!(found("crates/collect/src/exact/tests/kinds.rs"), 0);
+        assert_eq!(found("crates/machine/src/procfs.rs"), 0);
     }
 
     #[test]

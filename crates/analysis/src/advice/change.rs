@@ -176,6 +176,8 @@ fn aligned_field(language: Language, field: &str, bytes: u32) -> String {
         .next()
         .filter(|name| !name.is_empty())
         .unwrap_or(field);
+    // In source text a line break would be one.
+    let name = linewise_foreign::sanitise(name);
     match language {
         Language::C => format!("_Alignas({bytes}) /* type */ {name};"),
         Language::Cpp => format!("alignas({bytes}) /* type */ {name};"),

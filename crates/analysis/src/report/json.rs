@@ -22,7 +22,8 @@ pub fn render_diff(diff: &Diff) -> String {
 fn pretty(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value)
         .expect("a report has string keys only, and writing to memory does not fail");
-    join_plain_arrays(&text)
+    // It is printed on terminals, too.
+    linewise_foreign::json(join_plain_arrays(&text))
 }
 
 /// Puts arrays of plain values on one line. `text` is indented JSON with one value a line: no

@@ -15,6 +15,7 @@ use gimli::{
 use super::elf::Elf;
 use super::files::Store;
 use super::split::{self, Missing, Part, Places, Skeleton};
+use super::weight::{self, Scale};
 
 /// A range of a debug section.
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -129,19 +130,19 @@ impl<'a> Debug<'a> {
     }
 
     /// Reads the sections of `elf` into `store` and lists the units. `supplementary` is the file
-    /// that dwz moved common entries to; split debug info is looked for in `places`.
+    /// that dwz moved common entries to; split debug info is looked for in `places`. `None` if that is too heavy for
+    /// `scale`.
     pub(super) fn load(
         elf: &Elf,
         supplementary: Option<&Elf>,
         places: &Places<'_>,
         store: &'a Store,
-    ) -> Self {
-        let mut dwarf = sections(elf, store);
+        scale: &Scale<'_>,
+    ) -> Option<Self> {
+        let mut dwarf = weighed(sections(elf, store), scale)?;
         if let Some(elf) = supplementary {
-            dwarf.set_sup(sections(elf, store));
+            dwarf.set_sup(weighed(sections(elf, store), scale)?);
         }
-        // Units that share abbreviations (dwz, LTO) would otherwise parse them again each.
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
 
         let mut slots = Vec::new();
         let mut infos = dwarf.units();
@@ -188,15 +189,15 @@ impl<'a> Debug<'a> {
             missing: Missing::default(),
             main_language: OnceCell::new(),
         };
-        debug.add_split(places, store);
+        debug.add_split(places, store, scale);
         debug.index_signatures();
-        debug
+        Some(debug)
     }
 
     /// Finds what is in files of its own and adds its units behind the others.
-    fn add_split(&mut self, places: &Places<'_>, store: &'a Store) {
+    fn add_split(&mut self, places: &Places<'_>, store: &'a Store, scale: &Scale<'_>) {
         let skeletons = self.skeletons();
-        let found = split::load(&skeletons, &self.dwarf, places, store);
+        let found = split::load(&skeletons, &self.dwarf, places, store, scale);
         for part in found.parts {
             let home = Home::Split(self.parts.len());
             let first = self.slots.len();
@@ -531,6 +532,25 @@ impl<'a> Debug<'a> {
         ranges
     }
 
+    /// Calls `each` with each range of the list `value` of an entry of unit `number`, until it says no: then that is the
+    /// answer.
+    pub(super) fn count_ranges(
+        &self,
+        number: u32,
+        value: Value<'a>,
+        each: impl Fn() -> Option<()>,
+    ) -> Option<()> {
+        let list = self
+            .unit(number)
+            .and_then(|(unit, dwarf)| dwarf.attr_ranges(unit, value).ok()?);
+        if let Some(mut list) = list {
+            while let Ok(Some(_)) = list.next() {
+                each()?;
+            }
+        }
+        Some(())
+    }
+
     /// The code that unit `number` describes, in at most `most` ranges.
     pub(super) fn unit_ranges(&self, number: u32, most: usize) -> Vec<std::ops::Range<u64>> {
         let mut ranges = Vec::new();
@@ -712,6 +732,18 @@ impl<'a> Debug<'a> {
         let (unit, dwarf) = self.unit(number)?;
         dwarf.address(unit, index).ok()
     }
+}
+
+/// The sections `dwarf`, ready to be read; `None` if what they hold is too heavy for `scale`.
+pub(super) fn weighed<'a>(
+    mut dwarf: gimli::Dwarf<Bytes<'a>>,
+    scale: &Scale<'_>,
+) -> Option<gimli::Dwarf<Bytes<'a>>> {
+    weight::abbreviations(&dwarf, scale)?;
+    // Units that share abbreviations (dwz, LTO) would otherwise parse them again each.
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    weight::units(&dwarf, scale)?;
+    Some(dwarf)
 }
 
 /// The debug sections of `elf`, decompressed, kept in `store`.

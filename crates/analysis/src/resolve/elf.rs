@@ -16,8 +16,17 @@ use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
 
 use super::files::File;
 
-/// Debug sections larger than this, once decompressed, are left out.
+/// Sections larger than this are left out, compressed or not.
 const LARGEST_SECTION: u64 = 2 << 30;
+/// Bytes of the names of sections that are read, at most, and of one name.
+const MOST_NAMES: u64 = 16 << 20;
+const LONGEST_NAME: usize = 256;
+/// Bytes of a symbol's name, at most.
+const LONGEST_SYMBOL: usize = 1 << 20;
+/// Bytes of a section that only names another file.
+const LARGEST_LINK: u64 = 64 << 10;
+/// Bytes of a table of relocations or of dynamic symbols, at most.
+const LARGEST_TABLE: u64 = 256 << 20;
 /// More program headers than any linker writes.
 const MOST_SEGMENTS: u64 = 4096;
 /// Relocations of one section that are read, at most.
@@ -101,6 +110,11 @@ impl Elf {
         self.is_x86
     }
 
+    /// Bytes of the file.
+    pub(super) fn file_size(&self) -> u64 {
+        self.file.size()
+    }
+
     /// Exactly the `length` bytes at `offset` of the file.
     pub(super) fn bytes(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
         self.file.read(offset, length)
@@ -137,13 +151,12 @@ impl Elf {
             pod::slice_from_bytes::<SectionHeader64<LE>>(&bytes, usize::try_from(count).ok()?)
                 .ok()?;
         let names = headers.get(names)?;
-        let names = self
-            .file
-            .read(names.sh_offset.get(LE), names.sh_size.get(LE))?;
+        let size = names.sh_size.get(LE).min(MOST_NAMES);
+        let names = self.file.read(names.sh_offset.get(LE), size)?;
         for header in headers {
             let flags = header.sh_flags.get(LE);
             self.sections.push(Section {
-                name: text_at(&names, header.sh_name.get(LE)),
+                name: text_at(&names, header.sh_name.get(LE), LONGEST_NAME),
                 address: header.sh_addr.get(LE),
                 size: header.sh_size.get(LE),
                 loaded: flags.0 & SHF_ALLOC.0 != 0,
@@ -184,7 +197,7 @@ impl Elf {
             .strip_prefix(".debug_")
             .map(|rest| format!(".zdebug_{rest}"))?;
         let section = self.section(&old_name)?;
-        let bytes = self.file.read(section.offset, section.size)?;
+        let bytes = self.raw(section)?;
         let (size, data) = bytes.strip_prefix(b"ZLIB")?.split_first_chunk::<8>()?;
         decompress(CompressionFormat::Zlib, data, u64::from_be_bytes(*size))
     }
@@ -214,8 +227,21 @@ impl Elf {
         }
     }
 
+    /// The contents of `section` as they are in the file.
+    fn raw(&self, section: &Section) -> Option<Vec<u8>> {
+        if section.size > LARGEST_SECTION {
+            return None;
+        }
+        self.file.read(section.offset, section.size)
+    }
+
+    /// The contents of the section called `name` if it has at most `most` bytes, compressed or not.
+    fn small_section(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        (self.section_size(name) <= most).then(|| self.section_bytes(name))?
+    }
+
     fn bytes_of(&self, section: &Section) -> Option<Vec<u8>> {
-        let bytes = self.file.read(section.offset, section.size)?;
+        let bytes = self.raw(section)?;
         if section.compressed {
             decompress_elf(&bytes)
         } else {
@@ -223,8 +249,8 @@ impl Elf {
         }
     }
 
-    /// Bytes that [`Elf::section_bytes`] would return for the section called `name`, without reading
-    /// them; zero if it would return none.
+    /// Bytes that [`Elf::section_bytes`] would take for the section called `name`, without reading
+    /// them: what it claims to have once decompressed, or what it has in the file if that is more. Zero if there is none.
     pub(super) fn section_size(&self, name: &str) -> u64 {
         let old_name = name
             .strip_prefix(".debug_")
@@ -269,12 +295,18 @@ impl Elf {
         } else {
             return section.size;
         };
-        size.filter(|&size| size <= LARGEST_SECTION).unwrap_or(0)
+        // What claims too much is too large, and not left out without a word.
+        size.unwrap_or(0).max(section.size)
     }
 
     /// CRC-32 of the whole file, as .gnu_debuglink states it.
     pub(super) fn checksum(&self) -> Option<u32> {
         const STEP: u64 = 1 << 20;
+        /// A hole can have any size.
+        const MOST: u64 = 8 << 30;
+        if self.file.size() > MOST {
+            return None;
+        }
         let mut checksum = Checksum::new();
         let mut offset = 0;
         while offset < self.file.size() {
@@ -287,19 +319,22 @@ impl Elf {
 
     /// The file name and checksum in .gnu_debuglink.
     pub(super) fn debug_link(&self) -> Option<(String, u32)> {
-        let bytes = self.section_bytes(".gnu_debuglink")?;
+        let bytes = self.small_section(".gnu_debuglink", LARGEST_LINK)?;
         let checksum = bytes.last_chunk::<4>()?;
-        Some((text_at(&bytes, 0), u32::from_le_bytes(*checksum)))
+        Some((
+            text_at(&bytes, 0, LONGEST_SYMBOL),
+            u32::from_le_bytes(*checksum),
+        ))
     }
 
     /// What .gnu_debugaltlink says of the file that dwz moved entries of several files to: its path
     /// and its build id in hexadecimal digits, empty if it says none.
     pub(super) fn supplementary_link(&self) -> Option<(String, String)> {
-        let bytes = self.section_bytes(".gnu_debugaltlink")?;
+        let bytes = self.small_section(".gnu_debugaltlink", LARGEST_LINK)?;
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let id = bytes.get(end + 1..).unwrap_or_default();
         Some((
-            text_at(&bytes, 0),
+            text_at(&bytes, 0, LONGEST_SYMBOL),
             id.iter().map(|byte| format!("{byte:02x}")).collect(),
         ))
     }
@@ -317,9 +352,10 @@ impl Elf {
             .filter(|section| matches!(&*section.name, ".got" | ".got.plt" | ".data.rel.ro"))
             .map(|section| section.address..section.address.saturating_add(section.size))
             .collect();
-        let symbols = self.section_bytes(".dynsym").unwrap_or_default();
+        let table = |name| self.small_section(name, LARGEST_TABLE).unwrap_or_default();
+        let symbols = table(".dynsym");
         for name in [".rela.dyn", ".rela.plt"] {
-            let bytes = self.section_bytes(name).unwrap_or_default();
+            let bytes = table(name);
             let count = (bytes.len() / size_of::<Rela64<LE>>()).min(MOST_RELOCATIONS);
             let Ok((relocations, _)) = pod::slice_from_bytes::<Rela64<LE>>(&bytes, count) else {
                 continue;
@@ -346,7 +382,7 @@ impl Elf {
     }
 
     fn find_build_id(&self) -> Option<String> {
-        let bytes = self.section_bytes(".note.gnu.build-id")?;
+        let bytes = self.small_section(".note.gnu.build-id", LARGEST_LINK)?;
         let (header, rest) = pod::from_bytes::<NoteHeader64<LE>>(&bytes).ok()?;
         if header.n_type.get(LE) != NT_GNU_BUILD_ID || header.n_namesz.get(LE) != 4 {
             return None;
@@ -366,12 +402,18 @@ fn defined(symbols: &[u8], number: u32) -> Option<u64> {
     (symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE))
 }
 
-/// The zero-terminated text at `offset`.
-pub(super) fn text_at(bytes: &[u8], offset: u32) -> String {
+/// The zero-terminated symbol at `offset`.
+pub(super) fn symbol_at(bytes: &[u8], offset: u32) -> String {
+    text_at(bytes, offset, LONGEST_SYMBOL)
+}
+
+/// The zero-terminated text at `offset`, of which at most `most` bytes are taken.
+fn text_at(bytes: &[u8], offset: u32, most: usize) -> String {
     let text = usize::try_from(offset)
         .ok()
         .and_then(|start| bytes.get(start..))
         .unwrap_or(&[]);
+    let text = text.get(..most).unwrap_or(text);
     let text = text.split(|byte| *byte == 0).next().unwrap_or(&[]);
     String::from_utf8_lossy(text).into_owned()
 }

@@ -13,7 +13,7 @@ use linewise_recording::Pid;
 
 /// Gives the resolver the files that a recording names.
 pub trait Files: Sync {
-    /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file.
+    /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file. Neither may it wait nor act.
     fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>>;
 }
 
@@ -51,13 +51,16 @@ impl Files for DiskFiles {
         if path == "[vdso]" {
             return own_vdso(&self.root).map(|image| Box::new(image) as Box<dyn File>);
         }
-        let relative = path.strip_prefix('/')?;
+        let path = Path::new(path);
+        let relative = path.strip_prefix("/").ok()?;
         // A process in a mount namespace of its own sees other files under the same path. The
         // link is gone when the process is, and then the plain path is the best there is.
-        let seen_by_process = self.root.join(format!("proc/{pid}/root")).join(relative);
-        let file =
-            open_regular(&seen_by_process).or_else(|| open_regular(&self.root.join(relative)))?;
-        Some(Box::new(file))
+        let root_of_process = self.root.join(format!("proc/{pid}/root"));
+        let file = linewise_foreign::open_in(&root_of_process, relative)
+            .or_else(|_| linewise_foreign::open(&self.root.join(relative)))
+            .ok()?;
+        let size = file.metadata().ok()?.len();
+        Some(Box::new(DiskFile { file, size }))
     }
 }
 
@@ -65,16 +68,6 @@ impl Files for DiskFiles {
 struct DiskFile {
     file: fs::File,
     size: u64,
-}
-
-/// Opens `path` unless opening it could block or act, as for a pipe or a device.
-fn open_regular(path: &Path) -> Option<DiskFile> {
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let file = fs::File::open(path).ok()?;
-    let size = file.metadata().ok()?.len();
-    Some(DiskFile { file, size })
 }
 
 impl File for DiskFile {
@@ -123,9 +116,14 @@ fn own_vdso(root: &Path) -> Option<Vec<u8>> {
     Some(image)
 }
 
+/// What is made of a byte of debug info takes so many bytes, at most, over all files.
+const ROWS_PER_BYTE: u64 = 2;
+
 /// What a store holds unless it is told otherwise. Browsers come with more than that; of them the
 /// symbols are left.
 const MOST_BYTES: u64 = 1 << 30;
+/// Bytes of symbols and unwind tables, at most, whatever the limit for debug info.
+const MOST_OTHER_BYTES: u64 = 1 << 30;
 
 /// Keeps the sections that a resolver works on: an append-only list, so that what was put in
 /// can be borrowed for as long as the store lives. Its limit bounds the resolver's memory, of which
@@ -137,6 +135,10 @@ pub struct Store {
     blocks: [OnceCell<Block>; BLOCKS],
     kept: Cell<usize>,
     room: Cell<u64>,
+    /// Bytes left for what is made of the debug info.
+    rows: Cell<u64>,
+    /// Bytes left for symbols and unwind tables, which are what is left without debug info.
+    other: Cell<u64>,
 }
 
 /// Entries of a store that stand together.
@@ -152,22 +154,32 @@ impl Default for Store {
 }
 
 impl Store {
-    /// A store for debug info of up to `bytes` bytes, over all files. Files whose debug info does not
-    /// fit any more are resolved by their symbols, with that reason.
+    /// A store for debug info of up to `bytes` bytes, over all files, and twice as much for what is made of it. Files
+    /// whose debug info does not fit any more are resolved by their symbols, with that reason.
     #[must_use]
     pub fn with_limit(bytes: u64) -> Self {
         Self {
             blocks: [const { OnceCell::new() }; BLOCKS],
             kept: Cell::new(0),
             room: Cell::new(bytes),
+            rows: Cell::new(bytes.saturating_mul(ROWS_PER_BYTE)),
+            other: Cell::new(MOST_OTHER_BYTES),
         }
     }
 
-    /// Sets `bytes` bytes aside, if there is room for them.
+    /// Sets `bytes` bytes aside for debug info, if there is room for them.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
-        let left = self.room.get().checked_sub(bytes);
-        self.room.set(left.unwrap_or(self.room.get()));
-        left.is_some()
+        take(&self.room, bytes)
+    }
+
+    /// The same for what is made of the debug info: lists of units, lines, functions and variables.
+    pub(super) fn reserve_rows(&self, bytes: u64) -> bool {
+        take(&self.rows, bytes)
+    }
+
+    /// The same for symbols and unwind tables, with what is made of them.
+    pub(super) fn reserve_other(&self, bytes: u64) -> bool {
+        take(&self.other, bytes)
     }
 
     /// Keeps `bytes` and lends them.
@@ -183,4 +195,11 @@ impl Store {
             .and_then(|entries| entries.get(number - first))
             .map_or(&[], |entry| entry.get_or_init(|| bytes))
     }
+}
+
+/// Takes `bytes` from `room` if there are so many.
+fn take(room: &Cell<u64>, bytes: u64) -> bool {
+    let left = room.get().checked_sub(bytes);
+    room.set(left.unwrap_or(room.get()));
+    left.is_some()
 }

@@ -35,11 +35,13 @@ mod symbols;
 mod typer;
 mod types;
 mod variables;
+mod weight;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
@@ -53,6 +55,9 @@ pub(crate) use source_frames::SourceFrames;
 use modules::Module;
 use source_frames::last_byte_of_call;
 
+/// How long names are looked up. What is slow by intent has an end, too; honest programs take seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// Resolves addresses of the processes of one recording. Files are read when the first address
 /// in them is asked for, and kept.
 pub struct Resolver<'a> {
@@ -64,6 +69,8 @@ pub struct Resolver<'a> {
     numbers: HashMap<(String, String), usize>,
     /// Where modules are in memory, by process: filled when the process is first asked about.
     loaded: HashMap<Pid, Vec<Loaded>>,
+    /// When nothing is looked up any more.
+    deadline: Instant,
 }
 
 /// A module in the memory of a process.
@@ -95,6 +102,7 @@ impl<'a> Resolver<'a> {
             modules: Vec::new(),
             numbers: HashMap::new(),
             loaded: HashMap::new(),
+            deadline: Instant::now() + PATIENCE,
         }
     }
 
@@ -124,6 +132,13 @@ impl<'a> Resolver<'a> {
             }]
         };
         let Some((number, bias)) = self.module_at(pid, probe) else {
+            if self.is_late() {
+                let minutes = PATIENCE.as_secs() / 60;
+                let reason = format!(
+                    "names were looked up for {minutes} minutes, and this one is among what was left: there is very much debug info, or it is made to be slow"
+                );
+                return unknown("", String::new(), reason);
+            }
             return match self.map_at(pid, probe) {
                 Some(map) if map.kind == MapKind::File => {
                     let offset = (probe.0 - map.start.0).saturating_add(map.offset);
@@ -180,6 +195,10 @@ impl<'a> Resolver<'a> {
             .collect()
     }
 
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// The last recorded mapping that holds `address`.
     fn map_at(&self, pid: Pid, address: Address) -> Option<&Map> {
         let maps = self.maps.get(&pid)?;
@@ -192,8 +211,11 @@ impl<'a> Resolver<'a> {
             .max_by_key(|map| map.time)
     }
 
-    /// The module in whose memory `address` lies, .bss included, and its distance.
+    /// The module in whose memory `address` lies, .bss included, and its distance; none when it is late.
     fn module_at(&mut self, pid: Pid, address: Address) -> Option<(usize, u64)> {
+        if self.is_late() {
+            return None;
+        }
         // An address in somebody else's mapping is not in the module, whatever its extent.
         let map = self.map_at(pid, address)?;
         let (kind, path) = (map.kind, map.path.clone());

@@ -16,6 +16,7 @@ use super::split::{Places, sibling};
 use super::symbols::Symbols;
 use super::typer::{self, Frames};
 use super::variables::Variables;
+use super::weight::Scale;
 
 /// Inlining deeper than this is cut.
 const MOST_FRAMES: usize = 64;
@@ -25,6 +26,17 @@ const MOST_UNIT_RANGES: usize = 65_536;
 const MOST_MISSING_RANGES: usize = 1_000_000;
 /// Pages are at least this large: file offsets of mappings are rounded down to it.
 const PAGE: u64 = 4096;
+
+/// Why the debug info or the symbols of a module were left aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TooLarge {
+    /// The debug info has so many bytes.
+    DebugInfo(u64),
+    /// The debug info would take too much when it is taken apart.
+    Unfolded,
+    /// The symbols have so many bytes.
+    Symbols(u64),
+}
 
 /// Why a module has no debug info.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +70,8 @@ pub(super) struct Module<'a> {
     debug_elf: Option<Elf>,
     supplementary: Option<Elf>,
     missing: Missing,
-    /// Bytes of its debug info, if that is more than the store has room for.
-    too_large: Cell<Option<u64>>,
+    /// What of it there was no room for.
+    too_large: Cell<Option<TooLarge>>,
     files: &'a dyn Files,
     pid: Pid,
     debug_path: Option<String>,
@@ -217,6 +229,11 @@ impl<'a> Module<'a> {
             section.map(|section| section.address)
         };
         let start = address(".eh_frame")?;
+        // Its tables are listed: sixteen bytes of it make an entry of thirty.
+        let size = elf.section_size(".eh_frame");
+        if !self.store.reserve_other(size.saturating_mul(3)) {
+            return None;
+        }
         let bytes = self.store.keep(elf.section_bytes(".eh_frame")?);
         Some(Frames::new(bytes, start, address(".text").unwrap_or(0)))
     }
@@ -246,15 +263,23 @@ impl<'a> Module<'a> {
                     self.debug_elf.as_ref()
                 };
                 if let Some(full) = full {
-                    symbols.add(full, ".symtab", ".strtab");
+                    self.add_symbols(&mut symbols, full, (".symtab", ".strtab"));
                 }
                 if !full.is_some_and(|full| full.has_section(".symtab")) {
-                    symbols.add(elf, ".dynsym", ".dynstr");
+                    self.add_symbols(&mut symbols, elf, (".dynsym", ".dynstr"));
                 }
             }
             symbols.finish();
             symbols
         })
+    }
+
+    fn add_symbols(&self, symbols: &mut Symbols, elf: &Elf, table: (&str, &str)) {
+        if let Err(bytes) = symbols.add(elf, table, self.store) {
+            // Debug info that is left aside says more.
+            let reason = self.too_large.get().unwrap_or(TooLarge::Symbols(bytes));
+            self.too_large.set(Some(reason));
+        }
     }
 
     /// Bytes of its debug info; `None` where that is in further files, which were not looked for.
@@ -271,35 +296,43 @@ impl<'a> Module<'a> {
 
     /// Its debug info, read on the first call.
     pub(super) fn debug(&self) -> Option<&DebugInfo<'a>> {
-        self.debug
-            .get_or_init(|| {
-                if self.missing != Missing::Nothing {
-                    return None;
-                }
-                let elf = self.debug_elf.as_ref().or(self.elf.as_ref())?;
-                let size = Debug::size(elf, self.supplementary.as_ref());
-                if !self.store.reserve(size) {
-                    self.too_large.set(Some(size));
-                    return None;
-                }
-                let places = Places {
-                    files: self.files,
-                    pid: self.pid,
-                    path: self.path.clone(),
-                    debug_path: self.debug_path.clone(),
-                    build_id: self.elf.as_ref()?.build_id.clone(),
-                };
-                let debug = Debug::load(elf, self.supplementary.as_ref(), &places, self.store);
-                let variables = Variables::index(&debug);
-                Some(DebugInfo {
-                    debug,
-                    variables,
-                    typer: typer::Cache::default(),
-                    lines: OnceCell::new(),
-                    missing_code: OnceCell::new(),
-                })
-            })
-            .as_ref()
+        self.debug.get_or_init(|| self.load()).as_ref()
+    }
+
+    fn load(&self) -> Option<DebugInfo<'a>> {
+        if self.missing != Missing::Nothing {
+            return None;
+        }
+        let elf = self.debug_elf.as_ref().or(self.elf.as_ref())?;
+        let supplementary = self.supplementary.as_ref();
+        let size = Debug::size(elf, supplementary);
+        if !self.store.reserve(size) {
+            self.too_large.set(Some(TooLarge::DebugInfo(size)));
+            return None;
+        }
+        let places = Places {
+            files: self.files,
+            pid: self.pid,
+            path: self.path.clone(),
+            debug_path: self.debug_path.clone(),
+            build_id: self.elf.as_ref()?.build_id.clone(),
+        };
+        let files = [Some(elf), supplementary];
+        let bytes = files.into_iter().flatten().map(Elf::file_size).sum();
+        let scale = Scale::new(self.store, bytes);
+        let loaded = Debug::load(elf, supplementary, &places, self.store, &scale)
+            .and_then(|debug| Some((Variables::index(&debug, &scale)?, debug)));
+        let Some((variables, debug)) = loaded else {
+            self.too_large.set(Some(TooLarge::Unfolded));
+            return None;
+        };
+        Some(DebugInfo {
+            debug,
+            variables,
+            typer: typer::Cache::default(),
+            lines: OnceCell::new(),
+            missing_code: OnceCell::new(),
+        })
     }
 
     /// The frames of the code at `address`, innermost first; empty if nothing is known.
@@ -325,11 +358,21 @@ impl<'a> Module<'a> {
     /// Why the function or the line of an address in this module is not known, and what to do.
     pub(super) fn reason(&self) -> String {
         let path = &self.path;
-        if let Some(bytes) = self.too_large.get() {
-            return format!(
-                "the debug info of {path} has {} MB, too much beside what was read before; build with -g1 or without -g what is not of interest",
-                bytes / 1_000_000
-            );
+        if let Some(what) = self.too_large.get() {
+            let remedy = "build with -g1 or without -g what is not of interest";
+            return match what {
+                TooLarge::DebugInfo(bytes) => format!(
+                    "the debug info of {path} is too large: {} MB, beside what was read before; {remedy}",
+                    bytes / 1_000_000
+                ),
+                TooLarge::Unfolded => format!(
+                    "the debug info of {path} is too large: its lines, functions and variables would take more memory than there is for them; {remedy}"
+                ),
+                TooLarge::Symbols(bytes) => format!(
+                    "the symbols of {path} are too large: {} MB, beside what was read before",
+                    bytes / 1_000_000
+                ),
+            };
         }
         match self.missing {
             Missing::File if path == "[vdso]" => {
@@ -501,6 +544,8 @@ fn supplementary(
 
 /// Where Debian's package manager lists the files of each package.
 const DPKG: &str = "/var/lib/dpkg/info";
+/// Bytes of such a list, at most.
+const LARGEST_LIST: u64 = 64 << 20;
 
 /// What to do about a file without debug info; `dpkg` has a list of files for each package, if there is such a folder.
 fn remedy(path: &str, dpkg: &Path) -> String {
@@ -548,7 +593,8 @@ fn package_of(path: &str, dpkg: &Path) -> Option<String> {
         let Some(package) = name.strip_suffix(".list") else {
             continue;
         };
-        let listed = fs::read_to_string(list.path()).unwrap_or_default();
+        let listed = linewise_foreign::read(&list.path(), LARGEST_LIST).unwrap_or_default();
+        let listed = String::from_utf8_lossy(&listed);
         let is_it = |at: usize| {
             let before = &listed[..at];
             let before = before.strip_suffix("/usr").unwrap_or(before);

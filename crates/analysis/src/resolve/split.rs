@@ -14,15 +14,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Known;
 use std::sync::Arc;
 
-use gimli::{
-    AbbreviationsCacheStrategy, DwarfFileType, DwarfPackage, DwoId, EndianSlice, LittleEndian,
-    SectionId, UnitHeader,
-};
+use gimli::{DwarfFileType, DwarfPackage, DwoId, EndianSlice, LittleEndian, SectionId, UnitHeader};
 use linewise_recording::Pid;
 
-use super::dwarf::Bytes;
+use super::dwarf::{Bytes, weighed};
 use super::elf::Elf;
 use super::files::{Files, Store};
+use super::weight::Scale;
 
 /// Files of one program that are looked for, at most.
 const MOST_FILES: usize = 100_000;
@@ -144,15 +142,16 @@ pub(super) fn load<'a>(
     parent: &gimli::Dwarf<Bytes<'a>>,
     places: &Places<'_>,
     store: &'a Store,
+    scale: &Scale<'_>,
 ) -> Found<'a> {
     let mut found = Found::default();
     if skeletons.is_empty() {
         return found;
     }
     found.missing.skeletons = skeletons.len();
-    let package = Package::open(places, store);
+    let package = Package::open(places, store, scale);
     if let Some(package) = &package {
-        package.add_types(parent, store, &mut found.parts);
+        package.add_types(parent, (store, scale), &mut found.parts);
     }
     let mut most = room(&found.parts);
     // Which part and unit has the content with this number, of the files read so far.
@@ -161,7 +160,7 @@ pub(super) fn load<'a>(
     for skeleton in skeletons {
         if let Some(package) = &package
             && let Known::Vacant(entry) = known.entry(skeleton.id)
-            && let Some((part, unit)) = package.part(skeleton.id, parent, most)
+            && let Some((part, unit)) = package.part(skeleton.id, parent, scale, most)
             && store.reserve(part.weight())
         {
             entry.insert((found.parts.len(), unit));
@@ -181,7 +180,7 @@ pub(super) fn load<'a>(
                 skeleton,
                 parent,
                 places,
-                store,
+                (store, scale),
                 &mut found.parts,
                 &mut known,
                 &mut most,
@@ -208,7 +207,7 @@ fn read_file<'a>(
     skeleton: &Skeleton,
     parent: &gimli::Dwarf<Bytes<'a>>,
     places: &Places<'_>,
-    store: &'a Store,
+    (store, scale): (&'a Store, &Scale<'_>),
     parts: &mut Vec<Part<'a>>,
     known: &mut HashMap<DwoId, (usize, usize)>,
     most: &mut usize,
@@ -223,8 +222,12 @@ fn read_file<'a>(
         if !store.reserve(size(&elf)) {
             return (vec![path], Cause::TooLarge);
         }
+        scale.allow(elf.file_size());
         let source = sections(&elf, store);
-        let part = Part::new(of_file(&source, None, parent), Source::File(source), *most);
+        let dwarf = of_file(&source, None, parent);
+        let Some(part) = Part::new(dwarf, Source::File(source), scale, *most) else {
+            return (vec![path], Cause::TooLarge);
+        };
         let mut right = false;
         for (number, id) in part.ids() {
             right |= id == skeleton.id;
@@ -338,11 +341,14 @@ fn of_file<'a>(
 }
 
 impl<'a> Part<'a> {
-    /// The first `most` units of `dwarf`.
-    fn new(mut dwarf: gimli::Dwarf<Bytes<'a>>, source: Source<'a>, most: usize) -> Self {
-        if matches!(source, Source::File(_)) {
-            dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        }
+    /// The first `most` units of `dwarf`; `None` if they are too heavy for `scale`.
+    fn new(
+        dwarf: gimli::Dwarf<Bytes<'a>>,
+        source: Source<'a>,
+        scale: &Scale<'_>,
+        most: usize,
+    ) -> Option<Self> {
+        let dwarf = weighed(dwarf, scale)?;
         let mut units = Vec::new();
         let mut infos = dwarf.units();
         while units.len() < most
@@ -357,12 +363,12 @@ impl<'a> Part<'a> {
         {
             units.push(header);
         }
-        Self {
+        Some(Self {
             dwarf: Arc::new(dwarf),
             units,
             infos,
             source,
-        }
+        })
     }
 
     /// About what it and its units take when they are read, in bytes.
@@ -422,7 +428,7 @@ struct Package<'a> {
 
 impl<'a> Package<'a> {
     /// Opens the package of a program, if it has one that can be read.
-    fn open(places: &Places<'_>, store: &'a Store) -> Option<Self> {
+    fn open(places: &Places<'_>, store: &'a Store, scale: &Scale<'_>) -> Option<Self> {
         let programs = [Some(&places.path), places.debug_path.as_ref()];
         let mut paths: Vec<String> = programs
             .into_iter()
@@ -443,6 +449,7 @@ impl<'a> Package<'a> {
             if !store.reserve(size(&elf)) {
                 return None;
             }
+            scale.allow(elf.file_size());
             let source = sections(&elf, store);
             let load =
                 |id: SectionId| -> Result<Bytes<'a>, gimli::Error> { Ok(section(&source, id)) };
@@ -461,11 +468,12 @@ impl<'a> Package<'a> {
         &self,
         id: DwoId,
         parent: &gimli::Dwarf<Bytes<'a>>,
+        scale: &Scale<'_>,
         most: usize,
     ) -> Option<(Part<'a>, usize)> {
         let mut dwarf = self.package.find_cu(id, parent).ok()??;
         dwarf.file_type = DwarfFileType::Dwo;
-        let part = Part::new(dwarf, Source::Package, most);
+        let part = Part::new(dwarf, Source::Package, scale, most)?;
         let unit = part.ids().find(|(_, found)| *found == id)?.0;
         Some((part, unit))
     }
@@ -474,7 +482,7 @@ impl<'a> Package<'a> {
     fn add_types(
         &self,
         parent: &gimli::Dwarf<Bytes<'a>>,
-        store: &Store,
+        (store, scale): (&Store, &Scale<'_>),
         parts: &mut Vec<Part<'a>>,
     ) {
         let mut most = room(parts);
@@ -483,7 +491,9 @@ impl<'a> Package<'a> {
             let Ok(dwarf) = self.package.tu_sections(row, parent) else {
                 continue;
             };
-            let part = Part::new(dwarf, Source::Package, most);
+            let Some(part) = Part::new(dwarf, Source::Package, scale, most) else {
+                return;
+            };
             if part.units.is_empty() {
                 continue;
             }

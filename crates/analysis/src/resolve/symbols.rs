@@ -4,7 +4,8 @@ use object::elf::{SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, Sy
 use object::{LittleEndian as LE, pod};
 
 use super::demangle::demangle;
-use super::elf::{Elf, text_at};
+use super::elf::{Elf, symbol_at};
+use super::files::Store;
 
 /// A symbol without a size covers at most this much: assembly labels are short.
 const LARGEST_UNSIZED: u64 = 4096;
@@ -29,8 +30,25 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Adds the symbols of one table of `elf`: `.symtab` with `.strtab`, or `.dynsym` with `.dynstr`.
-    pub(super) fn add(&mut self, elf: &Elf, table: &str, names: &str) {
+    /// Adds the symbols of one table of `elf`, `.symtab` with `.strtab` or `.dynsym` with `.dynstr`, if `store` has room
+    /// for them; if not, their bytes are the error.
+    pub(super) fn add(
+        &mut self,
+        elf: &Elf,
+        (table, names): (&str, &str),
+        store: &Store,
+    ) -> Result<(), u64> {
+        // The table is there twice until it is sorted.
+        let bytes = elf.section_size(table).saturating_mul(2);
+        let bytes = bytes.saturating_add(elf.section_size(names));
+        if !store.reserve_other(bytes) {
+            return Err(bytes);
+        }
+        self.add_table(elf, table, names);
+        Ok(())
+    }
+
+    fn add_table(&mut self, elf: &Elf, table: &str, names: &str) {
         let (Some(bytes), Some(names)) = (elf.section_bytes(table), elf.section_bytes(names))
         else {
             return;
@@ -93,7 +111,7 @@ impl Symbols {
     fn raw_name(&self, symbol: &Symbol) -> String {
         self.names
             .get(usize::from(symbol.table))
-            .map_or_else(String::new, |names| text_at(names, symbol.name))
+            .map_or_else(String::new, |names| symbol_at(names, symbol.name))
     }
 }
 

@@ -6,6 +6,7 @@ use gimli::{AttributeValue, EntriesRaw, Expression, Operation};
 
 use super::demangle::demangle;
 use super::dwarf::{Bytes, Debug, EntryId};
+use super::weight::{self, Scale};
 
 /// Entries nested deeper than this are no compiler's work, and would overflow the stack of code
 /// that walks them recursively.
@@ -54,24 +55,34 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// Finds the variables of all units. Units that cannot be read are left out.
-    pub(super) fn index(debug: &Debug<'_>) -> Self {
+    /// Finds the variables of all units, and weighs the functions beside them. Units that cannot be read are left out.
+    /// `None` if all that is too heavy for `scale`.
+    pub(super) fn index(debug: &Debug<'_>, scale: &Scale<'_>) -> Option<Self> {
         let mut variables = Self {
             walkable: true,
             ..Self::default()
         };
         for (number, types_only) in debug.units() {
             // A broken unit keeps what was found before the break.
-            let _: Option<()> = variables.index_unit(debug, number, types_only);
+            let _: Option<()> = variables.index_unit(debug, number, types_only, scale);
+            if scale.is_too_heavy() {
+                return None;
+            }
         }
         variables
             .statics
             .sort_by_key(|variable| (variable.address, variable.entry));
         variables.statics.shrink_to_fit();
-        variables
+        Some(variables)
     }
 
-    fn index_unit(&mut self, debug: &Debug<'_>, number: u32, types_only: bool) -> Option<()> {
+    fn index_unit(
+        &mut self,
+        debug: &Debug<'_>,
+        number: u32,
+        types_only: bool,
+        scale: &Scale<'_>,
+    ) -> Option<()> {
         let (header, dwarf) = debug.header(number)?;
         let abbreviations = dwarf.abbreviations(header).ok()?;
         let mut raw = header.entries_raw(&abbreviations, None).ok()?;
@@ -107,6 +118,7 @@ impl Variables {
                     &mut places,
                 )?;
                 for place in &places {
+                    scale.add(weight::VARIABLE)?;
                     let scope = self.intern(number, &around);
                     self.statics.push(Variable {
                         address: place.address,
@@ -118,7 +130,11 @@ impl Variables {
                 }
                 continue;
             }
-            raw.skip_attributes(abbreviation.attributes()).ok()?;
+            if is_function(tag) {
+                weigh_function(debug, &mut raw, abbreviation, number, scale)?;
+            } else {
+                raw.skip_attributes(abbreviation.attributes()).ok()?;
+            }
             if abbreviation.has_children() && is_scope(tag) {
                 around.push((depth, offset, OnceCell::new()));
             }
@@ -247,6 +263,35 @@ fn candidates(variables: &[Variable], address: u64) -> impl Iterator<Item = &Var
         .iter()
         .rev()
         .take(STEPS)
+}
+
+/// Passes over the attributes of a function and puts on what addr2line keeps of it.
+fn weigh_function<'a>(
+    debug: &Debug<'a>,
+    raw: &mut EntriesRaw<'_, Bytes<'a>>,
+    abbreviation: &gimli::Abbreviation,
+    unit: u32,
+    scale: &Scale<'_>,
+) -> Option<()> {
+    let attributes = abbreviation.attributes();
+    let has = |name| attributes.iter().any(|it| it.name() == name);
+    let own = match abbreviation.tag() {
+        gimli::DW_TAG_inlined_subroutine => weight::INLINED,
+        _ if has(gimli::DW_AT_low_pc) || has(gimli::DW_AT_ranges) => weight::FUNCTION,
+        // A declaration.
+        _ => 0,
+    };
+    scale.add(own)?;
+    if !has(gimli::DW_AT_ranges) {
+        return raw.skip_attributes(attributes).ok();
+    }
+    for specification in attributes {
+        let attribute = raw.read_attribute(*specification).ok()?;
+        if attribute.name() == gimli::DW_AT_ranges {
+            debug.count_ranges(unit, attribute.value(), || scale.add(weight::RANGE))?;
+        }
+    }
+    Some(())
 }
 
 fn is_scope(tag: gimli::DwTag) -> bool {

@@ -42,7 +42,9 @@ impl Page {
     }
 
     fn line(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
+        // Some of it is what the machine calls itself.
+        self.text
+            .push_str(&linewise_foreign::sanitise(line.trim_end()));
         self.text.push('\n');
     }
 

@@ -397,7 +397,7 @@ impl TraceReader<BufReader<File>> {
     /// # Errors
     /// See [`TraceError`].
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        Self::new(BufReader::new(File::open(path)?))
+        Self::new(BufReader::new(linewise_foreign::open(path)?))
     }
 }
 

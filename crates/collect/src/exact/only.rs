@@ -5,6 +5,7 @@ use std::path::Path;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::ExactError;
+use crate::binary::Binary;
 
 /// Writes what `--only` asks for as the plugin reads it.
 ///
@@ -66,8 +67,8 @@ fn entries(module: &Path, ranges: &[(u64, u64)]) -> Vec<u8> {
 
 /// File offsets of a function; none if there is no such function.
 pub(crate) fn ranges(module: &Path, function: &str) -> Option<Vec<(u64, u64)>> {
-    let bytes = std::fs::read(module).ok()?;
-    let file = object::File::parse(bytes.as_slice()).ok()?;
+    let binary = Binary::open(module).ok()?;
+    let file = object::File::parse(&binary).ok()?;
     let mut ranges: Vec<(u64, u64)> = file
         .symbols()
         .chain(file.dynamic_symbols())

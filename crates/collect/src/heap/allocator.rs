@@ -1,17 +1,17 @@
 //! The functions of an allocator in an ELF file, and where to probe them.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, Register};
 use linewise_machine::procfs;
 use linewise_machine::uprobe::is_emulated;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::read::{Object, ObjectSection, ReadCache, ReadRef};
+use object::read::{Object, ObjectSection, ReadRef};
 use object::{Endianness, elf};
 
 use super::symbols;
+use crate::binary::Binary;
 
 /// What a function does with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +159,8 @@ pub(super) enum Missing {
 
 /// The allocator of a file: at least `malloc` and `free`.
 pub(super) fn functions(path: &Path) -> Result<Vec<Function>, Missing> {
-    let cache = ReadCache::new(File::open(path).map_err(|_| Missing::Unreadable)?);
-    let data = &cache;
+    let binary = Binary::open(path).map_err(|_| Missing::Unreadable)?;
+    let data = &binary;
     let file = ElfFile64::<Endianness, _>::parse(data).map_err(|_| Missing::Unreadable)?;
     let endian = file.endian();
     let headers = file.elf_header().program_headers(endian, data);

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -260,7 +259,7 @@ fn check(name: &OsStr, command: &[OsString]) -> Result<Option<PathBuf>, Unloadab
 }
 
 fn examined(path: &Path) -> Result<Program, Reason> {
-    let file = File::open(path).map_err(|_| Reason::NotElf)?;
+    let file = linewise_foreign::open(path).map_err(|_| Reason::NotElf)?;
     Program::examine(|offset, to| file.read_at(to, offset).unwrap_or(0))
 }
 

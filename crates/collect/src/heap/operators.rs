@@ -1,14 +1,13 @@
 //! Whether a program would be loaded with an allocator that has C++ operators of its own.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use object::read::ReadCache;
 use object::read::elf::ElfFile64;
 use object::{Endianness, elf};
 
 use super::symbols;
+use crate::binary::Binary;
 
 /// `operator new(unsigned long)`.
 const NEW: &str = "_Znwm";
@@ -57,11 +56,10 @@ struct Defines {
 /// What a file has for others; nothing if it cannot be read.
 fn defines(path: &Path) -> Defines {
     let mut defines = Defines::default();
-    let Ok(file) = File::open(path) else {
+    let Ok(binary) = Binary::open(path) else {
         return defines;
     };
-    let cache = ReadCache::new(file);
-    let Ok(file) = ElfFile64::<Endianness, _>::parse(&cache) else {
+    let Ok(file) = ElfFile64::<Endianness, _>::parse(&binary) else {
         return defines;
     };
     symbols::defined(&file, elf::SHT_DYNSYM, |name, _, _| match name {

@@ -1,7 +1,6 @@
 //! How to walk the target's stacks: rules from the call frame information of its programs.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::path::Path;
 
 use gimli::{
@@ -14,7 +13,9 @@ use linewise_recording::{Map, MapKind};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::read::{Object, ObjectSection, ReadCache};
+use object::read::{Object, ObjectSection};
+
+use crate::binary::Binary;
 
 /// Bytes of call frame information that are read of one file, at most.
 const LARGEST: u64 = 256 << 20;
@@ -37,8 +38,8 @@ struct Module {
 
 impl Module {
     fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(File::open(path).ok()?);
-        let data = &cache;
+        let binary = Binary::open(path).ok()?;
+        let data = &binary;
         let file = ElfFile64::<Endianness, _>::parse(data).ok()?;
         let endian = file.endian();
         let headers = file.elf_header().program_headers(endian, data).ok()?;

@@ -70,6 +70,8 @@ fn write(dir: &Path, finish: bool) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        // The writer's own, which goes with it.
+        .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
     names
@@ -169,4 +171,66 @@ fn a_flipped_bit_never_gives_other_rows() {
         "only {refused} of {} were noticed",
         sound.len()
     );
+}
+
+/// Puts a pipe, which nobody writes to, in place of a file.
+fn pipe(path: &Path) {
+    fs::remove_file(path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+}
+
+#[test]
+fn a_pipe_or_a_device_in_place_of_a_file_is_named_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    write(&dir, true);
+    pipe(&dir.join("traps.parquet"));
+    let recording = Recording::open(&dir).unwrap();
+    let error = recording.tables().unwrap_err().to_string();
+    assert!(
+        error.contains("traps.parquet") && error.contains("it is a pipe"),
+        "{error}"
+    );
+    fs::remove_file(dir.join("traps.parquet")).unwrap();
+    std::os::unix::fs::symlink("/dev/ptmx", dir.join("traps.parquet")).unwrap();
+    let error = recording.tables().unwrap_err().to_string();
+    assert!(error.contains("it is a device"), "{error}");
+    pipe(&dir.join("run.json"));
+    let error = Recording::open(&dir).unwrap_err().to_string();
+    assert!(
+        error.contains("run.json") && error.contains("it is a pipe"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pipe_in_place_of_a_segment_costs_its_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    let names = write(&dir, false);
+    let segment = names.iter().find(|name| name.starts_with("traps."));
+    pipe(&dir.join(segment.unwrap()));
+    let tables = Recording::open(&dir).unwrap().tables().unwrap();
+    assert!(tables.traps.is_empty());
+    assert_eq!(tables.damage.len(), 1);
+    assert!(
+        tables.damage[0].reason.contains("it is a pipe"),
+        "{:?}",
+        tables.damage
+    );
+}
+
+#[test]
+fn a_footer_that_claims_to_be_huge_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("harmed.linewise");
+    write(&dir, true);
+    let path = dir.join("traps.parquet");
+    // A sparse file whose last eight bytes say that its footer has a gigabyte.
+    let file = fs::File::create(&path).unwrap();
+    let end = [&(1_u32 << 30).to_le_bytes()[..], b"PAR1"].concat();
+    std::os::unix::fs::FileExt::write_all_at(&file, &end, 3 << 30).unwrap();
+    let error = Recording::open(&dir).unwrap().read::<Trap>().unwrap_err();
+    assert!(error.to_string().contains("footer"), "{error}");
 }

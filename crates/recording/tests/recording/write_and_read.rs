@@ -277,7 +277,10 @@ fn an_older_recording_is_replaced_only_on_request() {
     );
 
     let writer = Writer::create(&dir, &info, CreateMode::Replace).unwrap();
-    assert_eq!(names(&dir), ["notes.txt", "run.json"]);
+    let mut left = names(&dir);
+    // What the writer keeps for a full disk.
+    left.retain(|name| !name.starts_with(".reserve"));
+    assert_eq!(left, ["notes.txt", "run.json"]);
     writer.finish(&info).unwrap();
     assert_eq!(
         Recording::open(&dir).unwrap().tables().unwrap(),

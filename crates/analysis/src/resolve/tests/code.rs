@@ -259,13 +259,30 @@ fn debug_info_beyond_the_limit_is_not_read_and_symbols_are_left() {
         assert_eq!(frames[0].function, "worker");
         assert_eq!(frames[0].line, 0);
         assert!(
-            frames[0]
-                .reason
-                .contains("too much beside what was read before"),
+            frames[0].reason.contains("is too large"),
             "{}",
             frames[0].reason
         );
     }
+}
+
+#[test]
+fn what_is_not_looked_up_in_time_has_that_reason() {
+    let Some(program) = build("gcc", &["-g", "-O2"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    resolver.deadline = std::time::Instant::now();
+    let worker = program.address("worker");
+    let frames = resolver.frames(PID, worker);
+    assert_eq!((frames.len(), frames[0].line), (1, 0));
+    assert!(
+        frames[0].reason.contains("among what was left"),
+        "{}",
+        frames[0].reason
+    );
+    assert!(resolver.typed_access(PID, worker).type_name.is_empty());
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-use linewise_recording::Address;
+use linewise_recording::{Address, Pid};
 use proptest::prelude::*;
 
 use super::super::elf::Elf;
-use super::super::{Callers, Resolver, Store};
+use super::super::{Callers, File, Files, Resolver, Store};
 use super::{MemoryFiles, PATH, PID, Program, build, build_and, map_on_paper, run_tool};
 
 const SOURCE: &str = r"
@@ -327,4 +327,193 @@ fn resolve_main(bytes: &[u8]) -> String {
     let mut resolver = Resolver::new(&maps, &[], &files, &store);
     let entry = u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
     resolver.frames(PID, Address(entry))[0].function.clone()
+}
+
+/// What is said of the functions that were compiled from `source`, and how much room `Store` has.
+fn reason_of(source: &str, flags: &[&str]) -> Option<String> {
+    let all = [flags, &["-nostdlib", "-static", "-Wl,-e,0"]].concat();
+    let program = build("gcc", &all, ("program.s", source))?;
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let frames = resolver.frames(PID, program.address("code"));
+    assert_eq!(frames[0].function, "code", "{frames:?}");
+    assert_eq!(frames[0].line, 0, "{frames:?}");
+    Some(frames[0].reason.clone())
+}
+
+/// A unit with code, whose line table is what `lines` says; `units` more units refer to it.
+fn assembly(lines: &str, abbreviation: &str, units: usize) -> String {
+    let unit = "
+    .long 2f - 1f
+1:  .short 4
+    .long 0
+    .byte 8
+    .uleb128 1
+    .quad code
+    .quad 16
+    .long table
+2:
+";
+    let units = unit.repeat(units + 1);
+    format!(
+        r#"
+    .text
+    .globl code
+    .type code, @function
+    .size code, 16
+code: .fill 16, 1, 0x90
+    .section .debug_abbrev,"",@progbits
+    .uleb128 1, 0x11, 0, 0x11, 0x01, 0x12, 0x07, 0x10, 0x17, {abbreviation} 0, 0
+    .byte 0
+    .section .debug_info,"",@progbits
+{units}
+    .section .debug_line,"",@progbits
+table: .long 4f - 3f
+3:  .short 4
+    .long 6f - 5f
+5:  .byte 1, 1, 1, 0xfb, 14, 13
+    .byte 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1
+    .byte 0
+{lines}
+4:
+"#
+    )
+}
+
+#[test]
+fn a_line_table_of_millions_of_rows_in_some_kilobytes_is_too_large() {
+    // Sixty million rows, each a byte that packs to nothing.
+    let lines = "
+    .byte 'a', 0, 0, 0, 0, 0
+6:  .byte 0, 9, 2
+    .quad code
+    .fill 60000000, 1, 0x20
+    .byte 0, 1, 1
+";
+    let Some(reason) = reason_of(&assembly(lines, "", 0), &["-gz"]) else {
+        return;
+    };
+    assert!(
+        reason.contains("the debug info of /opt/app/program is too large: its lines"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_list_of_files_that_many_units_share_is_too_large() {
+    let lines = "
+    .rept 20000
+    .byte 'a', 0, 0, 0, 0
+    .endr
+    .byte 0
+6:
+";
+    let Some(reason) = reason_of(&assembly(lines, "", 5000), &["-gz"]) else {
+        return;
+    };
+    assert!(reason.contains("is too large: its lines"), "{reason}");
+}
+
+#[test]
+fn an_entry_with_thousands_of_attributes_is_too_large() {
+    let lines = "    .byte 'a', 0, 0, 0, 0, 0\n6:\n";
+    let abbreviation = "0x3f, 0x19, ".repeat(1000);
+    let Some(reason) = reason_of(&assembly(lines, &abbreviation, 0), &[]) else {
+        return;
+    };
+    assert!(reason.contains("is too large: its lines"), "{reason}");
+}
+
+#[test]
+fn a_symbol_table_of_gigabytes_of_nothing_is_named_and_not_read() {
+    /// A file with a hole behind it.
+    struct Sparse(Vec<u8>);
+
+    impl File for Sparse {
+        fn size(&self) -> u64 {
+            4 << 30
+        }
+
+        fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+            assert!(length < 64 << 20, "{length} bytes of nothing are read");
+            let mut bytes = vec![0; usize::try_from(length).ok()?];
+            let start = usize::try_from(offset).ok()?.min(self.0.len());
+            let there = &self.0[start..self.0.len().min(start + bytes.len())];
+            bytes[..there.len()].copy_from_slice(there);
+            Some(bytes)
+        }
+    }
+
+    struct OneFile(Vec<u8>);
+
+    impl Files for OneFile {
+        fn open(&self, _pid: Pid, path: &str) -> Option<Box<dyn File>> {
+            (path == PATH).then(|| Box::new(Sparse(self.0.clone())) as Box<dyn File>)
+        }
+    }
+
+    let Some(program) = small_program() else {
+        return;
+    };
+    let mut bytes = program.files.0[PATH].clone();
+    // Of each symbol table the section header says that it has three gigabytes.
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let table = word(40) as usize;
+    let count = usize::from(u16::from_le_bytes([bytes[60], bytes[61]]));
+    let mut changed = 0;
+    for header in (0..count).map(|number| table + 64 * number) {
+        if bytes[header + 4] == 2 {
+            bytes[header + 32..header + 40].copy_from_slice(&(3_u64 << 30).to_le_bytes());
+            changed += 1;
+        }
+        // And the debug info is gone.
+        if bytes[header + 4] == 1 && bytes[header + 8] == 0 {
+            bytes[header + 4] = 8;
+        }
+    }
+    assert_eq!(changed, 1);
+    let files = OneFile(bytes);
+    let store = Store::default();
+    let mut maps = program.maps.clone();
+    for map in &mut maps {
+        map.build_id.clear();
+    }
+    let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    let frames = resolver.frames(PID, program.address("worker"));
+    assert!(
+        frames[0]
+            .reason
+            .contains("the symbols of /opt/app/program are too large"),
+        "{frames:?}"
+    );
+}
+
+#[test]
+fn code_in_a_segment_that_may_not_run_has_no_instructions_to_type() {
+    let Some(program) = small_program() else {
+        return;
+    };
+    let mut bytes = program.files.0[PATH].clone();
+    let number = |at: usize, width: usize| {
+        let word = bytes[at..at + width].iter().rev();
+        word.fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte))
+    };
+    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    for header in (0..count).map(|segment| table + size * segment) {
+        // PF_X
+        bytes[header + 4] &= !1;
+    }
+    let (mut maps, _) = map_on_paper(&bytes, PATH);
+    for map in &mut maps {
+        // It ran all the same: mprotect.
+        map.executable = true;
+    }
+    let mut files = MemoryFiles::default();
+    files.0.insert(PATH.to_owned(), bytes);
+    let store = Store::default();
+    let mut resolver = Resolver::new(&maps, &[], &files, &store);
+    let worker = program.address("worker");
+    let code: Vec<_> = (0..48).map(|at| (PID, Address(worker.0 + at))).collect();
+    let (typed, _) = resolver.typed_accesses(code, &Callers::default());
+    assert!(typed.iter().all(|row| row.type_name.is_empty()));
 }

@@ -31,7 +31,7 @@ pub(super) struct Code {
 
 impl Code {
     /// Decodes a function from the bytes of its parts, each with its first address. The first part
-    /// is the one where it begins. `None` if it is too long.
+    /// is the one where it begins. `None` if it is too long, or has no code: what holds it need not be executable.
     pub(super) fn decode(parts: &[(u64, Vec<u8>)]) -> Option<Self> {
         let mut instructions = Vec::new();
         let mut leaders = BTreeSet::new();
@@ -51,6 +51,9 @@ impl Code {
                 }
                 instructions.push(instruction);
             }
+        }
+        if instructions.is_empty() {
+            return None;
         }
         instructions.sort_by_key(Instruction::ip);
         let entry = parts.first().map_or(0, |(start, _)| *start);

@@ -18,6 +18,7 @@ use object::{Object, ObjectSegment, SegmentFlags};
 
 use super::super::access::{GUEST_BITS, TracedAccess, TracedEvent};
 use super::super::stream::ExactThread;
+use crate::binary::Binary;
 
 /// How often `/proc` is read again, by the accesses' own time.
 const EVERY_NS: u64 = 200_000_000;
@@ -27,8 +28,6 @@ const PAGE: u64 = 4096;
 /// Above the first access of a thread its stack holds what the thread library keeps for it, thread-local variables
 /// included: most have less of them.
 const ABOVE_FIRST: u64 = 16 << 10;
-/// Larger files are not read to find their segments.
-const LARGEST: u64 = 1 << 30;
 
 /// What was seen in `/proc`, by process and thread.
 #[derive(Debug, Default)]
@@ -327,11 +326,8 @@ impl Segments {
 }
 
 fn read_segments(path: &Path) -> Option<Vec<Segment>> {
-    if std::fs::metadata(path).ok()?.len() > LARGEST {
-        return None;
-    }
-    let bytes = std::fs::read(path).ok()?;
-    let file = object::File::parse(bytes.as_slice()).ok()?;
+    let binary = Binary::open(path).ok()?;
+    let file = object::File::parse(&binary).ok()?;
     let segments = file.segments().map(|segment| {
         let (offset, file_size) = segment.file_range();
         let flags = match segment.flags() {

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace
+mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace corpus/unwinding corpus/heap_rings
 
 # A sample with registers, a fork, a switch and a mapping: header (type, misc, size), then words.
 record() {
@@ -46,6 +46,29 @@ for version in 4 5; do
     gcc -gdwarf-$version -O1 -nostartfiles -nostdlib -static -e main -o "corpus/resolve/dwarf$version" "$program/program.c"
 done
 gcc -O1 -nostartfiles -nostdlib -static -e main -o corpus/resolve/symbols "$program/program.c"
+
+# The same as the collector sees them, and one that brings an allocator, with and without the linker's table.
+cp corpus/resolve/* corpus/unwinding/
+cat >"$program/allocator.c" <<'C'
+#include <stddef.h>
+static char heap[4096];
+void *malloc(size_t size) { static size_t used; used += size; return heap + used % 4096; }
+void free(void *block) { heap[0] = (char)(long)block; }
+int main(void) { free(malloc(8)); return 0; }
+C
+gcc -O1 -shared -fPIC -nostdlib -o corpus/unwinding/allocator "$program/allocator.c"
+gcc -O1 -nostartfiles -nostdlib -static -fno-builtin -e main -Wl,--no-eh-frame-hdr \
+    -o corpus/unwinding/no-table "$program/allocator.c"
+
+# Steps of the heap recorder's target: a block of 48 bytes that is freed, with its stack; words over a ring; a round.
+block='\x00\x00\x01\x00\x18\x00\x10\x00\x00\x00\x00\x00\x00\x30\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00'
+free='\x00\x02\x02\x00\x08\x00\x10\x00\x00\x00\x00\x00\x00'
+stack='\x00\x04\x00\x01\x10\x05\x00\x00\x00\x00\x00\x00\x00\x00\x10\x40\x00\x00\x00\x00\x00'
+over='\x01\x00\x10\x00\x08\xff\xff\xff\xff\xff\xff\xff\xff'
+ring='\x02\x07\x00\x00\x00'
+round='\x03\x00\x10\x00\x00'
+printf '%b' "$stack$block$round$free$round" >corpus/heap_rings/block
+printf '%b' "$block$ring$free$over$round$block" >corpus/heap_rings/over
 
 # Blocks of a kept trace: two accesses, an event, the tables, the end; then a file that is none.
 accesses='\x01\x02\x21\x00' # kind 1, two items, 33 bytes: five columns behind their lengths

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linewise_analysis::resolve::{File, Files, Resolver, Store};
-use linewise_recording::{Address, Map, MapKind, Pid, Time};
+use linewise_analysis::resolve::{Callers, File, Files, Resolver, Store};
+use linewise_recording::{Address, Map, MapKind, Pid, Tables, Time};
 
 const PATH: &str = "/program";
 const PID: Pid = Pid(7);
@@ -80,7 +80,8 @@ fuzz_target!(|bytes: &[u8]| {
         code.extend((0..64).map(|byte| (PID, Address(map.start.0.saturating_add(byte)))));
     }
     let asked = code.len();
-    let (rows, _) = resolver.typed_accesses(code);
+    let tables = Tables::default();
+    let (rows, _) = resolver.typed_accesses(code, &Callers::new(&tables));
     assert_eq!(rows.len(), asked);
     assert!(rows.iter().all(|row| row.reason.is_some() || !row.type_name.is_empty() || row.size > 0));
 });

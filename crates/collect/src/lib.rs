@@ -30,6 +30,8 @@ pub mod exact;
 mod family;
 mod flow;
 mod follow;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod heap;
 mod latencies;
 mod library;

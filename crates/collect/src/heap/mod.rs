@@ -30,3 +30,17 @@ pub(crate) use ledger::allocator_of;
 pub(crate) use live::{Block, Live};
 pub(crate) use recorder::HeapRecorder;
 pub(crate) use unwind::Unwinder;
+
+/// For `crate::fuzzing`.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_unwinding(file: &std::path::Path) {
+    unwind::fuzz(file);
+}
+
+/// For `crate::fuzzing`.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_allocators(file: &std::path::Path) {
+    let _ = allocator::functions(file);
+    let _ = allocator::linked_in(file);
+    let _ = allocator::of_file(file);
+}

@@ -380,6 +380,25 @@ fn open(pid: u32, path: &str) -> Option<Module> {
     Module::read(Path::new(&inside)).or_else(|| Module::read(Path::new(path)))
 }
 
+/// Asks for rules all over a file.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(file: &Path) {
+    let Some(mut module) = Module::read(file) else {
+        return;
+    };
+    for _ in 0..2 {
+        let ends = [0, module.eh_frame_address, module.text_address, u64::MAX];
+        let starts = module.functions.iter().map(|it| it.0).chain(ends);
+        for start in starts.collect::<Vec<_>>().into_iter().take(1_000) {
+            let _ = module.rule(start);
+            let _ = module.rule(start.wrapping_add(9));
+        }
+        // As where the linker made no table.
+        module.header.clear();
+        module.functions = module.find_functions();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;

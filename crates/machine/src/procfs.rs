@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_line_break_in_a_path_is_told_from_a_backslash() {
         let text = "1000-2000 r-xp 0 00:00 5 /a\\012b\n2000-3000 r-xp 0 00:00 6 /c\\012d\n3000-4000 r-xp 0 00:00 7 /e\r\n";
-        let paths: Vec<String> = parse_mappings(text, |path| path.starts_with("/c"))
+        let paths: Vec<String> = parse_mappings(text, |path| path == "/c\\012d")
             .into_iter()
             .map(|mapping| mapping.path)
             .collect();

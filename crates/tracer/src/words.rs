@@ -226,6 +226,11 @@ pub enum ExecTrouble {
     Exec = 3,
     /// How it is named could not be read, or it is named by an open file.
     Unnamed = 4,
+    /// QEMU, the tracer or the memory of the rings cannot be opened from where the program is: it has changed its user,
+    /// its root directory or a namespace.
+    Unreachable = 5,
+    /// Its limits leave no descriptors or no address space for QEMU.
+    Limits = 6,
 }
 
 impl ExecTrouble {
@@ -237,6 +242,8 @@ impl ExecTrouble {
             2 => Self::Rights,
             3 => Self::Exec,
             4 => Self::Unnamed,
+            5 => Self::Unreachable,
+            6 => Self::Limits,
             _ => return None,
         })
     }

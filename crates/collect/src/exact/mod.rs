@@ -263,6 +263,8 @@ fn trace_to<C: Consumer>(
         consumer.own_lines(lines);
     }
     let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines);
+    // Without it the target sees less surely that this process was killed.
+    let _hold = region.hold().ok();
     let mut child = held.release().map_err(ExactError::Start)?;
 
     let start = monotonic_ns();
@@ -318,7 +320,16 @@ fn trace_to<C: Consumer>(
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
+    let vanished = stream.vanished(root);
     let mut outcome = outcome(stream, &region, ended, ended_by, others);
+    if vanished > 0 {
+        outcome.losses.push(loss(
+            "untraced-program",
+            vanished,
+            "programs that took the place of traced ones and ran untraced, since the tracer could not begin in them"
+                .to_owned(),
+        ));
+    }
     outcome.emulator = OsString::from_vec(launch.qemu.path).into();
     Ok(outcome)
 }

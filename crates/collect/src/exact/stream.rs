@@ -80,6 +80,8 @@ struct Reading {
     accesses: u64,
     /// Accesses that are not told, since the last that is.
     untold: u32,
+    /// The last that is told is that its program is replaced by one that will be traced.
+    replaced: bool,
 }
 
 /// The stream.
@@ -88,6 +90,8 @@ pub(super) struct Stream {
     region: Region,
     readings: Vec<Option<Reading>>,
     images: HashMap<u32, Image>,
+    /// By process: programs that were replaced by one to be traced, less those that began.
+    replaced: HashMap<u32, i64>,
     pub(super) code: Code,
     /// Instructions that the consumer was told of.
     told: usize,
@@ -122,6 +126,7 @@ impl Stream {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
+            replaced: HashMap::new(),
             code: Code::new(threshold != u64::MAX, own_lines),
             told: 0,
             machine,
@@ -220,6 +225,10 @@ impl Stream {
                 Some(above) => above.program,
                 None => parent,
             };
+            // The first of all replaces none.
+            if above.is_none() && !self.images.is_empty() {
+                *self.replaced.entry(pid).or_default() -= 1;
+            }
             let pid = Pid(pid);
             self.images.insert(image, Image { program, pid });
         }
@@ -265,6 +274,7 @@ impl Stream {
             parent: parent.min(u32::from(u16::MAX)) as u16,
             accesses: 0,
             untold: 0,
+            replaced: false,
         }
     }
 
@@ -549,7 +559,9 @@ impl Stream {
                 }
             }
             if tag == words::EVENT {
-                match words::event_kind(word) {
+                let kind = words::event_kind(word);
+                reading.replaced = kind == Some(EventKind::ExecTraced);
+                match kind {
                     Some(EventKind::Taken) => {
                         let words = std::array::from_fn(|at| ring.word(position + 2 + at as u64));
                         let taken = words::Taken::unpack(words);
@@ -628,6 +640,9 @@ impl Stream {
                 }
             }
             if done {
+                if reading.replaced {
+                    *self.replaced.entry(reading.pid).or_default() += 1;
+                }
                 if reading.kind == RingKind::Process
                     && let Ok(space) = u16::try_from(reading.image)
                 {
@@ -672,6 +687,18 @@ impl Stream {
         pids.dedup();
         pids.retain(|&pid| linewise_tracer::started(pid).is_some());
         pids.len()
+    }
+
+    /// Programs that were to be traced and did not begin to be, of processes that have ended: at the end.
+    pub(super) fn vanished(&self, root: u32) -> u64 {
+        let mut replaced = self.replaced.clone();
+        let gone = |pid: u32| pid == root || linewise_tracer::started(pid).is_none();
+        for reading in self.readings.iter().flatten() {
+            if reading.replaced && gone(reading.pid) {
+                *replaced.entry(reading.pid).or_default() += 1;
+            }
+        }
+        replaced.values().map(|&count| count.max(0) as u64).sum()
     }
 
     /// Adds up what open rings still hold, at the end.

@@ -193,10 +193,52 @@ fn a_child_in_another_namespace_of_process_ids_is_traced_under_its_own_number() 
         skip("no namespace of process ids can be made here");
         return;
     }
-    assert_eq!(losses(&place), []);
+    let lost = losses(&place);
+    assert!(lost.iter().all(|it| it.0 == "equal-rate-apart"), "{lost:?}");
     let recording = Recording::open(&place.path("made.linewise")).unwrap();
     let tables = recording.tables().unwrap();
-    assert!(tables.threads.iter().all(|thread| thread.pid.0 > 2));
+    let ids = |thread: &linewise_recording::Thread| (thread.pid.0, thread.tid.0);
+    assert!(
+        tables
+            .threads
+            .iter()
+            .map(ids)
+            .all(|(pid, tid)| pid > 2 && tid == pid),
+        "{:?}",
+        tables.threads
+    );
+    assert_eq!(tables.threads.len(), 4);
+}
+
+#[test]
+fn blocks_of_a_child_in_another_namespace_of_process_ids_are_its_own() {
+    if !root() {
+        skip("only root can make a namespace of process ids");
+        return;
+    }
+    let place = Place::new();
+    let source = "crates/cli/tests/exact_faults.c";
+    let Some(program) = place.compile("gcc", source, "program", &[]) else {
+        return;
+    };
+    let mut command = place.linewise(["record", "--heap", "on", "-o", "made", "--"]);
+    command.env("LINEWISE_PRELOAD", crate::heap::recorder());
+    let output = place.finish(command.arg(program).arg("space"));
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    if output.stdout.contains("no namespace") {
+        skip("no namespace of process ids can be made here");
+        return;
+    }
+    let recording = Recording::open(&place.path("made.linewise")).unwrap();
+    let tables = recording.tables().unwrap();
+    let block = tables.heap_blocks.iter().find(|block| block.size == 12_345);
+    let block = block.expect("it is recorded");
+    let its = |thread: &linewise_recording::Thread| thread.pid == block.pid;
+    assert!(
+        tables.threads.iter().any(its),
+        "{block:?} {:?}",
+        tables.threads
+    );
 }
 
 #[test]

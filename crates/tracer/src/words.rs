@@ -159,7 +159,8 @@ pub fn far_mark_untold(word: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
-    /// The thread was first seen. a: its process, b: its thread id.
+    /// The thread was first seen. a: its process, b: its thread id. Where it is handed on, a has the process, and in its
+    /// upper half the thread id, as the collector numbers them, b the thread id in its own namespace.
     ThreadStarted = 1,
     /// The thread makes no more accesses.
     ThreadEnded = 2,

@@ -22,6 +22,7 @@ mod launch;
 mod only;
 mod own_lines;
 mod own_runs;
+mod pieces;
 mod record;
 mod rounds;
 mod stream;
@@ -383,6 +384,13 @@ fn outcome(
         "still-running",
         others as u64,
         "processes that went on after the command had ended, from then on untraced".to_owned(),
+    );
+    lose(
+        "other-namespace",
+        stream.strangers,
+        "processes in other namespaces of process ids that had ended before they were looked for: their threads have neither \
+         names nor stacks, and what only /proc tells of their memory is missing"
+            .to_owned(),
     );
     for untraced in &stream.code.untraced {
         lose("untraced-program", 1, error::untraced_text(untraced));

@@ -563,7 +563,8 @@ impl<T: Turn> Rounds<T> {
         lane.waits = 0;
         lane.clears = 0;
         if making && (result as i64) > 0 {
-            let begun = |lane: &Lane<T>| lane.tid == result && lane.begun && !lane.ended;
+            let is_it = |lane: &Lane<T>| lane.tid == result || lane.tid_here == result;
+            let begun = |lane: &Lane<T>| is_it(lane) && lane.begun && !lane.ended;
             if !self.lanes.iter().any(begun) {
                 self.expected.insert(result);
             }
@@ -593,7 +594,10 @@ impl<T: Turn> Rounds<T> {
                 let lane = self.lane(thread);
                 lane.begun = true;
                 lane.tid = event.b;
+                lane.tid_here = event.a >> 32;
+                // Who made it in another namespace was told the other number.
                 self.expected.remove(&event.b);
+                self.expected.remove(&(event.a >> 32));
                 for index in 0..self.lanes.len() {
                     let made = self.lanes[index].made;
                     if made > 0 {

@@ -11,17 +11,19 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use linewise_cache::Kind;
+use linewise_machine::namespace;
 use linewise_machine::process::monotonic_ns;
 use linewise_recording::Pid;
 use linewise_tracer::words::{self, EventKind};
-use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
+use linewise_tracer::{Region, Ring, RingKind, RingState, pid_namespace, stamp};
 
 use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
-use super::code::{Code, NO_SITE, Slot, handover};
+use super::code::{Code, NO_SITE, handover};
 use super::own_lines::OwnLines;
+use super::pieces::{Pieces, Special, special};
 pub use super::totals::{ExactThread, Totals};
 
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
@@ -55,6 +57,7 @@ struct Reading {
     ring: Ring,
     kind: RingKind,
     pid: u32,
+    tid: u32,
     /// When the process of this id started, if that could be seen.
     started: Option<u64>,
     image: u32,
@@ -90,6 +93,10 @@ pub(super) struct Stream {
     region: Region,
     readings: Vec<Option<Reading>>,
     images: HashMap<u32, Image>,
+    /// The inode of our namespace of process ids.
+    namespace: u64,
+    /// Processes in other namespaces that had ended before they were looked for.
+    pub(super) strangers: u64,
     /// By process: programs that were replaced by one to be traced, less those that began.
     replaced: HashMap<u32, i64>,
     pub(super) code: Code,
@@ -126,6 +133,8 @@ impl Stream {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
+            namespace: pid_namespace(),
+            strangers: 0,
             replaced: HashMap::new(),
             code: Code::new(threshold != u64::MAX, own_lines),
             told: 0,
@@ -208,9 +217,27 @@ impl Stream {
         progress
     }
 
-    fn begin(&mut self, ring: Ring) -> Reading {
+    /// Process and thread id of a ring's writer as they are here, which it does not know in another namespace.
+    fn ids(&mut self, ring: &Ring, image: u32) -> (u32, u32) {
         let (pid, tid) = ring.ids();
+        let namespace = ring.namespace();
+        if namespace == 0 || namespace == self.namespace {
+            return (pid, tid);
+        }
+        let known = self.images.get(&image).map(|image| image.pid.0);
+        let here =
+            known.or_else(|| namespace::process(pid, |it| namespace::of(it) == Some(namespace)));
+        let Some(here) = here else {
+            self.strangers += 1;
+            return (namespace::UNKNOWN | pid, namespace::UNKNOWN | tid);
+        };
+        let thread = namespace::thread(here, tid);
+        (here, thread.unwrap_or(namespace::UNKNOWN | tid))
+    }
+
+    fn begin(&mut self, ring: Ring) -> Reading {
         let (image, parent) = ring.images();
+        let (pid, tid) = self.ids(&ring, image);
         let kind = ring.kind();
         let above = self
             .images
@@ -257,6 +284,7 @@ impl Stream {
             ring,
             kind,
             pid,
+            tid,
             started: linewise_tracer::started(pid),
             image,
             thread,
@@ -586,7 +614,10 @@ impl Stream {
                         });
                     }
                     Some(kind) => {
-                        let (a, b) = (ring.word(position + 2), ring.word(position + 3));
+                        let (mut a, b) = (ring.word(position + 2), ring.word(position + 3));
+                        if kind == EventKind::ThreadStarted {
+                            a = u64::from(pid) | (u64::from(reading.tid) << 32);
+                        }
                         consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, space));
                     }
                     None => totals.malformed += 1,
@@ -711,82 +742,6 @@ impl Stream {
         self.flush(consumer);
         consumer.finish();
     }
-}
-
-/// The words of a ring behind an access, up to `head`.
-struct Pieces<'a> {
-    ring: &'a Ring,
-    next: u64,
-    head: u64,
-    /// That of the access.
-    bank: u32,
-}
-
-impl Pieces<'_> {
-    /// Joins to an access, which was `word`, what the emulator made further accesses of; how many
-    /// words that are. `None` if more of it may come, and nothing is joined.
-    ///
-    /// A mark between pieces is passed over: it would put them under another stamp, behind what
-    /// another thread did in the middle of this access.
-    #[inline(always)]
-    fn join(&self, access: &mut TracedAccess, word: u64, slot: Slot) -> Option<u64> {
-        let wide = u16::from(slot.wide);
-        let mut size = access.size;
-        let mut next = self.next;
-        while size < wide && !(slot.updates && access.kind == Kind::Load) {
-            let mut at = next;
-            if at == self.head {
-                return None;
-            }
-            let mut piece = self.ring.word(at);
-            let is_mark = words::tag(piece) == words::MARK && words::mark_bank(piece) == self.bank;
-            if is_mark && at + 1 < self.head {
-                at += 1;
-                piece = self.ring.word(at);
-            }
-            let follows = words::tag(piece) < words::MARK
-                && words::slot_in_bank(piece) == words::slot_in_bank(word)
-                && words::is_store(piece) == words::is_store(word)
-                && words::address(piece) == words::address(word) + u64::from(size)
-                && size + words::size(piece) <= wide;
-            if !follows {
-                break;
-            }
-            size += words::size(piece);
-            next = at + 1;
-        }
-        access.size = size;
-        Some(next - self.next)
-    }
-}
-
-/// What becomes of an access that is not simply handed on.
-enum Special {
-    One(TracedAccess),
-    /// The load of an update, whose store follows.
-    PartOfUpdate,
-    /// Its instruction was never described.
-    Unexplained,
-}
-
-/// Makes one access of an instruction's several, or none.
-#[inline(always)]
-fn special(mut access: TracedAccess, slot: Slot, threshold: u64) -> Special {
-    if slot.updates {
-        // Its store follows, or stands for both.
-        if access.kind == Kind::Load {
-            return Special::PartOfUpdate;
-        }
-        access.kind = Kind::Update;
-    }
-    if slot.orders && threshold != u64::MAX {
-        let first = access.guest_address();
-        access.chosen = kept(first, first + u64::from(access.size) - 1, threshold);
-    }
-    if slot.site == NO_SITE {
-        return Special::Unexplained;
-    }
-    Special::One(access)
 }
 
 /// Where the lowest stamp stands, and the lowest of the others.

@@ -375,6 +375,7 @@ impl Region {
             ring.owner.store(u32::from(owner), Ordering::Relaxed);
             ring.head.store(0, Ordering::Relaxed);
             ring.tail.store(0, Ordering::Relaxed);
+            ring.namespace.store(pid_namespace(), Ordering::Relaxed);
             ring.opened.store(crate::stamp(), Ordering::Relaxed);
             ring.state.store(OPEN, Ordering::Release);
             self.header()

@@ -34,6 +34,8 @@ pub(crate) struct RingHeader {
     /// The image that it was forked from, or its own number.
     pub(crate) parent: AtomicU32,
     pub(crate) opened: AtomicU64,
+    /// The inode of the writer's namespace of process ids; 0 if it could not tell.
+    pub(crate) namespace: AtomicU64,
 }
 
 pub(super) const FREE: u32 = 0;
@@ -97,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Process and thread id of the writer.
+    /// Process and thread id of the writer, in its own namespace.
     #[must_use]
     pub fn ids(&self) -> (u32, u32) {
         let header = self.header();
@@ -105,6 +107,12 @@ impl Ring {
             header.pid.load(Ordering::Relaxed),
             header.tid.load(Ordering::Relaxed),
         )
+    }
+
+    /// The inode of the namespace in which the writer has its [ids](Ring::ids); 0 if it could not tell.
+    #[must_use]
+    pub fn namespace(&self) -> u64 {
+        self.header().namespace.load(Ordering::Relaxed)
     }
 
     /// The writer's image and the one it was forked from (or the same number again).

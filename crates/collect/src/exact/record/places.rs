@@ -54,7 +54,7 @@ impl Places {
     pub(super) fn event(&mut self, event: &TracedEvent) {
         match event.kind {
             EventKind::ThreadStarted => {
-                let ids = (event.a as u32, event.b as u32);
+                let ids = (event.a as u32, (event.a >> 32) as u32);
                 self.live.insert(event.thread, ids);
                 self.waiting.push(event.thread);
                 self.look_at_thread(ids);

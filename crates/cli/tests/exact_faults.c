@@ -88,9 +88,13 @@ static void forks(int count) {
 }
 
 static void leaves(void) {
-    if (fork() != 0) return;
+    if (fork() != 0) {
+        while (access("begun", F_OK) != 0) usleep(1000);
+        return;
+    }
     setsid();
     if (fork() != 0) _exit(0);
+    close(open("begun", O_CREAT | O_WRONLY, 0644));
     while (access("enough", F_OK) != 0) usleep(1000);
     volatile char *memory = malloc(1 << 20);
     for (int i = 0; i < 1 << 20; i++) memory[i] = (char)i;
@@ -219,7 +223,7 @@ static void waits(long count) {
 }
 
 static void truncates(void) {
-    char path[64], file[300], target[256];
+    char path[64], file[400], target[256];
     snprintf(path, sizeof path, "/proc/%d/fd", (int)getppid());
     DIR *folder = opendir(path);
     long cut = 0;
@@ -245,13 +249,13 @@ int main(int count, char **words) {
     long number = strtol(more, 0, 10);
     if (!realpath(words[0], self)) snprintf(self, sizeof self, "%s", words[0]);
 #define IS(name) (!strcmp(word, name))
-    if (IS("fault")) *(volatile int *)8 = 1;
+    if (IS("fault")) *(volatile int *)(uintptr_t)number = 1;
     if (IS("abort")) abort();
     if (IS("killed")) raise(SIGKILL);
     if (IS("stopped")) stopped();
     if (IS("execs")) {
         if (number > 0) {
-            char less[16];
+            char less[32];
             snprintf(less, sizeof less, "%ld", number - 1);
             become("execs", less);
         }

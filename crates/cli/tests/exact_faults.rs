@@ -281,3 +281,28 @@ fn a_target_cannot_end_its_collector_through_what_they_share() {
     assert_eq!(found.stdout, "cut 0\ndone 0\n");
     assert!(info(&place).complete);
 }
+
+#[test]
+fn what_a_target_forges_in_the_shared_memory_is_refused_and_takes_no_memory() {
+    let place = Place::new();
+    let source = "crates/cli/tests/exact_forged.c";
+    if !emulator() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let Some(program) = place.compile("gcc", source, "program", &[]) else {
+        return;
+    };
+    for (what, loss) in [
+        ("images", "unnumbered"),
+        ("events", "equal-rate-dropped"),
+        ("future", "malformed"),
+        ("nonsense", "malformed"),
+    ] {
+        let found = traced(&place, &program, &[what, "4000"]);
+        assert_eq!(found.code, Some(4), "{what}: {found:?}");
+        let lost = losses(&place);
+        assert!(lost.iter().any(|row| row.0 == loss), "{what}: {lost:?}");
+        let peak = info(&place).overhead.collector_rss_bytes;
+        assert!(peak < 400 << 20, "{what}: {peak}");
+    }
+}

@@ -309,14 +309,14 @@ impl Taken {
         ]
     }
 
-    /// Reads what [`Taken::pack`] made.
+    /// Reads what [`Taken::pack`] made; of what it did not make, something that could be.
     #[must_use]
     pub fn unpack(words: [u64; 6]) -> Self {
         Self {
             owner: words[0] as u16,
             again: words[0] >> 16 & 1 != 0,
-            line: words[1],
-            first: words[2],
+            line: words[1] & ((1 << ADDRESS_BITS) - 1) & !63,
+            first: words[2] & ((1 << NUMBER_BITS) - 1),
             quarters: [words[3] as u32, (words[3] >> 32) as u32],
             last: [words[4], words[5]],
         }
@@ -331,6 +331,8 @@ pub fn deed(number_in_units: u64, offset: u64, slot_and_meta: u64) -> u64 {
     (number_in_units << DEED_NUMBER_SHIFT) | (offset << DEED_OFFSET_SHIFT) | slot_and_meta
 }
 
+/// Bits of the number of a thread's access.
+pub const NUMBER_BITS: u32 = 46;
 /// A deed's time in numbers of accesses is so coarse.
 pub const DEED_UNIT_BITS: u32 = 6;
 const DEED_OFFSET_SHIFT: u32 = 30;
@@ -482,6 +484,8 @@ mod tests {
         fn what_was_taken_comes_back(
             owner: u16, again: bool, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
         ) {
+            let line = line & ((1 << ADDRESS_BITS) - 1) & !63;
+            let first = first & ((1 << NUMBER_BITS) - 1);
             let taken = Taken { owner, again, line, first, quarters, last };
             prop_assert_eq!(Taken::unpack(taken.pack()), taken);
         }

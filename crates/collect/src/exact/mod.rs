@@ -23,6 +23,7 @@ mod only;
 mod own_lines;
 mod own_runs;
 mod pieces;
+mod reading;
 mod record;
 mod rounds;
 mod stream;
@@ -372,7 +373,7 @@ fn outcome(
     lose(
         "unnumbered",
         totals.unnumbered,
-        "records of threads beyond the 65,535 that can be told apart".to_owned(),
+        "records of threads and processes beyond the 65,535 that can be told apart".to_owned(),
     );
     lose(
         "unowned",
@@ -391,6 +392,22 @@ fn outcome(
         "processes in other namespaces of process ids that had ended before they were looked for: their threads have neither \
          names nor stacks, and what only /proc tells of their memory is missing"
             .to_owned(),
+    );
+    let [instructions, maps] = stream.code.dropped;
+    lose(
+        "instructions-dropped",
+        instructions,
+        "instructions that there was no room for beside four million others: their accesses are unexplained".to_owned(),
+    );
+    lose(
+        "maps-dropped",
+        maps,
+        "mappings that there was no room for beside half a million others: what lies there has no name".to_owned(),
+    );
+    lose(
+        "untraced-program",
+        stream.code.more_untraced,
+        "further programs that ran untraced".to_owned(),
     );
     for untraced in &stream.code.untraced {
         lose("untraced-program", 1, error::untraced_text(untraced));

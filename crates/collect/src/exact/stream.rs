@@ -24,12 +24,11 @@ use super::clock::Clock;
 use super::code::{Code, NO_SITE, handover};
 use super::own_lines::OwnLines;
 use super::pieces::{Pieces, Special, special};
+use super::reading::Reading;
 pub use super::totals::{ExactThread, Totals};
 
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
 const FEW: usize = 8;
-/// Up to this stamp: all there is, since nothing more comes.
-const EVERYTHING: u64 = u64::MAX - 1;
 /// How long, in ticks, a stamp may take to become visible to the reader.
 const MARGIN: u64 = 20_000;
 /// Rings of writers that are gone are looked for this often.
@@ -37,6 +36,10 @@ const LOOK_NS: u64 = 100_000_000;
 /// The clock is set right this often.
 const CORRECT_NS: u64 = 500_000_000;
 
+/// A stamp that lies so far in the future, in ticks, is none: about a second.
+const AHEAD: u64 = 1 << 31;
+/// Images that are told apart, as threads are.
+const MOST_IMAGES: usize = u16::MAX as usize;
 /// So many accesses that are not told are an event.
 const PASSED: u32 = 1 << 12;
 
@@ -51,48 +54,14 @@ struct Image {
     pid: Pid,
 }
 
-/// What is read from one ring.
-#[derive(Debug)]
-struct Reading {
-    ring: Ring,
-    kind: RingKind,
-    pid: u32,
-    tid: u32,
-    /// When the process of this id started, if that could be seen.
-    started: Option<u64>,
-    image: u32,
-    thread: u16,
-    position: u64,
-    freed: u64,
-    head: u64,
-    closed: bool,
-    /// The bank of the last mark.
-    bank: u32,
-    stamp: u64,
-    /// The time of the accesses handed out last.
-    time_ns: u64,
-    /// The stamp of the last mark lies before what was handed out already.
-    late: bool,
-    late_from: u64,
-    /// Words that are freed at a time.
-    quantum: u64,
-    /// Number of its address space, in its place in an address.
-    space: u64,
-    /// That of the one that it was forked from, or its own.
-    parent: u16,
-    accesses: u64,
-    /// Accesses that are not told, since the last that is.
-    untold: u32,
-    /// The last that is told is that its program is replaced by one that will be traced.
-    replaced: bool,
-}
-
 /// The stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     region: Region,
     readings: Vec<Option<Reading>>,
     images: HashMap<u32, Image>,
+    /// The last image of each process.
+    image_of: HashMap<u32, u32>,
     /// The inode of our namespace of process ids.
     namespace: u64,
     /// Processes in other namespaces that had ended before they were looked for.
@@ -113,6 +82,8 @@ pub(super) struct Stream {
     /// Threads by the numbers under which they have lines for themselves.
     owners: HashMap<u16, u16>,
     pub(super) totals: Totals,
+    /// Nothing more comes.
+    all: bool,
     /// The latest stamp handed out.
     reached: u64,
     /// The latest time handed out.
@@ -133,6 +104,7 @@ impl Stream {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
+            image_of: HashMap::new(),
             namespace: pid_namespace(),
             strangers: 0,
             replaced: HashMap::new(),
@@ -146,6 +118,7 @@ impl Stream {
             counted: Vec::new(),
             owners: HashMap::new(),
             totals: Totals::default(),
+            all: false,
             reached: 0,
             time_ns: 0,
             last_look: monotonic_ns(),
@@ -156,8 +129,9 @@ impl Stream {
     /// Reads what is there; how many words, at least 1 if anything. With `all` without regard for what may still
     /// come, when nobody writes any more.
     pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> u64 {
+        self.all = all;
         let until = if all {
-            EVERYTHING
+            stamp().saturating_add(AHEAD)
         } else {
             stamp().saturating_sub(MARGIN)
         };
@@ -194,10 +168,7 @@ impl Stream {
                 }
                 progress = true;
                 let reading = self.begin(ring);
-                // Another image in the same process: the old one was replaced (exec).
-                for old in self.readings.iter_mut().flatten() {
-                    old.closed |= old.pid == reading.pid && old.image != reading.image;
-                }
+                self.close_replaced(&reading);
                 self.readings[index] = Some(reading);
             }
             if let Some(reading) = &mut self.readings[index] {
@@ -215,6 +186,20 @@ impl Stream {
             }
         }
         progress
+    }
+
+    /// Another image in the same process: the old one was replaced (exec).
+    fn close_replaced(&mut self, new: &Reading) {
+        let known = self.image_of.contains_key(&new.pid);
+        if !known && self.image_of.len() >= MOST_IMAGES {
+            return;
+        }
+        let before = self.image_of.insert(new.pid, new.image);
+        if before.is_some_and(|before| before != new.image) {
+            for old in self.readings.iter_mut().flatten() {
+                old.closed |= old.pid == new.pid && old.image != new.image;
+            }
+        }
     }
 
     /// Process and thread id of a ring's writer as they are here, which it does not know in another namespace.
@@ -244,7 +229,10 @@ impl Stream {
             .get(&parent)
             .copied()
             .filter(|_| parent != image);
-        if !self.images.contains_key(&image) {
+        let is_new = !self.images.contains_key(&image);
+        if is_new && self.images.len() >= MOST_IMAGES {
+            self.totals.unnumbered += 1;
+        } else if is_new {
             if let Some(above) = above {
                 self.code.inherit(above.pid, Pid(pid));
             }
@@ -263,7 +251,9 @@ impl Stream {
         let now = self.clock.ns(opened);
         let quantum = ring.capacity() / 8;
         let mut thread = u16::MAX;
-        if kind == RingKind::Thread && self.threads.len() < usize::from(u16::MAX) {
+        let has_room =
+            self.threads.len() < usize::from(u16::MAX) && self.images.contains_key(&image);
+        if kind == RingKind::Thread && has_room {
             thread = self.threads.len() as u16;
             self.threads.push(ExactThread {
                 pid: Pid(pid),
@@ -359,6 +349,20 @@ impl Stream {
         consumer.calls(&kinds);
     }
 
+    /// Takes out of the rings what claims to be of the future: nothing is told before it happened, and it would wait there
+    /// for as long.
+    fn refuse(&mut self, reading_next: &mut Vec<(u64, usize)>, readings: &mut [Option<Reading>]) {
+        let latest = stamp().saturating_add(AHEAD);
+        reading_next.retain(|&(stamp, index)| {
+            let refused = stamp > latest;
+            if refused && let Some(reading) = &mut readings[index] {
+                self.totals.malformed += 1;
+                reading.position = reading.head;
+            }
+            !refused
+        });
+    }
+
     /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
     fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> u64 {
         let mut readings = std::mem::take(&mut self.readings);
@@ -369,8 +373,9 @@ impl Stream {
                 let reading = reading.as_ref()?;
                 Some((reading.next_stamp()?, index))
             })
-            .filter(|&(stamp, _)| stamp <= until)
             .collect();
+        self.refuse(&mut next, &mut readings);
+        next.retain(|&(stamp, _)| stamp <= until);
         let position = |readings: &[Option<Reading>]| -> u64 {
             readings.iter().flatten().map(|it| it.position).sum()
         };
@@ -421,6 +426,7 @@ impl Stream {
             reached,
             time_ns: latest_ns,
             owners,
+            all,
             ..
         } = self;
         if reading.thread == u16::MAX {
@@ -481,7 +487,7 @@ impl Stream {
                             position += words;
                             others += words;
                         }
-                        None if !(reading.closed || until == EVERYTHING) => {
+                        None if !(reading.closed || *all) => {
                             position -= 1;
                             break;
                         }
@@ -612,6 +618,7 @@ impl Stream {
                             words: &record.collect::<Vec<u64>>(),
                             maps: &code.maps,
                         });
+                        ring.wipe(from..position + length);
                     }
                     Some(kind) => {
                         let (mut a, b) = (ring.word(position + 2), ring.word(position + 3));
@@ -757,20 +764,4 @@ fn lowest(next: &[(u64, usize)]) -> Option<(usize, u64)> {
         }
     }
     Some((place, other))
-}
-
-impl Reading {
-    /// The stamp of what comes next, the last mark's unless it is one. `None` if nothing is
-    /// there.
-    fn next_stamp(&self) -> Option<u64> {
-        if self.kind != RingKind::Thread || self.position >= self.head {
-            return None;
-        }
-        let word = self.ring.word(self.position);
-        Some(match words::tag(word) {
-            words::MARK => words::mark_stamp(word, self.stamp),
-            words::FAR_MARK | words::EVENT => self.ring.word(self.position + 1),
-            _ => self.stamp,
-        })
-    }
 }

@@ -187,6 +187,21 @@ impl Ring {
         }
     }
 
+    /// Overwrites words that were read and are not freed yet: they held memory of a process, and all that were forked from the
+    /// same one see the ring, also those that are another user's by now.
+    pub fn wipe(&self, positions: std::ops::Range<u64>) {
+        for position in positions {
+            // SAFETY: as in `word`; nobody writes what is not freed.
+            unsafe {
+                &*self
+                    .words
+                    .as_ptr()
+                    .add((position & (self.count - 1)) as usize)
+            }
+            .store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Frees the words before `tail`, and wakes the writer if it waits and half the ring is free.
     pub fn free(&self, tail: u64) {
         let header = self.header();

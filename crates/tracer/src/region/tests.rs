@@ -41,6 +41,8 @@ fn words_are_found_around_the_end() {
     assert_eq!(ring.word(0), 7);
     assert_eq!(ring.word(count * 3), 7);
     assert_eq!(ring.word(u64::MAX), 0);
+    ring.wipe(count..count + 1);
+    assert_eq!(ring.word(0), 0);
 }
 
 #[test]

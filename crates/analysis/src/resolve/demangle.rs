@@ -10,7 +10,7 @@ const LONGEST_NAME: usize = 8192;
 /// The readable form of the symbol or name `raw`, which is returned unchanged if it has none.
 pub(super) fn demangle(raw: &str) -> String {
     if raw.len() > LONGEST_SYMBOL {
-        return raw.to_owned();
+        return cut(raw.as_bytes());
     }
     // Version and clone suffixes (`@@GLIBC_2.2.5`, `.constprop.0`, `.llvm.123`) are linker business.
     let symbol = raw.split_once('@').map_or(raw, |(name, _)| name);
@@ -21,6 +21,16 @@ pub(super) fn demangle(raw: &str) -> String {
         return demangle_cpp(symbol).unwrap_or_else(|| symbol.to_owned());
     }
     symbol.to_owned()
+}
+
+/// What is kept of a name: all of it unless it is far too long. Every row has a copy, and a name can have a gigabyte.
+pub(super) fn cut(name: &[u8]) -> String {
+    match name.get(..LONGEST_NAME) {
+        Some(start) if name.len() > LONGEST_NAME => {
+            String::from_utf8_lossy(start).into_owned() + "…"
+        }
+        _ => String::from_utf8_lossy(name).into_owned(),
+    }
 }
 
 fn demangle_cpp(symbol: &str) -> Option<String> {
@@ -57,7 +67,7 @@ impl fmt::Write for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use super::demangle;
+    use super::{LONGEST_NAME, cut, demangle};
 
     #[test]
     fn rust_symbols_lose_their_hash() {
@@ -76,6 +86,16 @@ mod tests {
             demangle("_ZN2ns5Table6insertEi.constprop.0"),
             "ns::Table::insert"
         );
+    }
+
+    #[test]
+    fn a_name_without_end_is_cut() {
+        let long = "a".repeat(1 << 20);
+        for shown in [cut(long.as_bytes()), demangle(&long)] {
+            assert!(shown.ends_with("a…") && shown.len() == LONGEST_NAME + 3);
+        }
+        assert_eq!(cut(b"main"), "main");
+        assert_eq!(cut(&[b'a'; LONGEST_NAME]).len(), LONGEST_NAME);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use gimli::{
     LittleEndian, Section as _, SectionId, UnitHeader, UnitOffset, UnitType,
 };
 
+use super::demangle::cut;
 use super::elf::Elf;
 use super::files::Store;
 use super::split::{self, Missing, Part, Places, Skeleton};
@@ -239,11 +240,11 @@ impl<'a> Debug<'a> {
             let name = dwarf.attr_string(unit, unit.dwo_name().ok()??).ok()?;
             let folder = unit
                 .comp_dir
-                .map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
+                .map_or_else(String::new, |folder| cut(folder.slice()));
             Some(Skeleton {
                 unit: number,
                 id: unit.dwo_id?,
-                name: name.to_string_lossy().into_owned(),
+                name: cut(name.slice()),
                 folder,
             })
         };
@@ -663,7 +664,7 @@ impl<'a> Debug<'a> {
     pub(super) fn text(&self, entry: &Entry<'a>, name: DwAt) -> Option<String> {
         let (unit, dwarf) = self.unit(entry.id.unit)?;
         let text = dwarf.attr_string(unit, entry.value(name)?).ok()?;
-        Some(text.to_string_lossy().into_owned())
+        Some(cut(text.slice()))
     }
 
     /// The name of `entry`, its own or inherited.
@@ -705,7 +706,7 @@ impl<'a> Debug<'a> {
             dwarf
                 .attr_string(unit, value)
                 .ok()
-                .map(|text| text.to_string_lossy().into_owned())
+                .map(|text| cut(text.slice()))
         };
         let mut path = text(file.path_name())?;
         // Directory 0 is the one that the compiler ran in.
@@ -718,7 +719,7 @@ impl<'a> Debug<'a> {
         if !path.starts_with('/')
             && let Some(directory) = &unit.comp_dir
         {
-            path = format!("{}/{path}", directory.to_string_lossy());
+            path = format!("{}/{path}", cut(directory.slice()));
         }
         Some(path)
     }

@@ -22,7 +22,7 @@ const LARGEST_SECTION: u64 = 2 << 30;
 const MOST_NAMES: u64 = 16 << 20;
 const LONGEST_NAME: usize = 256;
 /// Bytes of a symbol's name, at most.
-const LONGEST_SYMBOL: usize = 1 << 20;
+const LONGEST_SYMBOL: usize = 64 << 10;
 /// Bytes of a section that only names another file.
 const LARGEST_LINK: u64 = 64 << 10;
 /// Bytes of a table of relocations or of dynamic symbols, at most.

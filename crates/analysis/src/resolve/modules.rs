@@ -8,7 +8,7 @@ use std::path::Path;
 use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
 
-use super::demangle::demangle;
+use super::demangle::{cut, demangle};
 use super::dwarf::{Bytes, Debug};
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
@@ -466,7 +466,7 @@ impl<'a> DebugInfo<'a> {
             };
             places.push(Place {
                 function,
-                file: file.to_owned(),
+                file: cut(file.as_bytes()),
                 line,
             });
         }

@@ -400,6 +400,25 @@ fn a_line_table_of_millions_of_rows_in_some_kilobytes_is_too_large() {
 }
 
 #[test]
+fn names_of_megabytes_are_cut() {
+    let name = "a".repeat(3 << 20);
+    let source =
+        format!("int {name}(void) {{ return 1; }}\nint main(void) {{ return {name}(); }}\n");
+    let Some(program) = build("gcc", &["-g", "-O0"], ("program.c", &source)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let frames = resolver.frames(PID, program.address(&name));
+    let shown = &frames[0].function;
+    assert!(
+        shown.starts_with("aaa") && shown.len() < 10_000,
+        "{}",
+        shown.len()
+    );
+}
+
+#[test]
 fn a_list_of_files_that_many_units_share_is_too_large() {
     let lines = "
     .rept 20000

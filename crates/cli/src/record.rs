@@ -181,7 +181,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Records, names what was found, and says where the recording is.
 pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let directory = linewise_recording::recording_path(&args.output);
-    let outcome = collect(&args.collect, HeapWhen::Never, &directory, None)?;
+    let (outcome, failed) = collect(&args.collect, HeapWhen::Never, &directory, None)?;
     let place = directory.display();
     if outcome.failure.is_none() {
         let what = match args.collect.source {
@@ -197,7 +197,7 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             "the recording is cut short; see `linewise report {place}`"
         ));
     }
-    Ok(exit_code(&args.collect, &outcome))
+    Ok(exit_code(&args.collect, &outcome, failed))
 }
 
 /// Records and reports.
@@ -214,42 +214,42 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             (scratch.path().join("run.linewise"), Some(scratch.place()))
         }
     };
-    let outcome = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
-    match panics::caught(|| report::show(&directory, &args.show)) {
-        Ok(shown) => shown?,
+    let (outcome, unresolved) = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
+    let failed = match panics::caught(|| report::show(&directory, &args.show)) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(exit::report_failure(&error)),
         Err(bug) => {
             let kept = match &args.output {
                 Some(_) => format!("what was recorded is in {}", directory.display()),
                 None => "what was recorded is thrown away; --output NAME keeps it".to_owned(),
             };
             say(&format!("{bug}; {kept}"));
+            Some(exit::LINEWISE_FAILED.into())
         }
-    }
-    Ok(exit_code(&args.collect, &outcome))
+    };
+    Ok(exit_code(&args.collect, &outcome, failed.or(unresolved)))
 }
 
-/// The target's own exit code, where it ended by itself.
-fn exit_code(args: &CollectArgs, outcome: &Outcome) -> ExitCode {
-    // A bug of ours is not the target's failure.
-    let failure = outcome.failure.as_ref();
-    if failure.is_some_and(|error| !matches!(error, linewise_collect::Error::Bug { .. })) {
-        return exit::LINEWISE_FAILED.into();
-    }
+/// The target's own exit code, whatever failed of ours, where it ended by itself or by a signal that reached us both.
+fn exit_code(args: &CollectArgs, outcome: &Outcome, failed: Option<ExitCode>) -> ExitCode {
     // A target that we asked to end after --duration did not fail.
-    if outcome.ended_by == "duration" || args.pid.is_some() {
-        return ExitCode::SUCCESS;
+    let asked = outcome.ended_by == "duration" || args.pid.is_some();
+    match (outcome.ended, &outcome.failure, failed) {
+        (Some(ended), _, _) if !asked => exit::of_target(Some(ended)),
+        (_, Some(_), _) => exit::LINEWISE_FAILED.into(),
+        (_, None, Some(code)) => code,
+        (_, None, None) => ExitCode::SUCCESS,
     }
-    exit::of_target(outcome.ended)
 }
 
 /// Records into `directory` and resolves names there, with heap blocks `unasked` where `--heap` does not say. A signal that comes later ends linewise, and
-/// removes `scratch`.
+/// removes `scratch`. With it the exit code for names that could not be resolved.
 fn collect(
     args: &CollectArgs,
     unasked: HeapWhen,
     directory: &Path,
     scratch: Option<Arc<Place>>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
     if args.source == Source::Exact {
         return collect_exactly(args, unasked, directory, scratch);
     }
@@ -301,8 +301,8 @@ fn collect(
     })?;
     progress.clear();
     interrupt::end_at_once(signals, scratch);
-    resolve(directory, outcome.failure.is_none())?;
-    Ok(outcome)
+    let unresolved = resolve(directory, outcome.failure.is_none());
+    Ok((outcome, unresolved))
 }
 
 /// Says what happened; `launched` says whether the program goes on without its recording.
@@ -324,20 +324,19 @@ fn tell(event: Event<'_>, launched: bool) {
     }
 }
 
-/// Resolves names now, so that the recording can be carried to another machine. A bug of ours leaves it without them; what
-/// is not `whole` may fail.
-fn resolve(directory: &Path, whole: bool) -> anyhow::Result<()> {
+/// Resolves names now, so that the recording can be carried to another machine. What fails is said and leaves it without
+/// them; what is not `whole` may fail in silence.
+fn resolve(directory: &Path, whole: bool) -> Option<ExitCode> {
     match panics::caught(|| report::resolve(directory)) {
         Ok(Err(error)) if whole => {
-            Err(error).context("recorded, but the names could not be resolved")
+            let error = error.context("recorded, but the names could not be resolved");
+            Some(exit::report_failure(&error))
         }
-        Ok(_) => Ok(()),
+        Ok(_) => None,
         Err(bug) => {
-            say(&format!(
-                "{bug}; {} is recorded, without names",
-                directory.display()
-            ));
-            Ok(())
+            let place = directory.display();
+            say(&format!("{bug}; {place} is recorded, without names"));
+            Some(exit::LINEWISE_FAILED.into())
         }
     }
 }
@@ -348,7 +347,7 @@ fn collect_exactly(
     unasked: HeapWhen,
     directory: &Path,
     scratch: Option<Arc<Place>>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
     if args.pid.is_some() {
         bail!(
             "the exact source runs a command under emulation from its beginning and cannot attach: \
@@ -369,13 +368,14 @@ fn collect_exactly(
     let signals = StopSignals::block().context("cannot wait for signals")?;
     let recorded = exact::record(&args.exact, &common, &signals, |event| tell(event, false))?;
     interrupt::end_at_once(signals, scratch);
-    resolve(directory, recorded.failure.is_none())?;
-    Ok(Outcome {
+    let unresolved = resolve(directory, recorded.failure.is_none());
+    let outcome = Outcome {
         ended: Some(recorded.ended),
         ended_by: recorded.ended_by,
         samples: recorded.accesses,
         failure: recorded.failure,
-    })
+    };
+    Ok((outcome, unresolved))
 }
 
 fn progress_text(progress: &Progress) -> String {

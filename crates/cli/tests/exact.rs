@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use linewise_recording::{Recording, RunInfo};
 
-use crate::util::{BINARY, Place, alive, emulator, signal, until};
+use crate::util::{BINARY, Place, emulator, signal};
 
 fn info(place: &Place) -> RunInfo {
     let recording = Recording::open(&place.path("made.linewise")).unwrap();
@@ -80,27 +80,6 @@ fn an_interrupt_and_a_duration_end_the_recording_properly() {
     let info = info(&place);
     assert!(info.complete);
     assert_eq!(info.ended_by, "duration");
-}
-
-#[test]
-fn a_killed_collector_ends_the_target_with_a_message_and_leaves_a_recording_that_opens() {
-    if !emulator() {
-        return;
-    }
-    let place = Place::new();
-    let mut command = place.linewise(RECORD);
-    command.args(["sh", "-c", "echo $$ > pid; while :; do :; done"]);
-    let mut running = place.start(&mut command);
-    let target = place.wait_for("pid");
-    until("the recording to be there", || {
-        Recording::open(&place.path("made.linewise")).ok()
-    });
-    running.child.kill().unwrap();
-    running.child.wait().unwrap();
-    until("the target to end", || (!alive(&target)).then_some(()));
-    let said = running.complaints();
-    assert!(said.contains("linewise"), "{said}");
-    assert!(!info(&place).complete);
 }
 
 #[test]

@@ -256,6 +256,15 @@ impl Region {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd)
     }
 
+    /// The memory's inode, by which it is found among what a process has mapped; 0 in the target.
+    #[cfg(feature = "collector")]
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+
+        std::fs::metadata(format!("/proc/self/fd/{}", self.fd)).map_or(0, |it| it.ino())
+    }
+
     fn at<T>(&self, offset: usize) -> *const T {
         debug_assert!(offset + size_of::<T>() <= FIRST_BYTES);
         // SAFETY: callers pass offsets of the layout above, all inside the first mapping.

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod latency;
 pub mod memory;
 pub mod memory_latency;
+pub mod namespace;
 pub mod perf;
 pub mod probe;
 pub mod process;

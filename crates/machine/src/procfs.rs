@@ -272,6 +272,17 @@ pub fn own_open_files() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
 }
 
+/// The machine's memory in bytes; 0 when the kernel does not tell.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    info.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_ascii_whitespace().next())
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
 /// Highest resident size of this process so far, in bytes; 0 when the kernel does not tell.
 #[must_use]
 pub fn own_peak_resident_bytes() -> u64 {

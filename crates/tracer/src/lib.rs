@@ -33,4 +33,4 @@ pub mod plugin;
 
 pub use clock::stamp;
 pub use line::{kept, threshold};
-pub use region::{Region, Ring, RingKind, RingState, started};
+pub use region::{Hold, Region, Ring, RingKind, RingState, pid_namespace, started};

@@ -36,7 +36,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::region::{MOST_OWNERS, Region};
-use crate::words::{ADDRESS_BITS, Taken, deed_number};
+use crate::words::{ADDRESS_BITS, NUMBER_BITS, Taken, deed_number};
 
 /// Guest memory that one table is for.
 const TABLE_BITS: u32 = 28;
@@ -64,8 +64,6 @@ const TOUCHED_BY_SHIFT: u32 = 32;
 /// In the place of an owner.
 const SHARED: u16 = MOST_OWNERS + 1;
 const UNTOUCHED: u64 = 0;
-/// Bits of the number of a thread's access.
-const NUMBER_BITS: u32 = 46;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 const OWNER_SHIFT: u32 = 48;
 /// In a state: which of the two places the owner's notes have; of a line that may be had again, the last owner's had.

@@ -42,7 +42,7 @@ pub fn resolve(path: PathBuf, arguments: Vec<Vec<u8>>) -> Result<Program, Refusa
     // The kernel follows four scripts that run scripts.
     for _ in 0..5 {
         let metadata = fs::metadata(&program.path).map_err(|_| Refusal::Impossible)?;
-        if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
+        if !metadata.is_file() || !may(&program.path, libc::X_OK) {
             return Err(Refusal::Impossible);
         }
         if metadata.mode() & 0o6000 != 0 || has_capabilities(&program.path) {
@@ -66,6 +66,15 @@ pub fn resolve(path: PathBuf, arguments: Vec<Vec<u8>>) -> Result<Program, Refusa
         return Ok(program);
     }
     Err(Refusal::Impossible)
+}
+
+/// Whether this process may do this to a file, by its effective user and as the file system is mounted.
+pub(crate) fn may(path: &Path, what: i32) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: a string that ends in NUL.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), what, libc::AT_EACCESS) == 0 }
 }
 
 fn has_capabilities(path: &Path) -> bool {
@@ -119,6 +128,8 @@ pub struct Qemu {
     pub plugin: Vec<u8>,
     /// See [`crate::Region::path`].
     pub region: Vec<u8>,
+    /// Whether a traced program is replaced: it has begun, so the next one runs in any case.
+    pub again: bool,
 }
 
 impl Qemu {
@@ -135,6 +146,9 @@ impl Qemu {
         let mut plugin = self.plugin.clone();
         plugin.extend(b",region=");
         plugin.extend(&self.region);
+        if self.again {
+            plugin.extend(b",again=on");
+        }
         words.extend([b"-plugin".to_vec(), plugin]);
         let mut kept = Vec::new();
         for variable in environment {
@@ -200,6 +214,7 @@ mod tests {
             options: words(&["-B", "0"]),
             plugin: b"p.so".to_vec(),
             region: b"/r".to_vec(),
+            again: false,
         };
         let program = Program {
             path: "/bin/x".into(),

@@ -159,7 +159,8 @@ pub fn far_mark_untold(word: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
-    /// The thread was first seen. a: its process, b: its thread id.
+    /// The thread was first seen. a: its process, b: its thread id. Where it is handed on, a has the process, and in its
+    /// upper half the thread id, as the collector numbers them, b the thread id in its own namespace.
     ThreadStarted = 1,
     /// The thread makes no more accesses.
     ThreadEnded = 2,
@@ -226,6 +227,11 @@ pub enum ExecTrouble {
     Exec = 3,
     /// How it is named could not be read, or it is named by an open file.
     Unnamed = 4,
+    /// QEMU, the tracer or the memory of the rings cannot be opened from where the program is: it has changed its user,
+    /// its root directory or a namespace.
+    Unreachable = 5,
+    /// Its limits leave no descriptors or no address space for QEMU.
+    Limits = 6,
 }
 
 impl ExecTrouble {
@@ -237,6 +243,8 @@ impl ExecTrouble {
             2 => Self::Rights,
             3 => Self::Exec,
             4 => Self::Unnamed,
+            5 => Self::Unreachable,
+            6 => Self::Limits,
             _ => return None,
         })
     }
@@ -301,14 +309,14 @@ impl Taken {
         ]
     }
 
-    /// Reads what [`Taken::pack`] made.
+    /// Reads what [`Taken::pack`] made; of what it did not make, something that could be.
     #[must_use]
     pub fn unpack(words: [u64; 6]) -> Self {
         Self {
             owner: words[0] as u16,
             again: words[0] >> 16 & 1 != 0,
-            line: words[1],
-            first: words[2],
+            line: words[1] & ((1 << ADDRESS_BITS) - 1) & !63,
+            first: words[2] & ((1 << NUMBER_BITS) - 1),
             quarters: [words[3] as u32, (words[3] >> 32) as u32],
             last: [words[4], words[5]],
         }
@@ -323,6 +331,8 @@ pub fn deed(number_in_units: u64, offset: u64, slot_and_meta: u64) -> u64 {
     (number_in_units << DEED_NUMBER_SHIFT) | (offset << DEED_OFFSET_SHIFT) | slot_and_meta
 }
 
+/// Bits of the number of a thread's access.
+pub const NUMBER_BITS: u32 = 46;
 /// A deed's time in numbers of accesses is so coarse.
 pub const DEED_UNIT_BITS: u32 = 6;
 const DEED_OFFSET_SHIFT: u32 = 30;
@@ -474,6 +484,8 @@ mod tests {
         fn what_was_taken_comes_back(
             owner: u16, again: bool, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
         ) {
+            let line = line & ((1 << ADDRESS_BITS) - 1) & !63;
+            let first = first & ((1 << NUMBER_BITS) - 1);
             let taken = Taken { owner, again, line, first, quarters, last };
             prop_assert_eq!(Taken::unpack(taken.pack()), taken);
         }

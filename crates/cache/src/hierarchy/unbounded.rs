@@ -159,6 +159,9 @@ pub struct Unbounded {
     cores: Vec<Core>,
     pages: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     lines: Vec<[Line; PAGE]>,
+    /// How many pages have records at most.
+    most_pages: usize,
+    forgotten_pages: u64,
     /// By page and core: where the core's copies of the page are, plus one.
     blocks: Vec<u32>,
     copies: Vec<[Copied; PAGE]>,
@@ -193,6 +196,8 @@ impl Unbounded {
             core_of: Vec::new(),
             pages: HashMap::default(),
             lines: Vec::new(),
+            most_pages: usize::MAX,
+            forgotten_pages: 0,
             blocks: Vec::new(),
             copies: Vec::new(),
             threads: Vec::new(),
@@ -458,6 +463,9 @@ impl Unbounded {
         if known.number == number {
             return (known.page as usize, known.block);
         }
+        if self.lines.len() >= self.most_pages && !self.pages.contains_key(&number) {
+            self.forget();
+        }
         let new = self.lines.len();
         let page = *self.pages.entry(number).or_insert(new as u32);
         if page as usize == new {
@@ -471,6 +479,30 @@ impl Unbounded {
             block,
         };
         (page as usize, block)
+    }
+
+    /// Keeps records of so many bytes at most. Where the stream touches more, all are given up and begun anew: the first
+    /// touch of a line by each core is then taken for its first of all.
+    pub fn set_limit(&mut self, bytes: u64) {
+        let a_page = size_of::<[Line; PAGE]>() + 2 * size_of::<[Copied; PAGE]>();
+        self.most_pages = usize::try_from(bytes / a_page as u64).map_or(usize::MAX, |it| it.max(1));
+    }
+
+    /// Lines whose records were given up for want of room.
+    #[must_use]
+    pub fn forgotten_lines(&self) -> u64 {
+        self.forgotten_pages * PAGE as u64
+    }
+
+    #[cold]
+    fn forget(&mut self) {
+        self.forgotten_pages += self.lines.len() as u64;
+        self.pages.clear();
+        self.lines.clear();
+        self.blocks.clear();
+        self.copies.clear();
+        let count = self.cores.len();
+        self.cores = vec![Core::new(); count];
     }
 
     /// Where a core's copies of the lines of a page are.
@@ -597,6 +629,26 @@ mod tests {
         let mut config = Config::uniform(1, cores, CacheShape::new(1 << 20, 16));
         config.groups[0].llc = Some(CacheShape::new(1 << 22, 16));
         config
+    }
+
+    #[test]
+    fn records_beyond_the_limit_are_given_up_and_counted() {
+        let mut caches = Unbounded::new(&config(2)).unwrap();
+        caches.set_limit(1 << 16);
+        let pages = caches.most_pages as u64;
+        assert!((4..64).contains(&pages));
+        let apart: Vec<Access> = (0..pages * 10 + 1)
+            .map(|page| access(page as u16 % 2, page << 12, Kind::Store))
+            .collect();
+        caches.run_with(&apart, |_, _, _| panic!("no line moves"));
+        assert_eq!(caches.lines.len(), 1);
+        assert_eq!(caches.forgotten_lines(), pages * 10 * 64);
+        // What is recent still works.
+        let last = pages * 10 << 12;
+        let mut moved = 0;
+        let turns = [0, 1, 0].map(|thread| access(thread, last, Kind::Update));
+        caches.run_with(&turns, |_, _, _| moved += 1);
+        assert_eq!(moved, 2);
     }
 
     #[test]

@@ -81,15 +81,56 @@ pub(super) struct Code {
     /// Only a share of the lines is recorded, and what orders threads besides.
     pub(super) share: bool,
     /// Slots by bank.
-    banks: Vec<Bank>,
+    banks: Banks,
     /// Who is told of them.
     pub(super) own_lines: Option<Arc<OwnLines>>,
     pub(super) instructions: Vec<Instruction>,
     sites: HashMap<(u32, u64, [u64; 2]), u32>,
     pub(super) maps: Vec<Map>,
     pub(super) untraced: Vec<Untraced>,
+    /// The mappings of each process, by their places in `maps`.
+    maps_of: HashMap<Pid, Vec<u32>>,
+    path_bytes: usize,
+    /// Programs that ran untraced beyond those.
+    pub(super) more_untraced: u64,
+    /// Instructions and mappings that there was no room for.
+    pub(super) dropped: [u64; 2],
     /// Definitions that made no sense.
     pub(super) malformed: u64,
+}
+
+/// Slots by bank. Those of which nothing was told take no memory.
+#[derive(Debug, Default)]
+pub(super) struct Banks {
+    of: Vec<Option<Box<Bank>>>,
+    count: usize,
+}
+
+impl Banks {
+    /// The slots of a bank.
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> &Bank {
+        match self.of.get(number as usize) {
+            Some(Some(bank)) => bank,
+            _ => &UNDEFINED_BANK,
+        }
+    }
+
+    /// The same to be changed; `None` if there is no room for it.
+    pub(super) fn make(&mut self, number: usize) -> Option<&mut Bank> {
+        if self.of.len() <= number {
+            self.of.resize_with(number + 1, || None);
+        }
+        let bank = &mut self.of[number];
+        if bank.is_none() {
+            if self.count >= MOST_BANKS {
+                return None;
+            }
+            self.count += 1;
+            *bank = Some(Box::new(UNDEFINED_BANK));
+        }
+        bank.as_deref_mut()
+    }
 }
 
 /// Names what was done to a line by the thread that another took it from. `space` is the part of an
@@ -147,6 +188,13 @@ pub(super) fn handover<'a>(
 
 /// Banks beyond this are not believed.
 const MAX_BANKS: usize = words::BANKS as usize;
+/// What is kept at most, since a target that writes over the shared memory could tell of any number: banks, instructions,
+/// mappings, bytes of their paths, and programs that ran untraced.
+const MOST_BANKS: usize = 1 << 12;
+const MOST_INSTRUCTIONS: usize = 1 << 22;
+const MOST_MAPS: usize = 1 << 19;
+const MOST_PATH_BYTES: usize = 1 << 26;
+const MOST_UNTRACED: usize = 1 << 10;
 const BANK_SLOTS: usize = words::BANK_SLOTS as usize;
 
 impl Code {
@@ -161,7 +209,7 @@ impl Code {
     /// The slots of a bank.
     #[inline]
     pub(super) fn bank(&self, number: u32) -> &Bank {
-        self.banks.get(number as usize).unwrap_or(&UNDEFINED_BANK)
+        self.banks.get(number)
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that
@@ -193,32 +241,35 @@ impl Code {
         if slots.len() % 3 != 0 || place + count > BANK_SLOTS || bank >= MAX_BANKS {
             return None;
         }
-        if self.banks.len() <= bank {
-            self.banks.resize(bank + 1, UNDEFINED_BANK);
-        }
+        let Some(defined) = self.banks.make(bank) else {
+            self.dropped[0] += count as u64;
+            return Some(());
+        };
         for (place, slot) in (place..).zip(slots.chunks_exact(3)) {
             let packed = [slot[1], slot[2]];
             let address = slot[0] & ((1 << words::ADDRESS_BITS) - 1);
             let updates = slot[0] & words::UPDATES != 0;
             let orders = slot[0] & words::ORDERS != 0;
             let instructions = &mut self.instructions;
-            let site = *self
-                .sites
-                .entry((program, address, packed))
-                .or_insert_with(|| {
-                    let (bytes, length) = words::unpack_instruction(packed);
-                    instructions.push(Instruction {
-                        address,
-                        pid,
-                        bytes,
-                        length: length as u8,
-                        updates,
-                        orders,
-                    });
-                    instructions.len() as u32 - 1
+            let key = (program, address, packed);
+            if instructions.len() >= MOST_INSTRUCTIONS && !self.sites.contains_key(&key) {
+                self.dropped[0] += 1;
+                continue;
+            }
+            let site = *self.sites.entry(key).or_insert_with(|| {
+                let (bytes, length) = words::unpack_instruction(packed);
+                instructions.push(Instruction {
+                    address,
+                    pid,
+                    bytes,
+                    length: length as u8,
+                    updates,
+                    orders,
                 });
+                instructions.len() as u32 - 1
+            });
             let bytes = (slot[0] >> 56) as u8;
-            self.banks[bank][place] = Slot {
+            defined[place] = Slot {
                 site,
                 updates,
                 orders,
@@ -227,30 +278,42 @@ impl Code {
             };
         }
         if let Some(lines) = &self.own_lines {
-            lines.define(bank, place, &self.banks[bank][place..place + count]);
+            lines.define(bank, place, &defined[place..place + count]);
         }
         Some(())
     }
 
     /// A process that was made has its parent's mappings.
     pub(super) fn inherit(&mut self, parent: Pid, child: Pid) {
-        let theirs: Vec<Map> = self
-            .maps
-            .iter()
-            .filter(|map| map.pid == parent && parent != child)
-            .map(|map| Map {
+        if parent == child {
+            return;
+        }
+        let theirs = self.maps_of.get(&parent).cloned().unwrap_or_default();
+        for place in theirs {
+            let map = Map {
                 pid: child,
-                ..map.clone()
-            })
-            .collect();
-        self.maps.extend(theirs);
+                ..self.maps[place as usize].clone()
+            };
+            self.add_map(map);
+        }
+    }
+
+    fn add_map(&mut self, map: Map) {
+        if self.maps.len() >= MOST_MAPS || self.path_bytes + map.path.len() > MOST_PATH_BYTES {
+            self.dropped[1] += 1;
+            return;
+        }
+        self.path_bytes += map.path.len();
+        let places = self.maps_of.entry(map.pid).or_default();
+        places.push(self.maps.len() as u32);
+        self.maps.push(map);
     }
 
     fn define_map(&mut self, rest: &[u64], pid: Pid, clock: &Clock) -> Option<()> {
         let (fields, path) = rest.split_first_chunk::<5>()?;
         let path = String::from_utf8_lossy(&words::text(path)?).into_owned();
         let writable = fields[4] & 2 != 0;
-        self.maps.push(Map {
+        self.add_map(Map {
             pid,
             time: Time(clock.ns(fields[0])),
             start: Address(fields[1]),
@@ -271,6 +334,10 @@ impl Code {
 
     fn define_untraced(&mut self, rest: &[u64]) -> Option<()> {
         let (&trouble, path) = rest.split_first()?;
+        if self.untraced.len() >= MOST_UNTRACED {
+            self.more_untraced += 1;
+            return Some(());
+        }
         self.untraced.push(Untraced {
             path: String::from_utf8_lossy(&words::text(path)?).into_owned(),
             trouble: ExecTrouble::from_number(trouble),

@@ -120,6 +120,13 @@ pub(super) fn untraced_text(untraced: &Untraced) -> String {
         Some(ExecTrouble::Unnamed) => {
             "a program that was named by an open file or directory ran untraced".to_owned()
         }
+        Some(ExecTrouble::Unreachable) => format!(
+            "{path} ran untraced: who executed it had changed its user, its root directory or a namespace, and cannot \
+             open QEMU, the tracer or the memory shared with linewise from there"
+        ),
+        Some(ExecTrouble::Limits) => format!(
+            "{path} ran untraced: the limits of who executed it (ulimit -n, ulimit -v) leave no room for QEMU"
+        ),
         None => format!("{path} ran untraced"),
     }
 }

@@ -123,6 +123,7 @@ impl Launch {
                 options: guest.options(),
                 plugin: doubled,
                 region: region.into_bytes(),
+                again: false,
             },
         })
     }

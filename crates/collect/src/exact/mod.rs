@@ -22,6 +22,8 @@ mod launch;
 mod only;
 mod own_lines;
 mod own_runs;
+mod pieces;
+mod reading;
 mod record;
 mod rounds;
 mod stream;
@@ -264,6 +266,8 @@ fn trace_to<C: Consumer>(
         consumer.own_lines(lines);
     }
     let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines);
+    // Without it the target sees less surely that this process was killed.
+    let _hold = region.hold().ok();
     let mut child = held.release().map_err(ExactError::Start)?;
 
     let start = monotonic_ns();
@@ -319,7 +323,16 @@ fn trace_to<C: Consumer>(
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
+    let vanished = stream.vanished(root);
     let mut outcome = outcome(stream, &region, ended, ended_by, others);
+    if vanished > 0 {
+        outcome.losses.push(loss(
+            "untraced-program",
+            vanished,
+            "programs that took the place of traced ones and ran untraced, since the tracer could not begin in them"
+                .to_owned(),
+        ));
+    }
     outcome.emulator = OsString::from_vec(launch.qemu.path).into();
     Ok(outcome)
 }
@@ -361,7 +374,7 @@ fn outcome(
     lose(
         "unnumbered",
         totals.unnumbered,
-        "records of threads beyond the 65,535 that can be told apart".to_owned(),
+        "records of threads and processes beyond the 65,535 that can be told apart".to_owned(),
     );
     lose(
         "unowned",
@@ -373,6 +386,29 @@ fn outcome(
         "still-running",
         others as u64,
         "processes that went on after the command had ended, from then on untraced".to_owned(),
+    );
+    lose(
+        "other-namespace",
+        stream.strangers,
+        "processes in other namespaces of process ids that had ended before they were looked for: their threads have neither \
+         names nor stacks, and what only /proc tells of their memory is missing"
+            .to_owned(),
+    );
+    let [instructions, maps] = stream.code.dropped;
+    lose(
+        "instructions-dropped",
+        instructions,
+        "instructions that there was no room for beside four million others: their accesses are unexplained".to_owned(),
+    );
+    lose(
+        "maps-dropped",
+        maps,
+        "mappings that there was no room for beside half a million others: what lies there has no name".to_owned(),
+    );
+    lose(
+        "untraced-program",
+        stream.code.more_untraced,
+        "further programs that ran untraced".to_owned(),
     );
     for untraced in &stream.code.untraced {
         lose("untraced-program", 1, error::untraced_text(untraced));

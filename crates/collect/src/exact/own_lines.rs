@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use linewise_tracer::Region;
 
 use super::access::{GUEST_BITS, Handover};
-use super::code::{Bank, Slot, UNDEFINED_BANK, handover};
+use super::code::{Banks, Slot, handover};
 
 /// Bytes of a line, as a shift.
 pub(super) const LINE_BITS: u32 = 6;
@@ -21,7 +21,7 @@ pub struct OwnLines {
 
 #[derive(Debug, Default)]
 struct Known {
-    banks: Vec<Bank>,
+    banks: Banks,
     /// Threads by the numbers under which they have lines.
     owners: HashMap<u16, u16>,
 }
@@ -37,10 +37,10 @@ impl OwnLines {
     /// Takes the slots that were defined, from this place of a bank on.
     pub(super) fn define(&self, bank: usize, place: usize, slots: &[Slot]) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.banks.len() <= bank {
-            known.banks.resize(bank + 1, UNDEFINED_BANK);
+        // There is room where the other has room.
+        if let Some(bank) = known.banks.make(bank) {
+            bank[place..place + slots.len()].copy_from_slice(slots);
         }
-        known.banks[bank][place..place + slots.len()].copy_from_slice(slots);
     }
 
     /// A thread and its [owner number](linewise_tracer::Ring::owner).
@@ -56,7 +56,7 @@ impl OwnLines {
         let taken = self.region.contend((address >> GUEST_BITS) as u32, guest)?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let &thread = known.owners.get(&taken.owner)?;
-        let bank = |number: u32| known.banks.get(number as usize).unwrap_or(&UNDEFINED_BANK);
+        let bank = |number: u32| known.banks.get(number);
         Some(handover(bank, &taken, thread, 0, address - guest))
     }
 

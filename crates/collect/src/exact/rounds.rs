@@ -27,6 +27,11 @@ use own::{OwnAgain, OwnLine};
 const CHUNK: usize = 1 << 16;
 /// Accesses handed out at a time.
 const BATCH: usize = 2048;
+/// Events of a kind that wait for accesses at most, and lines with runs: a target that writes over the shared memory could
+/// have them wait for ever.
+const MOST_WAITING: usize = 1 << 18;
+/// Runs that wait at one line at most.
+const MOST_RUNS: usize = 1 << 10;
 
 /// What the rounds need to know of an access.
 pub(super) trait Turn: Copy {
@@ -89,6 +94,12 @@ pub(super) struct Rounds<T> {
     last_limit: usize,
     /// The last wake, by futex.
     wakes: HashMap<u64, Point>,
+    /// When `wakes` is next looked through.
+    wakes_limit: usize,
+    /// Lines that threads have again, in all lanes.
+    own_again: usize,
+    /// Events that there was no room for.
+    dropped: u64,
     /// Waits so far.
     wait_number: u64,
     /// Words that ends of threads clear: address and thread id.
@@ -130,6 +141,9 @@ impl<T: Turn> Rounds<T> {
             last: HashMap::new(),
             last_limit: 1 << 16,
             wakes: HashMap::new(),
+            wakes_limit: 1 << 16,
+            own_again: 0,
+            dropped: 0,
             wait_number: 0,
             joins: HashMap::new(),
             maybe_join: Maybe(Box::new([0; 64])),
@@ -160,6 +174,11 @@ impl<T: Turn> Rounds<T> {
     /// Rounds that were made without a thread that had nothing in the window.
     pub(super) fn forced(&self) -> u64 {
         self.forced
+    }
+
+    /// Events that there was no room for.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Rounds in all.
@@ -481,6 +500,7 @@ impl<T: Turn> Rounds<T> {
             let has = self.has_again(asker, again, round);
             if has {
                 self.lanes[index].own_again.pop_front();
+                self.own_again -= 1;
             }
             return has;
         }
@@ -563,12 +583,13 @@ impl<T: Turn> Rounds<T> {
         lane.waits = 0;
         lane.clears = 0;
         if making && (result as i64) > 0 {
-            let begun = |lane: &Lane<T>| lane.tid == result && lane.begun && !lane.ended;
-            if !self.lanes.iter().any(begun) {
+            let is_it = |lane: &Lane<T>| lane.tid == result || lane.tid_here == result;
+            let begun = |lane: &Lane<T>| is_it(lane) && lane.begun && !lane.ended;
+            if !self.lanes.iter().any(begun) && self.has_room(self.expected.len()) {
                 self.expected.insert(result);
             }
         }
-        if clears != 0 && (result as i64) > 0 {
+        if clears != 0 && (result as i64) > 0 && self.has_room(self.joins.len()) {
             self.joins.insert(clears, result);
             self.maybe_join.add(clears);
         }
@@ -578,6 +599,13 @@ impl<T: Turn> Rounds<T> {
             }
             self.join(thread, came, waits);
         }
+    }
+
+    /// Whether one more can wait beside so many; counts it as dropped if not.
+    fn has_room(&mut self, waiting: usize) -> bool {
+        let has = waiting < MOST_WAITING;
+        self.dropped += u64::from(!has);
+        has
     }
 
     /// Takes an event that lies between the accesses before and those to come.
@@ -593,7 +621,10 @@ impl<T: Turn> Rounds<T> {
                 let lane = self.lane(thread);
                 lane.begun = true;
                 lane.tid = event.b;
+                lane.tid_here = event.a >> 32;
+                // Who made it in another namespace was told the other number.
                 self.expected.remove(&event.b);
+                self.expected.remove(&(event.a >> 32));
                 for index in 0..self.lanes.len() {
                     let made = self.lanes[index].made;
                     if made > 0 {
@@ -633,11 +664,14 @@ impl<T: Turn> Rounds<T> {
             }
             EventKind::FutexWakes => {
                 self.wake(event.a, event.b);
-                self.wakes.insert(event.a, here);
-                if self.wakes.len() > 1 << 16 {
+                if self.wakes.len() >= self.wakes_limit {
                     let lanes = &self.lanes;
                     self.wakes
                         .retain(|_, point| lanes[usize::from(point.lane)].went < point.count);
+                    self.wakes_limit = (self.wakes.len() * 2).max(1 << 16);
+                }
+                if self.has_room(self.wakes.len()) {
+                    self.wakes.insert(event.a, here);
                 }
             }
             // The thread goes on as another, or without being seen.
@@ -652,7 +686,10 @@ impl<T: Turn> Rounds<T> {
             EventKind::OwnAgain if self.own_lines.is_some() => {
                 let (line, first) = (event.a >> LINE_BITS, event.b);
                 let again = OwnAgain { line, first };
-                self.lane(thread).own_again.push_back((came, again));
+                if self.has_room(self.own_again) {
+                    self.own_again += 1;
+                    self.lane(thread).own_again.push_back((came, again));
+                }
             }
             // Comes as a handover.
             EventKind::Taken | EventKind::Heap | EventKind::OwnAgain => {}

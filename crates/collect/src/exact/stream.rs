@@ -11,23 +11,24 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use linewise_cache::Kind;
+use linewise_machine::namespace;
 use linewise_machine::process::monotonic_ns;
 use linewise_recording::Pid;
 use linewise_tracer::words::{self, EventKind};
-use linewise_tracer::{Region, Ring, RingKind, RingState, kept, stamp};
+use linewise_tracer::{Region, Ring, RingKind, RingState, pid_namespace, stamp};
 
 use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
-use super::code::{Code, NO_SITE, Slot, handover};
+use super::code::{Code, NO_SITE, handover};
 use super::own_lines::OwnLines;
+use super::pieces::{Pieces, Special, special};
+use super::reading::Reading;
 pub use super::totals::{ExactThread, Totals};
 
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
 const FEW: usize = 8;
-/// Up to this stamp: all there is, since nothing more comes.
-const EVERYTHING: u64 = u64::MAX - 1;
 /// How long, in ticks, a stamp may take to become visible to the reader.
 const MARGIN: u64 = 20_000;
 /// Rings of writers that are gone are looked for this often.
@@ -35,6 +36,10 @@ const LOOK_NS: u64 = 100_000_000;
 /// The clock is set right this often.
 const CORRECT_NS: u64 = 500_000_000;
 
+/// A stamp that lies so far in the future, in ticks, is none: about a second.
+const AHEAD: u64 = 1 << 31;
+/// Images that are told apart, as threads are.
+const MOST_IMAGES: usize = u16::MAX as usize;
 /// So many accesses that are not told are an event.
 const PASSED: u32 = 1 << 12;
 
@@ -49,45 +54,20 @@ struct Image {
     pid: Pid,
 }
 
-/// What is read from one ring.
-#[derive(Debug)]
-struct Reading {
-    ring: Ring,
-    kind: RingKind,
-    pid: u32,
-    /// When the process of this id started, if that could be seen.
-    started: Option<u64>,
-    image: u32,
-    thread: u16,
-    position: u64,
-    freed: u64,
-    head: u64,
-    closed: bool,
-    /// The bank of the last mark.
-    bank: u32,
-    stamp: u64,
-    /// The time of the accesses handed out last.
-    time_ns: u64,
-    /// The stamp of the last mark lies before what was handed out already.
-    late: bool,
-    late_from: u64,
-    /// Words that are freed at a time.
-    quantum: u64,
-    /// Number of its address space, in its place in an address.
-    space: u64,
-    /// That of the one that it was forked from, or its own.
-    parent: u16,
-    accesses: u64,
-    /// Accesses that are not told, since the last that is.
-    untold: u32,
-}
-
 /// The stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     region: Region,
     readings: Vec<Option<Reading>>,
     images: HashMap<u32, Image>,
+    /// The last image of each process.
+    image_of: HashMap<u32, u32>,
+    /// The inode of our namespace of process ids.
+    namespace: u64,
+    /// Processes in other namespaces that had ended before they were looked for.
+    pub(super) strangers: u64,
+    /// By process: programs that were replaced by one to be traced, less those that began.
+    replaced: HashMap<u32, i64>,
     pub(super) code: Code,
     /// Instructions that the consumer was told of.
     told: usize,
@@ -102,6 +82,8 @@ pub(super) struct Stream {
     /// Threads by the numbers under which they have lines for themselves.
     owners: HashMap<u16, u16>,
     pub(super) totals: Totals,
+    /// Nothing more comes.
+    all: bool,
     /// The latest stamp handed out.
     reached: u64,
     /// The latest time handed out.
@@ -122,6 +104,10 @@ impl Stream {
             region,
             readings: Vec::new(),
             images: HashMap::new(),
+            image_of: HashMap::new(),
+            namespace: pid_namespace(),
+            strangers: 0,
+            replaced: HashMap::new(),
             code: Code::new(threshold != u64::MAX, own_lines),
             told: 0,
             machine,
@@ -132,6 +118,7 @@ impl Stream {
             counted: Vec::new(),
             owners: HashMap::new(),
             totals: Totals::default(),
+            all: false,
             reached: 0,
             time_ns: 0,
             last_look: monotonic_ns(),
@@ -142,8 +129,9 @@ impl Stream {
     /// Reads what is there; how many words, at least 1 if anything. With `all` without regard for what may still
     /// come, when nobody writes any more.
     pub(super) fn round<C: Consumer>(&mut self, consumer: &mut C, all: bool) -> u64 {
+        self.all = all;
         let until = if all {
-            EVERYTHING
+            stamp().saturating_add(AHEAD)
         } else {
             stamp().saturating_sub(MARGIN)
         };
@@ -180,10 +168,7 @@ impl Stream {
                 }
                 progress = true;
                 let reading = self.begin(ring);
-                // Another image in the same process: the old one was replaced (exec).
-                for old in self.readings.iter_mut().flatten() {
-                    old.closed |= old.pid == reading.pid && old.image != reading.image;
-                }
+                self.close_replaced(&reading);
                 self.readings[index] = Some(reading);
             }
             if let Some(reading) = &mut self.readings[index] {
@@ -203,16 +188,51 @@ impl Stream {
         progress
     }
 
-    fn begin(&mut self, ring: Ring) -> Reading {
+    /// Another image in the same process: the old one was replaced (exec).
+    fn close_replaced(&mut self, new: &Reading) {
+        let known = self.image_of.contains_key(&new.pid);
+        if !known && self.image_of.len() >= MOST_IMAGES {
+            return;
+        }
+        let before = self.image_of.insert(new.pid, new.image);
+        if before.is_some_and(|before| before != new.image) {
+            for old in self.readings.iter_mut().flatten() {
+                old.closed |= old.pid == new.pid && old.image != new.image;
+            }
+        }
+    }
+
+    /// Process and thread id of a ring's writer as they are here, which it does not know in another namespace.
+    fn ids(&mut self, ring: &Ring, image: u32) -> (u32, u32) {
         let (pid, tid) = ring.ids();
+        let namespace = ring.namespace();
+        if namespace == 0 || namespace == self.namespace {
+            return (pid, tid);
+        }
+        let known = self.images.get(&image).map(|image| image.pid.0);
+        let here =
+            known.or_else(|| namespace::process(pid, |it| namespace::of(it) == Some(namespace)));
+        let Some(here) = here else {
+            self.strangers += 1;
+            return (namespace::UNKNOWN | pid, namespace::UNKNOWN | tid);
+        };
+        let thread = namespace::thread(here, tid);
+        (here, thread.unwrap_or(namespace::UNKNOWN | tid))
+    }
+
+    fn begin(&mut self, ring: Ring) -> Reading {
         let (image, parent) = ring.images();
+        let (pid, tid) = self.ids(&ring, image);
         let kind = ring.kind();
         let above = self
             .images
             .get(&parent)
             .copied()
             .filter(|_| parent != image);
-        if !self.images.contains_key(&image) {
+        let is_new = !self.images.contains_key(&image);
+        if is_new && self.images.len() >= MOST_IMAGES {
+            self.totals.unnumbered += 1;
+        } else if is_new {
             if let Some(above) = above {
                 self.code.inherit(above.pid, Pid(pid));
             }
@@ -220,6 +240,10 @@ impl Stream {
                 Some(above) => above.program,
                 None => parent,
             };
+            // The first of all replaces none.
+            if above.is_none() && !self.images.is_empty() {
+                *self.replaced.entry(pid).or_default() -= 1;
+            }
             let pid = Pid(pid);
             self.images.insert(image, Image { program, pid });
         }
@@ -227,7 +251,9 @@ impl Stream {
         let now = self.clock.ns(opened);
         let quantum = ring.capacity() / 8;
         let mut thread = u16::MAX;
-        if kind == RingKind::Thread && self.threads.len() < usize::from(u16::MAX) {
+        let has_room =
+            self.threads.len() < usize::from(u16::MAX) && self.images.contains_key(&image);
+        if kind == RingKind::Thread && has_room {
             thread = self.threads.len() as u16;
             self.threads.push(ExactThread {
                 pid: Pid(pid),
@@ -248,6 +274,7 @@ impl Stream {
             ring,
             kind,
             pid,
+            tid,
             started: linewise_tracer::started(pid),
             image,
             thread,
@@ -265,6 +292,7 @@ impl Stream {
             parent: parent.min(u32::from(u16::MAX)) as u16,
             accesses: 0,
             untold: 0,
+            replaced: false,
         }
     }
 
@@ -321,6 +349,20 @@ impl Stream {
         consumer.calls(&kinds);
     }
 
+    /// Takes out of the rings what claims to be of the future: nothing is told before it happened, and it would wait there
+    /// for as long.
+    fn refuse(&mut self, reading_next: &mut Vec<(u64, usize)>, readings: &mut [Option<Reading>]) {
+        let latest = stamp().saturating_add(AHEAD);
+        reading_next.retain(|&(stamp, index)| {
+            let refused = stamp > latest;
+            if refused && let Some(reading) = &mut readings[index] {
+                self.totals.malformed += 1;
+                reading.position = reading.head;
+            }
+            !refused
+        });
+    }
+
     /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
     fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> u64 {
         let mut readings = std::mem::take(&mut self.readings);
@@ -331,8 +373,9 @@ impl Stream {
                 let reading = reading.as_ref()?;
                 Some((reading.next_stamp()?, index))
             })
-            .filter(|&(stamp, _)| stamp <= until)
             .collect();
+        self.refuse(&mut next, &mut readings);
+        next.retain(|&(stamp, _)| stamp <= until);
         let position = |readings: &[Option<Reading>]| -> u64 {
             readings.iter().flatten().map(|it| it.position).sum()
         };
@@ -383,6 +426,7 @@ impl Stream {
             reached,
             time_ns: latest_ns,
             owners,
+            all,
             ..
         } = self;
         if reading.thread == u16::MAX {
@@ -443,7 +487,7 @@ impl Stream {
                             position += words;
                             others += words;
                         }
-                        None if !(reading.closed || until == EVERYTHING) => {
+                        None if !(reading.closed || *all) => {
                             position -= 1;
                             break;
                         }
@@ -549,7 +593,9 @@ impl Stream {
                 }
             }
             if tag == words::EVENT {
-                match words::event_kind(word) {
+                let kind = words::event_kind(word);
+                reading.replaced = kind == Some(EventKind::ExecTraced);
+                match kind {
                     Some(EventKind::Taken) => {
                         let words = std::array::from_fn(|at| ring.word(position + 2 + at as u64));
                         let taken = words::Taken::unpack(words);
@@ -572,9 +618,13 @@ impl Stream {
                             words: &record.collect::<Vec<u64>>(),
                             maps: &code.maps,
                         });
+                        ring.wipe(from..position + length);
                     }
                     Some(kind) => {
-                        let (a, b) = (ring.word(position + 2), ring.word(position + 3));
+                        let (mut a, b) = (ring.word(position + 2), ring.word(position + 3));
+                        if kind == EventKind::ThreadStarted {
+                            a = u64::from(pid) | (u64::from(reading.tid) << 32);
+                        }
                         consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, space));
                     }
                     None => totals.malformed += 1,
@@ -628,6 +678,9 @@ impl Stream {
                 }
             }
             if done {
+                if reading.replaced {
+                    *self.replaced.entry(reading.pid).or_default() += 1;
+                }
                 if reading.kind == RingKind::Process
                     && let Ok(space) = u16::try_from(reading.image)
                 {
@@ -674,6 +727,18 @@ impl Stream {
         pids.len()
     }
 
+    /// Programs that were to be traced and did not begin to be, of processes that have ended: at the end.
+    pub(super) fn vanished(&self, root: u32) -> u64 {
+        let mut replaced = self.replaced.clone();
+        let gone = |pid: u32| pid == root || linewise_tracer::started(pid).is_none();
+        for reading in self.readings.iter().flatten() {
+            if reading.replaced && gone(reading.pid) {
+                *replaced.entry(reading.pid).or_default() += 1;
+            }
+        }
+        replaced.values().map(|&count| count.max(0) as u64).sum()
+    }
+
     /// Adds up what open rings still hold, at the end.
     pub(super) fn finish<C: Consumer>(&mut self, consumer: &mut C) {
         for reading in self.readings.iter().flatten() {
@@ -684,82 +749,6 @@ impl Stream {
         self.flush(consumer);
         consumer.finish();
     }
-}
-
-/// The words of a ring behind an access, up to `head`.
-struct Pieces<'a> {
-    ring: &'a Ring,
-    next: u64,
-    head: u64,
-    /// That of the access.
-    bank: u32,
-}
-
-impl Pieces<'_> {
-    /// Joins to an access, which was `word`, what the emulator made further accesses of; how many
-    /// words that are. `None` if more of it may come, and nothing is joined.
-    ///
-    /// A mark between pieces is passed over: it would put them under another stamp, behind what
-    /// another thread did in the middle of this access.
-    #[inline(always)]
-    fn join(&self, access: &mut TracedAccess, word: u64, slot: Slot) -> Option<u64> {
-        let wide = u16::from(slot.wide);
-        let mut size = access.size;
-        let mut next = self.next;
-        while size < wide && !(slot.updates && access.kind == Kind::Load) {
-            let mut at = next;
-            if at == self.head {
-                return None;
-            }
-            let mut piece = self.ring.word(at);
-            let is_mark = words::tag(piece) == words::MARK && words::mark_bank(piece) == self.bank;
-            if is_mark && at + 1 < self.head {
-                at += 1;
-                piece = self.ring.word(at);
-            }
-            let follows = words::tag(piece) < words::MARK
-                && words::slot_in_bank(piece) == words::slot_in_bank(word)
-                && words::is_store(piece) == words::is_store(word)
-                && words::address(piece) == words::address(word) + u64::from(size)
-                && size + words::size(piece) <= wide;
-            if !follows {
-                break;
-            }
-            size += words::size(piece);
-            next = at + 1;
-        }
-        access.size = size;
-        Some(next - self.next)
-    }
-}
-
-/// What becomes of an access that is not simply handed on.
-enum Special {
-    One(TracedAccess),
-    /// The load of an update, whose store follows.
-    PartOfUpdate,
-    /// Its instruction was never described.
-    Unexplained,
-}
-
-/// Makes one access of an instruction's several, or none.
-#[inline(always)]
-fn special(mut access: TracedAccess, slot: Slot, threshold: u64) -> Special {
-    if slot.updates {
-        // Its store follows, or stands for both.
-        if access.kind == Kind::Load {
-            return Special::PartOfUpdate;
-        }
-        access.kind = Kind::Update;
-    }
-    if slot.orders && threshold != u64::MAX {
-        let first = access.guest_address();
-        access.chosen = kept(first, first + u64::from(access.size) - 1, threshold);
-    }
-    if slot.site == NO_SITE {
-        return Special::Unexplained;
-    }
-    Special::One(access)
 }
 
 /// Where the lowest stamp stands, and the lowest of the others.
@@ -775,20 +764,4 @@ fn lowest(next: &[(u64, usize)]) -> Option<(usize, u64)> {
         }
     }
     Some((place, other))
-}
-
-impl Reading {
-    /// The stamp of what comes next, the last mark's unless it is one. `None` if nothing is
-    /// there.
-    fn next_stamp(&self) -> Option<u64> {
-        if self.kind != RingKind::Thread || self.position >= self.head {
-            return None;
-        }
-        let word = self.ring.word(self.position);
-        Some(match words::tag(word) {
-            words::MARK => words::mark_stamp(word, self.stamp),
-            words::FAR_MARK | words::EVENT => self.ring.word(self.position + 1),
-            _ => self.stamp,
-        })
-    }
 }

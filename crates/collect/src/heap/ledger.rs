@@ -188,6 +188,11 @@ impl Ledger {
         }
     }
 
+    /// The process of an image that is known.
+    pub(super) fn process_of(&self, image: u32) -> Option<u32> {
+        self.images.get(&image).map(|image| image.pid)
+    }
+
     /// A ring of a process that was not known.
     pub(super) fn found_image(&mut self, image: u32, parent: u32, pid: u32, opened: u64) {
         if self.images.contains_key(&image) {

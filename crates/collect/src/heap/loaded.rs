@@ -11,6 +11,7 @@ use linewise_machine::process;
 use linewise_recording::{HeapRun, StackId, Writer};
 
 use super::ledger::{Event, LINGER, Ledger, What};
+use super::numbered::Numbered;
 use super::rate::{LOADED_PART, Rate};
 use super::recorder::{HeapCost, HeapLoss};
 use super::unwind::Unwinder;
@@ -66,6 +67,8 @@ const NOTES: [(Note, &str, &str); 5] = [
 struct Seen {
     /// The ring's image, 0 if it is free.
     image: u32,
+    /// Process and thread, as they are numbered here.
+    ids: (u32, u32),
     spent: u64,
     lost: u64,
 }
@@ -77,6 +80,7 @@ pub(crate) struct Loaded {
     unwinder: Unwinder,
     rate: Rate,
     rings: Vec<Seen>,
+    family: Numbered,
     stacks: HashMap<u64, StackId>,
     slices: HashMap<u64, StackId>,
     began_ns: u64,
@@ -99,6 +103,7 @@ impl Loaded {
         let number = fs::metadata(region.path()).map_or(0, |file| file.ino());
         let recorder = Self {
             ledger: Ledger::new(Some(Clock::new())),
+            family: Numbered::new(region.inode()),
             region: Rc::new(region),
             unwinder: Unwinder::of_recorded(number),
             rate: Rate::new(overhead, LOADED_PART),
@@ -220,19 +225,23 @@ impl Loaded {
             self.rings.resize(ring.index() + 1, Seen::default());
         }
         if self.rings[ring.index()].image != ids.image {
+            let known = self.ledger.process_of(ids.image);
+            let here = self.family.ids(known, (ids.pid, ids.tid));
             self.rings[ring.index()] = Seen {
                 image: ids.image,
+                ids: here,
                 ..Seen::default()
             };
             self.ledger
-                .found_image(ids.image, ids.parent, ids.pid, ring.opened());
+                .found_image(ids.image, ids.parent, here.0, ring.opened());
         }
-        let thread = self.ledger.threads.number(u64::from(ids.tid), || ids.tid);
+        let (pid, tid) = self.rings[ring.index()].ids;
+        let thread = self.ledger.threads.number(u64::from(tid), || tid);
         let layout = ring.layout();
         let mut refused = 0;
         let drained = ring.drain(|words| match Record::parse(words) {
             Some(record) => {
-                let what = self.understand(region, (ids.pid, layout), record, stacks);
+                let what = self.understand(region, (pid, layout), record, stacks);
                 let Some((stamp, what)) = what else { return };
                 // Nothing is told before it happened: it would wait here for ever.
                 if stamp > linewise_heap::stamp_after() {
@@ -410,6 +419,13 @@ impl Loaded {
             if times > 0 {
                 losses.push((what, u64::from(times), sentence.to_owned()));
             }
+        }
+        if self.family.strangers > 0 {
+            losses.push((
+                "heap-other-namespace",
+                self.family.strangers,
+                "processes in other namespaces of process ids that had ended before they were looked for: accesses to their blocks have no name".to_owned(),
+            ));
         }
         if self.ledger.strays > 0 {
             losses.push((

@@ -14,6 +14,7 @@ mod launch;
 mod ledger;
 mod live;
 mod loaded;
+mod numbered;
 mod observer;
 mod operators;
 mod probed;

@@ -28,6 +28,7 @@ pub(super) struct Block([u8; 0]);
 pub(super) struct Instruction([u8; 0]);
 
 pub(super) type OnVcpu = extern "C" fn(id: u64, vcpu: c_uint);
+pub(super) type OnReset = extern "C" fn(id: u64);
 pub(super) type OnTranslation = extern "C" fn(id: u64, block: *mut Block);
 pub(super) type OnAccess = extern "C" fn(vcpu: c_uint, info: u32, address: u64, user: *mut c_void);
 pub(super) type OnCall = extern "C" fn(
@@ -55,6 +56,8 @@ pub(super) enum InstructionData {
 /// The functions.
 #[derive(Clone, Copy)]
 pub(super) struct Api {
+    /// `None` in a QEMU that does not have it: then callbacks stay, and do nothing.
+    pub(super) reset: Option<unsafe extern "C" fn(u64, OnReset)>,
     pub(super) register_vcpu_exit: unsafe extern "C" fn(u64, OnVcpu),
     pub(super) register_translation: unsafe extern "C" fn(u64, OnTranslation),
     pub(super) register_call: unsafe extern "C" fn(u64, OnCall),
@@ -121,7 +124,12 @@ impl Api {
         } else {
             InstructionData::Points(function!(c"qemu_plugin_insn_data"))
         };
+        // SAFETY: the function of this name has this type in every interface; a null pointer is `None`.
+        let reset = find(c"qemu_plugin_reset").map(|found| unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64, OnReset)>(found)
+        });
         Ok(Self {
+            reset,
             register_vcpu_exit: function!(c"qemu_plugin_register_vcpu_exit_cb"),
             register_translation: function!(c"qemu_plugin_register_vcpu_tb_trans_cb"),
             register_call: function!(c"qemu_plugin_register_vcpu_syscall_cb"),

@@ -109,6 +109,11 @@ pub(super) extern "C" fn on_call(
     _a7: u64,
     _a8: u64,
 ) {
+    if process::current().is_none_or(process::Process::detached) {
+        // What it executes is the kernel's from here on.
+        process::current().inspect(|process| process.let_go());
+        return;
+    }
     let event = |kind, a, b| {
         // SAFETY: QEMU calls it in the thread that runs this virtual CPU; the reference ends here.
         if let Some(end) = unsafe { writer::end(vcpu) } {

@@ -3,14 +3,15 @@
 //! QEMU hands `execve` to the kernel, which would run the new program natively and untraced. So
 //! where the new program can be traced, the plugin calls `execve` itself, with QEMU and the tracer
 //! in front of the guest's arguments, before QEMU does. If that call fails, or the program cannot be
-//! traced, QEMU goes on with the guest's own call; what then runs untraced is reported.
+//! traced, or QEMU not be run from there (see [`surroundings`]), QEMU goes on with the guest's own call; what then runs
+//! untraced is reported.
 
 use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::{calls, process, writer};
+use super::{calls, process, surroundings, writer};
 use crate::program::{self, Qemu, Refusal};
 use crate::words::{self, ExecTrouble};
 
@@ -101,9 +102,13 @@ fn strings(mut address: u64) -> Option<Vec<Vec<u8>>> {
 /// Runs the guest's new program under QEMU; returns if the guest's own call is to be made.
 /// `announce` is told before, with whether the new program will be traced.
 pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
-    let Some(again) = AGAIN.get() else {
+    let (Some(again), Some(process)) = (AGAIN.get(), process::current()) else {
         return;
     };
+    // Who traces a program must be there.
+    if process.looks_detached() {
+        return;
+    }
     let (path, arguments, environment) = match call {
         Call::Path {
             path,
@@ -149,6 +154,9 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         Err(Refusal::Impossible) => return,
         Err(Refusal::Rights) => return untraced(ExecTrouble::Rights),
     };
+    if let Some(trouble) = surroundings::trouble(&again.path, &again.region, &process.region) {
+        return untraced(trouble);
+    }
     announce(true);
     let (words, mut environment) = again.command(program, environment);
     // QEMU gives its guest the variables in the opposite order.

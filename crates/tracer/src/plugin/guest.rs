@@ -83,7 +83,8 @@ fn parse(line: &[u8]) -> Option<Map> {
     })
 }
 
-fn own_maps() -> Vec<Map> {
+/// What this process has mapped.
+pub(super) fn own_maps() -> Vec<Map> {
     std::fs::read("/proc/self/maps")
         .unwrap_or_default()
         .split(|&byte| byte == b'\n')

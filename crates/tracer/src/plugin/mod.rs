@@ -18,6 +18,7 @@ mod heap;
 mod lock;
 mod process;
 mod shadow;
+mod surroundings;
 mod writer;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -95,14 +96,40 @@ pub unsafe extern "C" fn qemu_plugin_install(
             (*info).system_emulation,
         )
     };
-    match install(id, &target, system, arguments) {
+    let mut arguments = Arguments::of(arguments);
+    match install(id, &target, system, &mut arguments) {
         Ok(()) => 0,
+        // The guest's program runs all the same, as it would without us; that it is missing is told by who reads.
+        Err(_) if arguments.again => 0,
         Err(error) => {
             process::say(&format!(
                 "linewise: the tracer cannot work in this QEMU: {error}\n"
             ));
             1
         }
+    }
+}
+
+/// The words behind the plugin's path.
+#[derive(Default)]
+struct Arguments {
+    region: Option<String>,
+    /// A program was replaced by this one: see [`exec`].
+    again: bool,
+    unknown: Option<String>,
+}
+
+impl Arguments {
+    fn of(words: impl Iterator<Item = String>) -> Self {
+        let mut this = Self::default();
+        for word in words {
+            match word.split_once('=') {
+                Some(("region", value)) => this.region = Some(value.to_owned()),
+                Some(("again", value)) => this.again = value == "on",
+                _ => this.unknown = Some(word),
+            }
+        }
+        this
     }
 }
 
@@ -168,23 +195,17 @@ impl Configuration {
     }
 }
 
-fn install(
-    id: u64,
-    target: &str,
-    system: bool,
-    arguments: impl Iterator<Item = String>,
-) -> Result<(), String> {
+fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Result<(), String> {
     let architecture = Architecture::named(target)
         .filter(|_| !system)
         .ok_or_else(|| format!("it emulates {target}, which the tracer does not know"))?;
-    let mut path = None;
-    for argument in arguments {
-        match argument.split_once('=') {
-            Some(("region", value)) => path = Some(value.to_owned()),
-            _ => return Err(format!("unknown argument {argument}")),
-        }
+    if let Some(argument) = &arguments.unknown {
+        return Err(format!("unknown argument {argument}"));
     }
-    let path = path.ok_or("no region=PATH was given; linewise starts the tracer itself")?;
+    let path = arguments
+        .region
+        .take()
+        .ok_or("no region=PATH was given; linewise starts the tracer itself")?;
     let region = Region::open(Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
     let configuration = Configuration::parse(&region.configuration())?;
     let version = qemu_plugin_version.load(Ordering::Relaxed);
@@ -201,13 +222,21 @@ fn install(
 
     let mut qemu = configuration.qemu;
     qemu.region = path.into_bytes();
+    qemu.again = true;
     exec::remember(qemu);
+    surroundings::remember();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
     if let Some(path) = configuration.heap {
         heap::open(&path, configuration.heap_returns)?;
     }
-    process::set(region, api, guest, (told == told::SHARED).then_some(whole));
+    process::set(
+        id,
+        region,
+        api,
+        guest,
+        (told == told::SHARED).then_some(whole),
+    );
     if told == told::SHARE {
         THRESHOLD.store(
             process::current().map_or(u64::MAX, |process| {
@@ -281,6 +310,7 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
         return;
     };
     if process.detached() {
+        process.let_go();
         return;
     }
     let api = &process.api;

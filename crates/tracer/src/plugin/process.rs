@@ -1,19 +1,23 @@
 //! What is known of this process: its collector, its image.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use linewise_cache::reuse::StratifiedUnits;
 
 use super::api::Api;
 use super::guest::Guest;
 use super::lock::{Guard, Lock};
-use crate::region::{Region, started};
+use crate::region::Region;
 use crate::words;
 
 /// Everything that callbacks need and that is not in a ring's end.
 pub(super) struct Process {
     pub(super) region: Region,
     pub(super) api: Api,
+    /// The plugin, as QEMU names it.
+    id: u64,
+    /// QEMU was asked to forget it.
+    let_go: AtomicBool,
     /// The address space, see `RingHeader::image`.
     pub(super) image: AtomicU32,
     pub(super) parent: AtomicU32,
@@ -33,11 +37,13 @@ pub(super) fn current() -> Option<&'static Process> {
 }
 
 /// Makes it known for good.
-pub(super) fn set(region: Region, api: Api, guest: Guest, whole: Option<StratifiedUnits>) {
+pub(super) fn set(id: u64, region: Region, api: Api, guest: Guest, whole: Option<StratifiedUnits>) {
     let image = region.header().next_image.fetch_add(1, Ordering::Relaxed);
     let process = Box::new(Process {
         region,
         api,
+        id,
+        let_go: AtomicBool::new(false),
         image: AtomicU32::new(image),
         parent: AtomicU32::new(image),
         whole,
@@ -66,16 +72,31 @@ impl Process {
             .is_some_and(|units| units.any(address, 64))
     }
 
-    /// Whether nobody reads any more, by agreement.
+    /// Whether nobody reads any more.
+    #[inline]
     pub(super) fn detached(&self) -> bool {
-        self.region.header().detached.load(Ordering::Relaxed) != 0
+        self.region.is_detached()
     }
 
-    /// Whether the process that reads is still there.
-    pub(super) fn collector_lives(&self) -> bool {
-        let header = self.region.header();
-        let collector = header.collector.load(Ordering::Relaxed);
-        started(collector) == Some(header.collector_started.load(Ordering::Relaxed))
+    /// The same after a look whether the collector is gone, of which all processes are told then.
+    pub(super) fn looks_detached(&self) -> bool {
+        if !self.detached() && self.region.collector_is_gone() {
+            self.region.detach();
+        }
+        self.detached()
+    }
+
+    /// Lets the guest go on without being traced: has QEMU translate all code anew without the tracer, as soon as
+    /// all of its threads stand still for a moment. Only in a thread that runs a virtual CPU, since QEMU queues that
+    /// there.
+    #[cold]
+    pub(super) fn let_go(&self) {
+        if let Some(reset) = self.api.reset
+            && !self.let_go.swap(true, Ordering::Relaxed)
+        {
+            // SAFETY: QEMU's function with the id that it gave, and a callback that does nothing.
+            unsafe { reset(self.id, on_reset) };
+        }
     }
 
     /// A forked child is an image of its own.
@@ -91,15 +112,7 @@ impl Process {
     }
 }
 
-/// Ends this process: its accesses can no longer be handed to anybody.
-pub(super) fn end_for_lack_of_a_collector() -> ! {
-    say("linewise: the collector has ended without its target; the traced program ends here\n");
-    // SAFETY: does not return; no handlers run, which could wait for the collector again.
-    unsafe { libc::_exit(EXIT_WITHOUT_COLLECTOR) }
-}
-
-/// The exit code of a target whose collector is gone.
-pub(super) const EXIT_WITHOUT_COLLECTOR: i32 = 125;
+extern "C" fn on_reset(_id: u64) {}
 
 /// Writes to standard error, unbuffered.
 pub(super) fn say(text: &str) {

@@ -22,6 +22,10 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A mark stands in front of at most so many accesses.
 const MARK_EVERY: u64 = 16;
+/// Who got no ring asks again after so many accesses.
+const ASK_AGAIN: u32 = 1 << 12;
+/// In the place of a virtual CPU: definitions are no virtual CPU's.
+const NO_VCPU: c_uint = c_uint::MAX;
 /// A bank that no access is of.
 const NO_BANK: u64 = u64::MAX;
 /// Bits of the greatest distance between two samples of accesses that are not told: 128 on average.
@@ -72,8 +76,8 @@ pub(super) struct End {
     open: bool,
     /// The thread has begun and has not yet passed the gate.
     new: bool,
-    /// Room is no longer waited for.
-    blind: bool,
+    /// Accesses until a ring is asked for again, where there was none.
+    refused: u32,
     /// The complement of the number under which the thread has lines for itself; 0, which is nobody's,
     /// while the ring is not open.
     not_owner: u16,
@@ -103,7 +107,7 @@ impl End {
             log2_words: 0,
             open: false,
             new: false,
-            blind: false,
+            refused: 0,
             not_owner: 0,
             left: 0,
             told_left: 0,
@@ -443,25 +447,18 @@ impl End {
         let Some(process) = process::current() else {
             return false;
         };
+        if process.detached() {
+            return self.goes_blind(process, vcpu);
+        }
         if !self.open {
-            if process.detached() {
-                return false;
-            }
-            if !self.open_ring(process, RingKind::Thread) {
-                process
-                    .region
-                    .header()
-                    .unrecorded
-                    .fetch_add(1, Ordering::Relaxed);
+            if self.refused > 0 || !self.open_ring(process, RingKind::Thread) {
+                self.is_refused(process);
                 return false;
             }
             seen(vcpu);
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);
             self.new = true;
-        }
-        if self.blind {
-            return false;
         }
         // SAFETY: open, so `ring` was set.
         let ring = unsafe { &*self.ring };
@@ -471,13 +468,41 @@ impl End {
         if room < need {
             room = self.wait(process, ring, need);
             if room < need {
-                return false;
+                return self.goes_blind(process, vcpu);
             }
         }
         // In quarters, so that the collector hears of what is there while there is still room.
         process.region.ring_the_bell();
         self.limit = self.head + room.min((capacity / 4).max(need)) - (words::LONGEST + 1);
         true
+    }
+
+    /// There is no ring for an access. One is looked for among all of them, which takes as long as thousands of
+    /// accesses.
+    #[cold]
+    fn is_refused(&mut self, process: &process::Process) {
+        let lost = &process.region.header().unrecorded;
+        lost.fetch_add(1, Ordering::Relaxed);
+        self.refused = match self.refused {
+            0 => {
+                // Nobody gives rings back who is gone.
+                process.looks_detached();
+                ASK_AGAIN
+            }
+            more => more - 1,
+        };
+    }
+
+    /// Nobody reads any more: nothing is written, which is `false`.
+    #[cold]
+    fn goes_blind(&mut self, process: &process::Process, vcpu: c_uint) -> bool {
+        // What stands below would be written without asking for room.
+        self.stop = 0;
+        self.limit = 0;
+        if vcpu != NO_VCPU {
+            process.let_go();
+        }
+        false
     }
 
     fn open_ring(&mut self, process: &process::Process, kind: RingKind) -> bool {
@@ -514,7 +539,6 @@ impl End {
                 break room;
             }
             if process.detached() {
-                self.blind = true;
                 break 0;
             }
             if spins < SPINS {
@@ -529,8 +553,8 @@ impl End {
                 continue;
             }
             futex_wait(&ring.waiting, 1, LOOK);
-            if ring.waiting.load(Ordering::SeqCst) != 0 && !process.collector_lives() {
-                process::end_for_lack_of_a_collector();
+            if ring.waiting.load(Ordering::SeqCst) != 0 {
+                process.looks_detached();
             }
         };
         let waited = process::monotonic_ns().saturating_sub(start);
@@ -630,5 +654,5 @@ pub(super) unsafe fn define(record: &[u64]) {
             .fetch_add(1, Ordering::Relaxed);
         return;
     }
-    end.record(u32::MAX, record);
+    end.record(NO_VCPU, record);
 }

@@ -14,6 +14,9 @@ use crate::flow::{Function, Wanted};
 use crate::follow::Stacks;
 use crate::heap::{Block, Unwinder};
 
+/// Stacks that were told, and those that wait for the block that they belong to: more make no sense.
+const MOST_STACKS: usize = 200_000;
+const MOST_SLICES: usize = 10_000;
 /// Names that are told apart.
 const MOST_LABELS: usize = u16::MAX as usize;
 
@@ -166,7 +169,13 @@ impl Teller {
                 })
             }
             Record::Stack { key, frames } => {
-                self.known.insert(key, self.stacks.id(frames));
+                let id = self.stacks.id(frames);
+                // Of a chain that is not kept nothing has to be known.
+                if id != StackId(0) && self.known.len() < MOST_STACKS {
+                    self.known.insert(key, id);
+                } else {
+                    self.stacks.dropped += u64::from(id != StackId(0));
+                }
                 None
             }
             Record::Slice {
@@ -188,6 +197,10 @@ impl Teller {
                     .unwind(tell, place, at, words, Some(told.maps));
                 frames.extend(rest);
                 frames.truncate(linewise_heap::MOST_FRAMES);
+                if self.slices.len() >= MOST_SLICES {
+                    self.malformed += self.slices.len() as u64;
+                    self.slices.clear();
+                }
                 self.slices.insert(key, self.stacks.id(&frames));
                 None
             }

@@ -20,9 +20,13 @@ use super::moves::{Move, Moved, Moves};
 use super::objects::{Noted, Objects};
 use super::paths::CallPaths;
 use super::step::Step;
+use linewise_machine::procfs;
 
 /// Pairs of instructions, by the calls that led to them, that have rows of their own.
 const PAIRS: usize = 1024;
+/// Records of lines take at most this part of the machine's memory in each order, and may take so many bytes in any case.
+const CACHES_PART: u64 = 10;
+const LEAST_FOR_CACHES: u64 = 1 << 28;
 /// Transfers that have rows of their own.
 const MOVES: usize = 4096;
 
@@ -220,7 +224,11 @@ impl Measures {
         let caches = if options.simulates() {
             Hierarchy::new(&model.config).map(|caches| Caches::Machine(Box::new(caches)))
         } else {
-            Unbounded::new(&model.config).map(|caches| Caches::Unbounded(Box::new(caches)))
+            Unbounded::new(&model.config).map(|mut caches| {
+                // Each order has its own.
+                caches.set_limit((procfs::memory_bytes() / CACHES_PART).max(LEAST_FOR_CACHES));
+                Caches::Unbounded(Box::new(caches))
+            })
         };
         let mut measures = Self {
             caches: caches.map_err(MeasureError::Machine)?,
@@ -437,7 +445,12 @@ impl Measures {
             counted.complete(caches);
         }
         let (moves, other_moves) = self.moves.finish();
+        let forgotten = match &self.caches {
+            Caches::Unbounded(caches) => caches.forgotten_lines(),
+            Caches::Machine(_) => 0,
+        };
         Measured {
+            forgotten,
             report: match self.caches {
                 Caches::Machine(caches) => caches.finish(),
                 Caches::Unbounded(caches) => caches.finish(),
@@ -473,4 +486,6 @@ pub(super) struct Measured {
     pub(super) other_moves: Transfers,
     /// Accesses.
     pub(super) followed: u64,
+    /// Lines that were given up for want of memory.
+    pub(super) forgotten: u64,
 }

@@ -512,6 +512,22 @@ fn tables(
     tables.threads = places.threads(&outcome.threads, &options.trace.command);
     tables.latencies = latencies(&mut tables.losses);
     tables.losses.extend(outcome.losses.iter().cloned());
+    if measured.observed.forgotten > 0 {
+        tables.losses.push(loss(
+            "lines-forgotten",
+            measured.observed.forgotten,
+            "lines that were given up and begun anew, since records of all that the target touched would have taken more than a \
+             tenth of this machine's memory: who had them before is not known"
+                .to_owned(),
+        ));
+    }
+    if measured.dropped > 0 {
+        tables.losses.push(loss(
+            "equal-rate-dropped",
+            measured.dropped,
+            "events that the order of equal rate had no room for, beside hundreds of thousands that waited".to_owned(),
+        ));
+    }
     if measured.forced_rounds > 0 {
         tables.losses.push(loss(
             "equal-rate-forced",

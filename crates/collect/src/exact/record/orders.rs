@@ -169,7 +169,7 @@ struct Threads {
     observed: SyncSender<ToObserved>,
     equal: SyncSender<ToEqual>,
     observed_thread: JoinHandle<(Measures, Option<Objects>)>,
-    equal_thread: JoinHandle<(Option<Measures>, u64, Meetings)>,
+    equal_thread: JoinHandle<(Option<Measures>, [u64; 2], Meetings)>,
 }
 
 /// What came of both orders.
@@ -179,6 +179,8 @@ pub(super) struct BothMeasured {
     pub(super) equal_rate: Option<Measured>,
     /// Rounds of the equal rate in which a thread that the machine did not run was not waited for.
     pub(super) forced_rounds: u64,
+    /// Events that it had no room for.
+    pub(super) dropped: u64,
     /// Which threads ran beside which at equal rate.
     pub(super) meetings: Meetings,
     /// The heap, if its recorder was loaded, and what fills simulated caches.
@@ -310,6 +312,7 @@ impl BothOrders {
                     .finish(&all),
                 equal_rate: None,
                 forced_rounds: 0,
+                dropped: 0,
                 meetings: Meetings::default(),
                 heap: self.objects.take().map(|it| (it.finish(), names)),
             };
@@ -322,11 +325,12 @@ impl BothOrders {
         } = threads;
         drop((observed, equal));
         let (observed, objects) = joined(observed_thread);
-        let (equal_rate, forced_rounds, meetings) = joined(equal_thread);
+        let (equal_rate, [forced_rounds, dropped], meetings) = joined(equal_thread);
         BothMeasured {
             observed: observed.finish(&all),
             equal_rate: equal_rate.map(|measures| measures.finish(&all)),
             forced_rounds,
+            dropped,
             meetings,
             heap: objects.map(|it| (it.finish(), names)),
         }
@@ -439,7 +443,8 @@ fn start(
         if let Some(measures) = &mut measures {
             rounds.finish(|batch| measures.take(batch));
         }
-        (measures.map(|it| *it), rounds.forced(), rounds.meetings())
+        let counts = [rounds.forced(), rounds.dropped()];
+        (measures.map(|it| *it), counts, rounds.meetings())
     });
     Threads {
         observed,

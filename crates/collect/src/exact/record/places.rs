@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use linewise_machine::procfs;
 use linewise_recording::{Address, Map, MapKind, Pid, Thread, Tid, Time};
@@ -22,6 +23,10 @@ use crate::binary::Binary;
 
 /// How often `/proc` is read again, by the accesses' own time.
 const EVERY_NS: u64 = 200_000_000;
+/// A reading for a new thread that took no longer is made for each.
+const BRIEF: Duration = Duration::from_millis(1);
+/// After a longer one so many times as long nothing is read for new threads.
+const REST: u32 = 10;
 /// QEMU itself lies above, and so do the mappings of its own.
 const GUEST_END: u64 = 0x5000_0000_0000;
 const PAGE: u64 = 4096;
@@ -40,17 +45,19 @@ pub(super) struct Places {
     first: HashMap<u16, u64>,
     waiting: Vec<u16>,
     last_ns: u64,
+    /// When the memory of a process may be read again because of a new thread.
+    rested: HashMap<u32, Instant>,
 }
 
 impl Places {
     pub(super) fn event(&mut self, event: &TracedEvent) {
         match event.kind {
             EventKind::ThreadStarted => {
-                let ids = (event.a as u32, event.b as u32);
+                let ids = (event.a as u32, (event.a >> 32) as u32);
                 self.live.insert(event.thread, ids);
                 self.waiting.push(event.thread);
                 self.look_at_thread(ids);
-                self.look_at_memory(ids.0, event.time_ns);
+                self.look_for_stack(ids.0, event.time_ns);
             }
             EventKind::ThreadEnded => {
                 // It may still be there.
@@ -95,6 +102,20 @@ impl Places {
         };
         let cpu_ns = procfs::thread_cpu_time_ns(pid, tid).unwrap_or(0);
         self.names.insert((pid, tid), (name, cpu_ns));
+    }
+
+    /// Reads the memory of a process that has a new thread; not so often that a process of thousands of threads, each of
+    /// which makes the reading longer, is held up by it.
+    fn look_for_stack(&mut self, pid: u32, now: u64) {
+        let begin = Instant::now();
+        if self.rested.get(&pid).is_some_and(|&until| begin < until) {
+            return;
+        }
+        self.look_at_memory(pid, now);
+        let took = begin.elapsed();
+        if took > BRIEF {
+            self.rested.insert(pid, begin + took * REST);
+        }
     }
 
     fn look_at_memory(&mut self, pid: u32, now: u64) {

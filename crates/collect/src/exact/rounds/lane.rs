@@ -34,6 +34,8 @@ pub(super) struct Lane<T> {
     pub(super) ended: bool,
     pub(super) begun: bool,
     pub(super) tid: u64,
+    /// Where it is in another namespace of process ids: its number here.
+    pub(super) tid_here: u64,
     /// Where it last made a thread or process.
     pub(super) made: u64,
     /// It is making a thread or process.
@@ -67,6 +69,7 @@ impl<T: Turn> Lane<T> {
             ended: false,
             begun: false,
             tid: 0,
+            tid_here: 0,
             made: 0,
             making: false,
             clears: 0,

@@ -7,10 +7,13 @@
 
 use std::collections::hash_map::Entry;
 
-use super::{Lane, Rounds, Turn};
+use super::{Lane, MOST_RUNS, Rounds, Turn};
 use crate::exact::access::{GUEST_BITS, Handover};
 use crate::exact::own_lines::LINE_BITS;
 use crate::exact::own_runs::Run;
+
+/// Lines that wait at most: those that one thread had and others come to later in this order.
+const MOST_LINES: usize = 1 << 21;
 
 /// A thread has a line for itself again.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +140,9 @@ impl<T: Turn> Rounds<T> {
         let [load, store] = [handover.load, handover.store].map(|access| access.map(T::own));
         let (lane, line) = (handover.thread, handover.line >> LINE_BITS);
         self.lane(lane);
+        if !self.has_room_at(line) {
+            return;
+        }
         if handover.again {
             let entry = self.own.entry(line).or_default();
             let its = (lane, handover.first);
@@ -163,11 +169,24 @@ impl<T: Turn> Rounds<T> {
         }
     }
 
+    /// Whether one more run can wait at a line; counts it as dropped if not.
+    fn has_room_at(&mut self, line: u64) -> bool {
+        let has = match self.own.get(&line) {
+            Some(entry) => entry.runs.len() + entry.told.len() < MOST_RUNS,
+            None => self.own.len() < MOST_LINES,
+        };
+        self.dropped += u64::from(!has);
+        has
+    }
+
     /// A thread has a line for itself again; `false` if what another did there, or it does, is still on its way here.
     pub(super) fn has_again(&mut self, thread: u16, again: OwnAgain, round: u64) -> bool {
         let OwnAgain { line, first } = again;
         if !self.meet(thread, line, round, false) {
             return false;
+        }
+        if !self.own.contains_key(&line) && !self.has_room_at(line) {
+            return true;
         }
         let its = (thread, first);
         let met = |entry: &OwnLine<T>| {

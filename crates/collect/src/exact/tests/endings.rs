@@ -1,7 +1,6 @@
 //! That the target's end is its own, and that nobody waits for ever.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linewise_machine::process::Ended;
 
@@ -75,59 +74,4 @@ fn what_cannot_be_traced_is_named_with_what_to_do() {
     };
     assert!(trace_it("no-such-program-anywhere").contains("no such program"));
     assert!(trace_it("/etc/passwd").contains("not executable"));
-}
-
-/// Not a test: the collector that the next test kills.
-#[test]
-#[ignore = "run by another test"]
-fn a_collector_to_be_killed() {
-    let Some(words) = std::env::var_os("EXACT_TEST_COMMAND") else {
-        return;
-    };
-    let words = words.into_string().unwrap();
-    let options = ExactOptions::new(words.split(' ').map(OsString::from).collect());
-    try_trace(&options, &mut Counts::default());
-}
-
-#[test]
-fn a_target_whose_collector_was_killed_says_so_and_ends() {
-    let programs = Programs::new();
-    let program = programs.compile("endings");
-    if count(&program, &["code", "0"]).is_none() {
-        return;
-    }
-    let pid_file = programs.path().join("pid");
-    let messages = programs.path().join("messages");
-    let mut collector = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture"])
-        .arg("exact::tests::endings::a_collector_to_be_killed")
-        .env(
-            "EXACT_TEST_COMMAND",
-            format!("{} for-ever {}", program.display(), pid_file.display()),
-        )
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&messages).unwrap())
-        .spawn()
-        .unwrap();
-    let patience = Instant::now();
-    let pid: u32 = loop {
-        let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
-        if let Some(pid) = text.strip_suffix('\n') {
-            break pid.parse().unwrap();
-        }
-        assert!(
-            patience.elapsed() < Duration::from_secs(60),
-            "it never began"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    collector.kill().unwrap();
-    collector.wait().unwrap();
-    let patience = Instant::now();
-    while linewise_tracer::started(pid).is_some() {
-        assert!(patience.elapsed() < Duration::from_secs(60), "it hangs");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let said = std::fs::read_to_string(&messages).unwrap();
-    assert!(said.contains("the collector has ended"), "{said}");
 }

@@ -12,19 +12,34 @@
 //! publishes words by moving `head`, the reader frees them by moving `tail`; both only grow. A
 //! writer without room sleeps on `waiting` (a futex); a reader without work sleeps on `doorbell`.
 //! The reader trusts nothing in here: a target that writes over it can end its trace, not the
-//! collector.
+//! collector. Nor can it take the file's bytes away, which is sealed.
+
+mod collector;
+mod futex;
+mod mapping;
+mod ring;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use collector::{Hold, started};
+pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use ring::{OPEN, RingHeader};
+pub use ring::{Ring, RingKind, RingState};
+
 use crate::own::{TABLES, Table, TableEntry};
 use crate::words;
+use mapping::Mapping;
+use ring::{CLAIMED, CLOSED, FREE};
 
 /// Rings that there can be at a time; each process needs one besides those of its threads.
 const RINGS: usize = 4096;
@@ -35,7 +50,7 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
@@ -53,13 +68,17 @@ pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
 #[repr(C)]
 pub(crate) struct Header {
     magic: AtomicU64,
-    pub(crate) collector_started: AtomicU64,
+    collector_started: AtomicU64,
+    /// The inode of the collector's namespace of process ids.
+    collector_space: AtomicU64,
     /// Lines whose hash is at most this are recorded.
     pub(crate) threshold: AtomicU64,
     /// Accesses that no ring was there for.
     pub(crate) unrecorded: AtomicU64,
     version: AtomicU32,
-    pub(crate) collector: AtomicU32,
+    collector: AtomicU32,
+    /// See [`Hold`].
+    holder: AtomicU32,
     /// The plugin was installed.
     pub(crate) installed: AtomicU32,
     /// Nothing is to be recorded or waited for any more.
@@ -73,120 +92,20 @@ pub(crate) struct Header {
     configuration_length: AtomicU32,
 }
 
-/// One ring. The writer's, the reader's and everybody's words are on lines of their own, two apart,
-/// since processors fetch lines in pairs.
-#[repr(C, align(128))]
-pub(crate) struct RingHeader {
-    pub(crate) head: AtomicU64,
-    pub(crate) waited_ns: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    /// Loads, stores and updates of the thread so far, told or not, in quarters.
-    pub(crate) quarters: [AtomicU64; 3],
-    /// Lines that it was the first to touch, and had for itself.
-    pub(crate) first_touches: AtomicU64,
-    /// See [`Ring::owner`].
-    pub(crate) owner: AtomicU32,
-    /// The thread is in a system call that may wait for others.
-    pub(crate) resting: AtomicU32,
-    _writer: [u32; 16],
-    pub(crate) tail: AtomicU64,
-    pub(crate) waiting: AtomicU32,
-    _reader: [u32; 29],
-    pub(crate) state: AtomicU32,
-    pub(crate) kind: AtomicU32,
-    pub(crate) pid: AtomicU32,
-    pub(crate) tid: AtomicU32,
-    /// The address space: numbered from 0, a new one for each fork and exec.
-    pub(crate) image: AtomicU32,
-    /// The image that it was forked from, or its own number.
-    pub(crate) parent: AtomicU32,
-    pub(crate) opened: AtomicU64,
-}
-
-const FREE: u32 = 0;
-const CLAIMED: u32 = 1;
-pub(crate) const OPEN: u32 = 2;
-const CLOSED: u32 = 3;
-
-/// What is in a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RingKind {
-    /// The accesses and events of a thread.
-    Thread,
-    /// The definitions of a process.
-    Process,
-}
-
-/// Whether more can come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RingState {
-    /// Nobody uses it.
-    Free,
-    /// Somebody writes.
-    Open,
-    /// Its writer is done.
-    Closed,
-}
-
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    /// All, or all but the tables.
-    length: usize,
-    file: Option<File>,
-}
-
-// SAFETY: the mapping is plain memory that is only accessed through atomics, and stays until drop.
-unsafe impl Send for Mapping {}
-// SAFETY: see above.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length by `map`; nobody has a reference past the last handle.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
-    }
-}
-
-impl Mapping {
-    /// Where there is no address space for the tables (`ulimit -v`), it does without them.
-    fn map(file: &File) -> io::Result<(NonNull<u8>, usize)> {
-        Self::map_part(file, LENGTH)
-            .map(|start| (start, LENGTH))
-            .or_else(|_| Self::map_part(file, TABLES_OFFSET).map(|start| (start, TABLES_OFFSET)))
-    }
-
-    fn map_part(file: &File, length: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: a new mapping of a file that is long enough, at an address of the kernel's choice.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // What is reserved would be filled by whoever writes it to a core file.
-        // SAFETY: the mapping just made.
-        unsafe { libc::madvise(start, length, libc::MADV_DONTDUMP) };
-        NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
-    }
-
-    fn at<T>(&self, offset: usize) -> *const T {
-        debug_assert!(offset + size_of::<T>() <= self.length);
-        // SAFETY: callers pass offsets of the layout above, all inside the mapping.
-        unsafe { self.start.as_ptr().add(offset).cast() }
-    }
-}
-
-/// The shared memory.
+/// The shared memory. Who writes to it is let go when the last handle of its maker is dropped.
 #[derive(Clone, Debug)]
 pub struct Region(Arc<Mapping>);
+
+/// What names a file for good while it is open somewhere.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|it| (it.dev(), it.ino()))
+}
+
+/// The inode of this process's namespace of process ids; 0 if it cannot be told.
+#[must_use]
+pub fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino())
+}
 
 impl Region {
     /// Makes the memory, for the collector.
@@ -194,18 +113,12 @@ impl Region {
     /// # Errors
     /// The kernel's: out of descriptors, memory or address space (`ulimit -v`).
     pub fn create() -> io::Result<Self> {
-        // SAFETY: a name that ends in NUL; the result is a new descriptor.
-        let fd = unsafe { libc::memfd_create(c"linewise".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: new and ours.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(LENGTH as u64)?;
+        let file = Mapping::create()?;
         let (start, length) = Mapping::map(&file)?;
         let region = Self(Arc::new(Mapping {
             start,
             length,
+            identity: identity(&file)?,
             file: Some(file),
         }));
         let header = region.header();
@@ -216,6 +129,9 @@ impl Region {
         header
             .collector_started
             .store(started(pid).unwrap_or(0), Ordering::Relaxed);
+        header
+            .collector_space
+            .store(pid_namespace(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(region)
     }
@@ -237,6 +153,7 @@ impl Region {
         let region = Self(Arc::new(Mapping {
             start,
             length,
+            identity: identity(&file)?,
             file: None,
         }));
         let header = region.header();
@@ -261,6 +178,18 @@ impl Region {
             std::process::id(),
             file.as_raw_fd()
         ))
+    }
+
+    /// The address space that it takes at least.
+    pub(crate) fn least_bytes() -> u64 {
+        TABLES_OFFSET as u64
+    }
+
+    /// Whether this process can open the memory at `path` once more.
+    pub(crate) fn opens_at(&self, path: &Path) -> bool {
+        let file = File::options().read(true).write(true).open(path);
+        file.and_then(|file| identity(&file))
+            .is_ok_and(|its| its == self.0.identity)
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -334,6 +263,11 @@ impl Region {
             ring.waiting.store(0, Ordering::SeqCst);
             futex_wake(&ring.waiting);
         }
+    }
+
+    /// Whether nobody reads any more, by agreement or since the collector was found to be gone.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.header().detached.load(Ordering::Relaxed) != 0
     }
 
     /// How many rings have ever been in use.
@@ -441,6 +375,7 @@ impl Region {
             ring.owner.store(u32::from(owner), Ordering::Relaxed);
             ring.head.store(0, Ordering::Relaxed);
             ring.tail.store(0, Ordering::Relaxed);
+            ring.namespace.store(pid_namespace(), Ordering::Relaxed);
             ring.opened.store(crate::stamp(), Ordering::Relaxed);
             ring.state.store(OPEN, Ordering::Release);
             self.header()
@@ -518,255 +453,5 @@ impl Region {
     pub fn sleep(&self, timeout: Duration) {
         futex_wait(&self.header().doorbell, 1, timeout);
         self.header().doorbell.store(0, Ordering::Relaxed);
-    }
-}
-
-/// The reader's view of a ring.
-#[derive(Debug)]
-pub struct Ring {
-    region: Region,
-    index: usize,
-    words: NonNull<AtomicU64>,
-    count: u64,
-}
-
-// SAFETY: points into the region, which is `Send` and lives as long as the ring.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    fn header(&self) -> &RingHeader {
-        self.region.ring_header(self.index)
-    }
-
-    /// What is in it.
-    #[must_use]
-    pub fn kind(&self) -> RingKind {
-        match self.header().kind.load(Ordering::Relaxed) {
-            0 => RingKind::Thread,
-            _ => RingKind::Process,
-        }
-    }
-
-    /// Whether more can come.
-    #[must_use]
-    pub fn state(&self) -> RingState {
-        match self.header().state.load(Ordering::Acquire) {
-            FREE | CLAIMED => RingState::Free,
-            OPEN => RingState::Open,
-            _ => RingState::Closed,
-        }
-    }
-
-    /// Process and thread id of the writer.
-    #[must_use]
-    pub fn ids(&self) -> (u32, u32) {
-        let header = self.header();
-        (
-            header.pid.load(Ordering::Relaxed),
-            header.tid.load(Ordering::Relaxed),
-        )
-    }
-
-    /// The writer's image and the one it was forked from (or the same number again).
-    #[must_use]
-    pub fn images(&self) -> (u32, u32) {
-        let header = self.header();
-        (
-            header.image.load(Ordering::Relaxed),
-            header.parent.load(Ordering::Relaxed),
-        )
-    }
-
-    /// The stamp when it was opened.
-    #[must_use]
-    pub fn opened(&self) -> u64 {
-        self.header().opened.load(Ordering::Relaxed)
-    }
-
-    /// How long the writer has waited for room, in ns, and how often.
-    #[must_use]
-    pub fn waited(&self) -> (u64, u64) {
-        let header = self.header();
-        (
-            header.waited_ns.load(Ordering::Relaxed),
-            header.waits.load(Ordering::Relaxed),
-        )
-    }
-
-    /// The number under which its writer has lines for itself, one of its own for each ring of a
-    /// thread that was ever opened; 0 if it has none.
-    #[must_use]
-    pub fn owner(&self) -> u16 {
-        self.header().owner.load(Ordering::Relaxed) as u16
-    }
-
-    /// Loads, stores and updates that the writer made so far, told or not, and the lines that it was the
-    /// first to touch and had for itself. Noted now and then, and only where such lines are left out.
-    #[must_use]
-    pub fn counted(&self) -> ([u64; 3], u64) {
-        let header = self.header();
-        let quarters = header.quarters.each_ref();
-        (
-            quarters.map(|count| count.load(Ordering::Relaxed) / 4),
-            header.first_touches.load(Ordering::Relaxed),
-        )
-    }
-
-    /// How many words it holds.
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        self.count
-    }
-
-    /// The first word that is not yet written, counted from the ring's opening.
-    #[must_use]
-    pub fn head(&self) -> u64 {
-        self.header().head.load(Ordering::Acquire)
-    }
-
-    /// The word at a position, counted from the ring's opening; of a later lap if it was freed.
-    #[inline(always)]
-    #[must_use]
-    pub fn word(&self, position: u64) -> u64 {
-        // SAFETY: masked to the ring's `count` words, which are inside the mapping and live as long
-        // as `self`.
-        unsafe {
-            (*self
-                .words
-                .as_ptr()
-                .add((position & (self.count - 1)) as usize))
-            .load(Ordering::Relaxed)
-        }
-    }
-
-    /// Frees the words before `tail`, and wakes the writer if it waits and half the ring is free.
-    pub fn free(&self, tail: u64) {
-        let header = self.header();
-        header.tail.store(tail, Ordering::SeqCst);
-        if header.waiting.load(Ordering::SeqCst) != 0 {
-            let used = header.head.load(Ordering::Relaxed).saturating_sub(tail);
-            if used <= self.count / 2 && header.waiting.swap(0, Ordering::SeqCst) != 0 {
-                futex_wake(&header.waiting);
-            }
-        }
-    }
-
-    /// Gives a closed ring back, or one whose writer is gone.
-    pub fn recycle(&self) {
-        self.header().state.store(FREE, Ordering::Release);
-    }
-}
-
-/// Sleeps while `word` is `value`, at most `timeout`; may wake early.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32, timeout: Duration) {
-    let timeout = libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
-    };
-    // SAFETY: the word and the timeout live through the call. Not FUTEX_PRIVATE: two processes.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            value,
-            &raw const timeout,
-        );
-    }
-}
-
-/// Wakes who sleeps on `word`.
-pub(crate) fn futex_wake(word: &AtomicU32) {
-    // SAFETY: the word is only used as an address.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
-    }
-}
-
-/// When a process started, in the kernel's ticks since boot; `None` if it is gone or a zombie. With
-/// the process id this names a process for good, though ids are used again.
-#[must_use]
-pub fn started(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything, brackets too.
-    let (_, fields) = text.rsplit_once(") ")?;
-    let mut fields = fields.split(' ');
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_ends_see_the_same_memory_and_the_configuration_comes_through() {
-        let region = Region::create().unwrap();
-        region.set_configuration(b"qemu=/usr/bin/qemu\0").unwrap();
-        let other = Region::open(Path::new(&region.path().unwrap())).unwrap();
-        assert_eq!(other.configuration(), b"qemu=/usr/bin/qemu\0");
-        let index = other.claim(RingKind::Thread, 3, 2).unwrap();
-        let ring = region.ring(index);
-        assert_eq!(ring.state(), RingState::Open);
-        assert_eq!(ring.images(), (3, 2));
-        assert_eq!(ring.ids().0, std::process::id());
-        other.close(index);
-        assert_eq!(ring.state(), RingState::Closed);
-    }
-
-    #[test]
-    fn something_else_is_refused() {
-        let file = tempfile();
-        assert!(Region::open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).is_err());
-        assert!(Region::open(Path::new("/nowhere")).is_err());
-    }
-
-    fn tempfile() -> File {
-        // SAFETY: a name that ends in NUL; the descriptor is new and ours.
-        unsafe { File::from_raw_fd(libc::memfd_create(c"other".as_ptr(), libc::MFD_CLOEXEC)) }
-    }
-
-    #[test]
-    fn words_are_found_around_the_end() {
-        let region = Region::create().unwrap();
-        let index = region.claim(RingKind::Thread, 0, 0).unwrap();
-        let (first, count) = region.ring_words(index);
-        // SAFETY: the first word of a ring of `count` words.
-        unsafe { first.as_ref() }.store(7, Ordering::Relaxed);
-        let ring = region.ring(index);
-        assert_eq!(ring.capacity(), count);
-        assert_eq!(ring.word(0), 7);
-        assert_eq!(ring.word(count * 3), 7);
-        assert_eq!(ring.word(u64::MAX), 0);
-    }
-
-    #[test]
-    fn the_slots_of_a_block_lie_in_one_bank_and_are_nobody_elses() {
-        let region = Region::create().unwrap();
-        let mut end = 0;
-        for count in [1, 512, 0, 511, 300].repeat(20) {
-            let first = region.take_slots(count).unwrap();
-            assert!(first >= end && first < end + 512);
-            assert!(
-                count == 0 || first / words::BANK_SLOTS == (first + count - 1) / words::BANK_SLOTS
-            );
-            end = first + count;
-        }
-        region
-            .header()
-            .next_slot
-            .store(words::NO_SLOT - 10, Ordering::Relaxed);
-        assert_eq!(region.take_slots(12), None);
-        assert_eq!(region.take_slots(10), Some(words::NO_SLOT - 10));
-        assert_eq!(region.take_slots(1), None);
-    }
-
-    #[test]
-    fn a_process_that_lives_has_a_start_and_none_else() {
-        let own = started(std::process::id()).unwrap();
-        assert_eq!(started(std::process::id()), Some(own));
-        assert_eq!(started(u32::MAX), None);
     }
 }

@@ -11,9 +11,9 @@ use crate::util::{Place, alive, emulator, open_to_all, root, skip};
 
 const RECORD: [&str; 6] = ["record", "--source", "exact", "-o", "made", "--"];
 
-/// `exact_faults.c`, built with these flags; `None` where that or the emulator is missing.
+/// `faults.c`, built with these flags; `None` where that or the emulator is missing.
 fn program(place: &Place, flags: &[&str]) -> Option<PathBuf> {
-    let source = "crates/cli/tests/exact_faults.c";
+    let source = "tests/conformance/faults.c";
     emulator().then(|| place.compile("gcc", source, "program", flags))?
 }
 
@@ -217,7 +217,7 @@ fn blocks_of_a_child_in_another_namespace_of_process_ids_are_its_own() {
         return;
     }
     let place = Place::new();
-    let source = "crates/cli/tests/exact_faults.c";
+    let source = "tests/conformance/faults.c";
     let Some(program) = place.compile("gcc", source, "program", &[]) else {
         return;
     };

@@ -56,7 +56,7 @@ limited() {
 # the tests only what stands under "failures:" counts.
 what_failed() {
     awk '/^failures:$/ { on = 1 } /^test result: / { on = 0 } on' "$1" | head -n 150
-    grep -nE -A8 'FAILED$|^error|^DIFFERS ' "$1" | head -n 60
+    grep -nE -A8 'FAILED$|^error|^DIFFERS |^(run|record|pid|exact|report) [a-z0-9_]+ [0-9]+ E' "$1" | head -n 60
     echo ...
     tail -n 30 "$1"
 }
@@ -70,11 +70,13 @@ step() {
     fi
     limited "$@" >"$log" 2>&1
     status=$?
-    # cargo test, then node's test runner, then cargo xtask answers and conformance.
+    # cargo test, then node's test runner and the fuzz targets, then cargo xtask answers, conformance and inject.
     good=$(($(sum '^test result: .* ([0-9]+) passed;.*' "$log") + $(sum '^[^ ]+ pass ([0-9]+)$' "$log") +
-        $(sum '^answers: ([0-9]+) passed,.*' "$log") + $(sum '^conformance: ([0-9]+) passed,.*' "$log")))
+        $(sum '^answers: ([0-9]+) passed,.*' "$log") + $(sum '^conformance: ([0-9]+) passed,.*' "$log") +
+        $(sum '^inject: ([0-9]+) passed,.*' "$log")))
     bad=$(($(sum '^test result: .*; ([0-9]+) failed;.*' "$log") + $(sum '^[^ ]+ fail ([0-9]+)$' "$log") +
-        $(sum '^answers: .*, ([0-9]+) failed$' "$log") + $(sum '^conformance: .*, ([0-9]+) failed$' "$log")))
+        $(sum '^answers: .*, ([0-9]+) failed$' "$log") + $(sum '^conformance: .*, ([0-9]+) failed$' "$log") +
+        $(sum '^inject: .*, ([0-9]+) failed$' "$log")))
     if [ "$status" -eq 0 ] && [ "$good" -eq 0 ]; then
         good=1
     elif [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
@@ -173,6 +175,11 @@ step accuracy target/release/linewise bench sharing --gate
 step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
 step conformance cargo xtask conformance --core
+if has strace; then
+    step inject cargo xtask inject --core
+else
+    skip inject "strace is missing"
+fi
 if has "qemu-$(uname -m)"; then
     step typed cargo xtask typed --seconds 2
     step misses cargo xtask misses
@@ -186,6 +193,11 @@ else
     skip browser "chromium or npm is missing"
 fi
 step demo demo
+if has c++; then
+    step fuzz scripts/fuzz.sh "${FUZZ_SECONDS:-60}"
+else
+    skip fuzz "no C++ compiler"
+fi
 
 said=$(grep -hiE '^skip(ped)?:' "$logs"/*.log 2>/dev/null | sort -u)
 [ -z "$said" ] || printf '\nskipped inside the steps:\n%s\n' "$said"

@@ -295,7 +295,7 @@ fn collect(
                 panics::where_a_test_wants_it("collect");
                 return progress.show(&progress_text(&now));
             }
-            Event::Warning(_) | Event::Failed(_) => progress.clear(),
+            Event::Warning(_) | Event::Failed(_) | Event::CutShort(_) => progress.clear(),
         }
         tell(event, matches!(options.target, Target::Launch(_)));
     })?;
@@ -310,14 +310,14 @@ fn tell(event: Event<'_>, launched: bool) {
     match event {
         Event::Progress(_) => {}
         Event::Warning(text) => say(text),
-        Event::Failed(error) => {
+        Event::Failed(error) | Event::CutShort(error) => {
             let place = match error {
                 linewise_collect::Error::Bug { .. } => panics::place(),
                 _ => String::new(),
             };
-            let rest = match launched {
-                true => "; the program runs on, unrecorded",
-                false => "",
+            let rest = match (&event, launched) {
+                (Event::Failed(_), true) => "; the program runs on, unrecorded",
+                _ => "",
             };
             say(&format!("{}{place}{rest}", exit::chain(error)));
         }

@@ -124,6 +124,8 @@ pub enum Event<'a> {
     Warning(&'a str),
     /// The recording has failed and ends here. A launched target runs on to its end.
     Failed(&'a Error),
+    /// The target has ended, and the recording could not be completed.
+    CutShort(&'a Error),
 }
 
 /// What came of it.
@@ -135,7 +137,7 @@ pub struct Outcome {
     pub ended_by: &'static str,
     /// Samples recorded.
     pub samples: u64,
-    /// Why the recording ended before its time: [`Event::Failed`] told so at that moment. What was
+    /// Why the recording is not whole: [`Event::Failed`] or [`Event::CutShort`] told so at that moment. What was
     /// flushed until then can be read.
     pub failure: Option<Error>,
 }
@@ -362,14 +364,11 @@ pub fn record(
     };
     let ended = settle(&mut running, &family, ended_by, signals)?;
     let samples = collector.samples();
-    let failure = match bug::caught(|| collector.finish(ended_by, ended)) {
-        Ok(()) => None,
-        Err(bug @ Error::Bug { .. }) => {
-            tell(Event::Warning(&bug.to_string()));
-            Some(bug)
-        }
-        Err(error) => return Err(error),
-    };
+    // The target has ended: how is known, and is not lost with the rest.
+    let failure = bug::caught(|| collector.finish(ended_by, ended)).err();
+    if let Some(error) = &failure {
+        tell(Event::CutShort(error));
+    }
     Ok(Outcome {
         ended,
         ended_by,
@@ -661,6 +660,7 @@ fn run(
                 pidfd
                     .as_ref()
                     .is_some_and(|fd| process::wait_readable(&[fd.as_raw_fd()], Duration::ZERO))
+                    || pidfd.is_none() && procfs::is_over(pid)
                     || process::signal(pid, 0).is_err()
             }
         };

@@ -208,6 +208,13 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
     Ok(alive)
 }
 
+/// Whether all threads of a process have ended, also if nobody has asked how yet; not of one that cannot be looked at.
+#[must_use]
+pub fn is_over(pid: u32) -> bool {
+    let stat = fs::read_to_string(proc_path(pid, "stat"));
+    stat.is_ok_and(|stat| parse_stat(&stat).is_some_and(|(_, over)| over))
+}
+
 /// The parent of a process, from its `stat`, and whether all its threads have ended.
 fn parse_stat(stat: &str) -> Option<(u32, bool)> {
     // The name may hold blanks and brackets: what follows its last bracket is numbers.

@@ -195,7 +195,14 @@ pub fn record_exact(
         Some(Ok(writer)) => writer,
         // It was told when it happened.
         Some(Err(error)) => return Ok(recorded(Some(error))),
-        None => Writer::create(&options.directory, &info, mode)?,
+        None => match Writer::create(&options.directory, &info, mode) {
+            Ok(writer) => writer,
+            Err(error) => {
+                let error = error.into();
+                tell(Event::CutShort(&error));
+                return Ok(recorded(Some(error)));
+            }
+        },
     };
     let mut tables = tables(&outcome, &measured, &model, &places, options);
     tables.losses.append(&mut heap_losses);
@@ -209,7 +216,7 @@ pub fn record_exact(
     );
     let failure = write(writer, &info, tables).err();
     if let Some(error) = &failure {
-        tell(Event::Failed(error));
+        tell(Event::CutShort(error));
     }
     Ok(recorded(failure))
 }

@@ -48,10 +48,14 @@ pub fn of(pid: u32) -> Option<u64> {
     fs::metadata(path).ok().map(|it| it.ino())
 }
 
-/// Whether a process has mapped the file without a name (memfd) of this inode; `None` if it cannot be asked.
+/// Whether a process has mapped the file without a name (memfd) of this inode; `None` if it cannot be asked, or has
+/// nothing mapped any more: it has ended and waits for its parent.
 #[must_use]
 pub fn has_mapped(pid: u32, inode: u64) -> Option<bool> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    if maps.is_empty() {
+        return None;
+    }
     let maps = String::from_utf8_lossy(&maps);
     let its = inode.to_string();
     Some(

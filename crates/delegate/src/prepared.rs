@@ -1,5 +1,6 @@
 //! A small operation that is prepared once and called often.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub struct Prepared<'p, 'c, T, A, F, G, C> {
     /// The callback; lines on their way have a share in it.
     then: Rc<C>,
     operation: [u64; 2],
-    requests: PhantomData<(T, A, F, G)>,
+    /// Invariant: a tag of a shorter life than `prepare` was asked for would not outlive its request.
+    requests: PhantomData<Cell<(T, A, F, G)>>,
 }
 
 impl<'c> Client<'c> {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use crate::arena::UNIT;
 use crate::closure::{Closure, Many, Single};
-use crate::core::{self, Core, Deeper, NONE, Until};
+use crate::core::{self, Core, NONE, Until};
 use crate::domain::Inner;
 use crate::error::{Error, panic_text};
 use crate::fibre;
+use crate::inside::Inside;
 use crate::job::{Forms, Kind, Operand, Typed, bits, put_callback};
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
-use crate::shard::Serving;
 use crate::stats::ClientStats;
 use crate::turn::turn;
 
@@ -28,7 +28,7 @@ const VARIED_LINES: u32 = 16;
 ///
 /// Requests gather in lines. A line is sent when it is full, when the next request is of another
 /// kind, and by every call that waits, [`flush`](Client::flush) and [`poll`](Client::poll). Callbacks
-/// run on this thread, inside calls of this client. They may make further requests, but not wait.
+/// run on this thread, inside calls of this client. They may make further requests, but wait with no client.
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
@@ -107,13 +107,13 @@ impl<'c> Client<'c> {
     ) -> Result<R, Error> {
         // SAFETY: as in `check`.
         let base = unsafe { (*self.core()).own_base };
-        let serving = Serving::begin();
+        let inside = Inside::function();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the offset names a live value of the own shard; this thread holds its seat, and
             // no other delegated function is running.
             function(unsafe { &mut *base.add(offset as usize * UNIT).cast::<T>() })
         }));
-        drop(serving);
+        drop(inside);
         // SAFETY: as in `check`.
         unsafe {
             core::counters(self.core()).local.add(1);
@@ -125,8 +125,7 @@ impl<'c> Client<'c> {
     /// Gives an inline call's answer to its callback.
     #[inline(always)]
     fn call_back<R>(&self, then: impl FnOnce(Result<R, Error>), answer: Result<R, Error>) {
-        // SAFETY: the core outlives the guard.
-        let _deeper = unsafe { Deeper::new(self.core()) };
+        let _inside = Inside::callback();
         then(answer);
     }
 
@@ -205,7 +204,9 @@ impl<'c> Client<'c> {
             return self.run_inline(target.offset, function);
         }
         // SAFETY: as in `check`.
-        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() } && !fibre::is_running() {
+        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() }
+            && !fibre::is_running(self.core())
+        {
             return self.apply_alone(target, function);
         }
         let mut answer = Answer(None);
@@ -278,7 +279,7 @@ impl<'c> Client<'c> {
         // thread, inside `exchange`.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
-            if !fibre::is_running() {
+            if !fibre::is_running(core) {
                 core::exchange(core, shard, true);
             }
             while (*answer).0.is_none() {

@@ -13,9 +13,10 @@ use crate::domain::{Inner, Ordered};
 use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
+use crate::inside::{Inside, is_nested, is_serving};
 use crate::lane::{Done, Lane, Sort};
 use crate::own::{own_calls, run_own_line};
-use crate::shard::{Shard, is_serving, token};
+use crate::shard::{Shard, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
 
@@ -34,8 +35,6 @@ pub(crate) struct Core {
     pub(crate) rules: Option<Rules>,
     /// Own calls left until the next look at what others ask.
     pub(crate) own_calls: u32,
-    /// How many callbacks and passes of this client the caller is inside of.
-    pub(crate) depth: u32,
     pub(crate) strict: bool,
     last_shard: usize,
     most_pending: usize,
@@ -65,28 +64,6 @@ pub(crate) unsafe fn inner<'a>(core: *mut Core) -> &'a Arc<Inner> {
 pub(crate) unsafe fn counters<'a>(core: *mut Core) -> &'a ClientCounters {
     // SAFETY: the contract.
     unsafe { &(*core).counters }
-}
-
-/// Counts a callback or a pass while it runs, also when it throws.
-pub(crate) struct Deeper(*mut Core);
-
-impl Deeper {
-    /// # Safety
-    /// The core outlives the guard.
-    #[inline(always)]
-    pub(crate) unsafe fn new(core: *mut Core) -> Self {
-        // SAFETY: the contract.
-        unsafe { (*core).depth += 1 };
-        Self(core)
-    }
-}
-
-impl Drop for Deeper {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: the core outlives the guard.
-        unsafe { (*self.0).depth -= 1 };
-    }
 }
 
 /// What a client waits for.
@@ -151,7 +128,6 @@ impl Core {
                 .map_or(std::ptr::null_mut(), |shard| shard.base()),
             rules,
             own_calls: own_calls(rules.as_ref()),
-            depth: 0,
             strict: settings.ordered == Ordered::Client,
             last_shard: NONE,
             most_pending: settings.pending,
@@ -180,12 +156,12 @@ impl Core {
     /// delegated function or callback is running.
     #[inline(always)]
     pub(crate) fn runs_here(&self, shard: usize) -> bool {
-        shard == self.inline_seat && self.depth == 0 && !is_serving()
+        shard == self.inline_seat && !is_nested()
     }
 
     /// Refuses a call that would wait where waiting cannot end.
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
-        if is_serving() || self.depth > 0 {
+        if is_nested() {
             return Err(Error::Nested);
         }
         // Nobody would answer in a child of fork; what was asked before a shutdown is answered.
@@ -273,7 +249,7 @@ pub(crate) unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize
     let next = Cell::new(0);
     // SAFETY: the contract.
     unsafe {
-        let _deeper = Deeper::new(core);
+        let _inside = Inside::callback();
         loop {
             let Err(payload) = catch_unwind(AssertUnwindSafe(|| complete(&next))) else {
                 return;
@@ -301,14 +277,13 @@ pub(crate) unsafe fn rethrow(core: *mut Core) {
 /// # Safety
 /// `core` is valid and not borrowed.
 pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
-    // SAFETY: the contract; the client holds the seat, and no pass is running, as the depth and the
-    // mark of the thread say.
+    // SAFETY: the contract; the client holds the seat, and no pass is running, as the mark of
+    // the thread says.
     unsafe {
-        if (*core).seat == NONE || (*core).depth > 0 || is_serving() {
+        if (*core).seat == NONE || is_nested() {
             return false;
         }
         let shard: *const Shard = &*inner(core).shards[(*core).seat];
-        let _deeper = Deeper::new(core);
         (*shard).pass()
     }
 }
@@ -335,7 +310,7 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
                 }
                 continue;
             }
-            if (*core).depth > 0 || is_serving() {
+            if is_nested() {
                 (*lane).open(sort, false);
                 return;
             }
@@ -500,7 +475,7 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
             (*core).ladder.reset();
             return;
         }
-        if fibre::give_way() {
+        if fibre::give_way(core) {
             return;
         }
         let sleep = (*core).ladder.step();
@@ -564,20 +539,17 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
             Until::Any => !is_quiet(core, shard),
         };
         let mut worked = false;
-        {
-            let _deeper = Deeper::new(core);
-            if flat::sitting() > usize::from((*core).seat != NONE) {
-                worked |= flat::serve_sitting();
+        if flat::sitting() > usize::from((*core).seat != NONE) {
+            worked |= flat::serve_sitting();
+        }
+        for (index, shard) in domain.shards.iter().enumerate() {
+            if !asked(index) {
+                continue;
             }
-            for (index, shard) in domain.shards.iter().enumerate() {
-                if !asked(index) {
-                    continue;
-                }
-                if shard.seat.is_free() {
-                    worked |= shard.serve_if_free();
-                } else if (*core).rules.is_some_and(|rules| rules.bell) {
-                    shard.ring();
-                }
+            if shard.seat.is_free() {
+                worked |= shard.serve_if_free();
+            } else if (*core).rules.is_some_and(|rules| rules.bell) {
+                shard.ring();
             }
         }
         if worked {
@@ -656,13 +628,10 @@ pub(crate) unsafe fn leave(core: *mut Core) {
             shard.unregister(channel);
         }
         if let Some(shard) = domain.shards.get((*core).seat) {
-            {
-                let _deeper = Deeper::new(core);
-                if !domain.gate.is_open() {
-                    shard.seal();
-                } else {
-                    shard.pass();
-                }
+            if domain.gate.is_open() {
+                shard.pass();
+            } else {
+                shard.seal();
             }
             flat::stand(shard);
             shard.leave();

@@ -12,11 +12,12 @@ use crate::error::{Error, panic_text};
 use crate::flat::{self, Policy, Rules};
 use crate::gate::Gate;
 use crate::handle::Handle;
+use crate::inside::is_serving;
 use crate::line::MOST_LINES;
 use crate::oneshot::{self, Receiver};
 use crate::owned::{Owned, OwnedSlice, Sharded, Slot};
 use crate::place;
-use crate::shard::{Errand, Shard, State, is_serving, token};
+use crate::shard::{Errand, Shard, State, token};
 use crate::stats::{ClientCounters, ClientStats, ShardStats};
 use crate::wait::Ladder;
 

@@ -11,33 +11,57 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::client::Client;
-use crate::core::{self, Until};
+use crate::core::{self, Core, Until};
 use crate::error::Error;
+use crate::inside::is_nested;
+
+/// The fibre that runs.
+#[derive(Clone, Copy)]
+struct Running {
+    /// How it gives way.
+    yielder: *const Yielder<(), ()>,
+    /// The client whose fibres these are.
+    core: *mut Core,
+}
 
 thread_local! {
-    /// How the running fibre gives way; null outside fibres.
-    static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Whether a fibre is running.
+/// Whether a fibre of this client is running.
 #[inline(always)]
-pub(crate) fn is_running() -> bool {
-    !RUNNING.get().is_null()
+pub(crate) fn is_running(core: *mut Core) -> bool {
+    RUNNING.get().is_some_and(|running| running.core == core)
 }
 
-/// Lets other fibres run. False outside a fibre.
+/// Lets other fibres of this client run. False outside of them: who waits with another client holds
+/// them up, as nobody would look for its answer meanwhile. The caller is inside no callback, of which
+/// another fibre could not know.
 #[inline(always)]
-pub(crate) fn give_way() -> bool {
-    let running = RUNNING.get();
-    if running.is_null() {
+pub(crate) fn give_way(core: *mut Core) -> bool {
+    let Some(running) = RUNNING.get().filter(|running| running.core == core) else {
         return false;
-    }
+    };
+    debug_assert!(!is_nested());
     // SAFETY: set by the fibre that runs now, whose yielder lives as long as it runs; a fibre stays
     // on its thread.
-    unsafe { (*running).suspend(()) };
+    unsafe { (*running.yielder).suspend(()) };
     // Other fibres ran since and left their own mark.
-    RUNNING.set(running);
+    RUNNING.set(Some(running));
     true
+}
+
+/// Runs `pass` on the thread's own stack: what others ask knows nothing of the small ones of fibres.
+#[inline(always)]
+pub(crate) fn on_thread_stack(pass: impl FnOnce() -> bool + Send) -> bool {
+    let Some(running) = RUNNING.take() else {
+        return pass();
+    };
+    // SAFETY: the mark was set by the fibre that runs now, whose yielder lives as long as it runs. While
+    // the mark is taken nobody reaches the yielder, which is not the thread's while it runs there.
+    let worked = unsafe { (*running.yielder).on_parent_stack(pass) };
+    RUNNING.set(Some(running));
+    worked
 }
 
 type Fibre = Coroutine<(), (), (), DefaultStack>;
@@ -68,8 +92,8 @@ const STACK_BYTES: usize = 256 * 1024;
 
 impl Client<'_> {
     /// Runs `first` and every fibre that it and they spawn, and returns when all have ended. In a
-    /// fibre, a waiting call ([`apply`](Client::apply), [`call`](Client::call)) lets other fibres run
-    /// until its answer is there.
+    /// fibre, a waiting call of this client ([`apply`](Client::apply), [`call`](Client::call)) lets
+    /// other fibres run until its answer is there; one of another client or of a handle holds them up.
     ///
     /// A fibre is suspended only in such calls, and always resumed: it runs to its end.
     /// [`barrier`](Client::barrier) in a fibre waits for the requests of all of them.
@@ -84,7 +108,7 @@ impl Client<'_> {
         let core = self.core();
         // SAFETY: the core is not borrowed, and this thread alone has it.
         unsafe { (*core).may_wait()? };
-        if !RUNNING.get().is_null() {
+        if RUNNING.get().is_some() {
             return Err(Error::Nested);
         }
         let spawned: RefCell<VecDeque<Body<'f>>> = RefCell::new(VecDeque::new());
@@ -99,7 +123,7 @@ impl Client<'_> {
                     .pop()
                     .map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
                 match stack {
-                    Ok(stack) => fibres.push_back(fibre(stack, body, &spawned)),
+                    Ok(stack) => fibres.push_back(fibre(core, stack, body, &spawned)),
                     Err(error) => {
                         refused.get_or_insert(Error::System {
                             what: "memory for a fibre's stack",
@@ -116,7 +140,7 @@ impl Client<'_> {
             for _ in 0..fibres.len() {
                 let mut fibre = fibres.pop_front().expect("counted");
                 let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
-                RUNNING.set(std::ptr::null());
+                RUNNING.set(None);
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
@@ -164,6 +188,7 @@ impl Client<'_> {
 
 /// A fibre that has not begun. The caller resumes it until it ends, within `'a`.
 fn fibre<'a, 'f: 'a>(
+    core: *mut Core,
     stack: DefaultStack,
     body: Body<'f>,
     spawned: &'a RefCell<VecDeque<Body<'f>>>,
@@ -174,7 +199,7 @@ fn fibre<'a, 'f: 'a>(
     // caught.
     let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
     Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-        RUNNING.set(yielder);
+        RUNNING.set(Some(Running { yielder, core }));
         run();
     })
 }

@@ -52,8 +52,8 @@
 //! # Waiting
 //!
 //! Threads that wait spin, then yield, then sleep; an idle domain uses no CPU. A waiting call inside a
-//! delegated function or a callback is [`Error::Nested`]; inside a [fibre](Client::fibres) it lets
-//! other fibres run. A shard that nobody serves (a flat client left, a server was shut down) is served
+//! delegated function or a callback is [`Error::Nested`], whatever client it is of; inside a
+//! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a server was shut down) is served
 //! by who waits for it. In a flat domain a thread serves when it calls, polls or waits: one that does
 //! something else for long lets the others wait.
 //!
@@ -108,6 +108,7 @@ mod fibre;
 mod flat;
 mod gate;
 mod handle;
+mod inside;
 mod job;
 mod lane;
 #[doc(hidden)]

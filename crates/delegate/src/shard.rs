@@ -13,37 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::arena::Arena;
 use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
+use crate::fibre;
+use crate::inside::Inside;
 use crate::stats::ShardCounters;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use crate::wait::Parker;
 
 thread_local! {
-    /// Whether this thread runs a delegated function right now.
-    static SERVING: Cell<bool> = const { Cell::new(false) };
     static TOKEN: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Whether the caller is a delegated function.
-#[inline(always)]
-pub(crate) fn is_serving() -> bool {
-    SERVING.get()
-}
-
-/// Marks the thread as running delegated functions until dropped.
-pub(crate) struct Serving(bool);
-
-impl Serving {
-    #[inline(always)]
-    pub(crate) fn begin() -> Self {
-        Self(SERVING.replace(true))
-    }
-}
-
-impl Drop for Serving {
-    #[inline(always)]
-    fn drop(&mut self) {
-        SERVING.set(self.0);
-    }
 }
 
 /// A number that no other living thread has, never zero.
@@ -289,14 +266,14 @@ impl Shard {
         self.wake_clients();
     }
 
-    /// Looks at every channel once. True if something was done.
+    /// Looks at every channel once, on the thread's own stack. True if something was done.
     ///
     /// # Safety
     /// The caller holds the seat, and is not inside another pass.
     #[inline]
     pub(crate) unsafe fn pass(&self) -> bool {
-        // SAFETY: the contract.
-        unsafe { self.pass_with(false) }
+        // SAFETY: the contract; the caller waits on its own stack meanwhile.
+        fibre::on_thread_stack(|| unsafe { self.pass_with(false) })
     }
 
     /// The same. With `rests`, channels are left alone for a while after a visit: for a server that
@@ -326,7 +303,7 @@ impl Shard {
                 if !end.is_asked() {
                     continue;
                 }
-                let _serving = Serving::begin();
+                let _inside = Inside::function();
                 let begin = if self.timed { crate::stats::ticks() } else { 0 };
                 // SAFETY: the channel's client names values of this shard, and the caller alone
                 // serves it.
@@ -391,7 +368,7 @@ impl Shard {
                     state.ended.push(ended);
                 }
                 Errand::Run(run) => {
-                    let _serving = Serving::begin();
+                    let _inside = Inside::function();
                     // Each errand catches what its function throws; this is for its destructors.
                     let _ = catch_unwind(AssertUnwindSafe(|| run(state)));
                 }
@@ -432,7 +409,7 @@ fn end_values(state: &mut State) {
             .retain(|(channel, opened)| !answered(ends, channel, *opened));
         if ended[index].after.is_empty() {
             let over = ended.swap_remove(index);
-            let _serving = Serving::begin();
+            let _inside = Inside::function();
             arena.end(over.offset, over.layout);
         } else {
             index += 1;

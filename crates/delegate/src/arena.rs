@@ -8,6 +8,7 @@ use std::alloc::Layout;
 use std::collections::HashMap;
 
 use crate::error::Error;
+use crate::panics::quietly;
 
 /// Bytes that one step of an offset stands for.
 pub(crate) const UNIT: usize = 16;
@@ -138,10 +139,10 @@ impl Arena {
 
     fn run(&self, offset: u32, ending: Ending) {
         // A panicking destructor must not take the server down; it has no caller to tell.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        quietly(|| {
             // SAFETY: `build` wrote `count` values there, and each ending is taken out before it runs.
             unsafe { (ending.drop)(self.base.add(offset as usize * UNIT), ending.count) }
-        }));
+        });
     }
 }
 

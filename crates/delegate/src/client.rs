@@ -11,13 +11,14 @@ use crate::arena::UNIT;
 use crate::closure::{Closure, Many, Single};
 use crate::core::{self, Core, NONE, Until};
 use crate::domain::Inner;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::fibre;
 use crate::inside::Inside;
 use crate::job::{Forms, Kind, Operand, Typed, bits, put_callback};
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
+use crate::panics::{NoUnwind, panic_text};
 use crate::stats::ClientStats;
 use crate::turn::turn;
 
@@ -257,9 +258,11 @@ impl<'c> Client<'c> {
         type Job<T, F, R> = Single<T, F, R, fn(Result<R, Error>)>;
         let core = self.core();
         let shard = target.shard();
+        let lends = NoUnwind;
         // SAFETY: as in `push`. The line has room for one request. Nothing collects it meanwhile: what
-        // this thread serves while it waits may neither wait nor collect, and no fibre runs.
-        unsafe {
+        // this thread serves while it waits may neither wait nor collect, and no fibre of this client
+        // runs. What the function borrows stays until it is answered, as nothing passes `lends`.
+        let answer = unsafe {
             let lane = (*core).lane(shard);
             (*lane).send_alone(Job::<T, F, R>::KIND, |place| {
                 Closure::<T, F, R>::write(place, target.offset, function);
@@ -269,14 +272,17 @@ impl<'c> Client<'c> {
             (*lane).collect_alone(core::counters(core), |answers| {
                 Closure::<T, F, R>::answer(answers, 0)
             })
-        }
+        };
+        lends.passed();
+        answer
     }
 
     /// Waits until `answer` is there. Does not return or unwind before.
     fn await_answer<R>(&self, shard: usize, answer: *mut Answer<R>) {
         let core = self.core();
+        let lends = NoUnwind;
         // SAFETY: as in `push`; the caller may wait. The answer is written by a callback of this
-        // thread, inside `exchange`.
+        // thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
             if !fibre::is_running(core) {
@@ -287,6 +293,7 @@ impl<'c> Client<'c> {
                 core::exchange(core, shard, false);
             }
             core::rested(core);
+            lends.passed();
             core::rethrow(core);
         }
     }

@@ -3,7 +3,6 @@
 //! Everything here works on a raw pointer to the core: callbacks run in the middle of it and may make
 //! further requests of the same client, so no reference to the core or a lane is held across them.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError};
@@ -16,6 +15,7 @@ use crate::flat::{self, Rules};
 use crate::inside::{Inside, is_nested, is_serving};
 use crate::lane::{Done, Lane, Sort};
 use crate::own::{own_calls, run_own_line};
+use crate::panics::{Payload, discard, keep_first};
 use crate::shard::{Shard, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
@@ -43,7 +43,7 @@ pub(crate) struct Core {
     pub(crate) counters: Arc<ClientCounters>,
     ladder: Ladder,
     /// What a callback threw, until a call of the user's can throw it on.
-    pub(crate) thrown: Option<Box<dyn Any + Send>>,
+    pub(crate) thrown: Option<Payload>,
 }
 
 /// The domain of a core.
@@ -174,6 +174,9 @@ impl Drop for Core {
         let lanes = std::ptr::slice_from_raw_parts_mut(self.lanes, self.count);
         // SAFETY: made by `Box::into_raw` in `join`, and the pointers to it end here.
         drop(unsafe { Box::from_raw(lanes) });
+        if let Some(payload) = self.thrown.take() {
+            discard(payload);
+        }
     }
 }
 
@@ -230,14 +233,17 @@ unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
     true
 }
 
-/// Runs the callbacks of a line.
+/// Runs the callbacks of a line, and gives its share in a common one back.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and this is the line's only time.
 #[inline(always)]
 pub(crate) unsafe fn call_back(core: *mut Core, done: &Done) {
     // SAFETY: the contract.
-    unsafe { call_back_by(core, |next| done.complete(next)) };
+    unsafe {
+        call_back_by(core, |next| done.give(next));
+        release(core, done);
+    }
 }
 
 /// Runs callbacks, from the index in the cell on, by `complete`; again where one throws.
@@ -254,9 +260,26 @@ pub(crate) unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize
             let Err(payload) = catch_unwind(AssertUnwindSafe(|| complete(&next))) else {
                 return;
             };
-            // The first is thrown on; it is the one that says what went wrong.
-            (*core).thrown.get_or_insert(payload);
+            keep_first(&mut (*core).thrown, payload);
         }
+    }
+}
+
+/// Gives a line's share in its common callback back, if it has one. What its destructor throws is
+/// thrown on later.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and this is the line's only time.
+#[inline(always)]
+pub(crate) unsafe fn release(core: *mut Core, done: &Done) {
+    if !done.has_share() {
+        return;
+    }
+    let _inside = Inside::callback();
+    // SAFETY: the contract.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { done.release() })) {
+        // SAFETY: the contract; no other reference to the field is held.
+        keep_first(unsafe { &mut (*core).thrown }, payload);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::arena::MOST_BYTES;
 use crate::client::Client;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::flat::{self, Policy, Rules};
 use crate::gate::Gate;
 use crate::handle::Handle;
@@ -16,6 +16,7 @@ use crate::inside::is_serving;
 use crate::line::MOST_LINES;
 use crate::oneshot::{self, Receiver};
 use crate::owned::{Owned, OwnedSlice, Sharded, Slot};
+use crate::panics::panic_text;
 use crate::place;
 use crate::shard::{Errand, Shard, State, token};
 use crate::stats::{ClientCounters, ClientStats, ShardStats};

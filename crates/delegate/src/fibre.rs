@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::core::{self, Core, Until};
 use crate::error::Error;
 use crate::inside::is_nested;
+use crate::panics::{NoUnwind, keep_first, quietly};
 
 /// The fibre that runs.
 #[derive(Clone, Copy)]
@@ -117,14 +118,19 @@ impl Client<'_> {
         let mut refused = None;
         let mut stacks: Vec<DefaultStack> = Vec::new();
         let mut fibres: VecDeque<Fibre> = VecDeque::new();
+        let suspended = NoUnwind;
         loop {
-            while let Some(body) = spawned.borrow_mut().pop_front() {
+            loop {
+                // The borrow ends before the body may be dropped, which may spawn another.
+                let next = spawned.borrow_mut().pop_front();
+                let Some(body) = next else { break };
                 let stack = stacks
                     .pop()
                     .map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
                 match stack {
                     Ok(stack) => fibres.push_back(fibre(core, stack, body, &spawned)),
                     Err(error) => {
+                        quietly(|| drop(body));
                         refused.get_or_insert(Error::System {
                             what: "memory for a fibre's stack",
                             why: error.to_string(),
@@ -144,15 +150,14 @@ impl Client<'_> {
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
-                    Err(payload) => {
-                        thrown.get_or_insert(payload);
-                    }
+                    Err(payload) => keep_first(&mut thrown, payload),
                 }
             }
             if spawned.borrow().is_empty() && !fibres.is_empty() {
                 self.exchange_for_fibres(seen);
             }
         }
+        suspended.passed();
         if let Some(payload) = thrown {
             resume_unwind(payload);
         }
@@ -195,8 +200,7 @@ fn fibre<'a, 'f: 'a>(
 ) -> Fibre {
     let run: Box<dyn FnOnce() + 'a> = Box::new(move || body(&Fibres { spawned }));
     // SAFETY: only the lifetime changes. `Client::fibres` keeps what the body borrows until every
-    // fibre has ended: it neither returns nor unwinds before, as everything that may throw between is
-    // caught.
+    // fibre has ended: it does not return before, and unwinding past its guard ends the process.
     let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
     Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
         RUNNING.set(Some(Running { yielder, core }));

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use crate::domain::Inner;
 use crate::error::Error;
-use crate::error::panic_text;
 use crate::inside::is_serving;
 use crate::oneshot::Receiver;
 use crate::owned::Target;
+use crate::panics::panic_text;
 use crate::shard::State;
 
 /// Calls into a domain from anywhere: futures for any executor, and waiting calls for threads that

@@ -10,8 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use crate::arena::UNIT;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::line::{FAILED, WIDE, WORDS};
+use crate::panics::panic_text;
 
 /// Bytes for one callback in a client's record of a line; a larger one is boxed.
 pub(crate) const CALLBACK_BYTES: usize = 16;

@@ -72,36 +72,26 @@ impl Done {
         self.count
     }
 
-    /// Gives the answers to the callbacks, from the index in `next` on; then the share in the common
-    /// callback back.
-    ///
-    /// # Safety
-    /// The line is not settled, and `next` holds what the last call left there.
-    #[inline]
-    pub(crate) unsafe fn complete(&self, next: &Cell<usize>) {
-        // SAFETY: the contract. A share is given back once: after that `next` is past the count.
-        unsafe {
-            self.give(next);
-            if !self.callbacks.common.is_null() && next.replace(usize::MAX) != usize::MAX {
-                self.release();
-            }
-        }
-    }
-
     /// Gives the answers to the callbacks, from the index in `next` on.
     ///
     /// # Safety
-    /// As for [`Done::complete`].
+    /// The line is not settled, and `next` holds what the last call left there.
     #[inline(always)]
     pub(crate) unsafe fn give(&self, next: &Cell<usize>) {
         // SAFETY: the record stands still until it is free; its kind is a constant.
         unsafe { ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count) };
     }
 
+    /// Whether the line has a share in a common callback.
+    #[inline(always)]
+    pub(crate) fn has_share(&self) -> bool {
+        !self.callbacks.common.is_null()
+    }
+
     /// Gives the share in the common callback back.
     ///
     /// # Safety
-    /// The line has one, or none to give back, and this is the only time.
+    /// The line has one, and this is the only time.
     pub(crate) unsafe fn release(&self) {
         // SAFETY: the contract.
         unsafe { ((*self.kind).release)(self.callbacks.common) };

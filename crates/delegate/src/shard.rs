@@ -7,7 +7,6 @@
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::arena::Arena;
@@ -15,6 +14,7 @@ use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
 use crate::fibre;
 use crate::inside::Inside;
+use crate::panics::{NoUnwind, quietly};
 use crate::stats::ShardCounters;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use crate::wait::Parker;
@@ -283,7 +283,9 @@ impl Shard {
     /// As for [`Shard::pass`].
     #[inline(always)]
     pub(crate) unsafe fn pass_with(&self, rests: bool) -> bool {
-        self.state.with_mut(|state| {
+        // A line whose requests ran in part would be run again.
+        let half_done = NoUnwind;
+        let worked = self.state.with_mut(|state| {
             // SAFETY: the contract.
             let state = unsafe { &mut *state };
             let mut worked = false;
@@ -319,7 +321,9 @@ impl Shard {
             }
             self.counters.passed(worked);
             worked
-        })
+        });
+        half_done.passed();
+        worked
     }
 
     /// Whether a pass would find something.
@@ -370,7 +374,7 @@ impl Shard {
                 Errand::Run(run) => {
                     let _inside = Inside::function();
                     // Each errand catches what its function throws; this is for its destructors.
-                    let _ = catch_unwind(AssertUnwindSafe(|| run(state)));
+                    quietly(|| run(state));
                 }
             }
         }

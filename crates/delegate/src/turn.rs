@@ -4,7 +4,9 @@
 //! answer only now and then asked together. The next line takes the record and the share in the common
 //! callback of the line that came back, so nothing is freed and taken again.
 
-use crate::core::{Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, rethrow};
+use crate::core::{
+    Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, release, rethrow,
+};
 use crate::inside::is_nested;
 use crate::lane::{Done, Lane, Sort};
 use crate::line::WORDS;
@@ -88,7 +90,7 @@ unsafe fn give(core: *mut Core, lane: *mut Lane, done: &Done, sort: &Sort) -> bo
         // Callbacks may have asked, or thrown.
         let quiet = !(*lane).is_filling() && (*lane).pending() == 0 && (*core).thrown.is_none();
         if !quiet {
-            done.release();
+            release(core, done);
         }
         quiet
     }

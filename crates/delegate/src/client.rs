@@ -14,16 +14,13 @@ use crate::domain::Inner;
 use crate::error::Error;
 use crate::fibre;
 use crate::inside::Inside;
-use crate::job::{Forms, Kind, Operand, Typed, bits, put_callback};
+use crate::job::put_callback;
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
 use crate::panics::{NoUnwind, panic_text};
 use crate::stats::ClientStats;
 use crate::turn::turn;
-
-/// Lines that carry an operand in each request before one for the whole line is tried again.
-const VARIED_LINES: u32 = 16;
 
 /// A thread's way into a domain. It stays on its thread.
 ///
@@ -70,7 +67,7 @@ impl<'c> Client<'c> {
 
     /// Refuses what cannot be sent.
     #[inline(always)]
-    fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
+    pub(crate) fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
         // SAFETY: the core is not borrowed while user code runs, and this thread alone has it.
         let core = unsafe { &*self.core() };
         if !Arc::ptr_eq(&core.inner, target.inner) {
@@ -87,7 +84,7 @@ impl<'c> Client<'c> {
     /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it
     /// before is on its way, and no delegated function or callback is running.
     #[inline(always)]
-    fn is_inline(&self, shard: u32) -> bool {
+    pub(crate) fn is_inline(&self, shard: u32) -> bool {
         // SAFETY: as in `check`; the lane is the core's, and not borrowed.
         unsafe {
             let core = self.core();
@@ -101,7 +98,7 @@ impl<'c> Client<'c> {
 
     /// Runs a function on a value of the own shard.
     #[inline(always)]
-    fn run_inline<T, R>(
+    pub(crate) fn run_inline<T, R>(
         &self,
         offset: u32,
         function: impl FnOnce(&mut T) -> R,
@@ -125,7 +122,11 @@ impl<'c> Client<'c> {
 
     /// Gives an inline call's answer to its callback.
     #[inline(always)]
-    fn call_back<R>(&self, then: impl FnOnce(Result<R, Error>), answer: Result<R, Error>) {
+    pub(crate) fn call_back<R>(
+        &self,
+        then: impl FnOnce(Result<R, Error>),
+        answer: Result<R, Error>,
+    ) {
         let _inside = Inside::callback();
         then(answer);
     }
@@ -140,7 +141,7 @@ impl<'c> Client<'c> {
         // has them. The line takes the kind, so there is room for its words and callback.
         unsafe {
             let lane = (*core).lane(shard);
-            if !(*lane).takes(sort.kind, sort.operand, sort.extra) {
+            if !(*lane).takes(sort.kind, sort.operand, sort.identity) {
                 core::open(core, shard, sort);
             }
             let put = |words: *mut u32, callbacks: *mut u8| {
@@ -154,26 +155,19 @@ impl<'c> Client<'c> {
 
     /// Makes a request for which nobody waits. Nothing of it borrows from the caller.
     #[inline(always)]
-    fn push<C>(
+    pub(crate) fn push<C>(
         &self,
         shard: u32,
-        kind: &'static Kind,
-        (operand, extra): (u64, u64),
+        sort: &Sort,
         write: impl FnOnce(*mut u32),
         callback: C,
     ) {
         let shard = shard as usize;
-        let sort = Sort {
-            kind,
-            operand,
-            extra,
-            common: std::ptr::null(),
-        };
-        if self.put(shard, &sort, write, callback) {
+        if self.put(shard, sort, write, callback) {
             // SAFETY: as in `put`, and the line is full.
             unsafe {
                 let core = self.core();
-                turn(core, (*core).lane(shard), shard, &sort);
+                turn(core, (*core).lane(shard), shard, sort);
             }
         }
     }
@@ -230,12 +224,7 @@ impl<'c> Client<'c> {
         C: FnOnce(Result<R, Error>),
     {
         let shard = target.shard();
-        let sort = Sort {
-            kind: Single::<T, F, R, C>::KIND,
-            operand: 0,
-            extra: 0,
-            common: std::ptr::null(),
-        };
+        let sort = Sort::of(Single::<T, F, R, C>::KIND);
         let write = |place: *mut u32| {
             // SAFETY: `put` gives room for this kind.
             unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
@@ -331,8 +320,8 @@ impl<'c> Client<'c> {
             // SAFETY: `push` gives room for this kind.
             unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
         };
-        let kind = Single::<T, F, R, C>::KIND;
-        self.push(target.shard, kind, (0, 0), write, then);
+        let sort = Sort::of(Single::<T, F, R, C>::KIND);
+        self.push(target.shard, &sort, write, then);
         Ok(())
     }
 
@@ -399,10 +388,8 @@ impl<'c> Client<'c> {
         let then = Rc::new(then);
         let kind = Many::<T, F, R, C>::KIND;
         let sort = Sort {
-            kind,
-            operand: 0,
-            extra: 0,
             common: Rc::as_ptr(&then).cast(),
+            ..Sort::of(kind)
         };
         for (number, (target, function)) in requests.into_iter().enumerate() {
             self.check(target)?;
@@ -468,172 +455,6 @@ impl<'c> Client<'c> {
             .collect()
     }
 
-    /// Calls a small operation on the value and waits for its answer.
-    ///
-    /// # Errors
-    /// As [`Client::apply`].
-    ///
-    /// # Panics
-    /// As [`Client::apply`].
-    pub fn call<'t, T, F>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-    ) -> Result<u64, Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-    {
-        self.apply(target, move |value| operation(value, operand))
-    }
-
-    /// Calls a small operation on the value; `then` gets its answer on this thread, in a later call
-    /// of this client. The packed path: up to 63 such requests share a line if they have the
-    /// operation, the operand and the callback's type in common, 31 if operands differ and fit 32
-    /// bits, 21 otherwise. An operation captures at most 8 bytes (checked when compiling).
-    ///
-    /// # Errors
-    /// As [`Client::apply_async`].
-    ///
-    /// # Panics
-    /// If a callback panics that is run meanwhile.
-    #[inline(always)]
-    pub fn call_async<'t, T, F, C>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-        then: C,
-    ) -> Result<(), Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-        C: FnOnce(Result<u64, Error>) + 'c,
-    {
-        let target = target.into();
-        self.check(target)?;
-        if self.is_inline(target.shard) {
-            let answer = self.run_inline(target.offset, |value| operation(value, operand));
-            self.call_back(then, answer);
-            return Ok(());
-        }
-        let forms = Forms::of::<T, F, C>();
-        let bits = bits(operation);
-        // SAFETY: as in `push`.
-        let same = unsafe {
-            let lane = (*self.core()).lane(target.shard as usize);
-            (*lane).takes(&raw const forms.same, operand, bits)
-        };
-        if same {
-            let key = (operand, bits);
-            self.push_typed::<T, F, C, ()>(target, &forms.same, key, (), then);
-        } else {
-            self.call_varied(target, forms, bits, operand, then, operation);
-        }
-        Ok(())
-    }
-
-    /// Calls a small operation on the value, without an answer.
-    ///
-    /// # Errors
-    /// As [`Client::post`].
-    ///
-    /// # Panics
-    /// If a callback panics that is run meanwhile.
-    #[inline(always)]
-    pub fn call_post<'t, T, F>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-    ) -> Result<(), Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-    {
-        self.call_async(target, operation, operand, |_| {})
-    }
-
-    #[inline(always)]
-    fn push_typed<T, F, C, O>(
-        &self,
-        target: Target<'_, T>,
-        kind: &'static Kind,
-        key: (u64, u64),
-        operand: O,
-        then: C,
-    ) where
-        F: Fn(&mut T, u64) -> u64 + Copy,
-        C: FnOnce(Result<u64, Error>),
-        O: Operand,
-    {
-        let write = |place: *mut u32| {
-            // SAFETY: `push` gives room for this kind.
-            unsafe { Typed::<T, F, C, O>::write(place, target.offset, operand) };
-        };
-        self.push(target.shard, kind, key, write, then);
-    }
-
-    /// The line being filled does not share the operand: chooses the form of the next.
-    #[inline(never)]
-    fn call_varied<T, F, C>(
-        &self,
-        target: Target<'_, T>,
-        forms: &'static Forms,
-        bits: u64,
-        operand: u64,
-        then: C,
-        _: F,
-    ) where
-        F: Fn(&mut T, u64) -> u64 + Copy,
-        C: FnOnce(Result<u64, Error>),
-    {
-        let Forms { same, narrow, wide } = forms;
-        let fits = u32::try_from(operand).is_ok();
-        // SAFETY: as in `push`; the reference ends before anything is called.
-        let form = unsafe {
-            let lane = &mut *(*self.core()).lane(target.shard as usize);
-            if lane.takes_kind(wide, bits) {
-                Form::Wide
-            } else if fits && lane.takes_kind(narrow, bits) {
-                Form::Narrow
-            } else {
-                // A line that a change of operand ends half empty is worse than one with operands.
-                if lane.takes_kind(same, bits) && (lane.filled() as usize) < narrow.capacity {
-                    lane.varied = VARIED_LINES;
-                }
-                match (lane.varied, fits) {
-                    (0, _) => Form::Same,
-                    (_, true) => Form::Narrow,
-                    (_, false) => Form::Wide,
-                }
-            }
-        };
-        let starts = |kind: &'static Kind| {
-            // SAFETY: as above.
-            unsafe {
-                let lane = &mut *(*self.core()).lane(target.shard as usize);
-                if !lane.takes_kind(kind, bits) {
-                    lane.varied = lane.varied.saturating_sub(1);
-                }
-            }
-        };
-        match form {
-            Form::Same => {
-                self.push_typed::<T, F, C, ()>(target, same, (operand, bits), (), then);
-            }
-            Form::Narrow => {
-                starts(narrow);
-                self.push_typed::<T, F, C, u32>(target, narrow, (0, bits), operand as u32, then);
-            }
-            Form::Wide => {
-                starts(wide);
-                self.push_typed::<T, F, C, u64>(target, wide, (0, bits), operand, then);
-            }
-        }
-    }
-
     /// Sends what is being filled, as far as request lines are free. Does not wait, and runs no
     /// callback.
     pub fn flush(&self) {
@@ -695,13 +516,6 @@ impl<'c> Client<'c> {
         // SAFETY: as in `check`.
         unsafe { core::counters(self.core()).read() }
     }
-}
-
-/// How the operands of a line travel.
-enum Form {
-    Same,
-    Narrow,
-    Wide,
 }
 
 impl Drop for Client<'_> {

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     last_shard: usize,
     most_pending: usize,
     pub(crate) opens: u32,
+    /// Operations that were prepared so far.
+    pub(crate) prepared: u64,
     parker: Arc<Parker>,
     pub(crate) counters: Arc<ClientCounters>,
     ladder: Ladder,
@@ -132,6 +134,7 @@ impl Core {
             last_shard: NONE,
             most_pending: settings.pending,
             opens: 0,
+            prepared: 0,
             parker,
             counters,
             ladder: Ladder::new(),

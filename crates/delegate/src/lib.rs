@@ -116,6 +116,7 @@ pub mod line;
 mod oneshot;
 mod own;
 mod owned;
+mod packed;
 mod panics;
 pub mod place;
 mod prepared;

@@ -49,7 +49,7 @@ pub(crate) unsafe fn run_taken(
             let mut run = Run {
                 base: (*core).own_base,
                 operand: filled.operation.operand,
-                extra: filled.operation.extra,
+                captured: filled.operation.captured,
                 high: high.as_mut_ptr(),
                 failures: &mut failures,
             };

@@ -25,12 +25,12 @@ fn order(count: u32) -> Order {
 /// Writes as the side whose turn it is; loom fails if the other side can be in the line.
 fn write(line: &Line, value: u32) {
     // SAFETY: the caller's turn, which is what the model checks.
-    line.with_words(|words| unsafe { (*words)[0] = value });
+    line.with_words(|words| unsafe { (*words)[0].write(value) });
 }
 
 fn read(line: &Line) -> u32 {
     // SAFETY: as above.
-    line.with_words(|words| unsafe { (*words)[0] })
+    line.with_words(|words| unsafe { (*words)[0].assume_init() })
 }
 
 /// The queue: a ring of lines that both sides go round in order.

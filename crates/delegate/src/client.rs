@@ -200,7 +200,7 @@ impl<'c> Client<'c> {
         }
         // SAFETY: as in `check`.
         if unsafe { (*(*self.core()).lane(target.shard())).is_idle() }
-            && !fibre::is_running(self.core())
+            && !fibre::gives_way(self.core())
         {
             return self.apply_alone(target, function);
         }
@@ -274,7 +274,7 @@ impl<'c> Client<'c> {
         // thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
-            if !fibre::is_running(core) {
+            if !fibre::gives_way(core) {
                 core::exchange(core, shard, true);
             }
             while (*answer).0.is_none() {

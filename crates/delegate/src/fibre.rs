@@ -2,6 +2,12 @@
 //!
 //! A fibre that waits for an answer gives way to the next; the thread goes on with the requests of
 //! the others, and waits only when all fibres do. Each fibre has a stack of its own (corosensei).
+//!
+//! Fibres are not safe, whatever runs them. Safe code may rely on it that a call has returned before its
+//! thread goes on with something else: `scoped_tls` keeps a borrow in a variable of the thread, and
+//! takes it back when `set` returns. Two fibres in such calls end in any order, and leave a pointer to a
+//! frame that is gone (rust-lang/unsafe-code-guidelines, 602). No bound of the language tells such
+//! bodies from others, so who starts fibres promises it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,18 +35,26 @@ thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Whether a fibre of this client is running.
+/// The fibre that gives way where this client waits. Who waits with another client holds all fibres up,
+/// as nobody would look for its answer meanwhile; and so does a destructor that waits while its
+/// thread panics, since panics are counted by threads.
 #[inline(always)]
-pub(crate) fn is_running(core: *mut Core) -> bool {
-    RUNNING.get().is_some_and(|running| running.core == core)
+fn running(core: *mut Core) -> Option<Running> {
+    let of_core = |running: &Running| running.core == core && !std::thread::panicking();
+    RUNNING.get().filter(of_core)
 }
 
-/// Lets other fibres of this client run. False outside of them: who waits with another client holds
-/// them up, as nobody would look for its answer meanwhile. The caller is inside no callback, of which
-/// another fibre could not know.
+/// Whether other fibres of this client run while the caller waits.
+#[inline(always)]
+pub(crate) fn gives_way(core: *mut Core) -> bool {
+    running(core).is_some()
+}
+
+/// Lets other fibres of this client run. False if the caller is not one that gives way. It is inside no
+/// callback, of which another fibre could not know.
 #[inline(always)]
 pub(crate) fn give_way(core: *mut Core) -> bool {
-    let Some(running) = RUNNING.get().filter(|running| running.core == core) else {
+    let Some(running) = running(core) else {
         return false;
     };
     debug_assert!(!is_nested());
@@ -76,7 +90,8 @@ pub struct Fibres<'a, 'f> {
 }
 
 impl<'f> Fibres<'_, 'f> {
-    /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends.
+    /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends. What
+    /// [`Client::fibres`] asks of bodies its caller promised for this one too.
     pub fn spawn(&self, body: impl FnOnce(&Fibres<'_, 'f>) + 'f) {
         self.spawned.borrow_mut().push_back(Box::new(body));
     }
@@ -99,13 +114,30 @@ impl Client<'_> {
     /// A fibre is suspended only in such calls, and always resumed: it runs to its end.
     /// [`barrier`](Client::barrier) in a fibre waits for the requests of all of them.
     ///
+    /// [`Handle::apply`](crate::Handle::apply) waits in many places of a thread without any promise.
+    ///
+    /// # Safety
+    /// Fibres run between each other's waiting calls, and end in any order. So neither `first` nor a
+    /// fibre that it or another spawns holds over a waiting call of this client what is right only
+    /// while the calls of a thread nest: it is not inside `set` of a scoped thread-local, not
+    /// inside `with` of a thread-local whose borrow another fibre could end, nor inside anything
+    /// else that takes back on return what it left in the thread.
+    ///
+    /// ```compile_fail,E0133
+    /// # use linewise_delegate::Domain;
+    /// # let domain = Domain::dedicated(1).build()?;
+    /// # let client = domain.client()?;
+    /// client.fibres(|_| ())?;
+    /// # Ok::<(), linewise_delegate::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Nested`] inside a delegated function, a callback or another fibre;
     /// [`Error::System`] if there is no memory for a stack.
     ///
     /// # Panics
     /// If a fibre or a callback panics, after all fibres have ended.
-    pub fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
+    pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
         let core = self.core();
         // SAFETY: the core is not borrowed, and this thread alone has it.
         unsafe { (*core).may_wait()? };

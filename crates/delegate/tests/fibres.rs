@@ -1,5 +1,7 @@
 //! Fibres: many waiting callers on one thread, alone and beside what else the thread does.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +9,17 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use counted::Counted;
-use linewise_delegate::{Domain, Error, Policy};
+use linewise_delegate::{Client, Domain, Error, Fibres, Policy};
 use within::within;
 
 mod counted;
 mod within;
+
+/// Runs fibres of this file, none of which leaves anything in its thread over a waiting call.
+fn run<'f>(client: &Client<'_>, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
+    // SAFETY: what is said above.
+    unsafe { client.fibres(first) }
+}
 
 fn add(value: &mut u64, operand: u64) -> u64 {
     *value += operand;
@@ -31,25 +39,24 @@ fn fibres_wait_together_and_all_end() {
         let values = domain.own_sharded(2, |_| 0u64).unwrap();
         let ended = Cell::new(0);
         let client = domain.client().unwrap();
-        client
-            .fibres(|fibres| {
-                for _ in 0..40 {
-                    fibres.spawn(|fibres| {
-                        for round in 0..50 {
-                            client.call(values.at(round % 2), add, 1).unwrap();
-                        }
-                        fibres.spawn(|_| {
-                            client.apply(values.at(0), |value| *value += 1).unwrap();
-                            ended.set(ended.get() + 1);
-                        });
+        run(&client, |fibres| {
+            for _ in 0..40 {
+                fibres.spawn(|fibres| {
+                    for round in 0..50 {
+                        client.call(values.at(round % 2), add, 1).unwrap();
+                    }
+                    fibres.spawn(|_| {
+                        client.apply(values.at(0), |value| *value += 1).unwrap();
+                        ended.set(ended.get() + 1);
                     });
-                }
-            })
-            .unwrap();
+                });
+            }
+        })
+        .unwrap();
         assert_eq!(ended.get(), 40);
         assert_eq!(client.call(values.at(0), add, 0), Ok(40 * 25 + 40));
         let thrown = catch_unwind(AssertUnwindSafe(|| {
-            client.fibres(|fibres| {
+            run(&client, |fibres| {
                 fibres.spawn(|_| drop(client.call(values.at(1), add, 1)));
                 panic!("a fibre");
             })
@@ -64,13 +71,12 @@ fn requests_of_fibres_share_lines() {
     let domain = Domain::dedicated(1).build().unwrap();
     let value = domain.own(0, || 0u64).unwrap();
     let client = domain.client().unwrap();
-    client
-        .fibres(|fibres| {
-            for _ in 0..3 * 63 {
-                fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
-            }
-        })
-        .unwrap();
+    run(&client, |fibres| {
+        for _ in 0..3 * 63 {
+            fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
+        }
+    })
+    .unwrap();
     // A request has one word: 63 fit a line.
     let stats = client.stats();
     assert_eq!((stats.requests, stats.lines), (3 * 63, 3));
@@ -83,22 +89,21 @@ fn fibres_are_not_resumed_while_their_thread_spins() {
     let client = domain.client().unwrap();
     let go = Arc::new(Barrier::new(2));
     let waits = go.clone();
-    client
-        .fibres(|fibres| {
-            // The server is busy until all others have waited for long.
-            fibres.spawn(|_| {
-                let wait = move |_: &mut u64| waits.wait().is_leader();
-                client.apply(&value, wait).unwrap();
-            });
-            for _ in 0..60 {
-                fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
-            }
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(50));
-                go.wait();
-            });
-        })
-        .unwrap();
+    run(&client, |fibres| {
+        // The server is busy until all others have waited for long.
+        fibres.spawn(|_| {
+            let wait = move |_: &mut u64| waits.wait().is_leader();
+            client.apply(&value, wait).unwrap();
+        });
+        for _ in 0..60 {
+            fibres.spawn(|_| drop(client.apply(&value, |value| *value += 1)));
+        }
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            go.wait();
+        });
+    })
+    .unwrap();
     // A look for each step of spinning, and one for each fibre for a step beyond: at most 2000 and
     // 100 with 61, then some naps. One for each fibre and step were 120,000.
     let polls = client.stats().polls;
@@ -117,8 +122,8 @@ fn fibres_of_two_clients_and_two_servers_on_one_cpu_come_to_an_end() {
     let clients: Vec<_> = (0..2)
         .map(|_| {
             let values = values.clone();
-            let run = move |client: &linewise_delegate::Client<'_>| {
-                client.fibres(|fibres| {
+            let run = move |client: &Client<'_>| {
+                run(client, |fibres| {
                     for fibre in 0..64 {
                         let values = &values;
                         fibres.spawn(move |_| {
@@ -157,24 +162,23 @@ fn a_callback_in_a_fibre_does_not_wait_with_another_client() {
         let (called, refused) = (Cell::new(0), RefCell::new(Vec::new()));
         let second = other.client().unwrap();
         let client = domain.client().unwrap();
-        client
-            .fibres(|fibres| {
-                for _ in 0..5 {
-                    fibres.spawn(|_| {
-                        let held = Counted::new(&alive);
-                        let (called, refused) = (&called, &refused);
-                        let (second, elsewhere) = (&second, &elsewhere);
-                        let then = move |_: Result<(), Error>| {
-                            called.set(called.get() + 1);
-                            refused.borrow_mut().push(second.call(elsewhere, add, 1));
-                            drop(held);
-                        };
-                        client.apply_async(&value, |_| (), then).unwrap();
-                        client.call(&value, add, 1).unwrap();
-                    });
-                }
-            })
-            .unwrap();
+        run(&client, |fibres| {
+            for _ in 0..5 {
+                fibres.spawn(|_| {
+                    let held = Counted::new(&alive);
+                    let (called, refused) = (&called, &refused);
+                    let (second, elsewhere) = (&second, &elsewhere);
+                    let then = move |_: Result<(), Error>| {
+                        called.set(called.get() + 1);
+                        refused.borrow_mut().push(second.call(elsewhere, add, 1));
+                        drop(held);
+                    };
+                    client.apply_async(&value, |_| (), then).unwrap();
+                    client.call(&value, add, 1).unwrap();
+                });
+            }
+        })
+        .unwrap();
         assert_eq!(called.get(), 5);
         assert_eq!(alive.load(Ordering::SeqCst), 0);
         assert_eq!(*refused.borrow(), vec![Err(Error::Nested); 5]);
@@ -191,19 +195,18 @@ fn a_fibre_waits_with_another_client() {
         let value = domain.own(0, || 0u64).unwrap();
         let elsewhere = other.own_sharded(2, |_| 0u64).unwrap();
         let (client, second) = (domain.client().unwrap(), other.client().unwrap());
-        client
-            .fibres(|fibres| {
-                for _ in 0..5 {
-                    fibres.spawn(|_| {
-                        client.call(&value, add, 1).unwrap();
-                        second.call_post(elsewhere.at(1), add, 1).unwrap();
-                        second.call(elsewhere.at(1), add, 1).unwrap();
-                        second.barrier().unwrap();
-                        client.call(&value, add, 1).unwrap();
-                    });
-                }
-            })
-            .unwrap();
+        run(&client, |fibres| {
+            for _ in 0..5 {
+                fibres.spawn(|_| {
+                    client.call(&value, add, 1).unwrap();
+                    second.call_post(elsewhere.at(1), add, 1).unwrap();
+                    second.call(elsewhere.at(1), add, 1).unwrap();
+                    second.barrier().unwrap();
+                    client.call(&value, add, 1).unwrap();
+                });
+            }
+        })
+        .unwrap();
         assert_eq!(client.call(&value, add, 0), Ok(10));
         assert_eq!(second.call(elsewhere.at(1), add, 0), Ok(10));
     });
@@ -229,19 +232,18 @@ fn what_others_ask_while_a_fibre_waits_has_the_stack_of_the_thread() {
                 scope.spawn(move || {
                     let client = domain.client_at(shard).unwrap();
                     both.wait();
-                    client
-                        .fibres(|fibres| {
-                            for _ in 0..4 {
-                                fibres.spawn(|_| {
-                                    for _ in 0..100 {
-                                        client.apply(values.at(1 - shard), deep).unwrap();
-                                    }
-                                    let handle = domain.handle();
-                                    handle.apply_waiting(values.at(1 - shard), deep).unwrap();
-                                });
-                            }
-                        })
-                        .unwrap();
+                    run(&client, |fibres| {
+                        for _ in 0..4 {
+                            fibres.spawn(|_| {
+                                for _ in 0..100 {
+                                    client.apply(values.at(1 - shard), deep).unwrap();
+                                }
+                                let handle = domain.handle();
+                                handle.apply_waiting(values.at(1 - shard), deep).unwrap();
+                            });
+                        }
+                    })
+                    .unwrap();
                 });
             }
         });

@@ -103,7 +103,8 @@ struct linewise_fibres;
 // A thread that linewise_client_start started.
 struct linewise_thread;
 
-// Prepares the value at `index`, on the shard's server. Its bytes are zero before.
+// Prepares the value at `index`, on the shard's server. Its bytes are zero before, and stay at this
+// address until the value ends.
 typedef void (*linewise_begin)(void *value, size_t index, void *context);
 
 // Ends a value, on the shard's server; after a shutdown in the thread that closes the last handle. Its

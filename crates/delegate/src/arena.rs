@@ -97,12 +97,14 @@ impl Arena {
         Ok((start / UNIT) as u32)
     }
 
-    /// Builds `count` values side by side and returns the offset of the first. `build` runs here, on
-    /// the thread that serves the shard. If it panics, what was built is dropped.
+    /// Builds `count` values side by side and returns the offset of the first. Each goes to its place as
+    /// soon as `build` has returned it; there `begin` gets it. Both run here, on the thread that serves the
+    /// shard. If one panics, what was built is dropped.
     pub(crate) fn build<T>(
         &mut self,
         count: usize,
         mut build: impl FnMut(usize) -> T,
+        mut begin: impl FnMut(usize, &mut T),
     ) -> Result<u32, Error> {
         let layout = layout::<T>(count).ok_or(Error::Full { bytes: self.bytes })?;
         let offset = self.allocate(layout)?;
@@ -114,8 +116,12 @@ impl Arena {
         for index in 0..count {
             let value = build(index);
             // SAFETY: `allocate` gave room for `count` values, and `index` is below it.
-            unsafe { guard.start.add(index).write(value) };
+            let place = unsafe { guard.start.add(index) };
+            // SAFETY: nothing is there yet.
+            unsafe { place.write(value) };
             guard.built += 1;
+            // SAFETY: it was written just now, and nobody else knows of it.
+            begin(index, unsafe { &mut *place });
         }
         std::mem::forget(guard);
         if std::mem::needs_drop::<T>() && count > 0 {

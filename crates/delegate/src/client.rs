@@ -1,9 +1,9 @@
 //! A thread's way into a domain: the calls.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::core::{self, Core, NONE, Until};
 use crate::domain::Inner;
 use crate::error::Error;
 use crate::fibre;
+use crate::flat;
 use crate::inside::Inside;
 use crate::job::put_callback;
 use crate::lane::Sort;
@@ -32,7 +33,8 @@ use crate::turn::turn;
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
 /// `fork`) it is given up: what was sent is done, but callbacks do not run.
 pub struct Client<'c> {
-    core: ManuallyDrop<Box<UnsafeCell<Core>>>,
+    /// From a box, which is freed when the client has left; forgotten clients keep it.
+    core: NonNull<Core>,
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
 }
@@ -45,9 +47,13 @@ struct Answer<R>(Option<Result<R, Error>>);
 
 impl<'c> Client<'c> {
     pub(crate) fn join(inner: &Arc<Inner>, seat: Option<usize>) -> Result<Self, Error> {
-        let core = Core::join(inner, seat)?;
+        let core = NonNull::from(Box::leak(Box::new(Core::join(inner, seat)?)));
+        // SAFETY: it was made just now.
+        if unsafe { core.as_ref() }.seat != NONE {
+            flat::sit(core.as_ptr());
+        }
         Ok(Self {
-            core: ManuallyDrop::new(Box::new(UnsafeCell::new(core))),
+            core,
             callbacks: PhantomData,
             stays: PhantomData,
         })
@@ -55,7 +61,7 @@ impl<'c> Client<'c> {
 
     #[inline(always)]
     pub(crate) fn core(&self) -> *mut Core {
-        self.core.get()
+        self.core.as_ptr()
     }
 
     /// Whether this is a client of the domain.
@@ -528,7 +534,8 @@ impl Drop for Client<'_> {
                 return;
             }
             core::leave(core);
-            ManuallyDrop::drop(&mut self.core);
+            // Made by `Box::leak` in `join`; nothing of the thread or a server names it any more.
+            drop(Box::from_raw(core));
         }
     }
 }

@@ -93,10 +93,7 @@ impl Core {
             None => NONE,
         };
         let parker = match inner.shards.get(seat) {
-            Some(shard) => {
-                flat::sit(shard.clone());
-                shard.parker.clone()
-            }
+            Some(shard) => shard.parker.clone(),
             None => Arc::new(Parker::new()),
         };
         let settings = &inner.settings;
@@ -598,7 +595,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
 
 /// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects
 /// the answers, and the memory is kept, since servers write there. Its shard is served where this
-/// thread waits, until the thread ends.
+/// thread waits, until the thread ends and leaves the seat.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and not used again.
@@ -610,9 +607,6 @@ pub(crate) unsafe fn give_up(core: *mut Core) {
             return;
         }
         flush(core);
-        if let Some(shard) = inner(core).shards.get((*core).seat) {
-            flat::desert(shard);
-        }
     }
 }
 
@@ -653,14 +647,44 @@ pub(crate) unsafe fn leave(core: *mut Core) {
             channel.left.store(true, crate::sync::Ordering::Release);
             shard.unregister(channel);
         }
-        if let Some(shard) = domain.shards.get((*core).seat) {
-            if domain.gate.is_open() {
-                shard.pass();
-            } else {
-                shard.seal();
-            }
-            flat::stand(shard);
-            shard.leave();
+        flat::stand(core);
+        leave_seat(core);
+    }
+}
+
+/// Leaves the seat, if this client has one, after a last pass. It goes on without.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller is inside neither a delegated function nor a callback.
+unsafe fn leave_seat(core: *mut Core) {
+    // SAFETY: the contract; whoever has a seat number holds the seat.
+    unsafe {
+        let domain = inner(core).clone();
+        let Some(shard) = domain.shards.get((*core).seat) else {
+            return;
+        };
+        if domain.gate.is_open() {
+            shard.pass();
+        } else {
+            shard.seal();
+        }
+        (*core).seat = NONE;
+        (*core).inline_seat = NONE;
+        (*core).rules = None;
+        shard.leave();
+    }
+}
+
+/// The thread of a client that did not leave ends: leaves its seat.
+///
+/// # Safety
+/// As for [`leave_seat`].
+pub(crate) unsafe fn vacate(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe {
+        // Another thread of the parent may have held the shard's locks.
+        if inner(core).gate.check_process().is_ok() {
+            leave_seat(core);
         }
     }
 }

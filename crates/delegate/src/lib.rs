@@ -53,9 +53,10 @@
 //!
 //! Threads that wait spin, then yield, then sleep; an idle domain uses no CPU. A waiting call inside a
 //! delegated function or a callback is [`Error::Nested`], whatever client it is of; inside a
-//! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a server was shut down) is served
-//! by who waits for it. In a flat domain a thread serves when it calls, polls or waits: one that does
-//! something else for long lets the others wait.
+//! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a
+//! server was shut down) is served by who waits for it, or polls a future of it. In a flat domain a thread
+//! serves when it calls, polls or waits: one that does something else for long lets the others wait, and
+//! so does one that forgets its client, until it ends.
 //!
 //! # Async
 //!

@@ -16,7 +16,7 @@ use crate::fibre;
 use crate::inside::Inside;
 use crate::panics::{NoUnwind, quietly};
 use crate::stats::ShardCounters;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use crate::wait::Parker;
 
 thread_local! {
@@ -249,7 +249,7 @@ impl Shard {
             .collect()
     }
 
-    /// Serves once if nobody holds the seat. True if something was done.
+    /// Serves once if nobody holds the seat. True if something was done. The caller is not inside a pass.
     pub(crate) fn serve_if_free(&self) -> bool {
         if !self.seat.try_take(token()) {
             return false;
@@ -260,10 +260,20 @@ impl Shard {
         worked
     }
 
-    /// Leaves the seat, and lets those who wait know.
+    /// Leaves the seat, and lets those who wait know. The caller is not inside a pass.
     pub(crate) fn leave(&self) {
-        self.seat.leave();
-        self.wake_clients();
+        loop {
+            self.seat.leave();
+            self.wake_clients();
+            // What came after the last pass may have nobody who waits in a call. Who sent it looks at
+            // the seat after a fence of its own: one of both sees the other.
+            fence(Ordering::SeqCst);
+            if !self.bell.is_rung() || !self.seat.try_take(token()) {
+                return;
+            }
+            // SAFETY: the seat was taken just now.
+            unsafe { self.pass() };
+        }
     }
 
     /// Looks at every channel once, on the thread's own stack. True if something was done.

@@ -103,7 +103,8 @@ struct linewise_fibres;
 // A thread that linewise_client_start started.
 struct linewise_thread;
 
-// Prepares the value at `index`, on the shard's server. Its bytes are zero before.
+// Prepares the value at `index`, on the shard's server. Its bytes are zero before, and stay at this
+// address until the value ends.
 typedef void (*linewise_begin)(void *value, size_t index, void *context);
 
 // Ends a value, on the shard's server; after a shutdown in the thread that closes the last handle. Its
@@ -463,14 +464,18 @@ const char *linewise_last_error(void);
 //
 // # Safety
 // `client` is a valid handle; the functions may be called in this thread with their arguments until
-// this returns.
-int32_t linewise_fibres_run(struct linewise_client *client, linewise_fibre first, void *argument);
+// this returns. Fibres run between each other's waiting calls and end in any order, so none holds over
+// such a call what must nest in a thread: it is not in a catch block of C++, nor between setting a
+// thread's variable for a while and setting it back.
+int32_t linewise_fibres_run(struct linewise_client *client,
+                            linewise_fibre first,
+                            void *argument);
 
 // Adds a fibre that runs `body`. It begins when the running fibre waits or ends.
 //
 // # Safety
 // `fibres` is the handle of the running fibre; `body` may be called in this thread with `argument`
-// until linewise_fibres_run returns.
+// until linewise_fibres_run returns, and holds over its waiting calls what is said there.
 int32_t linewise_fibres_spawn(struct linewise_fibres *fibres, linewise_fibre body, void *argument);
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
+use std::marker::PhantomPinned;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
@@ -11,7 +12,8 @@ use crate::Passed;
 use crate::domain::{linewise_domain, versioned};
 use crate::error::{Failure, edge};
 
-/// Prepares the value at `index`, on the shard's server. Its bytes are zero before.
+/// Prepares the value at `index`, on the shard's server. Its bytes are zero before, and stay at this
+/// address until the value ends.
 pub type linewise_begin =
     Option<unsafe extern "C-unwind" fn(value: *mut c_void, index: usize, context: *mut c_void)>;
 /// Ends a value, on the shard's server; after a shutdown in the thread that closes the last handle. Its
@@ -74,6 +76,8 @@ enum Bytes {
 pub(crate) struct Value {
     bytes: Bytes,
     end: linewise_end,
+    /// C may have kept the address: a reference to the value is not the only way to its bytes.
+    _pinned: PhantomPinned,
 }
 
 const _: () = assert!(size_of::<Value>() == LINE);
@@ -91,7 +95,11 @@ impl Value {
             // SAFETY: the layout is not empty.
             Bytes::There(NonNull::new(unsafe { alloc_zeroed(layout) })?, layout)
         };
-        Some(Self { bytes, end: None })
+        Some(Self {
+            bytes,
+            end: None,
+            _pinned: PhantomPinned,
+        })
     }
 
     /// Where C finds it.
@@ -199,22 +207,25 @@ pub unsafe extern "C" fn linewise_array_new(
         }
         let (bytes, begin, end) = (options.value_bytes, options.begin, options.end);
         let context = Passed(options.context);
-        let build = move |index| {
-            // Thrown without a message on the terminal: it comes back as an error.
-            let mut value = Value::new(bytes).unwrap_or_else(|| resume_unwind(Box::new(NO_MEMORY)));
+        // Thrown without a message on the terminal: it comes back as an error.
+        let build =
+            move |_| Value::new(bytes).unwrap_or_else(|| resume_unwind(Box::new(NO_MEMORY)));
+        let begin = move |index, value: &mut Value| {
             if let Some(begin) = begin {
-                // SAFETY: the contract of the caller.
+                // SAFETY: the contract of the caller; the value is in its place.
                 unsafe { begin(value.place(), index, context.get()) };
             }
             value.end = end;
-            value
         };
+        let (shard, count) = (options.shard as usize, options.count);
         let made = if options.spread == 0 {
             domain
-                .own_slice(options.shard as usize, options.count, build)
+                .own_slice_in_place(shard, count, build, begin)
                 .map(Values::Here)
         } else {
-            domain.own_sharded(options.count, build).map(Values::Spread)
+            domain
+                .own_sharded_in_place(count, build, begin)
+                .map(Values::Spread)
         };
         let made = made.map_err(|error| match error {
             Error::Panicked(text) if text == NO_MEMORY => Failure::memory(bytes),

@@ -119,7 +119,13 @@ pub unsafe extern "C" fn linewise_call_async(
         let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         let then = then.ok_or_else(|| Failure::null("then"))?;
         let target = array.target(index)?;
-        Ok(client.call_async(target, run(operation), operand, answered(then, context))?)
+        let then = answered(then, context);
+        // SAFETY: an operation runs what it captured, of which the address tells everything.
+        unsafe {
+            let address = operation as usize as u64;
+            client.call_async_identified(target, run(operation), address, operand, then)?;
+        }
+        Ok(())
     })
 }
 
@@ -138,7 +144,13 @@ pub unsafe extern "C" fn linewise_call_post(
     edge(|| {
         // SAFETY: the contract.
         let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
-        Ok(client.call_post(array.target(index)?, run(operation), operand)?)
+        let target = array.target(index)?;
+        // SAFETY: an operation runs what it captured, of which the address tells everything.
+        unsafe {
+            let address = operation as usize as u64;
+            client.call_async_identified(target, run(operation), address, operand, |_| {})?;
+        }
+        Ok(())
     })
 }
 

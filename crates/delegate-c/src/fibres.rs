@@ -37,7 +37,9 @@ fn enter(fibres: &Fibres<'_, 'static>, body: Body, argument: Passed) {
 ///
 /// # Safety
 /// `client` is a valid handle; the functions may be called in this thread with their arguments until
-/// this returns.
+/// this returns. Fibres run between each other's waiting calls and end in any order, so none holds over
+/// such a call what must nest in a thread: it is not in a catch block of C++, nor between setting a
+/// thread's variable for a while and setting it back.
 #[no_mangle]
 pub unsafe extern "C" fn linewise_fibres_run(
     client: *mut linewise_client,
@@ -50,9 +52,12 @@ pub unsafe extern "C" fn linewise_fibres_run(
         let first = first.ok_or_else(|| Failure::null("first"))?;
         let argument = Passed(argument);
         let _use = client.fibres.enter()?;
-        Ok(client
-            .get()
-            .fibres(move |fibres| enter(fibres, first, argument))?)
+        // SAFETY: the contract asks of all bodies what is asked here; `enter` leaves nothing in the thread.
+        unsafe {
+            let fibres = client.get();
+            fibres.fibres(move |fibres| enter(fibres, first, argument))?;
+        }
+        Ok(())
     })
 }
 
@@ -60,7 +65,7 @@ pub unsafe extern "C" fn linewise_fibres_run(
 ///
 /// # Safety
 /// `fibres` is the handle of the running fibre; `body` may be called in this thread with `argument`
-/// until linewise_fibres_run returns.
+/// until linewise_fibres_run returns, and holds over its waiting calls what is said there.
 #[no_mangle]
 pub unsafe extern "C" fn linewise_fibres_spawn(
     fibres: *mut linewise_fibres,

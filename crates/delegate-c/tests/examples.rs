@@ -36,6 +36,11 @@ fn run(command: &mut Command) -> Output {
 
 /// Builds an example with each library, and hands both programs to `check`.
 fn build(compiler: &str, standard: &str, source: &str, check: impl Fn(&Path, &Path)) {
+    build_with(compiler, &[standard], source, check);
+}
+
+/// The same with further arguments.
+fn build_with(compiler: &str, arguments: &[&str], source: &str, check: impl Fn(&Path, &Path)) {
     if !is_installed(compiler) {
         return;
     }
@@ -44,8 +49,8 @@ fn build(compiler: &str, standard: &str, source: &str, check: impl Fn(&Path, &Pa
     for library in ["liblinewise_delegate_c.a", "liblinewise_delegate_c.so"] {
         let program = folder.path().join("program");
         run(Command::new(compiler)
+            .args(arguments)
             .args([
-                standard,
                 "-O1",
                 "-g",
                 "-Wall",
@@ -128,6 +133,20 @@ fn what_the_header_promises_holds() {
         assert_eq!(said, "all as promised\n");
         under_valgrind(program, libraries);
     });
+}
+
+#[test]
+fn values_of_cpp_stay_where_they_were_begun() {
+    for arguments in [&["-std=c++17"][..], &["-std=c++17", "-fsanitize=address"]] {
+        build_with("c++", arguments, "tests/stays.cpp", |program, libraries| {
+            let output = run(&mut command(program, libraries));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "all stayed\n");
+            if arguments.len() == 1 {
+                under_valgrind(program, libraries);
+            }
+        });
+    }
 }
 
 #[test]

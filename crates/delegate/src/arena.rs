@@ -8,6 +8,7 @@ use std::alloc::Layout;
 use std::collections::HashMap;
 
 use crate::error::Error;
+use crate::panics::quietly;
 
 /// Bytes that one step of an offset stands for.
 pub(crate) const UNIT: usize = 16;
@@ -96,12 +97,14 @@ impl Arena {
         Ok((start / UNIT) as u32)
     }
 
-    /// Builds `count` values side by side and returns the offset of the first. `build` runs here, on
-    /// the thread that serves the shard. If it panics, what was built is dropped.
+    /// Builds `count` values side by side and returns the offset of the first. Each goes to its place as
+    /// soon as `build` has returned it; there `begin` gets it. Both run here, on the thread that serves the
+    /// shard. If one panics, what was built is dropped.
     pub(crate) fn build<T>(
         &mut self,
         count: usize,
         mut build: impl FnMut(usize) -> T,
+        mut begin: impl FnMut(usize, &mut T),
     ) -> Result<u32, Error> {
         let layout = layout::<T>(count).ok_or(Error::Full { bytes: self.bytes })?;
         let offset = self.allocate(layout)?;
@@ -113,8 +116,12 @@ impl Arena {
         for index in 0..count {
             let value = build(index);
             // SAFETY: `allocate` gave room for `count` values, and `index` is below it.
-            unsafe { guard.start.add(index).write(value) };
+            let place = unsafe { guard.start.add(index) };
+            // SAFETY: nothing is there yet.
+            unsafe { place.write(value) };
             guard.built += 1;
+            // SAFETY: it was written just now, and nobody else knows of it.
+            begin(index, unsafe { &mut *place });
         }
         std::mem::forget(guard);
         if std::mem::needs_drop::<T>() && count > 0 {
@@ -138,10 +145,10 @@ impl Arena {
 
     fn run(&self, offset: u32, ending: Ending) {
         // A panicking destructor must not take the server down; it has no caller to tell.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        quietly(|| {
             // SAFETY: `build` wrote `count` values there, and each ending is taken out before it runs.
             unsafe { (ending.drop)(self.base.add(offset as usize * UNIT), ending.count) }
-        }));
+        });
     }
 }
 

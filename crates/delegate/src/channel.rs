@@ -1,10 +1,9 @@
 //! The protocol of one client and one server: a ring of request lines that both go round in order.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use crate::job::{Failures, Kind, Run};
-use crate::line::{Line, Order, WORDS, prefetch_for_writing};
+use crate::job::{Captured, Failures, Kind, Run};
+use crate::line::{Line, Order, WORDS, Word, prefetch_for_writing};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use crate::wait::Parker;
 
@@ -31,7 +30,7 @@ const LONGER: u32 = 2;
 pub(crate) struct Operation {
     pub(crate) kind: *const Kind,
     pub(crate) operand: u64,
-    pub(crate) extra: u64,
+    pub(crate) captured: Captured,
 }
 
 /// A counter that one thread writes often, on lines of its own.
@@ -68,7 +67,7 @@ impl Channel {
         let empty = Operation {
             kind: std::ptr::null(),
             operand: 0,
-            extra: 0,
+            captured: Captured::NOTHING,
         };
         Self {
             lines: (0..lines).map(|_| Line::new()).collect(),
@@ -232,7 +231,7 @@ unsafe fn run(
     let mut run = Run {
         base,
         operand: operation.operand,
-        extra: operation.extra,
+        captured: operation.captured,
         high: channel.lines[line].high(),
         failures: &mut failures,
     };
@@ -253,8 +252,6 @@ unsafe fn run(
 /// As for [`run`].
 #[inline(always)]
 unsafe fn run_alone(channel: &Channel, line: usize, operation: Operation, base: *mut u8) {
-    /// A word of a request or answer, which may have bytes that were never written.
-    type Word = MaybeUninit<u32>;
     let place = channel.lines[line].words().cast::<Word>();
     let mut copy = [Word::uninit(); WORDS];
     // SAFETY: the line is the server's turn, and its entry holds a kind. Copied word by word: a wider

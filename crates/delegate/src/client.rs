@@ -1,40 +1,40 @@
 //! A thread's way into a domain: the calls.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::arena::UNIT;
 use crate::closure::{Closure, Many, Single};
-use crate::core::{self, Core, Deeper, NONE, Until};
+use crate::core::{self, Core, NONE, Until};
 use crate::domain::Inner;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::fibre;
-use crate::job::{Forms, Kind, Operand, Typed, bits, put_callback};
+use crate::flat;
+use crate::inside::Inside;
+use crate::job::put_callback;
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
-use crate::shard::Serving;
+use crate::panics::{NoUnwind, panic_text};
 use crate::stats::ClientStats;
 use crate::turn::turn;
-
-/// Lines that carry an operand in each request before one for the whole line is tried again.
-const VARIED_LINES: u32 = 16;
 
 /// A thread's way into a domain. It stays on its thread.
 ///
 /// Requests gather in lines. A line is sent when it is full, when the next request is of another
 /// kind, and by every call that waits, [`flush`](Client::flush) and [`poll`](Client::poll). Callbacks
-/// run on this thread, inside calls of this client. They may make further requests, but not wait.
+/// run on this thread, inside calls of this client. They may make further requests, but wait with no client.
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
 /// `fork`) it is given up: what was sent is done, but callbacks do not run.
 pub struct Client<'c> {
-    core: ManuallyDrop<Box<UnsafeCell<Core>>>,
+    /// From a box, which is freed when the client has left; forgotten clients keep it.
+    core: NonNull<Core>,
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
 }
@@ -47,9 +47,13 @@ struct Answer<R>(Option<Result<R, Error>>);
 
 impl<'c> Client<'c> {
     pub(crate) fn join(inner: &Arc<Inner>, seat: Option<usize>) -> Result<Self, Error> {
-        let core = Core::join(inner, seat)?;
+        let core = NonNull::from(Box::leak(Box::new(Core::join(inner, seat)?)));
+        // SAFETY: it was made just now.
+        if unsafe { core.as_ref() }.seat != NONE {
+            flat::sit(core.as_ptr());
+        }
         Ok(Self {
-            core: ManuallyDrop::new(Box::new(UnsafeCell::new(core))),
+            core,
             callbacks: PhantomData,
             stays: PhantomData,
         })
@@ -57,7 +61,7 @@ impl<'c> Client<'c> {
 
     #[inline(always)]
     pub(crate) fn core(&self) -> *mut Core {
-        self.core.get()
+        self.core.as_ptr()
     }
 
     /// Whether this is a client of the domain.
@@ -69,7 +73,7 @@ impl<'c> Client<'c> {
 
     /// Refuses what cannot be sent.
     #[inline(always)]
-    fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
+    pub(crate) fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
         // SAFETY: the core is not borrowed while user code runs, and this thread alone has it.
         let core = unsafe { &*self.core() };
         if !Arc::ptr_eq(&core.inner, target.inner) {
@@ -86,7 +90,7 @@ impl<'c> Client<'c> {
     /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it
     /// before is on its way, and no delegated function or callback is running.
     #[inline(always)]
-    fn is_inline(&self, shard: u32) -> bool {
+    pub(crate) fn is_inline(&self, shard: u32) -> bool {
         // SAFETY: as in `check`; the lane is the core's, and not borrowed.
         unsafe {
             let core = self.core();
@@ -100,20 +104,20 @@ impl<'c> Client<'c> {
 
     /// Runs a function on a value of the own shard.
     #[inline(always)]
-    fn run_inline<T, R>(
+    pub(crate) fn run_inline<T, R>(
         &self,
         offset: u32,
         function: impl FnOnce(&mut T) -> R,
     ) -> Result<R, Error> {
         // SAFETY: as in `check`.
         let base = unsafe { (*self.core()).own_base };
-        let serving = Serving::begin();
+        let inside = Inside::function();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the offset names a live value of the own shard; this thread holds its seat, and
             // no other delegated function is running.
             function(unsafe { &mut *base.add(offset as usize * UNIT).cast::<T>() })
         }));
-        drop(serving);
+        drop(inside);
         // SAFETY: as in `check`.
         unsafe {
             core::counters(self.core()).local.add(1);
@@ -124,9 +128,12 @@ impl<'c> Client<'c> {
 
     /// Gives an inline call's answer to its callback.
     #[inline(always)]
-    fn call_back<R>(&self, then: impl FnOnce(Result<R, Error>), answer: Result<R, Error>) {
-        // SAFETY: the core outlives the guard.
-        let _deeper = unsafe { Deeper::new(self.core()) };
+    pub(crate) fn call_back<R>(
+        &self,
+        then: impl FnOnce(Result<R, Error>),
+        answer: Result<R, Error>,
+    ) {
+        let _inside = Inside::callback();
         then(answer);
     }
 
@@ -140,7 +147,7 @@ impl<'c> Client<'c> {
         // has them. The line takes the kind, so there is room for its words and callback.
         unsafe {
             let lane = (*core).lane(shard);
-            if !(*lane).takes(sort.kind, sort.operand, sort.extra) {
+            if !(*lane).takes(sort.kind, sort.operand, sort.identity) {
                 core::open(core, shard, sort);
             }
             let put = |words: *mut u32, callbacks: *mut u8| {
@@ -154,26 +161,19 @@ impl<'c> Client<'c> {
 
     /// Makes a request for which nobody waits. Nothing of it borrows from the caller.
     #[inline(always)]
-    fn push<C>(
+    pub(crate) fn push<C>(
         &self,
         shard: u32,
-        kind: &'static Kind,
-        (operand, extra): (u64, u64),
+        sort: &Sort,
         write: impl FnOnce(*mut u32),
         callback: C,
     ) {
         let shard = shard as usize;
-        let sort = Sort {
-            kind,
-            operand,
-            extra,
-            common: std::ptr::null(),
-        };
-        if self.put(shard, &sort, write, callback) {
+        if self.put(shard, sort, write, callback) {
             // SAFETY: as in `put`, and the line is full.
             unsafe {
                 let core = self.core();
-                turn(core, (*core).lane(shard), shard, &sort);
+                turn(core, (*core).lane(shard), shard, sort);
             }
         }
     }
@@ -205,7 +205,9 @@ impl<'c> Client<'c> {
             return self.run_inline(target.offset, function);
         }
         // SAFETY: as in `check`.
-        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() } && !fibre::is_running() {
+        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() }
+            && !fibre::gives_way(self.core())
+        {
             return self.apply_alone(target, function);
         }
         let mut answer = Answer(None);
@@ -228,12 +230,7 @@ impl<'c> Client<'c> {
         C: FnOnce(Result<R, Error>),
     {
         let shard = target.shard();
-        let sort = Sort {
-            kind: Single::<T, F, R, C>::KIND,
-            operand: 0,
-            extra: 0,
-            common: std::ptr::null(),
-        };
+        let sort = Sort::of(Single::<T, F, R, C>::KIND);
         let write = |place: *mut u32| {
             // SAFETY: `put` gives room for this kind.
             unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
@@ -256,9 +253,11 @@ impl<'c> Client<'c> {
         type Job<T, F, R> = Single<T, F, R, fn(Result<R, Error>)>;
         let core = self.core();
         let shard = target.shard();
+        let lends = NoUnwind;
         // SAFETY: as in `push`. The line has room for one request. Nothing collects it meanwhile: what
-        // this thread serves while it waits may neither wait nor collect, and no fibre runs.
-        unsafe {
+        // this thread serves while it waits may neither wait nor collect, and no fibre of this client
+        // runs. What the function borrows stays until it is answered, as nothing passes `lends`.
+        let answer = unsafe {
             let lane = (*core).lane(shard);
             (*lane).send_alone(Job::<T, F, R>::KIND, |place| {
                 Closure::<T, F, R>::write(place, target.offset, function);
@@ -268,17 +267,20 @@ impl<'c> Client<'c> {
             (*lane).collect_alone(core::counters(core), |answers| {
                 Closure::<T, F, R>::answer(answers, 0)
             })
-        }
+        };
+        lends.passed();
+        answer
     }
 
     /// Waits until `answer` is there. Does not return or unwind before.
     fn await_answer<R>(&self, shard: usize, answer: *mut Answer<R>) {
         let core = self.core();
+        let lends = NoUnwind;
         // SAFETY: as in `push`; the caller may wait. The answer is written by a callback of this
-        // thread, inside `exchange`.
+        // thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
-            if !fibre::is_running() {
+            if !fibre::gives_way(core) {
                 core::exchange(core, shard, true);
             }
             while (*answer).0.is_none() {
@@ -286,6 +288,7 @@ impl<'c> Client<'c> {
                 core::exchange(core, shard, false);
             }
             core::rested(core);
+            lends.passed();
             core::rethrow(core);
         }
     }
@@ -323,8 +326,8 @@ impl<'c> Client<'c> {
             // SAFETY: `push` gives room for this kind.
             unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
         };
-        let kind = Single::<T, F, R, C>::KIND;
-        self.push(target.shard, kind, (0, 0), write, then);
+        let sort = Sort::of(Single::<T, F, R, C>::KIND);
+        self.push(target.shard, &sort, write, then);
         Ok(())
     }
 
@@ -391,10 +394,8 @@ impl<'c> Client<'c> {
         let then = Rc::new(then);
         let kind = Many::<T, F, R, C>::KIND;
         let sort = Sort {
-            kind,
-            operand: 0,
-            extra: 0,
             common: Rc::as_ptr(&then).cast(),
+            ..Sort::of(kind)
         };
         for (number, (target, function)) in requests.into_iter().enumerate() {
             self.check(target)?;
@@ -460,172 +461,6 @@ impl<'c> Client<'c> {
             .collect()
     }
 
-    /// Calls a small operation on the value and waits for its answer.
-    ///
-    /// # Errors
-    /// As [`Client::apply`].
-    ///
-    /// # Panics
-    /// As [`Client::apply`].
-    pub fn call<'t, T, F>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-    ) -> Result<u64, Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-    {
-        self.apply(target, move |value| operation(value, operand))
-    }
-
-    /// Calls a small operation on the value; `then` gets its answer on this thread, in a later call
-    /// of this client. The packed path: up to 63 such requests share a line if they have the
-    /// operation, the operand and the callback's type in common, 31 if operands differ and fit 32
-    /// bits, 21 otherwise. An operation captures at most 8 bytes (checked when compiling).
-    ///
-    /// # Errors
-    /// As [`Client::apply_async`].
-    ///
-    /// # Panics
-    /// If a callback panics that is run meanwhile.
-    #[inline(always)]
-    pub fn call_async<'t, T, F, C>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-        then: C,
-    ) -> Result<(), Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-        C: FnOnce(Result<u64, Error>) + 'c,
-    {
-        let target = target.into();
-        self.check(target)?;
-        if self.is_inline(target.shard) {
-            let answer = self.run_inline(target.offset, |value| operation(value, operand));
-            self.call_back(then, answer);
-            return Ok(());
-        }
-        let forms = Forms::of::<T, F, C>();
-        let bits = bits(operation);
-        // SAFETY: as in `push`.
-        let same = unsafe {
-            let lane = (*self.core()).lane(target.shard as usize);
-            (*lane).takes(&raw const forms.same, operand, bits)
-        };
-        if same {
-            let key = (operand, bits);
-            self.push_typed::<T, F, C, ()>(target, &forms.same, key, (), then);
-        } else {
-            self.call_varied(target, forms, bits, operand, then, operation);
-        }
-        Ok(())
-    }
-
-    /// Calls a small operation on the value, without an answer.
-    ///
-    /// # Errors
-    /// As [`Client::post`].
-    ///
-    /// # Panics
-    /// If a callback panics that is run meanwhile.
-    #[inline(always)]
-    pub fn call_post<'t, T, F>(
-        &self,
-        target: impl Into<Target<'t, T>>,
-        operation: F,
-        operand: u64,
-    ) -> Result<(), Error>
-    where
-        T: Send + 'static,
-        F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
-    {
-        self.call_async(target, operation, operand, |_| {})
-    }
-
-    #[inline(always)]
-    fn push_typed<T, F, C, O>(
-        &self,
-        target: Target<'_, T>,
-        kind: &'static Kind,
-        key: (u64, u64),
-        operand: O,
-        then: C,
-    ) where
-        F: Fn(&mut T, u64) -> u64 + Copy,
-        C: FnOnce(Result<u64, Error>),
-        O: Operand,
-    {
-        let write = |place: *mut u32| {
-            // SAFETY: `push` gives room for this kind.
-            unsafe { Typed::<T, F, C, O>::write(place, target.offset, operand) };
-        };
-        self.push(target.shard, kind, key, write, then);
-    }
-
-    /// The line being filled does not share the operand: chooses the form of the next.
-    #[inline(never)]
-    fn call_varied<T, F, C>(
-        &self,
-        target: Target<'_, T>,
-        forms: &'static Forms,
-        bits: u64,
-        operand: u64,
-        then: C,
-        _: F,
-    ) where
-        F: Fn(&mut T, u64) -> u64 + Copy,
-        C: FnOnce(Result<u64, Error>),
-    {
-        let Forms { same, narrow, wide } = forms;
-        let fits = u32::try_from(operand).is_ok();
-        // SAFETY: as in `push`; the reference ends before anything is called.
-        let form = unsafe {
-            let lane = &mut *(*self.core()).lane(target.shard as usize);
-            if lane.takes_kind(wide, bits) {
-                Form::Wide
-            } else if fits && lane.takes_kind(narrow, bits) {
-                Form::Narrow
-            } else {
-                // A line that a change of operand ends half empty is worse than one with operands.
-                if lane.takes_kind(same, bits) && (lane.filled() as usize) < narrow.capacity {
-                    lane.varied = VARIED_LINES;
-                }
-                match (lane.varied, fits) {
-                    (0, _) => Form::Same,
-                    (_, true) => Form::Narrow,
-                    (_, false) => Form::Wide,
-                }
-            }
-        };
-        let starts = |kind: &'static Kind| {
-            // SAFETY: as above.
-            unsafe {
-                let lane = &mut *(*self.core()).lane(target.shard as usize);
-                if !lane.takes_kind(kind, bits) {
-                    lane.varied = lane.varied.saturating_sub(1);
-                }
-            }
-        };
-        match form {
-            Form::Same => {
-                self.push_typed::<T, F, C, ()>(target, same, (operand, bits), (), then);
-            }
-            Form::Narrow => {
-                starts(narrow);
-                self.push_typed::<T, F, C, u32>(target, narrow, (0, bits), operand as u32, then);
-            }
-            Form::Wide => {
-                starts(wide);
-                self.push_typed::<T, F, C, u64>(target, wide, (0, bits), operand, then);
-            }
-        }
-    }
-
     /// Sends what is being filled, as far as request lines are free. Does not wait, and runs no
     /// callback.
     pub fn flush(&self) {
@@ -689,13 +524,6 @@ impl<'c> Client<'c> {
     }
 }
 
-/// How the operands of a line travel.
-enum Form {
-    Same,
-    Narrow,
-    Wide,
-}
-
 impl Drop for Client<'_> {
     fn drop(&mut self) {
         let core = self.core();
@@ -706,7 +534,8 @@ impl Drop for Client<'_> {
                 return;
             }
             core::leave(core);
-            ManuallyDrop::drop(&mut self.core);
+            // Made by `Box::leak` in `join`; nothing of the thread or a server names it any more.
+            drop(Box::from_raw(core));
         }
     }
 }

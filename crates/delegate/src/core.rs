@@ -3,7 +3,6 @@
 //! Everything here works on a raw pointer to the core: callbacks run in the middle of it and may make
 //! further requests of the same client, so no reference to the core or a lane is held across them.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError};
@@ -13,9 +12,11 @@ use crate::domain::{Inner, Ordered};
 use crate::error::Error;
 use crate::fibre;
 use crate::flat::{self, Rules};
+use crate::inside::{Inside, is_nested, is_serving};
 use crate::lane::{Done, Lane, Sort};
 use crate::own::{own_calls, run_own_line};
-use crate::shard::{Shard, is_serving, token};
+use crate::panics::{Payload, discard, keep_first};
+use crate::shard::{Shard, token};
 use crate::stats::ClientCounters;
 use crate::wait::{Ladder, Parker};
 
@@ -34,17 +35,17 @@ pub(crate) struct Core {
     pub(crate) rules: Option<Rules>,
     /// Own calls left until the next look at what others ask.
     pub(crate) own_calls: u32,
-    /// How many callbacks and passes of this client the caller is inside of.
-    pub(crate) depth: u32,
     pub(crate) strict: bool,
     last_shard: usize,
     most_pending: usize,
     pub(crate) opens: u32,
+    /// Operations that were prepared so far.
+    pub(crate) prepared: u64,
     parker: Arc<Parker>,
     pub(crate) counters: Arc<ClientCounters>,
     ladder: Ladder,
     /// What a callback threw, until a call of the user's can throw it on.
-    pub(crate) thrown: Option<Box<dyn Any + Send>>,
+    pub(crate) thrown: Option<Payload>,
 }
 
 /// The domain of a core.
@@ -65,28 +66,6 @@ pub(crate) unsafe fn inner<'a>(core: *mut Core) -> &'a Arc<Inner> {
 pub(crate) unsafe fn counters<'a>(core: *mut Core) -> &'a ClientCounters {
     // SAFETY: the contract.
     unsafe { &(*core).counters }
-}
-
-/// Counts a callback or a pass while it runs, also when it throws.
-pub(crate) struct Deeper(*mut Core);
-
-impl Deeper {
-    /// # Safety
-    /// The core outlives the guard.
-    #[inline(always)]
-    pub(crate) unsafe fn new(core: *mut Core) -> Self {
-        // SAFETY: the contract.
-        unsafe { (*core).depth += 1 };
-        Self(core)
-    }
-}
-
-impl Drop for Deeper {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: the core outlives the guard.
-        unsafe { (*self.0).depth -= 1 };
-    }
 }
 
 /// What a client waits for.
@@ -114,10 +93,7 @@ impl Core {
             None => NONE,
         };
         let parker = match inner.shards.get(seat) {
-            Some(shard) => {
-                flat::sit(shard.clone());
-                shard.parker.clone()
-            }
+            Some(shard) => shard.parker.clone(),
             None => Arc::new(Parker::new()),
         };
         let settings = &inner.settings;
@@ -151,11 +127,11 @@ impl Core {
                 .map_or(std::ptr::null_mut(), |shard| shard.base()),
             rules,
             own_calls: own_calls(rules.as_ref()),
-            depth: 0,
             strict: settings.ordered == Ordered::Client,
             last_shard: NONE,
             most_pending: settings.pending,
             opens: 0,
+            prepared: 0,
             parker,
             counters,
             ladder: Ladder::new(),
@@ -180,12 +156,12 @@ impl Core {
     /// delegated function or callback is running.
     #[inline(always)]
     pub(crate) fn runs_here(&self, shard: usize) -> bool {
-        shard == self.inline_seat && self.depth == 0 && !is_serving()
+        shard == self.inline_seat && !is_nested()
     }
 
     /// Refuses a call that would wait where waiting cannot end.
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
-        if is_serving() || self.depth > 0 {
+        if is_nested() {
             return Err(Error::Nested);
         }
         // Nobody would answer in a child of fork; what was asked before a shutdown is answered.
@@ -198,6 +174,9 @@ impl Drop for Core {
         let lanes = std::ptr::slice_from_raw_parts_mut(self.lanes, self.count);
         // SAFETY: made by `Box::into_raw` in `join`, and the pointers to it end here.
         drop(unsafe { Box::from_raw(lanes) });
+        if let Some(payload) = self.thrown.take() {
+            discard(payload);
+        }
     }
 }
 
@@ -254,14 +233,17 @@ unsafe fn collect(core: *mut Core, lane: *mut Lane) -> bool {
     true
 }
 
-/// Runs the callbacks of a line.
+/// Runs the callbacks of a line, and gives its share in a common one back.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and this is the line's only time.
 #[inline(always)]
 pub(crate) unsafe fn call_back(core: *mut Core, done: &Done) {
     // SAFETY: the contract.
-    unsafe { call_back_by(core, |next| done.complete(next)) };
+    unsafe {
+        call_back_by(core, |next| done.give(next));
+        release(core, done);
+    }
 }
 
 /// Runs callbacks, from the index in the cell on, by `complete`; again where one throws.
@@ -273,14 +255,31 @@ pub(crate) unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize
     let next = Cell::new(0);
     // SAFETY: the contract.
     unsafe {
-        let _deeper = Deeper::new(core);
+        let _inside = Inside::callback();
         loop {
             let Err(payload) = catch_unwind(AssertUnwindSafe(|| complete(&next))) else {
                 return;
             };
-            // The first is thrown on; it is the one that says what went wrong.
-            (*core).thrown.get_or_insert(payload);
+            keep_first(&mut (*core).thrown, payload);
         }
+    }
+}
+
+/// Gives a line's share in its common callback back, if it has one. What its destructor throws is
+/// thrown on later.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and this is the line's only time.
+#[inline(always)]
+pub(crate) unsafe fn release(core: *mut Core, done: &Done) {
+    if !done.has_share() {
+        return;
+    }
+    let _inside = Inside::callback();
+    // SAFETY: the contract.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { done.release() })) {
+        // SAFETY: the contract; no other reference to the field is held.
+        keep_first(unsafe { &mut (*core).thrown }, payload);
     }
 }
 
@@ -301,14 +300,13 @@ pub(crate) unsafe fn rethrow(core: *mut Core) {
 /// # Safety
 /// `core` is valid and not borrowed.
 pub(crate) unsafe fn serve_own(core: *mut Core) -> bool {
-    // SAFETY: the contract; the client holds the seat, and no pass is running, as the depth and the
-    // mark of the thread say.
+    // SAFETY: the contract; the client holds the seat, and no pass is running, as the mark of
+    // the thread says.
     unsafe {
-        if (*core).seat == NONE || (*core).depth > 0 || is_serving() {
+        if (*core).seat == NONE || is_nested() {
             return false;
         }
         let shard: *const Shard = &*inner(core).shards[(*core).seat];
-        let _deeper = Deeper::new(core);
         (*shard).pass()
     }
 }
@@ -335,7 +333,7 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
                 }
                 continue;
             }
-            if (*core).depth > 0 || is_serving() {
+            if is_nested() {
                 (*lane).open(sort, false);
                 return;
             }
@@ -500,7 +498,7 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
             (*core).ladder.reset();
             return;
         }
-        if fibre::give_way() {
+        if fibre::give_way(core) {
             return;
         }
         let sleep = (*core).ladder.step();
@@ -564,20 +562,17 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
             Until::Any => !is_quiet(core, shard),
         };
         let mut worked = false;
-        {
-            let _deeper = Deeper::new(core);
-            if flat::sitting() > usize::from((*core).seat != NONE) {
-                worked |= flat::serve_sitting();
+        if flat::sitting() > usize::from((*core).seat != NONE) {
+            worked |= flat::serve_sitting();
+        }
+        for (index, shard) in domain.shards.iter().enumerate() {
+            if !asked(index) {
+                continue;
             }
-            for (index, shard) in domain.shards.iter().enumerate() {
-                if !asked(index) {
-                    continue;
-                }
-                if shard.seat.is_free() {
-                    worked |= shard.serve_if_free();
-                } else if (*core).rules.is_some_and(|rules| rules.bell) {
-                    shard.ring();
-                }
+            if shard.seat.is_free() {
+                worked |= shard.serve_if_free();
+            } else if (*core).rules.is_some_and(|rules| rules.bell) {
+                shard.ring();
             }
         }
         if worked {
@@ -600,7 +595,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
 
 /// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects
 /// the answers, and the memory is kept, since servers write there. Its shard is served where this
-/// thread waits, until the thread ends.
+/// thread waits, until the thread ends and leaves the seat.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and not used again.
@@ -612,9 +607,6 @@ pub(crate) unsafe fn give_up(core: *mut Core) {
             return;
         }
         flush(core);
-        if let Some(shard) = inner(core).shards.get((*core).seat) {
-            flat::desert(shard);
-        }
     }
 }
 
@@ -655,17 +647,44 @@ pub(crate) unsafe fn leave(core: *mut Core) {
             channel.left.store(true, crate::sync::Ordering::Release);
             shard.unregister(channel);
         }
-        if let Some(shard) = domain.shards.get((*core).seat) {
-            {
-                let _deeper = Deeper::new(core);
-                if !domain.gate.is_open() {
-                    shard.seal();
-                } else {
-                    shard.pass();
-                }
-            }
-            flat::stand(shard);
-            shard.leave();
+        flat::stand(core);
+        leave_seat(core);
+    }
+}
+
+/// Leaves the seat, if this client has one, after a last pass. It goes on without.
+///
+/// # Safety
+/// `core` is valid and not borrowed, and the caller is inside neither a delegated function nor a callback.
+unsafe fn leave_seat(core: *mut Core) {
+    // SAFETY: the contract; whoever has a seat number holds the seat.
+    unsafe {
+        let domain = inner(core).clone();
+        let Some(shard) = domain.shards.get((*core).seat) else {
+            return;
+        };
+        if domain.gate.is_open() {
+            shard.pass();
+        } else {
+            shard.seal();
+        }
+        (*core).seat = NONE;
+        (*core).inline_seat = NONE;
+        (*core).rules = None;
+        shard.leave();
+    }
+}
+
+/// The thread of a client that did not leave ends: leaves its seat.
+///
+/// # Safety
+/// As for [`leave_seat`].
+pub(crate) unsafe fn vacate(core: *mut Core) {
+    // SAFETY: the contract.
+    unsafe {
+        // Another thread of the parent may have held the shard's locks.
+        if inner(core).gate.check_process().is_ok() {
+            leave_seat(core);
         }
     }
 }

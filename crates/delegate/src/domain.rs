@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use crate::arena::MOST_BYTES;
 use crate::client::Client;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::flat::{self, Policy, Rules};
 use crate::gate::Gate;
 use crate::handle::Handle;
+use crate::inside::is_serving;
 use crate::line::MOST_LINES;
 use crate::oneshot::{self, Receiver};
 use crate::owned::{Owned, OwnedSlice, Sharded, Slot};
+use crate::panics::panic_text;
 use crate::place;
-use crate::shard::{Errand, Shard, State, is_serving, token};
+use crate::shard::{Errand, Shard, State, token};
 use crate::stats::{ClientCounters, ClientStats, ShardStats};
 use crate::wait::Ladder;
 
@@ -356,9 +358,8 @@ impl Domain {
         build: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Owned<T>, Error> {
         let mut build = Some(build);
-        let offset = self.make(shard, 1, move |_| {
-            (build.take().expect("one value is built once"))()
-        })?;
+        let build = move |_| (build.take().expect("one value is built once"))();
+        let offset = self.make(shard, 1, build, |_, _| ())?;
         Ok(Owned::new(self.inner.clone(), shard, offset))
     }
 
@@ -372,7 +373,22 @@ impl Domain {
         count: usize,
         build: impl FnMut(usize) -> T + Send + 'static,
     ) -> Result<OwnedSlice<T>, Error> {
-        let offset = self.make(shard, count, build)?;
+        self.own_slice_in_place(shard, count, build, |_, _| ())
+    }
+
+    /// As [`Domain::own_slice`]; `begin` gets each value where it lies from then on, for what depends on
+    /// its address. If it panics, the value is dropped with those before it.
+    ///
+    /// # Errors
+    /// As [`Domain::own`].
+    pub fn own_slice_in_place<T: Send + 'static>(
+        &self,
+        shard: usize,
+        count: usize,
+        build: impl FnMut(usize) -> T + Send + 'static,
+        begin: impl FnMut(usize, &mut T) + Send + 'static,
+    ) -> Result<OwnedSlice<T>, Error> {
+        let offset = self.make(shard, count, build, begin)?;
         Ok(OwnedSlice::new(self.inner.clone(), shard, offset, count))
     }
 
@@ -385,13 +401,32 @@ impl Domain {
         count: usize,
         build: impl Fn(usize) -> T + Send + Sync + 'static,
     ) -> Result<Sharded<T>, Error> {
+        self.own_sharded_in_place(count, build, |_, _| ())
+    }
+
+    /// As [`Domain::own_sharded`]; `begin` gets each value where it lies from then on, as with
+    /// [`Domain::own_slice_in_place`].
+    ///
+    /// # Errors
+    /// As [`Domain::own`].
+    pub fn own_sharded_in_place<T: Send + 'static>(
+        &self,
+        count: usize,
+        build: impl Fn(usize) -> T + Send + Sync + 'static,
+        begin: impl Fn(usize, &mut T) + Send + Sync + 'static,
+    ) -> Result<Sharded<T>, Error> {
         let shards = self.shards();
-        let build = Arc::new(build);
+        let both = Arc::new((build, begin));
         let parts = (0..shards)
             .map(|shard| {
-                let build = build.clone();
+                let (builds, begins) = (both.clone(), both.clone());
                 let here = count / shards + usize::from(shard < count % shards);
-                self.own_slice(shard, here, move |index| build(index * shards + shard))
+                self.own_slice_in_place(
+                    shard,
+                    here,
+                    move |index| (builds.0)(index * shards + shard),
+                    move |index, value| (begins.1)(index * shards + shard, value),
+                )
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Sharded::new(self.inner.clone(), parts, count))
@@ -402,12 +437,14 @@ impl Domain {
         shard: usize,
         count: usize,
         mut build: impl FnMut(usize) -> T + Send + 'static,
+        mut begin: impl FnMut(usize, &mut T) + Send + 'static,
     ) -> Result<u32, Error> {
         if is_serving() {
             return Err(Error::Nested);
         }
         let receiver = self.inner.errand(shard, move |state| {
-            state.arena.build(count, |index| Slot(build(index)))
+            let begin = |index, slot: &mut Slot<T>| begin(index, &mut slot.0);
+            state.arena.build(count, |index| Slot(build(index)), begin)
         })?;
         self.inner.wait(shard, &receiver)
     }

@@ -1,8 +1,5 @@
 //! What can go wrong, as values.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 /// Why a request has no answer, or a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -53,20 +50,4 @@ pub enum Error {
     /// A setting is out of its range.
     #[error("{0}")]
     Setting(String),
-}
-
-/// The text of a panic's payload, which is dropped.
-pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
-    let text = if let Some(text) = payload.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = payload.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "a payload that is no text".to_owned()
-    };
-    // A payload that throws when it is dropped must not take the server down.
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(again);
-    }
-    text
 }

@@ -2,6 +2,12 @@
 //!
 //! A fibre that waits for an answer gives way to the next; the thread goes on with the requests of
 //! the others, and waits only when all fibres do. Each fibre has a stack of its own (corosensei).
+//!
+//! Fibres are not safe, whatever runs them. Safe code may rely on it that a call has returned before its
+//! thread goes on with something else: `scoped_tls` keeps a borrow in a variable of the thread, and
+//! takes it back when `set` returns. Two fibres in such calls end in any order, and leave a pointer to a
+//! frame that is gone (rust-lang/unsafe-code-guidelines, 602). No bound of the language tells such
+//! bodies from others, so who starts fibres promises it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,33 +17,66 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::client::Client;
-use crate::core::{self, Until};
+use crate::core::{self, Core, Until};
 use crate::error::Error;
+use crate::inside::is_nested;
+use crate::panics::{NoUnwind, keep_first, quietly};
+
+/// The fibre that runs.
+#[derive(Clone, Copy)]
+struct Running {
+    /// How it gives way.
+    yielder: *const Yielder<(), ()>,
+    /// The client whose fibres these are.
+    core: *mut Core,
+}
 
 thread_local! {
-    /// How the running fibre gives way; null outside fibres.
-    static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Whether a fibre is running.
+/// The fibre that gives way where this client waits. Who waits with another client holds all fibres up,
+/// as nobody would look for its answer meanwhile; and so does a destructor that waits while its
+/// thread panics, since panics are counted by threads.
 #[inline(always)]
-pub(crate) fn is_running() -> bool {
-    !RUNNING.get().is_null()
+fn running(core: *mut Core) -> Option<Running> {
+    let of_core = |running: &Running| running.core == core && !std::thread::panicking();
+    RUNNING.get().filter(of_core)
 }
 
-/// Lets other fibres run. False outside a fibre.
+/// Whether other fibres of this client run while the caller waits.
 #[inline(always)]
-pub(crate) fn give_way() -> bool {
-    let running = RUNNING.get();
-    if running.is_null() {
+pub(crate) fn gives_way(core: *mut Core) -> bool {
+    running(core).is_some()
+}
+
+/// Lets other fibres of this client run. False if the caller is not one that gives way. It is inside no
+/// callback, of which another fibre could not know.
+#[inline(always)]
+pub(crate) fn give_way(core: *mut Core) -> bool {
+    let Some(running) = running(core) else {
         return false;
-    }
+    };
+    debug_assert!(!is_nested());
     // SAFETY: set by the fibre that runs now, whose yielder lives as long as it runs; a fibre stays
     // on its thread.
-    unsafe { (*running).suspend(()) };
+    unsafe { (*running.yielder).suspend(()) };
     // Other fibres ran since and left their own mark.
-    RUNNING.set(running);
+    RUNNING.set(Some(running));
     true
+}
+
+/// Runs `pass` on the thread's own stack: what others ask knows nothing of the small ones of fibres.
+#[inline(always)]
+pub(crate) fn on_thread_stack(pass: impl FnOnce() -> bool + Send) -> bool {
+    let Some(running) = RUNNING.take() else {
+        return pass();
+    };
+    // SAFETY: the mark was set by the fibre that runs now, whose yielder lives as long as it runs. While
+    // the mark is taken nobody reaches the yielder, which is not the thread's while it runs there.
+    let worked = unsafe { (*running.yielder).on_parent_stack(pass) };
+    RUNNING.set(Some(running));
+    worked
 }
 
 type Fibre = Coroutine<(), (), (), DefaultStack>;
@@ -51,7 +90,8 @@ pub struct Fibres<'a, 'f> {
 }
 
 impl<'f> Fibres<'_, 'f> {
-    /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends.
+    /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends. What
+    /// [`Client::fibres`] asks of bodies its caller promised for this one too.
     pub fn spawn(&self, body: impl FnOnce(&Fibres<'_, 'f>) + 'f) {
         self.spawned.borrow_mut().push_back(Box::new(body));
     }
@@ -68,11 +108,28 @@ const STACK_BYTES: usize = 256 * 1024;
 
 impl Client<'_> {
     /// Runs `first` and every fibre that it and they spawn, and returns when all have ended. In a
-    /// fibre, a waiting call ([`apply`](Client::apply), [`call`](Client::call)) lets other fibres run
-    /// until its answer is there.
+    /// fibre, a waiting call of this client ([`apply`](Client::apply), [`call`](Client::call)) lets
+    /// other fibres run until its answer is there; one of another client or of a handle holds them up.
     ///
     /// A fibre is suspended only in such calls, and always resumed: it runs to its end.
     /// [`barrier`](Client::barrier) in a fibre waits for the requests of all of them.
+    ///
+    /// [`Handle::apply`](crate::Handle::apply) waits in many places of a thread without any promise.
+    ///
+    /// # Safety
+    /// Fibres run between each other's waiting calls, and end in any order. So neither `first` nor a
+    /// fibre that it or another spawns holds over a waiting call of this client what is right only
+    /// while the calls of a thread nest: it is not inside `set` of a scoped thread-local, not
+    /// inside `with` of a thread-local whose borrow another fibre could end, nor inside anything
+    /// else that takes back on return what it left in the thread.
+    ///
+    /// ```compile_fail,E0133
+    /// # use linewise_delegate::Domain;
+    /// # let domain = Domain::dedicated(1).build()?;
+    /// # let client = domain.client()?;
+    /// client.fibres(|_| ())?;
+    /// # Ok::<(), linewise_delegate::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Nested`] inside a delegated function, a callback or another fibre;
@@ -80,11 +137,11 @@ impl Client<'_> {
     ///
     /// # Panics
     /// If a fibre or a callback panics, after all fibres have ended.
-    pub fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
+    pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
         let core = self.core();
         // SAFETY: the core is not borrowed, and this thread alone has it.
         unsafe { (*core).may_wait()? };
-        if !RUNNING.get().is_null() {
+        if RUNNING.get().is_some() {
             return Err(Error::Nested);
         }
         let spawned: RefCell<VecDeque<Body<'f>>> = RefCell::new(VecDeque::new());
@@ -93,14 +150,19 @@ impl Client<'_> {
         let mut refused = None;
         let mut stacks: Vec<DefaultStack> = Vec::new();
         let mut fibres: VecDeque<Fibre> = VecDeque::new();
+        let suspended = NoUnwind;
         loop {
-            while let Some(body) = spawned.borrow_mut().pop_front() {
+            loop {
+                // The borrow ends before the body may be dropped, which may spawn another.
+                let next = spawned.borrow_mut().pop_front();
+                let Some(body) = next else { break };
                 let stack = stacks
                     .pop()
                     .map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
                 match stack {
-                    Ok(stack) => fibres.push_back(fibre(stack, body, &spawned)),
+                    Ok(stack) => fibres.push_back(fibre(core, stack, body, &spawned)),
                     Err(error) => {
+                        quietly(|| drop(body));
                         refused.get_or_insert(Error::System {
                             what: "memory for a fibre's stack",
                             why: error.to_string(),
@@ -116,19 +178,18 @@ impl Client<'_> {
             for _ in 0..fibres.len() {
                 let mut fibre = fibres.pop_front().expect("counted");
                 let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
-                RUNNING.set(std::ptr::null());
+                RUNNING.set(None);
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
-                    Err(payload) => {
-                        thrown.get_or_insert(payload);
-                    }
+                    Err(payload) => keep_first(&mut thrown, payload),
                 }
             }
             if spawned.borrow().is_empty() && !fibres.is_empty() {
                 self.exchange_for_fibres(seen);
             }
         }
+        suspended.passed();
         if let Some(payload) = thrown {
             resume_unwind(payload);
         }
@@ -164,17 +225,17 @@ impl Client<'_> {
 
 /// A fibre that has not begun. The caller resumes it until it ends, within `'a`.
 fn fibre<'a, 'f: 'a>(
+    core: *mut Core,
     stack: DefaultStack,
     body: Body<'f>,
     spawned: &'a RefCell<VecDeque<Body<'f>>>,
 ) -> Fibre {
     let run: Box<dyn FnOnce() + 'a> = Box::new(move || body(&Fibres { spawned }));
     // SAFETY: only the lifetime changes. `Client::fibres` keeps what the body borrows until every
-    // fibre has ended: it neither returns nor unwinds before, as everything that may throw between is
-    // caught.
+    // fibre has ended: it does not return before, and unwinding past its guard ends the process.
     let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
     Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-        RUNNING.set(yielder);
+        RUNNING.set(Some(Running { yielder, core }));
         run();
     })
 }

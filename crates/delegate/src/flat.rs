@@ -1,9 +1,8 @@
 //! Flat delegation: who serves when (the paper's section 2.2, "Scheduling Strategies").
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
-use crate::shard::Shard;
+use crate::core::{self, Core};
 
 /// When a thread of a flat domain serves its own shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,68 +77,52 @@ impl Policy {
     }
 }
 
-/// A seat that a client of this thread holds.
-struct Sitting {
-    shard: Arc<Shard>,
-    /// Its client was dropped where it could not leave.
-    deserted: bool,
-}
+/// The clients of this thread that hold seats. The seats of those that are still here when it ends are
+/// left then: they were forgotten, or given up where they could not leave, or they outlive this list in
+/// another variable of the thread, and go on without.
+struct Sitting(RefCell<Vec<*mut Core>>);
 
 impl Drop for Sitting {
     fn drop(&mut self) {
-        if self.deserted {
-            self.shard.leave();
+        for core in self.0.take() {
+            // SAFETY: a client's core lives until it has stood up, and nothing of it runs in a thread
+            // whose variables are destroyed but what borrows it anew.
+            unsafe { core::vacate(core) };
         }
     }
 }
 
 thread_local! {
-    /// The seats that this thread holds. A client may outlive the list, in another variable of the
-    /// thread; it goes on without.
-    static SITTING: RefCell<Vec<Sitting>> = const { RefCell::new(Vec::new()) };
+    static SITTING: Sitting = const { Sitting(RefCell::new(Vec::new())) };
 }
 
-/// Notes that this thread holds the shard's seat.
-pub(crate) fn sit(shard: Arc<Shard>) {
-    let sitting = Sitting {
-        shard,
-        deserted: false,
-    };
-    let _ = SITTING.try_with(|all| all.borrow_mut().push(sitting));
+/// Notes that this client of this thread holds a seat.
+pub(crate) fn sit(core: *mut Core) {
+    let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().push(core));
 }
 
-/// Notes that this thread no longer holds it.
-pub(crate) fn stand(shard: &Arc<Shard>) {
-    let _ = SITTING.try_with(|sitting| {
-        sitting
-            .borrow_mut()
-            .retain(|other| !Arc::ptr_eq(&other.shard, shard));
-    });
-}
-
-/// The client of this seat is gone without leaving: the thread serves the shard where it waits, and
-/// leaves the seat when it ends.
-pub(crate) fn desert(shard: &Arc<Shard>) {
-    let _ = SITTING.try_with(|sitting| {
-        for seat in sitting.borrow_mut().iter_mut() {
-            seat.deserted |= Arc::ptr_eq(&seat.shard, shard);
-        }
-    });
+/// Notes that it no longer does.
+pub(crate) fn stand(core: *mut Core) {
+    let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().retain(|other| *other != core));
 }
 
 /// Serves every shard whose seat this thread holds. True if something was done. The caller is not
 /// inside a delegated function.
 pub(crate) fn serve_sitting() -> bool {
     let at = |index: usize| {
-        let shard = |all: &RefCell<Vec<Sitting>>| Some(all.borrow().get(index)?.shard.clone());
-        SITTING.try_with(shard).ok().flatten()
+        let core = |sitting: &Sitting| sitting.0.borrow().get(index).copied();
+        SITTING.try_with(core).ok().flatten()
     };
     let mut worked = false;
     let mut index = 0;
     // One at a time: a delegated function may change the list.
-    while let Some(shard) = at(index) {
-        // SAFETY: this thread holds the seat, and no delegated function, hence no pass, is running.
-        worked |= unsafe { shard.pass() };
+    while let Some(core) = at(index) {
+        // SAFETY: cores in the list are alive and hold seats, and no delegated function, hence no pass,
+        // is running.
+        worked |= unsafe {
+            let shard = core::inner(core).shards[(*core).seat].clone();
+            shard.pass()
+        };
         index += 1;
     }
     worked
@@ -148,6 +131,6 @@ pub(crate) fn serve_sitting() -> bool {
 /// How many seats this thread holds.
 pub(crate) fn sitting() -> usize {
     SITTING
-        .try_with(|sitting| sitting.borrow().len())
+        .try_with(|sitting| sitting.0.borrow().len())
         .unwrap_or(0)
 }

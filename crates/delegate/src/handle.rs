@@ -8,10 +8,12 @@ use std::task::{Context, Poll};
 
 use crate::domain::Inner;
 use crate::error::Error;
-use crate::error::panic_text;
+use crate::inside::is_serving;
 use crate::oneshot::Receiver;
 use crate::owned::Target;
-use crate::shard::{State, is_serving};
+use crate::panics::panic_text;
+use crate::shard::{Shard, State};
+use crate::sync::{Ordering, fence};
 
 /// Calls into a domain from anywhere: futures for any executor, and waiting calls for threads that
 /// call rarely. It can be cloned, shared and sent.
@@ -48,7 +50,7 @@ impl Handle {
     }
 
     /// Runs `function` on the value. The call is made at once, not when the future is first polled;
-    /// dropping the future does not take it back.
+    /// dropping the future does not take it back. Where nobody serves the shard, polling the future does.
     ///
     /// The future's errors: [`Error::Panicked`], [`Error::Shutdown`], [`Error::Foreign`].
     pub fn apply<'t, T: Send + 'static, R: Send + 'static>(
@@ -56,7 +58,12 @@ impl Handle {
         target: impl Into<Target<'t, T>>,
         function: impl FnOnce(&mut T) -> R + Send + 'static,
     ) -> Reply<R> {
-        Reply(self.send(target.into(), function).map_err(Some))
+        let target = target.into();
+        let sent = self.send(target, function);
+        Reply(sent.map_err(Some).map(|receiver| Sent {
+            receiver,
+            shard: self.inner.shards[target.shard()].clone(),
+        }))
     }
 
     /// Runs `function` on the value and waits for its answer.
@@ -80,14 +87,35 @@ impl Handle {
 
 /// The answer to [`Handle::apply`], to be awaited.
 #[must_use = "the call is made in any case; its answer and its errors are here"]
-pub struct Reply<R>(Result<Receiver<R>, Option<Error>>);
+pub struct Reply<R>(Result<Sent<R>, Option<Error>>);
+
+/// A call that was made.
+struct Sent<R> {
+    receiver: Receiver<R>,
+    shard: Arc<Shard>,
+}
+
+impl<R> Sent<R> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<R, Error>> {
+        let answer = Pin::new(&mut self.receiver).poll(context);
+        if answer.is_ready() || is_serving() {
+            return answer;
+        }
+        // Against the fence of who leaves the seat: it sees what was sent, or we that it is free.
+        fence(Ordering::SeqCst);
+        if !self.shard.serve_if_free() {
+            return answer;
+        }
+        Pin::new(&mut self.receiver).poll(context)
+    }
+}
 
 impl<R> Future for Reply<R> {
     type Output = Result<R, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(receiver) => Pin::new(receiver).poll(context),
+            Ok(sent) => sent.poll(context),
             Err(error) => match error.take() {
                 Some(error) => Poll::Ready(Err(error)),
                 None => Poll::Pending,

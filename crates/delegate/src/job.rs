@@ -4,14 +4,17 @@
 //! So the server makes one indirect call for a line of up to sixty-three requests, and the delegated
 //! function is inlined into the loop over them.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use crate::arena::UNIT;
-use crate::error::{Error, panic_text};
-use crate::line::{FAILED, WIDE, WORDS};
+use crate::error::Error;
+use crate::line::{FAILED, WIDE, WORDS, Word};
+use crate::panics::panic_text;
 
 /// Bytes for one callback in a client's record of a line; a larger one is boxed.
 pub(crate) const CALLBACK_BYTES: usize = 16;
@@ -25,8 +28,8 @@ pub(crate) struct Run<'a> {
     pub(crate) base: *mut u8,
     /// From the channel's table: the operand that all requests of the line share.
     pub(crate) operand: u64,
-    /// From the channel's table: the bytes of the operation, if it has any.
-    pub(crate) extra: u64,
+    /// From the channel's table: what the operation captured, if it captured anything.
+    pub(crate) captured: Captured,
     /// The line for upper halves.
     pub(crate) high: *mut u32,
     /// Filled with what panicked.
@@ -289,37 +292,55 @@ impl Answers {
     }
 }
 
-/// The bytes of a small operation, as they travel in the channel's table.
-#[inline(always)]
-pub(crate) fn bits<F: Copy>(function: F) -> u64 {
-    const { assert!(size_of::<F>() <= 8, "an operation captures at most 8 bytes") };
-    let mut bits = 0u64;
-    // SAFETY: at most 8 bytes, asserted above.
-    unsafe { (&raw mut bits).cast::<F>().write_unaligned(function) };
-    bits
+/// What an operation captured, as it travels in the channel's table: pointers keep what they may point
+/// to, and bytes that were never written stay so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Captured(MaybeUninit<[u64; 2]>);
+
+impl Captured {
+    /// Of nothing.
+    pub(crate) const NOTHING: Self = Self(MaybeUninit::uninit());
+
+    /// What `function` captured.
+    #[inline(always)]
+    pub(crate) fn of<F: Copy>(function: F) -> Self {
+        const {
+            assert!(
+                size_of::<F>() <= 16,
+                "an operation captures at most 16 bytes"
+            )
+        };
+        let mut captured = Self::NOTHING;
+        // SAFETY: at most 16 bytes, asserted above.
+        unsafe {
+            captured
+                .0
+                .as_mut_ptr()
+                .cast::<F>()
+                .write_unaligned(function)
+        };
+        captured
+    }
+
+    /// # Safety
+    /// This was made of an `F`.
+    #[inline(always)]
+    unsafe fn function<F: Copy>(&self) -> F {
+        // SAFETY: the contract.
+        unsafe { self.0.as_ptr().cast::<F>().read_unaligned() }
+    }
 }
 
-/// The bytes of a prepared operation, as they travel in the place of operand and operation.
+/// A number that tells the operations of one type apart: those with the same may stand for each other.
+/// Only where that can be known. The bytes of captures cannot be compared, since they may have some that
+/// were never written.
 #[inline(always)]
-pub(crate) fn pair_bits<F: Copy>(function: F) -> [u64; 2] {
-    const {
-        assert!(
-            size_of::<F>() <= 16,
-            "an operation captures at most 16 bytes"
-        )
-    };
-    let mut bits = [0u64; 2];
-    // SAFETY: at most 16 bytes, asserted above.
-    unsafe { (&raw mut bits).cast::<F>().write_unaligned(function) };
-    bits
-}
-
-/// # Safety
-/// `bits` were made by [`bits`] or [`pair_bits`] of an `F`.
-#[inline(always)]
-unsafe fn of_bits<F: Copy, B>(bits: B) -> F {
-    // SAFETY: the contract.
-    unsafe { (&raw const bits).cast::<F>().read_unaligned() }
+pub(crate) fn identity<T: 'static, F: 'static>(operation: &F) -> Option<u64> {
+    if size_of::<F>() == 0 {
+        return Some(0);
+    }
+    let pointer = (operation as &dyn Any).downcast_ref::<fn(&mut T, u64) -> u64>()?;
+    Some(*pointer as usize as u64)
 }
 
 /// A small operation `(&mut T, u64) -> u64`: the packed path.
@@ -352,9 +373,9 @@ where
 
     unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
         let shared = run.operand;
-        // SAFETY: the client put the bits of an `F` there, and so many requests of this kind.
+        // SAFETY: the client put what an `F` captured there, and so many requests of this kind.
         unsafe {
-            let function: F = of_bits(run.extra);
+            let function: F = run.captured.function();
             run_small(run, words, count, |target: &mut T, operand: O| {
                 function(target, operand.value(shared))
             })
@@ -422,9 +443,9 @@ where
     }
 
     unsafe fn run(run: &mut Run<'_>, words: *mut u32, count: usize) -> u32 {
-        // SAFETY: the client put the bits of an `F` there, and so many requests of this kind.
+        // SAFETY: the client put what an `F` captured there, and so many requests of this kind.
         unsafe {
-            let function: F = of_bits([run.operand, run.extra]);
+            let function: F = run.captured.function();
             run_small(run, words, count, function)
         }
     }
@@ -437,7 +458,7 @@ where
             let then = &*callbacks.common.cast::<C>();
             let tag = |index| take_callback(callbacks.each.add(index * Self::TAG_BYTES));
             if answers.flags == 0 {
-                let words = &*answers.words.cast::<[u32; WORDS]>();
+                let words = &*answers.words.cast::<[Word; WORDS]>();
                 Self::give(then, words, next, count, tag);
                 return;
             }
@@ -449,16 +470,21 @@ where
 
     /// Gives answers without flags to the callback. Not inlined: its arguments tell the compiler that
     /// the callback's stores leave the words as they are, so that a sum stays in a register.
+    ///
+    /// # Safety
+    /// Each of `count` requests was overwritten with an answer.
     #[inline(never)]
-    fn give(
+    unsafe fn give(
         then: &C,
-        words: &[u32; WORDS],
+        words: &[Word; WORDS],
         next: &Cell<usize>,
         count: usize,
         tag: impl Fn(usize) -> G,
     ) {
         each_from(next, count.min(Self::CAPACITY), 1, |index| {
-            then(tag(index), Ok(u64::from(words[index * Self::WORDS])));
+            // SAFETY: the contract.
+            let answer = unsafe { words[index * Self::WORDS].assume_init() };
+            then(tag(index), Ok(u64::from(answer)));
         });
     }
 

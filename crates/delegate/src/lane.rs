@@ -3,25 +3,27 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::ptr::read_volatile;
 use std::sync::Arc;
 
 use crate::channel::{AHEAD, Channel, OPERATIONS, Operation};
-use crate::job::{Answers, CALLBACK_BYTES, Callbacks, Kind};
-use crate::line::{FAILED, Order, WORDS};
+use crate::job::{Answers, CALLBACK_BYTES, Callbacks, Captured, Kind};
+use crate::line::{FAILED, Order, WORDS, Word};
 use crate::stats::{ClientCounters, ticks};
 use crate::sync::Ordering;
 
 /// What the client keeps about a line until its answers were given to the callbacks.
 #[repr(C, align(64))]
 pub(crate) struct Record {
-    callbacks: [u8; CALLBACK_BYTES * WORDS],
+    callbacks: [MaybeUninit<u8>; CALLBACK_BYTES * WORDS],
     /// The requests, while the line waits in the pending queue.
-    words: [u32; WORDS],
+    words: [Word; WORDS],
     kind: *const Kind,
     /// The callback of all requests, or null: see [`Callbacks`].
     common: *const (),
     operand: u64,
-    extra: u64,
+    identity: u64,
+    captured: Captured,
     count: u32,
     opened_at: u64,
 }
@@ -36,12 +38,13 @@ impl Record {
 
     fn new() -> Box<Self> {
         Box::new(Self {
-            callbacks: [0; CALLBACK_BYTES * WORDS],
-            words: [0; WORDS],
+            callbacks: [MaybeUninit::uninit(); CALLBACK_BYTES * WORDS],
+            words: [Word::uninit(); WORDS],
             kind: std::ptr::null(),
             common: std::ptr::null(),
             operand: 0,
-            extra: 0,
+            identity: 0,
+            captured: Captured::NOTHING,
             count: 0,
             opened_at: 0,
         })
@@ -72,36 +75,26 @@ impl Done {
         self.count
     }
 
-    /// Gives the answers to the callbacks, from the index in `next` on; then the share in the common
-    /// callback back.
-    ///
-    /// # Safety
-    /// The line is not settled, and `next` holds what the last call left there.
-    #[inline]
-    pub(crate) unsafe fn complete(&self, next: &Cell<usize>) {
-        // SAFETY: the contract. A share is given back once: after that `next` is past the count.
-        unsafe {
-            self.give(next);
-            if !self.callbacks.common.is_null() && next.replace(usize::MAX) != usize::MAX {
-                self.release();
-            }
-        }
-    }
-
     /// Gives the answers to the callbacks, from the index in `next` on.
     ///
     /// # Safety
-    /// As for [`Done::complete`].
+    /// The line is not settled, and `next` holds what the last call left there.
     #[inline(always)]
     pub(crate) unsafe fn give(&self, next: &Cell<usize>) {
         // SAFETY: the record stands still until it is free; its kind is a constant.
         unsafe { ((*self.kind).complete)(&self.answers, &self.callbacks, next, self.count) };
     }
 
+    /// Whether the line has a share in a common callback.
+    #[inline(always)]
+    pub(crate) fn has_share(&self) -> bool {
+        !self.callbacks.common.is_null()
+    }
+
     /// Gives the share in the common callback back.
     ///
     /// # Safety
-    /// The line has one, or none to give back, and this is the only time.
+    /// The line has one, and this is the only time.
     pub(crate) unsafe fn release(&self) {
         // SAFETY: the contract.
         unsafe { ((*self.kind).release)(self.callbacks.common) };
@@ -136,8 +129,40 @@ impl Filled {
 pub(crate) struct Sort {
     pub(crate) kind: &'static Kind,
     pub(crate) operand: u64,
-    pub(crate) extra: u64,
+    /// Tells the operations of this kind apart: of the same have captured the same.
+    pub(crate) identity: u64,
+    pub(crate) captured: Captured,
     pub(crate) common: *const (),
+}
+
+impl Sort {
+    /// Of closures, which travel in their requests: nothing but their kind.
+    #[inline(always)]
+    pub(crate) fn of(kind: &'static Kind) -> Self {
+        Self {
+            kind,
+            operand: 0,
+            identity: 0,
+            captured: Captured::NOTHING,
+            common: std::ptr::null(),
+        }
+    }
+}
+
+/// What the lines have in common that name the same entry of the channel's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    kind: *const Kind,
+    operand: u64,
+    identity: u64,
+}
+
+impl Key {
+    const NONE: Self = Self {
+        kind: std::ptr::null(),
+        operand: 0,
+        identity: 0,
+    };
 }
 
 /// One client's requests to one shard.
@@ -147,12 +172,13 @@ pub(crate) struct Lane {
     /// The callback of all requests of the line, or null.
     common: *const (),
     operand: u64,
-    extra: u64,
+    identity: u64,
     words: *mut u32,
     callbacks: *mut u8,
     count: u32,
     in_place: bool,
     record: *mut Record,
+    captured: Captured,
     /// How many lines to send with an operand in each request before one for all is tried again.
     pub(crate) varied: u32,
     /// Lines begun whose callbacks have not all run.
@@ -170,7 +196,7 @@ pub(crate) struct Lane {
     all: Vec<*mut Record>,
     /// How many lines in flight name each entry of the channel's table.
     named: [u8; OPERATIONS],
-    entries: [(usize, u64, u64); OPERATIONS],
+    entries: [Key; OPERATIONS],
     last_entry: usize,
     opened: u64,
     run_here: u64,
@@ -184,12 +210,13 @@ impl Lane {
             kind: std::ptr::null(),
             common: std::ptr::null(),
             operand: 0,
-            extra: 0,
+            identity: 0,
             words: std::ptr::null_mut(),
             callbacks: std::ptr::null_mut(),
             count: 0,
             in_place: false,
             record: std::ptr::null_mut(),
+            captured: Captured::NOTHING,
             varied: 0,
             unsettled: 0,
             channel,
@@ -202,7 +229,7 @@ impl Lane {
             free: Vec::new(),
             all: Vec::new(),
             named: [0; OPERATIONS],
-            entries: [(0, 0, 0); OPERATIONS],
+            entries: [Key::NONE; OPERATIONS],
             last_entry: 0,
             opened: 0,
             run_here: 0,
@@ -212,8 +239,8 @@ impl Lane {
 
     /// Whether the line being filled takes a request of this kind, operand and operation.
     #[inline(always)]
-    pub(crate) fn takes(&self, kind: *const Kind, operand: u64, extra: u64) -> bool {
-        std::ptr::eq(self.kind, kind) && self.operand == operand && self.extra == extra
+    pub(crate) fn takes(&self, kind: *const Kind, operand: u64, identity: u64) -> bool {
+        std::ptr::eq(self.kind, kind) && self.operand == operand && self.identity == identity
     }
 
     /// Whether the line being filled has this common callback, and so takes its requests.
@@ -224,8 +251,8 @@ impl Lane {
 
     /// Whether the line being filled is of this kind and operation.
     #[inline(always)]
-    pub(crate) fn takes_kind(&self, kind: *const Kind, extra: u64) -> bool {
-        std::ptr::eq(self.kind, kind) && self.extra == extra
+    pub(crate) fn takes_kind(&self, kind: *const Kind, identity: u64) -> bool {
+        std::ptr::eq(self.kind, kind) && self.identity == identity
     }
 
     pub(crate) fn is_filling(&self) -> bool {
@@ -317,7 +344,8 @@ impl Lane {
         self.kind = sort.kind;
         self.common = sort.common;
         self.operand = sort.operand;
-        self.extra = sort.extra;
+        self.identity = sort.identity;
+        self.captured = sort.captured;
         self.count = 0;
         self.unsettled += 1;
         self.in_place = in_place;
@@ -359,10 +387,14 @@ impl Lane {
     pub(crate) fn take_filled(&mut self) -> Filled {
         debug_assert!(self.is_filling() && !self.in_place);
         let record = self.record;
-        let operation = self.end();
+        let key = self.end();
         Filled {
             record,
-            operation,
+            operation: Operation {
+                kind: key.kind,
+                operand: key.operand,
+                captured: self.captured,
+            },
             words: self.words,
             count: self.count as usize,
         }
@@ -370,15 +402,20 @@ impl Lane {
 
     /// Ends the line being filled.
     #[inline(always)]
-    fn end(&mut self) -> Operation {
-        let operation = Operation {
+    fn end(&mut self) -> Key {
+        // Loaded one by one: as one vector they could not be forwarded from the stores that began the
+        // line, and would wait until every store before those has left the core.
+        // SAFETY: plain fields of ours.
+        let (operand, identity) = unsafe {
+            (
+                read_volatile(&raw const self.operand),
+                read_volatile(&raw const self.identity),
+            )
+        };
+        let key = Key {
             kind: self.kind,
-            // Loaded one by one: as one vector they could not be forwarded from the stores that began
-            // the line, and would wait until every store before those has left the core.
-            // SAFETY: plain fields of ours.
-            operand: unsafe { std::ptr::read_volatile(&raw const self.operand) },
-            // SAFETY: as above.
-            extra: unsafe { std::ptr::read_volatile(&raw const self.extra) },
+            operand,
+            identity,
         };
         // SAFETY: the record of the line being filled.
         unsafe {
@@ -388,7 +425,7 @@ impl Lane {
         }
         self.kind = std::ptr::null();
         self.common = std::ptr::null();
-        operation
+        key
     }
 
     /// Ends the line being filled: publishes it, or puts it into the pending queue. True if it was
@@ -396,34 +433,43 @@ impl Lane {
     #[inline]
     pub(crate) fn close(&mut self) -> bool {
         let record = self.record;
-        let operation = self.end();
+        let key = self.end();
         if self.in_place {
-            self.publish(record, operation, self.count);
+            let captured = &raw const self.captured;
+            // SAFETY: a field of ours, which is not written meanwhile.
+            unsafe { self.publish(record, key, captured, self.count) };
         } else {
-            // SAFETY: as above.
+            // SAFETY: the record of the line that was being filled, which is in no list yet.
             unsafe {
-                (*record).operand = operation.operand;
-                (*record).extra = operation.extra;
+                (*record).operand = key.operand;
+                (*record).identity = key.identity;
+                (*record).captured = self.captured;
             }
             self.pending.push_back(record);
         }
         self.in_place
     }
 
-    /// The entry of the channel's table for an operation, written if it is new.
+    /// The entry of the channel's table for a key, written if it is new.
+    ///
+    /// # Safety
+    /// `captured` can be read.
     #[inline]
-    fn entry(&mut self, operation: Operation) -> usize {
-        let key = (operation.kind as usize, operation.operand, operation.extra);
+    unsafe fn entry(&mut self, key: Key, captured: *const Captured) -> usize {
         let last = &self.entries[self.last_entry];
-        if last.0 == key.0 && last.1 == key.1 && last.2 == key.2 {
+        if last.kind == key.kind && last.operand == key.operand && last.identity == key.identity {
             return self.last_entry;
         }
-        self.find_entry(operation, key)
+        // SAFETY: the contract. Read here only: most lines name the entry of the last.
+        let captured = unsafe { *captured };
+        self.find_entry(key, captured)
     }
 
     #[cold]
-    fn find_entry(&mut self, operation: Operation, key: (usize, u64, u64)) -> usize {
-        let hash = (key.0 >> 4) as u64 ^ key.1.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.2 >> 4;
+    fn find_entry(&mut self, key: Key, captured: Captured) -> usize {
+        let hash = (key.kind as usize >> 4) as u64
+            ^ key.operand.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ key.identity >> 4;
         let begin = (hash ^ hash >> 32) as usize;
         let mut free = None;
         for step in 0..OPERATIONS {
@@ -435,21 +481,35 @@ impl Lane {
             if self.named[index] == 0 && free.is_none() {
                 free = Some(index);
                 // An entry that nothing names is as good as any further one.
-                if self.entries[index].0 == 0 {
+                if self.entries[index].kind.is_null() {
                     break;
                 }
             }
         }
         let index = free.expect("more entries than lines in flight");
+        let operation = Operation {
+            kind: key.kind,
+            operand: key.operand,
+            captured,
+        };
         self.channel.set_operation(index, operation);
         self.entries[index] = key;
         self.last_entry = index;
         index
     }
 
+    /// # Safety
+    /// `captured` can be read.
     #[inline(always)]
-    fn publish(&mut self, record: *mut Record, operation: Operation, count: u32) {
-        let entry = self.entry(operation);
+    unsafe fn publish(
+        &mut self,
+        record: *mut Record,
+        key: Key,
+        captured: *const Captured,
+        count: u32,
+    ) {
+        // SAFETY: the contract.
+        let entry = unsafe { self.entry(key, captured) };
         self.named[entry] += 1;
         self.flying_entries[self.head] = entry as u8;
         self.flying_records[self.head] = record;
@@ -462,7 +522,7 @@ impl Lane {
         self.head = next(self.head, 1, lines);
         self.flying += 1;
         // SAFETY: kinds are constants.
-        let words = unsafe { (*operation.kind).words } * count as usize;
+        let words = unsafe { (*key.kind).words } * count as usize;
         self.channel.lines[next(self.head, AHEAD, lines)].prefetch(words);
     }
 
@@ -476,22 +536,19 @@ impl Lane {
             counters.failed_pops.add(1);
             return false;
         };
-        // SAFETY: a closed record, and the line is the client's turn.
-        let (operation, count) = unsafe {
-            let operation = Operation {
+        // SAFETY: a closed record, which stands still, and the line is the client's turn.
+        unsafe {
+            let key = Key {
                 kind: (*record).kind,
                 operand: (*record).operand,
-                extra: (*record).extra,
+                identity: (*record).identity,
             };
             let count = (*record).count;
-            let words = count as usize * (*operation.kind).words;
-            // Not a copy of numbers: operands may have bytes that were never written.
-            let from = (&raw const (*record).words).cast::<MaybeUninit<u32>>();
-            let to = self.channel.lines[self.head].words().cast();
-            std::ptr::copy_nonoverlapping(from, to, words);
-            (operation, count)
-        };
-        self.publish(record, operation, count);
+            let words = count as usize * (*key.kind).words;
+            let to = self.channel.lines[self.head].words().cast::<Word>();
+            std::ptr::copy_nonoverlapping((&raw const (*record).words).cast(), to, words);
+            self.publish(record, key, &raw const (*record).captured, count);
+        }
         true
     }
 
@@ -552,11 +609,9 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn send_alone(&mut self, kind: &'static Kind, write: impl FnOnce(*mut u32)) {
         debug_assert!(self.is_idle());
-        let entry = self.entry(Operation {
-            kind,
-            operand: 0,
-            extra: 0,
-        });
+        let key = Key { kind, ..Key::NONE };
+        // SAFETY: closures travel in their requests, and nothing in the table.
+        let entry = unsafe { self.entry(key, &Captured::NOTHING) };
         self.named[entry] += 1;
         self.flying_entries[self.head] = entry as u8;
         self.flying = self.channel.lines.len();
@@ -627,7 +682,8 @@ impl Lane {
         self.kind = sort.kind;
         self.common = sort.common;
         self.operand = sort.operand;
-        self.extra = sort.extra;
+        self.identity = sort.identity;
+        self.captured = sort.captured;
         self.count = 0;
         self.in_place = false;
         self.callbacks = done.callbacks.each;

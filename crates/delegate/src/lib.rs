@@ -52,10 +52,11 @@
 //! # Waiting
 //!
 //! Threads that wait spin, then yield, then sleep; an idle domain uses no CPU. A waiting call inside a
-//! delegated function or a callback is [`Error::Nested`]; inside a [fibre](Client::fibres) it lets
-//! other fibres run. A shard that nobody serves (a flat client left, a server was shut down) is served
-//! by who waits for it. In a flat domain a thread serves when it calls, polls or waits: one that does
-//! something else for long lets the others wait.
+//! delegated function or a callback is [`Error::Nested`], whatever client it is of; inside a
+//! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a
+//! server was shut down) is served by who waits for it, or polls a future of it. In a flat domain a thread
+//! serves when it calls, polls or waits: one that does something else for long lets the others wait, and
+//! so does one that forgets its client, until it ends.
 //!
 //! # Async
 //!
@@ -108,6 +109,7 @@ mod fibre;
 mod flat;
 mod gate;
 mod handle;
+mod inside;
 mod job;
 mod lane;
 #[doc(hidden)]
@@ -115,6 +117,8 @@ pub mod line;
 mod oneshot;
 mod own;
 mod owned;
+mod packed;
+mod panics;
 pub mod place;
 mod prepared;
 mod server;

@@ -19,10 +19,14 @@
 //! Four cache lines and not one, since taking turns costs both sides more than the transfers, which
 //! run side by side. Those behind the last request are not touched.
 
+use std::mem::MaybeUninit;
+
 use crate::sync::{AtomicU32, Ordering, UnsafeCell};
 
 /// Words of 32 bits that a line carries beside its header.
 pub const WORDS: usize = 63;
+/// A word of a request or an answer: some have bytes that were never written.
+pub type Word = MaybeUninit<u32>;
 /// The step in which [`prefetch_for_writing`] is asked for the cache lines of a request line.
 const CACHE_LINE_BYTES: usize = 64;
 /// Most request lines between one client and one server (the seed's largest setting is 16).
@@ -55,7 +59,7 @@ pub struct Order {
 #[repr(C, align(128))]
 pub struct Line {
     header: AtomicU32,
-    words: UnsafeCell<[u32; WORDS]>,
+    words: UnsafeCell<[Word; WORDS]>,
     high: UnsafeCell<[u32; WORDS + 1]>,
 }
 
@@ -76,7 +80,7 @@ impl Line {
     pub fn new() -> Self {
         Self {
             header: AtomicU32::new(0),
-            words: UnsafeCell::new([0; WORDS]),
+            words: UnsafeCell::new([Word::new(0); WORDS]),
             high: UnsafeCell::new([0; WORDS + 1]),
         }
     }
@@ -136,7 +140,7 @@ impl Line {
     }
 
     /// Calls `f` with the words; loom sees the access.
-    pub fn with_words<R>(&self, f: impl FnOnce(*mut [u32; WORDS]) -> R) -> R {
+    pub fn with_words<R>(&self, f: impl FnOnce(*mut [Word; WORDS]) -> R) -> R {
         self.words.with_mut(f)
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::core::{Core, call_back, counters, inner, rethrow, serve_own};
 use crate::flat::Rules;
+use crate::inside::Inside;
 use crate::job::{Answers, Run};
 use crate::lane::{Done, Lane};
 use crate::line::WORDS;
-use crate::shard::Serving;
 
 /// Runs the line being filled for the own shard, and its callbacks, if nothing that was asked before
 /// is on its way there. False if it has to go through request lines.
@@ -45,11 +45,11 @@ pub(crate) unsafe fn run_taken(
         let filled = (*lane).take_filled();
         let mut failures = Vec::new();
         let flags = {
-            let _serving = Serving::begin();
+            let _inside = Inside::function();
             let mut run = Run {
                 base: (*core).own_base,
                 operand: filled.operation.operand,
-                extra: filled.operation.extra,
+                captured: filled.operation.captured,
                 high: high.as_mut_ptr(),
                 failures: &mut failures,
             };

@@ -1,5 +1,6 @@
 //! Values that live in a shard, and handles to them.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ struct Block<T> {
     shard: u32,
     offset: u32,
     count: usize,
-    values: PhantomData<T>,
+    /// Invariant: what a function may store through a handle, another may load through the same one.
+    values: PhantomData<Cell<T>>,
 }
 
 // SAFETY: the handle itself touches no value; functions that do run on the shard's server, one at a
@@ -42,8 +44,8 @@ pub(crate) fn nth<T>(first: u32, index: usize) -> u32 {
     first + (index * (size_of::<Slot<T>>() / UNIT)) as u32
 }
 
-/// A value rounded up to the unit of offsets.
-#[repr(align(16))]
+/// A value rounded up to the unit of offsets, which are those of the value itself.
+#[repr(C, align(16))]
 pub(crate) struct Slot<T>(pub(crate) T);
 const _: () = assert!(align_of::<Slot<u8>>() == UNIT);
 
@@ -221,6 +223,58 @@ impl<T> Sharded<T> {
         }
     }
 }
+
+/// No handle may be taken for one to values of a longer or shorter life.
+///
+/// ```
+/// use linewise_delegate::{Owned, OwnedSlice, Sharded, Target};
+/// fn same<'s>(_: &Owned<fn(&'s str)>, _: &OwnedSlice<fn(&'s str)>, _: &Sharded<fn(&'s str)>) {}
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use linewise_delegate::Owned;
+/// fn longer(one: &Owned<for<'s> fn(&'s str)>) -> &Owned<fn(&'static str)> {
+///     one
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use linewise_delegate::OwnedSlice;
+/// fn longer(some: &OwnedSlice<for<'s> fn(&'s str)>) -> &OwnedSlice<fn(&'static str)> {
+///     some
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use linewise_delegate::Sharded;
+/// fn longer(all: &Sharded<for<'s> fn(&'s str)>) -> &Sharded<fn(&'static str)> {
+///     all
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use linewise_delegate::Target;
+/// fn longer<'t>(one: Target<'t, for<'s> fn(&'s str)>) -> Target<'t, fn(&'static str)> {
+///     one
+/// }
+/// ```
+///
+/// A tag outlives its request, as [`Client::prepare`](crate::Client::prepare) asks of its type.
+///
+/// ```compile_fail
+/// # use linewise_delegate::Prepared;
+/// type Ask<'p, 'c, G, C> = Prepared<'p, 'c, u64, (), fn(&mut u64, ()) -> u64, G, C>;
+/// fn shorter<'a, 'p, 'c, 's, C>(ask: &'a Ask<'p, 'c, &'c str, C>) -> &'a Ask<'p, 'c, &'s str, C>
+/// where
+///     'c: 's,
+///     'c: 'a,
+///     's: 'a,
+/// {
+///     ask
+/// }
+/// ```
+#[cfg(doctest)]
+struct Invariant;
 
 pub(crate) mod sealed {
     use crate::client::Client;

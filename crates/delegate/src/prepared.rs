@@ -1,5 +1,6 @@
 //! A small operation that is prepared once and called often.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use crate::core;
 use crate::domain::Inner;
 use crate::error::Error;
 use crate::gate::Gate;
-use crate::job::{self, pair_bits};
+use crate::job::{self, Captured};
 use crate::lane::{Lane, Sort};
 use crate::owned::Target;
 use crate::turn::turn;
@@ -28,8 +29,11 @@ pub struct Prepared<'p, 'c, T, A, F, G, C> {
     pub(crate) gate: &'p Gate,
     /// The callback; lines on their way have a share in it.
     then: Rc<C>,
-    operation: [u64; 2],
-    requests: PhantomData<(T, A, F, G)>,
+    /// No other operation of this client has it.
+    identity: u64,
+    captured: Captured,
+    /// Invariant: a tag of a shorter life than `prepare` was asked for would not outlive its request.
+    requests: PhantomData<Cell<(T, A, F, G)>>,
 }
 
 impl<'c> Client<'c> {
@@ -72,14 +76,18 @@ impl<'c> Client<'c> {
         let core = self.core();
         // SAFETY: the core is not borrowed, and lives as long as the client; its lanes and its domain
         // are never replaced.
-        let (lanes, domain) = unsafe { ((*core).lanes(), core::inner(core)) };
+        let (lanes, domain, identity) = unsafe {
+            (*core).prepared += 1;
+            ((*core).lanes(), core::inner(core), (*core).prepared)
+        };
         Prepared {
             client: self,
             lanes,
             domain,
             gate: &domain.gate,
             then: Rc::new(then),
-            operation: pair_bits(operation),
+            identity,
+            captured: Captured::of(operation),
             requests: PhantomData,
         }
     }
@@ -157,8 +165,9 @@ where
     fn sort(&self) -> Sort {
         Sort {
             kind: Job::<T, A, F, G, C>::KIND,
-            operand: self.operation[0],
-            extra: self.operation[1],
+            operand: 0,
+            identity: self.identity,
+            captured: self.captured,
             common: self.common(),
         }
     }

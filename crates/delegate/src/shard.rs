@@ -7,43 +7,20 @@
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::arena::Arena;
 use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
+use crate::fibre;
+use crate::inside::Inside;
+use crate::panics::{NoUnwind, quietly};
 use crate::stats::ShardCounters;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use crate::wait::Parker;
 
 thread_local! {
-    /// Whether this thread runs a delegated function right now.
-    static SERVING: Cell<bool> = const { Cell::new(false) };
     static TOKEN: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Whether the caller is a delegated function.
-#[inline(always)]
-pub(crate) fn is_serving() -> bool {
-    SERVING.get()
-}
-
-/// Marks the thread as running delegated functions until dropped.
-pub(crate) struct Serving(bool);
-
-impl Serving {
-    #[inline(always)]
-    pub(crate) fn begin() -> Self {
-        Self(SERVING.replace(true))
-    }
-}
-
-impl Drop for Serving {
-    #[inline(always)]
-    fn drop(&mut self) {
-        SERVING.set(self.0);
-    }
 }
 
 /// A number that no other living thread has, never zero.
@@ -272,7 +249,7 @@ impl Shard {
             .collect()
     }
 
-    /// Serves once if nobody holds the seat. True if something was done.
+    /// Serves once if nobody holds the seat. True if something was done. The caller is not inside a pass.
     pub(crate) fn serve_if_free(&self) -> bool {
         if !self.seat.try_take(token()) {
             return false;
@@ -283,20 +260,30 @@ impl Shard {
         worked
     }
 
-    /// Leaves the seat, and lets those who wait know.
+    /// Leaves the seat, and lets those who wait know. The caller is not inside a pass.
     pub(crate) fn leave(&self) {
-        self.seat.leave();
-        self.wake_clients();
+        loop {
+            self.seat.leave();
+            self.wake_clients();
+            // What came after the last pass may have nobody who waits in a call. Who sent it looks at
+            // the seat after a fence of its own: one of both sees the other.
+            fence(Ordering::SeqCst);
+            if !self.bell.is_rung() || !self.seat.try_take(token()) {
+                return;
+            }
+            // SAFETY: the seat was taken just now.
+            unsafe { self.pass() };
+        }
     }
 
-    /// Looks at every channel once. True if something was done.
+    /// Looks at every channel once, on the thread's own stack. True if something was done.
     ///
     /// # Safety
     /// The caller holds the seat, and is not inside another pass.
     #[inline]
     pub(crate) unsafe fn pass(&self) -> bool {
-        // SAFETY: the contract.
-        unsafe { self.pass_with(false) }
+        // SAFETY: the contract; the caller waits on its own stack meanwhile.
+        fibre::on_thread_stack(|| unsafe { self.pass_with(false) })
     }
 
     /// The same. With `rests`, channels are left alone for a while after a visit: for a server that
@@ -306,7 +293,9 @@ impl Shard {
     /// As for [`Shard::pass`].
     #[inline(always)]
     pub(crate) unsafe fn pass_with(&self, rests: bool) -> bool {
-        self.state.with_mut(|state| {
+        // A line whose requests ran in part would be run again.
+        let half_done = NoUnwind;
+        let worked = self.state.with_mut(|state| {
             // SAFETY: the contract.
             let state = unsafe { &mut *state };
             let mut worked = false;
@@ -326,7 +315,7 @@ impl Shard {
                 if !end.is_asked() {
                     continue;
                 }
-                let _serving = Serving::begin();
+                let _inside = Inside::function();
                 let begin = if self.timed { crate::stats::ticks() } else { 0 };
                 // SAFETY: the channel's client names values of this shard, and the caller alone
                 // serves it.
@@ -342,7 +331,9 @@ impl Shard {
             }
             self.counters.passed(worked);
             worked
-        })
+        });
+        half_done.passed();
+        worked
     }
 
     /// Whether a pass would find something.
@@ -391,9 +382,9 @@ impl Shard {
                     state.ended.push(ended);
                 }
                 Errand::Run(run) => {
-                    let _serving = Serving::begin();
+                    let _inside = Inside::function();
                     // Each errand catches what its function throws; this is for its destructors.
-                    let _ = catch_unwind(AssertUnwindSafe(|| run(state)));
+                    quietly(|| run(state));
                 }
             }
         }
@@ -432,7 +423,7 @@ fn end_values(state: &mut State) {
             .retain(|(channel, opened)| !answered(ends, channel, *opened));
         if ended[index].after.is_empty() {
             let over = ended.swap_remove(index);
-            let _serving = Serving::begin();
+            let _inside = Inside::function();
             arena.end(over.offset, over.layout);
         } else {
             index += 1;

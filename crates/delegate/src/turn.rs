@@ -4,11 +4,13 @@
 //! answer only now and then asked together. The next line takes the record and the share in the common
 //! callback of the line that came back, so nothing is freed and taken again.
 
-use crate::core::{Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, rethrow};
+use crate::core::{
+    Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, release, rethrow,
+};
+use crate::inside::is_nested;
 use crate::lane::{Done, Lane, Sort};
 use crate::line::WORDS;
 use crate::own::{count_own_calls, run_taken};
-use crate::shard::is_serving;
 
 /// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
 /// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
@@ -30,7 +32,7 @@ pub(crate) unsafe fn turn(core: *mut Core, lane: *mut Lane, shard: usize, sort: 
             rules.bell
                 || rules.serve_first && (*core).opens.wrapping_add(1).is_multiple_of(OPENS_PER_PASS)
         });
-        let goes_on = !serves && (*lane).is_in_place() && (*core).depth == 0 && !is_serving();
+        let goes_on = !serves && (*lane).is_in_place() && !is_nested();
         close(core, lane, shard);
         if !goes_on || (*lane).has_free_line() {
             return;
@@ -88,7 +90,7 @@ unsafe fn give(core: *mut Core, lane: *mut Lane, done: &Done, sort: &Sort) -> bo
         // Callbacks may have asked, or thrown.
         let quiet = !(*lane).is_filling() && (*lane).pending() == 0 && (*core).thrown.is_none();
         if !quiet {
-            done.release();
+            release(core, done);
         }
         quiet
     }

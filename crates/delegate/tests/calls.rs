@@ -1,6 +1,7 @@
 //! Calls through a dedicated and a flat domain: what each kind of call promises.
 
 use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use linewise_delegate::{Client, Domain, Error, Ordered, Policy};
@@ -115,6 +116,71 @@ fn function_pointers_and_small_captures_are_operations() {
         .call_async(&value, times, 1, |answer| assert_eq!(answer, Ok(46)))
         .unwrap();
     client.barrier().unwrap();
+}
+
+/// What an operation captures may have bytes that were never written: nothing may look at them.
+#[test]
+fn captures_with_holes_are_operations() {
+    for domain in domains() {
+        let value = domain.own(0, || 0u64).unwrap();
+        let answers = Cell::new(0);
+        let client = domain.client().unwrap();
+        for round in 0..200u64 {
+            let captured = std::hint::black_box((MaybeUninit::<u32>::uninit(), round as u8));
+            let plus = move |value: &mut u64, operand: u64| {
+                // Captured as a whole.
+                let whole = captured;
+                let (_, more) = whole;
+                *value += operand + u64::from(more);
+                *value
+            };
+            let then =
+                |answer: Result<u64, Error>| answers.set(answers.get() + answer.unwrap() % 2);
+            client.call_async(&value, plus, 2, then).unwrap();
+            let prepared = client.prepare(
+                move |value: &mut u64, (_, more): (MaybeUninit<u8>, u32)| {
+                    let whole = captured;
+                    let (_, also) = whole;
+                    *value += u64::from(more) + u64::from(also);
+                    *value
+                },
+                |(), answer| answers.set(answers.get() + answer.unwrap() % 2),
+            );
+            let holes = std::hint::black_box((MaybeUninit::<u8>::uninit(), 2u32));
+            prepared.call(&value, holes, ()).unwrap();
+        }
+        client.barrier().unwrap();
+        assert_eq!(
+            client.apply(&value, |value| *value),
+            Ok(200 * 4 + 2 * 199 * 100)
+        );
+        assert_eq!(answers.get(), 100);
+    }
+}
+
+/// Functions are told apart by their addresses, also those of one type.
+#[test]
+fn pointers_to_functions_share_lines_if_they_are_the_same() {
+    let domain = Domain::dedicated(1).build().unwrap();
+    let value = domain.own(0, || 0u64).unwrap();
+    let client = domain.client().unwrap();
+    let twice: fn(&mut u64, u64) -> u64 = |value, operand| {
+        *value = *value * 2 + operand;
+        *value
+    };
+    let add: fn(&mut u64, u64) -> u64 = add;
+    for _ in 0..63 {
+        client.call_post(&value, add, 1).unwrap();
+    }
+    for _ in 0..3 {
+        client.call_post(&value, twice, 1).unwrap();
+    }
+    client.barrier().unwrap();
+    assert_eq!(client.stats().lines, 2);
+    assert_eq!(
+        client.apply(&value, |value| *value),
+        Ok(((63 * 2 + 1) * 2 + 1) * 2 + 1)
+    );
 }
 
 #[test]

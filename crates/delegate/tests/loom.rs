@@ -10,7 +10,7 @@ use linewise_delegate::line::{Line, Order};
 use linewise_delegate::shard::{Doorbell, Seat};
 use linewise_delegate::wait::Parker;
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -25,12 +25,12 @@ fn order(count: u32) -> Order {
 /// Writes as the side whose turn it is; loom fails if the other side can be in the line.
 fn write(line: &Line, value: u32) {
     // SAFETY: the caller's turn, which is what the model checks.
-    line.with_words(|words| unsafe { (*words)[0] = value });
+    line.with_words(|words| unsafe { (*words)[0].write(value) });
 }
 
 fn read(line: &Line) -> u32 {
     // SAFETY: as above.
-    line.with_words(|words| unsafe { (*words)[0] })
+    line.with_words(|words| unsafe { (*words)[0].assume_init() })
 }
 
 /// The queue: a ring of lines that both sides go round in order.
@@ -435,5 +435,46 @@ fn a_shutdown_wakes_the_server_and_keeps_no_errand() {
         shared.ring();
         let sent = sender.join().unwrap();
         assert_eq!(server.join().unwrap(), sent);
+    });
+}
+
+/// Work for a seat that is being left, from somebody who does not wait in a call: who leaves or who sent
+/// it does it.
+#[test]
+fn what_is_sent_while_a_seat_is_left_is_done() {
+    loom::model(|| {
+        let shared = Arc::new((Seat::new(), Doorbell::new(), AtomicBool::new(false)));
+        /// As a shard's pass and its leaving.
+        fn pass((_, bell, done): &(Seat, Doorbell, AtomicBool)) {
+            if bell.answer() {
+                done.store(true, Ordering::Relaxed);
+            }
+        }
+        fn leave(shared: &(Seat, Doorbell, AtomicBool), token: u64) {
+            loop {
+                shared.0.leave();
+                fence(Ordering::SeqCst);
+                if !shared.1.is_rung() || !shared.0.try_take(token) {
+                    return;
+                }
+                pass(shared);
+            }
+        }
+        assert!(shared.0.try_take(1));
+        let sender = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.ring();
+                fence(Ordering::SeqCst);
+                if shared.0.try_take(2) {
+                    pass(&shared);
+                    leave(&shared, 2);
+                }
+            })
+        };
+        pass(&shared);
+        leave(&shared, 1);
+        sender.join().unwrap();
+        assert!(shared.2.load(Ordering::Relaxed));
     });
 }

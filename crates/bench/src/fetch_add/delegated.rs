@@ -1,9 +1,9 @@
-//! The contenders that bring the work to the data with `linewise-delegate`: fibres that wait for
-//! their answers, asynchronous requests to dedicated servers, and flat delegation.
+//! The contenders that bring the work to the data with `linewise-delegate`: asynchronous requests to
+//! dedicated servers, waiting calls, and flat delegation. Fibres have a module of their own.
 
 use super::harness::{CHUNK, Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
 use super::messages::Variable;
-use super::spec::{FIBRES, FetchAddError, Knobs, Policy};
+use super::spec::{FetchAddError, Knobs, Policy};
 use linewise_delegate::{Builder, Client, Domain, Error, Ordered, Sharded};
 use serde::Serialize;
 use std::cell::Cell;
@@ -76,7 +76,7 @@ impl Setting<'_> {
     }
 
     /// A domain whose servers run where the stage says, and the variables in it.
-    fn dedicated(&self) -> Result<(Domain, Shards, Variables), FetchAddError> {
+    pub(super) fn dedicated(&self) -> Result<(Domain, Shards, Variables), FetchAddError> {
         let shards = Shards::new(self.variables, self.stage.servers);
         let cpus = self.stage.placement.get(..shards.servers).unwrap_or(&[]);
         let builder = Domain::dedicated(shards.servers).server_cpus(cpus);
@@ -86,7 +86,7 @@ impl Setting<'_> {
     }
 
     /// The stage without the servers, which the domain has.
-    fn clients(&self) -> Stage<'_> {
+    pub(super) fn clients(&self) -> Stage<'_> {
         let servers = self.stage.servers;
         Stage {
             placement: self.stage.placement.get(servers..).unwrap_or(&[]),
@@ -135,7 +135,7 @@ fn note(returned: &Cell<u64>, answer: Result<u64, Error>) {
 }
 
 /// Adds up what the threads did, what the variables hold and what the domain counted.
-fn settle(
+pub(super) fn settle(
     domain: &Domain,
     variables: &Variables,
     (tallies, elapsed): (Vec<Result<Tally, Error>>, Duration),
@@ -248,34 +248,6 @@ pub(super) fn waiting<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAd
             let answer = client.apply(target, |variable: &mut Variable| variable.fetch::<N>());
             answer.unwrap_or(u64::MAX)
         }))
-    })?;
-    settle(&domain, &variables, played)
-}
-
-/// Clients that wait for every answer, in many fibres each: Gepard's way.
-pub(super) fn fibres<N: Next>(setting: &Setting<'_>) -> Result<Outcome, FetchAddError> {
-    let (domain, shards, variables) = setting.dedicated()?;
-    let played = play(&setting.clients(), |seat| {
-        let tally = Cell::new(Tally::default());
-        let client = domain.client()?;
-        seat.begin();
-        client.fibres(|fibres| {
-            for fibre in 0..FIBRES {
-                let (client, variables, tally) = (&client, &variables, &tally);
-                fibres.spawn(move |_| {
-                    let mine = seat.hammer_as(fibre, |random| {
-                        let answer = client.call(
-                            variables.at(shards.any(random)),
-                            |variable: &mut Variable, _| variable.fetch::<N>(),
-                            0,
-                        );
-                        answer.unwrap_or(u64::MAX)
-                    });
-                    tally.set(tally.get().plus(mine));
-                });
-            }
-        })?;
-        Ok(tally.get())
     })?;
     settle(&domain, &variables, played)
 }

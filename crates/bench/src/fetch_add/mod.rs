@@ -11,6 +11,7 @@
 
 mod curves;
 mod delegated;
+mod fibres;
 mod harness;
 mod locks;
 mod messages;
@@ -149,7 +150,7 @@ fn measure<N: Next>(
         Method::Atomic => locks::atomic::<N>(stage, variables),
         Method::Channel(_) => messages::channel::<N>(stage, variables),
         Method::Ffwd(_) => messages::ffwd::<N>(stage, variables),
-        Method::Fibres(_) => delegated::fibres::<N>(&setting),
+        Method::Fibres(_) => fibres::waiting::<N>(&setting),
         Method::Waiting(_) => delegated::waiting::<N>(&setting),
         Method::Closures(_) => delegated::closures::<N>(&setting),
         Method::Async(_) => delegated::dedicated::<N>(&setting),

@@ -644,7 +644,7 @@ mod tests {
         assert_eq!(caches.lines.len(), 1);
         assert_eq!(caches.forgotten_lines(), pages * 10 * 64);
         // What is recent still works.
-        let last = pages * 10 << 12;
+        let last = (pages * 10) << 12;
         let mut moved = 0;
         let turns = [0, 1, 0].map(|thread| access(thread, last, Kind::Update));
         caches.run_with(&turns, |_, _, _| moved += 1);

@@ -132,13 +132,15 @@ impl Arena {
             let mut guard = Building { start, built: 0 };
             for index in 0..count {
                 let value = build(index);
-                // SAFETY: there is room for `count` values, and `index` is below it.
-                let place = unsafe { start.add(index) };
-                // SAFETY: nothing is there yet.
-                unsafe { place.write(value) };
+                // SAFETY: there is room for `count` values, of which this one is not there yet; nobody else
+                // knows of it.
+                let placed = unsafe {
+                    let place = start.add(index);
+                    place.write(value);
+                    &mut *place
+                };
                 guard.built += 1;
-                // SAFETY: it was written just now, and nobody else knows of it.
-                begin(index, unsafe { &mut *place });
+                begin(index, placed);
             }
             std::mem::forget(guard);
         }));

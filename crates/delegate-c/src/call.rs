@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use linewise_delegate::{Client, Error};
+use linewise_delegate::{Client, Error, Target};
 
 use crate::Passed;
 use crate::array::{Value, linewise_array};
@@ -24,7 +24,7 @@ pub type linewise_then =
 
 /// Those that are there.
 type Operation = unsafe extern "C-unwind" fn(*mut c_void, u64) -> u64;
-type Function = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
+pub(crate) type Function = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
 type Then = unsafe extern "C-unwind" fn(*mut c_void, i32, u64);
 
 /// What every call needs: the client and the array behind their handles, and the function that was
@@ -51,24 +51,41 @@ fn run(operation: Operation) -> impl Fn(&mut Value, u64) -> u64 + Copy + Send + 
     move |value, operand| unsafe { operation(value.place(), operand) }
 }
 
+/// Calls a C operation on a value; `then` gets its answer.
+#[inline(always)]
+fn send(
+    client: &Client<'static>,
+    target: Target<'_, Value>,
+    operation: Operation,
+    operand: u64,
+    then: impl FnOnce(Result<u64, Error>) + 'static,
+) -> Result<(), Failure> {
+    let address = operation as usize as u64;
+    // SAFETY: what `run` makes of two operations differs in their addresses only.
+    unsafe { client.call_async_identified(target, run(operation), address, operand, then)? };
+    Ok(())
+}
+
 /// Calls a C function with its argument on a value.
-fn apply(function: Function, argument: *mut c_void) -> impl FnOnce(&mut Value) + Send + 'static {
+pub(crate) fn apply(
+    function: Function,
+    argument: *mut c_void,
+) -> impl FnOnce(&mut Value) + Send + 'static {
     let argument = Passed(argument);
-    // SAFETY: as above, and for the argument.
+    // SAFETY: who passed both vouches for them; the server alone has the value now.
     move |value| unsafe { function(value.place(), argument.get()) }
 }
 
 /// Gives an answer to a C callback.
 #[inline(always)]
 fn answered(then: Then, context: *mut c_void) -> impl FnOnce(Result<u64, Error>) {
-    move |answer| match answer {
+    move |answer| {
+        let (code, answer) = match answer {
+            Ok(answer) => (LINEWISE_OK, answer),
+            Err(error) => (note(&Failure::from(error)), 0),
+        };
         // SAFETY: who passed the callback vouches for it and its context.
-        Ok(answer) => unsafe { then(context, LINEWISE_OK, answer) },
-        Err(error) => {
-            let code = note(&Failure::from(error));
-            // SAFETY: as above.
-            unsafe { then(context, code, 0) };
-        }
+        unsafe { then(context, code, answer) };
     }
 }
 
@@ -120,12 +137,7 @@ pub unsafe extern "C" fn linewise_call_async(
         let then = then.ok_or_else(|| Failure::null("then"))?;
         let target = array.target(index)?;
         let then = answered(then, context);
-        // SAFETY: an operation runs what it captured, of which the address tells everything.
-        unsafe {
-            let address = operation as usize as u64;
-            client.call_async_identified(target, run(operation), address, operand, then)?;
-        }
-        Ok(())
+        send(client, target, operation, operand, then)
     })
 }
 
@@ -145,12 +157,7 @@ pub unsafe extern "C" fn linewise_call_post(
         // SAFETY: the contract.
         let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
         let target = array.target(index)?;
-        // SAFETY: an operation runs what it captured, of which the address tells everything.
-        unsafe {
-            let address = operation as usize as u64;
-            client.call_async_identified(target, run(operation), address, operand, |_| {})?;
-        }
-        Ok(())
+        send(client, target, operation, operand, |_| {})
     })
 }
 

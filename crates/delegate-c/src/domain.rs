@@ -2,9 +2,8 @@
 
 use linewise_delegate::{Builder, Domain, Ordered, Policy};
 
-use crate::Passed;
 use crate::array::linewise_array;
-use crate::call::linewise_function;
+use crate::call::{apply, linewise_function};
 use crate::error::{Failure, edge};
 use std::ffi::c_void;
 
@@ -251,12 +250,9 @@ pub unsafe extern "C" fn linewise_domain_apply(
         // SAFETY: the contract.
         let (domain, array) = unsafe { (linewise_domain::of(domain)?, linewise_array::of(array)?) };
         let function = function.ok_or_else(|| Failure::null("function"))?;
-        let argument = Passed(argument);
         let target = array.target(index)?;
-        domain.handle().apply_waiting(target, move |value| {
-            // SAFETY: the contract; the server alone has the value now.
-            unsafe { function(value.place(), argument.get()) };
-        })?;
+        let handle = domain.handle();
+        handle.apply_waiting(target, apply(function, argument))?;
         Ok(())
     })
 }

@@ -26,7 +26,7 @@ pub(crate) struct Passed(*mut c_void);
 // SAFETY: who passes it vouches that the functions it is for may use it where they run; this library
 // only hands it on.
 unsafe impl Send for Passed {}
-// SAFETY: as above.
+// SAFETY: a shared one is only copied; what it points to is for who passed it to vouch for.
 unsafe impl Sync for Passed {}
 
 impl Passed {

@@ -6,9 +6,11 @@
 
 use std::alloc::Layout;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::error::Error;
 use crate::panics::quietly;
+use crate::room::Room;
 
 /// Bytes that one step of an offset stands for.
 pub(crate) const UNIT: usize = 16;
@@ -16,6 +18,17 @@ pub(crate) const UNIT: usize = 16;
 pub(crate) const MOST_BYTES: usize = UNIT << 32;
 /// What is still useful where the system refuses more.
 const LEAST_BYTES: usize = 1 << 20;
+
+/// What goes back to the system when so many bytes are freed at once: it would cost the next value a
+/// page fault otherwise.
+const GIVEN_BACK_BYTES: usize = 128 << 10;
+/// The kernel's pages are at least as large, and what is no multiple of them is refused.
+const PAGE: usize = 64 << 10;
+
+/// Units that a layout takes; an offset is needed also for nothing.
+fn units(layout: Layout) -> usize {
+    layout.size().max(1).div_ceil(UNIT)
+}
 
 /// How to end the life of what begins at an offset.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +42,7 @@ struct Ending {
 pub(crate) struct Arena {
     base: *mut u8,
     bytes: usize,
-    used: usize,
-    free: HashMap<Layout, Vec<u32>>,
+    room: Room,
     endings: HashMap<u32, Ending>,
 }
 
@@ -48,8 +60,7 @@ impl Arena {
                 return Ok(Self {
                     base,
                     bytes,
-                    used: 0,
-                    free: HashMap::new(),
+                    room: Room::new(bytes / UNIT),
                     endings: HashMap::new(),
                 });
             }
@@ -74,27 +85,34 @@ impl Arena {
         self.base.wrapping_add(offset as usize * UNIT).cast()
     }
 
-    /// Bytes handed out so far, free ones included.
+    /// Bytes up to the last that is handed out, free ones between included.
     pub(crate) fn used(&self) -> usize {
-        self.used
+        self.room.used() * UNIT
     }
 
     /// Room for `layout`, as an offset in [`UNIT`]s.
     fn allocate(&mut self, layout: Layout) -> Result<u32, Error> {
-        if let Some(offset) = self.free.get_mut(&layout).and_then(Vec::pop) {
-            return Ok(offset);
-        }
-        let full = Error::Full { bytes: self.bytes };
         // The base is aligned to pages, and so is what is aligned to more than a unit, up to that.
-        let start = self.used.next_multiple_of(layout.align().max(UNIT));
-        let end = start
-            .checked_add(layout.size().max(1))
-            .ok_or(full.clone())?;
-        if end > self.bytes || layout.align() > 4096 {
-            return Err(full);
+        let room = (layout.align() <= 4096)
+            .then(|| self.room.take(units(layout), layout.align().div_ceil(UNIT)));
+        let start = room.flatten().ok_or(Error::Full { bytes: self.bytes })?;
+        Ok(start as u32)
+    }
+
+    /// Takes the room at `offset` back. What is beyond a few pages goes back to the system.
+    fn release(&mut self, offset: u32, layout: Layout) {
+        let (start, count) = (offset as usize, units(layout));
+        let free = self.room.give(start, count);
+        if count * UNIT >= GIVEN_BACK_BYTES {
+            // With the pages that it shares with what was free before.
+            let start = (free.start * UNIT).max((start * UNIT).saturating_sub(PAGE));
+            let end = (free.end * UNIT).min((offset as usize + count) * UNIT + PAGE);
+            let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+            if start < end {
+                // SAFETY: whole pages of our mapping, which nothing alive lies in.
+                unsafe { memory::forget(self.base.add(start), end - start) };
+            }
         }
-        self.used = end.next_multiple_of(UNIT);
-        Ok((start / UNIT) as u32)
     }
 
     /// Builds `count` values side by side and returns the offset of the first. Each goes to its place as
@@ -108,22 +126,28 @@ impl Arena {
     ) -> Result<u32, Error> {
         let layout = layout::<T>(count).ok_or(Error::Full { bytes: self.bytes })?;
         let offset = self.allocate(layout)?;
-        let mut guard = Building::<T> {
-            // SAFETY: the offset was given out by this arena.
-            start: unsafe { self.base.add(offset as usize * UNIT) }.cast(),
-            built: 0,
-        };
-        for index in 0..count {
-            let value = build(index);
-            // SAFETY: `allocate` gave room for `count` values, and `index` is below it.
-            let place = unsafe { guard.start.add(index) };
-            // SAFETY: nothing is there yet.
-            unsafe { place.write(value) };
-            guard.built += 1;
-            // SAFETY: it was written just now, and nobody else knows of it.
-            begin(index, unsafe { &mut *place });
+        // SAFETY: the offset was given out by this arena, for so many values.
+        let start = unsafe { self.base.add(offset as usize * UNIT) }.cast::<T>();
+        let built = catch_unwind(AssertUnwindSafe(|| {
+            let mut guard = Building { start, built: 0 };
+            for index in 0..count {
+                let value = build(index);
+                // SAFETY: there is room for `count` values, of which this one is not there yet; nobody else
+                // knows of it.
+                let placed = unsafe {
+                    let place = start.add(index);
+                    place.write(value);
+                    &mut *place
+                };
+                guard.built += 1;
+                begin(index, placed);
+            }
+            std::mem::forget(guard);
+        }));
+        if let Err(payload) = built {
+            self.release(offset, layout);
+            resume_unwind(payload);
         }
-        std::mem::forget(guard);
         if std::mem::needs_drop::<T>() && count > 0 {
             let drop = drop_values::<T>;
             self.endings.insert(offset, Ending { drop, count });
@@ -136,11 +160,10 @@ impl Arena {
     ///
     /// [`build`]: Arena::build
     pub(crate) fn end(&mut self, offset: u32, layout: Layout) {
-        let ending = self.endings.remove(&offset);
-        self.free.entry(layout).or_default().push(offset);
-        if let Some(ending) = ending {
+        if let Some(ending) = self.endings.remove(&offset) {
             self.run(offset, ending);
         }
+        self.release(offset, layout);
     }
 
     fn run(&self, offset: u32, ending: Ending) {
@@ -193,6 +216,15 @@ mod memory {
         Some(base.cast())
     }
 
+    /// Gives the memory of whole pages back; they stay mapped.
+    ///
+    /// # Safety
+    /// Pages of what [`map`] gave, with nothing in them.
+    pub(super) unsafe fn forget(start: *mut u8, bytes: usize) {
+        // SAFETY: the contract. A refusal only keeps the memory.
+        let _ = unsafe { libc::madvise(start.cast(), bytes, libc::MADV_DONTNEED) };
+    }
+
     /// # Safety
     /// What [`map`] gave, with its size, used no more.
     pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
@@ -215,6 +247,8 @@ mod memory {
         let base = unsafe { alloc_zeroed(layout(bytes)) };
         (!base.is_null()).then_some(base)
     }
+
+    pub(super) unsafe fn forget(_: *mut u8, _: usize) {}
 
     pub(super) unsafe fn unmap(base: *mut u8, bytes: usize) {
         // SAFETY: the caller's: what `map` gave, with its size.

@@ -72,7 +72,9 @@ where
         let lane = self.lanes.wrapping_add(shard);
         let mut rest = requests;
         while !rest.is_empty() {
-            // SAFETY: as in `put`. No user code runs while a line is filled.
+            // SAFETY: a value of the domain is in one of its shards, each of which has a lane; this thread
+            // alone has them, and no user code runs while a line is filled. A line that has our callback is
+            // one of this kind, with room for another request.
             unsafe {
                 if !(*lane).takes_common(self.common()) {
                     self.open(shard)?;
@@ -139,8 +141,7 @@ impl Client<'_> {
         T: Send + 'static,
         F: Fn(&mut T, u64) -> u64 + Copy + Send + 'static,
     {
-        // SAFETY: the core is not borrowed while user code runs.
-        unsafe { (*self.core()).may_wait()? };
+        self.may_wait()?;
         check(indexes, values.count(), |index| *index);
         // The callback may outlive this call, where one of another request throws.
         let answers: Rc<[Cell<u64>]> = indexes.iter().map(|_| Cell::new(0)).collect();

@@ -59,7 +59,7 @@ pub(crate) struct Channel {
 // client while no line in flight names it, and read by the server between a line's request and
 // answer; a line's failures are touched by the side whose turn the line is.
 unsafe impl Sync for Channel {}
-// SAFETY: as above. The kinds that the table points to are constants.
+// SAFETY: what it holds goes with it; the kinds that the table points to are constants.
 unsafe impl Send for Channel {}
 
 impl Channel {

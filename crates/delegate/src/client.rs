@@ -20,7 +20,7 @@ use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
 use crate::panics::{NoUnwind, panic_text};
-use crate::stats::ClientStats;
+use crate::stats::{ClientCounters, ClientStats};
 use crate::turn::turn;
 
 /// A thread's way into a domain. It stays on its thread.
@@ -47,16 +47,17 @@ struct Answer<R>(Option<Result<R, Error>>);
 
 impl<'c> Client<'c> {
     pub(crate) fn join(inner: &Arc<Inner>, seat: Option<usize>) -> Result<Self, Error> {
-        let core = NonNull::from(Box::leak(Box::new(Core::join(inner, seat)?)));
-        // SAFETY: it was made just now.
-        if unsafe { core.as_ref() }.seat != NONE {
-            flat::sit(core.as_ptr());
-        }
-        Ok(Self {
-            core,
+        let core = Core::join(inner, seat)?;
+        let sits = core.seat != NONE;
+        let client = Self {
+            core: NonNull::from(Box::leak(Box::new(core))),
             callbacks: PhantomData,
             stays: PhantomData,
-        })
+        };
+        if sits {
+            flat::sit(client.core());
+        }
+        Ok(client)
     }
 
     #[inline(always)]
@@ -64,34 +65,62 @@ impl<'c> Client<'c> {
         self.core.as_ptr()
     }
 
+    /// Reads the core.
+    #[inline(always)]
+    fn look<R>(&self, read: impl FnOnce(&Core) -> R) -> R {
+        // SAFETY: this thread alone has the core, and what `read` is given in this file calls nothing that
+        // could change it.
+        read(unsafe { self.core.as_ref() })
+    }
+
+    /// Refuses a call that would wait where waiting cannot end.
+    #[inline(always)]
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        self.look(Core::may_wait)
+    }
+
+    /// What this client counts.
+    #[inline(always)]
+    pub(crate) fn counters(&self) -> &ClientCounters {
+        // SAFETY: the core lives as long as the client, and its counters are never replaced.
+        unsafe { core::counters(self.core()) }
+    }
+
     /// Whether this is a client of the domain.
     #[inline(always)]
     pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
-        // SAFETY: as in `check`.
-        Arc::ptr_eq(unsafe { core::inner(self.core()) }, domain)
+        self.look(|core| Arc::ptr_eq(&core.inner, domain))
     }
 
     /// Refuses what cannot be sent.
     #[inline(always)]
     pub(crate) fn check<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
-        // SAFETY: the core is not borrowed while user code runs, and this thread alone has it.
-        let core = unsafe { &*self.core() };
-        if !Arc::ptr_eq(&core.inner, target.inner) {
-            return Err(Error::Foreign);
-        }
-        core.inner.gate.check()?;
-        if core.strict {
-            // SAFETY: as above; the reference is not used again.
+        let strict = self.look(|core| {
+            if !Arc::ptr_eq(&core.inner, target.inner) {
+                return Err(Error::Foreign);
+            }
+            core.inner.gate.check()?;
+            Ok(core.strict)
+        })?;
+        if strict {
+            // SAFETY: this thread alone has the core, and nobody borrows it now.
             return unsafe { core::keep_order(self.core(), target.shard as usize) };
         }
         Ok(())
+    }
+
+    /// Whether nothing was asked of this shard that is not yet answered.
+    #[inline(always)]
+    fn is_idle(&self, shard: usize) -> bool {
+        // SAFETY: this thread alone has the core and its lanes, and nobody borrows them now.
+        unsafe { (*(*self.core()).lane(shard)).is_idle() }
     }
 
     /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it
     /// before is on its way, and no delegated function or callback is running.
     #[inline(always)]
     pub(crate) fn is_inline(&self, shard: u32) -> bool {
-        // SAFETY: as in `check`; the lane is the core's, and not borrowed.
+        // SAFETY: this thread alone has the core and its lanes, and nobody borrows them now.
         unsafe {
             let core = self.core();
             let shard = shard as usize;
@@ -109,8 +138,7 @@ impl<'c> Client<'c> {
         offset: u32,
         function: impl FnOnce(&mut T) -> R,
     ) -> Result<R, Error> {
-        // SAFETY: as in `check`.
-        let base = unsafe { (*self.core()).own_base };
+        let base = self.look(|core| core.own_base);
         let inside = Inside::function();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the offset names a live value of the own shard; this thread holds its seat, and
@@ -118,11 +146,9 @@ impl<'c> Client<'c> {
             function(unsafe { &mut *base.add(offset as usize * UNIT).cast::<T>() })
         }));
         drop(inside);
-        // SAFETY: as in `check`.
-        unsafe {
-            core::counters(self.core()).local.add(1);
-            own::after_own_calls(self.core(), 1);
-        }
+        self.counters().local.add(1);
+        // SAFETY: this thread alone has the core, and nobody borrows it now.
+        unsafe { own::after_own_calls(self.core(), 1) };
         answer.map_err(|payload| Error::Panicked(panic_text(payload)))
     }
 
@@ -170,7 +196,8 @@ impl<'c> Client<'c> {
     ) {
         let shard = shard as usize;
         if self.put(shard, sort, write, callback) {
-            // SAFETY: as in `put`, and the line is full.
+            // SAFETY: this thread alone has the core and its lanes, which nobody borrows now; the line being
+            // filled is of this sort, since it took a request, and full.
             unsafe {
                 let core = self.core();
                 turn(core, (*core).lane(shard), shard, sort);
@@ -198,16 +225,12 @@ impl<'c> Client<'c> {
         F: FnOnce(&mut T) -> R + Send,
     {
         let target = target.into();
-        // SAFETY: as in `check`.
-        unsafe { (*self.core()).may_wait()? };
+        self.may_wait()?;
         self.check(target)?;
         if self.is_inline(target.shard) {
             return self.run_inline(target.offset, function);
         }
-        // SAFETY: as in `check`.
-        if unsafe { (*(*self.core()).lane(target.shard())).is_idle() }
-            && !fibre::gives_way(self.core())
-        {
+        if self.is_idle(target.shard()) && !fibre::gives_way(self.core()) {
             return self.apply_alone(target, function);
         }
         let mut answer = Answer(None);
@@ -236,7 +259,8 @@ impl<'c> Client<'c> {
             unsafe { Closure::<T, F, R>::write(place, target.offset, function) };
         };
         if self.put(shard, &sort, write, then) {
-            // SAFETY: as in `put`. A line that is only closed runs no callback, which might throw.
+            // SAFETY: this thread alone has the core and its lanes, which nobody borrows now; the line is being
+            // filled. It is only closed: that runs no callback, which might throw.
             unsafe {
                 let core = self.core();
                 core::close(core, (*core).lane(shard), shard);
@@ -254,7 +278,8 @@ impl<'c> Client<'c> {
         let core = self.core();
         let shard = target.shard();
         let lends = NoUnwind;
-        // SAFETY: as in `push`. The line has room for one request. Nothing collects it meanwhile: what
+        // SAFETY: this thread alone has the core and its lanes, and nobody borrows them now. The line has
+        // room for one request. Nothing collects it meanwhile: what
         // this thread serves while it waits may neither wait nor collect, and no fibre of this client
         // runs. What the function borrows stays until it is answered, as nothing passes `lends`.
         let answer = unsafe {
@@ -276,8 +301,8 @@ impl<'c> Client<'c> {
     fn await_answer<R>(&self, shard: usize, answer: *mut Answer<R>) {
         let core = self.core();
         let lends = NoUnwind;
-        // SAFETY: as in `push`; the caller may wait. The answer is written by a callback of this
-        // thread, inside `exchange`, and nothing passes `lends` before.
+        // SAFETY: this thread alone has the core, nobody borrows it now, and the caller may wait. The answer
+        // is written by a callback of this thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
             if !fibre::gives_way(core) {
@@ -406,8 +431,9 @@ impl<'c> Client<'c> {
             }
             let core = self.core();
             let shard = target.shard();
-            // SAFETY: as in `put`. A line that has our callback is one of this kind, and gives its share
-            // in the callback back.
+            // SAFETY: this thread alone has the core and its lanes, and nobody borrows them while user code
+            // runs. A line that has our callback is one of this kind, and gives its share in the
+            // callback back.
             unsafe {
                 let lane = (*core).lane(shard);
                 if !(*lane).takes_common(sort.common) {
@@ -444,8 +470,7 @@ impl<'c> Client<'c> {
         R: Send + 'static,
         F: Fn(&mut T) -> R + Clone + Send + 'static,
     {
-        // SAFETY: as in `check`.
-        unsafe { (*self.core()).may_wait()? };
+        self.may_wait()?;
         let targets: Vec<_> = targets.into_iter().collect();
         // The callback may outlive this call, where one of another request throws.
         let answers: Rc<[Place<R>]> = targets.iter().map(|_| Cell::new(None)).collect();
@@ -465,7 +490,7 @@ impl<'c> Client<'c> {
     /// callback.
     pub fn flush(&self) {
         let core = self.core();
-        // SAFETY: as in `push`; nothing here calls back.
+        // SAFETY: this thread alone has the core, nobody borrows it now, and nothing here calls back.
         unsafe { core::flush(core) };
     }
 
@@ -479,9 +504,9 @@ impl<'c> Client<'c> {
     /// If a callback panics.
     pub fn poll(&self) -> Result<bool, Error> {
         let core = self.core();
-        // SAFETY: as in `push`.
+        self.may_wait()?;
+        // SAFETY: this thread alone has the core, nobody borrows it now, and the caller may wait.
         unsafe {
-            (*core).may_wait()?;
             let mut worked = core::serve_own(core);
             for shard in 0..core::inner(core).shards.len() {
                 worked |= core::exchange(core, shard, true);
@@ -501,9 +526,9 @@ impl<'c> Client<'c> {
     /// If a callback panics.
     pub fn barrier(&self) -> Result<(), Error> {
         let core = self.core();
-        // SAFETY: as in `push`.
+        self.may_wait()?;
+        // SAFETY: this thread alone has the core, nobody borrows it now, and the caller may wait.
         unsafe {
-            (*core).may_wait()?;
             core::drain(core);
             core::rethrow(core);
         }
@@ -512,24 +537,24 @@ impl<'c> Client<'c> {
 
     /// The shard that this client serves, in a flat domain.
     pub fn shard(&self) -> Option<usize> {
-        // SAFETY: as in `check`.
-        let seat = unsafe { (*self.core()).seat };
+        let seat = self.look(|core| core.seat);
         (seat != NONE).then_some(seat)
     }
 
     /// What this client did so far.
     pub fn stats(&self) -> ClientStats {
-        // SAFETY: as in `check`.
-        unsafe { core::counters(self.core()).read() }
+        self.counters().read()
     }
 }
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
         let core = self.core();
-        // SAFETY: as in `push`.
+        let leaves = self.may_wait().is_ok();
+        let leaves = leaves && self.look(|core| core.inner.gate.check_process().is_ok());
+        // SAFETY: this thread alone has the core, nobody borrows it now, and it may wait where it leaves.
         unsafe {
-            if (*core).may_wait().is_err() || core::inner(core).gate.check_process().is_err() {
+            if !leaves {
                 core::give_up(core);
                 return;
             }

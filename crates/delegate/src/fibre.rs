@@ -139,8 +139,7 @@ impl Client<'_> {
     /// If a fibre or a callback panics, after all fibres have ended.
     pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
         let core = self.core();
-        // SAFETY: the core is not borrowed, and this thread alone has it.
-        unsafe { (*core).may_wait()? };
+        self.may_wait()?;
         if RUNNING.get().is_some() {
             return Err(Error::Nested);
         }
@@ -173,8 +172,7 @@ impl Client<'_> {
             if fibres.is_empty() {
                 break;
             }
-            // SAFETY: as above.
-            let seen = unsafe { core::counters(core).answered() };
+            let seen = self.counters().answered();
             for _ in 0..fibres.len() {
                 let mut fibre = fibres.pop_front().expect("counted");
                 let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
@@ -193,7 +191,7 @@ impl Client<'_> {
         if let Some(payload) = thrown {
             resume_unwind(payload);
         }
-        // SAFETY: as above.
+        // SAFETY: this thread alone has the core, and nobody borrows it now that no fibre runs.
         unsafe { core::rethrow(core) };
         refused.map_or(Ok(()), Err)
     }
@@ -203,9 +201,10 @@ impl Client<'_> {
     /// answered before the fibres ran: what was answered meanwhile may be for one that ran before.
     fn exchange_for_fibres(&self, seen: u64) {
         let core = self.core();
-        // SAFETY: as in `fibres`; no fibre runs.
+        let mut worked = self.counters().answered() != seen;
+        // SAFETY: this thread alone has the core, nobody borrows it now, since no fibre runs, and the caller
+        // may wait.
         unsafe {
-            let mut worked = core::counters(core).answered() != seen;
             loop {
                 for shard in 0..core::inner(core).shards.len() {
                     worked |= core::exchange(core, shard, true);

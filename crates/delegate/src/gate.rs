@@ -20,7 +20,7 @@ pub(crate) struct Gate {
 
 // SAFETY: the flag is atomic, and lives as long as the gate.
 unsafe impl Send for Gate {}
-// SAFETY: as above.
+// SAFETY: all that several threads do with it is to load and store an atomic.
 unsafe impl Sync for Gate {}
 
 impl Gate {

@@ -121,6 +121,7 @@ mod packed;
 mod panics;
 pub mod place;
 mod prepared;
+mod room;
 mod server;
 #[doc(hidden)]
 pub mod shard;

@@ -66,7 +66,7 @@ pub struct Line {
 // SAFETY: the words are only touched by the side whose turn the header says it is; the header is
 // written with Release and read with Acquire, which hands the words over.
 unsafe impl Sync for Line {}
-// SAFETY: as above; a line holds plain words.
+// SAFETY: a line holds plain words, and no thread's in particular.
 unsafe impl Send for Line {}
 
 impl Default for Line {

@@ -22,7 +22,7 @@ struct Block<T> {
 // SAFETY: the handle itself touches no value; functions that do run on the shard's server, one at a
 // time, so sharing the handle sends values (or their borrows) but never shares them.
 unsafe impl<T: Send> Sync for Block<T> {}
-// SAFETY: as above.
+// SAFETY: a handle that moves touches no value, and the values, which end on the server, are `Send`.
 unsafe impl<T: Send> Send for Block<T> {}
 
 impl<T> Block<T> {

@@ -195,7 +195,7 @@ impl<'c> Client<'c> {
         // SAFETY: the lanes are not borrowed elsewhere, and this reference ends before anything is called.
         let form = unsafe {
             let lane = &mut *(*self.core()).lane(target.shard as usize);
-            let form = if lane.takes_kind(wide, identity) {
+            if lane.takes_kind(wide, identity) {
                 Form::Wide
             } else if fits && lane.takes_kind(narrow, identity) {
                 Form::Narrow
@@ -204,19 +204,14 @@ impl<'c> Client<'c> {
                 if lane.takes_kind(same, identity) && (lane.filled() as usize) < narrow.capacity {
                     lane.varied = VARIED_LINES;
                 }
-                match (lane.varied, fits) {
+                let varied = lane.varied;
+                lane.varied = varied.saturating_sub(1);
+                match (varied, fits) {
                     (0, _) => Form::Same,
                     (_, true) => Form::Narrow,
                     (_, false) => Form::Wide,
                 }
-            };
-            let begins = match form {
-                Form::Same => false,
-                Form::Narrow => !lane.takes_kind(narrow, identity),
-                Form::Wide => !lane.takes_kind(wide, identity),
-            };
-            lane.varied = lane.varied.saturating_sub(u32::from(begins));
-            form
+            }
         };
         match form {
             Form::Same => self.push_typed(target, same, known, operand, (), then),

@@ -176,7 +176,8 @@ where
     #[inline(never)]
     pub(crate) fn open(&self, shard: usize) -> Result<(), Error> {
         let core = self.client.core();
-        // SAFETY: as in `put`. The line gives the share in the callback back.
+        // SAFETY: the shard has a lane; this thread alone has the core, and nobody borrows it now. The line
+        // gives the share in the callback back.
         unsafe {
             if (*core).strict {
                 core::keep_order(core, shard)?;
@@ -194,7 +195,7 @@ where
     #[inline(never)]
     pub(crate) unsafe fn send(&self, lane: *mut Lane, shard: usize) {
         let core = self.client.core();
-        // SAFETY: as in `put`.
+        // SAFETY: the contract; this thread alone has the core, and nobody borrows it now.
         unsafe {
             turn(core, lane, shard, &self.sort());
         }

@@ -47,17 +47,15 @@ pub(crate) fn start(
 fn serve(shard: &Shard, gate: &Gate) {
     let mut ladder = Ladder::new();
     loop {
-        // SAFETY: this thread holds the seat, and is not in a pass.
-        if unsafe { shard.pass_with(!ladder.is_crowded()) } {
-            ladder.reset();
-        } else if !gate.is_open() {
-            // SAFETY: as above.
-            unsafe { shard.seal() };
-            return;
-        } else if ladder.step() {
-            // SAFETY: as above.
-            let ready = || unsafe { shard.has_work() } || !gate.is_open();
-            shard.parker.sleep(ready);
+        // SAFETY: this thread holds the seat until this returns, and passes end before the next begins.
+        unsafe {
+            if shard.pass_with(!ladder.is_crowded()) {
+                ladder.reset();
+            } else if !gate.is_open() {
+                return shard.seal();
+            } else if ladder.step() {
+                shard.parker.sleep(|| shard.has_work() || !gate.is_open());
+            }
         }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) struct Shard {
 // SAFETY: the state is touched by the holder of the seat alone; taking and leaving it synchronise.
 // The base is only an address here.
 unsafe impl Sync for Shard {}
-// SAFETY: as above; what the state holds is `Send`.
+// SAFETY: the memory goes with it, and what the state holds is `Send`.
 unsafe impl Send for Shard {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

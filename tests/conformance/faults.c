@@ -15,6 +15,7 @@
    strict, list, errno         the kinds of seccomp
    user, root, rights, space   becomes another user, gets another root directory (the second word), gives up new
                                rights, or a namespace of process ids for its children; and executes itself
+   itself                      executes /proc/self/exe
    says                        what user it is, and how many descriptors are open
    waits N                     N threads work until the file `enough` is there; then it executes itself
    truncates                   cuts every shared memory that its parent has open */
@@ -336,6 +337,10 @@ int main(int count, char **words) {
             _exit(2);
         }
         say("ended", ended(child));
+    }
+    if (IS("itself")) {
+        strcpy(self, "/proc/self/exe");
+        become("says", 0);
     }
     if (IS("says")) {
         say("user", getuid());

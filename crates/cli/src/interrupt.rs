@@ -22,12 +22,12 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
     let listener = std::thread::Builder::new().spawn(move || {
         loop {
             process::wait_readable(&[heard.raw_fd()], Duration::from_secs(3600));
-            if let Some(signal) = heard.next() {
+            if let Some(came) = heard.next() {
                 ENDING.store(true, Ordering::SeqCst);
                 if let Some(scratch) = &scratch {
                     remove(scratch);
                 }
-                process::end_by_signal(signal);
+                process::end_by_signal(came.signal);
             }
         }
     });

@@ -63,6 +63,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    linewise_machine::process::survive_file_size_limits();
     panics::remember();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

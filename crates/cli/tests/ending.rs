@@ -36,13 +36,13 @@ fn a_duration_ends_the_target_and_gives_0() {
 fn sigint_and_sigterm_end_a_recording_that_still_reports() {
     let place = Place::new();
     let Some(_) = place.target() else { return };
-    for name in ["INT", "TERM"] {
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
         let running =
             place.start(&mut place.linewise(["run", "--json", "--", "sh", "-c", SAY_PID]));
         let target = place.wait_for("pid");
         signal(&running.child.id().to_string(), name);
         let output = running.finish();
-        assert_eq!(output.code, Some(128 + 15), "{}", output.stderr);
+        assert_eq!(output.code, Some(128 + number), "{}", output.stderr);
         assert_eq!(output.json()["run"]["complete"], true);
         assert!(!alive(&target), "the target was left behind");
         assert!(place.leftovers().is_empty());
@@ -56,7 +56,7 @@ const FAMILY: &str = "sleep 100 & echo $! > first; (sleep 100 & echo $! > orphan
 
 #[test]
 fn a_script_that_is_ended_leaves_none_of_its_children_behind() {
-    for how in ["duration", "INT", "TERM"] {
+    for how in ["duration", "TERM"] {
         let place = Place::new();
         let mut command = place.linewise(["record", "-o", "family"]);
         if how == "duration" {
@@ -74,6 +74,72 @@ fn a_script_that_is_ended_leaves_none_of_its_children_behind() {
             assert!(!alive(&pid), "{how}: {pid} was left behind");
         }
     }
+}
+
+#[test]
+fn a_target_gets_the_signals_that_its_recorder_is_sent_and_no_others() {
+    let script =
+        "for name in HUP INT QUIT USR1 USR2 ALRM; do trap \"echo $name >> heard\" $name; done
+        echo $$ > pid; while [ ! -e enough ]; do sleep 0.02; done; exit 9";
+    let place = Place::new();
+    let running =
+        place.start(&mut place.linewise(["record", "-o", "made", "--", "bash", "-c", script]));
+    place.wait_for("pid");
+    let mut all = String::new();
+    for name in ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM"] {
+        signal(&running.child.id().to_string(), name);
+        all += &format!("{name}\n");
+        until("the signal", || {
+            fs::read_to_string(place.path("heard"))
+                .ok()
+                .filter(|heard| *heard == all)
+        });
+    }
+    fs::write(place.path("enough"), "").unwrap();
+    let output = running.finish();
+    assert_eq!(output.code, Some(9), "{}", output.stderr);
+    assert_eq!(fs::read_to_string(place.path("heard")).unwrap(), all);
+}
+
+#[test]
+fn ctrl_c_reaches_a_target_once_and_one_that_lives_on_is_recorded_on() {
+    let place = Place::new();
+    let script =
+        "trap 'echo INT >> heard' INT; trap 'echo TERM >> heard; exit 1' TERM; echo $$ > pid
+        while [ ! -e enough ]; do sleep 0.02; done; exit 9";
+    fs::write(place.path("script"), script).unwrap();
+    // A terminal of its own, whose line discipline sends the signal.
+    let python = "import os, pty, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while not os.path.exists('pid'):
+    time.sleep(0.02)
+time.sleep(0.1)
+os.write(terminal, b'\\x03')
+while not os.path.exists('heard'):
+    time.sleep(0.02)
+time.sleep(0.3)
+open('enough', 'w').close()
+try:
+    while os.read(terminal, 4096):
+        pass
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let output = place.finish(place.command("python3").args([
+        "-c",
+        python,
+        crate::util::BINARY,
+        "record",
+        "-o",
+        "made",
+        "--",
+        "bash",
+        "script",
+    ]));
+    assert_eq!(output.code, Some(9), "{}", output.stderr);
+    assert_eq!(fs::read_to_string(place.path("heard")).unwrap(), "INT\n");
 }
 
 #[test]

@@ -102,6 +102,7 @@ fn signals_crashes_and_calls_are_what_they_are_under_plain_qemu() {
         (&["closed"], 11),
         (&["files"], 1),
         (&["little-memory"], 1),
+        (&["itself"], 11),
     ] {
         let ended = same(&place, &program, words);
         assert_eq!(ended.code, Some(code), "{words:?}: {ended:?}");

@@ -249,3 +249,33 @@ fn who_is_started_with_ends_of_children_ignored_hears_of_the_targets_end() {
         assert_eq!(output.code, Some(5), "{}", output.stderr);
     }
 }
+
+#[test]
+fn where_files_may_not_become_large_the_target_keeps_its_code_and_its_own_signal() {
+    let place = Place::new();
+    for (script, code) in [
+        ("sleep 0.5; exit 17", 17),
+        ("sleep 0.3; head -c 100000 /dev/zero > big", 128 + 25),
+    ] {
+        let limited = "ulimit -f 4; exec \"$@\"";
+        let output = place.finish(
+            place
+                .command("bash")
+                .args([
+                    "-c", limited, "bash", BINARY, "record", "--force", "-o", "made",
+                ])
+                .args(["--", "bash", "-c", script]),
+        );
+        assert_eq!(output.code, Some(code), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_recording_that_fails_at_its_end_takes_nothing_of_the_targets_code() {
+    let place = Place::new();
+    let script = "sleep 0.3; rm -rf made.linewise; exit 17";
+    let output =
+        place.finish(&mut place.linewise(["record", "-o", "made", "--", "sh", "-c", script]));
+    assert_eq!(output.code, Some(17), "{}", output.stderr);
+    assert!(output.stderr.contains("made.linewise"), "{}", output.stderr);
+}

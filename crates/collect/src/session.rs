@@ -665,7 +665,7 @@ fn run(
             }
         };
         // Looked at after the target's end: Ctrl-C reaches both, and then it is what ended it.
-        let stop = signals.next();
+        let stop = is_to_end(running, signals);
         collector.tick()?;
         if shown.elapsed() >= Duration::from_millis(500) {
             shown = Instant::now();
@@ -675,7 +675,7 @@ fn run(
                 threads: collector.threads_alive(),
             }));
         }
-        if stop.is_some() {
+        if stop {
             return Ok("interrupted");
         }
         if gone {
@@ -689,6 +689,14 @@ fn run(
             return Ok("duration");
         }
     }
+}
+
+/// Whether a signal came that ends the recording: any, of an attached target.
+fn is_to_end(running: &Running, signals: &StopSignals) -> bool {
+    signals.next().is_some_and(|came| match running {
+        Running::Child(child) => came.pass_on(child.pid()),
+        Running::Process => true,
+    })
 }
 
 /// Waits for what would have ended the recording of a launched target.
@@ -705,7 +713,7 @@ fn outlast(
     loop {
         family.reap(child);
         let gone = child.try_wait().map_err(Error::Wait)?.is_some();
-        if signals.next().is_some() {
+        if signals.next().is_some_and(|came| came.pass_on(child.pid())) {
             return Ok("interrupted");
         }
         if gone {
@@ -732,9 +740,8 @@ fn settle(
     if ended_by == "target-exited" {
         return child.wait().map(Some).map_err(Error::Wait);
     }
-    // Ctrl-C reached the target by itself, from the terminal; SIGTERM and the end of the duration
-    // did not. A target that is already ending does not mind another. What it starts after this, to
-    // end in good order, is not asked to end.
+    // A target that is already ending does not mind another. What it starts after this, to end in good order, is not
+    // asked to end.
     if child.try_wait().map_err(Error::Wait)?.is_none() {
         let _ = process::signal(child.pid(), SIGTERM);
     }
@@ -762,8 +769,9 @@ fn settle(
         }
         process::wait_readable(&[signals.raw_fd()], Duration::from_millis(20));
         // The user insists, or the target does not listen. timeout(1) sends each signal twice.
-        let insists = signals.next().is_some() && asked.elapsed() > ECHO;
-        killing |= insists || asked.elapsed() > PATIENCE;
+        let again = signals.next().is_some_and(|came| came.pass_on(child.pid()));
+        let insists = again && asked.elapsed() > ECHO;
+        killing |= insists || ended_by == "duration" && asked.elapsed() > PATIENCE;
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How a process ended.
@@ -109,6 +110,32 @@ pub(crate) fn reap(pid: u32) {
     while unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) } < 0
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
     {}
+}
+
+/// Which of the first three descriptors were closed when this process began, as bits: Rust's runtime opens them.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+/// What SIGXFSZ did when this process began.
+static FILE_TOO_LARGE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+
+/// Called by the loader, before that runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: asks only.
+        let is_closed = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } < 0;
+        let closed = (0..3).filter(is_closed).fold(0, |bits, fd| bits | 1 << fd);
+        CLOSED.store(closed, Ordering::Relaxed);
+    }
+    look
+};
+
+/// From now on a file that may not become larger (`ulimit -f`) is an error of who writes it, and no end of this process.
+/// A target gets what it would have got.
+pub fn survive_file_size_limits() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    FILE_TOO_LARGE.store(before, Ordering::Relaxed);
 }
 
 /// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
@@ -257,6 +284,10 @@ impl HeldChild {
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
                 // Rust ignores SIGPIPE; the target shall start with the default.
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::signal(libc::SIGXFSZ, FILE_TOO_LARGE.load(Ordering::Relaxed));
+                for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & 1 << fd != 0) {
+                    libc::close(fd);
+                }
                 libc::execvpe(pointers[0], pointers.as_ptr(), environment.as_ptr());
                 let error = *libc::__errno_location();
                 libc::write(
@@ -501,28 +532,62 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// The signals that end a recording.
-const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// What somebody who sends a signal to the program that he started sends to us.
+const HEARD: [i32; 7] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+];
 
-/// The signals that end a recording, taken from a descriptor instead of a handler.
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Its number.
+    pub signal: i32,
+    /// The kernel sent it, for a terminal: to all processes of the group in front.
+    pub by_terminal: bool,
+}
+
+impl Heard {
+    /// Gives to a launched target what was meant for it: all that came but SIGTERM, which asks us to end it. What a
+    /// terminal sends it has got by itself. Whether its recording is to end.
+    #[must_use]
+    pub fn pass_on(self, target: u32) -> bool {
+        if self.signal == libc::SIGTERM {
+            return true;
+        }
+        if !self.by_terminal {
+            // It may have ended meanwhile.
+            let _ = signal(target, self.signal);
+        }
+        false
+    }
+}
+
+/// The signals that end a recording or are passed on, taken from a descriptor instead of a handler.
 #[derive(Debug)]
 pub struct StopSignals {
     fd: OwnedFd,
 }
 
 impl StopSignals {
-    /// Blocks SIGINT, SIGTERM and SIGHUP in this process and delivers them through a descriptor.
+    /// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGALRM in this process and delivers them
+    /// through a descriptor.
     ///
     /// # Errors
     /// The kernel's.
     pub fn block() -> io::Result<Self> {
-        let fd = signal_descriptor(&STOPPING)?;
+        let fd = signal_descriptor(&HEARD)?;
         Ok(Self { fd })
     }
 
     /// The next signal that came, if one did.
     #[must_use]
-    pub fn next(&self) -> Option<i32> {
+    pub fn next(&self) -> Option<Heard> {
         next_signal(&self.fd)
     }
 
@@ -532,7 +597,7 @@ impl StopSignals {
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in STOPPING {
+            for signal in HEARD {
                 libc::sigaddset(&mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
@@ -592,12 +657,18 @@ fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn next_signal(fd: &OwnedFd) -> Option<i32> {
+/// Nobody sent it but the kernel; libc has no name for it.
+const SI_KERNEL: i32 = 0x80;
+
+fn next_signal(fd: &OwnedFd) -> Option<Heard> {
     // SAFETY: a plain structure of integers; all zeros is a value.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     // SAFETY: reads at most the size of the structure into it.
     let got = unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size_of_val(&info)) };
-    (got == size_of_val(&info) as isize).then_some(info.ssi_signo as i32)
+    (got == size_of_val(&info) as isize).then_some(Heard {
+        signal: info.ssi_signo as i32,
+        by_terminal: info.ssi_code == SI_KERNEL,
+    })
 }
 
 /// Sleeps until one of the descriptors is readable or `timeout` has passed. Whether one is readable.

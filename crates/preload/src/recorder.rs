@@ -148,16 +148,21 @@ fn control(option: i32, place: usize) -> isize {
 
 /// The limit of the address space, if there is one.
 fn address_space() -> Option<u64> {
+    // What is written to and not shared is data as well.
+    let limits = [limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA)];
+    limits.into_iter().flatten().min()
+}
+
+fn limit(of: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit64 {
         rlim_cur: libc::RLIM64_INFINITY,
         rlim_max: libc::RLIM64_INFINITY,
     };
-    let of = libc::RLIMIT_AS as usize;
     // SAFETY: the kernel writes one structure.
     unsafe {
         kernel::call(
             libc::SYS_prlimit64,
-            [0, of, 0, &raw mut limit as usize, 0, 0],
+            [0, of as usize, 0, &raw mut limit as usize, 0, 0],
         )
     };
     Some(limit.rlim_cur).filter(|&it| it != libc::RLIM64_INFINITY)

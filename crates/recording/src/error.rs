@@ -218,6 +218,9 @@ fn write_hint(source: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull => {
             ": the disk is full; free some space or record elsewhere; what was flushed before can still be read"
         }
+        io::ErrorKind::FileTooLarge => {
+            ": files may not become so large here (`ulimit -f`); raise the limit; what was flushed before can still be read"
+        }
         io::ErrorKind::QuotaExceeded => {
             ": your disk quota is used up; free some space or record elsewhere; what was flushed before can still be read"
         }

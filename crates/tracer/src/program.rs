@@ -167,6 +167,22 @@ impl Qemu {
     }
 }
 
+/// The path of the program among the words of [`Qemu::command`].
+#[must_use]
+pub fn among(words: &[Vec<u8>]) -> Option<&[u8]> {
+    let options = words.iter().position(|word| word == b"-plugin")? + 2;
+    let mut rest = words.get(options..)?;
+    while let [option, _, later @ ..] = rest
+        && option == b"-E"
+    {
+        rest = later;
+    }
+    match rest {
+        [option, _, program, ..] if option == b"-0" => Some(program),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +221,25 @@ mod tests {
             Err(Refusal::Impossible)
         );
         assert_eq!(resolve("/".into(), Vec::new()), Err(Refusal::Impossible));
+    }
+
+    #[test]
+    fn a_program_is_found_among_the_words_that_run_it() {
+        let qemu = Qemu {
+            path: b"qemu".to_vec(),
+            options: words(&["-B", "0"]),
+            plugin: b"p.so".to_vec(),
+            region: b"/r".to_vec(),
+            again: false,
+        };
+        let program = Program {
+            path: "./a".into(),
+            arguments: words(&["-0", "-plugin", "b"]),
+            machine: 0,
+        };
+        let (all, _) = qemu.command(program, words(&["LD_X=-0", "LD_Y=1", "Z=2"]));
+        assert_eq!(among(&all), Some(&b"./a"[..]));
+        assert_eq!(among(&words(&["qemu", "-plugin", "x", "-0"])), None);
     }
 
     #[test]

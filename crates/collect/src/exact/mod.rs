@@ -285,7 +285,7 @@ fn trace_to<C: Consumer>(
             let over = options
                 .duration
                 .is_some_and(|duration| u128::from(now - start) >= duration.as_nanos());
-            let interrupted = signals.next().is_some();
+            let interrupted = signals.next().is_some_and(|came| came.pass_on(root));
             match ending {
                 None if over || interrupted => {
                     ended_by = if interrupted {
@@ -296,7 +296,10 @@ fn trace_to<C: Consumer>(
                     ending = Some(now);
                     let _ = process::signal(root, SIGTERM);
                 }
-                Some(since) if interrupted || u128::from(now - since) > GRACE.as_nanos() => {
+                Some(since)
+                    if interrupted
+                        || ended_by == "duration" && u128::from(now - since) > GRACE.as_nanos() =>
+                {
                     let _ = process::signal(root, SIGKILL);
                 }
                 _ => {}

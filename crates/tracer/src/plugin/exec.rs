@@ -6,7 +6,7 @@
 //! traced, or QEMU not be run from there (see [`surroundings`]), QEMU goes on with the guest's own call; what then runs
 //! untraced is reported.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -16,10 +16,33 @@ use crate::program::{self, Qemu, Refusal};
 use crate::words::{self, ExecTrouble};
 
 static AGAIN: OnceLock<Qemu> = OnceLock::new();
+/// The guest's own program, which `/proc/self/exe` means to it; to the kernel that is QEMU.
+static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Notes how QEMU was run, to run it again.
+/// Notes how QEMU was run, to run it again. Call it before the guest can change its folder.
 pub(super) fn remember(qemu: Qemu) {
     let _ = AGAIN.set(qemu);
+    let words = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<Vec<u8>> = words.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+    let path = program::among(&words).map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    if let Some(path) = path.and_then(|path| path.canonicalize().ok()) {
+        let _ = OWN.set(path);
+    }
+}
+
+/// The file that a path of the guest means to it.
+fn meant(path: &[u8]) -> PathBuf {
+    let own = path
+        .strip_prefix(b"/proc/")
+        .and_then(|path| path.strip_suffix(b"/exe"))
+        .filter(|name| {
+            let pid = std::process::id().to_string();
+            *name == b"self" || *name == b"thread-self" || *name == pid.as_bytes()
+        });
+    match (own, OWN.get()) {
+        (Some(_), Some(own)) => own.clone(),
+        _ => PathBuf::from(OsStr::from_bytes(path)),
+    }
 }
 
 /// The guest's call, with addresses in the guest.
@@ -141,8 +164,8 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         tell(ExecTrouble::Unnamed, b"");
         return;
     };
-    let name = path.clone();
-    let path = PathBuf::from(std::ffi::OsStr::from_bytes(&path));
+    let name = path;
+    let path = meant(&name);
     let untraced = |trouble| {
         announce(false);
         tell(trouble, &name);

@@ -10,7 +10,7 @@ use linewise_collect::exact::{
     record_exact,
 };
 use linewise_collect::{Event, HeapWhen, Wanted};
-use linewise_machine::process::StopSignals;
+use linewise_machine::signals::StopSignals;
 use linewise_machine::sysfs;
 
 /// Where samples or accesses come from.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linewise_machine::process::{self, StopSignals};
+use linewise_machine::process;
+use linewise_machine::signals::{self, StopSignals};
 use linewise_recording::Error;
 
 use crate::scratch::Place;
@@ -27,7 +28,7 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
                 if let Some(scratch) = &scratch {
                     remove(scratch);
                 }
-                process::end_by_signal(came.signal);
+                signals::end_by_signal(came.signal);
             }
         }
     });

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use linewise_collect::{
     Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, Wanted,
 };
-use linewise_machine::process::StopSignals;
+use linewise_machine::signals::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
 use crate::report::{self, OutputArgs};

@@ -10,8 +10,9 @@ use linewise_machine::facts::Facts;
 use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::probe::{self, AtSwitch};
-use linewise_machine::process::{self, ChangeSignal, Child, Ended, HeldChild, StopSignals};
+use linewise_machine::process::{self, Child, Ended, HeldChild};
 use linewise_machine::retrap::retrap_time;
+use linewise_machine::signals::{ChangeSignal, StopSignals};
 use linewise_machine::{procfs, sysfs};
 use linewise_recording::{
     CacheLevel, CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, SimulatedCache, Time,

@@ -18,5 +18,6 @@ pub mod procfs;
 pub mod pthread;
 pub mod retrap;
 pub mod ring;
+pub mod signals;
 pub mod sysfs;
 pub mod uprobe;

@@ -38,7 +38,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linewise_machine::process::{self, Ended, HeldChild, StopSignals, monotonic_ns};
+use linewise_machine::process::{self, Ended, HeldChild, monotonic_ns};
+use linewise_machine::signals::StopSignals;
 use linewise_recording::{Loss, Map, Time};
 use linewise_tracer::{Region, threshold};
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::ptrace::{lost_its_reason, ptrace, trap_is_pending};
 use super::talk::{Answer, Kind, Message, Socket};
-use crate::process::{Change, ChangeSignal, next_change, next_change_of, wait_readable};
+use crate::process::{Change, next_change, next_change_of, wait_readable};
+use crate::signals::ChangeSignal;
 
 /// A thread that gets more signals than this in a second is better left alone: each costs it a
 /// switch to the guard and back.

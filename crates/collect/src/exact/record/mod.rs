@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use linewise_machine::facts::Facts;
 use linewise_machine::memory_latency::{cache_latency, memory_latency};
-use linewise_machine::process::{Ended, StopSignals, monotonic_ns};
+use linewise_machine::process::{Ended, monotonic_ns};
+use linewise_machine::signals::StopSignals;
 use linewise_recording::{
     CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Order,
     Overhead, Pid, RunInfo, Tables, Time, Writer,

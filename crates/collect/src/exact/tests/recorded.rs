@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use linewise_machine::process::{Ended, StopSignals};
+use linewise_machine::process::Ended;
+use linewise_machine::signals::StopSignals;
 use linewise_recording::{
     CacheCounts, CacheLevel, CacheSubject, Measure, Order, Recording, ReuseScope, Sharing, Tables,
     Touch, Unit,

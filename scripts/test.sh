@@ -149,7 +149,15 @@ leaks() {
     cargo test --package linewise-delegate --locked --test calls --test stress --test executors -- --test-threads 1
 }
 
-export -f browser demo has installed leaks
+# Memory that is used after its end, stacks included: valgrind knows blocks of the heap only, and runs one
+# thread at a time.
+addresses() {
+    export RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0
+    cargo +nightly test --package linewise-delegate --locked --tests --no-fail-fast \
+        --target "$(uname -m)-unknown-linux-gnu" --target-dir target/addresses
+}
+
+export -f addresses browser demo has installed leaks
 
 step fmt cargo fmt --all --check -- --color never
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -169,6 +177,11 @@ if has valgrind; then
     step leaks leaks
 else
     skip leaks "valgrind is missing"
+fi
+if cargo +nightly --version >/dev/null 2>&1; then
+    step addresses addresses
+else
+    skip addresses "no nightly compiler, which the address sanitizer needs"
 fi
 step tidy cargo xtask tidy
 step accuracy target/release/linewise bench sharing --gate

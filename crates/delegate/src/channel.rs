@@ -49,6 +49,8 @@ pub(crate) struct Channel {
     pub(crate) opened: Counter,
     /// Of those, the lines that the client ran itself.
     pub(crate) run_here: Counter,
+    /// The shard's server has an end of it. Changed with the shard's list of channels locked.
+    pub(crate) known: AtomicBool,
     /// The client is gone, and all its lines are answered.
     pub(crate) left: AtomicBool,
     /// Where the client sleeps.
@@ -75,6 +77,7 @@ impl Channel {
             failures: (0..lines).map(|_| UnsafeCell::new(Vec::new())).collect(),
             opened: Counter::default(),
             run_here: Counter::default(),
+            known: AtomicBool::new(false),
             left: AtomicBool::new(false),
             parker,
         }
@@ -118,6 +121,8 @@ pub(crate) struct ServerEnd {
     pace: u32,
     /// Lines that the last visit found.
     expected: u64,
+    /// How many lines were answered when [`ServerEnd::was_idle`] was asked last.
+    looked_at: u64,
 }
 
 impl ServerEnd {
@@ -129,12 +134,18 @@ impl ServerEnd {
             rest: 0,
             pace: 0,
             expected: 0,
+            looked_at: 0,
         }
     }
 
     /// How many of the lines that the client began are done.
     pub(crate) fn done(&self) -> u64 {
         self.answered + self.channel.run_here.0.load(Ordering::Acquire)
+    }
+
+    /// Whether no line was answered since this was asked last.
+    pub(crate) fn was_idle(&mut self) -> bool {
+        std::mem::replace(&mut self.looked_at, self.answered) == self.answered
     }
 
     /// Whether a line waits.

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::domain::{Inner, Ordered};
@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) prepared: u64,
     parker: Arc<Parker>,
     pub(crate) counters: Arc<ClientCounters>,
+    /// Its place in the domain's accounts.
+    number: usize,
     ladder: Ladder,
     /// What a callback threw, until a call of the user's can throw it on.
     pub(crate) thrown: Option<Payload>,
@@ -107,11 +109,7 @@ impl Core {
             })
             .collect();
         let counters = Arc::new(ClientCounters::default());
-        inner
-            .clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(counters.clone());
+        let number = inner.open_account(counters.clone());
         Ok(Self {
             count: lanes.len(),
             lanes: Box::into_raw(lanes).cast(),
@@ -134,6 +132,7 @@ impl Core {
             prepared: 0,
             parker,
             counters,
+            number,
             ladder: Ladder::new(),
             thrown: None,
             inner: inner.clone(),
@@ -649,6 +648,7 @@ pub(crate) unsafe fn leave(core: *mut Core) {
         }
         flat::stand(core);
         leave_seat(core);
+        domain.close_account((*core).number, counters(core).read());
     }
 }
 

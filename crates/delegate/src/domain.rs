@@ -54,11 +54,30 @@ pub(crate) struct Inner {
     pub(crate) shards: Box<[Arc<Shard>]>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) settings: Settings,
-    pub(crate) clients: Mutex<Vec<Arc<ClientCounters>>>,
+    /// By the numbers of the clients, in the order they came.
+    pub(crate) clients: Mutex<Vec<Account>>,
     next_client: AtomicUsize,
 }
 
+/// What a client did.
+pub(crate) enum Account {
+    Open(Arc<ClientCounters>),
+    Closed(ClientStats),
+}
+
 impl Inner {
+    /// Begins to count what a client does, and returns its number.
+    pub(crate) fn open_account(&self, counters: Arc<ClientCounters>) -> usize {
+        let mut clients = lock(&self.clients);
+        clients.push(Account::Open(counters));
+        clients.len() - 1
+    }
+
+    /// A client has left: only what it did is kept.
+    pub(crate) fn close_account(&self, number: usize, stats: ClientStats) {
+        lock(&self.clients)[number] = Account::Closed(stats);
+    }
+
     pub(crate) fn shard(&self, shard: usize) -> Result<&Arc<Shard>, Error> {
         self.shards.get(shard).ok_or(Error::NoShard {
             shard,
@@ -459,7 +478,10 @@ impl Domain {
     pub fn client_stats(&self) -> Vec<ClientStats> {
         lock(&self.inner.clients)
             .iter()
-            .map(|counters| counters.read())
+            .map(|account| match account {
+                Account::Open(counters) => counters.read(),
+                Account::Closed(stats) => *stats,
+            })
             .collect()
     }
 

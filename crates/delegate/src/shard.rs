@@ -142,7 +142,58 @@ struct Errands {
 pub(crate) struct State {
     pub(crate) arena: Arena,
     ends: Vec<ServerEnd>,
+    idle: Idle,
     ended: Vec<Ended>,
+}
+
+/// Channels that nothing came through for long, where there are many: a dedicated server looks at a few
+/// of them in each pass.
+#[derive(Default)]
+struct Idle {
+    ends: Vec<ServerEnd>,
+    /// Where the next look begins.
+    next: usize,
+    /// Passes since channels were sorted.
+    passes: u32,
+}
+
+/// As many channels are looked at in every pass, whether idle or not.
+const FEW: usize = 64;
+/// Passes from one sorting of channels to the next.
+const SORTING: u32 = 1024;
+/// Passes in which each idle channel is looked at once.
+const ROUND: usize = 64;
+
+impl Idle {
+    /// Moves channels from and to `ends`: those that are asked, of the next few or of all, and now and then
+    /// those that were not.
+    fn sort(&mut self, ends: &mut Vec<ServerEnd>, all: bool) {
+        let few = self.ends.len() / ROUND + 1;
+        let looks = if all {
+            self.ends.len()
+        } else {
+            few.min(self.ends.len())
+        };
+        for _ in 0..looks {
+            // Backwards: what takes the place of one that goes was looked at just before.
+            self.next = self.next.checked_sub(1).unwrap_or(self.ends.len() - 1);
+            if self.ends[self.next].is_asked() {
+                ends.push(self.ends.swap_remove(self.next));
+            }
+        }
+        self.passes += 1;
+        if all || self.passes < SORTING {
+            return;
+        }
+        self.passes = 0;
+        let mut index = ends.len();
+        while index > 0 {
+            index -= 1;
+            if ends[index].was_idle() && !ends[index].is_asked() {
+                self.ends.push(ends.swap_remove(index));
+            }
+        }
+    }
 }
 
 /// One shard of a domain.
@@ -186,6 +237,7 @@ impl Shard {
             state: UnsafeCell::new(State {
                 arena,
                 ends: Vec::new(),
+                idle: Idle::default(),
                 ended: Vec::new(),
             }),
             parker: Arc::new(Parker::new()),
@@ -303,6 +355,9 @@ impl Shard {
                 self.refresh(state);
                 worked = self.run_errands(state);
             }
+            if state.ends.len() > FEW || !state.idle.ends.is_empty() {
+                state.idle.sort(&mut state.ends, !rests);
+            }
             let look_ahead = state.arena.used() > LOOK_AHEAD_BYTES;
             for index in 0..state.ends.len() {
                 let end = &mut state.ends[index];
@@ -344,7 +399,8 @@ impl Shard {
         let waits = |state: *const State| {
             // SAFETY: the contract.
             let state = unsafe { &*state };
-            state.ends.iter().any(ServerEnd::is_asked)
+            let mut ends = state.ends.iter().chain(&state.idle.ends);
+            ends.any(ServerEnd::is_asked)
         };
         self.bell.is_rung() || self.state.with(waits)
     }
@@ -352,15 +408,12 @@ impl Shard {
     #[cold]
     fn refresh(&self, state: &mut State) {
         let channels = lock(&self.channels);
-        state
-            .ends
-            .retain(|end| !end.channel.left.load(Ordering::Acquire));
+        let stays = |end: &ServerEnd| !end.channel.left.load(Ordering::Acquire);
+        state.ends.retain(stays);
+        state.idle.ends.retain(stays);
+        state.idle.next = 0;
         for channel in channels.iter() {
-            if !state
-                .ends
-                .iter()
-                .any(|end| Arc::ptr_eq(&end.channel, channel))
-            {
+            if !channel.known.swap(true, Ordering::Relaxed) {
                 state.ends.push(ServerEnd::new(channel.clone()));
             }
         }
@@ -410,17 +463,23 @@ impl Shard {
 /// Ends the values that no request can name any more.
 #[cold]
 fn end_values(state: &mut State) {
-    let answered = |ends: &[ServerEnd], channel: &Arc<Channel>, opened: u64| {
+    let answered = |ends: &[ServerEnd], idle: &Idle, channel: &Arc<Channel>, opened: u64| {
         ends.iter()
+            .chain(&idle.ends)
             .find(|end| Arc::ptr_eq(&end.channel, channel))
             .is_none_or(|end| end.done() >= opened)
     };
-    let State { arena, ends, ended } = state;
+    let State {
+        arena,
+        ends,
+        idle,
+        ended,
+    } = state;
     let mut index = 0;
     while index < ended.len() {
         ended[index]
             .after
-            .retain(|(channel, opened)| !answered(ends, channel, *opened));
+            .retain(|(channel, opened)| !answered(ends, idle, channel, *opened));
         if ended[index].after.is_empty() {
             let over = ended.swap_remove(index);
             let _inside = Inside::function();

@@ -215,6 +215,15 @@ pub fn is_over(pid: u32) -> bool {
     stat.is_ok_and(|stat| parse_stat(&stat).is_some_and(|(_, over)| over))
 }
 
+/// When a process began, in the kernel's ticks since the machine did; `None` if it is gone.
+#[must_use]
+pub fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(proc_path(pid, "stat")).ok()?;
+    // The 22nd field, the 20th behind the name.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// The parent of a process, from its `stat`, and whether all its threads have ended.
 fn parse_stat(stat: &str) -> Option<(u32, bool)> {
     // The name may hold blanks and brackets: what follows its last bracket is numbers.
@@ -363,6 +372,19 @@ mod tests {
         assert_eq!(parse_stat(&stat("sh", "Z", 1)), Some((12, true)));
         assert_eq!(parse_stat(&stat("sh", "Z", 3)), Some((12, false)));
         assert_eq!(parse_stat("77 (sh"), None);
+    }
+
+    #[test]
+    fn a_child_began_when_its_parent_was_there() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        assert!(began(child.id()) >= began(std::process::id()));
+        assert!(began(std::process::id()) > began(1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(began(child.id()), None);
     }
 
     #[test]

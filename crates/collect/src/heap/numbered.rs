@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linewise_machine::namespace;
+use linewise_machine::{namespace, procfs};
 
 /// So long processes may be looked for at once, and this part of the time since the beginning.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -51,7 +51,8 @@ impl Numbered {
         let found = self.search(pid);
         match (found, shares) {
             (Some(here), _) => here,
-            // It is another that has this number here.
+            // It has executed another program meanwhile. One that was there before us is another that has this number.
+            (None, Some(_)) if procfs::began(pid) >= procfs::began(std::process::id()) => pid,
             (None, Some(_)) => {
                 self.strangers += 1;
                 namespace::UNKNOWN | pid

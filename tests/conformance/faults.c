@@ -331,6 +331,8 @@ int main(int count, char **words) {
             void *block = malloc(12345);
             memset(block, 1, 12345);
             say("here", getpid());
+            /* Who looks for it has the time. */
+            usleep(500000);
             pid_t grandchild = fork();
             if (grandchild == 0) become("says", 0);
             say("ended", ended(grandchild));

@@ -38,7 +38,7 @@ fn sigint_and_sigterm_end_a_recording_that_still_reports() {
     let Some(_) = place.target() else { return };
     for (name, number) in [("INT", 2), ("TERM", 15)] {
         let running =
-            place.start(&mut place.linewise(["run", "--json", "--", "sh", "-c", SAY_PID]));
+            place.start(&mut place.interruptible(["run", "--json", "--", "sh", "-c", SAY_PID]));
         let target = place.wait_for("pid");
         signal(&running.child.id().to_string(), name);
         let output = running.finish();
@@ -83,7 +83,7 @@ fn a_target_gets_the_signals_that_its_recorder_is_sent_and_no_others() {
         echo $$ > pid; while [ ! -e enough ]; do sleep 0.02; done; exit 9";
     let place = Place::new();
     let running =
-        place.start(&mut place.linewise(["record", "-o", "made", "--", "bash", "-c", script]));
+        place.start(&mut place.interruptible(["record", "-o", "made", "--", "bash", "-c", script]));
     place.wait_for("pid");
     let mut all = String::new();
     for name in ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM"] {
@@ -190,7 +190,7 @@ fn a_signal_while_the_report_is_made_ends_linewise_at_once() {
             .arg(place.path("report"))
             .status();
         assert!(made.unwrap().success());
-        let mut command = place.linewise(["run", "--report-to", "report"]);
+        let mut command = place.interruptible(["run", "--report-to", "report"]);
         if kept {
             command.args(["-o", "kept"]);
         }

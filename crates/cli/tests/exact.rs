@@ -59,18 +59,18 @@ fn an_interrupt_and_a_duration_end_the_recording_properly() {
     if !emulator() {
         return;
     }
-    for how in ["INT", "TERM"] {
+    for (how, number, ended_by) in [("INT", 2, "target-exited"), ("TERM", 15, "interrupted")] {
         let place = Place::new();
-        let mut command = place.linewise(RECORD);
+        let mut command = place.interruptible(RECORD);
         command.args(["sh", "-c", "echo begun > begun; while :; do :; done"]);
         let running = place.start(&mut command);
         place.wait_for("begun");
         signal(&running.child.id().to_string(), how);
         let output = running.finish();
-        assert_eq!(output.code, Some(128 + 15), "{}", output.stderr);
+        assert_eq!(output.code, Some(128 + number), "{}", output.stderr);
         let info = info(&place);
         assert!(info.complete);
-        assert_eq!(info.ended_by, "interrupted");
+        assert_eq!(info.ended_by, ended_by);
     }
     let place = Place::new();
     let mut command = place.linewise(["record", "--source", "exact", "--duration", "500ms"]);

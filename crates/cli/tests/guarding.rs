@@ -82,7 +82,7 @@ fn a_guarded_process_stops_and_goes_on_when_told_and_is_let_go_at_the_end() {
     let fighting = place.start(place.command(target).args(["fight", "40"]));
     let pid = fighting.child.id().to_string();
     for killed in [false, true] {
-        let recording = place.start(&mut place.linewise([
+        let recording = place.start(&mut place.interruptible([
             "record", "--guard", "on", "--force", "-o", "guarded", "--pid", &pid,
         ]));
         until("a thread to be guarded", || traced(&pid).then_some(()));

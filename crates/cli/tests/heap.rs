@@ -428,6 +428,7 @@ fn a_program_whose_own_malloc_maps_memory_under_its_lock_is_left_alone() {
         let words = ["record", "-o", "made", "--force", "--heap", "on", "--"];
         let mut words = before.iter().copied().chain([BINARY]).chain(words);
         let mut command = place.command(words.next().unwrap_or(BINARY));
+        command.env("LINEWISE_PRELOAD", recorder());
         let output = place.finish(command.args(words).arg(&program));
         if !before.is_empty() && output.stderr.contains("setpriv") {
             skip(&output.stderr);

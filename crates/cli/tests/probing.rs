@@ -72,7 +72,10 @@ fn a_contended_block_of_an_allocator_in_the_program_under_names_of_its_own_is_na
     };
     let report = contended(|seconds| {
         let mut command = place.linewise("run --heap auto --overhead 10% --json --".split(' '));
-        command.arg(&target).args(["array", seconds]);
+        command
+            .env("LINEWISE_PRELOAD", crate::heap::recorder())
+            .arg(&target)
+            .args(["array", seconds]);
         let output = place.finish(&mut command);
         if output.stdout.contains("own-allocator") {
             skip("probes are not allowed here");

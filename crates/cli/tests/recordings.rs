@@ -178,7 +178,8 @@ fn a_full_disk_ends_the_recording_at_once_but_not_the_target() {
     }
     assert!(target_ran_on, "{told}");
     assert!(told.contains("the program runs on, unrecorded"), "{told}");
-    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    // The code of the target, whatever failed of ours.
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert_eq!(
         output.stderr.matches("the disk is full").count(),
         1,

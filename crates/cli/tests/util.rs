@@ -141,6 +141,18 @@ impl Place {
         command
     }
 
+    /// The same, with Ctrl-C heard: who runs tests in the background has it ignored.
+    pub(crate) fn interruptible<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = self.command("env");
+        command
+            .args(["--default-signal=INT,QUIT", BINARY])
+            .args(args);
+        command
+    }
+
     pub(crate) fn start(&self, command: &mut Command) -> Running {
         let (stdout, stderr) = (self.fresh("stdout"), self.fresh("stderr"));
         let child = command

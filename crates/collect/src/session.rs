@@ -661,7 +661,7 @@ fn run(
                 pidfd
                     .as_ref()
                     .is_some_and(|fd| process::wait_readable(&[fd.as_raw_fd()], Duration::ZERO))
-                    || pidfd.is_none() && procfs::is_over(pid)
+                    || pidfd.is_none() && procfs::standing(pid).is_some_and(|it| it.ended)
                     || process::signal(pid, 0).is_err()
             }
         };

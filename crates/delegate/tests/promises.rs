@@ -3,13 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 
 use counted::Counted;
+use futures_executor::block_on;
 use linewise_delegate::{Domain, Error, Policy};
 
 mod counted;
@@ -547,27 +545,6 @@ fn first_cpu() -> u32 {
         (0..libc::CPU_SETSIZE as usize)
             .find(|cpu| libc::CPU_ISSET(*cpu, &set))
             .unwrap() as u32
-    }
-}
-
-struct Unparker(std::thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest executor: it sleeps until the future's waker wakes it.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unparker(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }
 

@@ -1,11 +1,9 @@
 //! The seats of flat domains: whoever leaves one, and however, nobody waits for it in vain.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Wake, Waker};
 
+use futures_executor::block_on;
 use linewise_delegate::{Client, Domain, Error, Policy};
 use within::within;
 
@@ -14,27 +12,6 @@ mod within;
 fn add(value: &mut u64, operand: u64) -> u64 {
     *value += operand;
     *value
-}
-
-struct Unparker(std::thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest executor: it sleeps until the future's waker wakes it.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unparker(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::procfs;
+
 /// In the place of the number of a process or thread that is not known here: no process has such a number.
 pub const UNKNOWN: u32 = 1 << 30;
 
@@ -48,21 +50,12 @@ pub fn of(pid: u32) -> Option<u64> {
     fs::metadata(path).ok().map(|it| it.ino())
 }
 
-/// Whether a process has mapped the file without a name (memfd) of this inode; `None` if it cannot be asked, or has
+/// Whether a process has mapped the heap recorder's memory of this inode; `None` if it cannot be asked, or has
 /// nothing mapped any more: it has ended and waits for its parent.
 #[must_use]
 pub fn has_mapped(pid: u32, inode: u64) -> Option<bool> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    if maps.is_empty() {
-        return None;
-    }
-    let maps = String::from_utf8_lossy(&maps);
-    let its = inode.to_string();
-    Some(
-        maps.lines().any(|line| {
-            line.contains("/memfd:") && line.split_ascii_whitespace().nth(4) == Some(&its)
-        }),
-    )
+    let maps = procfs::maps(pid).ok().filter(|maps| !maps.is_empty())?;
+    Some(maps.iter().any(|map| map.is_memory(inode)))
 }
 
 #[cfg(test)]

@@ -25,6 +25,14 @@ pub struct Mapping {
     pub path: String,
 }
 
+impl Mapping {
+    /// Whether it is of the heap recorder's memory, a file without a name of this inode.
+    #[must_use]
+    pub fn is_memory(&self, inode: u64) -> bool {
+        self.inode == inode && self.path.starts_with("/memfd:linewise-heap")
+    }
+}
+
 fn proc_path(pid: u32, file: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(file)
 }
@@ -208,22 +216,6 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
     Ok(alive)
 }
 
-/// Whether all threads of a process have ended, also if nobody has asked how yet; not of one that cannot be looked at.
-#[must_use]
-pub fn is_over(pid: u32) -> bool {
-    let stat = fs::read_to_string(proc_path(pid, "stat"));
-    stat.is_ok_and(|stat| parse_stat(&stat).is_some_and(|(_, over)| over))
-}
-
-/// When a process began, in the kernel's ticks since the machine did; `None` if it is gone.
-#[must_use]
-pub fn began(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(proc_path(pid, "stat")).ok()?;
-    // The 22nd field, the 20th behind the name.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 /// The parent of a process, from its `stat`, and whether all its threads have ended.
 fn parse_stat(stat: &str) -> Option<(u32, bool)> {
     // The name may hold blanks and brackets: what follows its last bracket is numbers.
@@ -380,11 +372,11 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        assert!(began(child.id()) >= began(std::process::id()));
-        assert!(began(std::process::id()) > began(1));
+        assert!(started(child.id()) >= started(std::process::id()));
+        assert!(started(std::process::id()) > started(1));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(began(child.id()), None);
+        assert_eq!(started(child.id()), None);
     }
 
     #[test]

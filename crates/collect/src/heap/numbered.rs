@@ -52,7 +52,7 @@ impl Numbered {
         match (found, shares) {
             (Some(here), _) => here,
             // It has executed another program meanwhile. One that was there before us is another that has this number.
-            (None, Some(_)) if procfs::began(pid) >= procfs::began(std::process::id()) => pid,
+            (None, Some(_)) if procfs::started(pid) >= procfs::started(std::process::id()) => pid,
             (None, Some(_)) => {
                 self.strangers += 1;
                 namespace::UNKNOWN | pid

@@ -339,10 +339,7 @@ impl Unwinder {
 /// The code that a process has mapped; `None` if it has not mapped the recorder's memory of that number.
 fn executable(pid: u32, memory: Option<u64>) -> Option<Vec<Mapped>> {
     let mappings = procfs::maps(pid).ok()?;
-    let is_memory = |it: &procfs::Mapping, number| {
-        it.inode == number && it.path.starts_with("/memfd:linewise-heap")
-    };
-    if memory.is_some_and(|number| !mappings.iter().any(|it| is_memory(it, number))) {
+    if memory.is_some_and(|inode| !mappings.iter().any(|it| it.is_memory(inode))) {
         return None;
     }
     let code = mappings.into_iter().filter(|mapping| mapping.executable);

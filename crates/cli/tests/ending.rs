@@ -127,7 +127,10 @@ try:
 except OSError:
     pass
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
-    let output = place.finish(place.command("python3").args([
+    // Who runs tests in the background has Ctrl-C ignored, and it is not heard in a shell then.
+    let output = place.finish(place.command("env").args([
+        "--default-signal=INT,QUIT",
+        "python3",
         "-c",
         python,
         crate::util::BINARY,

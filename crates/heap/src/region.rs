@@ -365,13 +365,17 @@ impl Region {
         self.header().interval.store(bytes, Ordering::Relaxed);
     }
 
-    /// The mean distance that [`Region::set_interval`] asked for; a large one where the allowance is used up.
+    /// The mean distance that [`Region::set_interval`] asked for; a large one where the allowance is used up, or this
+    /// many words of room are too few: what is left is for the ends of what was told.
     #[must_use]
-    pub fn interval(&self) -> u64 {
-        let interval = self.header().interval.load(Ordering::Relaxed);
-        match self.header().allowance.load(Ordering::Relaxed) {
-            ..0 => interval.max(SPARING),
-            _ => interval,
+    pub fn interval(&self, room: usize) -> u64 {
+        let header = self.header();
+        let interval = header.interval.load(Ordering::Relaxed);
+        let is_scarce = room < RING_WORDS / 2 && header.patient.load(Ordering::Relaxed) == 0;
+        if is_scarce || header.allowance.load(Ordering::Relaxed) < 0 {
+            interval.max(SPARING)
+        } else {
+            interval
         }
     }
 
@@ -594,7 +598,8 @@ mod tests {
         assert_eq!(other.rule(4, 0x40_1000), None);
         assert_eq!(other.rule(3, 0x40_1001), None);
         region.set_interval(4096);
-        assert_eq!(other.interval(), 4096);
+        assert_eq!(other.interval(RING_WORDS), 4096);
+        assert_eq!(other.interval(RING_WORDS / 2 - 1), SPARING);
         region.follow(0x7000, 2);
         for follows in [true, true, false] {
             assert_eq!(other.follows(0x7000), follows);
@@ -603,9 +608,9 @@ mod tests {
         }
         region.allow(10);
         other.take(11);
-        assert_eq!(other.interval(), SPARING);
+        assert_eq!(other.interval(RING_WORDS), SPARING);
         region.allow(0);
-        assert_eq!(other.interval(), 4096);
+        assert_eq!(other.interval(RING_WORDS), 4096);
         drop(region);
         assert!(other.detached());
     }

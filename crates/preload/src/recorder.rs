@@ -42,8 +42,8 @@ static LAYOUT: AtomicU32 = AtomicU32::new(0);
 /// Ticks that telling of a block takes at most, some ten microseconds.
 const LONGEST: u64 = 1 << 15;
 
-/// Naps of 100 µs that a thread waits for room at most.
-const NAPS: u32 = 300;
+/// Naps of 100 µs that a thread waits for room at most: the collector may be writing a part of the recording.
+const NAPS: u32 = 3000;
 
 /// Words that there is room for before anything is looked at: the record of a block whose stack is known, and of that.
 const LEAST: usize = 48;
@@ -433,7 +433,8 @@ pub(crate) unsafe fn tell_allocated(
     within(|region, thread, writer| {
         let interval = if thread.countdown <= 0 {
             // The distance to this block was drawn with the mean of the last draw.
-            let interval = core::mem::replace(&mut thread.interval, region.interval());
+            let interval =
+                core::mem::replace(&mut thread.interval, region.interval(writer.room(region)));
             thread.countdown = match thread.interval {
                 0 => 0,
                 mean => thread.exponential(mean),
@@ -607,7 +608,12 @@ fn forget(told: &Told, key: u64) -> bool {
 #[inline(always)]
 pub(crate) fn freed(block: *mut c_void, when: Option<u64>) {
     if let Some(when) = when {
-        tell_end(block as u64, when, RecordKind::Free);
+        tell_end(
+            block as u64,
+            block_key(block as u64),
+            when,
+            RecordKind::Free,
+        );
     }
 }
 
@@ -619,17 +625,20 @@ pub(crate) fn kept(block: *mut c_void, when: Option<u64>) {
     }
 }
 
+/// Tells of an end. Where there is no room the key is noted again, so that the next end at that address is told.
 #[cold]
 #[inline(never)]
-fn tell_end(address: u64, when: u64, kind: RecordKind) {
+fn tell_end(address: u64, key: u64, when: u64, kind: RecordKind) {
+    let mut is_told = false;
     within(|region, thread, writer| {
-        room(region, thread, writer, 3)
-            && writer.write(
-                region,
-                (kind, AllocatorCode::Malloc, 0),
-                &[&[when, address]],
-            )
+        let header = (kind, AllocatorCode::Malloc, 0);
+        is_told =
+            room(region, thread, writer, 3) && writer.write(region, header, &[&[when, address]]);
+        is_told
     });
+    if let (false, Some(set)) = (is_told, told()) {
+        set.note(key);
+    }
 }
 
 /// Memory is about to be unmapped.
@@ -687,6 +696,6 @@ pub(crate) fn unnamed(object: *mut c_void) {
     tell_traced(TracedKind::Unname, object as u64, 0);
     let when = stamp();
     if told().is_some_and(|told| told.may_know(key) && told.forget(key)) {
-        tell_end(object as u64, when, RecordKind::Unname);
+        tell_end(object as u64, key, when, RecordKind::Unname);
     }
 }

@@ -510,7 +510,7 @@ impl Region {
             {
                 continue;
             }
-            let lines = self.table(index);
+            let lines = self.admit_table(index);
             if lines.is_none() {
                 entry.state.store(FREE, Ordering::Relaxed);
                 return None;

@@ -52,20 +52,39 @@ impl Mapping {
         Ok(file)
     }
 
-    /// Where there is no address space for the tables (`ulimit -v`), it does without them.
-    pub(super) fn map(file: &File) -> io::Result<(NonNull<u8>, usize)> {
-        Self::map_part(file, LENGTH)
-            .map(|start| (start, LENGTH))
-            .or_else(|_| Self::map_part(file, TABLES_OFFSET).map(|start| (start, TABLES_OFFSET)))
+    /// Where there is no address space for the tables (`ulimit -v`), it does without them. A target
+    /// reserves it, and [admits](Mapping::admit) what it uses.
+    pub(super) fn map(file: &File, protection: i32) -> io::Result<(NonNull<u8>, usize)> {
+        let part = |length| Self::map_part(file, length, protection).map(|start| (start, length));
+        part(LENGTH).or_else(|_| part(TABLES_OFFSET))
     }
 
-    fn map_part(file: &File, length: usize) -> io::Result<NonNull<u8>> {
+    /// Lets a target read and write these bytes, whole pages inside the mapping. What it does not use stays without
+    /// permissions: a program that locks all its memory (`mlockall`) would have it filled.
+    pub(super) fn admit(&self, offset: usize, length: usize) -> io::Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        debug_assert!(offset + length <= self.length);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: inside the mapping, which is ours.
+        let failed = unsafe {
+            let start = self.start.as_ptr().add(offset);
+            libc::mprotect(start.cast(), length, protection)
+        };
+        match failed {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn map_part(file: &File, length: usize, protection: i32) -> io::Result<NonNull<u8>> {
         // SAFETY: a new mapping of a file that is long enough, at an address of the kernel's choice.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 file.as_raw_fd(),
                 0,

@@ -6,7 +6,8 @@
 //!
 //! One anonymous file (memfd) holds it all, reserved at its full length and filled as it is
 //! touched: memory is used only for rings that were in use at the same time, and for tables of memory that
-//! the target has. It does not count against the size of /dev/shm.
+//! the target has. It does not count against the size of /dev/shm. A target may read and write only what it claimed: the
+//! rest would be filled by one that locks its memory.
 //!
 //! A ring has one writer, a thread of the target, and one reader, the collector. The writer
 //! publishes words by moving `head`, the reader frees them by moving `tail`; both only grow. A
@@ -50,16 +51,26 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
 const ENTRIES_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
 const DATA_OFFSET: usize =
     (ENTRIES_OFFSET + TABLES * size_of::<TableEntry>()).next_multiple_of(4096);
-const TABLES_OFFSET: usize = DATA_OFFSET + RINGS * (LARGE_WORDS as usize) * 8;
+const TABLES_OFFSET: usize = ring_offset(RINGS);
 const TABLE_BYTES: usize = size_of::<Table>();
 const LENGTH: usize = TABLES_OFFSET + TABLES * TABLE_BYTES;
+
+/// Where a ring begins.
+const fn ring_offset(index: usize) -> usize {
+    let large = if index < LARGE_RINGS {
+        index
+    } else {
+        LARGE_RINGS
+    };
+    DATA_OFFSET + (large * LARGE_WORDS as usize + (index - large) * SMALL_WORDS as usize) * 8
+}
 
 /// Threads that may have lines for themselves; the numbers above mean something else in the shadow.
 pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
@@ -114,7 +125,7 @@ impl Region {
     /// The kernel's: out of descriptors, memory or address space (`ulimit -v`).
     pub fn create() -> io::Result<Self> {
         let file = Mapping::create()?;
-        let (start, length) = Mapping::map(&file)?;
+        let (start, length) = Mapping::map(&file, libc::PROT_READ | libc::PROT_WRITE)?;
         let region = Self(Arc::new(Mapping {
             start,
             length,
@@ -149,13 +160,14 @@ impl Region {
                 "it is not linewise's, or of another version",
             ));
         }
-        let (start, length) = Mapping::map(&file)?;
+        let (start, length) = Mapping::map(&file, libc::PROT_NONE)?;
         let region = Self(Arc::new(Mapping {
             start,
             length,
             identity: identity(&file)?,
             file: None,
         }));
+        region.0.admit(0, DATA_OFFSET)?;
         let header = region.header();
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -289,9 +301,7 @@ impl Region {
     /// The first word of a ring and how many there are, a power of two.
     pub(crate) fn ring_words(&self, index: usize) -> (NonNull<AtomicU64>, u64) {
         assert!(index < RINGS);
-        let first = self
-            .0
-            .at::<AtomicU64>(DATA_OFFSET + index * (LARGE_WORDS as usize) * 8);
+        let first = self.0.at::<AtomicU64>(ring_offset(index));
         let words = if index < LARGE_RINGS {
             LARGE_WORDS
         } else {
@@ -306,6 +316,14 @@ impl Region {
         let offset = ENTRIES_OFFSET + index * size_of::<TableEntry>();
         // SAFETY: inside the mapping by the assertion, aligned by the layout, all fields atomics.
         unsafe { &*self.0.at::<TableEntry>(offset) }
+    }
+
+    /// Lets this process use a table that it claimed; `None` if there is no address space for it.
+    pub(crate) fn admit_table(&self, index: usize) -> Option<&Table> {
+        let table = self.table(index)?;
+        let offset = TABLES_OFFSET + index * TABLE_BYTES;
+        self.0.admit(offset, TABLE_BYTES).ok()?;
+        Some(table)
     }
 
     /// The lines of a table; `None` if there was no address space for them.
@@ -352,6 +370,11 @@ impl Region {
                     .is_err()
             {
                 continue;
+            }
+            let (from, to) = (ring_offset(index), ring_offset(index + 1));
+            if self.0.admit(from, to - from).is_err() {
+                ring.state.store(FREE, Ordering::Release);
+                return None;
             }
             // SAFETY: no arguments; both cannot fail.
             let (pid, tid) = unsafe { (libc::getpid() as u32, libc::gettid() as u32) };

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use linewise_collect::{
     Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, Wanted,
 };
+use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 
 use crate::exact::{self, ExactArgs, Source};
@@ -25,13 +26,12 @@ pub(crate) struct CollectArgs {
     /// The command to run and record
     #[arg(
         trailing_var_arg = true,
-        required_unless_present = "pid",
+        required_unless_present = "attach",
         value_name = "COMMAND"
     )]
     command: Vec<OsString>,
-    /// Record this running process instead of a command
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
-    pid: Option<u32>,
+    #[command(flatten)]
+    attach: AttachArgs,
     /// What to record with
     #[arg(long, value_enum, default_value_t = Source::Auto, value_name = "SOURCE")]
     source: Source,
@@ -56,7 +56,7 @@ pub(crate) struct CollectArgs {
     #[arg(long, value_enum, value_name = "WHEN")]
     heap: Option<HeapArg>,
     /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "pid")]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "attach")]
     flow: Option<String>,
     /// Replace a recording of the same name
     #[arg(long)]
@@ -64,6 +64,37 @@ pub(crate) struct CollectArgs {
     /// No progress line
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// Which running processes to record.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "attach", multiple = true, conflicts_with = "command")]
+pub(crate) struct AttachArgs {
+    /// Record this running process instead of a command, and all that descend from it. May be given several times, or with several numbers: 12,34
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Record the running processes of this name (of the program's file, or as `ps` shows it), and all that descend from them
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+}
+
+impl AttachArgs {
+    fn given(&self) -> bool {
+        !self.pid.is_empty() || !self.name.is_empty()
+    }
+
+    /// The processes that were named.
+    fn pids(&self) -> anyhow::Result<Vec<u32>> {
+        let mut pids = self.pid.clone();
+        for name in &self.name {
+            let found = procfs::processes_of(name).context("cannot look for processes in /proc")?;
+            if found.is_empty() {
+                bail!("no process is called `{name}`: `ps -e` lists the names");
+            }
+            pids.extend(found);
+        }
+        Ok(pids)
+    }
 }
 
 impl CollectArgs {
@@ -233,7 +264,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 /// The target's own exit code, whatever failed of ours, where it ended by itself or by a signal that reached us both.
 fn exit_code(args: &CollectArgs, outcome: &Outcome, failed: Option<ExitCode>) -> ExitCode {
     // A target that we asked to end after --duration did not fail.
-    let asked = outcome.ended_by == "duration" || args.pid.is_some();
+    let asked = outcome.ended_by == "duration" || args.attach.given();
     match (outcome.ended, &outcome.failure, failed) {
         (Some(ended), _, _) if !asked => exit::of_target(Some(ended)),
         (_, Some(_), _) => exit::LINEWISE_FAILED.into(),
@@ -259,9 +290,9 @@ fn collect(
     if args.flow.is_some() && args.exact.samples_reuse()? {
         bail!("--flow and --reuse sampled want the same watchpoints: record one after the other");
     }
-    let target = match args.pid {
-        Some(pid) => Target::Attach(pid),
-        None => Target::Launch(args.command.clone()),
+    let target = match args.attach.given() {
+        true => Target::Attach(args.attach.pids()?),
+        false => Target::Launch(args.command.clone()),
     };
     let options = RecordOptions {
         target,
@@ -286,7 +317,7 @@ fn collect(
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let progress = ProgressLine {
-        shown: !args.quiet && args.pid.is_some() && std::io::stderr().is_terminal(),
+        shown: !args.quiet && args.attach.given() && std::io::stderr().is_terminal(),
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;
     let outcome = linewise_collect::record(&options, &signals, |event| {
@@ -348,7 +379,7 @@ fn collect_exactly(
     directory: &Path,
     scratch: Option<Arc<Place>>,
 ) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
-    if args.pid.is_some() {
+    if args.attach.given() {
         bail!(
             "the exact source runs a command under emulation from its beginning and cannot attach: \
              give the command, or leave out --source exact"

@@ -80,6 +80,99 @@ fn an_attached_process_that_ends_ends_its_recording_though_nobody_waits_for_it()
     child.wait().unwrap();
 }
 
+/// A script that does nothing itself, beside two copies of a program; its number and theirs.
+fn idle_parent(
+    place: &Place,
+    program: &std::path::Path,
+) -> (crate::util::Running, String, [String; 2]) {
+    for copy in ["child-one", "child-two"] {
+        std::fs::copy(program, place.path(copy)).unwrap();
+    }
+    let script = "./child-one 120 & echo $! > one; ./child-two 120 & echo $! > two; wait";
+    let running = place.start(place.command("sh").args(["-c", script]));
+    let parent = running.child.id().to_string();
+    let children = ["one", "two"].map(|name| place.wait_for(name));
+    (running, parent, children)
+}
+
+/// What the kernel counts of a process, ns.
+fn cpu_time_ns(pid: &str) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let times = tasks.map(|task| {
+        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<f64>().unwrap()
+    });
+    times.sum()
+}
+
+#[test]
+fn what_descends_from_a_process_is_recorded_with_it() {
+    let place = Place::new();
+    let Some(program) = place.compile("gcc", "fixtures/programs/counters.c", "busy", &[]) else {
+        return;
+    };
+    let (mut running, parent, children) = idle_parent(&place, &program);
+    for by in ["auto", "thread"] {
+        let options = ["run", "--json", "--sample-by", by, "--duration", "1500ms"];
+        let before: f64 = children.iter().map(|pid| cpu_time_ns(pid)).sum();
+        let output = place.finish(place.linewise(options).args(["--pid", &parent]));
+        let counted = children.iter().map(|pid| cpu_time_ns(pid)).sum::<f64>() - before;
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let report = output.json();
+        assert_eq!(threads(&report).len(), 7, "{:#}", report["run"]);
+        assert!(crate::util::total_samples(&report) > 0, "{by}");
+        let told = threads(&report).iter().map(|it| it["cpu_time_ns"].as_f64());
+        let told: f64 = told.map(Option::unwrap).sum();
+        // What was counted before and after the recording is not in it.
+        assert!(
+            told > 0.3 * counted && told <= 1.02 * counted,
+            "{told} {counted}"
+        );
+    }
+    for pid in &children {
+        signal(pid, "TERM");
+    }
+    running.child.wait().unwrap();
+}
+
+#[test]
+fn several_processes_are_recorded_until_the_last_ends_and_a_name_stands_for_all_that_have_it() {
+    let place = Place::new();
+    let (mut running, _, [one, two]) = idle_parent(&place, std::path::Path::new("/bin/sleep"));
+    let of = |names: &[&str]| {
+        let options = ["run", "--json", "--duration", "300ms"];
+        let output = place.finish(place.linewise(options).args(names));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        threads(&output.json()).len()
+    };
+    let both = format!("{one},{two}");
+    assert_eq!(of(&["--pid", &one]), 1);
+    assert_eq!(of(&["--pid", &both]), 2);
+    assert_eq!(of(&["--pid", &one, "--pid", &two, "--pid", &one]), 2);
+    // Another test may have one, too.
+    assert!(of(&["--name", "child-two"]) >= 1);
+    let recording = place.start(&mut place.linewise(["record", "-o", "both", "--pid", &both]));
+    crate::util::until("the recording to begin", || {
+        place.path("both.linewise/run.json").exists().then_some(())
+    });
+    signal(&one, "TERM");
+    crate::util::until("the first to end", || (!alive(&one)).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(alive(&recording.child.id().to_string()));
+    signal(&two, "TERM");
+    assert_eq!(recording.finish().code, Some(0));
+    running.child.wait().unwrap();
+    let output = place.finish(&mut place.linewise(["run", "--name", "no-such-name"]));
+    assert_eq!(output.code, Some(125));
+    assert!(
+        output
+            .stderr
+            .contains("no process is called `no-such-name`"),
+        "{}",
+        output.stderr
+    );
+}
+
 #[test]
 fn threads_beyond_the_limit_of_open_files_are_counted_and_the_others_sampled() {
     let place = Place::new();

@@ -1,10 +1,12 @@
-//! Attaching to a process that runs already: samplers on as many of its threads as can be opened.
+//! Attaching to processes that run already, and to those that descend from them: samplers on as many of their threads as
+//! can be opened.
 
 use std::collections::HashSet;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use linewise_machine::perf::SamplerOptions;
-use linewise_machine::procfs;
+use linewise_machine::{process, procfs};
 
 use crate::budget::SAMPLE_PART;
 use crate::duty::DEAR_SWITCHES;
@@ -16,35 +18,51 @@ use crate::session::{Event, RecordOptions, Target};
 /// what is read along the way.
 pub(crate) const KEPT_FREE: u64 = 96;
 
-/// A process that is sampled.
+/// Processes that are sampled.
 pub(crate) struct Attached {
     pub(crate) samplers: ThreadSamplers,
-    /// How many of its threads are not, and why.
-    pub(crate) left_out: Option<(u64, String)>,
+    /// How many of their threads are not, and why.
+    pub(crate) left_out: Vec<(u64, String)>,
 }
 
-/// The same options for the process whose thread was named, if one was.
+/// The same options for processes, each once, where a thread or one of them twice was named.
 ///
 /// # Errors
 /// Those of [`process_of`].
-pub(crate) fn of_process(
+pub(crate) fn of_processes(
     options: &RecordOptions,
     tell: &mut impl FnMut(Event<'_>),
 ) -> Result<Option<RecordOptions>, Error> {
-    let Target::Attach(id) = options.target else {
+    let Target::Attach(ids) = &options.target else {
         return Ok(None);
     };
-    let pid = process_of(id)?;
-    if pid == id {
-        return Ok(None);
+    let mut pids = Vec::new();
+    for &id in ids {
+        let pid = process_of(id)?;
+        if pid != id {
+            tell(Event::Warning(&format!(
+                "{id} is a thread of process {pid}, which is recorded with all its threads"
+            )));
+        }
+        if !pids.contains(&pid) {
+            pids.push(pid);
+        }
     }
-    tell(Event::Warning(&format!(
-        "{id} is a thread of process {pid}, which is recorded with all its threads"
-    )));
-    Ok(Some(RecordOptions {
-        target: Target::Attach(pid),
+    Ok((pids != *ids).then(|| RecordOptions {
+        target: Target::Attach(pids),
         ..options.clone()
     }))
+}
+
+/// The processes that were named, and all that descend from them but this one and its own.
+pub(crate) fn family(named: &[u32]) -> Vec<u32> {
+    let own = std::process::id();
+    // Without /proc those that were named are known.
+    let ours = procfs::descendants(&[own]).unwrap_or_default();
+    let mut family = named.to_vec();
+    let others = procfs::descendants(named).unwrap_or_default().into_iter();
+    family.extend(others.filter(|pid| *pid != own && !ours.contains(pid) && !named.contains(pid)));
+    family
 }
 
 /// The process that `id` names: itself, or the one whose thread it is.
@@ -73,15 +91,16 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Fewer switches meanwhile say nothing.
 const FEW_SWITCHES: u64 = 100;
 
-/// Whether a running process switches threads so often that with samplers on them it would lose
+/// Whether running processes switch threads so often that with samplers on them they would lose
 /// [`DEAR_SWITCHES`] times what their samples may cost at a budget of `overhead`. A switch is made
 /// dearer by `switch_ns`.
-pub(crate) fn switches_are_dear(pid: u32, switch_ns: f64, overhead: f64) -> bool {
+pub(crate) fn switches_are_dear(pids: &[u32], switch_ns: f64, overhead: f64) -> bool {
     let so_far = || {
-        let threads = procfs::threads(pid).unwrap_or_default();
-        let stays = threads
-            .into_iter()
-            .filter_map(|tid| procfs::thread_stays(pid, tid));
+        let threads = |&pid: &u32| {
+            let threads = procfs::threads(pid).unwrap_or_default().into_iter();
+            threads.filter_map(move |tid| procfs::thread_stays(pid, tid))
+        };
+        let stays = pids.iter().flat_map(threads);
         stays.fold((0, 0), |sum, stay| (sum.0 + stay.0, sum.1 + stay.1))
     };
     let before = so_far();
@@ -93,8 +112,8 @@ pub(crate) fn switches_are_dear(pid: u32, switch_ns: f64, overhead: f64) -> bool
         && switches >= FEW_SWITCHES
 }
 
-/// Opens samplers on the threads of a running process. Threads that begin meanwhile are found by
-/// looking again until there are no new ones; they may have inherited a sampler, which
+/// Opens samplers on the threads of the processes that were `named` and of all that descend from them. Threads that begin
+/// meanwhile are found by looking again until there are no new ones; they may have inherited a sampler, which
 /// [`ThreadSamplers`] sorts out. `open_files` is the limit of open files: where it is too low, the
 /// busiest threads are sampled.
 ///
@@ -102,43 +121,44 @@ pub(crate) fn switches_are_dear(pid: u32, switch_ns: f64, overhead: f64) -> bool
 /// [`Error::NoSuchProcess`], [`Error::NotPermitted`], or [`Error::Sampler`] if not even the first
 /// thread can be sampled.
 pub(crate) fn attach(
-    pid: u32,
+    named: &[u32],
     cpus: &[u32],
     options: SamplerOptions,
     open_files: u64,
 ) -> Result<Attached, Error> {
-    let mut samplers = ThreadSamplers::open(pid, cpus, options).map_err(|error| match error {
-        Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
-            Error::NoSuchProcess { pid }
+    let first = named.first().copied().unwrap_or(0);
+    let failed = |pid: u32| {
+        move |error: Error| match error {
+            Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
+                Error::NoSuchProcess { pid }
+            }
+            Error::Sampler { source, .. } if matches!(source.raw_os_error(), Some(1 | 13)) => {
+                Error::NotPermitted { pid }
+            }
+            error => error,
         }
-        Error::Sampler { source, .. } if matches!(source.raw_os_error(), Some(1 | 13)) => {
-            Error::NotPermitted { pid }
-        }
-        error => error,
-    })?;
+    };
+    let mut samplers = ThreadSamplers::open(first, cpus, options).map_err(failed(first))?;
     samplers
         .enable()
         .map_err(sampler("cannot start a sampler"))?;
     let taken = procfs::own_open_files() + KEPT_FREE;
     let files_a_thread = samplers.files_a_thread().max(1) as u64;
     let mut room = open_files.saturating_sub(taken) / files_a_thread;
-    let mut known = HashSet::from([pid]);
-    let mut left_out = 0;
+    let mut known = HashSet::from([first]);
+    let (mut left_out, mut forbidden) = (0, 0);
+    procfs::threads(first).map_err(|_| Error::NoSuchProcess { pid: first })?;
     loop {
-        let threads = procfs::threads(pid).map_err(|_| Error::NoSuchProcess { pid })?;
-        let mut new: Vec<u32> = threads
-            .into_iter()
-            .filter(|&tid| known.insert(tid))
-            .collect();
+        let mut new = fresh_threads(named, &mut known);
         if new.is_empty() {
             break;
         }
         if new.len() as u64 > room {
-            new.sort_by_cached_key(|&tid| {
+            new.sort_by_cached_key(|&(pid, tid)| {
                 std::cmp::Reverse(procfs::thread_cpu_time_ns(pid, tid).unwrap_or(0))
             });
         }
-        for tid in new {
+        for (pid, tid) in new {
             if room == 0 {
                 left_out += 1;
                 continue;
@@ -153,20 +173,93 @@ pub(crate) fn attach(
                         room = 0;
                         left_out += 1;
                     }
-                    _ => return Err(sampler("cannot sample a thread of the process")(error)),
+                    // Another user's, which nobody named.
+                    Some(1 | 13) if !named.contains(&pid) => forbidden += 1,
+                    _ => {
+                        let error = sampler("cannot sample a thread of the process")(error);
+                        return Err(failed(pid)(error));
+                    }
                 },
             }
         }
     }
-    let left_out = (left_out > 0).then(|| {
+    let mut reasons = Vec::new();
+    if left_out > 0 {
         let all = known.len() as u64;
         let wanted = taken + all * files_a_thread;
         let reason = format!(
-            "{left_out} of the {all} threads of process {pid} are not sampled, the least busy ones: each takes {files_a_thread} open files, and the limit is {open_files}; raise it with `ulimit -n {wanted}` and attach again"
+            "{left_out} of the {all} threads of {} are not sampled, the least busy ones: each takes {files_a_thread} open files, and the limit is {open_files}; raise it with `ulimit -n {wanted}` and attach again",
+            named_as(named)
         );
-        (left_out, reason)
-    });
-    Ok(Attached { samplers, left_out })
+        reasons.push((left_out, reason));
+    }
+    if forbidden > 0 {
+        let reason = format!(
+            "{forbidden} threads of processes that descend from {} are not sampled: they are another user's; attach as root",
+            named_as(named)
+        );
+        reasons.push((forbidden, reason));
+    }
+    Ok(Attached {
+        samplers,
+        left_out: reasons,
+    })
+}
+
+/// The threads that were not known before, with their processes.
+fn fresh_threads(named: &[u32], known: &mut HashSet<u32>) -> Vec<(u32, u32)> {
+    let mut fresh = Vec::new();
+    for pid in family(named) {
+        // One that has ended needs no sampler.
+        let threads = procfs::threads(pid).unwrap_or_default().into_iter();
+        fresh.extend(
+            threads
+                .filter(|&tid| known.insert(tid))
+                .map(|tid| (pid, tid)),
+        );
+    }
+    fresh
+}
+
+/// `process 7`, or `processes 7 and 9`.
+fn named_as(pids: &[u32]) -> String {
+    let numbers: Vec<String> = pids.iter().map(u32::to_string).collect();
+    match numbers.split_last() {
+        Some((last, [])) => format!("process {last}"),
+        Some((last, others)) => format!("processes {} and {last}", others.join(", ")),
+        None => "no process".to_owned(),
+    }
+}
+
+/// A process that was named, until its end.
+pub(crate) struct Attachment {
+    pid: u32,
+    /// Not there before Linux 5.3: then its end is noticed at the next tick.
+    pidfd: Option<OwnedFd>,
+    pub(crate) has_ended: bool,
+}
+
+impl Attachment {
+    pub(crate) fn to(pid: u32) -> Self {
+        Self {
+            pid,
+            pidfd: process::pidfd(pid).ok(),
+            has_ended: false,
+        }
+    }
+
+    /// What can be read from when it ends.
+    pub(crate) fn raw_fd(&self) -> Option<RawFd> {
+        self.pidfd.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Looks whether it has ended. A process that nobody waits for can still be signalled after its end.
+    pub(crate) fn look(&mut self) {
+        self.has_ended |= match self.raw_fd() {
+            Some(fd) => process::wait_readable(&[fd], Duration::ZERO),
+            None => procfs::standing(self.pid).is_some_and(|it| it.ended),
+        } || process::signal(self.pid, 0).is_err();
+    }
 }
 
 #[cfg(test)]

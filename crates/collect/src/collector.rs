@@ -192,6 +192,8 @@ impl Collector {
         for tid in linewise_machine::procfs::threads(pid).unwrap_or_default() {
             let name = linewise_machine::procfs::thread_name(pid, tid);
             self.threads.found(Pid(pid), Tid(tid), time, name);
+            let so_far = linewise_machine::procfs::thread_cpu_time_ns(pid, tid);
+            self.threads.open_account(Tid(tid), so_far.unwrap_or(0));
         }
         self.mapped_lately.insert(Pid(pid));
     }

@@ -52,5 +52,5 @@ impl Family {
 
 fn descendants() -> Vec<u32> {
     // Without /proc nothing here works; the target itself is then ended all the same.
-    procfs::descendants(std::process::id()).unwrap_or_default()
+    procfs::descendants(&[std::process::id()]).unwrap_or_default()
 }

@@ -28,6 +28,33 @@ struct ThreadState {
     gone: bool,
     ended: bool,
     sampled: bool,
+    account: Option<Account>,
+}
+
+/// What the kernel counts of a thread, ns of CPU time.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// When the thread was found.
+    first_ns: u64,
+    /// When it was last asked for.
+    last_ns: u64,
+    /// How much of it had been told by switches then.
+    told_ns: u64,
+}
+
+impl ThreadState {
+    /// The CPU time of the thread, of which switches told `share`: by the kernel's count as far as it was asked for.
+    fn cpu_time_ns(&self, share: f64) -> u64 {
+        let told_ns = self.row.cpu_time_ns;
+        let scaled = |ns: u64| (ns as f64 / share.clamp(0.01, 1.0)) as u64;
+        match &self.account {
+            Some(account) if share < 1.0 => {
+                let since = scaled(told_ns.saturating_sub(account.told_ns));
+                account.last_ns.saturating_sub(account.first_ns) + since
+            }
+            _ => scaled(told_ns),
+        }
+    }
 }
 
 /// Threads that ended without a sample, because they used less CPU time than a sampler's period.
@@ -64,6 +91,8 @@ pub(crate) struct Threads {
     unsampled: Unsampled,
     /// Threads without a row: they ended without a sample, and there were too many.
     pub(crate) forgotten: u64,
+    /// Whose account was asked for last, where they are many.
+    asked_last: Option<Tid>,
 }
 
 impl Threads {
@@ -86,6 +115,7 @@ impl Threads {
             gone: false,
             ended: false,
             sampled: false,
+            account: None,
         });
         state.row.pid = pid;
         if let Some(name) = name {
@@ -102,6 +132,45 @@ impl Threads {
             .map(|state| state.row.name.clone());
         self.threads.remove(&tid);
         self.found(pid, tid, time, name);
+        self.open_account(tid, 0);
+    }
+
+    /// The kernel had counted so much of a thread when it was found.
+    pub(crate) fn open_account(&mut self, tid: Tid, first_ns: u64) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.account = Some(Account {
+                first_ns,
+                last_ns: first_ns,
+                told_ns: state.row.cpu_time_ns,
+            });
+        }
+    }
+
+    /// Asks the kernel what it counted of the threads that are alive, of `most` of them, in turns.
+    pub(crate) fn read_accounts(&mut self, now: Time, most: usize) {
+        let alive = self.threads.iter();
+        let alive = alive.filter(|(_, state)| !state.ended && state.account.is_some());
+        let mut tids: Vec<Tid> = alive.map(|(&tid, _)| tid).collect();
+        if tids.len() > most {
+            tids.sort_unstable();
+            let next = tids.partition_point(|&tid| Some(tid) <= self.asked_last);
+            tids.rotate_left(next);
+            tids.truncate(most);
+            self.asked_last = tids.last().copied();
+        }
+        for tid in tids {
+            let Some(state) = self.threads.get_mut(&tid) else {
+                continue;
+            };
+            let counted = procfs::thread_cpu_time_ns(state.row.pid.0, tid.0);
+            let under_way = state.on_cpu.map_or(0, |(_, since)| now.since(since));
+            if let (Some(account), Some(counted)) = (&mut state.account, counted)
+                && counted > account.last_ns
+            {
+                account.last_ns = counted;
+                account.told_ns = state.row.cpu_time_ns + under_way;
+            }
+        }
     }
 
     /// A thread was interrupted on a CPU with this stack pointer.
@@ -285,8 +354,8 @@ impl Threads {
             .collect()
     }
 
-    /// The rows; threads still alive end at `now`. Their CPU times were seen for `share` of the
-    /// time and are scaled up from that.
+    /// The rows; threads still alive end at `now`. Switches were told for `share` of the time: what the kernel was not
+    /// asked for is scaled up from that.
     pub(crate) fn rows(&self, now: Time, share: f64) -> Vec<Thread> {
         let mut rows: Vec<Thread> = self
             .threads
@@ -296,7 +365,7 @@ impl Threads {
                 if !state.ended {
                     row.end = now;
                 }
-                row.cpu_time_ns = (row.cpu_time_ns as f64 / share.clamp(0.01, 1.0)) as u64;
+                row.cpu_time_ns = state.cpu_time_ns(share);
                 row
             })
             .collect();
@@ -456,6 +525,49 @@ mod tests {
         assert_eq!(threads.cpu_ns, 450);
         assert_eq!(threads.rows(Time(900), 1.0)[0].cpu_time_ns, 450);
         assert_eq!(threads.rows(Time(900), 1.0)[0].end, Time(650));
+    }
+
+    #[test]
+    fn cpu_time_is_what_the_kernel_counted_where_switches_were_told_for_a_part_of_the_time() {
+        let mut threads = Threads::default();
+        let (own, tid) = (std::process::id(), linewise_machine::process::current_tid());
+        let counted = || procfs::thread_cpu_time_ns(own, tid).unwrap_or(0);
+        if counted() == 0 {
+            return println!("skipped: the kernel does not count CPU times of threads");
+        }
+        threads.found(Pid(own), Tid(tid), Time(0), None);
+        threads.open_account(Tid(tid), counted());
+        let first = counted();
+        threads.switched(Tid(tid), CpuId(0), Time(0), false);
+        threads.switched(Tid(tid), CpuId(0), Time(1000), true);
+        while counted() < first + 5_000_000 {
+            std::hint::spin_loop();
+        }
+        threads.read_accounts(Time(2000), 1);
+        let row = &threads.rows(Time(2000), 0.5)[0];
+        assert!((5_000_000..=counted() - first + 5_000_000).contains(&row.cpu_time_ns));
+        // What was told since is scaled.
+        threads.switched(Tid(tid), CpuId(0), Time(3000), false);
+        threads.switched(Tid(tid), CpuId(0), Time(4000), true);
+        let later = &threads.rows(Time(4000), 0.5)[0];
+        assert_eq!(later.cpu_time_ns, row.cpu_time_ns + 2000);
+        // Where all was told that is exact.
+        assert_eq!(threads.rows(Time(4000), 1.0)[0].cpu_time_ns, 2000);
+    }
+
+    #[test]
+    fn of_many_threads_some_are_asked_for_in_turns() {
+        let mut threads = Threads::default();
+        for tid in 1..=5 {
+            threads.found(Pid(1), Tid(tid), Time(0), None);
+            threads.open_account(Tid(tid), 0);
+        }
+        let mut asked = Vec::new();
+        for _ in 0..3 {
+            threads.read_accounts(Time(1), 2);
+            asked.push(threads.asked_last.unwrap().0);
+        }
+        assert_eq!(asked, [2, 4, 1]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod code;
 mod collector;
 mod cpu_times;
 mod decode;
+mod description;
 mod duty;
 mod error;
 pub mod exact;

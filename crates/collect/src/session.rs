@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,16 +13,13 @@ use linewise_machine::process::{self, Child, Ended, HeldChild};
 use linewise_machine::retrap::retrap_time;
 use linewise_machine::signals::{ChangeSignal, StopSignals};
 use linewise_machine::{procfs, sysfs};
-use linewise_recording::{
-    CacheLevel, CreateMode, FORMAT_VERSION, Loss, Overhead, Pid, RunInfo, SimulatedCache, Time,
-    Writer,
-};
-use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
+use linewise_recording::{CreateMode, Loss, Pid, RunInfo, Time, Writer};
 
-use crate::attach::{attach, of_process, switches_are_dear};
+use crate::attach::{Attachment, attach, family as family_of, of_processes, switches_are_dear};
 use crate::budget::{Budget, Costs, Limits};
 use crate::bug;
 use crate::collector::{Collector, FlowRecorder, ReuseSampling};
+use crate::description::describe;
 use crate::error::Error;
 use crate::family::Family;
 use crate::flow::Wanted;
@@ -46,8 +42,8 @@ const MOST_PLACES: u32 = 3;
 pub enum Target {
     /// This command, launched here.
     Launch(Vec<OsString>),
-    /// This process, already running.
-    Attach(u32),
+    /// These processes, already running, and all that descend from them; a thread's number names its process.
+    Attach(Vec<u32>),
 }
 
 /// How to record it.
@@ -78,6 +74,21 @@ pub struct RecordOptions {
     /// Whose objects are followed from their allocation to their end, with half of each thread's watchpoints and
     /// half of the budget for watches; not together with `reuse`. Takes the heap recorder.
     pub flow: Option<Wanted>,
+}
+
+impl Target {
+    /// The words of the command, or of what process `pid` runs.
+    fn command_line(&self, pid: u32) -> Vec<String> {
+        match self {
+            Self::Launch(command) => {
+                let words = command.iter();
+                words
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect()
+            }
+            Self::Attach(_) => procfs::command_line(pid).unwrap_or_default(),
+        }
+    }
 }
 
 /// What has a sampler of its own.
@@ -146,14 +157,14 @@ pub struct Outcome {
 /// The target before its recording begins.
 enum Beginning<'a> {
     Held(HeldChild, &'a [OsString]),
-    Process(u32),
+    Processes(&'a [u32]),
 }
 
 impl Beginning<'_> {
     fn pid(&self) -> u32 {
         match self {
             Self::Held(held, _) => held.pid(),
-            Self::Process(pid) => *pid,
+            Self::Processes(pids) => pids.first().copied().unwrap_or(0),
         }
     }
 }
@@ -161,10 +172,10 @@ impl Beginning<'_> {
 /// The target while it is recorded.
 enum Running {
     Child(Child),
-    Process,
+    Processes(Vec<Attachment>),
 }
 
-/// Records until the target ends, the duration is over, or one of `signals` comes. Call it from the
+/// Records until the target ends (of named processes the last), the duration is over, or one of `signals` comes. Call it from the
 /// only thread of the process. The target is never stopped; nothing stays armed in it.
 ///
 /// A launched target that is still running when its recording ends is asked to end (SIGTERM) with
@@ -180,7 +191,7 @@ pub fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
-    let translated = of_process(options, &mut tell)?;
+    let translated = of_processes(options, &mut tell)?;
     let options = translated.as_ref().unwrap_or(options);
     let heap = heap_source(options);
     let facts = Facts::read(Path::new("/"), &[]);
@@ -203,7 +214,7 @@ pub fn record(
             let held = HeldChild::fork(command, &environment, tracer).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
-        &Target::Attach(pid) => (Beginning::Process(pid), Family::none()),
+        Target::Attach(pids) => (Beginning::Processes(pids), Family::none()),
     };
     let changes = ChangeSignal::block().map_err(Error::Wait)?;
     let open_files = process::raise_open_files();
@@ -249,10 +260,10 @@ pub fn record(
         switch_ns: switch_ns(sampler_options.period_ns)?,
         armed_switch_ns: armed_switch_ns(registers),
     };
-    if let Beginning::Process(pid) = beginning
+    if let Beginning::Processes(pids) = beginning
         && of_cpus.is_none()
         && options.rate.is_none()
-        && switches_are_dear(pid, costs.switch_ns, options.overhead)
+        && switches_are_dear(&family_of(pids), costs.switch_ns, options.overhead)
     {
         sampler_options.period_ns = finer_period_ns(sampler_options.period_ns);
         costs.switch_ns = switch_ns(sampler_options.period_ns)?;
@@ -262,14 +273,17 @@ pub fn record(
     let latencies = match beginning {
         Beginning::Held(..) => Some(Latencies::before_the_target()),
         // It would be slowed down without a word in the account.
-        Beginning::Process(_) => None,
+        Beginning::Processes(_) => None,
     };
     // Probes are there before the program's first instruction.
     let heap = heap.map(|source| heap_recorder(source?, beginning.pid(), &cpus, options));
-    let mut left_out = None;
-    let info = |pid, samplers: &Samplers| {
-        let target = &options.target;
-        describe(target, pid, samplers, start, &facts, &costs, taken)
+    let mut left_out = Vec::new();
+    let mut members = vec![beginning.pid()];
+    let info = |pid, samplers: &Samplers| RunInfo {
+        command: options.target.command_line(pid),
+        pid: Pid(pid),
+        launched: matches!(options.target, Target::Launch(_)),
+        ..describe(samplers.what(), start, &facts, &costs, taken)
     };
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {
@@ -289,24 +303,35 @@ pub fn record(
             };
             (Running::Child(child), pid, samplers, writer, info)
         }
-        Beginning::Process(pid) => {
+        Beginning::Processes(pids) => {
             let samplers = match of_cpus {
-                Some(samplers) => Samplers::Cpus(samplers.started()?),
+                Some(samplers) => {
+                    let mut samplers = samplers.started()?;
+                    // Whoever is forked from now on is told of.
+                    members = family_of(pids);
+                    samplers.follow(&members);
+                    Samplers::Cpus(samplers)
+                }
                 None => {
-                    let attached = attach(pid, &cpus, sampler_options, open_files)?;
+                    let attached = attach(pids, &cpus, sampler_options, open_files)?;
                     left_out = attached.left_out;
+                    members = family_of(pids);
                     Samplers::Threads(attached.samplers)
                 }
             };
+            let pid = members[0];
             let info = info(pid, &samplers);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
-            (Running::Process, pid, samplers, writer, info)
+            let attachments = pids.iter().copied().map(Attachment::to).collect();
+            (Running::Processes(attachments), pid, samplers, writer, info)
         }
     };
 
     let mut collector = Collector::new(samplers, writer, info, budget, &costs, cpus, guard);
     let recorded = bug::caught(|| {
-        collector.found_process(pid);
+        for &member in &members {
+            collector.found_process(member);
+        }
         if let Some((latencies, rows)) = latencies {
             collector.know_latencies(latencies, rows)?;
         }
@@ -316,7 +341,16 @@ pub fn record(
             None => {}
         }
         match heap {
-            Some(Ok(heap)) => collector.record_heap(heap),
+            Some(Ok(heap)) => {
+                collector.record_heap(heap);
+                if let (Target::Attach(_), others @ 1..) = (&options.target, members.len() - 1) {
+                    let reason = format!(
+                        "heap blocks of process {pid} alone are recorded: probes are placed in one process, and {others} more are followed"
+                    );
+                    tell(Event::Warning(&reason));
+                    collector.lose("heap-not-recorded", others as u64, reason)?;
+                }
+            }
             Some(Err(reason)) => {
                 let mut reason = format!("heap blocks are not recorded: {reason}");
                 if options.flow.is_some() {
@@ -332,7 +366,7 @@ pub fn record(
         if let Some(wanted) = &options.flow {
             collector.follow_objects(FlowRecorder::new(wanted.clone(), taken));
         }
-        if let Some((threads, reason)) = left_out {
+        for (threads, reason) in left_out {
             tell(Event::Warning(&reason));
             collector.lose("threads-not-sampled", threads, reason)?;
         }
@@ -346,7 +380,6 @@ pub fn record(
         let ended_by = run(
             options,
             &mut running,
-            pid,
             signals,
             &changes,
             &mut collector,
@@ -382,7 +415,7 @@ pub fn record(
 fn heap_source(options: &RecordOptions) -> Option<Result<Source, String>> {
     match (&options.target, options.heap) {
         (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Loaded) => None,
-        (&Target::Attach(pid), _) => Some(heap::attaching(pid)),
+        (Target::Attach(pids), _) => pids.first().map(|&pid| heap::attaching(pid)),
         (Target::Launch(command), when) => Some(heap::loading(command, when != HeapWhen::Loaded)),
     }
 }
@@ -510,131 +543,24 @@ fn release(held: HeldChild, command: &[OsString]) -> Result<Child, Error> {
     })
 }
 
-fn describe(
-    target: &Target,
-    pid: u32,
-    samplers: &Samplers,
-    start: Time,
-    facts: &Facts,
-    costs: &Costs,
-    taken: u32,
-) -> RunInfo {
-    let watchpoints = costs.watchpoints;
-    let topology = sysfs::read_topology(Path::new("/")).ok();
-    let no_counters = match (&facts.pmus.core, facts.hypervisor.name()) {
-        (Some(pmu), _) => {
-            format!(
-                "the timer works everywhere; the counters of {pmu} are not used by this version"
-            )
-        }
-        (None, "") => "this machine shows no PMU".to_owned(),
-        (None, name) => format!("no PMU in this virtual machine ({name})"),
-    };
-    let command = match target {
-        Target::Launch(command) => {
-            let words = command.iter();
-            words
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect()
-        }
-        Target::Attach(pid) => procfs::command_line(*pid).unwrap_or_default(),
-    };
-    RunInfo {
-        format_version: FORMAT_VERSION,
-        linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
-        complete: false,
-        command,
-        pid: Pid(pid),
-        launched: matches!(target, Target::Launch(_)),
-        source: "timer".to_owned(),
-        source_reason: format!("{no_counters}; {} is sampled", samplers.what()),
-        start,
-        end: start,
-        ended_by: String::new(),
-        exit_code: None,
-        exit_signal: None,
-        // Watches know lines of eight chunks.
-        line_size: topology
-            .as_ref()
-            .and_then(|topology| topology.line_size().map(u64::from))
-            .filter(|&size| size == 64)
-            .unwrap_or(64),
-        cpus: topology
-            .as_ref()
-            .map_or(1, |topology| topology.cpus.len() as u32),
-        watchpoint_bytes: watchpoints.map_or(0, |watch| {
-            (watch.count - taken.min(watch.count)) * crate::watch::CHUNK as u32
-        }),
-        cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
-        hypervisor: facts.hypervisor.name().to_owned(),
-        kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
-        skid_rule: costs.skid.rule.word().to_owned(),
-        exposure_offset_ns: watchpoints.map_or(0.0, |watch| watch.exposure_offset_ns),
-        trap_delay_ns: watchpoints.map_or(0.0, |watch| watch.trap_delay_ns),
-        overhead: Overhead::default(),
-        exact: None,
-        reuse: None,
-        heap: None,
-        caches: topology.as_ref().map_or_else(Vec::new, caches),
-    }
-}
-
-/// The data caches of the first CPU, by level.
-fn caches(topology: &Topology) -> Vec<SimulatedCache> {
-    let Some(cpu) = topology.cpus.first().map(|cpu| cpu.id) else {
-        return Vec::new();
-    };
-    let alike = |cache: &Cache| {
-        let others = topology.caches.iter();
-        others
-            .filter(|it| (it.level, it.kind) == (cache.level, cache.kind))
-            .count()
-    };
-    let all = topology.cores();
-    let cores = |cache: &Cache| {
-        let firsts = all.iter().filter_map(CpuSet::first);
-        firsts.filter(|cpu| cache.cpus.contains(*cpu)).count()
-    };
-    let mut caches: Vec<SimulatedCache> = topology
-        .caches
-        .iter()
-        .filter(|cache| cache.kind != CacheKind::Instruction && cache.cpus.contains(cpu))
-        .filter_map(|cache| {
-            Some(SimulatedCache {
-                level: match cache.level {
-                    1 => CacheLevel::L1d,
-                    2 => CacheLevel::L2,
-                    3 => CacheLevel::L3,
-                    _ => CacheLevel::L4,
-                },
-                size_bytes: cache.size_bytes?,
-                ways: cache.ways?,
-                count: alike(cache) as u32,
-                cores: cores(cache) as u32,
-            })
-        })
-        .collect();
-    caches.sort_by_key(|cache| cache.level);
-    caches
-}
-
 fn run(
     options: &RecordOptions,
     running: &mut Running,
-    pid: u32,
     signals: &StopSignals,
     changes: &ChangeSignal,
     collector: &mut Collector,
     tell: &mut impl FnMut(Event<'_>),
 ) -> Result<&'static str, Error> {
-    // Without a pidfd (before Linux 5.3) the target's end is noticed at the next tick.
-    let pidfd = process::pidfd(pid).ok();
-    let mut fds = vec![signals.raw_fd(), changes.raw_fd()];
-    fds.extend(pidfd.as_ref().map(AsRawFd::as_raw_fd));
-    fds.extend(collector.guard_fd());
     let start = Instant::now();
     let mut shown = Instant::now();
     loop {
+        let mut fds = vec![signals.raw_fd(), changes.raw_fd()];
+        fds.extend(collector.guard_fd());
+        if let Running::Processes(attachments) = running {
+            // Of one that has ended it is readable for good.
+            let alive = attachments.iter().filter(|it| !it.has_ended);
+            fds.extend(alive.filter_map(Attachment::raw_fd));
+        }
         process::wait_readable(&fds, collector.until_next_tick());
         changes.clear();
         loop {
@@ -656,13 +582,9 @@ fn run(
         collector.hear_guard()?;
         let gone = match running {
             Running::Child(child) => child.ended().is_some(),
-            // A process that nobody waits for can still be signalled after its end.
-            Running::Process => {
-                pidfd
-                    .as_ref()
-                    .is_some_and(|fd| process::wait_readable(&[fd.as_raw_fd()], Duration::ZERO))
-                    || pidfd.is_none() && procfs::standing(pid).is_some_and(|it| it.ended)
-                    || process::signal(pid, 0).is_err()
+            Running::Processes(attachments) => {
+                attachments.iter_mut().for_each(Attachment::look);
+                attachments.iter().all(|it| it.has_ended)
             }
         };
         // Looked at after the target's end: Ctrl-C reaches both, and then it is what ended it.
@@ -696,7 +618,7 @@ fn run(
 fn is_to_end(running: &Running, signals: &StopSignals) -> bool {
     signals.next().is_some_and(|came| match running {
         Running::Child(child) => came.pass_on(child.pid()),
-        Running::Process => true,
+        Running::Processes(_) => true,
     })
 }
 

@@ -177,13 +177,14 @@ pub fn started(pid: u32) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The processes whose chain of parents leads to `ancestor`, without itself, in ascending order.
+/// The processes whose chain of parents leads to one of `ancestors`, without those themselves unless one descends from
+/// another, in ascending order.
 /// Those that have ended and only wait to be reaped are left out. Processes that begin meanwhile may
 /// be missed.
 ///
 /// # Errors
 /// The kernel's: `/proc` is not there.
-pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
+pub fn descendants(ancestors: &[u32]) -> io::Result<Vec<u32>> {
     let mut parents = std::collections::HashMap::new();
     let mut alive = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -204,7 +205,7 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
         // Parents form no loop, but they were not all read at one moment.
         for _ in 0..=parents.len() {
             match parents.get(&at) {
-                Some(&parent) if parent == ancestor => return true,
+                Some(parent) if ancestors.contains(parent) => return true,
                 Some(&parent) => at = parent,
                 None => return false,
             }
@@ -214,6 +215,38 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
     alive.retain(descends);
     alive.sort_unstable();
     Ok(alive)
+}
+
+/// The processes whose program's file or first thread has this name, without this one, in ascending order.
+///
+/// # Errors
+/// The kernel's: `/proc` is not there.
+pub fn processes_of(name: &str) -> io::Result<Vec<u32>> {
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let number = entry?.file_name();
+        let Some(pid) = number.to_str().and_then(|text| text.parse::<u32>().ok()) else {
+            continue;
+        };
+        let is_alive = || standing(pid).is_some_and(|it| !it.ended && !it.of_kernel);
+        let of_file = || {
+            let program = fs::read_link(proc_path(pid, "exe")).ok()?;
+            Some(
+                program
+                    .file_name()?
+                    .to_str()?
+                    .trim_end_matches(" (deleted)")
+                    == name,
+            )
+        };
+        let is_named = thread_name(pid, pid).as_deref() == Some(name) || of_file() == Some(true);
+        if pid != own && is_named && is_alive() {
+            found.push(pid);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// The parent of a process, from its `stat`, and whether all its threads have ended.
@@ -392,16 +425,16 @@ mod tests {
             .read_line(&mut line)
             .unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
-        assert_eq!(descendants(child.id()).unwrap(), [grandchild]);
+        assert_eq!(descendants(&[child.id()]).unwrap(), [grandchild]);
         assert!(
-            descendants(std::process::id())
+            descendants(&[std::process::id()])
                 .unwrap()
                 .contains(&grandchild)
         );
         crate::process::signal(grandchild, libc::SIGKILL).unwrap();
         child.wait().unwrap();
         assert!(
-            !descendants(std::process::id())
+            !descendants(&[std::process::id()])
                 .unwrap()
                 .contains(&grandchild)
         );

@@ -10,12 +10,17 @@ use crate::session::loss;
 /// So many threads are told of before the end; with more of them, writing them all again would cost more than
 /// it is worth to whoever is killed.
 const THREADS_SO_FAR: usize = 20_000;
+/// The kernel is asked for the CPU times of so many threads before the end, once a second: one takes some 10 µs.
+const ACCOUNTS_AT_ONCE: usize = 200;
 
 impl Collector {
     /// Writes what holds so far: a recording that is cut short because this process is killed then lacks
     /// what came last, and heap blocks that were not yet freed.
     pub(super) fn tell_so_far(&mut self, now: Time) -> Result<(), Error> {
         let share = self.duty.share(now);
+        if share < 1.0 {
+            self.threads.read_accounts(now, ACCOUNTS_AT_ONCE);
+        }
         if self.threads.known() <= THREADS_SO_FAR {
             self.writer.replace(&self.threads.rows(now, share))?;
         }
@@ -44,6 +49,9 @@ impl Collector {
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
         let share = self.duty.share(now);
+        if share < 1.0 {
+            self.threads.read_accounts(now, THREADS_SO_FAR);
+        }
         self.writer.replace(&self.threads.rows(now, share))?;
         self.writer.replace(&self.losses(share))?;
         self.info.end = now;
@@ -93,7 +101,7 @@ impl Collector {
                 ),
             };
             let detail = format!(
-                "threads come and go so often that {detail} for {:.0} % of the time, and CPU times are scaled up from that",
+                "threads come and go so often that {detail} for {:.0} % of the time; CPU times are the kernel's, of threads that ended within a second scaled up from that",
                 share * 100.0
             );
             losses.push(loss(what, 1, detail));

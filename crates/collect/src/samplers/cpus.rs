@@ -115,6 +115,11 @@ impl CpuSamplers {
         Ok(self)
     }
 
+    /// What these processes do is the target's, too.
+    pub(crate) fn follow(&mut self, pids: &[u32]) {
+        self.target.pids.extend(pids);
+    }
+
     /// Stops sampling and the recording of switches.
     pub(crate) fn stop(&mut self) {
         for of_cpu in &mut self.cpus {

@@ -1,0 +1,111 @@
+//! What a recording says of the machine, the source and itself.
+
+use std::path::Path;
+
+use linewise_machine::facts::Facts;
+use linewise_machine::sysfs;
+use linewise_recording::{
+    CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Time,
+};
+use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
+
+use crate::budget::Costs;
+
+/// What a recording by the timer says of itself at its start, but whose it is. `taken` watchpoints of each thread are for
+/// something else than lines; `sampled` is what has a sampler.
+pub(crate) fn describe(
+    sampled: &str,
+    start: Time,
+    facts: &Facts,
+    costs: &Costs,
+    taken: u32,
+) -> RunInfo {
+    let watchpoints = costs.watchpoints;
+    let topology = sysfs::read_topology(Path::new("/")).ok();
+    let no_counters = match (&facts.pmus.core, facts.hypervisor.name()) {
+        (Some(pmu), _) => {
+            format!(
+                "the timer works everywhere; the counters of {pmu} are not used by this version"
+            )
+        }
+        (None, "") => "this machine shows no PMU".to_owned(),
+        (None, name) => format!("no PMU in this virtual machine ({name})"),
+    };
+    RunInfo {
+        format_version: FORMAT_VERSION,
+        linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
+        complete: false,
+        command: Vec::new(),
+        pid: Pid(0),
+        launched: false,
+        source: "timer".to_owned(),
+        source_reason: format!("{no_counters}; {sampled} is sampled"),
+        start,
+        end: start,
+        ended_by: String::new(),
+        exit_code: None,
+        exit_signal: None,
+        // Watches know lines of eight chunks.
+        line_size: topology
+            .as_ref()
+            .and_then(|topology| topology.line_size().map(u64::from))
+            .filter(|&size| size == 64)
+            .unwrap_or(64),
+        cpus: topology
+            .as_ref()
+            .map_or(1, |topology| topology.cpus.len() as u32),
+        watchpoint_bytes: watchpoints.map_or(0, |watch| {
+            (watch.count - taken.min(watch.count)) * crate::watch::CHUNK as u32
+        }),
+        cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
+        hypervisor: facts.hypervisor.name().to_owned(),
+        kernel: facts.kernel_release.known().cloned().unwrap_or_default(),
+        skid_rule: costs.skid.rule.word().to_owned(),
+        exposure_offset_ns: watchpoints.map_or(0.0, |watch| watch.exposure_offset_ns),
+        trap_delay_ns: watchpoints.map_or(0.0, |watch| watch.trap_delay_ns),
+        overhead: Overhead::default(),
+        exact: None,
+        reuse: None,
+        heap: None,
+        caches: topology.as_ref().map_or_else(Vec::new, caches),
+    }
+}
+
+/// The data caches of the first CPU, by level.
+fn caches(topology: &Topology) -> Vec<SimulatedCache> {
+    let Some(cpu) = topology.cpus.first().map(|cpu| cpu.id) else {
+        return Vec::new();
+    };
+    let alike = |cache: &Cache| {
+        let others = topology.caches.iter();
+        others
+            .filter(|it| (it.level, it.kind) == (cache.level, cache.kind))
+            .count()
+    };
+    let all = topology.cores();
+    let cores = |cache: &Cache| {
+        let firsts = all.iter().filter_map(CpuSet::first);
+        firsts.filter(|cpu| cache.cpus.contains(*cpu)).count()
+    };
+    let mut caches: Vec<SimulatedCache> = topology
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != CacheKind::Instruction && cache.cpus.contains(cpu))
+        .filter_map(|cache| {
+            Some(SimulatedCache {
+                level: match cache.level {
+                    1 => CacheLevel::L1d,
+                    2 => CacheLevel::L2,
+                    3 => CacheLevel::L3,
+                    _ => CacheLevel::L4,
+                },
+                size_bytes: cache.size_bytes?,
+                ways: cache.ways?,
+                count: alike(cache) as u32,
+                cores: cores(cache) as u32,
+            })
+        })
+        .collect();
+    caches.sort_by_key(|cache| cache.level);
+    caches
+}

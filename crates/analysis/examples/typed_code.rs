@@ -44,6 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 kind: MapKind::File,
                 path: path.clone(),
                 build_id: String::new(),
+                device: None,
+                inode: None,
             }
         })
         .collect();

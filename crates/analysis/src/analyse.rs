@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, RunInfo, SampleClass, Tables,
-    Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, RunInfo, SampleClass,
+    SharedMemory, Tables, Tid,
 };
 
 use crate::advice::{Advice, advise};
@@ -35,7 +35,8 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
 /// sampled uses and reuses become distances.
 #[must_use]
 pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>) -> Report {
-    let (view, time) = sharing_of(info, tables);
+    let shared = SharedMemory::of(&tables.maps);
+    let (view, time) = sharing_of(info, tables, &shared);
     let advice = advise(&view, tables, info, &time);
     let samples = count_samples(info, tables);
     let in_use = working_set::Input {
@@ -56,7 +57,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         timeline: if info.exact.is_some() {
             Vec::new()
         } else {
-            timeline(info, tables, &view)
+            timeline(info, tables, &view, &shared)
         },
         findings: advice.findings,
         losses: losses(tables),
@@ -77,6 +78,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             samples: &tables.samples,
             caches: &tables.caches,
             sharing: &view,
+            shared: &shared,
         }),
         working_set: working_set::working_set(&in_use),
         flow: flow::flow(&flow::Input {
@@ -98,6 +100,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         transfers: &tables.transfers,
         threads: &tables.threads,
         maps: &tables.maps,
+        shared: &shared,
         frames: &tables.frames,
         thread_ns: thread_ns(tables),
     }) {
@@ -137,7 +140,7 @@ fn propose_layouts(report: &mut Report) {
 }
 
 /// The sharing of a run, and the thread time of which its costs are a share, as its source tells.
-fn sharing_of(info: &RunInfo, tables: &Tables) -> (SharingView, ThreadTime) {
+fn sharing_of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> (SharingView, ThreadTime) {
     if info.exact.is_some() {
         return exact(&ExactInput {
             info,
@@ -153,6 +156,7 @@ fn sharing_of(info: &RunInfo, tables: &Tables) -> (SharingView, ThreadTime) {
         traps: &tables.traps,
         switches: &tables.switches,
         latencies: &tables.latencies,
+        shared,
     });
     (view, ThreadTime::Measured(thread_ns(tables)))
 }
@@ -517,7 +521,12 @@ fn moved(latencies: &[Latency]) -> bool {
     }
 }
 
-fn timeline(info: &RunInfo, tables: &Tables, view: &SharingView) -> Vec<TimelineBin> {
+fn timeline(
+    info: &RunInfo,
+    tables: &Tables,
+    view: &SharingView,
+    shared: &SharedMemory,
+) -> Vec<TimelineBin> {
     let duration = info.end.since(info.start);
     let length = (duration / SLICES).max(1_000_000);
     let count = duration.div_ceil(length) as usize;
@@ -548,8 +557,9 @@ fn timeline(info: &RunInfo, tables: &Tables, view: &SharingView) -> Vec<Timeline
             continue;
         };
         bin.thread_ns += sample.weight_ns as f64;
+        let (pid, address) = shared.home(sample.pid, sample.address);
         if sample.class == SampleClass::Access
-            && let Some(share) = lost.get(&(sample.pid, sample.address.line(info.line_size)))
+            && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
         {
             bin.contended_ns += sample.weight_ns as f64 * share;
         }

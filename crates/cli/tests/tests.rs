@@ -17,6 +17,7 @@ mod measuring;
 mod objects_exact;
 mod operators;
 mod probing;
+mod processes;
 mod recordings;
 mod sampled_reuse;
 mod sharing_exact;

@@ -25,7 +25,7 @@ const CURIOSITY: f64 = 0.25;
 /// How often any thread is watched rather than one that was seen at the line.
 const STRANGER: f64 = 0.3;
 
-/// A published access.
+/// A published access. Process and address are the home of what it touched, where processes share it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Published {
     pub time: Time,
@@ -123,13 +123,13 @@ impl Board {
         }
     }
 
-    /// Chooses a thread to watch: `active` are the threads of a process that ran lately, and `free`
-    /// says whether a thread's debug registers are.
+    /// Chooses a thread to watch: `active` are the threads that ran lately of the processes that have the byte with that
+    /// home, and `free` says whether a thread's debug registers are.
     pub(crate) fn choose(
         &mut self,
         now: Time,
         chance: &mut Chance,
-        active: impl Fn(Pid) -> Vec<Tid>,
+        active: impl Fn((Pid, Address)) -> Vec<Tid>,
         free: impl Fn(Tid) -> bool,
     ) -> Option<Choice> {
         while self
@@ -153,7 +153,7 @@ impl Board {
             if visitors.is_empty() && !chance.happens(CURIOSITY) {
                 continue;
             }
-            let threads = active(published.pid);
+            let threads = active((published.pid, published.address));
             let seen: Vec<Tid> = visitors
                 .iter()
                 .map(|&(tid, _)| tid)

@@ -328,6 +328,8 @@ impl Collector {
                 if pid == tid {
                     self.callers.forget(pid);
                     self.mapped_lately.insert(Pid(pid));
+                    let shared = self.maps.forked(Pid(parent_pid), Pid(pid), Time(time));
+                    self.writer.push(shared)?;
                     self.cpu_times.follow(Pid(pid));
                     if let Some(heap) = &mut self.heap {
                         heap.forked(Pid(parent_pid));
@@ -460,12 +462,13 @@ impl Collector {
         };
         self.offer_for_reuse(sample);
         self.touched(sample.pid, sample.address, sample.time);
+        let (pid, address) = self.maps.shared().home(sample.pid, sample.address);
         self.board.publish(Published {
             time: sample.time,
-            pid: sample.pid,
+            pid,
             tid: sample.tid,
             cpu: sample.cpu,
-            address: sample.address,
+            address,
             size: sample.size,
             operation,
         });
@@ -485,8 +488,9 @@ impl Collector {
                     &record,
                     row.operation,
                 );
+                let (pid, address) = self.maps.shared().home(trap.pid, trap.address);
                 self.board
-                    .visit(trap.pid, trap.tid, trap.address, trap.size, trap.time);
+                    .visit(pid, trap.tid, address, trap.size, trap.time);
                 self.touched(trap.pid, trap.address, trap.time);
                 self.writer.push([trap])?;
             }

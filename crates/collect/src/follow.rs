@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use linewise_machine::procfs;
+use linewise_machine::procfs::{self, Mapping};
 use linewise_recording::{
-    Address, CpuId, Map, MapKind, Pid, Stack, StackId, Switch, Thread, Tid, Time,
+    Address, CpuId, Map, MapKind, Pid, SharedMemory, Stack, StackId, Switch, Thread, Tid, Time,
 };
 
 /// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
@@ -345,6 +345,11 @@ impl Threads {
         self.threads.values().filter(|state| !state.ended).count()
     }
 
+    /// The process of a thread.
+    pub(crate) fn process_of(&self, tid: Tid) -> Option<Pid> {
+        self.threads.get(&tid).map(|state| state.row.pid)
+    }
+
     /// The processes that are alive.
     pub(crate) fn processes(&self) -> HashSet<Pid> {
         self.threads
@@ -441,13 +446,44 @@ impl Stacks {
 /// The mappings of the target, each recorded once.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
-    seen: HashMap<Pid, HashSet<(u64, u64, String)>>,
+    /// Start, end, inode of shared memory and path.
+    seen: HashMap<Pid, HashSet<(u64, u64, u64, String)>>,
+    /// Those that processes may share.
+    shared: SharedMemory,
+    /// Their rows that may be written to, for who is forked.
+    to_inherit: HashMap<Pid, Vec<Map>>,
 }
 
 impl Maps {
     /// Forgets what was seen of processes for which `lives` says no.
     pub(crate) fn keep(&mut self, lives: impl Fn(Pid) -> bool) {
         self.seen.retain(|&pid, _| lives(pid));
+        self.to_inherit.retain(|&pid, _| lives(pid));
+        self.shared.keep(lives);
+    }
+
+    /// The memory that processes share.
+    pub(crate) fn shared(&self) -> &SharedMemory {
+        &self.shared
+    }
+
+    /// A process was forked: the shared mappings that it has from its parent.
+    pub(crate) fn forked(&mut self, parent: Pid, child: Pid, time: Time) -> Vec<Map> {
+        self.shared.forked(parent, child);
+        let Some(rows) = self.to_inherit.get(&parent) else {
+            self.to_inherit.remove(&child);
+            return Vec::new();
+        };
+        let rows: Vec<Map> = rows
+            .iter()
+            .map(|row| Map {
+                pid: child,
+                time,
+                ..row.clone()
+            })
+            .collect();
+        self.to_inherit.insert(child, rows.clone());
+        rows
     }
 
     /// The mappings of a process that are new. Empty when the process is gone.
@@ -456,10 +492,14 @@ impl Maps {
             return Vec::new();
         };
         let seen = self.seen.entry(pid).or_default();
-        mappings
+        let inode = |mapping: &Mapping| match mapping.shared {
+            true => mapping.inode,
+            false => 0,
+        };
+        let rows: Vec<Map> = mappings
             .into_iter()
             .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
-            .filter(|mapping| seen.insert((mapping.start, mapping.end, mapping.path.clone())))
+            .filter(|it| seen.insert((it.start, it.end, inode(it), it.path.clone())))
             .map(|mapping| Map {
                 pid,
                 time,
@@ -476,8 +516,17 @@ impl Maps {
                 },
                 path: mapping.path,
                 build_id: String::new(),
+                device: mapping.shared.then_some(mapping.device),
+                inode: mapping.shared.then_some(mapping.inode),
             })
-            .collect()
+            .collect();
+        for row in &rows {
+            self.shared.add(row);
+            if row.inode.is_some() && row.writable {
+                self.to_inherit.entry(pid).or_default().push(row.clone());
+            }
+        }
+        rows
     }
 
     /// A mapping told by the kernel, for a process that may be gone before it can be read.
@@ -492,7 +541,7 @@ impl Maps {
     ) -> Option<Map> {
         let end = start.saturating_add(length);
         let seen = self.seen.entry(pid).or_default();
-        let new = path.starts_with('/') && seen.insert((start, end, path.to_owned()));
+        let new = path.starts_with('/') && seen.insert((start, end, 0, path.to_owned()));
         new.then(|| Map {
             pid,
             time,
@@ -504,6 +553,8 @@ impl Maps {
             kind: MapKind::File,
             path: path.to_owned(),
             build_id: String::new(),
+            device: None,
+            inode: None,
         })
     }
 }

@@ -134,6 +134,12 @@ pub fn region_of(variable: &[u8]) -> Option<&[u8]> {
     value.split(|&byte| byte == b' ').next()
 }
 
+/// Whether a variable is one of the recorder's.
+#[must_use]
+pub fn is_ours(variable: &[u8]) -> bool {
+    region_of(variable).is_some() || variable.starts_with(THEIRS)
+}
+
 /// The value of the dynamic linker's variable, if this is it.
 #[must_use]
 pub fn preload_of(variable: &[u8]) -> Option<&[u8]> {

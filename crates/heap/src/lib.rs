@@ -35,7 +35,7 @@ mod told;
 mod traced;
 mod walk;
 
-pub use environment::{Environment, Hidden, Variables, hide, preload_of, region_of};
+pub use environment::{Environment, Hidden, Variables, hide, is_ours, preload_of, region_of};
 pub use naming::{object_begins, object_ends};
 pub use program::{Program, Unloadable};
 pub use record::{

@@ -19,6 +19,10 @@ pub struct Mapping {
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
+    /// What is written there others see who map the same file.
+    pub shared: bool,
+    /// The device of its file system: the major number times 2^20, plus the minor.
+    pub device: u32,
     /// The file's number in its file system, 0 without a file.
     pub inode: u64,
     /// File, or the kernel's name in brackets, or empty.
@@ -98,7 +102,9 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let (permissions, rest) = rest.split_once(' ')?;
     let (offset, rest) = rest.split_once(' ')?;
     // Device and inode, then blanks up to the path.
-    let (_device, rest) = rest.split_once(' ')?;
+    let (device, rest) = rest.split_once(' ')?;
+    let (major, minor) = device.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
     let (inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
     let permissions = permissions.as_bytes();
     Some(Mapping {
@@ -107,6 +113,8 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
         readable: permissions.first() == Some(&b'r'),
         writable: permissions.get(1) == Some(&b'w'),
         executable: permissions.get(2) == Some(&b'x'),
+        shared: permissions.get(3) == Some(&b's'),
+        device: number(major)? << 20 | number(minor)?,
         offset: u64::from_str_radix(offset, 16).ok()?,
         inode: inode.parse().ok()?,
         path: path.trim_start().to_owned(),

@@ -7,12 +7,13 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use linewise_heap::{
-    Environment, Note, Program, Variables, hide, kernel::File, preload_of, region_of,
+    Environment, Note, Program, Variables, hide, is_ours, kernel::File, preload_of,
 };
 
 use crate::gates;
+use crate::readable::Readable;
 use crate::real;
-use crate::recorder::{attach, is_wanted, say, shared};
+use crate::recorder::{attach, is_wanted, say, shared, simple};
 
 type Text = *const c_char;
 type Strings = *const Text;
@@ -133,11 +134,13 @@ fn can_load(which: Which, variables: &Variables<'_>) -> bool {
             .all(|library| with_string(&[library], |it| File::open(it, libc::O_RDONLY).is_some()))
             && region_is_there(variables.region)
     };
+    let string = |text| {
+        // SAFETY: as the exec function was called: a string of the program's, or nothing that can be read.
+        unsafe { readable().string(text) }
+    };
     let dynamic = match which {
-        // SAFETY: as the exec function was called: a string.
-        Which::Path(path) => is_dynamic(unsafe { CStr::from_ptr(path) }, SCRIPTS),
-        // SAFETY: likewise.
-        Which::Name(name) => is_dynamic_by_name(unsafe { CStr::from_ptr(name) }),
+        Which::Path(path) => string(path).is_some_and(|it| is_dynamic(it, SCRIPTS)),
+        Which::Name(name) => string(name).is_some_and(is_dynamic_by_name),
         Which::Open(fd) => {
             let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
             let mut rest = fd.max(0);
@@ -241,8 +244,24 @@ unsafe fn variables(list: Strings) -> impl Iterator<Item = &'static [u8]> {
     })
 }
 
+fn readable() -> Readable {
+    Readable::of(simple(libc::SYS_gettid))
+}
+
+/// How many strings an environment has; negative where the recorder is not to look at it, or cannot.
+///
+/// # Safety
+/// The list is the program's, who does not take it away meanwhile.
+unsafe extern "C" fn count(list: Strings) -> isize {
+    if kept().is_none() || !is_wanted() || gates::is_closed() {
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { readable().list(list) }.map_or(-1, |count| count as isize)
+}
+
 /// Calls `execute` with the environment `list`, or with that and our variables where what is executed is to have them.
-/// `scratch` has room for the list and eight pointers more.
+/// `scratch` has room for the list and eight pointers more; it is null where [`count`] told of none.
 ///
 /// # Safety
 /// The list is one of strings, or null.
@@ -255,10 +274,14 @@ unsafe fn with_variables<T>(
     let Some(ours) = kept().filter(|_| is_wanted()) else {
         return execute(list);
     };
-    // SAFETY: the caller's promise.
-    let mut names = unsafe { variables(list) };
-    // It has them if they could not be hidden.
-    if gates::is_closed() || !can_load(which, &ours) || names.any(|it| region_of(it).is_some()) {
+    if scratch.is_null() || gates::is_closed() || !can_load(which, &ours) {
+        say(Note::StartedWithout);
+        return execute(list);
+    }
+    // SAFETY: the caller's promise; it was read to be counted.
+    let names = || unsafe { variables(list) };
+    // It has them if they could not be hidden. And of two that the linker reads one would stay.
+    if names().any(is_ours) || names().filter_map(preload_of).count() > 1 {
         say(Note::StartedWithout);
         return execute(list);
     }
@@ -402,12 +425,16 @@ unsafe extern "C" fn hooked_execveat(
     let Some(real) = real::execveat() else {
         return missing();
     };
-    // SAFETY: as we were called: a string.
-    let which = match unsafe { CStr::from_ptr(path) }.to_bytes() {
-        [b'/', ..] => Which::Path(path),
-        [] => Which::Open(folder),
+    let path_bytes = match scratch.is_null() {
+        true => None,
+        // SAFETY: as we were called: a string, or nothing that can be read.
+        false => unsafe { readable().string(path) }.map(CStr::to_bytes),
+    };
+    let which = match path_bytes {
+        Some([b'/', ..]) => Which::Path(path),
+        Some([]) => Which::Open(folder),
         // What it is relative to is not looked for.
-        _ if folder == libc::AT_FDCWD => Which::Path(path),
+        Some(_) if folder == libc::AT_FDCWD => Which::Path(path),
         _ => Which::Open(-1),
     };
     // SAFETY: as we were called.
@@ -446,7 +473,7 @@ spawning! {
 }
 
 /// Exports `name`, which calls `function` with its arguments and, in the register `scratch`, room on the stack for the
-/// pointers of the list in the register `list` and eight more. `before` comes first.
+/// pointers of the list in the register `list` and eight more, or null. `before` comes first.
 macro_rules! executes {
     ($name:ident, $function:path, $list:literal, $scratch:literal $(, $before:literal)*) => {
         /// Stands in front of the function of the same name.
@@ -464,19 +491,30 @@ macro_rules! executes {
                 "mov rbp, rsp",
                 ".cfi_def_cfa_register rbp",
                 $($before,)*
-                "xor eax, eax",
-                concat!("test ", $list, ", ", $list),
-                "jz 3f",
-                "2:",
-                concat!("cmp qword ptr [", $list, " + rax * 8], 0"),
-                "je 3f",
-                "inc rax",
-                "jmp 2b",
-                "3:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                concat!("mov rdi, ", $list),
+                "call {count}",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test rax, rax",
+                "js 2f",
                 "lea rax, [rax * 8 + 64]",
                 "and rax, -16",
                 "sub rsp, rax",
                 "mov rax, rsp",
+                "jmp 3f",
+                "2:",
+                "xor eax, eax",
+                "3:",
                 "sub rsp, 16",
                 concat!("mov ", $scratch, ", rax"),
                 "call {function}",
@@ -485,6 +523,7 @@ macro_rules! executes {
                 "ret",
                 ".cfi_endproc",
                 function = sym $function,
+                count = sym count,
             )
         }
     };

@@ -35,6 +35,7 @@ mod lookup;
 mod mappings;
 mod naming;
 mod operators;
+mod readable;
 mod real;
 mod recorder;
 mod stack;

@@ -89,6 +89,15 @@ unsafe extern "C" fn each(module: *mut libc::dl_phdr_info, _: usize, search: *mu
     c_int::from(search.among == Among::Program)
 }
 
+/// Of the versions of a symbol.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// The one that programs are linked with.
+    Default,
+    /// For programs of before. A library that takes another's place has its functions like this (`libc_malloc_debug.so`).
+    Old,
+}
+
 /// A module's tables of symbols; null: it has none.
 struct Tables {
     base: usize,
@@ -175,16 +184,18 @@ impl Tables {
                 return 0;
             }
             let chain = table.add(buckets as usize);
+            let mut old = 0;
             loop {
                 let found = *chain.add((number - first) as usize);
                 if found | 1 == hash | 1 {
-                    let address = self.defined(number as usize, name);
-                    if address != 0 {
-                        return address;
+                    match self.defined(number as usize, name) {
+                        Some(Version::Default) => return self.address(number as usize),
+                        Some(Version::Old) if old == 0 => old = number as usize,
+                        _ => {}
                     }
                 }
                 if found & 1 != 0 {
-                    return 0;
+                    return self.address(old);
                 }
                 number += 1;
             }
@@ -196,36 +207,59 @@ impl Tables {
     unsafe fn by_old_hash(&self, name: &CStr) -> usize {
         // SAFETY: the table begins with its number of buckets and that of symbols.
         unsafe {
-            let symbols = *self.old.add(1) as usize;
-            let address = |number| self.defined(number, name);
-            (0..symbols).map(address).find(|&it| it != 0).unwrap_or(0)
+            let symbols = 0..*self.old.add(1) as usize;
+            let of = |version| {
+                symbols
+                    .clone()
+                    .find(|&it| self.defined(it, name) == Some(version))
+            };
+            self.address(
+                of(Version::Default)
+                    .or_else(|| of(Version::Old))
+                    .unwrap_or(0),
+            )
         }
     }
 
-    /// The address of a symbol if it is defined, of this name, and the default version of it.
+    /// Which version a symbol is, if it is defined and of this name.
     ///
     /// # Safety
     /// As for [`Tables::find`]; there is such a symbol.
-    unsafe fn defined(&self, number: usize, name: &CStr) -> usize {
+    unsafe fn defined(&self, number: usize, name: &CStr) -> Option<Version> {
         const HIDDEN: u16 = 0x8000;
-        const RESOLVED: u8 = 10;
         // SAFETY: the caller's promise.
         let symbol = unsafe { &*self.symbols.add(number) };
         if symbol.st_shndx == 0 || symbol.st_value == 0 {
-            return 0;
+            return None;
         }
         // SAFETY: names of symbols are strings of the module's table.
         let its = unsafe { self.strings.add(symbol.st_name as usize) };
         for (place, &byte) in name.to_bytes_with_nul().iter().enumerate() {
             // SAFETY: up to the string's NUL, which is the first byte that differs or the last.
             if unsafe { *its.add(place) } != byte {
-                return 0;
+                return None;
             }
         }
         // SAFETY: a version for each symbol, if there are versions.
-        if !self.versions.is_null() && unsafe { *self.versions.add(number) } & HIDDEN != 0 {
+        let is_old =
+            !self.versions.is_null() && unsafe { *self.versions.add(number) } & HIDDEN != 0;
+        Some(match is_old {
+            true => Version::Old,
+            false => Version::Default,
+        })
+    }
+
+    /// The address of a symbol that is defined; 0 of the first, which is none.
+    ///
+    /// # Safety
+    /// As for [`Tables::defined`].
+    unsafe fn address(&self, number: usize) -> usize {
+        const RESOLVED: u8 = 10;
+        if number == 0 {
             return 0;
         }
+        // SAFETY: the caller's promise.
+        let symbol = unsafe { &*self.symbols.add(number) };
         let address = self.base.wrapping_add(symbol.st_value as usize);
         if symbol.st_info & 15 == RESOLVED {
             // SAFETY: the symbol is a function that says which one to call.

@@ -135,7 +135,7 @@ pub(crate) fn attach(path: &CStr) -> Option<()> {
 }
 
 /// A system call without arguments that cannot fail.
-fn simple(number: i64) -> u32 {
+pub(crate) fn simple(number: i64) -> u32 {
     // SAFETY: asks for a number.
     unsafe { kernel::call(number, [0; 6]) as u32 }
 }

@@ -348,6 +348,11 @@ pub struct Map {
     pub path: String,
     /// GNU build id in lower-case hex, empty if the file has none.
     pub build_id: String,
+    /// The device of the file behind it (major number times 2^20 plus minor) where the mapping is shared; processes that map the
+    /// same file have its bytes in common. `None` where it is private.
+    pub device: Option<u32>,
+    /// The inode of that file.
+    pub inode: Option<u64>,
 }
 
 /// A call chain: user-space return addresses, innermost first (table `stacks`).

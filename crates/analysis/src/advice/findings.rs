@@ -120,10 +120,11 @@ fn group(line: &LineSharing, names: &Names<'_>) -> Group {
         Some(object) if names.is_exact(object) => Group::Object(line.pid, object.address),
         _ => {
             let most = line.places.first().map_or(0.0, |place| place.weight);
-            let function = |place: &Place| match names.frames(line.pid, place.touch.ip).first() {
-                Some(frame) => frame.function.clone(),
-                None => place.touch.ip.to_string(),
-            };
+            let function =
+                |place: &Place| match names.frames(place.touch.pid, place.touch.ip).first() {
+                    Some(frame) => frame.function.clone(),
+                    None => place.touch.ip.to_string(),
+                };
             let dear = line
                 .places
                 .iter()
@@ -372,7 +373,7 @@ fn voted_fields(
         address.0 - within.rem_euclid(i128::from(size)) as u64
     };
     let named = line.places.iter().filter(|place| {
-        let of = votes.access(line.pid, place.touch.ip);
+        let of = votes.access(place.touch.pid, place.touch.ip);
         of.is_some_and(|of| verdict.speaks_of(of))
     });
     let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
@@ -472,7 +473,7 @@ fn access_row(
     total: f64,
 ) -> AccessRow {
     let Known { names, votes, .. } = known;
-    let frames = names.frames(line.pid, place.touch.ip);
+    let frames = names.frames(place.touch.pid, place.touch.ip);
     let innermost = frames.first();
     // The first frame that has a source line names the place; library code without debug info
     // still has a function.
@@ -488,7 +489,7 @@ fn access_row(
             },
         )
         .or_else(|| {
-            let row = votes.access(line.pid, place.touch.ip)?;
+            let row = votes.access(place.touch.pid, place.touch.ip)?;
             Some(votes.path(verdict, row, place.touch.address))
         })
         .unwrap_or_default();
@@ -507,7 +508,7 @@ fn access_row(
             .skip(1)
             .map(|frame| frame.function.clone())
             .collect(),
-        called_from: known.chains.of(line.pid, place.touch.ip, names),
+        called_from: known.chains.of(place.touch.pid, place.touch.ip, names),
         op: place.touch.operation,
         offset: (place.touch.address.0 - place.touch.address.line(line_size).0) as u32,
         size: place.touch.size,

@@ -216,7 +216,7 @@ impl<'a> Votes<'a> {
         for line in lines {
             let places = line.places.iter();
             for place in places.filter(|place| touches_it(place.touch.address)) {
-                let Some(row) = self.access(line.pid, place.touch.ip) else {
+                let Some(row) = self.access(place.touch.pid, place.touch.ip) else {
                     continue;
                 };
                 // Traps count a little, for accesses that are hardly ever sampled.
@@ -418,6 +418,7 @@ mod tests {
         let place = |&(ip, address, weight)| Place {
             tid: Tid(1),
             touch: Touch {
+                pid: PID,
                 ip: Address(ip),
                 address: Address(address),
                 size: 8,

@@ -6,7 +6,7 @@ use std::thread;
 
 use linewise_recording::{
     Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, SampleClass,
-    Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
+    SharedMemory, Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
 };
 
 use super::callers::Callers;
@@ -360,7 +360,9 @@ fn resolve_data(
 fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat<'_>)> {
     let blocks = HeapBlocks::new(&tables.heap_blocks);
     let mut lines: HashMap<(Pid, Address), Heat<'_>> = HashMap::new();
+    let shared = SharedMemory::of(&tables.maps);
     let mut touch = |pid: Pid, address: Address, time: Time, weight_ns: u64, trapped: bool| {
+        let (pid, address) = shared.home(pid, address);
         let heat = lines.entry((pid, address.line(line_size))).or_default();
         heat.weight_ns = heat.weight_ns.saturating_add(weight_ns);
         heat.trapped |= trapped;

@@ -20,7 +20,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use linewise_recording::{Address, CpuId, Operation, Pid, Switch, Tid, Time, Trap, Watch};
+use linewise_recording::{
+    Address, CpuId, Operation, Pid, SharedMemory, Switch, Tid, Time, Trap, Watch,
+};
 
 /// A wait up to this long means that the thread was at work on the chunk, ns. What a trap takes a
 /// virtual machine varies by some 15 µs, by how busy it is, and now and then by 30: a shorter limit
@@ -50,9 +52,11 @@ struct ChunkWaits {
 /// A place and a way in which a line is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Touch {
+    /// The process of the instruction.
+    pub pid: Pid,
     /// The instruction; 0 when it could not be named.
     pub ip: Address,
-    /// First byte.
+    /// First byte, at its home where processes share it.
     pub address: Address,
     /// Bytes.
     pub size: u32,
@@ -289,6 +293,7 @@ pub fn encounters(
     line_size: u64,
     at_once: AtOnce,
     stays: &Stays<'_>,
+    shared: &SharedMemory,
 ) -> Encounters {
     let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
     for trap in traps {
@@ -296,9 +301,9 @@ pub fn encounters(
     }
     let mut found = Encounters::new();
     for watch in watches {
-        let line = watch.address.line(line_size);
+        let (pid, address) = shared.home(watch.pid, watch.address);
         let encounter = found
-            .entry((watch.pid, line))
+            .entry((pid, address.line(line_size)))
             .or_default()
             .entry(watch.tid)
             .or_default();
@@ -319,8 +324,9 @@ pub fn encounters(
             waits.watches += 1;
             encounter.traps += 1;
             let access = Touch {
+                pid: trap.pid,
                 ip: trap.access_ip,
-                address: trap.address,
+                address: shared.home(trap.pid, trap.address).1,
                 size: trap.size,
                 operation: trap.operation,
                 locked: trap.locked,

@@ -50,7 +50,8 @@ fn one_with(watches: &[Watch], traps: &[Trap], switches: &[Switch]) -> Encounter
         exposure_ns: OFFSET,
         delay_ns: 10_000.0,
     };
-    let found = encounters(watches, traps, 64, at_once, &Stays::new(switches));
+    let (stays, shared) = (Stays::new(switches), SharedMemory::default());
+    let found = encounters(watches, traps, 64, at_once, &stays, &shared);
     found[&(Pid(1), Address(0x1000))][&Tid(2)].clone()
 }
 

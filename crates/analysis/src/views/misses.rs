@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Pid, RunInfo, Sample, SampleClass, Tid,
-    TypedAccess,
+    Address, CacheCounts, CacheLevel, CacheSubject, Pid, RunInfo, Sample, SampleClass,
+    SharedMemory, Tid, TypedAccess,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,8 @@ pub struct Input<'a> {
     pub caches: &'a [CacheCounts],
     /// View `sharing` of the same run.
     pub sharing: &'a SharingView,
+    /// Which memory processes share.
+    pub shared: &'a SharedMemory,
 }
 
 /// Why the first-level cache misses at accesses to a type.
@@ -197,8 +199,9 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         .collect();
     for sample in accesses() {
         let line = sample.address.line(line_size);
+        let (home, address) = input.shared.home(sample.pid, sample.address);
         let (truly, falsely) = invalidated
-            .get(&(sample.pid, line))
+            .get(&(home, address.line(line_size)))
             .copied()
             .unwrap_or_default();
         let time = sample.weight_ns as f64;
@@ -241,6 +244,7 @@ mod tests {
             samples: &samples,
             caches: &[],
             sharing,
+            shared: &SharedMemory::default(),
         })
     }
 
@@ -278,6 +282,7 @@ mod tests {
             places: vec![Place {
                 tid: Tid(1),
                 touch: Touch {
+                    pid: Pid(1),
                     ip: Address(0x10),
                     address: Address(0x1000),
                     size: 8,
@@ -327,6 +332,7 @@ mod tests {
             samples: &samples,
             caches: &[],
             sharing: &SharingView::default(),
+            shared: &SharedMemory::default(),
         });
         let mut through: Vec<&str> = rows.iter().map(|row| row.through.as_str()).collect();
         through.sort_unstable();
@@ -357,6 +363,7 @@ mod tests {
                 row(CacheSubject::OtherInstructions, 0, [0.0, 0.0, 10.0]),
             ],
             sharing: &SharingView::default(),
+            shared: &SharedMemory::default(),
         });
         let said: Vec<_> = rows
             .iter()

@@ -1,7 +1,7 @@
 //! The view on invented rows with a known answer.
 
 use super::*;
-use linewise_recording::{AddressOrigin, Overhead, StackId, Time, WatchOutcome};
+use linewise_recording::{AddressOrigin, Map, MapKind, Overhead, StackId, Time, WatchOutcome};
 
 const LINE: u64 = 0x1000;
 /// One sample stands for 2 ms.
@@ -15,9 +15,41 @@ struct Rows {
     watches: Vec<Watch>,
     traps: Vec<Trap>,
     switches: Vec<Switch>,
+    maps: Vec<Map>,
 }
 
 impl Rows {
+    /// The second thread is a process of its own, which has the line at another address.
+    fn in_two_processes(mut self, shared: bool) -> Self {
+        const ELSEWHERE: u64 = 0x50_0000;
+        for sample in self.samples.iter_mut().filter(|it| it.tid == Tid(2)) {
+            (sample.pid, sample.address.0) = (Pid(2), sample.address.0 + ELSEWHERE);
+        }
+        for watch in self.watches.iter_mut().filter(|it| it.tid == Tid(2)) {
+            (watch.pid, watch.address.0) = (Pid(2), watch.address.0 + ELSEWHERE);
+        }
+        for trap in self.traps.iter_mut().filter(|it| it.tid == Tid(2)) {
+            (trap.pid, trap.address.0) = (Pid(2), trap.address.0 + ELSEWHERE);
+        }
+        self.maps = [(1, LINE), (2, LINE + ELSEWHERE)]
+            .map(|(pid, start)| Map {
+                pid: Pid(pid),
+                time: Time(0),
+                start: Address(start),
+                end: Address(start + 0x1000),
+                offset: 0,
+                executable: false,
+                writable: true,
+                kind: MapKind::File,
+                path: "/memfd:counters (deleted)".to_owned(),
+                build_id: String::new(),
+                device: shared.then_some(1),
+                inode: shared.then_some(1025),
+            })
+            .to_vec();
+        self
+    }
+
     /// Samples of a thread at an address: `count` of them, spread over the second.
     fn at(
         mut self,
@@ -141,6 +173,7 @@ impl Rows {
             traps: &self.traps,
             switches: &self.switches,
             latencies,
+            shared: &SharedMemory::of(&self.maps),
         })
     }
 }
@@ -382,4 +415,32 @@ fn a_reader_that_is_hardly_ever_sampled_at_the_line_is_not_there_all_the_time() 
 fn without_a_latency_nothing_is_said() {
     let view = false_sharers().view_with(&[]);
     assert!(view.no_latency && view.lines.is_empty());
+}
+
+#[test]
+fn processes_that_have_a_line_at_different_addresses_share_it() {
+    let rows = || {
+        Rows::default()
+            .at(1, LINE, Operation::Update, true, 250)
+            .at(2, LINE + 8, Operation::Update, true, 250)
+            .met(1, LINE, Operation::Update, Some(14_000))
+            .met(2, LINE + 8, Operation::Update, Some(14_000))
+    };
+    let alone = rows().view();
+    let view = rows().in_two_processes(true).view();
+    let [line] = &view.lines[..] else {
+        panic!("{:?}", view.lines);
+    };
+    assert_eq!((line.pid, line.line), (Pid(1), Address(LINE)));
+    assert_eq!(line.transfers, alone.lines[0].transfers);
+    assert!(line.false_transfers() > 0.0 && line.true_transfers() == 0.0);
+    let mut code: Vec<(Tid, Pid)> = line
+        .places
+        .iter()
+        .map(|it| (it.tid, it.touch.pid))
+        .collect();
+    code.sort_unstable();
+    code.dedup();
+    assert_eq!(code, [(Tid(1), Pid(1)), (Tid(2), Pid(2))]);
+    assert!(rows().in_two_processes(false).view().lines.is_empty());
 }

@@ -3,6 +3,7 @@
 use linewise_recording::{Tid, Time, Watch};
 
 use super::Collector;
+use crate::board::Choice;
 use crate::error::Error;
 use crate::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS};
 
@@ -15,14 +16,19 @@ impl Collector {
     pub(super) fn arm(&mut self, now: Time) -> Result<(), Error> {
         let shots = self.info.watchpoint_bytes / CHUNK as u32;
         while shots > 0 && self.budget.affords(shots) {
-            let (threads, watcher) = (&self.threads, &self.watcher);
+            let (threads, watcher, shared) = (&self.threads, &self.watcher, self.maps.shared());
             let choice = self.board.choose(
                 now,
                 &mut self.chance,
-                |pid| threads.active(pid, now),
+                |home| {
+                    let sharers = shared.sharers(home).into_iter();
+                    sharers.flat_map(|pid| threads.active(pid, now)).collect()
+                },
                 |tid| watcher.free(tid),
             );
-            let Some(choice) = choice else { return Ok(()) };
+            let Some(choice) = choice.and_then(|choice| self.in_its_process(choice)) else {
+                return Ok(());
+            };
             let expiry_ns = self.expiry_ns(choice.watched, shots, now);
             let watched = self
                 .watcher
@@ -45,6 +51,16 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    /// The same with the line where the watched thread's process has it.
+    fn in_its_process(&self, mut choice: Choice) -> Option<Choice> {
+        let published = &mut choice.published;
+        let pid = self.threads.process_of(choice.watched)?;
+        let home = (published.pid, published.address);
+        published.address = self.maps.shared().at(pid, home)?;
+        published.pid = pid;
+        Some(choice)
     }
 
     /// How long a thread is watched at most. One that comes to its CPU very often is slowed down at each

@@ -328,6 +328,8 @@ impl Code {
             },
             path,
             build_id: String::new(),
+            device: None,
+            inode: None,
         });
         Some(())
     }

@@ -126,6 +126,8 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Tables> {
             },
             path: String::from_utf8_lossy(path).into_owned(),
             build_id: String::new(),
+            device: None,
+            inode: None,
         });
     }
     Some(tables)
@@ -165,6 +167,8 @@ pub(super) fn example() -> Tables {
             kind: MapKind::File,
             path: "/lib/a b.so".to_owned(),
             build_id: String::new(),
+            device: None,
+            inode: None,
         }],
     }
 }

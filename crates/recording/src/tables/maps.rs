@@ -16,4 +16,6 @@ table! {
     kind: MapKind = "What it is.",
     path: String = "The file, or the kernel's name in brackets, or empty.",
     build_id: String = "GNU build id in lower-case hex; empty if the file has none.",
+    device: Option<u32> = "Device of the file behind it, major number times 2^20 plus minor; null unless the mapping is shared.",
+    inode: Option<u64> = "Inode of that file; null unless the mapping is shared.",
 }

@@ -465,6 +465,8 @@ pub(crate) fn tables() -> Tables {
         } else {
             String::new()
         },
+        device: (kind == MapKind::Anonymous).then_some(1),
+        inode: (kind == MapKind::Anonymous).then_some(1025),
     };
     Tables {
         samples: (0..200).map(sample).collect(),

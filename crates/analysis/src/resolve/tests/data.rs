@@ -370,6 +370,8 @@ fn map(start: u64, end: u64, kind: MapKind, path: &str) -> Map {
         kind,
         path: path.to_owned(),
         build_id: String::new(),
+        device: None,
+        inode: None,
     }
 }
 

@@ -132,6 +132,8 @@ pub(super) fn map_on_paper(bytes: &[u8], path: &str) -> (Vec<Map>, u64) {
             kind: MapKind::File,
             path: path.to_owned(),
             build_id: elf.build_id.clone(),
+            device: None,
+            inode: None,
         };
         if end > file_end {
             maps.push(Map {

@@ -51,6 +51,8 @@ fn own_maps(pid: Pid) -> Vec<Map> {
                 },
                 path: path.to_owned(),
                 build_id: String::new(),
+                device: None,
+                inode: None,
             })
         })
         .collect()

@@ -281,6 +281,7 @@ impl Rows<'_> {
                 places.push(Place {
                     tid,
                     touch: Touch {
+                        pid,
                         ip,
                         address: Address(line.0 + offset),
                         size: bytes as u32,

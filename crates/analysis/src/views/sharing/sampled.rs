@@ -19,7 +19,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use linewise_recording::{
-    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, Switch, Tid, Trap, Watch,
+    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, SharedMemory, Switch,
+    Tid, Trap, Watch,
 };
 
 use super::super::curve::{Curves, TransferCurve};
@@ -58,6 +59,8 @@ pub struct Input<'a> {
     pub switches: &'a [Switch],
     /// Table `latencies`.
     pub latencies: &'a [Latency],
+    /// Which memory processes share.
+    pub shared: &'a SharedMemory,
 }
 
 /// What the samples say of one thread at one line.
@@ -153,9 +156,16 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         exposure_ns: input.info.exposure_offset_ns,
         delay_ns: input.info.trap_delay_ns,
     };
-    let met = encounters(input.watches, input.traps, line_size, at_once, &on_cpus);
+    let met = encounters(
+        input.watches,
+        input.traps,
+        line_size,
+        at_once,
+        &on_cpus,
+        input.shared,
+    );
     let mut view = SharingView::default();
-    let (stays, running) = stays(input.samples, line_size, &curves);
+    let (stays, running) = stays(input, &curves);
     for (&(pid, line), stays) in &stays {
         let Some(met) = met.get(&(pid, line)) else {
             continue;
@@ -182,13 +192,12 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
 }
 
 fn stays(
-    samples: &[Sample],
-    line_size: u64,
+    input: &Input<'_>,
     curves: &Curves,
 ) -> (BTreeMap<(Pid, Address), LineStays>, RunningSlices) {
     let mut lines: BTreeMap<(Pid, Address), LineStays> = BTreeMap::new();
     let mut running = RunningSlices::new();
-    for sample in samples {
+    for sample in input.samples {
         let slice = sample.time.0 / SLICE_NS;
         let seen = running.entry((slice, sample.tid)).or_default();
         seen.weight_ns += sample.weight_ns as f64;
@@ -201,8 +210,9 @@ fn stays(
         else {
             continue;
         };
+        let (pid, address) = input.shared.home(sample.pid, sample.address);
         let line = lines
-            .entry((sample.pid, sample.address.line(line_size)))
+            .entry((pid, address.line(input.info.line_size)))
             .or_default();
         let weight = sample.weight_ns as f64;
         if line.slices.is_empty() {
@@ -221,8 +231,9 @@ fn stays(
             *stay.by_curve.entry(curve).or_default() += weight;
         }
         let key = Touch {
+            pid: sample.pid,
             ip: sample.access_ip,
-            address: sample.address,
+            address,
             size: sample.size,
             operation,
             locked: sample.locked,

@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
     Address, CacheCounts, CacheLevel, CacheSubject, Frame, Map, Operation, Order, Pid, Sample,
-    SampleClass, Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess, UntypedReason, Watch,
+    SampleClass, SharedMemory, Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess,
+    UntypedReason, Watch,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,8 @@ pub struct Input<'a> {
     pub threads: &'a [Thread],
     /// Table `maps`: whose code touches a type.
     pub maps: &'a [Map],
+    /// Which memory processes share.
+    pub shared: &'a SharedMemory,
     /// Table `frames`: why code has no debug info.
     pub frames: &'a [Frame],
     /// CPU time of all threads, ns.
@@ -362,11 +365,12 @@ impl<'a> Profile<'_, 'a> {
             self.cover(1.0, code, found.as_ref().map(|_| ()).map_err(|it| *it));
             let Ok((row, members)) = found else { continue };
             let weight = sample.weight_ns as f64;
-            let line = sample.address.line(self.input.line_size).0;
+            let home = self.input.shared.home(sample.pid, sample.address);
+            let line = home.1.line(self.input.line_size).0;
             let seen = self.seen.entry(key(row)).or_default();
             seen.cost += weight;
             seen.accesses += 1.0;
-            seen.lines.insert((sample.pid, line));
+            seen.lines.insert((home.0, line));
             if !row.variable.is_empty() {
                 seen.variables.insert(&row.variable);
             }
@@ -375,13 +379,7 @@ impl<'a> Profile<'_, 'a> {
             }
             seen.holders.add_cost(row, weight);
             seen.touch(row, &members, sample.tid, sample.operation, 1.0);
-            seen.touch_object(
-                row,
-                &members,
-                (sample.pid, sample.address),
-                sample.tid,
-                sample.operation,
-            );
+            seen.touch_object(row, &members, home, sample.tid, sample.operation);
         }
     }
 
@@ -405,7 +403,8 @@ impl<'a> Profile<'_, 'a> {
             });
             let operation = Some(trap.operation);
             seen.touch(row, &members, trap.tid, operation, 1.0);
-            seen.touch_object(row, &members, (trap.pid, trap.address), trap.tid, operation);
+            let home = self.input.shared.home(trap.pid, trap.address);
+            seen.touch_object(row, &members, home, trap.tid, operation);
         }
     }
 

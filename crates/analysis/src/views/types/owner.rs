@@ -195,6 +195,8 @@ mod tests {
             kind: MapKind::File,
             path: path.to_owned(),
             build_id: String::new(),
+            device: None,
+            inode: None,
         }
     }
 

@@ -65,6 +65,7 @@ fn input<'a>(
         transfers: &[],
         threads: &[],
         maps: &[],
+        shared: Box::leak(Box::default()),
         frames: &[],
         thread_ns: 1000.0,
     }
@@ -188,6 +189,8 @@ fn whose_code_touches_a_type_tells_whose_it_is() {
         kind: linewise_recording::MapKind::File,
         path: path.to_owned(),
         build_id: String::new(),
+        device: None,
+        inode: None,
     };
     let owner = |maps: &[Map]| {
         let view = types(&Input {

@@ -214,6 +214,8 @@ impl Places {
                 kind,
                 path: path.to_owned(),
                 build_id: String::new(),
+                device: None,
+                inode: None,
             };
             let main = self
                 .live_first_of(pid)
@@ -390,6 +392,8 @@ mod tests {
             kind: MapKind::File,
             path: path.to_owned(),
             build_id: String::new(),
+            device: None,
+            inode: None,
         }
     }
 

@@ -1,0 +1,46 @@
+//! Lines that processes share.
+
+use crate::util::{Output, Place, contended, threads};
+
+const KINDS: [&str; 4] = ["anonymous", "memfd", "file", "segment"];
+
+fn run(place: &Place, program: &std::path::Path, seconds: &str, kind: &str) -> Output {
+    let options = "run --overhead 10% --json --heap off --".split(' ');
+    let mut command = place.linewise(options);
+    place.finish(command.arg(program).args([seconds, kind]))
+}
+
+#[test]
+fn two_processes_on_one_line_are_found_and_on_two_lines_not() {
+    let place = Place::new();
+    let compile = |name: &str, flags: &[&str]| {
+        place.compile("gcc", "crates/cli/tests/processes.c", name, flags)
+    };
+    let (Some(bug), Some(fixed)) = (compile("bug", &[]), compile("fixed", &["-DFIXED"])) else {
+        return;
+    };
+    for kind in KINDS {
+        let report = contended(|seconds| Some(run(&place, &bug, seconds, kind)));
+        let Some(report) = report else { return };
+        let finding = &report["findings"][0];
+        assert_eq!(finding["kind"], "false-sharing", "{kind}: {finding:#}");
+        let accesses = finding["accesses"].as_array().unwrap();
+        let tids: std::collections::BTreeSet<u64> = accesses
+            .iter()
+            .map(|it| it["tid"].as_u64().unwrap())
+            .collect();
+        assert_eq!(tids.len(), 2, "{kind}: {accesses:#?}");
+        assert!(accesses.iter().all(|it| it["function"] == "count"));
+        assert_eq!(threads(&report).len(), 2, "{kind}");
+    }
+    for kind in KINDS {
+        let output = run(&place, &fixed, "1", kind);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        assert_eq!(
+            output.json()["findings"].as_array().unwrap().len(),
+            0,
+            "{kind}: {}",
+            output.stdout
+        );
+    }
+}

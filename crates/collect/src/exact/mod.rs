@@ -57,6 +57,9 @@ pub use record::{
 pub use stream::{ExactThread, Totals};
 pub use tables::Tables;
 
+#[cfg(fuzzing)]
+pub(crate) use record::fuzzing::Reader as FuzzedReader;
+
 pub(crate) use clock::Clock;
 pub(crate) use launch::on_path;
 pub(crate) use only::ranges as function_ranges;

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace corpus/unwinding corpus/heap_rings
+mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace corpus/unwinding corpus/heap_rings corpus/tracer_rings
 
 # A sample with registers, a fork, a switch and a mapping: header (type, misc, size), then words.
 record() {
@@ -69,6 +69,33 @@ ring='\x02\x07\x00\x00\x00'
 round='\x03\x00\x10\x00\x00'
 printf '%b' "$stack$block$round$free$round" >corpus/heap_rings/block
 printf '%b' "$block$ring$free$over$round$block" >corpus/heap_rings/over
+
+# Steps of an exact run's target: rings of a process and two threads are opened, an instruction is defined, the threads
+# make and use another, store to one line, take it from each other, allocate; then a round.
+word() { for ((i = 0; i < 8; i++)); do printf '\\x%02x' $(($1 >> (8 * i) & 255)); done; }
+step() { # kind, three bytes, words
+    printf '\\x%02x\\x%02x\\x%02x\\x%02x\\x%02x' "$1" "$2" "$3" "$4" $((8 * ($# - 4)))
+    for value in "${@:5}"; do word "$value"; done
+}
+opened="$(step 0 0 1 0)$(step 0 1 0 0)$(step 0 2 8 0)"
+block=$(step 4 0 1 0 0 0x401000 0x0000000000c18948 0x0300000000000000 $((0x401003 | 1 << 48)) 0xc1ff48 0x0300000000000000)
+map=$(step 4 0 2 0 1 0x400000 0x402000 0 1 4 0x6578652f)
+started="$(step 2 1 1 1 7 8)$(step 2 1 1 5 0x7000 1)$(step 2 2 1 1 7 9)"
+stores() { # ring
+    step 2 "$1" 0 0 $((0x5000 << 16 | 7)) $((0x5008 << 16 | 6)) $((0x5008 << 16 | 1 << 4 | 6)) $((0x5008 << 16 | 1 << 4 | 7))
+}
+taken=$(step 2 1 1 10 2 0x6000 1 $((4 | 8 << 32)) $((5 | 1 << 36)) $((7 | 2 << 36)))
+heap="$(step 3 1 0 0 5 77 0x401000 0x401800)$(step 3 1 0 0 1 1 0x5000 64 77)$(step 3 1 0 0 3 1 0x5000)$(step 3 1 0 0 4 1 0x5000 4096)"
+calls="$(step 2 1 1 3 202 1)$(step 2 1 1 6 0x7000 0)$(step 2 2 1 7 0x7000 1)$(step 2 1 1 4 202 0)$(step 2 2 1 2 0 0)"
+round=$(step 7 0 0 0)
+last=$(step 7 0 0 1)
+over="$(step 5 1 0 0 -1)$(step 6 0 0 0 $((2 | 1 << 32)) 0)$(step 6 0 0 1 $((1 << 48)) 4 $((5 | 1 << 36)))"
+run="$opened$block$map$started$(stores 1)$(stores 2)$taken$(stores 1)$heap$calls$round$(stores 2)$last"
+# Everything measured in turn.
+for switches in 00 01 02 04 08 10 20 3e; do
+    printf '%b' "\\x$switches$run" >"corpus/tracer_rings/run-$switches"
+done
+printf '%b' "\\x04$opened$block$started$(stores 1)$over$(stores 2)$round$over$last" >corpus/tracer_rings/over
 
 # Blocks of a kept trace: two accesses, an event, the tables, the end; then a file that is none.
 accesses='\x01\x02\x21\x00' # kind 1, two items, 33 bytes: five columns behind their lengths

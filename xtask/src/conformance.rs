@@ -9,6 +9,7 @@ mod compared;
 mod manifest;
 mod modes;
 mod process;
+mod suites;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ struct Row {
 /// If linewise or the list of programs is not there, or the arguments are not understood.
 pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool> {
     let core = arguments.switch("--core");
+    let suites = arguments.switch("--suites");
     let only: Option<String> = arguments.value("--only")?;
     let mode: Option<String> = arguments.value("--mode")?;
     let linewise: Option<PathBuf> = arguments.value("--linewise")?;
@@ -61,7 +63,18 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         None => release_binary(root)?,
     };
     let folder = root.join("tests/conformance");
-    let programs: Vec<Program> = manifest::read(&folder.join("programs.toml"))?
+    let suite = Suite {
+        sources: folder,
+        place: root.join("target/conformance"),
+        linewise,
+        modes,
+    };
+    let stopped = || built::build_file("stopped.c", &suite.sources, &suite.place.join("built"));
+    if suites {
+        stopped()?;
+        return suites::run(&suite, only.as_deref(), jobs);
+    }
+    let programs: Vec<Program> = manifest::read(&suite.sources.join("programs.toml"))?
         .into_iter()
         .filter(|program| match &only {
             Some(only) => program.matches(only),
@@ -69,13 +82,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         })
         .collect();
     ensure!(!programs.is_empty(), "there is no such program");
-    let suite = Suite {
-        sources: folder,
-        place: root.join("target/conformance"),
-        linewise,
-        modes,
-    };
-    built::build_file("stopped.c", &suite.sources, &suite.place.join("built"))?;
+    stopped()?;
     let waiting = Mutex::new(VecDeque::from(programs));
     let rows = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -156,18 +163,20 @@ impl Suite {
         }
         self.modes
             .iter()
-            .map(|mode| Ok((*mode, verdict(program, &place, *mode, &alone)?)))
+            .map(|mode| Ok((*mode, compare(program, &place, *mode, &alone, true)?)))
             .collect()
     }
 }
 
-/// What becomes of the program in this mode.
-fn verdict(
+/// What becomes of the program in this mode. What it says counts if it is `steady`.
+fn compare(
     program: &Program,
     place: &Place,
     mode: Mode,
     alone: &Outcome,
+    steady: bool,
 ) -> anyhow::Result<Verdict> {
+    let alone = &alone.clone().counting(steady);
     if let Some(reason) = program.except.get(mode.name()) {
         return Ok(Verdict::Skipped(reason.clone()));
     }
@@ -176,7 +185,7 @@ fn verdict(
     }
     let plain;
     let expected = if mode == Mode::Exact {
-        plain = match place.plain(program, alone)? {
+        plain = match place.plain(program, alone, steady)? {
             Ok(plain) => plain,
             Err(reason) => return Ok(Verdict::Skipped(reason)),
         };
@@ -184,7 +193,8 @@ fn verdict(
     } else {
         alone
     };
-    let found = place.under(program, mode)?;
+    let mut found = place.under(program, mode)?;
+    found.target = found.target.counting(steady);
     Ok(match difference(expected, &found.target) {
         Some(difference) => Verdict::Different(found.with_words(difference)),
         None => match found.fault {

@@ -26,8 +26,12 @@ const WORKS: &str = "300";
 const CODE: i32 = 23;
 /// What is longer under way hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Trials at a time.
+/// Trials at a time, unless told otherwise.
 const JOBS: usize = 2;
+/// Occurrences of each call that fail in turn, unless told otherwise.
+const POINTS: usize = 8;
+/// How often it is told how far they are.
+const TOLD: usize = 100;
 /// Calls that cannot fail, or with which there is no linewise.
 const LEFT_OUT: &[&str] = &[
     "execve",
@@ -37,6 +41,8 @@ const LEFT_OUT: &[&str] = &[
     "restart_syscall",
     // One that does not wake fails only where its argument is wrong.
     "futex",
+    // Where it is there it gives what is asked for.
+    "getrandom",
     "arch_prctl",
     "set_tid_address",
     "getpid",
@@ -122,6 +128,9 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let core = arguments.switch("--core");
     let only: Option<String> = arguments.value("--only")?;
     let verb: Option<String> = arguments.value("--verb")?;
+    let jobs = arguments.count("--jobs", JOBS)?;
+    let points = arguments.count("--points", if core { 2 } else { POINTS })?;
+    let linewise: Option<PathBuf> = arguments.value("--linewise")?;
     arguments.finish()?;
     fs::create_dir_all(root.join(BUILT))?;
     compile(root, "faulted.c")?;
@@ -129,7 +138,10 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let _ = fs::remove_dir_all(&work);
     fs::create_dir_all(&work)?;
     let place = Place {
-        linewise: release_binary(root)?,
+        linewise: match linewise {
+            Some(path) => std::path::absolute(path).context("--linewise")?,
+            None => release_binary(root)?,
+        },
         target: root.join(BUILT).join("faulted"),
         recording: work.join("whole.linewise"),
         work,
@@ -141,18 +153,19 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             .as_ref()
             .map_or(!core || of == Verb::Run, |verb| verb == of.name());
         if wanted {
-            trials.extend(place.trials(of, core)?);
+            trials.extend(place.trials(of, core, points)?);
         }
     }
     trials.retain(|trial| only.as_ref().is_none_or(|only| *only == trial.call));
     ensure!(!trials.is_empty(), "no such call or verb");
-    let (mut passed, mut unreached, mut failed) = (0, 0, 0);
-    for (trial, came) in place.try_all(&trials) {
+    let mut sums: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for (trial, came) in place.try_all(&trials, jobs) {
+        let [passed, unreached, failed] = sums.entry(trial.verb.name()).or_default();
         match came? {
-            Came::Well => passed += 1,
-            Came::NotReached => unreached += 1,
+            Came::Well => *passed += 1,
+            Came::NotReached => *unreached += 1,
             Came::Badly(what) => {
-                failed += 1;
+                *failed += 1;
                 let Trial {
                     verb,
                     call,
@@ -163,7 +176,13 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
             }
         }
     }
-    println!("{unreached} calls were not made so often again");
+    for (verb, [passed, unreached, failed]) in &sums {
+        println!(
+            "{verb:<7} {passed} well, {failed} badly; {unreached} calls were not made so often again"
+        );
+    }
+    let [passed, unreached, failed]: [usize; 3] =
+        [0, 1, 2].map(|at| sums.values().map(|it| it[at]).sum());
     println!("inject: {passed} passed, {failed} failed");
     ensure!(passed > unreached, "most failures never happened");
     Ok(failed == 0)
@@ -185,7 +204,7 @@ impl Place {
     }
 
     /// The calls of a verb.
-    fn trials(&self, verb: Verb, core: bool) -> anyhow::Result<Vec<Trial>> {
+    fn trials(&self, verb: Verb, core: bool, points: usize) -> anyhow::Result<Vec<Trial>> {
         let folder = self.work.join(format!("{}-seen", verb.name()));
         let attempt = self.attempt(verb, &folder, &[])?;
         if let Some(what) = attempt.bad(verb, None) {
@@ -211,7 +230,7 @@ impl Place {
             }
             let errors = errors(call);
             let errors = if core { &errors[..1] } else { errors };
-            let points = own.min(if core { 2 } else { 8 });
+            let points = own.min(points);
             for point in 0..points {
                 // The first, and then at equal distances.
                 let occurrence = loaded + 1 + point * own / points;
@@ -226,18 +245,28 @@ impl Place {
         Ok(trials)
     }
 
-    fn try_all<'a>(&self, trials: &'a [Trial]) -> Vec<(&'a Trial, anyhow::Result<Came>)> {
+    fn try_all<'a>(
+        &self,
+        trials: &'a [Trial],
+        jobs: usize,
+    ) -> Vec<(&'a Trial, anyhow::Result<Came>)> {
         let next = AtomicUsize::new(0);
         let came = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for _ in 0..JOBS {
+            for _ in 0..jobs {
                 scope.spawn(|| {
                     loop {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(trial) = trials.get(number) else {
                             return;
                         };
+                        if number > 0 && number.is_multiple_of(TOLD) {
+                            eprintln!("{number} of {}", trials.len());
+                        }
                         let result = self.try_one(number, trial);
+                        if let Ok(Came::Badly(what)) = &result {
+                            eprintln!("{} {}: {what}", trial.verb.name(), trial.call);
+                        }
                         if let Ok(mut came) = came.lock() {
                             came.push((trial, result));
                         }
@@ -256,6 +285,7 @@ impl Place {
         );
         let attempt = self.attempt(trial.verb, &folder, &[&inject])?;
         if !attempt.log.contains("(INJECTED)") {
+            fs::remove_dir_all(&folder)?;
             return Ok(Came::NotReached);
         }
         Ok(match attempt.bad(trial.verb, Some(&trial.call)) {

@@ -152,6 +152,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             license: license.map(str::to_owned),
             source: source.map(str::to_owned),
+            manifest_path: String::new(),
             dependencies: Vec::new(),
         }
     }

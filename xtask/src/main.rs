@@ -105,12 +105,13 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "conformance",
         "programs whose output and exit code must be the same under linewise as without it (tests/conformance)\n\
          [--core] [--only NAME,...] [--mode run|record|pid|exact] [--jobs 2] [--linewise FILE]\n\
-         a star in NAME stands for anything",
+         a star in NAME stands for anything; --suites: instead the C library's own tests of its allocator and\n\
+         threads, which `apt-get source` fetches",
     ),
     (
         "inject",
         "each system call of linewise fails once, under strace: no panic, the target unharmed, a message\n\
-         [--core] [--verb run|record|pid|exact|report] [--only CALL]",
+         [--core] [--verb run|record|pid|exact|report] [--only CALL] [--points 8] [--jobs 2] [--linewise FILE]",
     ),
     (
         "overhead",

@@ -25,6 +25,9 @@ pub(crate) struct Package {
     pub license: Option<String>,
     /// Where it comes from; `None` for members of the workspace.
     pub source: Option<String>,
+    /// Its manifest, where its sources are.
+    #[serde(default)]
+    pub manifest_path: String,
     /// What its manifest asks for.
     pub dependencies: Vec<Dependency>,
 }

@@ -264,6 +264,27 @@ fn a_program_that_takes_no_library_is_recorded_without_its_blocks_and_without_a_
 }
 
 #[test]
+fn a_program_with_little_data_or_address_space_runs_as_without_the_recorder_and_that_is_told() {
+    let place = Place::new();
+    let Some(target) = target(&place, &[]) else {
+        return;
+    };
+    // In kB: room for the stacks of the program's threads, of which the second is data, and for no recorder.
+    for limit in ["-d 30000", "-v 60000"] {
+        let script = format!("ulimit {limit} && exec \"$0\" array 0.1");
+        let arguments = ["-c", &script, target.to_str().unwrap()];
+        let alone = place.finish(place.command("sh").args(arguments));
+        let options = ["--heap", "on", "--quiet"];
+        let (output, recording) = record(&place, &options, Path::new("sh"), &arguments);
+        assert_eq!(output.code, alone.code, "{}", output.stderr);
+        assert_eq!(output.stdout, alone.stdout);
+        let losses = recording.tables().unwrap().losses;
+        let is_told = |what: &str| losses.iter().any(|it| it.what == what && it.count == 1);
+        assert!(is_told("heap-no-address-space"), "{limit}: {losses:?}");
+    }
+}
+
+#[test]
 fn what_a_command_starts_runs_although_it_cannot_be_loaded_into() {
     for (compiler, option) in [
         ("musl-gcc", "-O1"),

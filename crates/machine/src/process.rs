@@ -402,7 +402,11 @@ impl Child {
     /// # Errors
     /// The kernel's.
     pub fn try_wait(&mut self) -> io::Result<Option<Ended>> {
-        self.wait_with(libc::WNOHANG)
+        match self.wait_with(libc::WNOHANG) {
+            // Who asks now and then asks again.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            told => told,
+        }
     }
 
     /// Waits until it ends.

@@ -33,4 +33,6 @@ pub mod plugin;
 
 pub use clock::stamp;
 pub use line::{kept, threshold};
+#[cfg(fuzzing)]
+pub use region::RingPlace;
 pub use region::{Hold, Region, Ring, RingKind, RingState, pid_namespace, started};

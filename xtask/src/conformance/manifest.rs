@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use super::modes::Mode;
+use crate::metadata::Metadata;
 
 /// What a program of ours ends with when all is as it should be (`DONE` in `common.h`).
 const DONE: i32 = 23;
@@ -36,7 +37,7 @@ pub(super) struct Program {
     #[serde(default)]
     pub(super) flags: Vec<String>,
     /// What is run; `{program}` is what was built, `{sources}` the folder of the list, `{built}` the folder of what was
-    /// built. The program alone where it is empty.
+    /// built, `{crate}` the sources of the crate that it needs. The program alone where it is empty.
     #[serde(default)]
     pub(super) command: Vec<String>,
     /// What is put in front of the command, or in front of linewise.
@@ -44,7 +45,7 @@ pub(super) struct Program {
     pub(super) around: Vec<String>,
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
-    /// What must be there: `tool NAME`, `header NAME`, `library NAME`, `python NAME`, `root`.
+    /// What must be there: `tool NAME`, `header NAME`, `library NAME`, `python NAME`, `crate NAME`, `root`.
     #[serde(default)]
     needs: Vec<String>,
     /// Files that are built before it: `NAME_library.c` becomes `libNAME.so`.
@@ -58,6 +59,9 @@ pub(super) struct Program {
     code: Option<i32>,
     #[serde(default)]
     seconds: Option<u64>,
+    /// How long plain QEMU may take, s; else it does not count.
+    #[serde(default)]
+    pub(super) plain_seconds: Option<u64>,
     /// Whether it begins when it is told to on its standard input; others are stopped before they begin, where
     /// linewise attaches to them.
     #[serde(default)]
@@ -107,6 +111,16 @@ fn parse(text: &str) -> anyhow::Result<Vec<Program>> {
 }
 
 impl Program {
+    /// A command that is not in the list, and may take so long alone.
+    pub(super) fn of_command(name: String, command: Vec<String>, seconds: u64) -> Self {
+        Self {
+            name,
+            command,
+            seconds: Some(seconds),
+            ..Self::default()
+        }
+    }
+
     /// Whether `--only` means it: by its name, or by what it begins and ends with around a star.
     pub(super) fn matches(&self, only: &str) -> bool {
         let name = self.name.as_str();
@@ -132,6 +146,15 @@ impl Program {
         self.waits.unwrap_or(self.source.is_some())
     }
 
+    /// Where the sources of the crate are that it needs.
+    pub(super) fn crate_sources(&self) -> Option<PathBuf> {
+        let mut needs = self.needs.iter().filter_map(|need| Need::parse(need));
+        needs.find_map(|need| match need {
+            Need::Crate(name) => crate_sources(name),
+            _ => None,
+        })
+    }
+
     /// What the machine lacks for it.
     pub(super) fn missing(&self) -> Option<String> {
         let needs = self.needs.iter().filter_map(|need| Need::parse(need));
@@ -145,6 +168,7 @@ enum Need<'a> {
     Header(&'a str),
     Library(&'a str),
     Python(&'a str),
+    Crate(&'a str),
     Root,
 }
 
@@ -155,6 +179,7 @@ impl<'a> Need<'a> {
             Some(("header", name)) => Some(Self::Header(name)),
             Some(("library", name)) => Some(Self::Library(name)),
             Some(("python", name)) => Some(Self::Python(name)),
+            Some(("crate", name)) => Some(Self::Crate(name)),
             None if text == "root" => Some(Self::Root),
             _ => None,
         }
@@ -181,6 +206,10 @@ impl<'a> Need<'a> {
                 let what = format!("Python's {name}");
                 lacks(succeeds("python3", &["-c", &import]), &what)
             }
+            Self::Crate(name) => {
+                let what = format!("the source of the crate {name}");
+                lacks(crate_sources(name).is_some(), &what)
+            }
             Self::Root => {
                 let status = fs::metadata("/proc/self");
                 let root = status.is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0);
@@ -188,6 +217,16 @@ impl<'a> Need<'a> {
             }
         }
     }
+}
+
+/// Where cargo has the sources of a crate that linewise depends on.
+fn crate_sources(name: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let metadata = Metadata::read(root).ok()?;
+    let mut packages = metadata.packages.iter();
+    let manifest = &packages.find(|package| package.name == name)?.manifest_path;
+    let folder = Path::new(manifest).parent()?;
+    folder.exists().then(|| folder.to_owned())
 }
 
 fn succeeds(tool: &str, words: &[&str]) -> bool {

@@ -131,17 +131,20 @@ impl Place {
         self.start(command, Stdio::null(), name, limit)?.finish()
     }
 
-    /// The program under plain QEMU, or why that says nothing.
+    /// The program under plain QEMU, or why that says nothing. What it says counts if it is `steady`.
     pub(super) fn plain(
         &self,
         program: &Program,
         alone: &Outcome,
+        steady: bool,
     ) -> anyhow::Result<Result<Outcome, String>> {
         let qemu = qemu().context("no qemu-user")?.display().to_string();
-        let limit = Duration::from_secs(program.seconds()) * MUCH_SLOWER;
+        let usual = program.seconds() * u64::from(MUCH_SLOWER);
+        let limit = Duration::from_secs(program.plain_seconds.unwrap_or(usual));
         let run = |name: &str| {
             let command = self.command(program, &[], std::slice::from_ref(&qemu))?;
-            self.start(command, Stdio::null(), name, limit)?.finish()
+            let outcome = self.start(command, Stdio::null(), name, limit)?.finish()?;
+            anyhow::Ok(outcome.counting(steady))
         };
         let plain = run("plain")?;
         let Some(difference) = difference(alone, &plain) else {
@@ -278,8 +281,10 @@ impl Place {
         emulator: &[String],
     ) -> anyhow::Result<Command> {
         let built = self.built();
+        let of_crate = program.crate_sources().unwrap_or_default();
         let fill = |word: &String| {
-            word.replace("{program}", &self.binary.display().to_string())
+            word.replace("{crate}", &of_crate.display().to_string())
+                .replace("{program}", &self.binary.display().to_string())
                 .replace("{sources}", &self.sources.display().to_string())
                 .replace("{built}", &built.display().to_string())
         };

@@ -28,6 +28,16 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// The same, without what was said unless it is `steady`.
+    pub(super) fn counting(self, steady: bool) -> Self {
+        let said = |text: Vec<u8>| if steady { text } else { Vec::new() };
+        Self {
+            stdout: said(self.stdout),
+            stderr: said(self.stderr),
+            ..self
+        }
+    }
+
     /// How it ended, in words.
     pub(super) fn end(&self) -> String {
         match self.code {

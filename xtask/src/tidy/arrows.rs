@@ -110,6 +110,7 @@ mod tests {
                 version: "0.1.0".to_owned(),
                 license: None,
                 source: None,
+                manifest_path: String::new(),
                 dependencies: vec![Dependency {
                     name: on.to_owned(),
                     req: "*".to_owned(),

@@ -1,5 +1,6 @@
 //! What the exact source hands out.
 
+use std::io;
 use std::sync::Arc;
 
 use linewise_cache::{Access, Kind};
@@ -150,6 +151,14 @@ pub struct Handover {
 /// threads by time stamp. The stamp is taken beside the access, not together with it, so accesses of
 /// different threads that are less than about a microsecond apart may stand in the wrong order.
 pub trait Consumer {
+    /// Makes what it needs beside itself, threads above all: the target has not begun yet, and does not if this fails.
+    ///
+    /// # Errors
+    /// The kernel's, if there are no more threads or there is no memory for them.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Takes the next accesses.
     fn accesses(&mut self, batch: &[TracedAccess]);
 
@@ -199,6 +208,10 @@ pub trait Consumer {
 }
 
 impl<C: Consumer + ?Sized> Consumer for &mut C {
+    fn begin(&mut self) -> io::Result<()> {
+        (**self).begin()
+    }
+
     fn accesses(&mut self, batch: &[TracedAccess]) {
         (**self).accesses(batch);
     }
@@ -245,6 +258,11 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 pub struct Both<A, B>(pub A, pub B);
 
 impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
+    fn begin(&mut self) -> io::Result<()> {
+        self.0.begin()?;
+        self.1.begin()
+    }
+
     fn accesses(&mut self, batch: &[TracedAccess]) {
         Chosen(&mut self.0).accesses(batch);
         Chosen(&mut self.1).accesses(batch);

@@ -130,6 +130,10 @@ impl<C: Consumer> EqualRate<C> {
 }
 
 impl<C: Consumer> Consumer for EqualRate<C> {
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.inner.begin()
+    }
+
     fn accesses(&mut self, batch: &[TracedAccess]) {
         let inner = &mut self.inner;
         self.rounds.accesses(batch, |batch| inner.accesses(batch));

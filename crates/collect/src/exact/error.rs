@@ -96,6 +96,9 @@ pub enum ExactError {
     /// No shared memory.
     #[error("no memory to share with the target: {0}; see `ulimit -v` and `ulimit -n`")]
     Memory(#[source] io::Error),
+    /// No threads to measure with.
+    #[error("cannot start a thread beside the target: {0}; see `ulimit -u` and `ulimit -v`")]
+    Threads(#[source] io::Error),
     /// No process.
     #[error("cannot start QEMU: {0}")]
     Start(#[source] io::Error),

@@ -57,6 +57,9 @@ pub use record::{
 pub use stream::{ExactThread, Totals};
 pub use tables::Tables;
 
+#[cfg(fuzzing)]
+pub(crate) use record::fuzzing::Reader as FuzzedReader;
+
 pub(crate) use clock::Clock;
 pub(crate) use launch::on_path;
 pub(crate) use only::ranges as function_ranges;
@@ -266,6 +269,8 @@ fn trace_to<C: Consumer>(
     if let Some(lines) = &own_lines {
         consumer.own_lines(lines);
     }
+    // After the fork, which wants a process of one thread, and before the target begins.
+    consumer.begin().map_err(ExactError::Threads)?;
     let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines);
     // Without it the target sees less surely that this process was killed.
     let _hold = region.hold().ok();

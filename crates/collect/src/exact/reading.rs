@@ -39,6 +39,19 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// Notes how far the ring is written. `false` if it is as nobody who follows the rules writes it: what is in it is
+    /// passed over.
+    pub(super) fn look(&mut self) -> bool {
+        let written = self.ring.written(self.freed);
+        self.head = written.unwrap_or_else(|head| head);
+        if written.is_err() {
+            self.position = self.head;
+            self.freed = self.head;
+            self.ring.free(self.head);
+        }
+        written.is_ok()
+    }
+
     /// The stamp of what comes next, the last mark's unless it is one. `None` if nothing is
     /// there.
     pub(super) fn next_stamp(&self) -> Option<u64> {

@@ -174,15 +174,7 @@ impl Stream {
             if let Some(reading) = &mut self.readings[index] {
                 // The state first: what is written before it is closed is then seen.
                 reading.closed |= reading.ring.state() != RingState::Open;
-                let head = reading.ring.head();
-                if head.wrapping_sub(reading.freed) > reading.ring.capacity() {
-                    // Nobody who follows the rules writes that.
-                    self.totals.malformed += 1;
-                    reading.position = head;
-                    reading.freed = head;
-                    reading.ring.free(head);
-                }
-                reading.head = head;
+                self.totals.malformed += u64::from(!reading.look());
             }
         }
         progress
@@ -305,7 +297,7 @@ impl Stream {
             if reading.kind != RingKind::Process {
                 continue;
             }
-            reading.head = reading.ring.head();
+            self.totals.malformed += u64::from(!reading.look());
             let program = self
                 .images
                 .get(&reading.image)
@@ -377,7 +369,9 @@ impl Stream {
         self.refuse(&mut next, &mut readings);
         next.retain(|&(stamp, _)| stamp <= until);
         let position = |readings: &[Option<Reading>]| -> u64 {
-            readings.iter().flatten().map(|it| it.position).sum()
+            let read = readings.iter().flatten().map(|it| it.position);
+            // What is written over may be large.
+            read.fold(0, u64::wrapping_add)
         };
         let before = position(&readings);
         if next.len() <= FEW {
@@ -707,7 +701,7 @@ impl Stream {
         for reading in self.readings.iter_mut().flatten() {
             if !living[&reading.pid] {
                 reading.closed = true;
-                reading.head = reading.ring.head();
+                self.totals.malformed += u64::from(!reading.look());
             }
         }
     }

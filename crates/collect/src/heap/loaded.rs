@@ -48,7 +48,7 @@ const NOTES: [(Note, &str, &str); 5] = [
     (
         Note::NoSpace,
         "heap-no-address-space",
-        "programs whose limit of address space (ulimit -v) is too small for the heap recorder to be in it, below 400 MB: their blocks were not recorded",
+        "programs whose limit of address space or data (ulimit -v, -d) is too small for the heap recorder to be in it, below 400 MB: their blocks were not recorded",
     ),
     (
         Note::StartedWithout,
@@ -319,9 +319,10 @@ impl Loaded {
                 address,
                 length,
             } => {
+                let length = length.checked_next_multiple_of(4096).unwrap_or(u64::MAX);
                 let what = What::Unmap {
                     start: address,
-                    end: address.saturating_add(length.next_multiple_of(4096)),
+                    end: address.saturating_add(length),
                 };
                 return Some((stamp, what));
             }

@@ -17,6 +17,8 @@
 
 mod collector;
 mod futex;
+#[cfg(fuzzing)]
+mod fuzzing;
 mod mapping;
 mod ring;
 #[cfg(test)]
@@ -34,6 +36,8 @@ use std::time::Duration;
 
 pub use collector::{Hold, started};
 pub(crate) use futex::{futex_wait, futex_wake};
+#[cfg(fuzzing)]
+pub use fuzzing::RingPlace;
 pub(crate) use ring::{OPEN, RingHeader};
 pub use ring::{Ring, RingKind, RingState};
 

@@ -43,6 +43,9 @@ pub(super) const CLAIMED: u32 = 1;
 pub(crate) const OPEN: u32 = 2;
 pub(super) const CLOSED: u32 = 3;
 
+/// No ring is written so far, and positions may be added to.
+const FARTHEST: u64 = 1 << 60;
+
 /// What is in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingKind {
@@ -170,6 +173,20 @@ impl Ring {
     #[must_use]
     pub fn head(&self) -> u64 {
         self.header().head.load(Ordering::Acquire)
+    }
+
+    /// How far it is written, if `freed` words were given back; otherwise, where nobody who follows the rules writes that, how
+    /// far it is to be believed written: nothing of it is there to be read.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn written(&self, freed: u64) -> Result<u64, u64> {
+        let head = self.head();
+        if head < FARTHEST && head.wrapping_sub(freed) <= self.count {
+            Ok(head)
+        } else {
+            Err(head.min(FARTHEST))
+        }
     }
 
     /// The word at a position, counted from the ring's opening; of a later lap if it was freed.

@@ -98,3 +98,23 @@ fn a_thread_that_ends_while_it_holds_the_memory_is_missed_and_one_that_lets_go_i
         .unwrap();
     assert!(region.collector_is_gone());
 }
+
+#[test]
+fn a_ring_that_cannot_be_written_so_far_has_nothing_to_be_read() {
+    let region = Region::create().unwrap();
+    let index = region.claim(RingKind::Process, 0, 0).unwrap();
+    let ring = region.ring(index);
+    let written = |head: u64, freed: u64| {
+        let header = region.ring_header(index);
+        header.head.store(head, Ordering::Relaxed);
+        ring.written(freed)
+    };
+    let count = ring.capacity();
+    assert_eq!(written(count + 5, 5), Ok(count + 5));
+    assert_eq!(written(count + 6, 5), Err(count + 6));
+    assert_eq!(written(4, 5), Err(4));
+    // Positions behind it can be added to.
+    let farthest = written(u64::MAX, u64::MAX - 1).unwrap_err();
+    assert_eq!(written(u64::MAX, farthest), Err(farthest));
+    assert!(farthest.checked_add(count).is_some());
+}

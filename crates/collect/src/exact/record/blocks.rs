@@ -160,7 +160,8 @@ impl Teller {
             Record::Unmap {
                 address, length, ..
             } => {
-                let end = address.saturating_add(length).next_multiple_of(4096);
+                let end = guest(address).saturating_add(length);
+                let end = end.checked_next_multiple_of(4096).unwrap_or(u64::MAX);
                 Some(HeapEvent::Unmap {
                     space,
                     range: (guest(address), end),
@@ -315,6 +316,20 @@ mod tests {
             pid: Pid(9),
             words,
             maps: &[],
+        }
+    }
+
+    #[test]
+    fn memory_that_is_unmapped_ends_at_the_last_address_at_most() {
+        let mut teller = Teller::new(Region::create().unwrap(), None);
+        let head = header(RecordKind::Unmap, 4, AllocatorCode::Malloc, 0);
+        for (length, end) in [(4096, 0x3000), (1, 0x3000), (u64::MAX - 7, u64::MAX)] {
+            let Some(HeapEvent::Unmap { range, .. }) =
+                teller.told(&told(&[head, 0, 0x2000, length]))
+            else {
+                panic!("an end");
+            };
+            assert_eq!(range, (0x2000, end));
         }
     }
 

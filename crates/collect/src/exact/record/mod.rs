@@ -2,6 +2,8 @@
 
 mod blocks;
 mod contents;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod lives;
 mod machine;
 mod measures;
@@ -206,6 +208,7 @@ pub fn record_exact(
         },
     };
     let mut tables = tables(&outcome, &measured, &model, &places, options);
+    tables.latencies = latencies(&mut tables.losses);
     tables.losses.append(&mut heap_losses);
     complete(
         &mut info,
@@ -260,6 +263,12 @@ fn heap(
 }
 
 fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate::Error> {
+    push(&mut writer, tables, info.heap.is_some())?;
+    Ok(writer.finish(info)?)
+}
+
+/// With those of the heap if its recorder was loaded.
+fn push(writer: &mut Writer, tables: Tables, heap: bool) -> Result<(), crate::Error> {
     writer.push(tables.threads)?;
     writer.push(tables.maps)?;
     writer.push(tables.losses)?;
@@ -270,13 +279,13 @@ fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate
     writer.push(tables.caches)?;
     writer.push(tables.transfers)?;
     writer.push(tables.cache_contents)?;
-    if info.heap.is_some() {
+    if heap {
         writer.push(tables.stacks)?;
         writer.push(tables.heap_blocks)?;
         writer.push(tables.block_uses)?;
         writer.push(tables.path_traces)?;
     }
-    Ok(writer.finish(info)?)
+    Ok(())
 }
 
 /// Creates the recording when the command has begun, and learns what lies where in it.
@@ -518,7 +527,6 @@ fn tables(
     tables.call_paths = paths.rows;
     tables.maps = places.maps(&outcome.maps);
     tables.threads = places.threads(&outcome.threads, &options.trace.command);
-    tables.latencies = latencies(&mut tables.losses);
     tables.losses.extend(outcome.losses.iter().cloned());
     if measured.observed.forgotten > 0 {
         tables.losses.push(loss(

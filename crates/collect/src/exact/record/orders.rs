@@ -8,9 +8,10 @@
 //! Until the program makes a second thread or process the two orders are the same, and only one is
 //! measured; then the other goes on with a copy of its state.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use linewise_cache::Kind;
 use linewise_cache::reuse::Chooser;
@@ -189,7 +190,7 @@ pub(super) struct BothMeasured {
 
 /// Measures both orders.
 pub(super) struct BothOrders {
-    /// Until the first chunk is full: the target is forked from a process of one thread.
+    /// Until the threads are there: the target is forked from a process of one.
     fresh: Option<Measures>,
     /// The heap, likewise.
     objects: Option<Objects>,
@@ -236,9 +237,6 @@ impl BothOrders {
         if self.chunk.steps.is_empty() && self.chunk.between.is_empty() {
             return;
         }
-        if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures, self.objects.take(), self.own_lines.clone()));
-        }
         let empty = self.empty_chunk();
         let chunk = Arc::new(std::mem::replace(&mut self.chunk, empty));
         self.sent.push(Arc::clone(&chunk));
@@ -281,9 +279,6 @@ impl BothOrders {
     fn fork(&mut self) {
         self.flush();
         self.forked = true;
-        if let Some(measures) = self.fresh.take() {
-            self.threads = Some(start(measures, self.objects.take(), self.own_lines.clone()));
-        }
         if let Some(threads) = &self.threads {
             let (give, take) = sync_channel(1);
             let _ = threads.observed.send(ToObserved::Copy(give));
@@ -302,6 +297,7 @@ impl BothOrders {
             .take()
             .map_or_else(Names::default, Teller::finish);
         let Some(threads) = self.threads.take() else {
+            // Nothing ever began.
             let measures = self.fresh.take();
             if let (Some(measures), Some(objects)) = (&measures, &mut self.objects) {
                 measures.look_at_the_end(objects);
@@ -344,6 +340,14 @@ fn joined<T>(thread: JoinHandle<T>) -> T {
 }
 
 impl Consumer for BothOrders {
+    fn begin(&mut self) -> io::Result<()> {
+        if let Some(measures) = self.fresh.take() {
+            let threads = start(measures, self.objects.take(), self.own_lines.clone());
+            self.threads = Some(threads?);
+        }
+        Ok(())
+    }
+
     fn accesses(&mut self, batch: &[TracedAccess]) {
         let Self { chooser, chunk, .. } = self;
         match chooser {
@@ -407,9 +411,10 @@ fn start(
     mut measures: Measures,
     mut objects: Option<Objects>,
     own_lines: Option<Arc<OwnLines>>,
-) -> Threads {
+) -> io::Result<Threads> {
     let (observed, chunks) = sync_channel(QUEUE);
-    let observed_thread = std::thread::spawn(move || {
+    // If the other does not come, it ends for want of a sender.
+    let observed_thread = Builder::new().spawn(move || {
         for message in chunks {
             match message {
                 ToObserved::Chunk(chunk) => chunk.observed(&mut measures, objects.as_mut()),
@@ -423,9 +428,9 @@ fn start(
             measures.look_at_the_end(objects);
         }
         (measures, objects)
-    });
+    })?;
     let (equal, chunks) = sync_channel(QUEUE);
-    let equal_thread = std::thread::spawn(move || {
+    let equal_thread = Builder::new().spawn(move || {
         let mut rounds = Rounds::new(WINDOW, false);
         if let Some(lines) = own_lines {
             rounds.set_own_lines(lines);
@@ -445,11 +450,11 @@ fn start(
         }
         let counts = [rounds.forced(), rounds.dropped()];
         (measures.map(|it| *it), counts, rounds.meetings())
-    });
-    Threads {
+    })?;
+    Ok(Threads {
         observed,
         equal,
         observed_thread,
         equal_thread,
-    }
+    })
 }

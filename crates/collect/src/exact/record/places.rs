@@ -34,6 +34,11 @@ const PAGE: u64 = 4096;
 /// included: most have less of them.
 const ABOVE_FIRST: u64 = 16 << 10;
 
+/// Where the pages end that hold what ends here. Files and targets may name any number.
+fn pages_end(end: u64) -> u64 {
+    end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+}
+
 /// What was seen in `/proc`, by process and thread.
 #[derive(Debug, Default)]
 pub(super) struct Places {
@@ -179,7 +184,7 @@ impl Places {
         // A process goes on in the middle of a stack, and has its environment above.
         let top = match tid == pid.0 {
             true => end,
-            false => (address + ABOVE_FIRST).next_multiple_of(PAGE),
+            false => pages_end(address.saturating_add(ABOVE_FIRST)),
         };
         (process == pid.0 && address < end).then_some((start, end.min(top)))
     }
@@ -292,7 +297,7 @@ impl Segments {
         let known = self.distances.get(&place).copied();
         let pages = |segment: &Segment| {
             let first = segment.offset & !(PAGE - 1);
-            let last = (segment.offset + segment.file_size).next_multiple_of(PAGE);
+            let last = pages_end(segment.offset.saturating_add(segment.file_size));
             (first.max(from), last.min(to))
         };
         let segments = self.of(&map.path);
@@ -321,7 +326,7 @@ impl Segments {
             });
             if segment.size > segment.file_size {
                 let end = at(segment.offset).wrapping_add(segment.size);
-                let end = end.next_multiple_of(PAGE);
+                let end = pages_end(end);
                 bss_end = Some(end);
                 let file_end = at(last);
                 if end > file_end {

@@ -75,3 +75,26 @@ fn what_cannot_be_traced_is_named_with_what_to_do() {
     assert!(trace_it("no-such-program-anywhere").contains("no such program"));
     assert!(trace_it("/etc/passwd").contains("not executable"));
 }
+
+#[test]
+fn without_a_thread_to_measure_with_the_target_does_not_begin() {
+    struct Alone;
+    impl Consumer for Alone {
+        fn begin(&mut self) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::WouldBlock.into())
+        }
+        fn accesses(&mut self, _: &[TracedAccess]) {}
+    }
+    let programs = Programs::new();
+    let made = programs.path().join("made");
+    let words = ["-c", &format!("echo > {}", made.display())];
+    let options = ExactOptions::new(command(Path::new("/bin/sh"), &words));
+    match trace(&options, &mut Alone) {
+        Err(error @ ExactError::NoQemu { .. }) => println!("skipped: {error}"),
+        Err(error @ ExactError::Threads(_)) => {
+            assert!(error.to_string().contains("ulimit -u"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!made.exists());
+}

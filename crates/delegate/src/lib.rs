@@ -50,6 +50,7 @@
 //! | one answer, waited for | [`Client::apply`], for not longer than a time [`Client::apply_timeout`] |
 //! | many answers, waited for, each call with arguments of its own | [`Client::apply_all`] |
 //! | many small operations | [`Client::prepare`], with answers of any [small type](Answer) |
+//! | as many requests at a time as a latency allows | [`Client::pace`] |
 //! | several values at once | [`Client::apply_together`], in one shard |
 //! | something in every shard | [`Client::broadcast`] |
 //! | a callback that asks further | [`Client::apply_async_with`] |
@@ -131,6 +132,7 @@ pub mod line;
 mod oneshot;
 mod own;
 mod owned;
+mod pace;
 mod packed;
 mod panics;
 pub mod place;
@@ -155,6 +157,7 @@ pub use fibre::Fibres;
 pub use flat::Policy;
 pub use handle::{Handle, Reply};
 pub use owned::{Owned, OwnedSlice, Sharded, Target, Values};
+pub use pace::Pace;
 pub use panics::Panic;
 pub use prepared::{Answer, Prepared};
 pub use several::{Part, Together};

@@ -280,3 +280,53 @@ fn a_callback_asks_further_through_the_client_it_gets() {
         }
     });
 }
+
+#[test]
+fn a_pace_asks_as_much_at_a_time_as_its_time_allows() {
+    within(60, || {
+        let domains = [
+            Domain::dedicated(1).build().unwrap(),
+            Domain::flat(1).build().unwrap(),
+        ];
+        for domain in domains {
+            let value = domain.own(0, || 0u64).unwrap();
+            let answered = Cell::new(0);
+            let client = domain.client().unwrap();
+            let add = client.prepare(
+                |value: &mut u64, nap: Duration| {
+                    std::thread::sleep(nap);
+                    *value += 1;
+                },
+                |(), answer: Result<(), Error>| {
+                    answered.set(answered.get() + usize::from(answer.is_ok()))
+                },
+            );
+            let pace = client.pace(LONG);
+            for _ in 0..1000 {
+                add.call(&value, Duration::ZERO, ()).unwrap();
+                pace.step().unwrap();
+            }
+            assert!(pace.window() > 100, "{pace:?}");
+            client.barrier().unwrap();
+            assert_eq!(answered.get(), 1000);
+            // No time is short enough: each waits.
+            let pace = client.pace(Duration::from_micros(1));
+            for _ in 0..20 {
+                add.call(&value, Duration::from_millis(1), ()).unwrap();
+                pace.step().unwrap();
+            }
+            assert_eq!(pace.window(), 1);
+            assert_eq!(answered.get(), 1020);
+            client
+                .apply_async_with(
+                    &value,
+                    |_| (),
+                    move |client, _| {
+                        assert_eq!(client.pace(SHORT).step(), Err(Error::Nested));
+                    },
+                )
+                .unwrap();
+            client.barrier().unwrap();
+        }
+    });
+}

@@ -88,6 +88,9 @@
 // A defect of the library: it panicked.
 #define LINEWISE_INTERNAL 10
 
+// The time was over before the answer was there.
+#define LINEWISE_TIMED_OUT 11
+
 // Values in a shard, or spread over all: only the thread that serves a shard touches those in it.
 struct linewise_array;
 
@@ -144,6 +147,17 @@ typedef void (*linewise_then)(void *context, int32_t code, uint64_t answer);
 // Any function of a value: what it needs and what it answers is behind `argument`, which stays with
 // the caller, who waits.
 typedef void (*linewise_function)(void *value, void *argument);
+
+// A value among others that are used together.
+struct linewise_place {
+    // Where it is.
+    const struct linewise_array *array;
+    // Its index there.
+    size_t index;
+};
+
+// Any function of several values of one shard, whose addresses it gets.
+typedef void (*linewise_together)(void *const *values, size_t count, void *argument);
 
 // What a client's thread runs.
 typedef void (*linewise_body)(struct linewise_client *client, void *argument);
@@ -265,6 +279,20 @@ int32_t linewise_call(struct linewise_client *client,
                       uint64_t operand,
                       uint64_t *answer);
 
+// Calls `operation` on the value at `index` and waits for its answer, for not longer than so many
+// nanoseconds: LINEWISE_TIMED_OUT then, and the operation may have run or may yet. A call on the
+// client's own shard runs here and takes as long as it takes. `answer` may be NULL.
+//
+// # Safety
+// As linewise_call.
+int32_t linewise_call_timeout(struct linewise_client *client,
+                              const struct linewise_array *array,
+                              size_t index,
+                              linewise_operation operation,
+                              uint64_t operand,
+                              uint64_t nanoseconds,
+                              uint64_t *answer);
+
 // Calls `operation` on the value at `index`; `then` gets its answer in a later call of this client,
 // or in this one if the value is in the client's own shard. Up to 63 such requests share a
 // line: the fast way.
@@ -338,6 +366,31 @@ int32_t linewise_call_batch(struct linewise_client *client,
                             linewise_operation operation,
                             uint64_t operand,
                             uint64_t *answers);
+
+// Calls `function` on the values at `count` places of `indexes`, each with its own of `arguments`, and
+// waits until all have returned. Shards work at the same time. If a place is out of range nothing is
+// called; after another error some calls may be made.
+//
+// # Safety
+// As linewise_apply, for each argument; `indexes` and `arguments` point to `count` places each.
+int32_t linewise_apply_batch(struct linewise_client *client,
+                             const struct linewise_array *array,
+                             const size_t *indexes,
+                             size_t count,
+                             linewise_function function,
+                             void *const *arguments);
+
+// Calls `function` once with the addresses of the values at `count` places, which live in one shard, and
+// with `argument`; waits until it has returned. LINEWISE_ARGUMENT if they live in different shards or
+// if one is named twice.
+//
+// # Safety
+// As linewise_apply; `places` points to so many, with valid handles.
+int32_t linewise_apply_together(struct linewise_client *client,
+                                const struct linewise_place *places,
+                                size_t count,
+                                linewise_together function,
+                                void *argument);
 
 // Opens a client for the calling thread; in a flat domain in the first free seat. The thread closes
 // it before it ends.

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn linewise_array_new(
                 .map(Values::Spread)
         };
         let made = made.map_err(|error| match error {
-            Error::Panicked(text) if text == NO_MEMORY => Failure::memory(bytes),
+            Error::Panicked(panic) if panic.text() == NO_MEMORY => Failure::memory(bytes),
             error => error.into(),
         })?;
         // SAFETY: not null, and the contract.

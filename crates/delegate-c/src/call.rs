@@ -1,13 +1,14 @@
 //! Calls.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
 use linewise_delegate::{Client, Error, Target};
 
-use crate::Passed;
 use crate::array::{Value, linewise_array};
 use crate::client::linewise_client;
 use crate::error::{Failure, LINEWISE_OK, edge, note};
+use crate::{Passed, passed};
 
 /// A small operation on a value: it gets the value and an operand, and returns an answer. Runs on the
 /// shard's server.
@@ -21,6 +22,21 @@ pub type linewise_function =
 /// LINEWISE_OK.
 pub type linewise_then =
     Option<unsafe extern "C-unwind" fn(context: *mut c_void, code: i32, answer: u64)>;
+
+/// Any function of several values of one shard, whose addresses it gets.
+pub type linewise_together = Option<
+    unsafe extern "C-unwind" fn(values: *const *mut c_void, count: usize, argument: *mut c_void),
+>;
+
+/// A value among others that are used together.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct linewise_place {
+    /// Where it is.
+    pub array: *const linewise_array,
+    /// Its index there.
+    pub index: usize,
+}
 
 /// Those that are there.
 type Operation = unsafe extern "C-unwind" fn(*mut c_void, u64) -> u64;
@@ -42,6 +58,16 @@ unsafe fn needs<'a, F>(
     let (client, array) = unsafe { (linewise_client::of(client)?, linewise_array::of(array)?) };
     let function = function.ok_or_else(|| Failure::null(name))?;
     Ok((client.get(), array, function))
+}
+
+/// # Safety
+/// `place` is null or a place for an answer.
+#[inline(always)]
+unsafe fn tell(place: *mut u64, answer: u64) {
+    if !place.is_null() {
+        // SAFETY: not null, and the contract.
+        unsafe { place.write(answer) };
+    }
 }
 
 /// Calls a C operation on a value.
@@ -103,12 +129,42 @@ pub unsafe extern "C" fn linewise_call(
     answer: *mut u64,
 ) -> i32 {
     edge(|| {
-        // SAFETY: the contract.
-        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
-        let returned = client.call(array.target(index)?, run(operation), operand)?;
-        if !answer.is_null() {
-            // SAFETY: not null, and the contract.
-            unsafe { answer.write(returned) };
+        // SAFETY: the handles are valid, and so is a place for the answer that is not null.
+        unsafe {
+            let (client, array, operation) = needs(client, array, ("operation", operation))?;
+            let returned = client.call(array.target(index)?, run(operation), operand)?;
+            tell(answer, returned);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `operation` on the value at `index` and waits for its answer, for not longer than so many
+/// nanoseconds: LINEWISE_TIMED_OUT then, and the operation may have run or may yet. A call on the
+/// client's own shard runs here and takes as long as it takes. `answer` may be NULL.
+///
+/// # Safety
+/// As linewise_call.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_call_timeout(
+    client: *mut linewise_client,
+    array: *const linewise_array,
+    index: usize,
+    operation: linewise_operation,
+    operand: u64,
+    nanoseconds: u64,
+    answer: *mut u64,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the handles are valid, and so is a place for the answer that is not null.
+        unsafe {
+            let (client, array, operation) = needs(client, array, ("operation", operation))?;
+            let (time, operation) = (Duration::from_nanos(nanoseconds), run(operation));
+            let call = move |value: &mut Value| operation(value, operand);
+            tell(
+                answer,
+                client.apply_timeout(array.target(index)?, time, call)?,
+            );
         }
         Ok(())
     })
@@ -242,21 +298,79 @@ pub unsafe extern "C" fn linewise_call_batch(
     answers: *mut u64,
 ) -> i32 {
     edge(|| {
-        // SAFETY: the contract.
-        let (client, array, operation) = unsafe { needs(client, array, ("operation", operation))? };
-        if count == 0 {
-            return Ok(());
-        }
-        if indexes.is_null() {
-            return Err(Failure::null("indexes"));
-        }
-        // SAFETY: not null, and the contract.
-        let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
-        let returned = array.call_batch(client, run(operation), operand, indexes)?;
-        if !answers.is_null() {
-            // SAFETY: not null, and the contract; there is an answer for each target.
-            unsafe { answers.copy_from_nonoverlapping(returned.as_ptr(), count) };
+        // SAFETY: the handles are valid, and what is not null has `count` places; there is an answer for each.
+        unsafe {
+            let (client, array, operation) = needs(client, array, ("operation", operation))?;
+            let indexes = passed(indexes, count, "indexes")?;
+            let returned = array.call_batch(client, run(operation), operand, indexes)?;
+            if !answers.is_null() {
+                answers.copy_from_nonoverlapping(returned.as_ptr(), count);
+            }
         }
         Ok(())
+    })
+}
+
+/// Calls `function` on the values at `count` places of `indexes`, each with its own of `arguments`, and
+/// waits until all have returned. Shards work at the same time. If a place is out of range nothing is
+/// called; after another error some calls may be made.
+///
+/// # Safety
+/// As linewise_apply, for each argument; `indexes` and `arguments` point to `count` places each.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_apply_batch(
+    client: *mut linewise_client,
+    array: *const linewise_array,
+    indexes: *const usize,
+    count: usize,
+    function: linewise_function,
+    arguments: *const *mut c_void,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the handles are valid, and what is not null has `count` places.
+        let (client, array, function, indexes, arguments) = unsafe {
+            let (client, array, function) = needs(client, array, ("function", function))?;
+            let indexes = passed(indexes, count, "indexes")?;
+            let arguments = passed(arguments, count, "arguments")?;
+            (client, array, function, indexes, arguments)
+        };
+        let targets = indexes.iter().map(|index| array.target(*index));
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
+        let calls = arguments.iter().map(|argument| apply(function, *argument));
+        client.apply_all(targets.into_iter().zip(calls))?;
+        Ok(())
+    })
+}
+
+/// Calls `function` once with the addresses of the values at `count` places, which live in one shard, and
+/// with `argument`; waits until it has returned. LINEWISE_ARGUMENT if they live in different shards or
+/// if one is named twice.
+///
+/// # Safety
+/// As linewise_apply; `places` points to so many, with valid handles.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_apply_together(
+    client: *mut linewise_client,
+    places: *const linewise_place,
+    count: usize,
+    function: linewise_together,
+    argument: *mut c_void,
+) -> i32 {
+    edge(|| {
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let argument = Passed(argument);
+        // SAFETY: the handles are valid, and so are the places; who passed the function vouches for it, and
+        // the server has the values alone while it runs.
+        unsafe {
+            let client = linewise_client::of(client)?.get();
+            let place =
+                |place: &linewise_place| linewise_array::of(place.array)?.target(place.index);
+            let places = passed(places, count, "places")?.iter().map(place);
+            let run = move |values: Vec<&mut Value>| {
+                let values: Vec<_> = values.into_iter().map(Value::place).collect();
+                function(values.as_ptr(), values.len(), argument.get());
+            };
+            Ok(client.apply_together(places.collect::<Result<Vec<_>, _>>()?, run)?)
+        }
     })
 }

@@ -5,6 +5,7 @@ use linewise_delegate::{Builder, Domain, Ordered, Policy};
 use crate::array::linewise_array;
 use crate::call::{apply, linewise_function};
 use crate::error::{Failure, edge};
+use crate::passed;
 use std::ffi::c_void;
 
 /// Servers that do nothing but serve, one for each shard.
@@ -138,19 +139,6 @@ pub(crate) unsafe fn versioned<T: Copy>(given: *const T, name: &str) -> Result<T
     }
 }
 
-/// # Safety
-/// `first` is null, or points to `count` numbers.
-unsafe fn numbers(first: *const u32, count: usize, name: &str) -> Result<Vec<u32>, Failure> {
-    if first.is_null() && count > 0 {
-        return Err(Failure::null(name));
-    }
-    if first.is_null() {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the contract.
-    Ok(unsafe { std::slice::from_raw_parts(first, count) }.to_vec())
-}
-
 /// What the options ask for.
 ///
 /// # Safety
@@ -192,8 +180,8 @@ unsafe fn builder(options: &linewise_domain_options) -> Result<Builder, Failure>
     // SAFETY: the contract.
     let (servers, clients) = unsafe {
         (
-            numbers(options.server_cpus, options.server_cpu_count, "server_cpus")?,
-            numbers(options.client_cpus, options.client_cpu_count, "client_cpus")?,
+            passed(options.server_cpus, options.server_cpu_count, "server_cpus")?,
+            passed(options.client_cpus, options.client_cpu_count, "client_cpus")?,
         )
     };
     match options.placement {
@@ -222,10 +210,8 @@ pub unsafe extern "C" fn linewise_domain_open(
         if domain.is_null() {
             return Err(Failure::null("domain"));
         }
-        // SAFETY: the contract.
-        let options = unsafe { versioned(options, "options")? };
-        // SAFETY: the contract.
-        let opened = unsafe { builder(&options)? }.build()?;
+        // SAFETY: the options are as long as they say, and so are the lists that they point to.
+        let opened = unsafe { builder(&versioned(options, "options")?)? }.build()?;
         // SAFETY: not null, and the contract.
         unsafe { domain.write(Box::into_raw(Box::new(linewise_domain(opened)))) };
         Ok(())
@@ -281,10 +267,11 @@ pub unsafe extern "C" fn linewise_domain_close(domain: *mut linewise_domain) -> 
         if domain.is_null() {
             return Ok(());
         }
-        // SAFETY: the handle is valid until it is closed here.
-        unsafe { &*domain }.0.shutdown()?;
-        // SAFETY: made by `linewise_domain_open`, and the caller gives it up.
-        drop(unsafe { Box::from_raw(domain) });
+        // SAFETY: not null, so made by `linewise_domain_open`; the caller gives it up where it is not refused.
+        unsafe {
+            (*domain).0.shutdown()?;
+            drop(Box::from_raw(domain));
+        }
         Ok(())
     })
 }
@@ -310,22 +297,23 @@ pub unsafe extern "C" fn linewise_shard_statistics(
     stats: *mut linewise_shard_stats,
 ) -> i32 {
     edge(|| {
-        // SAFETY: the contract.
-        let all = unsafe { linewise_domain::of(domain)? }.shard_stats();
-        let of = all
-            .get(shard as usize)
-            .ok_or_else(|| Failure::argument(format!("there is no shard {shard}")))?;
-        let told = |size| linewise_shard_stats {
-            size,
-            passes: of.passes,
-            busy_passes: of.busy_passes,
-            visits: of.visits,
-            lines: of.lines,
-            requests: of.requests,
-            busy_ticks: of.busy_ticks,
-        };
-        // SAFETY: the contract.
-        unsafe { tell(stats, told, "stats") }
+        // SAFETY: the handle is valid, and the structure as long as it says.
+        unsafe {
+            let all = linewise_domain::of(domain)?.shard_stats();
+            let of = all
+                .get(shard as usize)
+                .ok_or_else(|| Failure::argument(format!("there is no shard {shard}")))?;
+            let told = |size| linewise_shard_stats {
+                size,
+                passes: of.passes,
+                busy_passes: of.busy_passes,
+                visits: of.visits,
+                lines: of.lines,
+                requests: of.requests,
+                busy_ticks: of.busy_ticks,
+            };
+            tell(stats, told, "stats")
+        }
     })
 }
 

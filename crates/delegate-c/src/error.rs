@@ -29,6 +29,8 @@ pub const LINEWISE_FORKED: i32 = 8;
 pub const LINEWISE_SYSTEM: i32 = 9;
 /// A defect of the library: it panicked.
 pub const LINEWISE_INTERNAL: i32 = 10;
+/// The time was over before the answer was there.
+pub const LINEWISE_TIMED_OUT: i32 = 11;
 
 /// A code with its text.
 pub(crate) struct Failure {
@@ -77,7 +79,10 @@ impl From<Error> for Failure {
             Error::Nested => LINEWISE_NESTED,
             Error::Foreign => LINEWISE_FOREIGN,
             Error::NoSeat => LINEWISE_NO_SEAT,
-            Error::NoShard { .. } | Error::Setting(_) => LINEWISE_ARGUMENT,
+            Error::TimedOut => LINEWISE_TIMED_OUT,
+            Error::NoShard { .. } | Error::Setting(_) | Error::Apart | Error::Twice => {
+                LINEWISE_ARGUMENT
+            }
             Error::Full { .. } => LINEWISE_FULL,
             Error::Forked => LINEWISE_FORKED,
             Error::System { .. } => LINEWISE_SYSTEM,

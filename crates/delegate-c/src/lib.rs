@@ -52,3 +52,22 @@ pub(crate) fn this_thread() -> u64 {
     NUMBER.set(new);
     new
 }
+
+/// The `count` things that a caller passed under this name.
+///
+/// # Safety
+/// `first` points to so many that stay as they are for `'a`, or is null.
+pub(crate) unsafe fn passed<'a, T>(
+    first: *const T,
+    count: usize,
+    name: &str,
+) -> Result<&'a [T], error::Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if first.is_null() {
+        return Err(error::Failure::null(name));
+    }
+    // SAFETY: not null, and the contract.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}

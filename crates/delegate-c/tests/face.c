@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "linewise_delegate.h"
@@ -331,6 +332,83 @@ static void batches(void)
     OK(linewise_domain_close(domain));
 }
 
+struct pair {
+    uint64_t sum;
+    size_t count;
+};
+
+static void swap(void *const *values, size_t count, void *argument)
+{
+    struct pair *pair = argument;
+    uint64_t first = *(uint64_t *)values[0];
+    pair->count = count;
+    pair->sum = 0;
+    for (size_t i = 0; i < count; i++)
+        pair->sum += *(uint64_t *)values[i];
+    for (size_t i = 0; i + 1 < count; i++)
+        *(uint64_t *)values[i] = *(uint64_t *)values[i + 1];
+    *(uint64_t *)values[count - 1] = first;
+}
+
+static void into(void *value, void *argument)
+{
+    *(uint64_t *)value += *(uint64_t *)argument;
+    *(uint64_t *)argument = *(uint64_t *)value;
+}
+
+static uint64_t nap(void *value, uint64_t operand)
+{
+    struct timespec time = {.tv_nsec = 30 * 1000 * 1000};
+    nanosleep(&time, NULL);
+    return *(uint64_t *)value += operand;
+}
+
+/* Arguments of their own, values of one shard together, and calls that wait for a time. */
+static void several(uint32_t policy)
+{
+    struct linewise_domain *domain = open_domain(policy, 2, 0);
+    struct linewise_array *array = counters(domain, 6);
+    struct linewise_client *client;
+    OK(linewise_client_open(domain, &client));
+    uint64_t numbers[100];
+    void *arguments[100];
+    size_t indexes[100];
+    for (size_t i = 0; i < 100; i++) {
+        numbers[i] = i;
+        arguments[i] = &numbers[i];
+        indexes[i] = i % 6;
+    }
+    OK(linewise_apply_batch(client, array, indexes, 100, into, arguments));
+    for (size_t i = 6; i < 100; i++)
+        HOLDS(numbers[i] == numbers[i - 6] + i);
+    indexes[50] = 6;
+    EXPECT(linewise_apply_batch(client, array, indexes, 100, into, arguments), LINEWISE_ARGUMENT);
+    EXPECT(linewise_apply_batch(client, array, indexes, 3, into, NULL), LINEWISE_ARGUMENT);
+    OK(linewise_apply_batch(client, array, NULL, 0, into, NULL));
+
+    struct pair pair;
+    struct linewise_place places[] = {{array, 1}, {array, 3}, {array, 5}};
+    OK(linewise_apply_together(client, places, 3, swap, &pair));
+    HOLDS(pair.count == 3 && pair.sum == numbers[97] + numbers[99] + numbers[95]);
+    places[2].index = 1;
+    EXPECT(linewise_apply_together(client, places, 3, swap, &pair), LINEWISE_ARGUMENT);
+    places[2].index = 2;
+    EXPECT(linewise_apply_together(client, places, 3, swap, &pair), LINEWISE_ARGUMENT);
+    EXPECT(linewise_apply_together(client, places, 0, swap, &pair), LINEWISE_ARGUMENT);
+
+    uint64_t answer = 0;
+    OK(linewise_call_timeout(client, array, 0, add, 1, UINT64_MAX, &answer));
+    HOLDS(answer == numbers[96] + 1);
+    if (policy == LINEWISE_DEDICATED) {
+        EXPECT(linewise_call_timeout(client, array, 0, nap, 1, 1000, &answer), LINEWISE_TIMED_OUT);
+        OK(linewise_call(client, array, 0, add, 0, &answer));
+        HOLDS(answer == numbers[96] + 2);
+    }
+    OK(linewise_client_close(client));
+    OK(linewise_array_close(array));
+    OK(linewise_domain_close(domain));
+}
+
 int main(void)
 {
     const uint32_t policies[] = {LINEWISE_DEDICATED,    LINEWISE_FLAT_QUEUE, LINEWISE_FLAT_BLOCKED,
@@ -339,6 +417,7 @@ int main(void)
         shut_down(policies[i]);
         nested(policies[i]);
         forked(policies[i]);
+        several(policies[i]);
     }
     in_order();
     threads();

@@ -166,6 +166,25 @@ impl Arena {
         self.release(offset, layout);
     }
 
+    /// Takes the values at `offset` out and gives their room back.
+    ///
+    /// # Safety
+    /// [`build`](Arena::build) made `count` values of this type there, and nobody uses them in their place
+    /// again.
+    pub(crate) unsafe fn take<T>(&mut self, offset: u32, count: usize) -> Vec<T> {
+        let mut values = Vec::with_capacity(count);
+        // They end where they go.
+        self.endings.remove(&offset);
+        // SAFETY: the contract; there is room for so many, and those in the arena are not used again.
+        unsafe {
+            self.at::<T>(offset)
+                .copy_to_nonoverlapping(values.as_mut_ptr(), count);
+            values.set_len(count);
+        }
+        self.release(offset, layout::<T>(count).expect("as when they were built"));
+        values
+    }
+
     fn run(&self, offset: u32, ending: Ending) {
         // A panicking destructor must not take the server down; it has no caller to tell.
         quietly(|| {
@@ -192,28 +211,25 @@ mod memory {
 
     /// A fresh range of so many bytes, or `None` if the system refuses.
     pub(super) fn map(bytes: usize) -> Option<*mut u8> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of
-        // ours.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of ours; it
+        // is asked about itself only where it is there.
         let base = unsafe {
-            libc::mmap(
+            let base = libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
-            )
+            );
+            // A value's neighbours are used by the same thread, so large pages cost nothing and save table
+            // walks. A refusal is no error.
+            if base != libc::MAP_FAILED && bytes >= HUGE_PAGE {
+                libc::madvise(base, bytes, libc::MADV_HUGEPAGE);
+            }
+            base
         };
-        if base == libc::MAP_FAILED {
-            return None;
-        }
-        // A value's neighbours are used by the same thread, so large pages cost nothing and save table
-        // walks. A refusal is no error.
-        if bytes >= HUGE_PAGE {
-            // SAFETY: the range was mapped just now.
-            let _ = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-        }
-        Some(base.cast())
+        (base != libc::MAP_FAILED).then_some(base.cast())
     }
 
     /// Gives the memory of whole pages back; they stay mapped.

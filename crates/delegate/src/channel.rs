@@ -20,7 +20,7 @@ pub(crate) const AHEAD: usize = 2;
 /// line takes it from the client that fills it. So a visit takes half of the ring at most, and the
 /// server stays away as long as it takes the client to fill that: longer after a visit that came to a
 /// line which was not sent, shorter after one that did not. A line of one request, as a waiting call
-/// sends, brings no rest.
+/// sends, brings no rest, and neither does a last one that is not full: its client waits.
 const MOST_REST: u32 = 40;
 /// How much longer, in passes. Shorter by one, so that most visits find what they expect.
 const LONGER: u32 = 2;
@@ -167,6 +167,8 @@ impl ServerEnd {
         let most = (count as u64).div_ceil(2);
         let mut served = Served::default();
         let mut ran_out = false;
+        // Whether the last line went before it was full.
+        let mut is_short = false;
         while served.lines < most {
             let line = &channel.lines[self.next];
             let Some(order) = line.asked() else {
@@ -177,7 +179,9 @@ impl ServerEnd {
             served.requests += u64::from(order.count);
             let operation = channel.operation(order);
             // SAFETY: the client put a kind into the entry before it published a line that names it.
-            let words = unsafe { (*operation.kind).words };
+            let (words, capacity) =
+                unsafe { ((*operation.kind).words, (*operation.kind).capacity) };
+            is_short = (order.count as usize) < capacity;
             if order.alone {
                 // SAFETY: the contract; the client published the line.
                 unsafe { run_alone(channel, self.next, operation, base) };
@@ -215,7 +219,8 @@ impl ServerEnd {
                 } else {
                     self.pace.saturating_sub(1)
                 };
-                self.rest = self.pace;
+                // Who sends a line before it is full, and none after it, waits for its answer.
+                self.rest = if is_short && ran_out { 0 } else { self.pace };
             }
             self.answered += served.lines;
             channel.parker.wake_if_asleep();

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use crate::job::put_callback;
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
-use crate::panics::{NoUnwind, panic_text};
+use crate::panics::{NoUnwind, Panic};
 use crate::stats::{ClientCounters, ClientStats};
 use crate::turn::turn;
 
@@ -38,9 +39,6 @@ pub struct Client<'c> {
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
 }
-
-/// Where an answer of a batch goes.
-type Place<R> = Cell<Option<Result<R, Error>>>;
 
 /// Where a waiting call's answer goes: a place on the caller's stack.
 struct Answer<R>(Option<Result<R, Error>>);
@@ -67,8 +65,8 @@ impl<'c> Client<'c> {
 
     /// Reads the core.
     #[inline(always)]
-    fn look<R>(&self, read: impl FnOnce(&Core) -> R) -> R {
-        // SAFETY: this thread alone has the core, and what `read` is given in this file calls nothing that
+    pub(crate) fn look<R>(&self, read: impl FnOnce(&Core) -> R) -> R {
+        // SAFETY: this thread alone has the core, and what `read` is given in this crate calls nothing that
         // could change it.
         read(unsafe { self.core.as_ref() })
     }
@@ -84,6 +82,22 @@ impl<'c> Client<'c> {
     pub(crate) fn counters(&self) -> &ClientCounters {
         // SAFETY: the core lives as long as the client, and its counters are never replaced.
         unsafe { core::counters(self.core()) }
+    }
+
+    /// Throws on what a callback threw.
+    pub(crate) fn throw_on(&self) {
+        // SAFETY: this thread alone has the core, and nobody borrows it now.
+        unsafe { core::rethrow(self.core()) };
+    }
+
+    /// Refuses a value of another domain, and calls after the end.
+    pub(crate) fn check_domain<T>(&self, target: Target<'_, T>) -> Result<(), Error> {
+        self.look(|core| {
+            if !Arc::ptr_eq(&core.inner, target.inner) {
+                return Err(Error::Foreign);
+            }
+            core.inner.gate.check()
+        })
     }
 
     /// Whether this is a client of the domain.
@@ -149,7 +163,7 @@ impl<'c> Client<'c> {
         self.counters().local.add(1);
         // SAFETY: this thread alone has the core, and nobody borrows it now.
         unsafe { own::after_own_calls(self.core(), 1) };
-        answer.map_err(|payload| Error::Panicked(panic_text(payload)))
+        answer.map_err(|payload| Error::Panicked(Panic::of(payload)))
     }
 
     /// Gives an inline call's answer to its callback.
@@ -247,7 +261,7 @@ impl<'c> Client<'c> {
     /// Makes a request whose closure and callback borrow from the caller, who waits. Does not unwind
     /// once it is made.
     #[inline(always)]
-    fn put_waiting<T, R, F, C>(&self, target: Target<'_, T>, function: F, then: C)
+    pub(crate) fn put_waiting<T, R, F, C>(&self, target: Target<'_, T>, function: F, then: C)
     where
         F: FnOnce(&mut T) -> R,
         C: FnOnce(Result<R, Error>),
@@ -312,7 +326,7 @@ impl<'c> Client<'c> {
                 core::wait(core, Until::Lane(shard));
                 core::exchange(core, shard, false);
             }
-            core::rested(core);
+            (*core).ladder.reset();
             lends.passed();
             core::rethrow(core);
         }
@@ -354,6 +368,63 @@ impl<'c> Client<'c> {
         let sort = Sort::of(Single::<T, F, R, C>::KIND);
         self.push(target.shard, &sort, write, then);
         Ok(())
+    }
+
+    /// As [`Client::apply_async`]; `then` gets this client too, for further requests. A callback cannot
+    /// borrow the client otherwise, since what callbacks borrow outlives it.
+    ///
+    /// ```
+    /// # use linewise_delegate::{Client, Domain, Error, Owned};
+    /// fn halve<'c>(client: &Client<'c>, value: &'c Owned<u64>, rounds: &'c std::cell::Cell<u32>) -> Result<(), Error> {
+    ///     let half = |value: &mut u64| {
+    ///         *value /= 2;
+    ///         *value
+    ///     };
+    ///     client.apply_async_with(value, half, move |client, left| {
+    ///         rounds.set(rounds.get() + 1);
+    ///         if left != Ok(0) {
+    ///             halve(client, value, rounds).unwrap();
+    ///         }
+    ///     })
+    /// }
+    /// # fn main() -> Result<(), Error> {
+    /// let domain = Domain::dedicated(1).build()?;
+    /// let value = domain.own(0, || 100)?;
+    /// let rounds = std::cell::Cell::new(0);
+    /// let client = domain.client()?;
+    /// halve(&client, &value, &rounds)?;
+    /// client.barrier()?;
+    /// assert_eq!(rounds.get(), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::apply_async`].
+    ///
+    /// # Panics
+    /// As [`Client::apply_async`].
+    #[inline]
+    pub fn apply_async_with<'t, T, R, F, C>(
+        &self,
+        target: impl Into<Target<'t, T>>,
+        function: F,
+        then: C,
+    ) -> Result<(), Error>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        F: FnOnce(&mut T) -> R + Send + 'static,
+        C: FnOnce(&Client<'c>, Result<R, Error>) + 'c,
+    {
+        // Callbacks run inside calls of their client, so its core is there; the client itself may have
+        // been moved since.
+        let this = ManuallyDrop::new(Self {
+            core: self.core,
+            callbacks: PhantomData,
+            stays: PhantomData,
+        });
+        self.apply_async(target, function, move |answer| then(&this, answer))
     }
 
     /// Runs `function` on the value, without an answer. What it throws is lost.
@@ -450,40 +521,6 @@ impl<'c> Client<'c> {
             }
         }
         Ok(())
-    }
-
-    /// Runs `function` on every target and waits for all answers, which come in the order of the
-    /// targets. Requests to different shards run at the same time.
-    ///
-    /// # Errors
-    /// As [`Client::apply`]; of several the first in the order of the targets.
-    ///
-    /// # Panics
-    /// As [`Client::apply`].
-    pub fn apply_batch<'t, T, R, F>(
-        &self,
-        targets: impl IntoIterator<Item = Target<'t, T>>,
-        function: F,
-    ) -> Result<Vec<R>, Error>
-    where
-        T: Send + 'static,
-        R: Send + 'static,
-        F: Fn(&mut T) -> R + Clone + Send + 'static,
-    {
-        self.may_wait()?;
-        let targets: Vec<_> = targets.into_iter().collect();
-        // The callback may outlive this call, where one of another request throws.
-        let answers: Rc<[Place<R>]> = targets.iter().map(|_| Cell::new(None)).collect();
-        let places = answers.clone();
-        let requests = targets.into_iter().map(|target| (target, function.clone()));
-        self.apply_each(requests, move |place, answer| {
-            places[place].set(Some(answer))
-        })?;
-        self.barrier()?;
-        answers
-            .iter()
-            .map(|answer| answer.take().expect("answered before the barrier"))
-            .collect()
     }
 
     /// Sends what is being filled, as far as request lines are free. Does not wait, and runs no

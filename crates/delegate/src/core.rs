@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::channel::Channel;
 use crate::domain::{Inner, Ordered};
@@ -18,7 +19,7 @@ use crate::own::{own_calls, run_own_line};
 use crate::panics::{Payload, discard, keep_first};
 use crate::shard::{Shard, token};
 use crate::stats::ClientCounters;
-use crate::wait::{Ladder, Parker};
+use crate::wait::{LONGEST_NAP, Ladder, Parker};
 
 /// No own shard, or none asked yet.
 pub(crate) const NONE: usize = usize::MAX;
@@ -45,7 +46,10 @@ pub(crate) struct Core {
     pub(crate) counters: Arc<ClientCounters>,
     /// Its place in the domain's accounts.
     number: usize,
-    ladder: Ladder,
+    /// How the wait that goes on has waited so far.
+    pub(crate) ladder: Ladder,
+    /// The longest that the next sleep may take.
+    nap: Duration,
     /// What a callback threw, until a call of the user's can throw it on.
     pub(crate) thrown: Option<Payload>,
 }
@@ -134,6 +138,7 @@ impl Core {
             counters,
             number,
             ladder: Ladder::new(),
+            nap: LONGEST_NAP,
             thrown: None,
             inner: inner.clone(),
         })
@@ -156,6 +161,17 @@ impl Core {
     #[inline(always)]
     pub(crate) fn runs_here(&self, shard: usize) -> bool {
         shard == self.inline_seat && !is_nested()
+    }
+
+    /// Whether a request to `shard` goes into a line without a wait before.
+    pub(crate) fn has_room(&self, shard: usize) -> bool {
+        // SAFETY: the lanes live as long as the core, and nobody changes them while this looks.
+        let (lane, last) = unsafe {
+            let last = self.last_shard;
+            let alone = !self.strict || last == shard || last == NONE;
+            (&*self.lane(shard), (!alone).then(|| &*self.lane(last)))
+        };
+        last.is_none_or(Lane::is_quiet) && lane.has_room(self.most_pending)
     }
 
     /// Refuses a call that would wait where waiting cannot end.
@@ -427,10 +443,7 @@ pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) ->
 /// `core` is valid and not borrowed.
 pub(crate) unsafe fn is_quiet(core: *mut Core, shard: usize) -> bool {
     // SAFETY: the contract.
-    unsafe {
-        let lane = (*core).lane(shard);
-        !(*lane).is_filling() && (*lane).pending() == 0 && (*lane).flying() == 0
-    }
+    unsafe { (*(*core).lane(shard)).is_quiet() }
 }
 
 /// Sends everything and takes all answers.
@@ -513,6 +526,18 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
     }
 }
 
+/// The same, for not much longer than `nap`. Where other fibres run meanwhile, they come back in that time.
+///
+/// # Safety
+/// As for [`wait`].
+pub(crate) unsafe fn wait_at_most(core: *mut Core, until: Until, nap: Duration) {
+    // SAFETY: the contract.
+    unsafe {
+        (*core).nap = (*core).nap.min(nap);
+        wait(core, until);
+    }
+}
+
 /// Waits for the oldest line of a lane, outside fibres: a client without a seat spins first, and looks
 /// at nothing but the line.
 ///
@@ -527,28 +552,8 @@ pub(crate) unsafe fn wait_for_line(core: *mut Core, lane: *mut Lane, shard: usiz
                 wait(core, Until::Lane(shard));
             }
         }
-        rested(core);
+        (*core).ladder.reset();
     }
-}
-
-/// Whether the wait that goes on has only spun so far.
-///
-/// # Safety
-/// `core` is valid and not borrowed.
-#[inline(always)]
-pub(crate) unsafe fn is_spinning(core: *mut Core) -> bool {
-    // SAFETY: the contract.
-    unsafe { !(*core).ladder.is_slow() }
-}
-
-/// A wait is over: the next begins by spinning.
-///
-/// # Safety
-/// `core` is valid and not borrowed.
-#[inline(always)]
-pub(crate) unsafe fn rested(core: *mut Core) {
-    // SAFETY: the contract.
-    unsafe { (*core).ladder.reset() };
 }
 
 #[cold]
@@ -556,6 +561,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
     // SAFETY: as for the caller; the shards outlive the call.
     unsafe {
         let domain = inner(core).clone();
+        let nap = &raw mut (*core).nap;
         let asked = |shard: usize| match until {
             Until::Lane(one) => one == shard,
             Until::Any => !is_quiet(core, shard),
@@ -583,7 +589,8 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
             return;
         }
         let parker = Arc::clone(&(*core).parker);
-        parker.sleep(|| {
+        let nap = nap.replace(LONGEST_NAP);
+        parker.sleep_at_most(nap, || {
             let own = (*core).seat != NONE && domain.shards[(*core).seat].has_work();
             own || domain.shards.iter().enumerate().any(|(index, shard)| {
                 asked(index) && ((*(*core).lane(index)).is_answered() || shard.seat.is_free())

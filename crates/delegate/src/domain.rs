@@ -4,23 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crate::arena::MOST_BYTES;
 use crate::client::Client;
 use crate::error::Error;
-use crate::flat::{self, Policy, Rules};
+use crate::flat::{Policy, Rules};
 use crate::gate::Gate;
-use crate::handle::Handle;
+use crate::handle::{Handle, wait_for};
 use crate::inside::is_serving;
 use crate::line::MOST_LINES;
 use crate::oneshot::{self, Receiver};
 use crate::owned::{Owned, OwnedSlice, Sharded, Slot};
-use crate::panics::panic_text;
+use crate::panics::Panic;
 use crate::place;
 use crate::shard::{Errand, Shard, State, token};
 use crate::stats::{ClientCounters, ClientStats, ShardStats};
-use crate::wait::Ladder;
 
 /// Request lines of a pair unless set: the paper's choice.
 const LINES: usize = 16;
@@ -95,29 +93,14 @@ impl Inner {
         let (sender, receiver) = oneshot::pair();
         self.shard(shard)?.send(Errand::Run(Box::new(move |state| {
             let answer = catch_unwind(AssertUnwindSafe(|| function(state)));
-            sender.send(answer.unwrap_or_else(|payload| Err(Error::Panicked(panic_text(payload)))));
+            sender.send(answer.unwrap_or_else(|payload| Err(Error::Panicked(Panic::of(payload)))));
         })))?;
         Ok(receiver)
     }
 
     /// Waits for an errand's answer; serves meanwhile what this thread may serve.
     pub(crate) fn wait<R>(&self, shard: usize, receiver: &Receiver<R>) -> Result<R, Error> {
-        let mut ladder = Ladder::new();
-        loop {
-            if let Some(answer) = receiver.wait(Duration::ZERO) {
-                return answer;
-            }
-            if flat::serve_sitting() || self.shards[shard].serve_if_free() {
-                ladder.reset();
-                continue;
-            }
-            // Nobody who waits here is woken by a change of seats, so it looks again by itself.
-            if ladder.step()
-                && let Some(answer) = receiver.wait(Duration::from_micros(500))
-            {
-                return answer;
-            }
-        }
+        wait_for(receiver, &self.shards[shard], None).unwrap_or(Err(Error::TimedOut))
     }
 }
 

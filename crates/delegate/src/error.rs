@@ -1,12 +1,15 @@
 //! What can go wrong, as values.
 
+use crate::panics::Panic;
+
 /// Why a request has no answer, or a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The delegated function panicked; the value stays in place as the panic left it.
+    /// The delegated function panicked; the value stays in place as the panic left it. What it threw
+    /// comes along: [`Panic::resume`] throws it on.
     #[error("the delegated function panicked: {0}")]
-    Panicked(String),
+    Panicked(Panic),
     /// The domain was shut down before the call.
     #[error("the domain is shut down; requests made before the shutdown were answered")]
     Shutdown,
@@ -36,6 +39,15 @@ pub enum Error {
         /// Bytes reserved for the shard.
         bytes: usize,
     },
+    /// The time was over before the answer was there.
+    #[error("the time was over before the answer was there; the function may have run, or may yet")]
+    TimedOut,
+    /// Values that are used together live in different shards.
+    #[error("values that are used together must live in one shard")]
+    Apart,
+    /// The same value was named twice where each is lent for writing.
+    #[error("the same value was named twice: it cannot be lent for writing to both")]
+    Twice,
     /// A process made by `fork` has none of the domain's threads.
     #[error("the domain belongs to the parent process; build a new one after fork")]
     Forked,

@@ -191,8 +191,7 @@ impl Client<'_> {
         if let Some(payload) = thrown {
             resume_unwind(payload);
         }
-        // SAFETY: this thread alone has the core, and nobody borrows it now that no fibre runs.
-        unsafe { core::rethrow(core) };
+        self.throw_on();
         refused.map_or(Ok(()), Err)
     }
 
@@ -210,11 +209,11 @@ impl Client<'_> {
                     worked |= core::exchange(core, shard, true);
                 }
                 if worked {
-                    core::rested(core);
+                    (*core).ladder.reset();
                     return;
                 }
                 core::wait(core, Until::Any);
-                if !core::is_spinning(core) {
+                if (*core).ladder.is_slow() {
                     return;
                 }
             }

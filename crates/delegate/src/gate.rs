@@ -26,28 +26,28 @@ unsafe impl Sync for Gate {}
 impl Gate {
     /// An open gate of the calling process.
     pub(crate) fn new() -> Result<Self, Error> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of
-        // ours.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of ours; it
+        // is asked about itself only where it is there.
         let page = unsafe {
-            libc::mmap(
+            let page = libc::mmap(
                 std::ptr::null_mut(),
                 BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,
-            )
+            );
+            if page != libc::MAP_FAILED && !cfg!(miri) {
+                // Linux before 4.14 refuses: there only calls that ask the kernel know of the fork.
+                libc::madvise(page, BYTES, libc::MADV_WIPEONFORK);
+            }
+            page
         };
         if page == libc::MAP_FAILED {
             return Err(Error::System {
                 what: "reserving memory for a domain",
                 why: std::io::Error::last_os_error().to_string(),
             });
-        }
-        if !cfg!(miri) {
-            // Linux before 4.14 refuses: there only calls that ask the kernel know of the fork.
-            // SAFETY: the page was mapped just now.
-            let _ = unsafe { libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) };
         }
         let gate = Self {
             open: page.cast(),

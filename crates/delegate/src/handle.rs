@@ -5,15 +5,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use crate::domain::Inner;
 use crate::error::Error;
+use crate::flat;
 use crate::inside::is_serving;
 use crate::oneshot::Receiver;
 use crate::owned::Target;
-use crate::panics::panic_text;
+use crate::panics::Panic;
 use crate::shard::{Shard, State};
 use crate::sync::{Ordering, fence};
+use crate::wait::Ladder;
 
 /// Calls into a domain from anywhere: futures for any executor, and waiting calls for threads that
 /// call rarely. It can be cloned, shared and sent.
@@ -45,7 +48,7 @@ impl Handle {
             // through the same queue; who runs errands holds the seat.
             let value = unsafe { &mut *state.arena.at::<T>(offset) };
             catch_unwind(AssertUnwindSafe(|| function(value)))
-                .map_err(|payload| Error::Panicked(panic_text(payload)))
+                .map_err(|payload| Error::Panicked(Panic::of(payload)))
         })
     }
 
@@ -85,9 +88,79 @@ impl Handle {
     }
 }
 
-/// The answer to [`Handle::apply`], to be awaited.
+/// The answer to [`Handle::apply`], or what [`Owned::into_inner`](crate::Owned::into_inner) takes out: to be
+/// awaited, or waited for.
 #[must_use = "the call is made in any case; its answer and its errors are here"]
 pub struct Reply<R>(Result<Sent<R>, Option<Error>>);
+
+impl<R> Reply<R> {
+    pub(crate) fn of(receiver: Receiver<R>, shard: Arc<Shard>) -> Self {
+        Self(Ok(Sent { receiver, shard }))
+    }
+
+    pub(crate) fn refused(error: Error) -> Self {
+        Self(Err(Some(error)))
+    }
+
+    /// Waits for the answer. The thread serves meanwhile what it may serve; a thread that has a client
+    /// with requests on their way waits with [`Client::wait`](crate::Client::wait).
+    ///
+    /// # Errors
+    /// Those of the call; [`Error::Nested`] inside a delegated function.
+    pub fn wait(self) -> Result<R, Error> {
+        let sent = self.0.map_err(|error| error.unwrap_or(Error::Shutdown))?;
+        if is_serving() {
+            return Err(Error::Nested);
+        }
+        wait_for(&sent.receiver, &sent.shard, None).unwrap_or(Err(Error::TimedOut))
+    }
+
+    /// Waits for the answer for not longer than `time`: `None` then, and the answer may be asked for again.
+    /// What this thread serves for others meanwhile takes as long as it takes. Where the reply is
+    /// dropped, the server drops the answer.
+    ///
+    /// # Errors
+    /// Those of the call, once; [`Error::Nested`] inside a delegated function.
+    pub fn wait_timeout(&mut self, time: Duration) -> Option<Result<R, Error>> {
+        match &mut self.0 {
+            Err(error) => error.take().map(Err),
+            Ok(_) if is_serving() => Some(Err(Error::Nested)),
+            Ok(sent) => {
+                let end = Instant::now().checked_add(time);
+                wait_for(&sent.receiver, &sent.shard, end)
+            }
+        }
+    }
+}
+
+/// Waits for what a shard sends, until `end` if there is one; serves meanwhile what this thread may serve.
+pub(crate) fn wait_for<R>(
+    receiver: &Receiver<R>,
+    shard: &Shard,
+    end: Option<Instant>,
+) -> Option<Result<R, Error>> {
+    /// Nobody who waits here is woken by a change of seats, so it looks again by itself.
+    const NAP: Duration = Duration::from_micros(500);
+    let mut ladder = Ladder::new();
+    loop {
+        if let Some(answer) = receiver.wait(Duration::ZERO) {
+            return Some(answer);
+        }
+        if flat::serve_sitting() || shard.serve_if_free() {
+            ladder.reset();
+            continue;
+        }
+        let left = end.map_or(NAP, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return None;
+        }
+        if ladder.step()
+            && let Some(answer) = receiver.wait(left.min(NAP))
+        {
+            return Some(answer);
+        }
+    }
+}
 
 /// A call that was made.
 struct Sent<R> {

@@ -14,12 +14,12 @@ use std::rc::Rc;
 use crate::arena::UNIT;
 use crate::error::Error;
 use crate::line::{FAILED, WIDE, WORDS, Word};
-use crate::panics::panic_text;
+use crate::panics::Panic;
 
 /// Bytes for one callback in a client's record of a line; a larger one is boxed.
 pub(crate) const CALLBACK_BYTES: usize = 16;
-/// Which request of a line panicked, and what it said.
-pub(crate) type Failures = Vec<(usize, String)>;
+/// Which request of a line panicked, and what it threw.
+pub(crate) type Failures = Vec<(usize, Panic)>;
 
 /// What the server knows when it runs a line.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub(crate) struct Answers {
 
 impl Answers {
     pub(crate) fn failure(&self, index: usize) -> Option<Error> {
-        let (_, text) = self.failures.iter().find(|(at, _)| *at == index)?;
-        Some(Error::Panicked(text.clone()))
+        let (_, panic) = self.failures.iter().find(|(at, _)| *at == index)?;
+        Some(Error::Panicked(panic.clone()))
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn each_caught(
         let Err(payload) = result else {
             return flags;
         };
-        failures.push((next.get(), panic_text(payload)));
+        failures.push((next.get(), Panic::of(payload)));
         flags |= FAILED;
         next.set(next.get() + 1);
     }

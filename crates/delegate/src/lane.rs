@@ -307,8 +307,9 @@ impl Lane {
         self.unsettled == 1 && self.is_filling()
     }
 
-    pub(crate) fn flying(&self) -> usize {
-        self.flying
+    /// Whether nothing is being filled, waits or flies.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.is_filling() && self.pending.is_empty() && self.flying == 0
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -318,6 +319,18 @@ impl Lane {
     /// Whether a request line is free now, without waiting for an answer.
     pub(crate) fn has_free_line(&self) -> bool {
         self.flying < self.channel.lines.len()
+    }
+
+    /// Whether a further line begins at once, also if the one being filled has to be closed for it;
+    /// `most` may be pending.
+    pub(crate) fn has_room(&self, most: usize) -> bool {
+        let filling = usize::from(self.is_filling());
+        let (pending, flying) = if self.in_place {
+            (self.pending(), self.flying + filling)
+        } else {
+            (self.pending() + filling, self.flying)
+        };
+        pending < most || pending == 0 && flying < self.channel.lines.len()
     }
 
     /// Whether the oldest line in flight has come back.

@@ -43,6 +43,21 @@
 //!
 //! The target stands for the server: it names a value, and a value has one server.
 //!
+//! # Which call for what
+//!
+//! | wanted | call |
+//! |---|---|
+//! | one answer, waited for | [`Client::apply`], for not longer than a time [`Client::apply_timeout`] |
+//! | many answers, waited for, each call with arguments of its own | [`Client::apply_all`] |
+//! | many small operations | [`Client::prepare`], with answers of any [small type](Answer) |
+//! | as many requests at a time as a latency allows | [`Client::pace`] |
+//! | several values at once | [`Client::apply_together`], in one shard |
+//! | something in every shard | [`Client::broadcast`] |
+//! | a callback that asks further | [`Client::apply_async_with`] |
+//! | a value back | [`Owned::into_inner`] |
+//! | what a function threw | [`Panic::resume`], from [`Error::Panicked`] |
+//! | no client | [`Handle::apply`], awaited or waited for |
+//!
 //! # Order
 //!
 //! Request lines are a ring that client and server go round in order, so a client's requests to one
@@ -117,17 +132,20 @@ pub mod line;
 mod oneshot;
 mod own;
 mod owned;
+mod pace;
 mod packed;
 mod panics;
 pub mod place;
 mod prepared;
 mod room;
 mod server;
+mod several;
 #[doc(hidden)]
 pub mod shard;
 mod stats;
 #[doc(hidden)]
 pub mod sync;
+mod timeout;
 mod turn;
 #[doc(hidden)]
 pub mod wait;
@@ -139,5 +157,8 @@ pub use fibre::Fibres;
 pub use flat::Policy;
 pub use handle::{Handle, Reply};
 pub use owned::{Owned, OwnedSlice, Sharded, Target, Values};
-pub use prepared::Prepared;
+pub use pace::Pace;
+pub use panics::Panic;
+pub use prepared::{Answer, Prepared};
+pub use several::{Part, Together};
 pub use stats::{ClientStats, ShardStats};

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::arena::{UNIT, layout};
+use crate::arena::{Arena, UNIT, layout};
 use crate::client::Client;
 use crate::domain::Inner;
-use crate::shard::{Ended, Errand};
+use crate::handle::Reply;
+use crate::oneshot;
+use crate::shard::{Ended, Errand, Shard};
 
 /// A run of values in one shard; dropping it drops them, on the shard's server.
 struct Block<T> {
@@ -15,6 +17,8 @@ struct Block<T> {
     shard: u32,
     offset: u32,
     count: usize,
+    /// The values go to somebody, and do not end here.
+    is_taken: bool,
     /// Invariant: what a function may store through a handle, another may load through the same one.
     values: PhantomData<Cell<T>>,
 }
@@ -46,26 +50,64 @@ pub(crate) fn nth<T>(first: u32, index: usize) -> u32 {
 
 /// A value rounded up to the unit of offsets, which are those of the value itself.
 #[repr(C, align(16))]
+#[derive(Debug)]
 pub(crate) struct Slot<T>(pub(crate) T);
 const _: () = assert!(align_of::<Slot<u8>>() == UNIT);
 
+impl<T: Send + 'static> Block<T> {
+    /// Lets the server send the values, as `made` makes them up, instead of ending them.
+    fn into_inner<R: Send + 'static>(
+        mut self,
+        made: impl FnOnce(Vec<Slot<T>>) -> R + Send + 'static,
+    ) -> Reply<R> {
+        // A domain that is shut down gives values back all the same.
+        if let Err(error) = self.inner.gate.check_forked() {
+            return Reply::refused(error);
+        }
+        self.is_taken = true;
+        let (sender, receiver) = oneshot::pair();
+        let shard = self.inner.shards[self.shard as usize].clone();
+        let (offset, count) = (self.offset, self.count);
+        let take = move |arena: &mut Arena| {
+            // SAFETY: the handle is gone, and the server calls this when nothing is on its way any more that
+            // could name its values, which it built there.
+            let values = unsafe { arena.take(offset, count) };
+            sender.send(Ok(made(values)));
+        };
+        shard.take(Ended {
+            take: Some(Box::new(take)),
+            ..self.ended(&shard)
+        });
+        Reply::of(receiver, shard)
+    }
+}
+
+impl<T> Block<T> {
+    /// Its end, after all requests that were made before.
+    fn ended(&self, shard: &Shard) -> Ended {
+        Ended {
+            offset: self.offset,
+            // It was built with this.
+            layout: layout::<Slot<T>>(self.count).expect("as when it was built"),
+            after: shard.opened(),
+            take: None,
+        }
+    }
+}
+
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
-        let shard = &self.inner.shards[self.shard as usize];
-        let Some(layout) = layout::<Slot<T>>(self.count) else {
+        if self.is_taken {
             return;
-        };
+        }
+        let shard = &self.inner.shards[self.shard as usize];
         // In a child of fork nobody serves, and another thread may have held the shard's locks.
         if self.inner.gate.check_forked().is_err() {
             return;
         }
         // Requests that name the value may be on their way, in lines that were begun before now. A
         // refusal means that the domain is shut down: its memory ends the value.
-        let _ = shard.send(Errand::End(Ended {
-            offset: self.offset,
-            layout,
-            after: shard.opened(),
-        }));
+        let _ = shard.send(Errand::End(self.ended(shard)));
     }
 }
 
@@ -107,10 +149,20 @@ impl<T> Clone for Target<'_, T> {
 
 impl<T> Copy for Target<'_, T> {}
 
-impl<T> Target<'_, T> {
+impl<'t, T> Target<'t, T> {
     /// The shard that the value lives in.
     pub fn shard(&self) -> usize {
         self.shard as usize
+    }
+
+    /// The same place, with nothing there: for a function that finds values by other ways.
+    pub(crate) fn place(self) -> Target<'t, ()> {
+        Target {
+            inner: self.inner,
+            shard: self.shard,
+            offset: self.offset,
+            value: PhantomData,
+        }
     }
 }
 
@@ -143,13 +195,67 @@ impl<T> Owned<T> {
     }
 }
 
+impl<T: Send + 'static> Owned<T> {
+    /// Takes the value out of its shard, after all requests that were made before, those included that
+    /// clients still hold.
+    ///
+    /// ```
+    /// # use linewise_delegate::{Domain, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// let domain = Domain::dedicated(1).build()?;
+    /// let list = domain.own(0, || vec![1, 2])?;
+    /// let client = domain.client()?;
+    /// client.post(&list, |list| list.push(3))?;
+    /// // In a thread that has a client: its requests are sent meanwhile. Else `Reply::wait`, or `.await`.
+    /// assert_eq!(client.wait(list.into_inner())?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The value comes also after a shutdown. Where nobody waits for the reply, it is dropped on the server.
+    ///
+    /// The reply's errors: [`Error::Forked`](crate::Error::Forked) in a child of `fork`;
+    /// [`Error::Shutdown`](crate::Error::Shutdown) if a client that holds requests was forgotten, and the domain has ended.
+    pub fn into_inner(self) -> Reply<T> {
+        let only = |values: Vec<Slot<T>>| values.into_iter().next().expect("one value").0;
+        self.0.into_inner(only)
+    }
+}
+
+impl<T: Send + 'static> OwnedSlice<T> {
+    /// Takes the values out of their shard, as [`Owned::into_inner`] does with one.
+    pub fn into_inner(self) -> Reply<Vec<T>> {
+        let all = |values: Vec<Slot<T>>| values.into_iter().map(|slot| slot.0).collect();
+        self.0.into_inner(all)
+    }
+}
+
+impl<T> Sharded<T> {
+    /// The values of each shard by themselves: in slice `s` at `place` is what was at `place * shards + s`.
+    pub fn into_slices(self) -> Vec<OwnedSlice<T>> {
+        self.blocks.into_iter().map(OwnedSlice).collect()
+    }
+}
+
 impl<T> Block<T> {
+    /// Where it begins, and how many values there are.
+    fn part(&self) -> (Target<'_, ()>, usize) {
+        let place = Target {
+            inner: &self.inner,
+            shard: self.shard,
+            offset: self.offset,
+            value: PhantomData,
+        };
+        (place, self.count)
+    }
+
     fn new(inner: Arc<Inner>, shard: usize, offset: u32, count: usize) -> Self {
         Self {
             inner,
             shard: shard as u32,
             offset,
             count,
+            is_taken: false,
             values: PhantomData,
         }
     }
@@ -277,6 +383,7 @@ impl<T> Sharded<T> {
 struct Invariant;
 
 pub(crate) mod sealed {
+    use super::Target;
     use crate::client::Client;
 
     /// Where the values of a batch are.
@@ -286,6 +393,9 @@ pub(crate) mod sealed {
         fn are_of(&self, client: &Client<'_>) -> bool;
         #[doc(hidden)]
         fn count(&self) -> usize;
+        /// In each shard the place of the first, and how many there are.
+        #[doc(hidden)]
+        fn parts(&self) -> Vec<(Target<'_, ()>, usize)>;
         /// The shard and the offset of the first, if all are in one shard, side by side.
         #[doc(hidden)]
         fn run(&self) -> Option<(u32, u32)>;
@@ -312,6 +422,10 @@ impl<T> sealed::Places<T> for OwnedSlice<T> {
         self.0.count
     }
 
+    fn parts(&self) -> Vec<(Target<'_, ()>, usize)> {
+        vec![self.0.part()]
+    }
+
     #[inline(always)]
     fn run(&self) -> Option<(u32, u32)> {
         Some((self.0.shard, self.0.offset))
@@ -334,6 +448,10 @@ impl<T> sealed::Places<T> for Sharded<T> {
     #[inline(always)]
     fn count(&self) -> usize {
         self.count
+    }
+
+    fn parts(&self) -> Vec<(Target<'_, ()>, usize)> {
+        self.blocks.iter().map(Block::part).collect()
     }
 
     #[inline(always)]

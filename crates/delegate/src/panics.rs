@@ -1,7 +1,10 @@
 //! What panics throw: kept out of the way, since a payload may itself throw when it is dropped.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::inside::Inside;
 
 /// What a panic threw.
 pub(crate) type Payload = Box<dyn Any + Send>;
@@ -28,17 +31,103 @@ pub(crate) fn quietly(run: impl FnOnce()) {
     }
 }
 
-/// The text of a panic's payload, which is dropped.
-pub(crate) fn panic_text(payload: Payload) -> String {
-    let text = if let Some(text) = payload.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = payload.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "a payload that is no text".to_owned()
-    };
-    discard(payload);
-    text
+/// What a delegated function threw: its text, and the payload until somebody takes it.
+///
+/// Clones have the payload in common. Where nobody takes it, it is dropped with the last of them; what
+/// its destructor throws is lost, and waiting calls in there are [`Error::Nested`](crate::Error::Nested).
+#[derive(Clone)]
+pub struct Panic(Arc<Thrown>);
+
+struct Thrown {
+    text: String,
+    payload: Mutex<Option<Payload>>,
+}
+
+impl Panic {
+    /// Of what `catch_unwind` returned.
+    pub(crate) fn of(payload: Payload) -> Self {
+        let text = if let Some(text) = payload.downcast_ref::<&str>() {
+            (*text).to_owned()
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            text.clone()
+        } else {
+            "a payload that is no text".to_owned()
+        };
+        let payload = Mutex::new(Some(payload));
+        Self(Arc::new(Thrown { text, payload }))
+    }
+
+    /// What the payload says, if it is a text as that of `panic!`; else that it is none.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The payload, as [`JoinHandle::join`](std::thread::JoinHandle::join) gives it. If it was taken
+    /// from a clone before, a `String` with its text.
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        let taken = self.0.payload().take();
+        taken.unwrap_or_else(|| Box::new(self.0.text.clone()))
+    }
+
+    /// Throws the payload on, in the calling thread, without a message on the terminal: the panic said
+    /// it where it began.
+    ///
+    /// # Panics
+    /// Always.
+    pub fn resume(self) -> ! {
+        resume_unwind(self.into_payload())
+    }
+}
+
+impl Thrown {
+    fn payload(&self) -> MutexGuard<'_, Option<Payload>> {
+        self.payload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Thrown {
+    fn drop(&mut self) {
+        let payload = self.payload().take();
+        if let Some(payload) = payload {
+            // Wherever this is, a destructor that waits could wait for who drops it.
+            let _inside = Inside::callback();
+            discard(payload);
+        }
+    }
+}
+
+/// As one of that text, whose payload is the text.
+impl From<String> for Panic {
+    fn from(text: String) -> Self {
+        Self::of(Box::new(text))
+    }
+}
+
+impl From<&str> for Panic {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// By their texts.
+impl PartialEq for Panic {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Panic {}
+
+impl std::fmt::Display for Panic {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.text())
+    }
+}
+
+impl std::fmt::Debug for Panic {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self.text(), formatter)
+    }
 }
 
 /// Ends the process where it is dropped, that is, where a panic passes. It stands where another thread

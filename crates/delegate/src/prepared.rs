@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::core;
@@ -36,6 +37,110 @@ pub struct Prepared<'p, 'c, T, A, F, G, C> {
     requests: PhantomData<Cell<(T, A, F, G)>>,
 }
 
+/// What a prepared operation may answer: what fits the word or two in which answers travel. Numbers,
+/// `bool`, `char`, `()`, [`Duration`] up to 584 years, and `Option`s of numbers of up to 32 bits; of your own types
+/// what you say.
+///
+/// ```
+/// # use linewise_delegate::{Answer, Domain, Error};
+/// #[derive(Debug, PartialEq)]
+/// enum Found { Old, New }
+///
+/// impl Answer for Found {
+///     fn into_bits(self) -> u64 { self as u64 }
+///     fn from_bits(bits: u64) -> Self { if bits == 0 { Self::Old } else { Self::New } }
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let domain = Domain::dedicated(1).build()?;
+/// let seen = domain.own(0, std::collections::HashSet::new)?;
+/// let found = std::cell::RefCell::new(Vec::new());
+/// let client = domain.client()?;
+/// let insert = client.prepare(
+///     |seen: &mut std::collections::HashSet<u32>, number: u32| {
+///         if seen.insert(number) { Found::New } else { Found::Old }
+///     },
+///     |(), answer| found.borrow_mut().push(answer.unwrap()),
+/// );
+/// for number in [3, 4, 3] {
+///     insert.call(&seen, number, ())?;
+/// }
+/// client.barrier()?;
+/// assert_eq!(*found.borrow(), [Found::New, Found::New, Found::Old]);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Answer {
+    /// The answer as it travels. Beyond 32 bits it costs a second line.
+    fn into_bits(self) -> u64;
+    /// The answer that was made into these bits.
+    fn from_bits(bits: u64) -> Self;
+}
+
+macro_rules! number {
+    ($($number:ty as $unsigned:ty),*) => {$(
+        impl Answer for $number {
+            #[inline(always)]
+            fn into_bits(self) -> u64 {
+                self as $unsigned as u64
+            }
+
+            #[inline(always)]
+            fn from_bits(bits: u64) -> Self {
+                bits as Self
+            }
+        }
+    )*};
+}
+
+number!(u8 as u8, u16 as u16, u32 as u32, u64 as u64, usize as usize);
+number!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, isize as usize);
+
+macro_rules! other {
+    ($($other:ty: $answer:ident => $into:expr, $bits:ident => $from:expr;)*) => {$(
+        impl Answer for $other {
+            #[inline(always)]
+            fn into_bits(self) -> u64 {
+                let $answer = self;
+                $into
+            }
+
+            #[inline(always)]
+            fn from_bits($bits: u64) -> Self {
+                $from
+            }
+        }
+    )*};
+}
+
+other! {
+    (): _nothing => 0, _bits => ();
+    bool: answer => u64::from(answer), bits => bits != 0;
+    char: answer => u64::from(answer), bits => char::from_u32(bits as u32).unwrap_or_default();
+    f32: answer => u64::from(answer.to_bits()), bits => Self::from_bits(bits as u32);
+    f64: answer => answer.to_bits(), bits => Self::from_bits(bits);
+    Duration: answer => u64::try_from(answer.as_nanos()).unwrap_or(u64::MAX), bits => Self::from_nanos(bits);
+}
+
+/// Room for the number, and whether it is there: in the bit above it.
+macro_rules! optional {
+    ($($number:ty),*) => {$(
+        impl Answer for Option<$number> {
+            #[inline(always)]
+            fn into_bits(self) -> u64 {
+                self.map_or(0, |number| number.into_bits() | 1 << <$number>::BITS)
+            }
+
+            #[inline(always)]
+            fn from_bits(bits: u64) -> Self {
+                (bits >> <$number>::BITS != 0).then_some(bits as $number)
+            }
+        }
+    )*};
+}
+
+optional!(u8, u16, u32, i8, i16, i32);
+
 impl<'c> Client<'c> {
     /// Prepares a small operation for calls that do not wait. `then` gets each answer on this thread
     /// in a later call of this client, with the tag that the call was given.
@@ -64,8 +169,38 @@ impl<'c> Client<'c> {
     /// ```
     ///
     /// The operation captures at most 16 bytes, and the operand has at most 56 (checked when
-    /// compiling). An answer beyond 32 bits costs a second line.
-    pub fn prepare<T, A, F, G, C>(&self, operation: F, then: C) -> Prepared<'_, 'c, T, A, F, G, C>
+    /// compiling). What it answers is a number or something else small, see [`Answer`]; beyond 32 bits it
+    /// costs a second line.
+    // What the two closures become has no name.
+    #[allow(clippy::type_complexity)]
+    pub fn prepare<T, A, R, F, G, C>(
+        &self,
+        operation: F,
+        then: C,
+    ) -> Prepared<
+        '_,
+        'c,
+        T,
+        A,
+        impl Fn(&mut T, A) -> u64 + Copy + Send + 'static,
+        G,
+        impl Fn(G, Result<u64, Error>) + 'c,
+    >
+    where
+        T: Send + 'static,
+        A: Copy + Send + 'static,
+        R: Answer,
+        F: Fn(&mut T, A) -> R + Copy + Send + 'static,
+        G: 'c,
+        C: Fn(G, Result<R, Error>) + 'c,
+    {
+        let operation = move |value: &mut T, operand| operation(value, operand).into_bits();
+        let then = move |tag, answer: Result<u64, Error>| then(tag, answer.map(R::from_bits));
+        self.prepare_bits(operation, then)
+    }
+
+    /// The same, with answers as they travel.
+    fn prepare_bits<T, A, F, G, C>(&self, operation: F, then: C) -> Prepared<'_, 'c, T, A, F, G, C>
     where
         T: Send + 'static,
         A: Copy + Send + 'static,

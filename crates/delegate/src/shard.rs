@@ -125,11 +125,16 @@ pub(crate) enum Errand {
     End(Ended),
 }
 
+/// What takes values out of a shard's memory.
+pub(crate) type Take = Box<dyn FnOnce(&mut Arena) + Send>;
+
 /// A value nobody owns any more, and how far each client's ring must be answered first.
 pub(crate) struct Ended {
     pub(crate) offset: u32,
     pub(crate) layout: Layout,
     pub(crate) after: Vec<(Arc<Channel>, u64)>,
+    /// Takes the values out instead.
+    pub(crate) take: Option<Take>,
 }
 
 #[derive(Default)]
@@ -289,6 +294,12 @@ impl Shard {
         }
         self.ring();
         Ok(())
+    }
+
+    /// Lets values be taken out; also after the end, when who waits for them serves.
+    pub(crate) fn take(&self, ended: Ended) {
+        lock(&self.errands).queue.push_back(Errand::End(ended));
+        self.ring();
     }
 
     /// How far each client is: what was asked before this call lies below.
@@ -483,7 +494,11 @@ fn end_values(state: &mut State) {
         if ended[index].after.is_empty() {
             let over = ended.swap_remove(index);
             let _inside = Inside::function();
-            arena.end(over.offset, over.layout);
+            match over.take {
+                // What `send` wakes and drops may throw.
+                Some(take) => quietly(|| take(arena)),
+                None => arena.end(over.offset, over.layout),
+            }
         } else {
             index += 1;
         }

@@ -6,14 +6,15 @@
 //! thread of the process pass a barrier, and the publisher needs none. Where the kernel has no
 //! `membarrier`, both pay.
 
+use std::time::Duration;
+
 use crate::sync::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 /// A sleeper looks by itself after this long: next to no CPU, and no hang for good should a wake-up
 /// ever be lost.
-#[cfg(not(loom))]
-const LONGEST_NAP_NS: libc::c_long = 100_000_000;
+pub(crate) const LONGEST_NAP: Duration = Duration::from_millis(100);
 
 /// Where one thread sleeps. On lines of its own: publishers read it often.
 #[derive(Debug)]
@@ -40,13 +41,18 @@ impl Parker {
     /// Sleeps until [`Parker::wake_if_asleep`], unless `ready` says after the announcement that
     /// there is no reason to. May return early.
     pub fn sleep(&self, ready: impl FnOnce() -> bool) {
+        self.sleep_at_most(LONGEST_NAP, ready);
+    }
+
+    /// The same, for not much longer than `nap`.
+    pub(crate) fn sleep_at_most(&self, nap: Duration, ready: impl FnOnce() -> bool) {
         self.state.store(ASLEEP, Ordering::Relaxed);
         barrier::heavy();
         if ready() {
             self.state.store(AWAKE, Ordering::Relaxed);
             return;
         }
-        self.wait();
+        self.wait(nap);
         self.state.store(AWAKE, Ordering::Relaxed);
     }
 
@@ -61,23 +67,13 @@ impl Parker {
     }
 
     #[cfg(not(loom))]
-    fn wait(&self) {
+    fn wait(&self, nap: Duration) {
         let nap = libc::timespec {
             tv_sec: 0,
-            tv_nsec: LONGEST_NAP_NS,
+            tv_nsec: nap.min(LONGEST_NAP).subsec_nanos() as libc::c_long,
         };
         if self.state.load(Ordering::Acquire) == ASLEEP {
-            // SAFETY: the state and the time outlive the call; the kernel only compares and queues.
-            // Whatever wakes it, the caller looks again.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.state.as_ptr(),
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    ASLEEP,
-                    &raw const nap,
-                );
-            }
+            self.futex(libc::FUTEX_WAIT, ASLEEP, &raw const nap);
         }
     }
 
@@ -85,21 +81,29 @@ impl Parker {
     #[cfg(not(loom))]
     fn wake(&self) {
         if self.state.swap(AWAKE, Ordering::Release) == ASLEEP {
-            // SAFETY: waking names an address and touches nothing.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.state.as_ptr(),
-                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                    1,
-                );
-            }
+            self.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn futex(&self, operation: libc::c_int, number: u32, time: *const libc::timespec) {
+        let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the state outlives the call, and so does the time, which is null where none is read. The
+        // kernel compares, queues and wakes; it writes nothing. Whatever wakes a sleeper, it looks again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.state.as_ptr(),
+                operation,
+                number,
+                time,
+            );
         }
     }
 
     /// A futex as loom can model it: a wake-up that is lost is a loop without end, which loom reports.
     #[cfg(loom)]
-    fn wait(&self) {
+    fn wait(&self, _: Duration) {
         while self.state.load(Ordering::Acquire) == ASLEEP {
             loom::thread::yield_now();
         }

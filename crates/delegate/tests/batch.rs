@@ -116,7 +116,7 @@ fn the_first_panic_is_the_error_of_a_waiting_batch() {
         };
         assert_eq!(
             client.call_batch(&values, odd, 0, &[0, 2, 1, 0]),
-            Err(Error::Panicked("the value is 1".to_owned()))
+            Err(Error::Panicked("the value is 1".into()))
         );
         let held = client.call_batch(&values, add, 0, &[0, 1, 2]);
         assert_eq!(held, Ok(vec![1, 1, 3]));

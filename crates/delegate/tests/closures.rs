@@ -115,7 +115,7 @@ fn everything_is_dropped_once<S: Copy + Send + 'static>(
             match answer {
                 Ok(_) => good.fetch_add(1, Ordering::SeqCst),
                 Err(error) => {
-                    assert_eq!(error, Error::Panicked(format!("number {number}")));
+                    assert_eq!(error, Error::Panicked(format!("number {number}").into()));
                     bad.fetch_add(1, Ordering::SeqCst)
                 }
             };

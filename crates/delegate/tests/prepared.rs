@@ -154,8 +154,8 @@ fn a_panic_is_the_answer_of_its_request_alone() {
                     assert_eq!(answer, 2 << 33);
                     answers.set(answers.get() + 1);
                 }
-                Err(Error::Panicked(text)) => {
-                    assert!(text.starts_with("the value is "), "{text}");
+                Err(Error::Panicked(panic)) => {
+                    assert!(panic.text().starts_with("the value is "), "{panic}");
                     panics.set(panics.get() + 1);
                 }
                 Err(other) => panic!("{other}"),

@@ -51,8 +51,8 @@ fn a_panic_is_the_answer_of_its_request_alone() {
                         assert_eq!(answer, 2 << 33);
                         answers.set(answers.get() + 1);
                     }
-                    Err(Error::Panicked(text)) => {
-                        assert!(text.starts_with("the value is "), "{text}");
+                    Err(Error::Panicked(panic)) => {
+                        assert!(panic.text().starts_with("the value is "), "{panic}");
                         panics.set(panics.get() + 1);
                     }
                     Err(other) => panic!("{other}"),
@@ -68,7 +68,7 @@ fn a_panic_is_the_answer_of_its_request_alone() {
         assert_eq!((answers.get(), panics.get()), (60, 30));
         assert_eq!(client.apply(&value, |value| *value), Ok(90));
         let waiting: Result<(), _> = client.apply(&value, |_| panic!("in {}", "closure"));
-        assert_eq!(waiting, Err(Error::Panicked("in closure".to_owned())));
+        assert_eq!(waiting, Err(Error::Panicked("in closure".into())));
     }
 }
 
@@ -352,7 +352,7 @@ fn a_constructor_that_panics_is_an_error_and_leaves_nothing() {
         assert!(index < 3, "the fourth");
         Counted::new(&counted)
     });
-    assert_eq!(made.err(), Some(Error::Panicked("the fourth".to_owned())));
+    assert_eq!(made.err(), Some(Error::Panicked("the fourth".into())));
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
@@ -562,7 +562,7 @@ fn futures_work_without_a_client() {
                 .unwrap();
         }
         let failed: Result<(), _> = handle.apply(values.at(0), |_| panic!("no")).await;
-        assert_eq!(failed, Err(Error::Panicked("no".to_owned())));
+        assert_eq!(failed, Err(Error::Panicked("no".into())));
         // Made at once, whether or not the answer is wanted.
         drop(handle.apply(values.at(1), |value| *value = 50));
         sum + handle.apply(values.at(1), |value| *value).await.unwrap()

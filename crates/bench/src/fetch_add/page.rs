@@ -13,14 +13,18 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The experiment as an HTML document, with that on one CPU, if it was made.
+/// The experiment as an HTML document, with those with other numbers of threads and that on one CPU, if they
+/// were made.
 #[must_use]
-pub fn fetch_add_page(experiment: &Experiment, one_cpu: Option<&Experiment>) -> String {
+pub fn fetch_add_page<'a>(
+    experiment: &'a Experiment,
+    others: impl IntoIterator<Item = &'a Experiment>,
+) -> String {
     let mut out = String::with_capacity(64 * 1024);
     head(&mut out);
     header(&mut out, experiment);
     out.push_str("<main>\n");
-    for experiment in std::iter::once(experiment).chain(one_cpu) {
+    for experiment in std::iter::once(experiment).chain(others) {
         sections(&mut out, experiment);
     }
     out.push_str("</main>\n</body>\n</html>\n");
@@ -334,7 +338,7 @@ mod tests {
             ],
             vec![0, 1],
         );
-        let page = fetch_add_page(&experiment, None);
+        let page = fetch_add_page(&experiment, []);
         for word in ["http:", "https:", "<script", "style=", "url(", "@import"] {
             assert!(!page.contains(word), "{word}");
         }
@@ -357,7 +361,7 @@ mod tests {
             vec![0, 1],
         );
         let crowded = experiment(vec![sample(Method::Atomic, 1, 90.0, None)], vec![0, 0]);
-        let page = fetch_add_page(&two, Some(&crowded));
+        let page = fetch_add_page(&two, [&crowded]);
         assert_eq!(page.matches("<section>").count(), 3);
         assert!(page.contains("round trip 335 ns"));
         assert!(page.contains("all threads on one CPU"));
@@ -384,7 +388,7 @@ mod tests {
             });
             samples.push(one);
         }
-        let page = fetch_add_page(&experiment(samples, vec![0, 1, 2, 3]), None);
+        let page = fetch_add_page(&experiment(samples, vec![0, 1, 2, 3]), []);
         assert_eq!(page.matches("<svg").count(), 3, "{page}");
         assert!(
             page.contains(">add async 16, 64</text>"),

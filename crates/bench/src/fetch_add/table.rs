@@ -1,5 +1,6 @@
 //! The figures for people and for programs.
 
+use super::rates::balances;
 use super::result::{Experiment, Row, Span};
 use super::spec::{Contender, Operation};
 use std::fmt::Write as _;
@@ -128,11 +129,21 @@ pub(super) fn list(cpus: &[u32]) -> String {
     names.join(",")
 }
 
-/// The same as JSON, with every sample; `one_cpu` is the experiment on one CPU, `null` if it was not
-/// made.
+/// The same as JSON, with every sample, and the equation of rates; `one_cpu` is the experiment on one CPU,
+/// `null` if it was not made, `others` are those with other numbers of threads.
 #[must_use]
-pub fn fetch_add_json(experiment: &Experiment, one_cpu: Option<&Experiment>) -> serde_json::Value {
-    serde_json::json!({ "schema": 1, "experiment": experiment, "one_cpu": one_cpu })
+pub fn fetch_add_json(
+    experiment: &Experiment,
+    one_cpu: Option<&Experiment>,
+    others: &[Experiment],
+) -> serde_json::Value {
+    serde_json::json!({
+        "schema": 1,
+        "experiment": experiment,
+        "one_cpu": one_cpu,
+        "others": others,
+        "rates": balances(experiment),
+    })
 }
 
 #[cfg(test)]
@@ -189,7 +200,7 @@ mod tests {
             ],
             vec![0, 1],
         );
-        let json = fetch_add_json(&experiment, None);
+        let json = fetch_add_json(&experiment, None, &[]);
         assert_eq!(json["one_cpu"], serde_json::Value::Null);
         let row = &json["experiment"]["rows"][0];
         assert_eq!(row["contender"], "ffwd-1s");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use linewise_bench::fetch_add::{
-    FetchAddSpec, Operation, Progress, fetch_add_json, fetch_add_page, fetch_add_table,
-    run_fetch_add,
+    FetchAddSpec, Operation, Progress, fetch_add_by_threads, fetch_add_counts, fetch_add_json,
+    fetch_add_page, fetch_add_table, run_fetch_add,
 };
 use linewise_recording::write_file;
 
@@ -32,9 +32,10 @@ pub(super) struct FetchAddArgs {
     /// What is done to a variable: add (the fast server), sqrt (the slow one)
     #[arg(long, value_delimiter = ',', value_parser = operation, default_value = "add")]
     operation: Vec<Operation>,
-    /// Threads, servers among them; as many as CPUs if not given
-    #[arg(long)]
-    threads: Option<usize>,
+    /// Threads, servers among them; as many as CPUs if not given. Several numbers make an experiment of
+    /// each
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    threads: Vec<usize>,
     /// CPUs that the threads are pinned to in turn, servers first
     #[arg(long, value_delimiter = ',')]
     cpus: Vec<u32>,
@@ -94,6 +95,14 @@ pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
         experiment
     };
     let experiment = make(&spec)?;
+    let mut others = Vec::new();
+    for &threads in args.threads.iter().skip(1) {
+        let spec = FetchAddSpec {
+            threads,
+            ..spec.clone()
+        };
+        others.push(make(&spec)?);
+    }
     let one_cpu = if args.one_cpu {
         Some(make(&spec.on_one_cpu()?)?)
     } else {
@@ -102,17 +111,26 @@ pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.html {
         write_file(
             path,
-            fetch_add_page(&experiment, one_cpu.as_ref()).as_bytes(),
+            fetch_add_page(&experiment, others.iter().chain(&one_cpu)).as_bytes(),
         )
         .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     if args.json {
-        println!("{:#}", fetch_add_json(&experiment, one_cpu.as_ref()));
+        println!(
+            "{:#}",
+            fetch_add_json(&experiment, one_cpu.as_ref(), &others)
+        );
     } else {
-        print!("{}", fetch_add_table(&experiment));
-        if let Some(one_cpu) = &one_cpu {
-            print!("\n{}", fetch_add_table(one_cpu));
+        let all: Vec<_> = std::iter::once(&experiment).chain(&others).collect();
+        for (number, one) in all.iter().copied().chain(&one_cpu).enumerate() {
+            let between = if number > 0 { "\n" } else { "" };
+            print!(
+                "{between}{}\n{}",
+                fetch_add_table(one),
+                fetch_add_counts(one)
+            );
         }
+        print!("\n{}", fetch_add_by_threads(&all));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,7 +145,7 @@ fn spec(args: &FetchAddArgs) -> FetchAddSpec {
         },
         operations: args.operation.clone(),
         only: args.only.clone(),
-        threads: args.threads.unwrap_or(usual.threads),
+        threads: args.threads.first().copied().unwrap_or(usual.threads),
         cpus: args.cpus.clone(),
         seconds: args.seconds,
         samples: args.samples,

@@ -1,23 +1,32 @@
-//! Question: what does a sharded key-value cache gain if its shards are delegated instead of locked?
+//! Question: what does a sharded key-value cache gain if its shards are delegated instead of locked, beside
+//! the concurrent maps that people use and rings written by hand, and at which latency?
 //!
-//! Method: a table of 100,000 keys in 16 shards. Every thread asks for keys by Zipf's law (exponent
-//! 0.99), 95 or 50 of 100 requests read and the others write. Each shard is behind a mutex, behind a
-//! reader-writer lock, or owned by a server (dedicated: one of the threads; flat: all of them) that
-//! the threads ask without waiting. Everybody takes turns; the medians of the rounds are printed, with
-//! the round trip of a line. Latency is that of one request in 16, from asking to the answer. Writes
-//! are counted in the table, and all must be there.
+//! Method: a table of 100,000 keys. Every thread asks for keys by Zipf's law (exponent 0.99), 95 or 50 of
+//! 100 requests read and the others write. The table is 16 shards, each behind a mutex or a reader-writer
+//! lock; or a map (dashmap, papaya, scc); or 16 shards that a server owns (dedicated: one of the threads; flat: all
+//! of them); or those shards in a thread that is asked through two rings (rtrb), 64 requests at a time, with
+//! so many on their way. A delegating client waits for each answer (`call`), for all after so many requests, paces
+//! itself for a latency (`10 us`), or asks far ahead. Everybody takes turns; the medians of the rounds are printed,
+//! with the round trip of a line: on a quiet machine, and beside a process that keeps one CPU busy. Latency is
+//! that of one request in 16, chosen without regard to batches, from asking to the answer. Writes are counted in
+//! the table, and all must be there. In the end: each one's highest throughput at a limit of the 99th percentile.
 //!
-//! `cargo run --release -p linewise-bench --example key_value -- [ROUNDS] [SECONDS] [NAME]`, where
-//! NAME is a part of mutex, rwlock, dedicated, flat; `linewise run` on the one with `mutex` names the
-//! lock.
+//! `cargo run --release -p linewise-bench --example key_value -- [ROUNDS] [SECONDS] [NAME] [WRITES] [STATE]`, where
+//! NAME is a part of a name, WRITES how many of 100 requests write, STATE quiet or busy; `linewise run` on the one
+//! with `mutex` names the lock.
+
+mod delegated;
+mod rings;
+mod shared;
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, OnceLock, PoisonError, RwLock};
+use std::process::{Child, Command};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linewise_delegate::{Client, Domain, Error as Refused, Owned};
+use linewise_delegate::Error as Refused;
 use linewise_machine::affinity::{allowed_cpus, pin_current_thread};
 use linewise_machine::latency::measure_round_trip;
 
@@ -26,8 +35,6 @@ const SHARDS: usize = 16;
 const EXPONENT: f64 = 0.99;
 /// Requests that a thread goes round in, drawn before the clock runs.
 const DRAWN: usize = 1 << 18;
-/// One request in so many is timed.
-const TIMED: usize = 16;
 
 /// A part of the table: open addressing, twice as many places as keys.
 struct Shard {
@@ -166,10 +173,11 @@ impl Watch {
         }
     }
 
-    /// The time, for one request in [`TIMED`]; 0 for the others.
+    /// The time, for one request in 16; 0 for the others.
     #[inline]
     fn start(&self, number: usize) -> u64 {
-        if number.is_multiple_of(TIMED) {
+        // Scattered: a batch of a length that divides 16 would always show the same place.
+        if number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == 0 {
             (self.begun.elapsed().as_nanos() as u64).max(1)
         } else {
             0
@@ -232,144 +240,6 @@ fn run(
     })
 }
 
-/// A lock on lines of its own: the shards' locks are not to be in each other's way.
-#[repr(align(128))]
-struct Apart<L>(L);
-
-/// Both locks: `ask` serves a request.
-fn locked<L: Sync>(
-    world: &World<'_>,
-    new: impl Fn(Shard) -> L,
-    ask: impl Fn(&L, Request) -> u64 + Sync,
-    writes: impl Fn(&L) -> u64,
-) -> Outcome {
-    let shards: Vec<Apart<L>> = (0..SHARDS)
-        .map(|shard| Apart(new(Shard::new(shard))))
-        .collect();
-    let seen = run(world.cpus, world.time, |index, stop, ready| {
-        let watch = Watch::new();
-        let mut sum = 0_u64;
-        ready.wait();
-        let (requests, writes) = go_round(&world.requests[index], stop, |number, request| {
-            let started = watch.start(number);
-            sum = sum.wrapping_add(ask(&shards[request.shard()].0, request));
-            watch.stop(started);
-        });
-        std::hint::black_box(sum);
-        Seen {
-            requests,
-            writes,
-            latencies_ns: watch.latencies_ns.into_inner(),
-        }
-    });
-    (seen, shards.iter().map(|shard| writes(&shard.0)).sum())
-}
-
-fn mutex(world: &World<'_>) -> Result<Outcome, Refused> {
-    let lock = |shard: &Mutex<Shard>| {
-        let held = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        held.writes()
-    };
-    let ask = |shard: &Mutex<Shard>, request| {
-        let mut held = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        held.serve(request)
-    };
-    Ok(locked(world, Mutex::new, ask, lock))
-}
-
-fn rwlock(world: &World<'_>) -> Result<Outcome, Refused> {
-    let ask = |shard: &RwLock<Shard>, request: Request| {
-        if request.writes() {
-            let mut held = shard.write().unwrap_or_else(PoisonError::into_inner);
-            held.write(request.key())
-        } else {
-            let held = shard.read().unwrap_or_else(PoisonError::into_inner);
-            held.read(request.key())
-        }
-    };
-    let writes = |shard: &RwLock<Shard>| {
-        let held = shard.read().unwrap_or_else(PoisonError::into_inner);
-        held.writes()
-    };
-    Ok(locked(world, RwLock::new, ask, writes))
-}
-
-/// Asks without waiting until the time is over, and waits for the answers.
-fn delegate<'c>(
-    client: &Client<'c>,
-    shards: &[Owned<Shard>],
-    (watch, sum): (&'c Watch, &'c AtomicU64),
-    requests: &[Request],
-    stop: &AtomicBool,
-) -> Result<(u64, u64), Refused> {
-    let serve = client.prepare(
-        |shard: &mut Shard, request: Request| shard.serve(request),
-        |started, answer: Result<u64, Refused>| {
-            sum.store(answer.unwrap_or(0), Ordering::Relaxed);
-            watch.stop(started);
-        },
-    );
-    let mut refused = Ok(());
-    let done = go_round(requests, stop, |number, request| {
-        let asked = serve.call(&shards[request.shard()], request, watch.start(number));
-        refused = std::mem::replace(&mut refused, Ok(())).and(asked);
-    });
-    refused?;
-    client.barrier()?;
-    Ok(done)
-}
-
-/// What the shards count in the end.
-fn count(domain: &Domain, shards: &[Owned<Shard>]) -> Result<u64, Refused> {
-    let client = domain.client()?;
-    let mut writes = 0;
-    for shard in shards {
-        writes += client.apply(shard, |shard| shard.writes())?;
-    }
-    Ok(writes)
-}
-
-fn delegated(world: &World<'_>, flat: bool) -> Result<Outcome, Refused> {
-    let threads = world.cpus.len();
-    let servers = (threads / 4).max(1);
-    let (domain, clients) = if flat {
-        (Domain::flat(threads).build()?, world.cpus)
-    } else {
-        let domain = Domain::dedicated(servers).server_cpus(&world.cpus[..servers]);
-        (domain.build()?, &world.cpus[servers..])
-    };
-    let shards = (0..SHARDS)
-        .map(|shard| domain.own(shard % domain.shards(), move || Shard::new(shard)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let failed = OnceLock::new();
-    let seen = run(clients, world.time, |index, stop, ready| {
-        let (watch, sum) = (Watch::new(), AtomicU64::new(0));
-        let client = if flat {
-            domain.client_at(index)
-        } else {
-            domain.client()
-        };
-        ready.wait();
-        let done = client.and_then(|client| {
-            let requests = &world.requests[index];
-            delegate(&client, &shards, (&watch, &sum), requests, stop)
-        });
-        let (requests, writes) = done.unwrap_or_else(|error| {
-            failed.get_or_init(|| error);
-            (0, 0)
-        });
-        Seen {
-            requests,
-            writes,
-            latencies_ns: watch.latencies_ns.into_inner(),
-        }
-    });
-    match failed.into_inner() {
-        Some(error) => Err(error),
-        None => Ok((seen, count(&domain, &shards)?)),
-    }
-}
-
 /// What all caches have in common.
 struct World<'a> {
     cpus: &'a [u32],
@@ -381,20 +251,29 @@ struct World<'a> {
 /// What the threads saw, and the writes that the table holds.
 type Outcome = (Vec<Seen>, u64);
 
+/// How a cache is asked.
+type Cache = Box<dyn Fn(&World<'_>) -> Result<Outcome, Refused>>;
+
 /// A cache under measurement, with what its rounds gave.
 struct Row {
     name: &'static str,
-    cache: fn(&World<'_>) -> Result<Outcome, Refused>,
+    setting: String,
+    cache: Cache,
     mops: Vec<f64>,
     /// 50th, 99th and 99.9th percentile of each round, ns.
     latencies_ns: [Vec<f64>; 3],
 }
 
 impl Row {
-    fn new(name: &'static str, cache: fn(&World<'_>) -> Result<Outcome, Refused>) -> Self {
+    fn new(
+        name: &'static str,
+        setting: impl Into<String>,
+        cache: impl Fn(&World<'_>) -> Result<Outcome, Refused> + 'static,
+    ) -> Self {
         Self {
             name,
-            cache,
+            setting: setting.into(),
+            cache: Box::new(cache),
             mops: Vec::new(),
             latencies_ns: Default::default(),
         }
@@ -422,16 +301,132 @@ impl Row {
     }
 }
 
+/// All caches, each with its settings.
+fn rows() -> Vec<Row> {
+    let mut rows = vec![
+        Row::new("mutex", "", shared::mutex),
+        Row::new("rwlock", "", shared::rwlock),
+        Row::new("dashmap", "", shared::dashmap),
+        Row::new("papaya", "", shared::papaya),
+        Row::new("scc", "", shared::scc),
+    ];
+    for flying in [64, 128, 256, 1024, 4096] {
+        let setting = format!("{flying}");
+        rows.push(Row::new("rings", setting, move |world| {
+            rings::rings(world, flying)
+        }));
+    }
+    for (name, flat) in [("dedicated", false), ("flat", true)] {
+        for way in delegated::WAYS {
+            let delegated = move |world: &World<'_>| delegated::delegated(world, flat, way);
+            rows.push(Row::new(name, way.to_string(), delegated));
+        }
+    }
+    rows
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// A process that keeps a CPU busy until this is dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> std::io::Result<Self> {
+        Command::new(std::env::current_exe()?)
+            .arg("spin")
+            .spawn()
+            .map(Self)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // What has ended already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a busy process does; for ten minutes at most, should nobody end it.
+fn spin() {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(600) {
+        (0..1000).for_each(|_| std::hint::spin_loop());
+    }
+}
+
+/// Limits of the 99th percentile, ns.
+const LIMITS_NS: [f64; 3] = [1e3, 1e4, 1e5];
+
+/// Measures all rows in turns and prints them.
+fn table(rows: &mut [Row], rounds: usize, world: &World<'_>) -> Result<(), Box<dyn Error>> {
+    let mut trips = Vec::new();
+    for _ in 0..rounds {
+        for row in rows.iter_mut() {
+            row.measure(world)?;
+        }
+        let trip = measure_round_trip(world.cpus[0], world.cpus[1], Duration::from_millis(10));
+        trips.extend(trip.map(|trip| trip.median_ns));
+    }
+    println!(
+        "{:<11}{:<9}{:>7}{:>17}{:>10}{:>10}{:>11}",
+        "cache", "setting", "Mops", "spread", "p50 ns", "p99 ns", "p99.9 ns"
+    );
+    let mut best: Vec<(&str, [f64; 3])> = Vec::new();
+    for row in rows {
+        let rate = median(&mut row.mops);
+        let spread = format!("{:.1} to {:.1}", row.mops[0], row.mops[rounds - 1]);
+        let [middle, high, highest] = row.latencies_ns.each_mut().map(|ns| median(ns));
+        println!(
+            "{:<11}{:<9}{rate:>7.1}{spread:>17}{middle:>10.0}{high:>10.0}{highest:>11.0}",
+            row.name, row.setting
+        );
+        if best.last().is_none_or(|(name, _)| *name != row.name) {
+            best.push((row.name, [0.0; 3]));
+        }
+        let (_, rates) = best.last_mut().expect("pushed just now");
+        for (limit, held) in LIMITS_NS.into_iter().zip(rates) {
+            *held = if high <= limit { held.max(rate) } else { *held };
+        }
+    }
+    println!("\nMops with p99 up to     1 us    10 us   100 us");
+    for (name, rates) in best {
+        let told = |rate: f64| {
+            if rate > 0.0 {
+                format!("{rate:.1}")
+            } else {
+                "-".to_owned()
+            }
+        };
+        let [one, ten, hundred] = rates.map(told);
+        println!("{name:<20}{one:>8}{ten:>9}{hundred:>9}");
+    }
+    println!(
+        "round trip {:.0} ns, {:.0} to {:.0}\n",
+        median(&mut trips),
+        trips.first().copied().unwrap_or(f64::NAN),
+        trips.last().copied().unwrap_or(f64::NAN)
+    );
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|first| first == "spin") {
+        spin();
+        return Ok(());
+    }
     let rounds: usize = arguments.next().map_or(Ok(5), |text| text.parse())?;
     let seconds: f64 = arguments.next().map_or(Ok(0.5), |text| text.parse())?;
     let only = arguments.next().unwrap_or_default();
+    let shares = match arguments.next() {
+        Some(text) => vec![text.parse()?],
+        None => vec![5, 50],
+    };
+    let state = arguments.next();
     let mut cpus = allowed_cpus();
     if cpus.len() < 2 {
         // Two threads on one CPU: slow, and right.
@@ -444,11 +439,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             sum
         })
         .collect();
-    println!(
-        "{:<7}{:<13}{:>7}{:>17}{:>10}{:>10}{:>11}",
-        "r/w %", "shards", "Mops", "spread", "p50 ns", "p99 ns", "p99.9 ns"
-    );
-    for writes in [5, 50] {
+    for writes in shares {
         let requests: Vec<Vec<Request>> = (0..cpus.len() as u64)
             .map(|thread| draw(&sums, f64::from(writes) / 100.0, thread))
             .collect();
@@ -457,40 +448,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             time: Duration::from_secs_f64(seconds),
             requests: &requests,
         };
-        let mut rows = vec![
-            Row::new("mutex", mutex),
-            Row::new("rwlock", rwlock),
-            Row::new("dedicated", |world| delegated(world, false)),
-            Row::new("flat", |world| delegated(world, true)),
-        ];
-        rows.retain(|row| row.name.contains(only.as_str()));
-        let mut trips = Vec::new();
-        for _ in 0..rounds {
-            for row in &mut rows {
-                row.measure(&world)?;
+        for (name, is_busy) in [("quiet", false), ("busy", true)] {
+            if state.as_ref().is_some_and(|state| state != name) {
+                continue;
             }
-            let trip = measure_round_trip(cpus[0], cpus[1], Duration::from_millis(10));
-            trips.extend(trip.map(|trip| trip.median_ns));
+            println!("{} of 100 requests read, {name}", 100 - writes);
+            let _busy = is_busy.then(Busy::start).transpose()?;
+            let mut rows = rows();
+            rows.retain(|row| row.name.contains(only.as_str()));
+            table(&mut rows, rounds, &world)?;
         }
-        for row in &mut rows {
-            let rate = median(&mut row.mops);
-            let spread = format!("{:.1} to {:.1}", row.mops[0], row.mops[rounds - 1]);
-            let [middle, high, highest] = &mut row.latencies_ns;
-            println!(
-                "{:<7}{:<13}{rate:>7.1}{spread:>17}{:>10.0}{:>10.0}{:>11.0}",
-                format!("{}/{writes}", 100 - writes),
-                row.name,
-                median(middle),
-                median(high),
-                median(highest),
-            );
-        }
-        println!(
-            "       round trip {:.0} ns, {:.0} to {:.0}",
-            median(&mut trips),
-            trips.first().copied().unwrap_or(f64::NAN),
-            trips.last().copied().unwrap_or(f64::NAN)
-        );
     }
     Ok(())
 }

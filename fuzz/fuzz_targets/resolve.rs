@@ -55,6 +55,8 @@ fn maps(bytes: &[u8]) -> Vec<Map> {
                 kind: MapKind::File,
                 path: PATH.to_owned(),
                 build_id: String::new(),
+                device: None,
+                inode: None,
             }
         })
         .collect()

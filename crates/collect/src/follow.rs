@@ -583,6 +583,11 @@ mod tests {
         let mut threads = Threads::default();
         let (own, tid) = (std::process::id(), linewise_machine::process::current_tid());
         let counted = || procfs::thread_cpu_time_ns(own, tid).unwrap_or(0);
+        // A thread that was never off its CPU may not have been counted yet.
+        let start = std::time::Instant::now();
+        while counted() == 0 && start.elapsed().as_millis() < 200 {
+            std::hint::spin_loop();
+        }
         if counted() == 0 {
             return println!("skipped: the kernel does not count CPU times of threads");
         }

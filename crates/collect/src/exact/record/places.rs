@@ -280,7 +280,9 @@ impl Segments {
         if map.kind != MapKind::File || map.executable {
             return whole();
         }
-        let (from, to) = (map.offset, map.offset + (map.end.0 - map.start.0));
+        // What a target tells of its mappings may end before it begins.
+        let length = map.end.0.saturating_sub(map.start.0);
+        let (from, to) = (map.offset, map.offset.saturating_add(length));
         let mut pieces = Vec::new();
         let mut bss_end = None;
         let distance = |segment: &Segment| {

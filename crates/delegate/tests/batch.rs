@@ -3,28 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use linewise_delegate::{Client, Domain, Error, Ordered, Policy, Sharded, Values};
+use domains::domains;
+use linewise_delegate::{Client, Domain, Error, Sharded, Values};
+
+mod domains;
 
 fn add(value: &mut u64, operand: u64) -> u64 {
     *value = value.wrapping_add(operand);
     *value
-}
-
-fn domains() -> Vec<Domain> {
-    let flat = |policy| Domain::flat(2).policy(policy).build().unwrap();
-    vec![
-        Domain::dedicated(1).build().unwrap(),
-        Domain::dedicated(2).request_lines(1).build().unwrap(),
-        Domain::dedicated(3).direct_write().build().unwrap(),
-        Domain::dedicated(2)
-            .ordered(Ordered::Client)
-            .build()
-            .unwrap(),
-        Domain::flat(1).build().unwrap(),
-        flat(Policy::Queue),
-        flat(Policy::ServeWhenBlocked),
-        flat(Policy::Doorbell),
-    ]
 }
 
 /// Batches of lengths up to a few lines: each answer comes with its tag, in the order of the

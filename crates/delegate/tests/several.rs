@@ -6,27 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use linewise_delegate::{Client, Domain, Error, Ordered, Policy, Reply};
+use domains::domains;
+use linewise_delegate::{Client, Domain, Error, Reply};
 use within::within;
 
+mod domains;
 mod within;
-
-fn domains() -> Vec<Domain> {
-    let flat = |policy| Domain::flat(2).policy(policy).build().unwrap();
-    vec![
-        Domain::dedicated(1).build().unwrap(),
-        Domain::dedicated(2).request_lines(1).build().unwrap(),
-        Domain::dedicated(3).direct_write().build().unwrap(),
-        Domain::dedicated(2)
-            .ordered(Ordered::Client)
-            .build()
-            .unwrap(),
-        Domain::flat(1).build().unwrap(),
-        flat(Policy::Queue),
-        flat(Policy::ServeWhenBlocked),
-        flat(Policy::Doorbell),
-    ]
-}
 
 #[test]
 fn each_request_of_a_waiting_batch_has_its_own_arguments() {

@@ -12,8 +12,9 @@ use crate::wait::Parker;
 pub(crate) const OPERATIONS: usize = 64;
 const _: () = assert!(OPERATIONS > crate::line::MOST_LINES);
 
-/// How many lines ahead a side asks for, so that they have arrived when it gets there. Measured: one
-/// and two are alike, four meets the other side more often than not.
+/// How many lines ahead a client asks for, so that they have arrived when it gets there: two, three and
+/// four differ by 8 %. A server asks for the next one only: with the one after it, it answered 1.4 to 2.6
+/// times fewer requests where a round trip takes 400 ns, as visits find few lines there.
 pub(crate) const AHEAD: usize = 2;
 
 /// Most passes for which a server leaves a channel alone after a visit, some microseconds. Looking at a
@@ -38,11 +39,17 @@ pub(crate) struct Operation {
 #[repr(align(128))]
 pub(crate) struct Counter(pub(crate) AtomicU64);
 
+/// The operations that lines in flight name, on lines of their own: the server reads an entry for each
+/// line of requests, and what the client writes as often must not lie beside it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Table([UnsafeCell<Operation>; OPERATIONS]);
+
 /// What one client and one server share.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) lines: Box<[Line]>,
-    operations: Box<[UnsafeCell<Operation>]>,
+    operations: Box<Table>,
     failures: Box<[UnsafeCell<Failures>]>,
     /// Lines that the client has begun to fill since it exists: what it asked before a moment is
     /// done when so many lines are answered.
@@ -73,7 +80,7 @@ impl Channel {
         };
         Self {
             lines: (0..lines).map(|_| Line::new()).collect(),
-            operations: (0..OPERATIONS).map(|_| UnsafeCell::new(empty)).collect(),
+            operations: Box::new(Table(std::array::from_fn(|_| UnsafeCell::new(empty)))),
             failures: (0..lines).map(|_| UnsafeCell::new(Vec::new())).collect(),
             opened: Counter::default(),
             run_here: Counter::default(),
@@ -86,12 +93,12 @@ impl Channel {
     /// Client: writes an entry that no line in flight names.
     pub(crate) fn set_operation(&self, index: usize, operation: Operation) {
         // SAFETY: the client's to write, as the caller says.
-        self.operations[index].with_mut(|entry| unsafe { *entry = operation });
+        self.operations.0[index].with_mut(|entry| unsafe { *entry = operation });
     }
 
     fn operation(&self, order: Order) -> Operation {
         // SAFETY: the entry stands still while a line that names it is in flight.
-        self.operations[order.operation as usize].with(|entry| unsafe { *entry })
+        self.operations.0[order.operation as usize].with(|entry| unsafe { *entry })
     }
 
     /// Client: the failures of a line that came back with [`FAILED`].
@@ -187,19 +194,16 @@ impl ServerEnd {
                 unsafe { run_alone(channel, self.next, operation, base) };
                 break;
             }
-            // Only what the client has surely sent: a line asked for too early is taken from the client
-            // that fills it.
-            if served.lines + (AHEAD as u64) < self.expected {
-                let ahead = self.next + AHEAD;
-                let ahead = if ahead >= count { ahead % count } else { ahead };
-                // Most lines are as long as the one before.
-                channel.lines[ahead].prefetch(words * order.count as usize);
-            }
             let following = if self.next + 1 == count {
                 0
             } else {
                 self.next + 1
             };
+            // Only what the client has surely sent: a line asked for too early is taken from the client
+            // that fills it. Most lines are as long as the one before.
+            if served.lines + 1 < self.expected {
+                channel.lines[following].prefetch(words * order.count as usize);
+            }
             if look_ahead {
                 prefetch_targets(channel, following, base);
             }

@@ -171,8 +171,12 @@ step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 # Every order of execution of the runtime's protocols.
-step loom env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
-    --target-dir target/loom --test loom
+loom() {
+    env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
+        --target-dir target/loom "$@"
+}
+step models loom --lib models
+step loom loom --test loom
 if has valgrind; then
     step leaks leaks
 else

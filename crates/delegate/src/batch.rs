@@ -49,7 +49,7 @@ where
         values: &impl Values<T>,
         requests: &[(usize, A, G)],
     ) -> Result<(), Error> {
-        if !values.are_of(self.client) {
+        if !values.are_of(self.client.domain()) {
             return Err(Error::Foreign);
         }
         self.gate.check()?;

@@ -10,17 +10,18 @@ use std::sync::Arc;
 
 use crate::arena::UNIT;
 use crate::closure::{Closure, Many, Single};
-use crate::core::{self, Core, NONE, Until};
-use crate::domain::Inner;
+use crate::core::{self, Core, NONE};
 use crate::error::Error;
-use crate::fibre;
-use crate::flat;
+use crate::exchange::{self, Until};
+use crate::inner::Inner;
 use crate::inside::Inside;
 use crate::job::put_callback;
 use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
 use crate::panics::{NoUnwind, Panic};
+use crate::running;
+use crate::sitting;
 use crate::stats::{ClientCounters, ClientStats};
 use crate::turn::turn;
 
@@ -46,14 +47,18 @@ struct Answer<R>(Option<Result<R, Error>>);
 impl<'c> Client<'c> {
     pub(crate) fn join(inner: &Arc<Inner>, seat: Option<usize>) -> Result<Self, Error> {
         let core = Core::join(inner, seat)?;
-        let sits = core.seat != NONE;
+        let seat = core.seat;
         let client = Self {
             core: NonNull::from(Box::leak(Box::new(core))),
             callbacks: PhantomData,
             stays: PhantomData,
         };
-        if sits {
-            flat::sit(client.core());
+        if seat != NONE {
+            let core = client.core();
+            // SAFETY: a client's core lives until it has stood up, and nothing of it runs in a thread whose
+            // variables are destroyed but what borrows it anew.
+            let leave = move || unsafe { exchange::vacate(core) };
+            sitting::sit(core.cast(), inner.shards[seat].clone(), leave);
         }
         Ok(client)
     }
@@ -100,10 +105,11 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Whether this is a client of the domain.
+    /// The domain.
     #[inline(always)]
-    pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
-        self.look(|core| Arc::ptr_eq(&core.inner, domain))
+    pub(crate) fn domain(&self) -> &Arc<Inner> {
+        // SAFETY: the core lives as long as the client, and its domain is never replaced.
+        unsafe { core::inner(self.core()) }
     }
 
     /// Refuses what cannot be sent.
@@ -118,7 +124,7 @@ impl<'c> Client<'c> {
         })?;
         if strict {
             // SAFETY: this thread alone has the core, and nobody borrows it now.
-            return unsafe { core::keep_order(self.core(), target.shard as usize) };
+            return unsafe { exchange::keep_order(self.core(), target.shard as usize) };
         }
         Ok(())
     }
@@ -188,7 +194,7 @@ impl<'c> Client<'c> {
         unsafe {
             let lane = (*core).lane(shard);
             if !(*lane).takes(sort.kind, sort.operand, sort.identity) {
-                core::open(core, shard, sort);
+                exchange::open(core, shard, sort);
             }
             let put = |words: *mut u32, callbacks: *mut u8| {
                 write(words);
@@ -244,7 +250,7 @@ impl<'c> Client<'c> {
         if self.is_inline(target.shard) {
             return self.run_inline(target.offset, function);
         }
-        if self.is_idle(target.shard()) && !fibre::gives_way(self.core()) {
+        if self.is_idle(target.shard()) && !running::gives_way(self.core().cast()) {
             return self.apply_alone(target, function);
         }
         let mut answer = Answer(None);
@@ -277,7 +283,7 @@ impl<'c> Client<'c> {
             // filled. It is only closed: that runs no callback, which might throw.
             unsafe {
                 let core = self.core();
-                core::close(core, (*core).lane(shard), shard);
+                exchange::close(core, (*core).lane(shard), shard);
             }
         }
     }
@@ -302,7 +308,7 @@ impl<'c> Client<'c> {
                 Closure::<T, F, R>::write(place, target.offset, function);
             });
             core::inner(core).shards[shard].parker.wake_if_asleep();
-            core::wait_for_line(core, lane, shard);
+            exchange::wait_for_line(core, lane, shard);
             (*lane).collect_alone(core::counters(core), |answers| {
                 Closure::<T, F, R>::answer(answers, 0)
             })
@@ -319,12 +325,12 @@ impl<'c> Client<'c> {
         // is written by a callback of this thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
-            if !fibre::gives_way(core) {
-                core::exchange(core, shard, true);
+            if !running::gives_way(core.cast()) {
+                exchange::exchange(core, shard, true);
             }
             while (*answer).0.is_none() {
-                core::wait(core, Until::Lane(shard));
-                core::exchange(core, shard, false);
+                exchange::wait(core, Until::Lane(shard));
+                exchange::exchange(core, shard, false);
             }
             (*core).ladder.reset();
             lends.passed();
@@ -509,7 +515,7 @@ impl<'c> Client<'c> {
                 let lane = (*core).lane(shard);
                 if !(*lane).takes_common(sort.common) {
                     std::mem::forget(then.clone());
-                    core::open(core, shard, &sort);
+                    exchange::open(core, shard, &sort);
                 }
                 let put = |words: *mut u32, numbers: *mut u8| {
                     Closure::<T, F, R>::write(words, target.offset, function);
@@ -528,7 +534,7 @@ impl<'c> Client<'c> {
     pub fn flush(&self) {
         let core = self.core();
         // SAFETY: this thread alone has the core, nobody borrows it now, and nothing here calls back.
-        unsafe { core::flush(core) };
+        unsafe { exchange::flush(core) };
     }
 
     /// Sends what is being filled, runs the callbacks of what has come back, and in a flat domain
@@ -546,7 +552,7 @@ impl<'c> Client<'c> {
         unsafe {
             let mut worked = core::serve_own(core);
             for shard in 0..core::inner(core).shards.len() {
-                worked |= core::exchange(core, shard, true);
+                worked |= exchange::exchange(core, shard, true);
             }
             core::rethrow(core);
             Ok(worked)
@@ -566,7 +572,7 @@ impl<'c> Client<'c> {
         self.may_wait()?;
         // SAFETY: this thread alone has the core, nobody borrows it now, and the caller may wait.
         unsafe {
-            core::drain(core);
+            exchange::drain(core);
             core::rethrow(core);
         }
         Ok(())
@@ -592,10 +598,10 @@ impl Drop for Client<'_> {
         // SAFETY: this thread alone has the core, nobody borrows it now, and it may wait where it leaves.
         unsafe {
             if !leaves {
-                core::give_up(core);
+                exchange::give_up(core);
                 return;
             }
-            core::leave(core);
+            exchange::leave(core);
             // Made by `Box::leak` in `join`; nothing of the thread or a server names it any more.
             drop(Box::from_raw(core));
         }

@@ -9,7 +9,7 @@
 //! frame that is gone (rust-lang/unsafe-code-guidelines, 602). No bound of the language tells such
 //! bodies from others, so who starts fibres promises it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -17,67 +17,11 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::client::Client;
-use crate::core::{self, Core, Until};
+use crate::core::{self, Core};
 use crate::error::Error;
-use crate::inside::is_nested;
+use crate::exchange::{Until, exchange, wait};
 use crate::panics::{NoUnwind, keep_first, quietly};
-
-/// The fibre that runs.
-#[derive(Clone, Copy)]
-struct Running {
-    /// How it gives way.
-    yielder: *const Yielder<(), ()>,
-    /// The client whose fibres these are.
-    core: *mut Core,
-}
-
-thread_local! {
-    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
-}
-
-/// The fibre that gives way where this client waits. Who waits with another client holds all fibres up,
-/// as nobody would look for its answer meanwhile; and so does a destructor that waits while its
-/// thread panics, since panics are counted by threads.
-#[inline(always)]
-fn running(core: *mut Core) -> Option<Running> {
-    let of_core = |running: &Running| running.core == core && !std::thread::panicking();
-    RUNNING.get().filter(of_core)
-}
-
-/// Whether other fibres of this client run while the caller waits.
-#[inline(always)]
-pub(crate) fn gives_way(core: *mut Core) -> bool {
-    running(core).is_some()
-}
-
-/// Lets other fibres of this client run. False if the caller is not one that gives way. It is inside no
-/// callback, of which another fibre could not know.
-#[inline(always)]
-pub(crate) fn give_way(core: *mut Core) -> bool {
-    let Some(running) = running(core) else {
-        return false;
-    };
-    debug_assert!(!is_nested());
-    // SAFETY: set by the fibre that runs now, whose yielder lives as long as it runs; a fibre stays
-    // on its thread.
-    unsafe { (*running.yielder).suspend(()) };
-    // Other fibres ran since and left their own mark.
-    RUNNING.set(Some(running));
-    true
-}
-
-/// Runs `pass` on the thread's own stack: what others ask knows nothing of the small ones of fibres.
-#[inline(always)]
-pub(crate) fn on_thread_stack(pass: impl FnOnce() -> bool + Send) -> bool {
-    let Some(running) = RUNNING.take() else {
-        return pass();
-    };
-    // SAFETY: the mark was set by the fibre that runs now, whose yielder lives as long as it runs. While
-    // the mark is taken nobody reaches the yielder, which is not the thread's while it runs there.
-    let worked = unsafe { (*running.yielder).on_parent_stack(pass) };
-    RUNNING.set(Some(running));
-    worked
-}
+use crate::running;
 
 type Fibre = Coroutine<(), (), (), DefaultStack>;
 
@@ -140,7 +84,7 @@ impl Client<'_> {
     pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
         let core = self.core();
         self.may_wait()?;
-        if RUNNING.get().is_some() {
+        if running::is_inside() {
             return Err(Error::Nested);
         }
         let spawned: RefCell<VecDeque<Body<'f>>> = RefCell::new(VecDeque::new());
@@ -176,7 +120,7 @@ impl Client<'_> {
             for _ in 0..fibres.len() {
                 let mut fibre = fibres.pop_front().expect("counted");
                 let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
-                RUNNING.set(None);
+                running::exit();
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
@@ -206,13 +150,13 @@ impl Client<'_> {
         unsafe {
             loop {
                 for shard in 0..core::inner(core).shards.len() {
-                    worked |= core::exchange(core, shard, true);
+                    worked |= exchange(core, shard, true);
                 }
                 if worked {
                     (*core).ladder.reset();
                     return;
                 }
-                core::wait(core, Until::Any);
+                wait(core, Until::Any);
                 if (*core).ladder.is_slow() {
                     return;
                 }
@@ -233,7 +177,7 @@ fn fibre<'a, 'f: 'a>(
     // fibre has ended: it does not return before, and unwinding past its guard ends the process.
     let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
     Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-        RUNNING.set(Some(Running { yielder, core }));
+        running::enter(core.cast(), yielder);
         run();
     })
 }

@@ -107,8 +107,9 @@
 //!
 //! # Models
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p linewise-delegate --release --test loom` tries every order of
-//! execution of the request line, the sleeping, the seat, the bell and the end of a value.
+//! With `RUSTFLAGS="--cfg loom"`, `cargo test -p linewise-delegate --release --lib models` tries every order of
+//! execution of both ends of a channel as they are, and `--test loom` of the sleeping, the seat, the bell and the
+//! end of a value.
 // Threads hand memory to each other through request lines, and values live in memory of the shard.
 #![allow(unsafe_code)]
 
@@ -120,15 +121,18 @@ mod closure;
 mod core;
 mod domain;
 mod error;
+mod exchange;
 mod fibre;
-mod flat;
 mod gate;
 mod handle;
+mod inner;
 mod inside;
 mod job;
 mod lane;
 #[doc(hidden)]
 pub mod line;
+#[cfg(all(test, loom))]
+mod models;
 mod oneshot;
 mod own;
 mod owned;
@@ -136,12 +140,16 @@ mod pace;
 mod packed;
 mod panics;
 pub mod place;
+mod policy;
 mod prepared;
+mod reply;
 mod room;
+mod running;
 mod server;
 mod several;
 #[doc(hidden)]
 pub mod shard;
+mod sitting;
 mod stats;
 #[doc(hidden)]
 pub mod sync;
@@ -151,14 +159,16 @@ mod turn;
 pub mod wait;
 
 pub use client::Client;
-pub use domain::{Builder, Domain, Ordered};
+pub use domain::{Builder, Domain};
 pub use error::Error;
 pub use fibre::Fibres;
-pub use flat::Policy;
-pub use handle::{Handle, Reply};
+pub use handle::Handle;
+pub use inner::Ordered;
 pub use owned::{Owned, OwnedSlice, Sharded, Target, Values};
 pub use pace::Pace;
 pub use panics::Panic;
+pub use policy::Policy;
 pub use prepared::{Answer, Prepared};
+pub use reply::Reply;
 pub use several::{Part, Together};
 pub use stats::{ClientStats, ShardStats};

@@ -1,11 +1,11 @@
 //! Calls on the client's own shard that run here and now, without a request line.
 
 use crate::core::{Core, call_back, counters, inner, rethrow, serve_own};
-use crate::flat::Rules;
 use crate::inside::Inside;
 use crate::job::{Answers, Run};
 use crate::lane::{Done, Lane};
 use crate::line::WORDS;
+use crate::policy::Rules;
 
 /// Runs the line being filled for the own shard, and its callbacks, if nothing that was asked before
 /// is on its way there. False if it has to go through request lines.
@@ -95,14 +95,6 @@ pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
     }
 }
 
-/// Own calls until the next look at what others ask, by the policy: never where it has no bound.
-pub(crate) fn own_calls(rules: Option<&Rules>) -> u32 {
-    match rules.map(|rules| rules.serve_every) {
-        None | Some(0) => u32::MAX,
-        Some(calls) => calls,
-    }
-}
-
 /// Called after calls on the own shard that ran here: looks at what others ask, as the policy says.
 ///
 /// # Safety
@@ -115,7 +107,7 @@ pub(crate) unsafe fn after_own_calls(core: *mut Core, calls: u32) {
         let rung = (*core).rules.is_some_and(|rules| rules.bell)
             && inner(core).shards[(*core).seat].bell.is_rung();
         if (*core).own_calls == 0 || rung {
-            (*core).own_calls = own_calls((*core).rules.as_ref());
+            (*core).own_calls = Rules::own_calls((*core).rules.as_ref());
             serve_own(core);
         }
     }

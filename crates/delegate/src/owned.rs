@@ -5,10 +5,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::arena::{Arena, UNIT, layout};
-use crate::client::Client;
-use crate::domain::Inner;
-use crate::handle::Reply;
+use crate::inner::Inner;
 use crate::oneshot;
+use crate::reply::Reply;
 use crate::shard::{Ended, Errand, Shard};
 
 /// A run of values in one shard; dropping it drops them, on the shard's server.
@@ -383,14 +382,16 @@ impl<T> Sharded<T> {
 struct Invariant;
 
 pub(crate) mod sealed {
+    use std::sync::Arc;
+
     use super::Target;
-    use crate::client::Client;
+    use crate::inner::Inner;
 
     /// Where the values of a batch are.
     pub trait Places<T> {
-        /// Whether the client is one of the domain of these values.
+        /// Whether these are values of the domain.
         #[doc(hidden)]
-        fn are_of(&self, client: &Client<'_>) -> bool;
+        fn are_of(&self, domain: &Arc<Inner>) -> bool;
         #[doc(hidden)]
         fn count(&self) -> usize;
         /// In each shard the place of the first, and how many there are.
@@ -413,8 +414,8 @@ impl<T> Values<T> for OwnedSlice<T> {}
 
 impl<T> sealed::Places<T> for OwnedSlice<T> {
     #[inline(always)]
-    fn are_of(&self, client: &Client<'_>) -> bool {
-        client.is_of(&self.0.inner)
+    fn are_of(&self, domain: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(domain, &self.0.inner)
     }
 
     #[inline(always)]
@@ -441,8 +442,8 @@ impl<T> Values<T> for Sharded<T> {}
 
 impl<T> sealed::Places<T> for Sharded<T> {
     #[inline(always)]
-    fn are_of(&self, client: &Client<'_>) -> bool {
-        client.is_of(&self.inner)
+    fn are_of(&self, domain: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(domain, &self.inner)
     }
 
     #[inline(always)]

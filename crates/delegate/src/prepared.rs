@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::core;
-use crate::domain::Inner;
 use crate::error::Error;
+use crate::exchange;
 use crate::gate::Gate;
+use crate::inner::Inner;
 use crate::job::{self, Captured};
 use crate::lane::{Lane, Sort};
 use crate::owned::Target;
@@ -315,10 +316,10 @@ where
         // gives the share in the callback back.
         unsafe {
             if (*core).strict {
-                core::keep_order(core, shard)?;
+                exchange::keep_order(core, shard)?;
             }
             std::mem::forget(self.then.clone());
-            core::open(core, shard, &self.sort());
+            exchange::open(core, shard, &self.sort());
         }
         Ok(())
     }

@@ -8,10 +8,11 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::handle::{Handle, Reply};
+use crate::handle::Handle;
 use crate::job;
 use crate::owned::{Owned, Slot, Target, Values};
 use crate::panics::NoUnwind;
+use crate::reply::Reply;
 use crate::wait::LONGEST_NAP;
 
 /// Where an answer of a batch goes.

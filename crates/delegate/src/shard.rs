@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::arena::Arena;
 use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
-use crate::fibre;
 use crate::inside::Inside;
 use crate::panics::{NoUnwind, quietly};
+use crate::running;
 use crate::stats::ShardCounters;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use crate::wait::Parker;
@@ -346,7 +346,7 @@ impl Shard {
     #[inline]
     pub(crate) unsafe fn pass(&self) -> bool {
         // SAFETY: the contract; the caller waits on its own stack meanwhile.
-        fibre::on_thread_stack(|| unsafe { self.pass_with(false) })
+        running::on_thread_stack(|| unsafe { self.pass_with(false) })
     }
 
     /// The same. With `rests`, channels are left alone for a while after a visit: for a server that

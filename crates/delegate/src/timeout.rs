@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
-use crate::core::{self, Until};
+use crate::core;
 use crate::error::Error;
-use crate::fibre;
-use crate::handle::Reply;
+use crate::exchange::{self, Until};
 use crate::owned::Target;
+use crate::reply::Reply;
+use crate::running;
 use crate::wait::LONGEST_NAP;
 
 /// Who waits for something that does not wake the client looks again after so long.
@@ -117,9 +118,9 @@ impl Client<'_> {
             loop {
                 let mut worked = false;
                 // In a fibre lines wait for the requests of the others: they are sent when all wait.
-                let sends = !fibre::gives_way(core);
+                let sends = !running::gives_way(core.cast());
                 for shard in 0..core::inner(core).shards.len() {
-                    worked |= core::exchange(core, shard, sends);
+                    worked |= exchange::exchange(core, shard, sends);
                 }
                 let is_done = done();
                 let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -130,7 +131,7 @@ impl Client<'_> {
                 if worked {
                     (*core).ladder.reset();
                 } else {
-                    core::wait_at_most(core, Until::Any, left.unwrap_or(nap).min(nap));
+                    exchange::wait_at_most(core, Until::Any, left.unwrap_or(nap).min(nap));
                 }
             }
         }

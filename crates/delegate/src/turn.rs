@@ -1,12 +1,11 @@
 //! From a full line to the next of the same sort: the way that most lines go.
 //!
-//! What [`close`] and [`open`](crate::core::open) do for any line, with the questions that have another
+//! What [`close`] and [`open`](crate::exchange::open) do for any line, with the questions that have another
 //! answer only now and then asked together. The next line takes the record and the share in the common
 //! callback of the line that came back, so nothing is freed and taken again.
 
-use crate::core::{
-    Core, OPENS_PER_PASS, call_back, call_back_by, close, counters, release, rethrow,
-};
+use crate::core::{Core, call_back, call_back_by, counters, release, rethrow};
+use crate::exchange::{OPENS_PER_PASS, close};
 use crate::inside::is_nested;
 use crate::lane::{Done, Lane, Sort};
 use crate::line::WORDS;
@@ -15,7 +14,7 @@ use crate::own::{count_own_calls, run_taken};
 /// Sends the line being filled, which is full, and begins the next of the same `sort` where that needs
 /// neither a wait nor a queue: the ring is full, and its oldest line came back with plain answers for
 /// requests of this sort, whose callbacks run. Otherwise the next line is left to
-/// [`open`](crate::core::open).
+/// [`open`](crate::exchange::open).
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and `lane` is its lane to `shard` with a line of this sort being

@@ -1,4 +1,5 @@
-//! Every order of execution of the protocols, by loom:
+//! Every order of execution of the protocols, by loom; both ends of a channel as they are have their models
+//! beside them, in `src/models.rs`:
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p linewise-delegate --release --test loom`
 //!
@@ -31,49 +32,6 @@ fn write(line: &Line, value: u32) {
 fn read(line: &Line) -> u32 {
     // SAFETY: as above.
     line.with_words(|words| unsafe { (*words)[0].assume_init() })
-}
-
-/// The queue: a ring of lines that both sides go round in order.
-#[test]
-fn a_ring_hands_requests_over_in_order_and_answers_back() {
-    loom::model(|| {
-        let ring = Arc::new([Line::new(), Line::new()]);
-        let server = {
-            let ring = ring.clone();
-            thread::spawn(move || {
-                for round in 0..3 {
-                    let line = &ring[round % 2];
-                    let asked = loop {
-                        match line.asked() {
-                            Some(asked) => break asked,
-                            None => thread::yield_now(),
-                        }
-                    };
-                    assert_eq!(asked, order(round as u32 + 1));
-                    assert_eq!(read(line), round as u32);
-                    write(line, 10 + round as u32);
-                    line.answer(0);
-                }
-            })
-        };
-        let collect = |round: usize| {
-            let line = &ring[round % 2];
-            while line.answered().is_none() {
-                thread::yield_now();
-            }
-            assert_eq!(read(line), 10 + round as u32);
-        };
-        for round in 0..3 {
-            if round >= 2 {
-                collect(round - 2);
-            }
-            write(&ring[round % 2], round as u32);
-            ring[round % 2].publish(order(round as u32 + 1));
-        }
-        collect(1);
-        collect(2);
-        server.join().unwrap();
-    });
 }
 
 /// Sleeping and waking, both ways: a server that sleeps for a request, a client that sleeps for the
@@ -264,54 +222,6 @@ fn a_value_outlives_the_requests_made_before_its_owner_was_dropped() {
         };
         shared.line.publish(order(1));
         dropper.join().unwrap();
-        server.join().unwrap();
-    });
-}
-
-/// The table of operations: the client writes an entry anew when no line on its way names it, and
-/// what a request threw comes back beside its line.
-#[test]
-fn an_entry_of_the_table_and_a_failure_belong_to_the_line() {
-    loom::model(|| {
-        struct Shared {
-            lines: [Line; 2],
-            operation: UnsafeCell<u32>,
-            failures: [UnsafeCell<u32>; 2],
-        }
-        let shared = Arc::new(Shared {
-            lines: [Line::new(), Line::new()],
-            operation: UnsafeCell::new(0),
-            failures: [UnsafeCell::new(0), UnsafeCell::new(0)],
-        });
-        let server = {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                for (index, line) in shared.lines.iter().enumerate() {
-                    while line.asked().is_none() {
-                        thread::yield_now();
-                    }
-                    // SAFETY: a line on its way names the entry; loom checks that nobody writes it.
-                    let operation = shared.operation.with(|entry| unsafe { *entry });
-                    // SAFETY: the line is the server's turn.
-                    shared.failures[index].with_mut(|failure| unsafe { *failure = operation });
-                    line.answer(linewise_delegate::line::FAILED);
-                }
-            })
-        };
-        for (index, line) in shared.lines.iter().enumerate() {
-            let operation = 40 + index as u32;
-            // SAFETY: no line on its way names the entry.
-            shared
-                .operation
-                .with_mut(|entry| unsafe { *entry = operation });
-            line.publish(order(1));
-            while line.answered().is_none() {
-                thread::yield_now();
-            }
-            // SAFETY: the line is the client's turn.
-            let failure = shared.failures[index].with(|failure| unsafe { *failure });
-            assert_eq!(failure, operation);
-        }
         server.join().unwrap();
     });
 }

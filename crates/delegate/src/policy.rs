@@ -1,9 +1,5 @@
 //! Flat delegation: who serves when (the paper's section 2.2, "Scheduling Strategies").
 
-use std::cell::RefCell;
-
-use crate::core::{self, Core};
-
 /// When a thread of a flat domain serves its own shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -77,60 +73,12 @@ impl Policy {
     }
 }
 
-/// The clients of this thread that hold seats. The seats of those that are still here when it ends are
-/// left then: they were forgotten, or given up where they could not leave, or they outlive this list in
-/// another variable of the thread, and go on without.
-struct Sitting(RefCell<Vec<*mut Core>>);
-
-impl Drop for Sitting {
-    fn drop(&mut self) {
-        for core in self.0.take() {
-            // SAFETY: a client's core lives until it has stood up, and nothing of it runs in a thread
-            // whose variables are destroyed but what borrows it anew.
-            unsafe { core::vacate(core) };
+impl Rules {
+    /// Own calls until the next look at what others ask: never where the policy has no bound.
+    pub(crate) fn own_calls(rules: Option<&Self>) -> u32 {
+        match rules.map(|rules| rules.serve_every) {
+            None | Some(0) => u32::MAX,
+            Some(calls) => calls,
         }
     }
-}
-
-thread_local! {
-    static SITTING: Sitting = const { Sitting(RefCell::new(Vec::new())) };
-}
-
-/// Notes that this client of this thread holds a seat.
-pub(crate) fn sit(core: *mut Core) {
-    let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().push(core));
-}
-
-/// Notes that it no longer does.
-pub(crate) fn stand(core: *mut Core) {
-    let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().retain(|other| *other != core));
-}
-
-/// Serves every shard whose seat this thread holds. True if something was done. The caller is not
-/// inside a delegated function.
-pub(crate) fn serve_sitting() -> bool {
-    let at = |index: usize| {
-        let core = |sitting: &Sitting| sitting.0.borrow().get(index).copied();
-        SITTING.try_with(core).ok().flatten()
-    };
-    let mut worked = false;
-    let mut index = 0;
-    // One at a time: a delegated function may change the list.
-    while let Some(core) = at(index) {
-        // SAFETY: cores in the list are alive and hold seats, and no delegated function, hence no pass,
-        // is running.
-        worked |= unsafe {
-            let shard = core::inner(core).shards[(*core).seat].clone();
-            shard.pass()
-        };
-        index += 1;
-    }
-    worked
-}
-
-/// How many seats this thread holds.
-pub(crate) fn sitting() -> usize {
-    SITTING
-        .try_with(|sitting| sitting.0.borrow().len())
-        .unwrap_or(0)
 }

@@ -1,9 +1,12 @@
 //! The contenders that send each increment to a dedicated server in a message of its own: channels,
-//! and synchronous delegation in the manner of ffwd.
+//! and synchronous delegation in the manner of ffwd and of Gepard.
 
 use super::harness::{Apart, Held, Next, Outcome, Seat, Shards, Stage, Tally, play};
-use super::spec::FetchAddError;
+use super::spec::{FIBRES, FetchAddError};
+use corosensei::stack::DefaultStack;
+use corosensei::{ScopedCoroutine, ScopedCoroutineRef, Yielder};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -166,42 +169,156 @@ const FLAGS: usize = 0;
 /// What a request may ask for: ffwd passes addresses, and a table of them costs the same call.
 const FUNCTIONS: usize = 2;
 
+/// Lines between clients and servers in the manner of ffwd, so many to each server for each client.
+struct Lines {
+    requests: Vec<Vec<Words>>,
+    responses: Vec<Vec<Words>>,
+}
+
+impl Lines {
+    fn new(servers: usize, to_each: usize) -> Self {
+        Self {
+            requests: lines(servers, to_each),
+            responses: lines(servers, to_each.div_ceil(CLIENTS_A_LINE)),
+        }
+    }
+
+    /// Asks for a variable in a request line whose last answer was taken, and returns the flag that will be
+    /// its answer's.
+    #[inline(always)]
+    fn ask(&self, server: usize, line: usize, variable: usize) -> u64 {
+        let request = &self.requests[server][line].0;
+        request[FUNCTION].store(0, Ordering::Relaxed);
+        request[ARGUMENT].store(variable as u64, Ordering::Relaxed);
+        let toggle = request[TOGGLE].load(Ordering::Relaxed) ^ 1;
+        request[TOGGLE].store(toggle, Ordering::Release);
+        toggle
+    }
+
+    /// The answer with this flag, if it has come.
+    #[inline(always)]
+    fn answer(&self, server: usize, line: usize, toggle: u64) -> Option<u64> {
+        let (group, slot) = (line / CLIENTS_A_LINE, line % CLIENTS_A_LINE);
+        let response = &self.responses[server][group].0;
+        let flag = (response[FLAGS].load(Ordering::Acquire) >> slot) & 1;
+        (flag == toggle).then(|| response[slot + 1].load(Ordering::Relaxed))
+    }
+
+    /// Serves if the seat is a server's, else plays a client.
+    fn play<N: Next>(
+        &self,
+        seat: &Seat<'_>,
+        shards: Shards,
+        client: impl FnOnce() -> Tally,
+    ) -> Slip {
+        match (
+            self.requests.get(seat.index),
+            self.responses.get(seat.index),
+        ) {
+            (Some(requests), Some(responses)) => {
+                let held = serve::<N>(seat, shards.each, requests, responses);
+                (Tally::default(), held)
+            }
+            _ => (client(), Held::default()),
+        }
+    }
+}
+
 /// Roghanchi, Eriksson and Basu, "ffwd: delegation is (much) faster than you think" (SOSP 2017):
 /// each client writes its request, function and arguments, to a line of its own at the server and
 /// waits for its flag to turn on the response line, which the server writes once for a group of
 /// clients.
 pub(super) fn ffwd<N: Next>(stage: &Stage<'_>, variables: usize) -> Result<Outcome, FetchAddError> {
     let shards = Shards::new(variables, stage.servers);
-    let clients = stage.threads - stage.servers;
-    let requests: Vec<Vec<Words>> = lines(stage.servers, clients);
-    let responses: Vec<Vec<Words>> = lines(stage.servers, clients.div_ceil(CLIENTS_A_LINE));
+    let lines = Lines::new(stage.servers, stage.threads - stage.servers);
     let (slips, elapsed) = play(stage, |seat| {
-        if let (Some(requests), Some(responses)) =
-            (requests.get(seat.index), responses.get(seat.index))
-        {
-            let held = serve::<N>(seat, shards.each, requests, responses);
-            return (Tally::default(), held);
-        }
-        let client = seat.index - stage.servers;
-        let (line, slot) = (client / CLIENTS_A_LINE, client % CLIENTS_A_LINE);
-        let mut toggles = vec![0_u64; stage.servers];
-        let tally = seat.hammer(|random| {
-            let (server, variable) = shards.choose(random);
-            let request = &requests[server][client].0;
-            request[FUNCTION].store(0, Ordering::Relaxed);
-            request[ARGUMENT].store(variable as u64, Ordering::Relaxed);
-            toggles[server] ^= 1;
-            request[TOGGLE].store(toggles[server], Ordering::Release);
-            let response = &responses[server][line].0;
-            while (response[FLAGS].load(Ordering::Acquire) >> slot) & 1 != toggles[server] {
-                seat.pause();
-            }
-            response[slot + 1].load(Ordering::Relaxed)
-        });
-        (tally, Held::default())
+        lines.play::<N>(seat, shards, || {
+            let line = seat.index - stage.servers;
+            seat.hammer(|random| {
+                let (server, variable) = shards.choose(random);
+                let toggle = lines.ask(server, line, variable);
+                loop {
+                    if let Some(answer) = lines.answer(server, line, toggle) {
+                        return answer;
+                    }
+                    seat.pause();
+                }
+            })
+        })
     })?;
     let (tally, held) = add_up(slips);
     Ok(Outcome::new(tally, held, elapsed))
+}
+
+/// Request lines of a client to each server: Gepard's choice.
+const GEPARD_LINES: usize = 4;
+
+/// Gepard as the thesis describes it (chapter 2): the lines of ffwd, four from a client to each server,
+/// and fibres in each client: up to 64, with which it is fastest there, but none that would only wait for
+/// a line. A fibre takes a line that is free, writes its request and gives way until it is answered.
+pub(super) fn gepard<N: Next>(
+    stage: &Stage<'_>,
+    variables: usize,
+) -> Result<Outcome, FetchAddError> {
+    let shards = Shards::new(variables, stage.servers);
+    let clients = stage.threads - stage.servers;
+    let lines = Lines::new(stage.servers, clients * GEPARD_LINES);
+    let (slips, elapsed) = play(stage, |seat| {
+        lines.play::<N>(seat, shards, || {
+            let first = (seat.index - stage.servers) * GEPARD_LINES;
+            let taken = vec![Cell::new(0_u32); stage.servers];
+            let sum = Cell::new(Tally::default());
+            seat.begin();
+            let body = |fibre: usize, give_way: &dyn Fn()| {
+                let mine = seat.hammer_as(fibre, |random| {
+                    let (server, variable) = shards.choose(random);
+                    let taken = &taken[server];
+                    while taken.get().trailing_ones() as usize >= GEPARD_LINES {
+                        give_way();
+                    }
+                    let free = taken.get().trailing_ones();
+                    taken.set(taken.get() | 1 << free);
+                    let line = first + free as usize;
+                    let toggle = lines.ask(server, line, variable);
+                    let answer = loop {
+                        if let Some(answer) = lines.answer(server, line, toggle) {
+                            break answer;
+                        }
+                        give_way();
+                    };
+                    taken.set(taken.get() & !(1 << free));
+                    answer
+                });
+                sum.set(sum.get().plus(mine));
+            };
+            let fibres = FIBRES.min(GEPARD_LINES * stage.servers);
+            in_fibres(fibres, &body, Vec::new());
+            sum.get()
+        })
+    })?;
+    let (tally, held) = add_up(slips);
+    Ok(Outcome::new(tally, held, elapsed))
+}
+
+type Begun<'a> = ScopedCoroutineRef<'a, (), (), (), DefaultStack>;
+
+/// Runs so many fibres beside those begun, round after round until all have ended. Each gets its number and
+/// how to give way.
+fn in_fibres(more: usize, body: &dyn Fn(usize, &dyn Fn()), mut begun: Vec<Begun<'_>>) {
+    if more > 0 {
+        let number = begun.len();
+        let fibre = ScopedCoroutine::new(|give_way: &Yielder<(), ()>, ()| {
+            body(number, &|| give_way.suspend(()));
+        });
+        return fibre.scope(|fibre| {
+            let mut begun: Vec<Begun<'_>> = begun;
+            begun.push(fibre);
+            in_fibres(more - 1, body, begun);
+        });
+    }
+    while !begun.is_empty() {
+        begun.retain_mut(|fibre| fibre.as_mut().resume(()).as_yield().is_some());
+    }
 }
 
 fn lines(servers: usize, each: usize) -> Vec<Vec<Words>> {

@@ -152,6 +152,7 @@ fn measure<N: Next>(
         Method::Atomic => locks::atomic::<N>(stage, variables),
         Method::Channel(_) => messages::channel::<N>(stage, variables),
         Method::Ffwd(_) => messages::ffwd::<N>(stage, variables),
+        Method::Gepard(_) => messages::gepard::<N>(stage, variables),
         Method::Fibres(_) => fibres::waiting::<N>(&setting),
         Method::Waiting(_) => delegated::waiting::<N>(&setting),
         Method::Closures(_) => delegated::closures::<N>(&setting),

@@ -140,6 +140,9 @@ pub enum Method {
     Channel(usize),
     /// Synchronous delegation to so many servers in the manner of ffwd.
     Ffwd(usize),
+    /// Synchronous delegation to so many servers in the manner of Gepard: fibres in each client, and four
+    /// of the lines of ffwd to each server.
+    Gepard(usize),
     /// Delegation to so many servers, with 64 waiting fibres in each client.
     Fibres(usize),
     /// Delegation to so many servers, one waiting call after the other.
@@ -162,6 +165,7 @@ impl Method {
         match self {
             Self::Channel(servers)
             | Self::Ffwd(servers)
+            | Self::Gepard(servers)
             | Self::Fibres(servers)
             | Self::Waiting(servers)
             | Self::Closures(servers)
@@ -183,6 +187,7 @@ impl Method {
             Self::Atomic => "atomic",
             Self::Channel(_) => "channel",
             Self::Ffwd(_) => "ffwd",
+            Self::Gepard(_) => "gepard",
             Self::Fibres(_) => "fibres",
             Self::Waiting(_) => "waiting",
             Self::Closures(_) => "closures",
@@ -221,6 +226,7 @@ impl Method {
             all.extend([
                 Self::Channel(half),
                 Self::Ffwd(half),
+                Self::Gepard(half),
                 Self::Waiting(half),
                 Self::Fibres(half),
                 Self::Closures(half),

@@ -25,7 +25,7 @@ pub(super) struct FetchAddArgs {
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     variables: Vec<usize>,
     /// Only contenders whose names contain one of these: pthread-mutex, pthread-spin, std-mutex,
-    /// parking-lot, ticket, mcs, atomic, channel, ffwd, fibres, async-1s and so on (dedicated
+    /// parking-lot, ticket, mcs, atomic, channel, ffwd, gepard, fibres, async-1s and so on (dedicated
     /// servers), flat-queue, flat-blocked, flat-fast-path, flat-bound, flat-doorbell
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,

@@ -103,6 +103,12 @@ skip() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# loom's models, of the crate that is linked.
+every_order() {
+    env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
+        --target-dir target/loom "$@"
+}
+
 browser() (
     cd tests/browser && npm ci --no-audit --no-fund && npm test
 )
@@ -157,7 +163,7 @@ addresses() {
         --target "$(uname -m)-unknown-linux-gnu" --target-dir target/addresses
 }
 
-export -f addresses browser demo has installed leaks
+export -f every_order addresses browser demo has installed leaks
 
 step fmt cargo fmt --all --check -- --color never
 step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -171,12 +177,8 @@ step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 # Every order of execution of the runtime's protocols.
-loom() {
-    env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
-        --target-dir target/loom "$@"
-}
-step models loom --lib models
-step loom loom --test loom
+step models every_order --lib models
+step loom every_order --test loom
 if has valgrind; then
     step leaks leaks
 else

@@ -46,18 +46,31 @@ fn the_repaired_twin_has_lost_the_finding_and_a_repetition_nothing() {
     };
     // So dear that also a busy machine leaves some watches.
     let options = ["--overhead", "10%"];
-    for (name, program) in [("bug", &bug), ("again", &bug), ("fixed", &fixed)] {
-        record(&place, name, &options, program, &["2"]);
-    }
-    let output = diff(&place, "bug", "fixed", &["--json", "--html", "diff.html"]);
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let record_both = || {
+        for (name, program) in [("bug", &bug), ("fixed", &fixed)] {
+            record(&place, name, &options, program, &["2"]);
+        }
+        let output = diff(&place, "bug", "fixed", &["--json", "--html", "diff.html"]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output
+    };
+    let named = |output: &Output| {
+        // A total that changed more than the finding weighs may stand before it.
+        let mut changes = real(output).into_iter();
+        changes.find(|change| change["view"] == "findings")
+    };
+    let mut output = record_both();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip("with one CPU no line is contended");
     }
-    // A total that changed more than the finding weighs may stand before it.
-    let changes = real(&output);
-    let finding = changes.iter().find(|it| it["view"] == "findings");
-    let finding = finding.unwrap_or_else(|| panic!("no finding: {}", output.stdout));
+    // Where the machine is busy, or changes its round trip between both, intervals may be too wide.
+    for _ in 0..3 {
+        if named(&output).is_none() {
+            output = record_both();
+        }
+    }
+    record(&place, "again", &options, &bug, &["2"]);
+    let finding = named(&output).unwrap_or_else(|| panic!("no finding: {}", output.stdout));
     assert_eq!(finding["verdict"], "gone", "{}", output.stdout);
     assert!(finding["name"].as_str().unwrap().contains("counters"));
     let page = std::fs::read_to_string(place.path("diff.html")).unwrap();

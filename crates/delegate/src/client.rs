@@ -230,7 +230,7 @@ impl<'c> Client<'c> {
     ///
     /// # Errors
     /// [`Error::Panicked`] if the function panics; [`Error::Nested`] inside a delegated function or a
-    /// callback; [`Error::Shutdown`], [`Error::Foreign`].
+    /// callback; [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`].
     ///
     /// # Panics
     /// If a callback of an earlier request that is answered meanwhile panics.
@@ -342,7 +342,7 @@ impl<'c> Client<'c> {
     /// client (or in this one, if the value is in the client's own shard).
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Foreign`]; then neither is run. `then` gets
+    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; then neither is run. `then` gets
     /// [`Error::Panicked`] if the function panics.
     ///
     /// # Panics
@@ -436,7 +436,7 @@ impl<'c> Client<'c> {
     /// Runs `function` on the value, without an answer. What it throws is lost.
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Foreign`].
+    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`].
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.

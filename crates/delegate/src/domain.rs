@@ -214,8 +214,8 @@ impl Domain {
     /// `'c` is what the callbacks of its requests may borrow: it outlives the client.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; [`Error::Nested`] inside a delegated function; [`Error::NoSeat`] if a
-    /// flat domain's seats are taken.
+    /// [`Error::Shutdown`], [`Error::Forked`]; [`Error::Nested`] inside a delegated function;
+    /// [`Error::NoSeat`] if a flat domain's seats are taken.
     pub fn client<'c>(&self) -> Result<Client<'c>, Error> {
         Client::join(&self.inner, None)
     }
@@ -230,7 +230,8 @@ impl Domain {
     }
 
     /// Starts a thread that runs `function` with a client of its own, and afterwards waits until all
-    /// its requests are answered. Pinned by [`Builder::client_cpus`].
+    /// its requests are answered. Pinned by [`Builder::client_cpus`]. Its callbacks may borrow nothing of
+    /// `function`'s own; in a scoped thread with [`Domain::client`] they may.
     ///
     /// # Errors
     /// [`Error::System`] if no thread could be started. The thread's result is an error where it
@@ -267,7 +268,7 @@ impl Domain {
     /// its NUMA node; in a flat domain that holds once the shard's client has come.
     ///
     /// # Errors
-    /// [`Error::NoShard`], [`Error::Full`], [`Error::Shutdown`], [`Error::Nested`],
+    /// [`Error::NoShard`], [`Error::Full`], [`Error::Shutdown`], [`Error::Forked`], [`Error::Nested`],
     /// [`Error::Panicked`] if `build` panics.
     pub fn own<T: Send + 'static>(
         &self,
@@ -309,7 +310,8 @@ impl Domain {
         Ok(OwnedSlice::new(self.inner.clone(), shard, offset, count))
     }
 
-    /// Builds `count` values spread over all shards: value `i` in shard `i % shards`.
+    /// Builds `count` values spread over all shards: value `i` in shard `i % shards`. Neighbours are in
+    /// different shards, so they cannot be used together: that wants [`Domain::own_slice`].
     ///
     /// # Errors
     /// As [`Domain::own`].

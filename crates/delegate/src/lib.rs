@@ -11,7 +11,7 @@
 //! # fn main() -> Result<(), linewise_delegate::Error> {
 //! let domain = Domain::dedicated(1).build()?;
 //! let counters = domain.own_sharded(100, |_| 0u64)?;
-//! let sum = std::cell::Cell::new(0);
+//! let sum = std::cell::Cell::new(0); // declared before the client: its callbacks borrow it
 //! let client = domain.client()?;
 //!
 //! // Waits, and may borrow.
@@ -49,6 +49,9 @@
 //! |---|---|
 //! | one answer, waited for | [`Client::apply`], for not longer than a time [`Client::apply_timeout`] |
 //! | many answers, waited for, each call with arguments of its own | [`Client::apply_all`] |
+//! | nothing back | [`Client::post`] |
+//! | an answer later | [`Client::apply_async`], of a small operation [`Client::call_async`] |
+//! | one function and one callback for many values | [`Client::apply_each`] |
 //! | many small operations | [`Client::prepare`], with answers of any [small type](Answer) |
 //! | as many requests at a time as a latency allows | [`Client::pace`] |
 //! | several values at once | [`Client::apply_together`], in one shard |
@@ -58,11 +61,69 @@
 //! | what a function threw | [`Panic::resume`], from [`Error::Panicked`] |
 //! | no client | [`Handle::apply`], awaited or waited for |
 //!
+//! # A bank
+//!
+//! Threads that borrow what is around them are scoped threads, each with a client of its own. What must
+//! change as one lies in one shard, and one call has all of it:
+//!
+//! ```
+//! # use linewise_delegate::{Domain, Error};
+//! # fn main() -> Result<(), Error> {
+//! let domain = Domain::dedicated(1).build()?;
+//! let accounts = domain.own_slice(0, 10, |_| 100_i64)?;
+//! std::thread::scope(|scope| {
+//!     let tellers: Vec<_> = (0..2)
+//!         .map(|teller| {
+//!             let (domain, accounts) = (&domain, &accounts);
+//!             scope.spawn(move || {
+//!                 let refused = std::cell::Cell::new(0);
+//!                 let client = domain.client()?;
+//!                 for turn in 0..100 {
+//!                     let (from, to) = ((turn + teller) % 10, (turn * 3 + 5) % 10);
+//!                     if from == to {
+//!                         continue; // one value cannot be lent twice: Error::Twice
+//!                     }
+//!                     let moved = client.apply_together(
+//!                         [accounts.at(from), accounts.at(to)],
+//!                         |[from, to]| {
+//!                             let enough = *from >= 30;
+//!                             if enough {
+//!                                 *from -= 30;
+//!                                 *to += 30;
+//!                             }
+//!                             enough
+//!                         },
+//!                     )?;
+//!                     refused.set(refused.get() + i64::from(!moved));
+//!                 }
+//!                 Ok::<_, Error>(refused.get())
+//!             })
+//!         })
+//!         .collect();
+//!     tellers.into_iter().try_for_each(|teller| teller.join().unwrap().map(drop))
+//! })?;
+//! let client = domain.client()?;
+//! let mut sum = 0;
+//! for index in 0..10 {
+//!     sum += client.apply(accounts.at(index), |account| *account)?;
+//! }
+//! assert_eq!(sum, 1000);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Order
 //!
 //! Request lines are a ring that client and server go round in order, so a client's requests to one
 //! shard run in the order they were made, at every number of lines (the paper keeps it with one line
 //! only). Requests to different shards run in any order, unless [`Ordered::Client`].
+//!
+//! # Panics
+//!
+//! A delegated function that panics is answered with [`Error::Panicked`]; its server goes on. Nothing is
+//! poisoned: the value stays as the panic left it, with what was half done, and later requests get it so.
+//! A callback's panic unwinds out of the client's call that ran it; requests already made are answered all the
+//! same.
 //!
 //! # Waiting
 //!
@@ -76,7 +137,8 @@
 //! # Async
 //!
 //! [`Handle::apply`] returns a future for any executor: the server wakes the task itself, so neither a
-//! reactor nor a thread that polls is needed.
+//! reactor nor a thread that polls is needed. These are two requests, and others may see what is between
+//! them; [`Handle::apply_together`] is one.
 //!
 //! ```
 //! # use linewise_delegate::{Domain, Error, Owned};

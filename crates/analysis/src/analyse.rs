@@ -123,7 +123,16 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
 }
 
 /// Where the use of a type suggests a layout, that is the source to paste for its false sharing.
+///
+/// A type that no such finding names keeps its layout: nothing is known to move.
 fn propose_layouts(report: &mut Report) {
+    let fought_over = |name: &str| {
+        let mut findings = report.findings.iter();
+        findings.any(|it| it.kind == FindingKind::FalseSharing && it.object.accessed_type == name)
+    };
+    for row in &mut report.types {
+        row.layout = row.layout.take().filter(|_| fought_over(&row.name));
+    }
     for finding in &mut report.findings {
         let layout = report
             .types

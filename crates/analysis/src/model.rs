@@ -205,6 +205,8 @@ pub enum FindingKind {
     FalseSharing,
     /// Threads fight over the same bytes.
     TrueSharing,
+    /// Threads fight over a line; which of the two it is could not be told.
+    Sharing,
 }
 
 /// One cause, its evidence, and what to change.
@@ -212,7 +214,7 @@ pub enum FindingKind {
 pub struct Finding {
     /// 1 is the dearest.
     pub rank: u32,
-    /// False or true sharing, whichever causes more transfers.
+    /// False or true sharing, whichever causes more transfers, or that this is not known.
     pub kind: FindingKind,
     /// Thread time lost.
     pub cost: Cost,
@@ -224,6 +226,10 @@ pub struct Finding {
     pub orders: Option<Orders>,
     /// Of `transfers`, the share by false sharing, 0 to 1.
     pub false_share: f64,
+    /// Between what `false_share` is known to lie: where a thread touches words of its own and words of others, samples
+    /// do not tell whether it does so while it has the line once.
+    #[serde(default)]
+    pub false_share_interval: Interval,
     /// What is fought over.
     pub object: ObjectRow,
     /// The contended lines of the object, by address; the first is the dearest.

@@ -1,8 +1,9 @@
 //! What to change: a sentence or two, and source to paste where the language is known.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::locks::is_lock;
+use super::parts::parts;
 use crate::model::{AccessRow, FindingKind, LineRow, ObjectRow};
+use crate::views::types::declaration;
 use linewise_recording::ObjectKind;
 
 /// The language of a source file, by its name.
@@ -44,11 +45,21 @@ pub(crate) fn propose(
     accesses: &[AccessRow],
 ) -> Change {
     let language = language(accesses);
-    match kind {
-        FindingKind::FalseSharing if !is_one_lock(accesses) => {
-            separate(language, object, lines, accesses)
+    let parts = parts(accesses);
+    let near = parts.iter().enumerate().find_map(|(i, second)| {
+        let first = parts[..i].iter().find(|it| it.is_in_the_way_of(second));
+        Some([&first?.fields[..], &second.fields])
+    });
+    match (kind, near) {
+        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => {
+            share_less(language, object, accesses)
         }
-        _ => share_less(language, object, accesses),
+        (FindingKind::FalseSharing, Some(near)) => separate(language, object, lines, near),
+        // What it helps is not known, or which parts there are: so there is nothing to paste.
+        (_, near) => Change {
+            source: String::new(),
+            ..separate(language, object, lines, near.unwrap_or_default())
+        },
     }
 }
 
@@ -74,33 +85,14 @@ fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
         .then_some(first)
 }
 
-/// Whether each thread uses objects of its own of one type: the same field at another place of the line, and no
-/// place that two of them use.
-fn own_objects(accesses: &[AccessRow]) -> bool {
-    let mut threads: BTreeMap<(u64, u32), u32> = BTreeMap::new();
-    let mut places: BTreeMap<&str, BTreeSet<(u64, u32)>> = BTreeMap::new();
-    for access in accesses.iter().filter(|access| !access.field.is_empty()) {
-        let place = (access.line_address, access.offset);
-        if *threads.entry(place).or_insert(access.tid) != access.tid {
-            return false;
-        }
-        places.entry(&access.field).or_default().insert(place);
-    }
-    let owners = |places: &BTreeSet<(u64, u32)>| {
-        let owners: BTreeSet<u32> = places.iter().map(|place| threads[place]).collect();
-        owners.len()
-    };
-    places.values().any(|places| owners(places) > 1)
-}
-
+/// How two parts of one line, of which the fields are given, come to lines of their own.
 fn separate(
     language: Language,
     object: &ObjectRow,
     lines: &[LineRow],
-    accesses: &[AccessRow],
+    parts: [&[&str]; 2],
 ) -> Change {
-    let fields = touched_fields(accesses);
-    let threads_touch_elements = common_array(&fields);
+    let fields = parts.map(|fields| fields.first().copied().unwrap_or_default());
     let bytes = lines.first().map_or(64, |line| line.size);
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
@@ -108,15 +100,16 @@ fn separate(
         Language::Go => "Pad",
         _ => "Align",
     };
-    if let Some(array) = threads_touch_elements {
+    if let Some(array) = common_array(&fields) {
         return Change {
             text: format!(
-                "Give each element of `{array}` lines of its own: the elements belong to different threads and lie on one line. {align} the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
+                "Give each element of `{array}` lines of its own: different threads use different elements, which lie on one line. {align} the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
             ),
             source: aligned_type(language, bytes),
         };
     }
-    if own_objects(accesses) && !object.accessed_type.is_empty() {
+    let [first, second] = fields;
+    if first == second && !first.is_empty() && !object.accessed_type.is_empty() {
         return Change {
             text: format!(
                 "Give each `{}` lines of its own: different threads use different ones, which lie on one line. {align} the type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.",
@@ -125,21 +118,21 @@ fn separate(
             source: aligned_type(language, bytes),
         };
     }
-    match (object.kind, fields.as_slice()) {
-        (_, [first, second, ..]) => Change {
+    match object.kind {
+        _ if first != second && !first.is_empty() && !second.is_empty() => Change {
             text: format!(
                 "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. Align `{second}` to {bytes} bytes, or put fields between them that only one of the threads uses."
             ),
-            source: aligned_field(language, second, bytes),
+            source: aligned_field(language, second, lines, bytes),
         },
-        (ObjectKind::Static, _) if !object.name.is_empty() => Change {
+        ObjectKind::Static if !object.name.is_empty() => Change {
             text: format!(
                 "Give the parts of `{}` that different threads use lines of their own: align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself.",
                 object.name
             ),
             source: aligned_type(language, bytes),
         },
-        (ObjectKind::Heap, _) if !object.allocated_at.is_empty() => Change {
+        ObjectKind::Heap if !object.allocated_at.is_empty() => Change {
             text: format!(
                 "Different threads use different bytes of one line of the {}. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only.",
                 object.name
@@ -155,67 +148,51 @@ fn separate(
     }
 }
 
+/// A type whose values have lines of their own; empty where the language has no type of any value.
 fn aligned_type(language: Language, bytes: u32) -> String {
     match language {
-        Language::C => format!("struct element {{ ... }} __attribute__((aligned({bytes})));"),
-        Language::Cpp => format!("struct alignas({bytes}) Element {{ ... }};"),
+        Language::Cpp => {
+            format!("template <class T> struct alignas({bytes}) padded {{ T value; }};")
+        }
         Language::Rust => format!(
             "#[repr(align({bytes}))]\nstruct Padded<T>(T); // or crossbeam_utils::CachePadded"
         ),
-        Language::Go => format!(
-            "type element struct {{\n\tvalue uint64\n\t_     [{}]byte\n}}",
-            bytes.saturating_sub(8)
-        ),
-        Language::Other => String::new(),
+        Language::Go => {
+            format!("type padded[T any] struct {{\n\tvalue T\n\t_     [{bytes}]byte\n}}")
+        }
+        Language::C | Language::Other => String::new(),
     }
 }
 
-fn aligned_field(language: Language, field: &str, bytes: u32) -> String {
-    let name = field
-        .rsplit(['.', ']'])
-        .next()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(field);
-    // In source text a line break would be one.
+/// The declaration of a member that begins a line; empty where its type is not known, or cannot be written down.
+fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32) -> String {
+    // The member that a path leads to: an element of an array moves with the array.
+    let path = match field.rsplit_once('[') {
+        Some((array, index)) if index.ends_with(']') => array,
+        _ => field,
+    };
+    let name = path.rsplit(['.', ']', ')']).next().unwrap_or_default();
     let name = linewise_foreign::sanitise(name);
-    match language {
-        Language::C => format!("_Alignas({bytes}) /* type */ {name};"),
-        Language::Cpp => format!("alignas({bytes}) /* type */ {name};"),
-        Language::Rust => format!("{name}: crossbeam_utils::CachePadded</* type */>,"),
-        Language::Go => format!("_ [{bytes}]byte // in front of {name}"),
-        Language::Other => String::new(),
+    let fields = lines.iter().flat_map(|line| &line.fields);
+    let kind = (fields
+        .filter(|it| it.path == path)
+        .map(|it| it.type_name.as_str()))
+    .next();
+    let language_name = match language {
+        Language::Rust => "rust",
+        _ => "c",
+    };
+    let declared = kind.and_then(|kind| declaration(&name, kind, 0, language_name));
+    match (language, declared) {
+        (Language::Go, _) if !name.is_empty() => format!("_ [{bytes}]byte // in front of {name}"),
+        (Language::C, Some(declared)) => format!("_Alignas({bytes}) {declared};"),
+        (Language::Cpp, Some(declared)) => format!("alignas({bytes}) {declared};"),
+        (Language::Rust, Some(_)) => format!(
+            "{name}: crossbeam_utils::CachePadded<{}>,",
+            kind.unwrap_or_default()
+        ),
+        _ => String::new(),
     }
-}
-
-/// Whether a name says that it locks: `pthread_mutex_lock`, `RawMutex::lock_slow`, `spin_lock`; but
-/// not `clock` or `next_block`.
-fn names_a_lock(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-    words.any(|word| {
-        matches!(word, "lock" | "unlock" | "trylock" | "spin")
-            || ["mutex", "futex", "spinlock", "rwlock"]
-                .iter()
-                .any(|part| word.contains(part))
-    })
-}
-
-/// Whether it is a lock that is touched, by the names of where and what.
-fn is_lock(access: &AccessRow) -> bool {
-    let places = std::iter::once(&access.function).chain(&access.inlined_into);
-    places.chain([&access.field]).any(|name| names_a_lock(name))
-}
-
-/// Whether all that is touched is one lock of a library, whose words do not belong on lines of their own: each is touched
-/// by code of its own, where the same code touches the words of several locks.
-fn is_one_lock(accesses: &[AccessRow]) -> bool {
-    let mut words: BTreeMap<(&str, &str, u32), (u64, u32)> = BTreeMap::new();
-    let one = accesses.iter().all(|access| {
-        let code = (access.function.as_str(), access.file.as_str(), access.line);
-        let word = (access.line_address, access.offset);
-        is_lock(access) && *words.entry(code).or_insert(word) == word
-    });
-    one && !accesses.is_empty() && touched_fields(accesses).len() < 2
 }
 
 fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) -> Change {
@@ -273,6 +250,7 @@ fn delegated(language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::LineField;
 
     #[test]
     fn elements_of_one_array_are_recognised() {
@@ -290,9 +268,8 @@ mod tests {
             line,
             ..access("lll_mutex_unlock_optimized", "pthread_mutex_unlock.c")
         };
-        let advice = |accesses: &[AccessRow]| {
-            propose(FindingKind::FalseSharing, &object(), &[], accesses).text
-        };
+        let advice =
+            |accesses: &[AccessRow]| propose(FindingKind::Sharing, &object(), &[], accesses).text;
         let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
         assert!(advice(&one).starts_with("Threads fight over a lock"));
         // Two on one line.
@@ -302,74 +279,91 @@ mod tests {
         let fields = [("owner", 8, 3), ("count", 16, 4)].map(|(field, offset, line)| AccessRow {
             field: field.to_owned(),
             function: "spin_lock".to_owned(),
-            ..at(1, offset, line)
+            ..at(offset / 8, offset, line)
         });
         assert!(!advice(&fields).contains("fight over a lock"));
         // And data beside one.
-        let beside = [at(1, 8, 43), access("add", "add.c")];
+        let add = AccessRow {
+            tid: 2,
+            ..access("add", "add.c")
+        };
+        let beside = [at(1, 8, 43), add];
         assert!(!advice(&beside).contains("fight over a lock"));
     }
 
     #[test]
-    fn threads_with_objects_of_their_own_are_told_to_align_the_type() {
-        let at = |tid, offset, field: &str| AccessRow {
-            tid,
-            offset,
-            field: field.to_owned(),
-            ..access("add", "add.cpp")
+    fn what_all_threads_update_is_counted_per_thread_and_not_taken_apart() {
+        let both = |offset, field: &str, line| {
+            [1, 2].map(|tid| super::super::parts::tests::at(tid, offset, field, line))
         };
+        let three = [
+            both(0, "requests", 1),
+            both(8, "bytes", 2),
+            both(16, "parsed", 3),
+        ]
+        .concat();
+        for kind in [FindingKind::TrueSharing, FindingKind::Sharing] {
+            let change = propose(kind, &object(), &[], &three);
+            assert!(change.text.contains("count in a variable of the thread"));
+            assert!(!change.source.contains("alignas"));
+        }
+    }
+
+    #[test]
+    fn threads_with_objects_of_their_own_are_told_to_align_the_type() {
+        let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
         let own = [
             at(1, 0, "sum"),
             at(1, 8, "n"),
             at(2, 16, "sum"),
             at(2, 24, "n"),
         ];
-        assert!(own_objects(&own));
         let object = ObjectRow {
             kind: ObjectKind::Heap,
             accessed_type: "Partial".to_owned(),
             ..object()
         };
-        let change = propose(FindingKind::FalseSharing, &object, &[], &own);
-        assert!(
-            change
-                .text
-                .starts_with("Give each `Partial` lines of its own")
-        );
-        // Two fields of one object, and a neighbour's field that both use.
-        assert!(!own_objects(&[at(1, 0, "head"), at(2, 8, "tail")]));
-        assert!(!own_objects(&[
-            at(1, 0, "sum"),
-            at(2, 0, "sum"),
-            at(2, 16, "sum")
-        ]));
-        assert!(!own_objects(&[at(1, 0, ""), at(2, 16, "")]));
+        let advice = |accesses: &[AccessRow]| {
+            propose(FindingKind::FalseSharing, &object, &[], accesses).text
+        };
+        assert!(advice(&own).starts_with("Give each `Partial` lines of its own"));
+        let two = [at(1, 0, "head"), at(2, 8, "tail")];
+        assert!(advice(&two).starts_with("Move `tail` to another line than `head`"));
+        // One value on this line, and another far away.
+        let mut far = two;
+        far[1].line_address += 64;
+        assert!(!advice(&far).contains("Move `"));
     }
 
     #[test]
     fn every_known_language_gets_source_to_paste() {
         for language in [Language::C, Language::Cpp, Language::Rust, Language::Go] {
-            assert!(aligned_type(language, 64).contains("64") || language == Language::Go);
-            assert!(aligned_field(language, "s.tail", 64).contains("tail"));
+            assert!(aligned_type(language, 64).contains("64") || language == Language::C);
+            let field = |path: &str, kind: &str| LineField {
+                offset: 0,
+                size: 8,
+                path: path.to_owned(),
+                type_name: kind.to_owned(),
+            };
+            let line = LineRow {
+                address: 0,
+                size: 64,
+                offset_in_object: 0,
+                transfers: 0.0,
+                fields: vec![
+                    field("s.tail", "T"),
+                    field("s.d", "long[4]"),
+                    field("s.u", ""),
+                ],
+            };
+            let source = |path| aligned_field(language, path, std::slice::from_ref(&line), 64);
+            assert!(source("s.tail").contains("tail"));
+            if matches!(language, Language::C | Language::Cpp) {
+                assert!(source("s.d[3]").ends_with("(64) long d[4];"));
+                assert_eq!(source("s.u") + &source("s.gone"), "");
+            }
         }
         assert!(aligned_type(Language::Other, 64).is_empty());
-    }
-
-    #[test]
-    fn locks_are_known_by_name_and_clocks_are_none() {
-        for lock in [
-            "pthread_mutex_lock",
-            "__lll_lock_wait",
-            "parking_lot::raw_mutex::RawMutex::lock_slow",
-            "std::sys::sync::mutex::futex::Mutex::lock_contended",
-            "pthread_spin_lock",
-            "shard.lock",
-        ] {
-            assert!(names_a_lock(lock), "{lock}");
-        }
-        for other in ["clock_gettime", "next_block", "unblock", "spindle", "add"] {
-            assert!(!names_a_lock(other), "{other}");
-        }
     }
 
     fn access(function: &str, file: &str) -> AccessRow {

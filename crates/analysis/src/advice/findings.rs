@@ -156,11 +156,15 @@ fn finding(
     } else {
         0.0
     };
-    let kind = if false_share >= 0.5 {
-        FindingKind::FalseSharing
-    } else {
-        FindingKind::TrueSharing
+    let part_of_all = |of: fn(&LineSharing) -> f64| {
+        let sum: f64 = lines.iter().map(|it| it.transfers.value * of(it)).sum();
+        (sum / counted.value.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     };
+    let false_share_interval = Interval {
+        low: part_of_all(|line| line.false_share.low).min(false_share),
+        high: part_of_all(|line| line.false_share.high).max(false_share),
+    };
+    let kind = kind(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
         ObjectKind::Heap => names.is_exact(object),
@@ -211,10 +215,11 @@ fn finding(
         },
         orders: orders(&lines).map(|orders| orders.times(scale.value)),
         false_share,
+        false_share_interval,
         doubt: doubt(
             &lines,
             &object,
-            false_share,
+            false_share_interval,
             [sampled_words(followed, scale), disagreement(&verdict)],
         ),
         object,
@@ -225,12 +230,21 @@ fn finding(
         expected_gain: match kind {
             FindingKind::FalseSharing => interval,
             // How much less can be shared is up to the program.
-            FindingKind::TrueSharing => Interval {
+            FindingKind::TrueSharing | FindingKind::Sharing => Interval {
                 low: 0.0,
                 high: interval.high,
             },
         },
         evidence: evidence(&lines),
+    }
+}
+
+/// The kind of which the most transfers are, if that is known.
+fn kind(false_share: Interval) -> FindingKind {
+    match false_share {
+        Interval { low, .. } if low >= 0.5 => FindingKind::FalseSharing,
+        Interval { high, .. } if high < 0.5 => FindingKind::TrueSharing,
+        _ => FindingKind::Sharing,
     }
 }
 
@@ -553,7 +567,7 @@ fn disagreement(verdict: &Verdict<'_>) -> String {
 fn doubt(
     lines: &[&LineSharing],
     object: &ObjectRow,
-    false_share: f64,
+    false_share: Interval,
     more: [String; 2],
 ) -> String {
     let mut doubts: Vec<&str> = Vec::new();
@@ -568,7 +582,9 @@ fn doubt(
         );
     }
     doubts.extend(more.iter().map(String::as_str).filter(|it| !it.is_empty()));
-    if (0.2..0.8).contains(&false_share) {
+    if kind(false_share) == FindingKind::Sharing {
+        doubts.push("Threads touch words of their own and words of each other here. Whether they do so while they have the line once, so that it must move anyway, samples do not tell: an exact run (`linewise run --exact`) does.");
+    } else if false_share.low < 0.8 && false_share.high > 0.2 {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
     if object.kind == ObjectKind::Heap && object.allocated_at.is_empty() {

@@ -3,7 +3,9 @@
 mod called_from;
 mod change;
 mod findings;
+mod locks;
 mod names;
+mod parts;
 mod votes;
 mod whole;
 

@@ -435,6 +435,7 @@ mod tests {
             transfers: Estimate::default(),
             cost_ns: Estimate::default(),
             flows: Vec::new(),
+            false_share: Estimate::default(),
             cpu_flows: BTreeMap::new(),
             places: touches.iter().map(place).collect(),
             basis: Basis::Sampled {

@@ -162,6 +162,7 @@ fn findings(report: &Report) -> Values {
         let kind = match finding.kind {
             FindingKind::FalseSharing => "false sharing",
             FindingKind::TrueSharing => "true sharing",
+            FindingKind::Sharing => "sharing",
         };
         let cost = finding.cost;
         add(

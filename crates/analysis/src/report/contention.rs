@@ -345,7 +345,11 @@ pub(crate) fn type_votes(object: &ObjectRow) -> String {
 }
 
 /// How transfers divide into false and true sharing, in words.
-pub(crate) fn split(false_share: f64) -> String {
+pub(crate) fn split(false_share: f64, Interval { low, high }: Interval) -> String {
+    if high - low > 0.2 {
+        let (low, high) = (text::percent(low), text::percent(high));
+        return format!("between {low} and {high} by false sharing");
+    }
     match false_share {
         share if share >= 0.995 => "all by false sharing".to_owned(),
         share if share <= 0.005 => "all by true sharing".to_owned(),

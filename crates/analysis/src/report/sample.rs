@@ -470,6 +470,10 @@ fn counters() -> Finding {
         transfers_interval: interval(10_900_000.0, 16_100_000.0),
         orders: None,
         false_share: 0.97,
+        false_share_interval: Interval {
+            low: 0.97,
+            high: 0.97,
+        },
         object: ObjectRow {
             kind: ObjectKind::Static,
             name: "counters".to_owned(),
@@ -567,6 +571,7 @@ fn queue_lock() -> Finding {
         transfers_interval: interval(1_100_000.0, 2_300_000.0),
         orders: None,
         false_share: 0.0,
+        false_share_interval: Interval::default(),
         object: ObjectRow {
             kind: ObjectKind::Heap,
             name: "heap".to_owned(),

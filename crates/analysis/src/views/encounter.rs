@@ -97,6 +97,19 @@ impl Encounter {
         watches.max().unwrap_or(0)
     }
 
+    /// Watches that tell something of a chunk, 0 to 7.
+    #[must_use]
+    pub fn chunk_watches(&self, chunk: usize) -> u32 {
+        self.chunks[chunk].watches
+    }
+
+    /// The presence at one chunk, 0 to 7, and the accesses a second of the running thread while it is not there.
+    #[must_use]
+    pub fn chunk(&self, chunk: usize) -> (f64, f64) {
+        let waits = &self.chunks[chunk];
+        (waits.excess(), waits.late_rate())
+    }
+
     /// Accesses a second of the running thread while it is not at work on the line.
     #[must_use]
     pub fn absent_rate(&self) -> f64 {
@@ -129,7 +142,7 @@ impl ChunkWaits {
 pub type Encounters = HashMap<(Pid, Address), HashMap<Tid, Encounter>>;
 
 /// Whether two operations on one line make it move.
-fn conflict(a: Operation, b: Operation) -> bool {
+pub(super) fn conflict(a: Operation, b: Operation) -> bool {
     a != Operation::Load || b != Operation::Load
 }
 

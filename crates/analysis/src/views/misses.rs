@@ -278,6 +278,7 @@ mod tests {
                 true_sharing: 10.0,
                 false_sharing: 30.0,
             }],
+            false_share: Estimate::exactly(0.75),
             cpu_flows: BTreeMap::new(),
             places: vec![Place {
                 tid: Tid(1),

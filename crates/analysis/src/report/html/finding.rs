@@ -24,13 +24,14 @@ pub(super) fn kind_words(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::FalseSharing => "False sharing",
         FindingKind::TrueSharing => "True sharing",
+        FindingKind::Sharing => "Sharing",
     }
 }
 
 fn kind_class(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::FalseSharing => "false",
-        FindingKind::TrueSharing => "true",
+        FindingKind::TrueSharing | FindingKind::Sharing => "true",
     }
 }
 
@@ -459,7 +460,7 @@ fn evidence(out: &mut String, finding: &Finding, duration_ns: u64) {
             finding.orders,
             duration_ns
         ),
-        contention::split(finding.false_share),
+        contention::split(finding.false_share, finding.false_share_interval),
         text::listing(&contention::evidence(&finding.evidence)),
     );
 }

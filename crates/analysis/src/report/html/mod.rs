@@ -24,7 +24,7 @@ use base64::Engine as _;
 use linewise_recording::Overhead;
 use sha2::Digest as _;
 
-use super::model::{Report, Samples, ThreadRow};
+use super::model::{Interval, Report, Samples, ThreadRow};
 use super::{contention, text};
 pub use diff::render as render_diff;
 
@@ -212,7 +212,12 @@ fn transfers(report: &Report) -> String {
     let all = transfers.true_sharing + transfers.false_sharing;
     let mut words = contention::transfers(all, transfers.interval, transfers.orders, 0);
     if all > 0.0 {
-        let split = contention::split(transfers.false_sharing / all);
+        let falsely = transfers.false_sharing / all;
+        let known = Interval {
+            low: falsely,
+            high: falsely,
+        };
+        let split = contention::split(falsely, known);
         words += &format!(", {split}");
     }
     words

@@ -45,6 +45,7 @@ fn headline(page: &mut Page, finding: &Finding) {
     let (kind, tone) = match finding.kind {
         FindingKind::FalseSharing => ("FALSE SHARING", Tone::FalseSharing),
         FindingKind::TrueSharing => ("TRUE SHARING", Tone::TrueSharing),
+        FindingKind::Sharing => ("SHARING", Tone::TrueSharing),
     };
     let cost = format!("  {} of thread time", text::percent(finding.cost.share));
     let interval = format!(" ({})", text::percent_range(finding.cost.interval));
@@ -339,7 +340,10 @@ fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
         finding.orders,
         duration_ns,
     );
-    text += &format!(", {}", contention::split(finding.false_share));
+    text += &format!(
+        ", {}",
+        contention::split(finding.false_share, finding.false_share_interval)
+    );
     page.labelled("  transfers", INDENT + 2, Tone::Dim, &text);
     let text = contention::evidence(&finding.evidence).join(", ");
     page.labelled_in("  rests on", INDENT + 2, Tone::Dim, Tone::Dim, &text);

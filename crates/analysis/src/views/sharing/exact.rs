@@ -226,12 +226,14 @@ impl Rows<'_> {
             }
         }
         let transfers = estimate(orders);
+        let falsely: f64 = flows.values().map(|flow| flow.false_sharing).sum();
         LineSharing {
             pid,
             line,
             transfers,
             cost_ns: transfers.times(price),
             flows: flows.into_values().collect(),
+            false_share: Estimate::exactly(falsely / orders.equal_rate.max(1.0)),
             // The cores of the model are no CPUs of the machine.
             cpu_flows: BTreeMap::new(),
             places: self.places(pid, line, line_size, operations),

@@ -113,6 +113,7 @@ mod tests {
             },
             cost_ns: Estimate::default(),
             flows: Vec::new(),
+            false_share: Estimate::default(),
             cpu_flows: BTreeMap::new(),
             places: Vec::new(),
             basis: Basis::Traced(Orders::default()),

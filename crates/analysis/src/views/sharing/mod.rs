@@ -6,6 +6,7 @@
 
 mod exact;
 mod followed;
+mod kinds;
 mod moments;
 mod sampled;
 mod thread_time;
@@ -158,6 +159,8 @@ pub struct LineSharing {
     pub cost_ns: Estimate,
     /// Who waited for whom.
     pub flows: Vec<Flow>,
+    /// Of the transfers, the share by false sharing, 0 to 1: between what of both kinds is known.
+    pub false_share: Estimate,
     /// Transfers between CPUs, by the lower and the higher number: true, false.
     pub cpu_flows: BTreeMap<(CpuId, CpuId), (f64, f64)>,
     /// Who touches it where, most weight first.

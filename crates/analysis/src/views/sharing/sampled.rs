@@ -16,7 +16,7 @@
 //! cannot know is how much of V a core hides behind other work: nothing for locked accesses,
 //! which therefore get a narrow interval, and much for plain loads and stores.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use linewise_recording::{
     Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, SharedMemory, Switch,
@@ -25,6 +25,7 @@ use linewise_recording::{
 
 use super::super::curve::{Curves, TransferCurve};
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, encounters};
+use super::kinds::{Visitor, true_share};
 use super::moments::Moments;
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView};
 
@@ -290,10 +291,13 @@ fn line_sharing(
     let mut cost_ns = Estimate::default();
     let mut flows = Vec::new();
     let mut cpu_flows = BTreeMap::new();
+    let mut false_transfers = Estimate::default();
+    let visitors = visitors(stays, met);
     for wait in &waits {
         transfers.add(wait.transfers);
         cost_ns.add(wait.cost_ns);
-        let shares = flows_to(wait, stays, met);
+        let (shares, falsely) = flows_to(wait, &visitors, stays.span_ns());
+        false_transfers.add(falsely);
         spread_over_cpus(&shares, stays, &mut cpu_flows);
         flows.extend(shares);
     }
@@ -306,6 +310,7 @@ fn line_sharing(
         transfers,
         cost_ns,
         flows,
+        false_share: false_transfers.times(Estimate::exactly(1.0 / transfers.value)),
         cpu_flows,
         places: places(stays, met),
         basis: Basis::Sampled {
@@ -603,42 +608,58 @@ impl Wait {
     }
 }
 
-/// Splits the transfers to a thread by the thread they come from and by kind.
-fn flows_to(wait: &Wait, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Flow> {
-    let candidates = wait.from.clone();
-    let total: f64 = candidates.iter().map(|&(_, share)| share).sum();
-    let candidates = if candidates.is_empty() {
+/// Splits the transfers to a thread by the thread they come from and by kind; the third is the share of them that
+/// is false.
+fn flows_to(
+    wait: &Wait,
+    visitors: &BTreeMap<Tid, Visitor<'_>>,
+    span_ns: f64,
+) -> (Vec<Flow>, Estimate) {
+    let mut from = wait.from.clone();
+    if from.iter().all(|&(_, share)| share <= 0.0) {
         // The other side was never seen by a watch of this thread's lines: it is whoever waits.
-        stays
-            .threads
-            .keys()
-            .filter(|&&tid| tid != wait.tid)
-            .map(|&tid| (tid, 1.0))
-            .collect()
-    } else {
-        candidates
-    };
-    let total = if total > 0.0 {
-        total
-    } else {
-        candidates.len() as f64
-    };
-    let mine = touches(wait.tid, stays, met);
-    let mut flows: Vec<Flow> = candidates
-        .into_iter()
-        .map(|(from, share)| {
-            let transfers = wait.transfers.value * share / total;
-            let overlapping = overlap(&mine, &touches(from, stays, met));
-            Flow {
-                to: wait.tid,
-                from,
-                true_sharing: transfers * overlapping,
-                false_sharing: transfers * (1.0 - overlapping),
-            }
-        })
-        .collect();
+        let others = visitors.iter().filter(|(_, it)| it.samples > 0);
+        let others = others.map(|(&tid, _)| (tid, 1.0));
+        from = others.filter(|&(tid, _)| tid != wait.tid).collect();
+    }
+    let total: f64 = from.iter().map(|&(_, share)| share).sum();
+    let mut falsely = Estimate::default();
+    let mut flows = Vec::new();
+    for (other, share) in from {
+        let transfers = wait.transfers.value * share / total;
+        let truly = match (visitors.get(&wait.tid), visitors.get(&other)) {
+            (Some(to), Some(from)) => true_share(to, from, transfers, span_ns),
+            _ => Estimate::default(),
+        };
+        falsely.add(Estimate {
+            value: transfers * (1.0 - truly.value),
+            low: transfers * (1.0 - truly.high),
+            high: transfers * (1.0 - truly.low),
+        });
+        flows.push(Flow {
+            to: wait.tid,
+            from: other,
+            true_sharing: transfers * truly.value,
+            false_sharing: transfers * (1.0 - truly.value),
+        });
+    }
     flows.sort_by_key(|flow| flow.from);
-    flows
+    (flows, falsely)
+}
+
+/// All that were seen at a line.
+fn visitors<'a>(stays: &LineStays, met: &'a HashMap<Tid, Encounter>) -> BTreeMap<Tid, Visitor<'a>> {
+    let tids: BTreeSet<Tid> = stays.threads.keys().chain(met.keys()).copied().collect();
+    let visitor = |tid: Tid| {
+        let stay = stays.threads.get(&tid);
+        Visitor {
+            touches: touches(tid, stays, met),
+            samples: stay.map_or(0, |stay| stay.samples),
+            at_line_ns: stay.map_or(0.0, |stay| stay.weight_ns),
+            met: met.get(&tid),
+        }
+    };
+    tids.into_iter().map(|tid| (tid, visitor(tid))).collect()
 }
 
 /// Where a thread touches the line, by the time that its samples lost there. Traps count a little:
@@ -656,24 +677,6 @@ fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(T
         .map(|(&touch, &(_, count))| (touch, count as f64))
         .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))
         .collect()
-}
-
-/// Of the conflicting meetings of two threads, the share whose byte ranges overlap.
-fn overlap(mine: &[(Touch, f64)], theirs: &[(Touch, f64)]) -> f64 {
-    let end = |touch: &Touch| touch.address.0 + u64::from(touch.size);
-    let (mut overlapping, mut all) = (0.0, 0.0);
-    for (a, a_count) in mine {
-        for (b, b_count) in theirs {
-            if a.operation == Operation::Load && b.operation == Operation::Load {
-                continue;
-            }
-            let count = a_count * b_count;
-            all += count;
-            let meet = a.address.0 < end(b) && b.address.0 < end(a);
-            overlapping += if meet { count } else { 0.0 };
-        }
-    }
-    if all > 0.0 { overlapping / all } else { 0.0 }
 }
 
 /// Spreads flows over the CPUs where the two threads were seen.

@@ -2,7 +2,8 @@
 //! them or their neighbours go to lines of their own.
 //!
 //! Two members are in conflict if in some object one thread writes the one while another thread
-//! touches the other. Members are put, the most used first, into the first group that has none in
+//! touches the other; but two that a thread uses, and others as well, cost that thread one transfer on one line
+//! and two on two: they stay together. Members are put, the most used first, into the first group that has none in
 //! conflict with them (a greedy colouring of the graph of conflicts). Each group begins on a line of
 //! its own; members that nobody was seen to touch go last into the first group. Within a group the
 //! larger alignment comes first, which leaves the least padding.
@@ -59,7 +60,7 @@ pub(super) struct Usage<'a> {
     pub(super) names: &'a HashMap<Tid, &'a str>,
 }
 
-/// One or more members that stay together: bit fields of one storage unit.
+/// One or more members that cannot be parted: bit fields of one storage unit.
 struct Unit {
     members: Vec<usize>,
     size: u64,
@@ -77,7 +78,9 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         .enumerate()
         .flat_map(|(number, unit)| unit.members.iter().map(move |member| (*member, number)))
         .collect();
-    let conflicts = conflicts(usage, &unit_of);
+    let together = together(usage, &unit_of, units.len());
+    let mut conflicts = conflicts(usage, &unit_of);
+    conflicts.retain(|(a, b)| together[*a] != together[*b]);
     let (near, neighbours) = too_near(usage, &conflicts, &units);
     if near.is_empty() && !neighbours {
         return None;
@@ -98,15 +101,21 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
     let mut order: Vec<usize> = used.iter().copied().collect();
     order.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)).then(a.cmp(b)));
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for unit in order {
+    let mut placed_already = BTreeSet::new();
+    for unit in &order {
+        if !placed_already.insert(together[*unit]) {
+            continue;
+        }
+        let with_it: Vec<usize> = (order.iter().copied())
+            .filter(|other| together[*other] == together[*unit])
+            .collect();
         let free = |group: &&mut Vec<usize>| {
-            !group
-                .iter()
-                .any(|other| conflicts.contains(&pair(unit, *other)))
+            let mut pairs = (group.iter()).flat_map(|a| with_it.iter().map(move |b| pair(*a, *b)));
+            !pairs.any(|it| conflicts.contains(&it))
         };
         match groups.iter_mut().find(free) {
-            Some(group) => group.push(unit),
-            None => groups.push(vec![unit]),
+            Some(group) => group.extend(with_it),
+            None => groups.push(with_it),
         }
     }
     // What is only read comes first, and with it what nobody touches: both are in nobody's way.
@@ -190,6 +199,36 @@ fn is_bits(members: &[&TypeMember], unit: &Unit) -> bool {
 
 fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
+}
+
+/// Which units stay together, by a number for each: those of which a thread uses two that others are in its way at.
+fn together(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>, units: usize) -> Vec<usize> {
+    let mut together: Vec<usize> = (0..units).collect();
+    for object in usage.objects.values() {
+        // By unit: who uses it, and whether that writes.
+        let mut users: BTreeMap<usize, BTreeMap<Tid, bool>> = BTreeMap::new();
+        for ((member, tid), uses) in object {
+            if let Some(unit) = unit_of.get(member) {
+                let of_unit = users.entry(*unit).or_default();
+                *of_unit.entry(*tid).or_default() |= uses.stores > 0.0;
+            }
+        }
+        let shared: Vec<(usize, BTreeMap<Tid, bool>)> = users
+            .into_iter()
+            .filter(|(_, users)| users.len() > 1 && users.values().any(|writes| *writes))
+            .collect();
+        for (i, (a, by)) in shared.iter().enumerate() {
+            for (b, others) in &shared[..i] {
+                if by.keys().any(|tid| others.contains_key(tid)) {
+                    let (from, to) = (together[*a], together[*b]);
+                    for unit in together.iter_mut().filter(|it| **it == from) {
+                        *unit = to;
+                    }
+                }
+            }
+        }
+    }
+    together
 }
 
 /// Pairs of units of which in some object one is written by one thread and the other touched by
@@ -335,6 +374,9 @@ fn go_padding(group: u64, line_size: u64) -> u64 {
 
 /// The struct as its language writes it; empty if it has members that cannot be written down.
 fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
+    if usage.type_name.contains("(anonymous ") {
+        return String::new();
+    }
     if language(usage) == "go" {
         return go(usage, units, groups);
     }
@@ -344,7 +386,16 @@ fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
             let lines: Option<Vec<String>> = group
                 .iter()
                 .flat_map(|unit| &units[*unit].members)
-                .map(|member| declaration(usage.members[*member]))
+                .map(|member| {
+                    let TypeMember {
+                        name,
+                        member_type,
+                        bits,
+                        language,
+                        ..
+                    } = usage.members[*member];
+                    declaration(name, member_type, *bits, language)
+                })
                 .collect();
             Some((why(usage, units, group), lines?))
         })
@@ -444,9 +495,9 @@ fn go(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
     text
 }
 
-/// A member as its language declares it; `None` if its type has no name to write down.
-fn declaration(member: &TypeMember) -> Option<String> {
-    let (name, kind) = (&member.name, &member.member_type);
+/// A member as its language declares it: its name, its type and its bits, 0 if it is no bit field; `None` if its
+/// type has no name to write down.
+pub(crate) fn declaration(name: &str, kind: &str, bits: u64, language: &str) -> Option<String> {
     if name.is_empty()
         || kind.is_empty()
         || kind.contains("(anonymous ")
@@ -454,7 +505,7 @@ fn declaration(member: &TypeMember) -> Option<String> {
     {
         return None;
     }
-    if member.language == "rust" {
+    if language == "rust" {
         return Some(format!("{name}: {kind}"));
     }
     if kind.contains("function") {
@@ -462,9 +513,9 @@ fn declaration(member: &TypeMember) -> Option<String> {
     }
     let (base, dimensions) = match kind.find('[') {
         Some(at) => kind.split_at(at),
-        None => (kind.as_str(), ""),
+        None => (kind, ""),
     };
-    let bits = match member.bits {
+    let bits = match bits {
         0 => String::new(),
         bits => format!(" : {bits}"),
     };

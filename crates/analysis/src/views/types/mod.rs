@@ -24,6 +24,7 @@ use linewise_recording::{
 use serde::{Deserialize, Serialize};
 
 use super::reuse::main_order;
+pub(crate) use layout::declaration;
 pub use layout::{Group, Layout};
 use reached::Holders;
 

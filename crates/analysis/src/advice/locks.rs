@@ -1,0 +1,44 @@
+//! Which code and which words are a lock's.
+
+use crate::model::AccessRow;
+
+/// Whether a name says that it locks: `pthread_mutex_lock`, `RawMutex::lock_slow`, `spin_lock`; but
+/// not `clock` or `next_block`.
+fn names_a_lock(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| {
+        matches!(word, "lock" | "unlock" | "trylock" | "spin")
+            || ["mutex", "futex", "spinlock", "rwlock"]
+                .iter()
+                .any(|part| word.contains(part))
+    })
+}
+
+/// Whether it is a lock that is touched, by the names of where and what.
+pub(super) fn is_lock(access: &AccessRow) -> bool {
+    let places = std::iter::once(&access.function).chain(&access.inlined_into);
+    places.chain([&access.field]).any(|name| names_a_lock(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_known_by_name_and_clocks_are_none() {
+        for lock in [
+            "pthread_mutex_lock",
+            "__lll_lock_wait",
+            "parking_lot::raw_mutex::RawMutex::lock_slow",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            "pthread_spin_lock",
+            "shard.lock",
+        ] {
+            assert!(names_a_lock(lock), "{lock}");
+        }
+        for other in ["clock_gettime", "next_block", "unblock", "spindle", "add"] {
+            assert!(!names_a_lock(other), "{other}");
+        }
+    }
+}

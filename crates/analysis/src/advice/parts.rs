@@ -1,0 +1,263 @@
+//! Which words of contended lines may lie apart: those that no thread needs together. Two words that one thread
+//! touches, and others too, cost it one transfer on one line and two on two; a word that is a thread's own, or that is
+//! only read, may lie anywhere but beside what others write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linewise_recording::Operation;
+
+use super::locks::is_lock;
+use crate::model::AccessRow;
+
+/// Code that touches several words, none of them for this share of its time, picks one of them at a time.
+const IN_A_ROW: f64 = 0.8;
+
+/// Words that belong together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Part<'a> {
+    /// The fields that are touched in it, dearest first.
+    pub(super) fields: Vec<&'a str>,
+    /// The contended lines on which it lies.
+    lines: BTreeSet<u64>,
+    /// Who touches it, and whether that writes.
+    threads: BTreeMap<u32, bool>,
+    /// Share of the finding's time.
+    share: f64,
+}
+
+/// Bytes that are touched as one, on a line.
+#[derive(Clone, Debug, Default)]
+struct Word<'a> {
+    line: u64,
+    start: u32,
+    end: u32,
+    accesses: Vec<&'a AccessRow>,
+}
+
+/// A place in the source, in one thread.
+type Code<'a> = (u32, &'a str, &'a str, u32);
+
+fn code(access: &AccessRow) -> Code<'_> {
+    (access.tid, &access.function, &access.file, access.line)
+}
+
+impl Word<'_> {
+    /// Whether another thread is in the way of this one at the word.
+    fn is_shared(&self, tid: u32) -> bool {
+        let writes = |it: &&AccessRow| it.op != Operation::Load;
+        let (own, others): (Vec<&AccessRow>, Vec<&AccessRow>) =
+            self.accesses.iter().partition(|it| it.tid == tid);
+        let any = |rows: &[&AccessRow]| rows.iter().any(writes);
+        !own.is_empty() && !others.is_empty() && (any(&own) || any(&others))
+    }
+
+    /// The element of an array that its fields are in: `pool[3]`, or `[3]`.
+    fn element(&self) -> Option<&str> {
+        let mut fields = self.accesses.iter().map(|it| it.field.as_str());
+        fields.find_map(|field| Some(&field[..=field.find(']')?]))
+    }
+}
+
+/// The parts, dearest first.
+pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
+    let words = words(accesses);
+    let picks = picking(&words);
+    let mut parts: Vec<usize> = (0..words.len()).collect();
+    for b in 0..words.len() {
+        for a in 0..b {
+            if parts[a] != parts[b] && needed_together(&words[a], &words[b], &picks) {
+                let (from, to) = (parts[b], parts[a]);
+                for part in parts.iter_mut().filter(|it| **it == from) {
+                    *part = to;
+                }
+            }
+        }
+    }
+    let mut found: BTreeMap<usize, Vec<&AccessRow>> = BTreeMap::new();
+    for (word, part) in words.iter().zip(parts) {
+        found.entry(part).or_default().extend(&word.accesses);
+    }
+    let mut parts: Vec<Part<'_>> = found.into_values().map(Part::of).collect();
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    parts
+}
+
+impl<'a> Part<'a> {
+    /// Whether a thread at the one is in the way of another at the other: on one line, which one of them writes.
+    pub(super) fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let mut pairs = (self.threads.iter())
+            .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
+        let apart = pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also));
+        apart && !self.lines.is_disjoint(&other.lines)
+    }
+
+    fn of(mut accesses: Vec<&'a AccessRow>) -> Self {
+        accesses.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let mut part = Self::default();
+        for access in accesses {
+            part.share += access.share;
+            part.lines.insert(access.line_address);
+            *part.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
+            if !access.field.is_empty() && !part.fields.contains(&access.field.as_str()) {
+                part.fields.push(&access.field);
+            }
+        }
+        part
+    }
+}
+
+/// The words: touches that overlap are of one.
+fn words(accesses: &[AccessRow]) -> Vec<Word<'_>> {
+    let mut sorted: Vec<&AccessRow> = accesses.iter().collect();
+    sorted.sort_by_key(|it| (it.line_address, it.offset));
+    let mut words: Vec<Word<'_>> = Vec::new();
+    for access in sorted {
+        let end = access.offset + access.size.max(1);
+        match words.last_mut() {
+            Some(word) if word.line == access.line_address && access.offset < word.end => {
+                word.end = word.end.max(end);
+                word.accesses.push(access);
+            }
+            _ => words.push(Word {
+                line: access.line_address,
+                start: access.offset,
+                end,
+                accesses: vec![access],
+            }),
+        }
+    }
+    words
+}
+
+/// The code that picks one of several words at a time.
+fn picking<'a>(words: &[Word<'a>]) -> BTreeSet<Code<'a>> {
+    let mut uses: BTreeMap<Code<'a>, BTreeMap<(u64, u32), f64>> = BTreeMap::new();
+    for word in words {
+        for &access in &word.accesses {
+            let uses = uses.entry(code(access)).or_default();
+            *uses.entry((word.line, word.start)).or_default() += access.share;
+        }
+    }
+    let picks = |words: &BTreeMap<(u64, u32), f64>| {
+        let all: f64 = words.values().sum();
+        let most = words.values().copied().fold(0.0, f64::max);
+        words.len() > 1 && (most < IN_A_ROW * all || all == 0.0)
+    };
+    let picking = uses.into_iter().filter(|(_, words)| picks(words));
+    picking.map(|(code, _)| code).collect()
+}
+
+/// Whether a thread takes both words while it has the line, and others are in its way at each.
+fn needed_together(a: &Word<'_>, b: &Word<'_>, picks: &BTreeSet<Code<'_>>) -> bool {
+    let tids: BTreeSet<u32> = a.accesses.iter().map(|it| it.tid).collect();
+    let picked = |word: &Word<'_>, tid: u32| {
+        let mut own = word.accesses.iter().filter(|it| it.tid == tid);
+        own.all(|it| picks.contains(&code(it)))
+    };
+    let same_element = a.element().is_some() && a.element() == b.element();
+    tids.into_iter().any(|tid| {
+        let one_of_both = picked(a, tid) && picked(b, tid) && !same_element;
+        a.is_shared(tid) && b.is_shared(tid) && !one_of_both
+    }) || of_one_thread(a, b)
+        || of_one_lock(a, b)
+}
+
+/// Whether both are one thread's own.
+fn of_one_thread(a: &Word<'_>, b: &Word<'_>) -> bool {
+    let mut all = a.accesses.iter().chain(&b.accesses).map(|it| it.tid);
+    let first = all.next();
+    all.all(|tid| Some(tid) == first)
+}
+
+/// Whether both are words of one lock of a library: each has code of its own, where the same code touches the words of
+/// several locks, and they are no fields of the program.
+fn of_one_lock(a: &Word<'_>, b: &Word<'_>) -> bool {
+    let all = || a.accesses.iter().chain(&b.accesses);
+    let codes = |word: &Word<'_>| -> BTreeSet<(String, u32)> {
+        let code = |it: &&AccessRow| (it.function.clone(), it.line);
+        word.accesses.iter().map(code).collect()
+    };
+    all().all(|it| is_lock(it))
+        && all().all(|it| it.field == all().next().map_or("", |it| &it.field))
+        && codes(a).is_disjoint(&codes(b))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Thread, offset, field and source line of an access that writes.
+    pub(in super::super) fn at(tid: u32, offset: u32, field: &str, line: u32) -> AccessRow {
+        AccessRow {
+            tid,
+            thread_name: String::new(),
+            function: "work".to_owned(),
+            file: "work.cpp".to_owned(),
+            line,
+            inlined_into: Vec::new(),
+            called_from: Vec::new(),
+            op: Operation::Update,
+            offset,
+            size: 8,
+            field: field.to_owned(),
+            share: 0.1,
+            line_address: 0x40,
+            missing: String::new(),
+        }
+    }
+
+    fn fields(accesses: &[AccessRow]) -> Vec<Vec<&str>> {
+        let mut parts: Vec<Vec<&str>> = parts(accesses).into_iter().map(|it| it.fields).collect();
+        for fields in &mut parts {
+            fields.sort_unstable();
+        }
+        parts.sort_unstable();
+        parts
+    }
+
+    #[test]
+    fn what_all_threads_update_stays_together() {
+        let both = |offset, field, line| [at(1, offset, field, line), at(2, offset, field, line)];
+        let three = [both(0, "a", 1), both(8, "b", 2), both(16, "c", 3)].concat();
+        assert_eq!(fields(&three), [["a", "b", "c"]]);
+        // What only one of them uses, or both only read, need not.
+        let own = [three, vec![at(1, 24, "own", 4)]].concat();
+        assert_eq!(fields(&own), [vec!["a", "b", "c"], vec!["own"]]);
+        let mut read = own;
+        for mut row in both(32, "read", 5) {
+            row.op = Operation::Load;
+            read.push(row);
+        }
+        assert_eq!(
+            fields(&read),
+            [vec!["a", "b", "c"], vec!["own"], vec!["read"]]
+        );
+    }
+
+    #[test]
+    fn elements_that_an_index_picks_may_lie_apart() {
+        let pool = |tid| {
+            [
+                at(tid, 0, "pool[0].lock", 1),
+                at(tid, 8, "pool[0].data", 2),
+                at(tid, 16, "pool[1].lock", 1),
+                at(tid, 24, "pool[1].data", 2),
+            ]
+        };
+        let both = [pool(1), pool(2)].concat();
+        assert_eq!(
+            fields(&both),
+            [
+                ["pool[0].data", "pool[0].lock"],
+                ["pool[1].data", "pool[1].lock"]
+            ]
+        );
+        // Code that waits at the first of them goes through all in a row.
+        let mut row = [at(1, 0, "d[0]", 1), at(1, 8, "d[1]", 1)].to_vec();
+        row.extend([at(2, 0, "d[0]", 1), at(2, 8, "d[1]", 1)]);
+        for access in row.iter_mut().filter(|it| it.offset > 0) {
+            access.share = 0.01;
+        }
+        assert_eq!(fields(&row), [["d[0]", "d[1]"]]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Which transfers are true, which false: what a thread uses while it has the line decides.
+//!
+//! A transfer is true if the thread uses, before the line leaves it again, a word that another thread uses
+//! in conflict (M. Dubois, J. Skeppstedt, L. Ricciulli, K. Ramamurthy, P. Stenström, *The Detection and
+//! Elimination of Useless Misses in Multiprocessors*, ISCA 1993, section 2). Where all that a thread
+//! touches is such a word, or none of it, that is known. Where it touches both, samples alone cannot tell
+//! whether it does so in one visit, and two ends are given:
+//!
+//! ```text
+//! at least   the share of its time that it spends at such words: they paid those transfers
+//! at most    the rate at which both touch such words, over the rate of the transfers
+//! ```
+//!
+//! One instruction that touches several words of a line, and waits at each, takes one of them in a visit, as an
+//! index picks it: another thread then meets it at the same word as often as it picks that. Where it waits
+//! at one word nearly always, it goes through them in a row, and uses all.
+
+use std::collections::BTreeMap;
+
+use linewise_recording::{Address, Operation};
+
+use super::super::encounter::{Encounter, Touch, conflict};
+use super::Estimate;
+
+/// Samples at a line, or watches of a chunk, from which on what was not seen of a thread is not there.
+const TELLING_SAMPLES: u64 = 20;
+const TELLING_WATCHES: u32 = 3;
+/// A chunk that a thread is present at for not more than this share of the watches is only passed by.
+const PASSED_BY: f64 = 0.05;
+/// The least time of a hit at a word that no other access pays for, ns.
+const LEAST_HIT_NS: f64 = 1.0;
+/// An instruction that waits at one of its words for at least this share goes through them in a row.
+const IN_A_ROW: f64 = 0.8;
+/// Samples that there may have been where none is (Poisson, 95 %).
+const UNSEEN: f64 = 3.0;
+
+/// What a thread does at a line.
+pub(super) struct Visitor<'a> {
+    /// Where it touches the line, and how much that counts.
+    pub(super) touches: Vec<(Touch, f64)>,
+    /// Its samples at the line.
+    pub(super) samples: u64,
+    /// Its time at the line, ns.
+    pub(super) at_line_ns: f64,
+    /// What its watches saw.
+    pub(super) met: Option<&'a Encounter>,
+}
+
+impl Visitor<'_> {
+    fn writes(&self) -> bool {
+        let mut touches = self.touches.iter();
+        touches.any(|(touch, _)| touch.operation != Operation::Load)
+    }
+
+    /// How often it uses, in a visit, bytes in conflict with a touch of another thread: at least and at most; `None` if
+    /// it was never seen to.
+    fn meets(&self, other: &Touch) -> Option<(f64, f64)> {
+        let meeting = self.touches.iter().filter(|(touch, _)| {
+            conflict(touch.operation, other.operation) && overlap(touch, other)
+        });
+        let chances = meeting.map(|(touch, _)| self.picks(touch));
+        chances.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
+    }
+
+    /// How often the instruction of a touch picks its word of all that it touches here: at least and at most.
+    fn picks(&self, touch: &Touch) -> (f64, f64) {
+        let mut words: BTreeMap<Address, f64> = BTreeMap::new();
+        for (it, count) in &self.touches {
+            if (it.pid, it.ip) == (touch.pid, touch.ip) {
+                *words.entry(it.address).or_default() += count;
+            }
+        }
+        let all: f64 = words.values().sum();
+        let most = words.values().copied().fold(0.0, f64::max);
+        if words.len() < 2 || touch.ip.0 == 0 || most >= IN_A_ROW * all {
+            return (1.0, 1.0);
+        }
+        let share = words.get(&touch.address).map_or(0.0, |count| count / all);
+        match all < UNSEEN {
+            true => (share, 1.0),
+            false => (share, share),
+        }
+    }
+
+    /// Whether enough was seen of it to know where it touches the line.
+    fn is_known(&self) -> bool {
+        self.samples >= TELLING_SAMPLES || self.met.is_some_and(|met| met.traps >= 3)
+    }
+
+    /// Whether enough was seen of it to say that it does not use the bytes of a touch.
+    fn is_known_at(&self, touch: &Touch) -> bool {
+        let watched = |chunk| self.met.map_or(0, |met| met.chunk_watches(chunk));
+        self.samples >= TELLING_SAMPLES || chunks(touch).all(|it| watched(it) >= TELLING_WATCHES)
+    }
+
+    /// At most so many accesses of the bytes of a touch in a run in which it is at the line for so long.
+    fn most_accesses(&self, touch: &Touch, span_ns: f64) -> f64 {
+        let all: f64 = self.touches.iter().map(|it| it.1).sum();
+        let here: f64 = (self.touches.iter())
+            .filter(|(it, _)| overlap(it, touch))
+            .map(|it| it.1)
+            .sum();
+        let by_time = match self.samples {
+            0 => f64::INFINITY,
+            samples => {
+                let share = here / all.max(f64::MIN_POSITIVE) + UNSEEN / samples as f64;
+                self.at_line_ns * share.min(1.0) / LEAST_HIT_NS
+            }
+        };
+        let by_watches = |chunk| match self.met {
+            Some(met) if met.chunk_watches(chunk) >= TELLING_WATCHES => {
+                let (present, rate) = met.chunk(chunk);
+                (present <= PASSED_BY).then_some(rate * span_ns * 1e-9)
+            }
+            _ => None,
+        };
+        let by_watches = chunks(touch).filter_map(by_watches);
+        by_watches.fold(by_time, f64::min)
+    }
+}
+
+fn overlap(a: &Touch, b: &Touch) -> bool {
+    let end = |touch: &Touch| touch.address.0 + u64::from(touch.size);
+    a.address.0 < end(b) && b.address.0 < end(a)
+}
+
+/// The chunks of its line that a touch lies in.
+fn chunks(touch: &Touch) -> impl Iterator<Item = usize> {
+    let first = (touch.address.0 % 64 / 8) as usize;
+    let last = first + ((touch.address.0 % 8 + u64::from(touch.size.max(1)) - 1) / 8) as usize;
+    first..=last.min(7)
+}
+
+/// Of the transfers to one thread from another, of which there are so many in a line's use of `span_ns`, the
+/// share that is true.
+pub(super) fn true_share(
+    to: &Visitor<'_>,
+    from: &Visitor<'_>,
+    transfers: f64,
+    span_ns: f64,
+) -> Estimate {
+    let from_writes = from.writes();
+    // Touches of words that the other does not use; that it uses, at least and at most; and of which that is not known.
+    let (mut own, mut least, mut shared, mut open) = (0.0, 0.0, 0.0, 0.0);
+    let mut all = 0.0;
+    // By word, whatever touches it.
+    let mut most: BTreeMap<Address, f64> = BTreeMap::new();
+    for (touch, count) in &to.touches {
+        if touch.operation == Operation::Load && !from_writes {
+            continue;
+        }
+        all += count;
+        if let Some((at_least, at_most)) = from.meets(touch) {
+            least += count * at_least;
+            shared += count * at_most;
+            let [mine, theirs] = [to, from].map(|it| it.most_accesses(touch, span_ns));
+            let of_word = most.entry(touch.address).or_default();
+            *of_word = of_word.max(mine.min(theirs));
+        } else if from.is_known_at(touch) {
+            own += count;
+        } else {
+            open += count;
+        }
+    }
+    if all <= 0.0 {
+        return Estimate::default();
+    }
+    let most: f64 = most.into_values().sum();
+    let also = match shared > 0.0 {
+        true => own * (most / transfers.max(1.0)).min(1.0),
+        // So little may have been seen of it that it touches the other's words, too.
+        false if !to.is_known() => own,
+        false => 0.0,
+    };
+    let (low, high) = (least / all, ((shared + open + also) / all).min(1.0));
+    Estimate {
+        value: (low + high) / 2.0,
+        low,
+        high,
+    }
+}

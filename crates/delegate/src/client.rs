@@ -33,7 +33,8 @@ use crate::turn::turn;
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
-/// `fork`) it is given up: what was sent is done, but callbacks do not run.
+/// `fork`) it is given up: what was sent is done, but callbacks do not run. One that is forgotten
+/// (`mem::forget`) before all is sent keeps the values of the shards that it asked from ending.
 pub struct Client<'c> {
     /// From a box, which is freed when the client has left; forgotten clients keep it.
     core: NonNull<Core>,

@@ -16,6 +16,7 @@ use crate::lane::{Done, Lane};
 use crate::panics::{Payload, discard, keep_first};
 use crate::policy::Rules;
 use crate::shard::{Shard, token};
+use crate::sitting;
 use crate::stats::ClientCounters;
 use crate::wait::{LONGEST_NAP, Ladder, Parker};
 
@@ -80,6 +81,12 @@ impl Core {
             return Err(Error::Nested);
         }
         let rules = inner.settings.flat;
+        if rules.is_some() && !sitting::can_sit() {
+            return Err(Error::System {
+                what: "taking a seat of a flat domain",
+                why: "this thread is ending, and would not leave it".to_owned(),
+            });
+        }
         let seat = match rules {
             Some(_) => take_seat(inner, wanted)?,
             None => NONE,
@@ -231,7 +238,7 @@ pub(crate) unsafe fn call_back_by(core: *mut Core, complete: impl Fn(&Cell<usize
             let Err(payload) = catch_unwind(AssertUnwindSafe(|| complete(&next))) else {
                 return;
             };
-            keep_first(&mut (*core).thrown, payload);
+            keep_first(&raw mut (*core).thrown, payload);
         }
     }
 }
@@ -249,8 +256,8 @@ pub(crate) unsafe fn release(core: *mut Core, done: &Done) {
     let _inside = Inside::callback();
     // SAFETY: the contract.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { done.release() })) {
-        // SAFETY: the contract; no other reference to the field is held.
-        keep_first(unsafe { &mut (*core).thrown }, payload);
+        // SAFETY: the contract.
+        unsafe { keep_first(&raw mut (*core).thrown, payload) };
     }
 }
 

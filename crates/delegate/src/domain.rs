@@ -138,7 +138,11 @@ impl Builder {
     pub fn build(self) -> Result<Domain, Error> {
         let setting = |text: String| Err(Error::Setting(text));
         if self.shards == 0 || self.shards > MOST_SHARDS {
-            return setting(format!("shards: {} is not 1 to {MOST_SHARDS}", self.shards));
+            let what = match self.flat {
+                Some(_) => "shards of a flat domain",
+                None => "servers",
+            };
+            return setting(format!("{what}: {} is not 1 to {MOST_SHARDS}", self.shards));
         }
         if self.lines == 0 || self.lines > MOST_LINES {
             return setting(format!(
@@ -409,7 +413,10 @@ impl Domain {
         for shard in &self.inner.shards {
             shard.ring();
         }
-        for server in std::mem::take(&mut *lock(&self.servers)) {
+        // Not under the lock: what a server's thread drops when it ends may shut the domain down, too.
+        let servers = std::mem::take(&mut *lock(&self.servers));
+        let this = std::thread::current().id();
+        for server in servers.into_iter().filter(|it| it.thread().id() != this) {
             // A server has no way to panic; if it did, its seat is free and clients serve.
             let _ = server.join();
         }

@@ -66,12 +66,14 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
         let mut served = false;
         let mut settled = false;
         let mut counted = false;
+        let mut ran = false;
         // After everything that may run functions or callbacks the lane is looked at anew: they may
         // have begun a line.
         loop {
             let runs_here = (*core).runs_here(shard);
             if (*lane).is_filling() {
-                if !(runs_here && run_own_line(core, lane)) {
+                // Once: callbacks that always ask further would have it go on for ever.
+                if !(runs_here && !std::mem::replace(&mut ran, true) && run_own_line(core, lane)) {
                     close(core, lane, shard);
                 }
                 continue;
@@ -341,6 +343,9 @@ pub(crate) unsafe fn give_up(core: *mut Core) {
             return;
         }
         flush(core);
+        for shard in 0..(*core).count {
+            (*(*core).lane(shard)).forget_pending();
+        }
     }
 }
 

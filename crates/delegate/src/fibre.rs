@@ -124,7 +124,8 @@ impl Client<'_> {
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
-                    Err(payload) => keep_first(&mut thrown, payload),
+                    // SAFETY: a variable of this function.
+                    Err(payload) => unsafe { keep_first(&raw mut thrown, payload) },
                 }
             }
             if spawned.borrow().is_empty() && !fibres.is_empty() {

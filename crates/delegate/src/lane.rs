@@ -384,6 +384,12 @@ impl Lane {
         self.channel.opened.0.store(self.opened, Ordering::Release);
     }
 
+    /// The lines that were not sent never will be: nobody waits for them to end a value.
+    pub(crate) fn forget_pending(&mut self) {
+        self.opened -= self.pending.len() as u64;
+        self.channel.opened.0.store(self.opened, Ordering::Release);
+    }
+
     /// Whether the line being filled is a request line.
     pub(crate) fn is_in_place(&self) -> bool {
         self.in_place

@@ -54,7 +54,7 @@
 //! | one function and one callback for many values | [`Client::apply_each`] |
 //! | many small operations | [`Client::prepare`], with answers of any [small type](Answer) |
 //! | as many requests at a time as a latency allows | [`Client::pace`] |
-//! | several values at once | [`Client::apply_together`], in one shard |
+//! | several values at once | [`Client::apply_together`], in one shard; across shards nothing is atomic |
 //! | something in every shard | [`Client::broadcast`] |
 //! | a callback that asks further | [`Client::apply_async_with`] |
 //! | a value back | [`Owned::into_inner`] |
@@ -132,12 +132,16 @@
 //! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a
 //! server was shut down) is served by who waits for it, or polls a future of it. In a flat domain a thread
 //! serves when it calls, polls or waits: one that does something else for long lets the others wait, and
-//! so does one that forgets its client, until it ends.
+//! so does one that forgets its client, until it ends. So in a flat domain do not block on anything but the
+//! domain, and take the seat of the data that you use most ([`Domain::client_at`]): [`Domain::client`] takes any.
+//! A delegated function cannot wait for a value to change either; let it leave a sender in the value, and have a
+//! thread without a seat wait for the receiver.
 //!
 //! # Async
 //!
 //! [`Handle::apply`] returns a future for any executor: the server wakes the task itself, so neither a
-//! reactor nor a thread that polls is needed. These are two requests, and others may see what is between
+//! reactor nor a thread that polls is needed. A call takes an allocation and a hand-over each way, 700 to 900 ns
+//! of a worker that has nothing else to do: for a short section that is hardly contended a mutex is faster. These are two requests, and others may see what is between
 //! them; [`Handle::apply_together`] is one.
 //!
 //! ```

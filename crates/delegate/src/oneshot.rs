@@ -88,17 +88,26 @@ impl<R> Future for Receiver<R> {
     type Output = Result<R, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut place = self.0.lock();
-        if let Some(answer) = place.answer.take() {
-            return Poll::Ready(answer);
+        let mut new = None;
+        loop {
+            let mut place = self.0.lock();
+            if let Some(answer) = place.answer.take() {
+                return Poll::Ready(answer);
+            }
+            let is_same = |old: &Waker| old.will_wake(context.waker());
+            if place.waker.as_ref().is_some_and(is_same) {
+                return Poll::Pending;
+            }
+            // Wakers are cloned and dropped by foreign code, which may wait for the side that answers: not under
+            // the lock.
+            if let Some(new) = new.take() {
+                let old = place.waker.replace(new);
+                drop(place);
+                drop(old);
+                return Poll::Pending;
+            }
+            drop(place);
+            new = Some(context.waker().clone());
         }
-        if !place
-            .waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()))
-        {
-            place.waker = Some(context.waker().clone());
-        }
-        Poll::Pending
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, UNIT, layout};
 use crate::inner::Inner;
+use crate::inside::is_nested;
 use crate::oneshot;
 use crate::reply::Reply;
-use crate::shard::{Ended, Errand, Shard};
+use crate::shard::{Ended, Shard};
 
 /// A run of values in one shard; dropping it drops them, on the shard's server.
 struct Block<T> {
@@ -73,7 +74,7 @@ impl<T: Send + 'static> Block<T> {
             let values = unsafe { arena.take(offset, count) };
             sender.send(Ok(made(values)));
         };
-        shard.take(Ended {
+        shard.end(Ended {
             take: Some(Box::new(take)),
             ..self.ended(&shard)
         });
@@ -104,9 +105,12 @@ impl<T> Drop for Block<T> {
         if self.inner.gate.check_forked().is_err() {
             return;
         }
-        // Requests that name the value may be on their way, in lines that were begun before now. A
-        // refusal means that the domain is shut down: its memory ends the value.
-        let _ = shard.send(Errand::End(self.ended(shard)));
+        // Requests that name the value may be on their way, in lines that were begun before now.
+        shard.end(self.ended(shard));
+        // After the end nobody comes for it. (Within a delegated function who left the seat last looks again.)
+        if !self.inner.gate.is_open() && !is_nested() {
+            shard.serve_if_free();
+        }
     }
 }
 

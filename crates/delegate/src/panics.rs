@@ -17,10 +17,20 @@ pub(crate) fn discard(payload: Payload) {
 }
 
 /// Keeps what was thrown first, which says best what went wrong.
-pub(crate) fn keep_first(first: &mut Option<Payload>, payload: Payload) {
+///
+/// # Safety
+/// `first` is valid and not borrowed. (What drops the payload may come to it, too.)
+pub(crate) unsafe fn keep_first(first: *mut Option<Payload>, payload: Payload) {
+    // SAFETY: the contract.
+    let first = unsafe {
+        match &*first {
+            Some(_) => None,
+            None => Some(&mut *first),
+        }
+    };
     match first {
-        None => *first = Some(payload),
-        Some(_) => discard(payload),
+        Some(first) => *first = Some(payload),
+        None => discard(payload),
     }
 }
 

@@ -296,8 +296,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets values be taken out; also after the end, when who waits for them serves.
-    pub(crate) fn take(&self, ended: Ended) {
+    /// Lets values end or be taken out; also after the end, when who drops them or waits for them serves.
+    pub(crate) fn end(&self, ended: Ended) {
         lock(&self.errands).queue.push_back(Errand::End(ended));
         self.ring();
     }
@@ -432,13 +432,13 @@ impl Shard {
 
     #[cold]
     fn run_errands(&self, state: &mut State) -> bool {
-        let mut worked = false;
-        // Popped before it runs: an errand may send another.
-        loop {
+        // An errand may send another: popped before it runs, and the other one's turn is the next pass, for which
+        // it rang.
+        let waiting = lock(&self.errands).queue.len();
+        for _ in 0..waiting {
             let Some(errand) = lock(&self.errands).queue.pop_front() else {
-                return worked;
+                break;
             };
-            worked = true;
             match errand {
                 Errand::End(ended) => {
                     // A channel that it waits for may be younger than the last look.
@@ -452,6 +452,7 @@ impl Shard {
                 }
             }
         }
+        waiting > 0
     }
 
     /// Runs what is queued and refuses what comes later. The caller holds the seat.
@@ -478,7 +479,10 @@ fn end_values(state: &mut State) {
         ends.iter()
             .chain(&idle.ends)
             .find(|end| Arc::ptr_eq(&end.channel, channel))
-            .is_none_or(|end| end.done() >= opened)
+            .is_none_or(|end| {
+                // Fewer were sent than begun where a client was given up.
+                end.done() >= opened.min(channel.opened.0.load(Ordering::Acquire))
+            })
     };
     let State {
         arena,

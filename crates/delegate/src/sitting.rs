@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use crate::inside::is_nested;
 use crate::shard::Shard;
 
 /// A client of this thread that holds a seat.
@@ -20,7 +21,14 @@ struct Sitting(RefCell<Vec<Seated>>);
 
 impl Drop for Sitting {
     fn drop(&mut self) {
-        for seated in self.0.take() {
+        let seated = self.0.take();
+        // A delegated function or a callback that ends the process has its thread's variables destroyed in the
+        // middle of a pass: the seat is in use, and stays.
+        if is_nested() {
+            std::mem::forget(seated);
+            return;
+        }
+        for seated in seated {
             (seated.leave)();
         }
     }
@@ -39,6 +47,11 @@ pub(crate) fn sit(client: *const (), shard: Arc<Shard>, leave: impl FnOnce() + '
         leave: Box::new(leave),
     };
     let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().push(seated));
+}
+
+/// Whether a seat that this thread takes now will be left when it ends: not where its variables are being destroyed.
+pub(crate) fn can_sit() -> bool {
+    SITTING.try_with(|_| ()).is_ok()
 }
 
 /// Notes that it no longer does.

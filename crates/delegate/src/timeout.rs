@@ -42,6 +42,8 @@ impl Client<'_> {
     /// # }
     /// ```
     ///
+    /// Dropping the client waits for it, however long it takes.
+    ///
     /// # Errors
     /// [`Error::TimedOut`]: the function may have run or may yet, unless there was no room for the
     /// request all the time. Else as [`Client::apply`].

@@ -23,6 +23,9 @@ const IN_TURNS: f64 = 4.0;
 /// loops of few instructions).
 const ARMED: f64 = 0.025;
 
+/// The part of what is left for watches that breakpoints for the addresses of samples may take.
+const HALF: f64 = 0.5;
+
 /// The deepest debt, in watches: a collector that is too expensive still looks around now and then.
 const DEBT: f64 = 50.0;
 
@@ -76,6 +79,9 @@ pub(crate) struct Budget {
     /// What may still be spent on watches, in ns of target time; negative after an overdraft.
     purse_ns: f64,
     spent_ns: f64,
+    /// Of it on breakpoints for the addresses of samples, and what these may have taken: half of what there was.
+    addresses_ns: f64,
+    for_addresses_ns: f64,
     sampled_ns: f64,
     watches: u64,
     last: Time,
@@ -95,6 +101,8 @@ impl Budget {
             samples_per_second: 1e9 / period_ns as f64,
             purse_ns: 0.0,
             spent_ns: 0.0,
+            addresses_ns: 0.0,
+            for_addresses_ns: 0.0,
             sampled_ns: 0.0,
             watches: 0,
             last: now,
@@ -153,6 +161,7 @@ impl Budget {
         };
         self.sampled_ns += self.price_ns;
         self.purse_ns -= self.price_ns - extra_ns;
+        self.for_addresses_ns -= HALF * (self.price_ns - extra_ns);
         extra_ns
     }
 
@@ -168,6 +177,12 @@ impl Budget {
         let cost = self.cost_ns(shots);
         self.spend(cost);
         self.watches += 1;
+    }
+
+    /// One breakpoint was armed for the address of a sample.
+    pub(crate) fn armed_for_an_address(&mut self) {
+        self.addresses_ns += self.cost_ns(1);
+        self.armed(1);
     }
 
     /// What arming one breakpoint in a thread and taking it down takes from that thread, ns.
@@ -217,7 +232,9 @@ impl Budget {
     /// `in_the_way` (0 to 1) was taken from the target because no other CPU was free.
     pub(crate) fn passed(&mut self, now: Time, thread_ns: u64, collector_ns: u64, in_the_way: f64) {
         let allowed = self.limits.overhead * thread_ns as f64;
-        self.purse_ns += allowed - collector_ns as f64 * in_the_way;
+        let left_ns = allowed - collector_ns as f64 * in_the_way;
+        self.purse_ns += left_ns;
+        self.for_addresses_ns += HALF * left_ns;
         // No hoarding: what a quiet second did not use must not become a burst.
         let watch_ns = self.watch.map_or(1.0, |watch| watch.watch_ns.max(1.0));
         self.purse_ns = self.purse_ns.clamp(-DEBT * watch_ns, 10.0 * watch_ns);
@@ -230,9 +247,12 @@ impl Budget {
     }
 
     /// Whether a sample may have a breakpoint for its address: before another watch is armed, since a
-    /// sample without an address was paid for in vain.
+    /// sample without an address was paid for in vain. But where most samples want one, half of the budget is
+    /// left to the watches; more only if these leave it.
     pub(crate) fn affords_an_address(&self) -> bool {
-        self.purse_ns >= -self.cost_ns(self.watch.map_or(1, |watch| watch.count))
+        let watch_ns = self.cost_ns(self.watch.map_or(1, |watch| watch.count));
+        let own = self.addresses_ns <= self.for_addresses_ns + watch_ns;
+        (own && self.purse_ns >= -watch_ns) || self.purse_ns >= 2.0 * watch_ns
     }
 
     /// The account, for `run.json`.
@@ -332,6 +352,31 @@ mod tests {
         assert!(!budget.affords(1) && budget.affords_an_address());
         budget.armed(1);
         assert!(!budget.affords_an_address());
+    }
+
+    #[test]
+    fn addresses_leave_half_of_the_budget_to_the_watches() {
+        let mut budget = budget(0.02, None);
+        let mut armed = [0, 0];
+        for tick in 1..2_000 {
+            budget.passed(Time(tick * 5_000_000), 10_000_000, 0, 0.0);
+            for _ in 0..10 {
+                // Every sample wants its address, and a watch is armed where it can be paid for.
+                if budget.affords_an_address() {
+                    budget.armed_for_an_address();
+                    armed[0] += 1;
+                }
+                if budget.affords(4) {
+                    budget.armed(4);
+                    armed[1] += 1;
+                }
+            }
+        }
+        let spent = [
+            armed[0] as f64 * budget.cost_ns(1),
+            armed[1] as f64 * budget.cost_ns(4),
+        ];
+        assert!((0.7..1.4).contains(&(spent[0] / spent[1])), "{spent:?}");
     }
 
     #[test]

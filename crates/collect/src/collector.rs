@@ -24,12 +24,13 @@ use crate::callers::Callers;
 use crate::chance::Chance;
 use crate::code::CodeCache;
 use crate::cpu_times::CpuTimes;
-use crate::decode::{Access, AccessReader, RegistersFrom, Waiting};
+use crate::decode::{Access, AccessReader, Predecessor, RegistersFrom, Waiting, Which};
 use crate::duty::{Duty, Turn};
 use crate::error::Error;
 use crate::follow::{Maps, Stacks, Threads};
 use crate::heap::HeapRecorder;
 use crate::latencies::Latencies;
+use crate::runs::Runs;
 use crate::samplers::Samplers;
 use crate::silence::Silence;
 use crate::watch::{CHUNK, Closed, Watcher};
@@ -73,6 +74,7 @@ pub(crate) struct Collector {
     board: Board,
     watcher: Watcher<Pending>,
     postponed: Postponed,
+    runs: Runs,
     chance: Chance,
     records: Vec<Record>,
     mapped_lately: HashSet<Pid>,
@@ -134,6 +136,7 @@ impl Collector {
             board: Board::new(info.line_size),
             watcher: Watcher::new(info.line_size, registers, guard),
             postponed: Postponed::default(),
+            runs: Runs::default(),
             chance: Chance::seeded(info.start.0),
             records: Vec::new(),
             mapped_lately: HashSet::new(),
@@ -413,16 +416,26 @@ impl Collector {
             origin: None,
             reason: None,
         };
+        self.runs.seen(tid, record.ip);
         let waiting = self.code.waiting(record.pid, record.ip);
-        let instruction = match &*waiting {
+        let candidates = match &*waiting {
             Waiting::Unknown(reason) => {
                 return self.unknown(sample, *reason);
             }
             Waiting::Instructions(found) => found.waiting(&mut self.reader),
         };
-        let Some(instruction) = instruction else {
-            return self.unknown(sample, UnknownReason::BlockStart);
+        let Predecessor {
+            instruction,
+            earlier,
+        } = match self.runs.which(tid, &candidates) {
+            Which::Known(candidate) => candidate,
+            Which::Asked(candidate) => {
+                sample.access_ip = Address(candidate.instruction.ip());
+                return self.await_again(sample, candidate.instruction);
+            }
+            Which::Unknown => return self.unknown(sample, UnknownReason::BlockStart),
         };
+        let instruction = *instruction;
         sample.access_ip = Address(instruction.ip());
         if !self.reader.accesses_memory(&instruction) {
             sample.class = SampleClass::Compute;
@@ -433,7 +446,7 @@ impl Collector {
         };
         let from = match instruction.ip() == record.ip {
             true => RegistersFrom::Before,
-            false => RegistersFrom::After,
+            false => RegistersFrom::After(earlier),
         };
         match self.reader.access(&instruction, &registers, from) {
             Ok(access) => {

@@ -11,6 +11,8 @@
 //! in time; a backward branch (a loop) is taken to be, since a loop's head is entered from its end
 //! ```
 
+use std::collections::HashMap;
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
     Register, UsedMemory,
@@ -19,12 +21,16 @@ use linewise_machine::probe::SkidRule;
 use linewise_machine::ring::Registers;
 use linewise_recording::{Operation, UnknownReason};
 
+use crate::recompute::Stretch;
+
 /// Bytes of code looked at before and after an address.
 pub(crate) const WINDOW: u64 = 512;
 /// How far before the address the decoding starts, at most: enough to fall into step.
 const SYNC_BYTES: u64 = 80;
 /// A block that is entered further back than this is not looked for.
 const LONGEST_BLOCK: u64 = 128;
+/// Instructions before one that are looked at for what they left in registers, at most.
+const EARLIER: usize = 8;
 /// An instruction is at most this long.
 const LONGEST_INSTRUCTION: u64 = 15;
 
@@ -146,7 +152,7 @@ impl Code64 {
                         .contains(&branch.near_branch_target())
             })
         });
-        let (mut looping, mut joining) = (Vec::new(), Vec::new());
+        let (mut looping, mut joining) = (Vec::<Predecessor>::new(), Vec::<Predecessor>::new());
         joining.extend(
             before
                 .into_iter()
@@ -178,44 +184,125 @@ impl Code64 {
         }
     }
 
-    /// A branch with the compare before it, as which it runs; any other instruction alone.
-    fn with_fused(&self, instruction: Instruction) -> impl Iterator<Item = Instruction> {
-        let compare = (instruction.flow_control() == FlowControl::ConditionalBranch)
-            .then(|| self.before(instruction.ip()).filter(fuses))
-            .flatten();
-        compare.into_iter().chain([instruction])
+    /// A branch with what runs as one with it, or retires with it: the compare before a conditional one, whatever
+    /// stands before a jump. Any other instruction alone.
+    fn with_fused(&self, instruction: Instruction) -> impl Iterator<Item = Predecessor> {
+        let before = match instruction.flow_control() {
+            FlowControl::ConditionalBranch => self.before(instruction.ip()).filter(fuses),
+            FlowControl::UnconditionalBranch => self.before_in_block(instruction.ip()),
+            _ => None,
+        };
+        let candidate = |instruction: Instruction| Predecessor {
+            earlier: self.earlier(&instruction),
+            instruction,
+        };
+        before.into_iter().chain([instruction]).map(candidate)
+    }
+
+    /// The instruction before the one at `address`, if that is not entered from elsewhere.
+    fn before_in_block(&self, address: u64) -> Option<Instruction> {
+        let entered = |it: &Instruction| it.near_branch_target() == address;
+        let runs_on = |it: &Instruction| it.flow_control() == FlowControl::Next;
+        let before = self.before(address).filter(runs_on)?;
+        (!self.branches.iter().any(entered)).then_some(before)
+    }
+
+    /// What runs before an instruction of a block, from the first on.
+    fn earlier(&self, last: &Instruction) -> Vec<Instruction> {
+        let before = |it: &Instruction| self.before_in_block(it.ip());
+        let mut earlier: Vec<Instruction> = std::iter::successors(before(last), before)
+            .take(EARLIER)
+            .collect();
+        earlier.reverse();
+        earlier
+    }
+}
+
+/// An instruction that may have waited.
+#[derive(Clone, Debug)]
+pub(crate) struct Predecessor {
+    pub(crate) instruction: Instruction,
+    /// What runs before it in its block, as far as it matters.
+    pub(crate) earlier: Vec<Instruction>,
+}
+
+impl Predecessor {
+    /// Whether a thread that was seen at these instructions runs the candidate's block.
+    fn is_run_by(&self, seen: impl Fn(u64) -> bool) -> bool {
+        let mut block = self.earlier.iter().chain([&self.instruction]);
+        block.any(|it| seen(it.ip()))
     }
 }
 
 /// Instructions one of which waited: the first `likely` of them may be it, the others hardly.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
-    instructions: Vec<Instruction>,
+    instructions: Vec<Predecessor>,
     likely: usize,
 }
 
 impl Candidates {
     fn only(instruction: Instruction) -> Self {
+        let candidate = Predecessor {
+            instruction,
+            earlier: Vec::new(),
+        };
         Self {
-            instructions: vec![instruction],
+            instructions: vec![candidate],
             likely: 1,
         }
     }
 
     /// All, the likelier first.
-    pub(crate) fn all(&self) -> &[Instruction] {
+    pub(crate) fn all(&self) -> &[Predecessor] {
         &self.instructions
     }
 
-    /// The one that waited: of the likely ones the first that accesses memory, since it is memory
-    /// that makes a core wait; without one, the first.
-    pub(crate) fn waiting(&self, reader: &mut AccessReader) -> Option<Instruction> {
+    /// Those that may be the one that waited: of the likely ones those that access memory, since it is memory that makes
+    /// a core wait; without one, the first. Several where blocks join.
+    pub(crate) fn waiting(&self, reader: &mut AccessReader) -> Vec<&Predecessor> {
         let likely = &self.instructions[..self.likely];
-        likely
+        let mut waiting: Vec<&Predecessor> = likely
             .iter()
-            .find(|instruction| reader.accesses_memory(instruction))
-            .or(likely.first())
-            .copied()
+            .filter(|it| reader.accesses_memory(&it.instruction))
+            .collect();
+        // One after the other in one block: the first waited.
+        waiting.dedup_by(|later, first| {
+            later
+                .earlier
+                .iter()
+                .any(|it| it.ip() == first.instruction.ip())
+        });
+        match waiting.is_empty() {
+            true => likely.iter().take(1).collect(),
+            false => waiting,
+        }
+    }
+}
+
+/// Which of several candidates it was that a thread waited at.
+pub(crate) enum Which<'a> {
+    /// This one.
+    Known(&'a Predecessor),
+    /// This one, if the thread runs it at all.
+    Asked(&'a Predecessor),
+    /// It runs several of them, or none.
+    Unknown,
+}
+
+/// Chooses among candidates by what their thread runs: `seen` says so of an instruction, `unseen` that it was looked for in vain.
+pub(crate) fn which<'a>(
+    candidates: &[&'a Predecessor],
+    seen: impl Fn(u64) -> bool,
+    unseen: impl Fn(u64) -> bool,
+) -> Which<'a> {
+    let all = || candidates.iter().copied();
+    let run: Vec<&Predecessor> = all().filter(|it| it.is_run_by(&seen)).collect();
+    let open: Vec<&Predecessor> = all().filter(|it| !unseen(it.instruction.ip())).collect();
+    match (candidates, run.as_slice(), open.as_slice()) {
+        ([only], ..) | (_, [only], _) | (_, [], [only]) => Which::Known(only),
+        (_, [], [first, ..]) => Which::Asked(first),
+        _ => Which::Unknown,
     }
 }
 
@@ -290,12 +377,12 @@ pub(crate) struct Access {
 
 /// When the registers were read: before the instruction ran (an execution breakpoint, rule
 /// "same") or after (rule "next", a watchpoint).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RegistersFrom {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RegistersFrom<'a> {
     /// Before it ran.
     Before,
-    /// After it ran.
-    After,
+    /// After it ran, and these before it.
+    After(&'a [Instruction]),
 }
 
 /// Reads instructions for what they do to memory.
@@ -317,6 +404,14 @@ impl AccessReader {
             return false;
         }
         self.main_memory(instruction).is_some()
+    }
+
+    /// Whether an instruction writes a register that its address comes from.
+    fn overwrites(&mut self, instruction: &Instruction, register: Register) -> bool {
+        let info = self.factory.info(instruction);
+        info.used_registers().iter().any(|used| {
+            used.register().full_register() == register.full_register() && writes(used.access())
+        })
     }
 
     fn main_memory(&mut self, instruction: &Instruction) -> Option<UsedMemory> {
@@ -346,7 +441,7 @@ impl AccessReader {
         &mut self,
         instruction: &Instruction,
         registers: &Registers,
-        from: RegistersFrom,
+        from: RegistersFrom<'_>,
     ) -> Result<Access, UnknownReason> {
         let memory = self
             .main_memory(instruction)
@@ -355,27 +450,26 @@ impl AccessReader {
         if memory.vsib_size() != 0 {
             return Err(UnknownReason::AddressNotInRegisters);
         }
-        if from == RegistersFrom::After && !repeats(instruction) {
-            let overwritten = |register: Register| {
-                register != Register::None
-                    && self
-                        .factory
-                        .info(instruction)
-                        .used_registers()
-                        .iter()
-                        .any(|used| {
-                            used.register().full_register() == register.full_register()
-                                && writes(used.access())
-                        })
-            };
-            let mut overwritten = overwritten;
-            if overwritten(memory.base()) || overwritten(memory.index()) {
-                return Err(UnknownReason::AddressOverwritten);
+        let now = |register| value(register, registers);
+        let address = match from {
+            RegistersFrom::After(earlier) if !repeats(instruction) => {
+                let overwritten: Vec<Register> = [memory.base(), memory.index()]
+                    .into_iter()
+                    .filter(|it| *it != Register::None && self.overwrites(instruction, *it))
+                    .collect();
+                let mut before = Stretch::new(earlier, instruction, &now);
+                let mut of = HashMap::new();
+                for register in overwritten {
+                    let held = before.before_last(register);
+                    of.insert(register, held.ok_or(UnknownReason::AddressOverwritten)?);
+                }
+                memory.virtual_address(0, |register, _, _| {
+                    of.get(&register).copied().or_else(|| now(register))
+                })
             }
-        }
-        let address = memory
-            .virtual_address(0, |register, _, _| value(register, registers))
-            .ok_or(UnknownReason::AddressNotInRegisters)?;
+            _ => memory.virtual_address(0, |register, _, _| now(register)),
+        };
+        let address = address.ok_or(UnknownReason::AddressNotInRegisters)?;
         let size = memory.memory_size().size() as u32;
         Ok(Access {
             ip: instruction.ip(),

@@ -18,7 +18,10 @@ fn with_filler(bytes: &[u8]) -> (Vec<u8>, u64) {
 
 fn first(waiting: Waiting) -> Instruction {
     match waiting {
-        Waiting::Instructions(found) => found.waiting(&mut AccessReader::new()).unwrap(),
+        Waiting::Instructions(found) => {
+            let waiting = found.waiting(&mut AccessReader::new());
+            waiting.first().unwrap().instruction
+        }
         Waiting::Unknown(reason) => panic!("unknown: {reason:?}"),
     }
 }
@@ -31,7 +34,7 @@ fn the_instruction_before_the_interrupted_one_waited() {
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(5, 0x7000)]);
     let access = AccessReader::new()
-        .access(&found, &registers, RegistersFrom::After)
+        .access(&found, &registers, RegistersFrom::After(&[]))
         .unwrap();
     assert_eq!((access.address, access.size), (0x7008, 8));
     assert_eq!(access.operation, Operation::Update);
@@ -46,7 +49,7 @@ fn a_load_that_overwrites_its_own_address_is_only_readable_before_it_runs() {
     let registers = Registers::from_pairs(&[(0, 0x5000)]);
     let mut reader = AccessReader::new();
     assert_eq!(
-        reader.access(&found, &registers, RegistersFrom::After),
+        reader.access(&found, &registers, RegistersFrom::After(&[])),
         Err(UnknownReason::AddressOverwritten)
     );
     assert_eq!(
@@ -64,7 +67,11 @@ fn a_static_variable_is_found_from_the_instruction_pointer() {
     let (bytes, start) = with_filler(&[0x48, 0x89, 0x05, 0x00, 0x01, 0x00, 0x00, 0x90]);
     let found = first(waiting(&code(&bytes), start + 7, SkidRule::Next));
     let access = AccessReader::new()
-        .access(&found, &Registers::from_pairs(&[]), RegistersFrom::After)
+        .access(
+            &found,
+            &Registers::from_pairs(&[]),
+            RegistersFrom::After(&[]),
+        )
         .unwrap();
     assert_eq!(access.address, start + 7 + 0x100);
     assert_eq!(access.operation, Operation::Store);
@@ -76,7 +83,8 @@ fn thread_local_accesses_have_an_address_where_the_base_is_known() {
     let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x43, 0xf8, 0x90]);
     let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
     let registers = Registers::from_pairs(&[(1, 0x40)]);
-    let read = |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After);
+    let read =
+        |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After(&[]));
     assert_eq!(read(registers), Err(UnknownReason::AddressNotInRegisters));
     let access = read(registers.with_thread_base(Some(0x7000))).unwrap();
     assert_eq!((access.address, access.size), (0x7038, 8));
@@ -133,7 +141,7 @@ fn a_repeated_move_reports_itself() {
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(4, 0x1000), (5, 0x2000)]);
     let access = AccessReader::new()
-        .access(&found, &registers, RegistersFrom::After)
+        .access(&found, &registers, RegistersFrom::After(&[]))
         .unwrap();
     assert_eq!(
         (access.address, access.operation),
@@ -166,4 +174,38 @@ fn no_bytes_and_garbage_are_unknown_not_a_panic() {
         let _ = waiting(&code(&garbage), BASE + offset, SkidRule::Next);
         let _ = waiting(&code(&garbage), BASE + offset, SkidRule::Same);
     }
+}
+
+#[test]
+fn where_blocks_join_the_thread_tells_which_of_them_it_runs() {
+    // test edi, edi; je +6; mov [rbx], eax; jmp +5; (4) mov [rcx], eax; xor edx, edx; (join) nop
+    let (bytes, start) = with_filler(&[
+        0x85, 0xff, 0x74, 0x04, 0x89, 0x03, 0xeb, 0x04, 0x31, 0xd2, 0x89, 0x01, 0x90, 0x90,
+    ]);
+    let [first, second, join] = [4, 10, 12].map(|at| start + at);
+    let Waiting::Instructions(found) = waiting(&code(&bytes), join, SkidRule::Next) else {
+        panic!("nothing before it")
+    };
+    let candidates = found.waiting(&mut AccessReader::new());
+    let ips: Vec<u64> = candidates.iter().map(|it| it.instruction.ip()).collect();
+    assert_eq!(ips, [second, first]);
+    let known = |seen: &[u64], unseen: &[u64]| {
+        let which = which(
+            &candidates,
+            |ip| seen.contains(&ip),
+            |ip| unseen.contains(&ip),
+        );
+        match which {
+            Which::Known(it) => Some(it.instruction.ip()),
+            Which::Asked(it) => Some(it.instruction.ip() + 1000),
+            Which::Unknown => None,
+        }
+    };
+    assert_eq!(known(&[first], &[]), Some(first));
+    // The xor in front of the second.
+    assert_eq!(known(&[second - 2], &[]), Some(second));
+    assert_eq!(known(&[first, second], &[]), None);
+    assert_eq!(known(&[], &[]), Some(second + 1000));
+    assert_eq!(known(&[], &[second]), Some(first));
+    assert_eq!(known(&[], &[second, first]), None);
 }

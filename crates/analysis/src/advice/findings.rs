@@ -12,7 +12,7 @@ use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
 use crate::views::sharing::{
-    Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime,
+    Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime, WATCHED,
 };
 
 /// A finding needs to cost at least this share of all thread time: below, the estimate is noise.
@@ -82,7 +82,8 @@ pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &Thread
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
-            && at_least(finding.evidence.traps, LEAST_TRAPS)
+            && (at_least(finding.evidence.traps, LEAST_TRAPS)
+                || finding.evidence.watches.is_some_and(|it| it < WATCHED))
             && (finding.orders.is_none() || finding.transfers >= LEAST_TRANSFERS);
         if weighty {
             advice.findings.push(finding);
@@ -580,6 +581,9 @@ fn doubt(
         doubts.push(
             "Plain loads and stores hide part of their waiting behind other work: the cost may lie anywhere in its interval.",
         );
+    }
+    if evidence(lines).watches.is_some_and(|it| it < WATCHED) {
+        doubts.push("Hardly a watch was armed for it: that several threads were sampled there is known, whether at the same time is not.");
     }
     doubts.extend(more.iter().map(String::as_str).filter(|it| !it.is_empty()));
     if kind(false_share) == FindingKind::Sharing {

@@ -80,7 +80,7 @@ impl Collector {
         let now = Time(process::monotonic_ns());
         let refused = self.watcher.await_instruction(tid, ip, now, pending);
         if refused.is_ok() {
-            self.budget.armed(1);
+            self.budget.armed_for_an_address();
         }
         refused.err()
     }
@@ -100,12 +100,16 @@ impl Collector {
         });
         match access {
             Some(Ok(access)) => {
+                self.runs.seen(sample.tid, instruction.ip());
                 fill(&mut sample, &access, AddressOrigin::Breakpoint);
                 self.publish(&sample);
                 Ok(self.writer.push([sample])?)
             }
             Some(Err(reason)) => self.unknown(sample, reason),
-            None => self.unknown(sample, UnknownReason::BreakpointExpired),
+            None => {
+                self.runs.unseen(sample.tid, instruction.ip());
+                self.unknown(sample, UnknownReason::BreakpointExpired)
+            }
         }
     }
 

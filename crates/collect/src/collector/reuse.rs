@@ -5,10 +5,8 @@ use linewise_machine::ring::SampleRecord;
 use linewise_recording::{Address, CpuId, ReuseTrap, Sample, SampledReuse, Tid, Time};
 use linewise_topology::CpuSet;
 
-use iced_x86::Instruction;
-
 use super::{Collector, FlowRecorder};
-use crate::decode::{Access, RegistersFrom, Waiting};
+use crate::decode::{Access, Predecessor, RegistersFrom, Waiting};
 use crate::error::Error;
 use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
 use crate::watch::{CHUNK, Refused};
@@ -174,12 +172,16 @@ impl Collector {
             access.address < first + CHUNK && access.address + u64::from(access.size) > first
         };
         let waiting = self.code.trapped(record.pid, record.ip);
-        let candidates: &[Instruction] = match &*waiting {
+        let candidates: &[Predecessor] = match &*waiting {
             Waiting::Instructions(found) => found.all(),
             Waiting::Unknown(_) => &[],
         };
         let mut likely = 0;
-        for instruction in candidates {
+        for Predecessor {
+            instruction,
+            earlier,
+        } in candidates
+        {
             if !self.reader.accesses_memory(instruction) {
                 continue;
             }
@@ -188,7 +190,7 @@ impl Collector {
             }
             let read = self.registers(record, instruction).map(|registers| {
                 self.reader
-                    .access(instruction, &registers, RegistersFrom::After)
+                    .access(instruction, &registers, RegistersFrom::After(earlier))
             });
             if let Some(Ok(found)) = read
                 && fits(&found)

@@ -22,6 +22,7 @@ use super::encounter::Touch;
 pub use exact::{ExactInput, exact};
 pub(crate) use followed::ERRORS;
 pub use followed::Followed;
+pub(crate) use sampled::WATCHED;
 pub use sampled::{Input, sharing};
 pub use thread_time::ThreadTime;
 

@@ -137,6 +137,15 @@ impl LineStays {
         sum
     }
 
+    /// Whether several threads were sampled at it often, one of which writes: where hardly any watch was armed, that is
+    /// all that is known.
+    fn is_fought_over(&self) -> bool {
+        const OFTEN: u64 = 5;
+        let often = || self.threads.values().filter(|stay| stay.samples >= OFTEN);
+        let writes = |stay: &Stay| stay.places.keys().any(|it| it.operation != Operation::Load);
+        often().count() > 1 && often().any(writes)
+    }
+
     /// For how long the line was in use, ns: the slices in which it was sampled, less what lies
     /// before its first and after its last sample.
     fn span_ns(&self) -> f64 {
@@ -168,10 +177,10 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
     let mut view = SharingView::default();
     let (stays, running) = stays(input, &curves);
     for (&(pid, line), stays) in &stays {
-        let Some(met) = met.get(&(pid, line)) else {
-            continue;
-        };
-        if met.values().all(|encounter| encounter.traps == 0) {
+        let unmet = HashMap::new();
+        let met = met.get(&(pid, line)).unwrap_or(&unmet);
+        let looked_in_vain = met.values().all(|encounter| encounter.traps == 0);
+        if looked_in_vain && (is_watched(met) || !stays.is_fought_over()) {
             continue;
         }
         if curves.is_empty() {
@@ -251,6 +260,13 @@ fn stays(
         }
     }
     (lines, running)
+}
+
+/// Watches of a line from which on what no trap told of is not there.
+pub(crate) const WATCHED: u64 = 10;
+
+fn is_watched(met: &HashMap<Tid, Encounter>) -> bool {
+    met.values().map(|encounter| encounter.watches).sum::<u64>() >= WATCHED
 }
 
 /// What is estimated for one thread that waits for the line.
@@ -340,10 +356,18 @@ fn presences(
     }
     let mean = present / f64::max(watches, 1.0);
     let spread = Z90 * (mean * (1.0 - mean) / f64::max(watches, 1.0)).sqrt();
-    let like_others = Estimate {
-        value: mean,
-        low: (mean - spread - 1.0 / f64::max(watches, 1.0)).max(0.0),
-        high: (mean + spread).min(1.0),
+    let like_others = match watches > 0.0 {
+        true => Estimate {
+            value: mean,
+            low: (mean - spread - 1.0 / watches).max(0.0),
+            high: (mean + spread).min(1.0),
+        },
+        // Nobody looked.
+        false => Estimate {
+            value: 0.5,
+            low: 0.0,
+            high: 1.0,
+        },
     };
     let seen = met
         .iter()

@@ -46,6 +46,14 @@ pub(super) struct Visitor<'a> {
     pub(super) met: Option<&'a Encounter>,
 }
 
+/// How often an instruction picks one of its words: at least and at most.
+struct Picks {
+    least: f64,
+    most: f64,
+    /// Whether it was seen often enough to say so.
+    is_known: bool,
+}
+
 impl Visitor<'_> {
     fn writes(&self) -> bool {
         let mut touches = self.touches.iter();
@@ -58,12 +66,16 @@ impl Visitor<'_> {
         let meeting = self.touches.iter().filter(|(touch, _)| {
             conflict(touch.operation, other.operation) && overlap(touch, other)
         });
-        let chances = meeting.map(|(touch, _)| self.picks(touch));
+        let picks: Vec<Picks> = meeting.map(|(touch, _)| self.picks(touch)).collect();
+        // Instructions that are hardly known say nothing where others do.
+        let any_known = picks.iter().any(|it| it.is_known);
+        let telling = picks.iter().filter(|it| it.is_known || !any_known);
+        let chances = telling.map(|it| (it.least, it.most));
         chances.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
     }
 
-    /// How often the instruction of a touch picks its word of all that it touches here: at least and at most.
-    fn picks(&self, touch: &Touch) -> (f64, f64) {
+    /// How often the instruction of a touch picks its word of all that it touches here.
+    fn picks(&self, touch: &Touch) -> Picks {
         let mut words: BTreeMap<Address, f64> = BTreeMap::new();
         for (it, count) in &self.touches {
             if (it.pid, it.ip) == (touch.pid, touch.ip) {
@@ -72,13 +84,15 @@ impl Visitor<'_> {
         }
         let all: f64 = words.values().sum();
         let most = words.values().copied().fold(0.0, f64::max);
-        if words.len() < 2 || touch.ip.0 == 0 || most >= IN_A_ROW * all {
-            return (1.0, 1.0);
-        }
-        let share = words.get(&touch.address).map_or(0.0, |count| count / all);
-        match all < UNSEEN {
-            true => (share, 1.0),
-            false => (share, share),
+        let is_known = all >= UNSEEN;
+        let share = match words.len() < 2 || touch.ip.0 == 0 || most >= IN_A_ROW * all {
+            true => 1.0,
+            false => words.get(&touch.address).map_or(0.0, |count| count / all),
+        };
+        Picks {
+            least: share,
+            most: if is_known { share } else { 1.0 },
+            is_known,
         }
     }
 

@@ -18,6 +18,7 @@ mod metadata;
 mod misses;
 mod overhead;
 mod recorded;
+mod repairs;
 mod round_trip;
 mod slowdown;
 mod soak;
@@ -84,6 +85,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "misses",
         "classes of misses from samples against the exact ones, on programs with one known cause each\n\
          [--seconds 4] [--json]",
+    ),
+    (
+        "repairs",
+        "the cost of findings beside what a repair brings, on programs with repaired twins\n\
+         [--threads 2] [--pairs 3] [--seconds 2.4 of CPU time] [--only PROGRAM] [--json]",
     ),
     (
         "heap",
@@ -156,6 +162,7 @@ fn main() -> ExitCode {
         "typed" => return measured(&verb, typed::run(&root, Arguments::new(words))),
         "soak" => return measured(&verb, soak::run(&root, Arguments::new(words))),
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
+        "repairs" => return measured(&verb, repairs::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
         "inject" => return measured(&verb, inject::run(&root, Arguments::new(words))),

@@ -22,6 +22,10 @@ use crate::views::{flow, misses, types, working_set};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
+/// CPU time from which on threads should have been sampled, ns.
+const BUSY_NS: u64 = 200_000_000;
+/// Switches recorded for this share of the CPU time tell how threads meet.
+const MOSTLY_TOLD: f64 = 0.5;
 /// Slices of the timeline.
 const SLICES: u64 = 120;
 
@@ -431,7 +435,13 @@ fn notes(
         notes.extend(exact_notes(exact, view, tables));
         return notes;
     }
-    if samples.total < ENOUGH_SAMPLES {
+    let used_ns: u64 = tables.threads.iter().map(|it| it.cpu_time_ns).sum();
+    if samples.total == 0 && used_ns > BUSY_NS {
+        notes.push(format!(
+            "No sample came, though the threads used {:.1} s of CPU time: nothing is known of them, which is not the same as no finding. `linewise doctor` says whether samples can be taken here.",
+            used_ns as f64 * 1e-9
+        ));
+    } else if samples.total < ENOUGH_SAMPLES {
         let says = if advice.findings.is_empty() {
             "Too short to say anything"
         } else {
@@ -455,10 +465,19 @@ fn notes(
             cpus.first().copied().unwrap_or(0)
         ));
     } else if advice.findings.is_empty() && view.taking_turns > 0 {
-        notes.push(format!(
-            "Threads share {} of the lines seen, but never at the same time on different CPUs: they take turns, and next to nothing is transferred. If they ran at the same time it might be.",
-            view.taking_turns
-        ));
+        let stays = tables.switches.iter();
+        let told_ns: u64 = stays.map(|it| it.end.since(it.start)).sum();
+        let told = told_ns as f64 / used_ns.max(1) as f64;
+        let lines = view.taking_turns;
+        notes.push(match told >= MOSTLY_TOLD {
+            true => format!(
+                "Threads share {lines} of the lines seen, but never at the same time on different CPUs: they take turns, and next to nothing is transferred. If they ran at the same time it might be."
+            ),
+            false => format!(
+                "Threads share {lines} of the lines seen. Who ran when was recorded for {:.0} % of their CPU time; in that they were hardly ever on different CPUs at once, which says little of the rest.",
+                told * 100.0
+            ),
+        });
     }
     if view.no_latency {
         notes.push(

@@ -61,7 +61,7 @@ pub(crate) struct CollectArgs {
     /// Replace a recording of the same name
     #[arg(long)]
     force: bool,
-    /// No progress line
+    /// No progress line, and no word where all went well
     #[arg(long, short)]
     quiet: bool,
 }
@@ -214,6 +214,9 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let directory = linewise_recording::recording_path(&args.output);
     let (outcome, failed) = collect(&args.collect, HeapWhen::Never, &directory, None)?;
     let place = directory.display();
+    if outcome.failure.is_none() && args.collect.quiet {
+        return Ok(exit_code(&args.collect, &outcome, failed));
+    }
     if outcome.failure.is_none() {
         let what = match args.collect.source {
             Source::Exact => "accesses measured",

@@ -140,7 +140,7 @@ impl Builder {
         if self.shards == 0 || self.shards > MOST_SHARDS {
             let what = match self.flat {
                 Some(_) => "shards of a flat domain",
-                None => "servers",
+                None => "shards, each with a server",
             };
             return setting(format!("{what}: {} is not 1 to {MOST_SHARDS}", self.shards));
         }

@@ -240,12 +240,16 @@ fn delegated(language: Language) -> String {
             "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
         }
         Language::Rust => {
-            "client.apply(&owned, |data| /* what was done under the lock */)?; // linewise-delegate"
+            "client.apply(&owned, |data| { /* what was done under the lock */ })?; // linewise-delegate"
                 .to_owned()
         }
         Language::Go | Language::Other => String::new(),
     }
 }
+
+#[cfg(test)]
+#[path = "compiles_tests.rs"]
+mod compiles;
 
 #[cfg(test)]
 mod tests {

@@ -47,6 +47,8 @@ struct ChunkWaits {
     late_traps: u32,
     /// Time watched beyond [`PRESENT_NS`], ns.
     late_ns: f64,
+    /// Time watched until a trap or in vain, also where that was too short to tell of an absence, ns.
+    waited_ns: f64,
 }
 
 /// A place and a way in which a line is touched.
@@ -103,11 +105,27 @@ impl Encounter {
         self.chunks[chunk].watches
     }
 
-    /// The presence at one chunk, 0 to 7, and the accesses a second of the running thread while it is not there.
+    /// At most so many accesses a second of one chunk, 0 to 7, by all of the time in which watches did not see it
+    /// touched; infinite where it is touched too soon to tell.
     #[must_use]
-    pub fn chunk(&self, chunk: usize) -> (f64, f64) {
+    pub fn most_at(&self, chunk: usize) -> f64 {
+        // As many as there may have been where so many came (Poisson, 95 %).
+        const UNSEEN: f64 = 3.0;
         let waits = &self.chunks[chunk];
-        (waits.excess(), waits.late_rate())
+        let traps = f64::from(waits.present + waits.late_traps);
+        match self.is_often_at(chunk) {
+            true => f64::INFINITY,
+            false => (traps + UNSEEN + 2.0 * traps.sqrt()) / waits.waited_ns * 1e9,
+        }
+    }
+
+    /// Whether it comes to one chunk, 0 to 7, as soon as it is watched there.
+    #[must_use]
+    pub fn is_often_at(&self, chunk: usize) -> bool {
+        const FEW: f64 = 3.0;
+        let waits = &self.chunks[chunk];
+        let traps = f64::from(waits.present + waits.late_traps);
+        traps >= FEW && waits.waited_ns < traps * PRESENT_NS
     }
 
     /// Accesses a second of the running thread while it is not at work on the line.
@@ -327,6 +345,7 @@ pub fn encounters(
             let waits = &mut encounter.chunks[usize::from(chunk)];
             let trap = trapped.iter().find(|trap| trap.chunk == chunk);
             let Some(trap) = trap.filter(|trap| conflict(watch.operation, trap.operation)) else {
+                waits.waited_ns += watched_ns.max(0.0);
                 // A thread that did not run long enough says nothing.
                 if watched_ns > PRESENT_NS {
                     waits.watches += 1;
@@ -346,6 +365,7 @@ pub fn encounters(
             };
             *encounter.accesses.entry(access).or_default() += 1;
             let wait = at_once.wait_ns(watch, trap, stays);
+            waits.waited_ns += wait.max(0.0);
             if wait <= PRESENT_NS {
                 waits.present += 1;
             } else {

@@ -25,7 +25,7 @@ use super::Estimate;
 /// Samples at a line, or watches of a chunk, from which on what was not seen of a thread is not there.
 const TELLING_SAMPLES: u64 = 20;
 const TELLING_WATCHES: u32 = 3;
-/// A chunk that a thread is present at for not more than this share of the watches is only passed by.
+/// A word that takes less than this share of a thread's time at a line is only passed by.
 const PASSED_BY: f64 = 0.05;
 /// The least time of a hit at a word that no other access pays for, ns.
 const LEAST_HIT_NS: f64 = 1.0;
@@ -107,27 +107,29 @@ impl Visitor<'_> {
         self.samples >= TELLING_SAMPLES || chunks(touch).all(|it| watched(it) >= TELLING_WATCHES)
     }
 
+    /// Whether it was met at the bytes of a touch not by chance.
+    fn is_often_at(&self, touch: &Touch) -> bool {
+        let met = |chunk| self.met.is_some_and(|met| met.is_often_at(chunk));
+        self.share_of(touch) >= PASSED_BY && self.samples > 0 || chunks(touch).any(met)
+    }
+
+    /// The share of its touches that overlap this one.
+    fn share_of(&self, touch: &Touch) -> f64 {
+        let all: f64 = self.touches.iter().map(|it| it.1).sum();
+        let here = self.touches.iter().filter(|(it, _)| overlap(it, touch));
+        here.map(|it| it.1).sum::<f64>() / all.max(f64::MIN_POSITIVE)
+    }
+
     /// At most so many accesses of the bytes of a touch in a run in which it is at the line for so long.
     fn most_accesses(&self, touch: &Touch, span_ns: f64) -> f64 {
-        let all: f64 = self.touches.iter().map(|it| it.1).sum();
-        let here: f64 = (self.touches.iter())
-            .filter(|(it, _)| overlap(it, touch))
-            .map(|it| it.1)
-            .sum();
         let by_time = match self.samples {
             0 => f64::INFINITY,
             samples => {
-                let share = here / all.max(f64::MIN_POSITIVE) + UNSEEN / samples as f64;
+                let share = self.share_of(touch) + UNSEEN / samples as f64;
                 self.at_line_ns * share.min(1.0) / LEAST_HIT_NS
             }
         };
-        let by_watches = |chunk| match self.met {
-            Some(met) if met.chunk_watches(chunk) >= TELLING_WATCHES => {
-                let (present, rate) = met.chunk(chunk);
-                (present <= PASSED_BY).then_some(rate * span_ns * 1e-9)
-            }
-            _ => None,
-        };
+        let by_watches = |chunk| Some(self.met?.most_at(chunk) * span_ns * 1e-9);
         let by_watches = chunks(touch).filter_map(by_watches);
         by_watches.fold(by_time, f64::min)
     }
@@ -165,9 +167,17 @@ pub(super) fn true_share(
         }
         all += count;
         if let Some((at_least, at_most)) = from.meets(touch) {
-            least += count * at_least;
-            shared += count * at_most;
             let [mine, theirs] = [to, from].map(|it| it.most_accesses(touch, span_ns));
+            // One that hardly ever comes there is in nobody's way there.
+            let often = (theirs / transfers.max(1.0)).min(1.0);
+            let seldom = count * (1.0 - often);
+            least += if from.is_often_at(touch) {
+                count * at_least
+            } else {
+                0.0
+            };
+            shared += (count - seldom) * at_most;
+            own += seldom;
             let of_word = most.entry(touch.address).or_default();
             *of_word = of_word.max(mine.min(theirs));
         } else if from.is_known_at(touch) {
@@ -186,10 +196,100 @@ pub(super) fn true_share(
         false if !to.is_known() => own,
         false => 0.0,
     };
-    let (low, high) = (least / all, ((shared + open + also) / all).min(1.0));
+    let high = ((shared + open + also) / all).min(1.0);
+    let low = (least / all).min(high);
     Estimate {
         value: (low + high) / 2.0,
         low,
         high,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_recording::{Address, Pid};
+
+    use super::*;
+
+    const TRANSFERS: f64 = 1e6;
+    const SECOND_NS: f64 = 1e9;
+
+    /// `(instruction, word, operation, samples)`.
+    type Row = (u64, u64, Operation, u64);
+
+    fn visitor(rows: &[Row]) -> Visitor<'static> {
+        let touch = |&(ip, word, operation, samples): &Row| {
+            let touch = Touch {
+                pid: Pid(1),
+                ip: Address(ip),
+                address: Address(0x1000 + 8 * word),
+                size: 8,
+                operation,
+                locked: false,
+            };
+            // One that was only trapped counts a little.
+            (touch, if samples > 0 { samples as f64 } else { 0.1 })
+        };
+        let samples = rows.iter().map(|row| row.3).sum();
+        Visitor {
+            touches: rows.iter().map(touch).collect(),
+            samples,
+            at_line_ns: samples as f64 * 1e6,
+            met: None,
+        }
+    }
+
+    fn share(to: &[Row], from: &[Row]) -> (f64, f64) {
+        let share = true_share(&visitor(to), &visitor(from), TRANSFERS, SECOND_NS);
+        let percent = |share: f64| (share * 100.0).round() / 100.0;
+        (percent(share.low), percent(share.high))
+    }
+
+    use Operation::{Load, Store, Update};
+
+    #[test]
+    fn words_that_both_use_are_true_in_whatever_order_they_are_met() {
+        // A seqlock: the number and three words, written by one and read by the other.
+        let writer = [
+            (1, 0, Update, 50),
+            (2, 1, Store, 5),
+            (3, 2, Store, 5),
+            (4, 3, Store, 5),
+        ];
+        let reader = [
+            (11, 0, Load, 60),
+            (12, 1, Load, 20),
+            (13, 2, Load, 10),
+            (14, 3, Load, 10),
+        ];
+        assert_eq!(share(&reader, &writer), (1.0, 1.0));
+        assert_eq!(share(&writer, &reader), (1.0, 1.0));
+        // Neighbours that meet at no word.
+        let (one, other) = ([(1, 0, Update, 50)], [(11, 1, Update, 50)]);
+        assert_eq!(share(&one, &other), (0.0, 0.0));
+        // Who only reads is not in the way of one who reads another word.
+        assert_eq!(share(&[(1, 0, Load, 50)], &[(11, 1, Load, 50)]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_thread_with_words_of_its_own_and_of_others_may_use_both_in_one_visit() {
+        let both = [(1, 0, Update, 30), (2, 1, Update, 10)];
+        let other = [(11, 1, Update, 40)];
+        // A quarter of its time is at the shared word; how often it comes there nobody bounds.
+        assert_eq!(share(&both, &other), (0.25, 1.0));
+        assert_eq!(share(&other, &both), (1.0, 1.0));
+    }
+
+    #[test]
+    fn what_an_index_picks_is_another_word_mostly() {
+        let pool = |ip: u64| -> Vec<Row> { (0..8).map(|word| (ip, word, Update, 10)).collect() };
+        let (low, high) = share(&pool(1), &pool(11));
+        assert!((low - 0.13).abs() < 0.01 && low == high, "{low} {high}");
+        // One that waits at the first word goes through all.
+        let row: Vec<Row> = (0..8)
+            .map(|word| (1, word, Update, if word == 0 { 90 } else { 1 }))
+            .collect();
+        assert_eq!(share(&row, &row).1, 1.0);
+        assert!(share(&row, &row).0 > 0.9);
     }
 }

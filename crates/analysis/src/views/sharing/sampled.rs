@@ -25,6 +25,7 @@ use linewise_recording::{
 
 use super::super::curve::{Curves, TransferCurve};
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, encounters};
+use super::cpus::spread_over_cpus;
 use super::kinds::{Visitor, true_share};
 use super::moments::Moments;
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView};
@@ -333,7 +334,11 @@ fn line_sharing(
         cost_ns.add(wait.cost_ns);
         let (shares, falsely) = flows_to(wait, &visitors, stays.span_ns());
         false_transfers.add(falsely);
-        spread_over_cpus(&shares, stays, &mut cpu_flows);
+        let time_by_cpu = |tid: Tid| {
+            let stay = stays.threads.get(&tid);
+            stay.map_or(&stays.by_cpu, |stay| &stay.by_cpu)
+        };
+        spread_over_cpus(&shares, time_by_cpu, &mut cpu_flows);
         flows.extend(shares);
     }
     if transfers.value <= 0.0 {
@@ -739,45 +744,6 @@ fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(T
         .map(|(&touch, &(_, count))| (touch, count as f64))
         .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))
         .collect()
-}
-
-/// Spreads flows over the CPUs where the two threads were seen.
-fn spread_over_cpus(
-    flows: &[Flow],
-    stays: &LineStays,
-    into: &mut BTreeMap<(CpuId, CpuId), (f64, f64)>,
-) {
-    for flow in flows {
-        let shares = |tid: Tid| -> Vec<(CpuId, f64)> {
-            let by_cpu = stays
-                .threads
-                .get(&tid)
-                .map_or(&stays.by_cpu, |stay| &stay.by_cpu);
-            let total: f64 = by_cpu.values().sum();
-            by_cpu
-                .iter()
-                .map(|(&cpu, weight)| (cpu, weight / total))
-                .collect()
-        };
-        let (to, from) = (shares(flow.to), shares(flow.from));
-        let apart: f64 = to
-            .iter()
-            .flat_map(|a| from.iter().map(move |b| (a, b)))
-            .filter(|(a, b)| a.0 != b.0)
-            .map(|(a, b)| a.1 * b.1)
-            .sum();
-        if apart <= 0.0 {
-            continue;
-        }
-        for a in &to {
-            for b in from.iter().filter(|b| b.0 != a.0) {
-                let share = a.1 * b.1 / apart;
-                let cell = into.entry((a.0.min(b.0), a.0.max(b.0))).or_default();
-                cell.0 += flow.true_sharing * share;
-                cell.1 += flow.false_sharing * share;
-            }
-        }
-    }
 }
 
 type Places = BTreeMap<(Tid, Touch), Place>;

@@ -176,9 +176,13 @@ fn sharing_of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> (Sharin
 
 /// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
 fn thread_ns(tables: &Tables) -> f64 {
-    let switched: u64 = tables.threads.iter().map(|thread| thread.cpu_time_ns).sum();
     let sampled: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
-    switched.max(sampled) as f64
+    cpu_time_ns(tables).max(sampled) as f64
+}
+
+/// CPU time of all threads, ns, as the switches tell.
+fn cpu_time_ns(tables: &Tables) -> u64 {
+    tables.threads.iter().map(|thread| thread.cpu_time_ns).sum()
 }
 
 fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
@@ -435,7 +439,7 @@ fn notes(
         notes.extend(exact_notes(exact, view, tables));
         return notes;
     }
-    let used_ns: u64 = tables.threads.iter().map(|it| it.cpu_time_ns).sum();
+    let used_ns = cpu_time_ns(tables);
     if samples.total == 0 && used_ns > BUSY_NS {
         notes.push(format!(
             "No sample came, though the threads used {:.1} s of CPU time: nothing is known of them, which is not the same as no finding. `linewise doctor` says whether samples can be taken here.",

@@ -38,6 +38,17 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    /// The interval of a value that is known.
+    #[must_use]
+    pub fn exactly(value: f64) -> Self {
+        Self {
+            low: value,
+            high: value,
+        }
+    }
+}
+
 /// Everything that one recording says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {

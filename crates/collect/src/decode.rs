@@ -152,7 +152,7 @@ impl Code64 {
                         .contains(&branch.near_branch_target())
             })
         });
-        let (mut looping, mut joining) = (Vec::<Predecessor>::new(), Vec::<Predecessor>::new());
+        let (mut looping, mut joining) = (Vec::new(), Vec::new());
         joining.extend(
             before
                 .into_iter()
@@ -169,18 +169,32 @@ impl Code64 {
             };
             side.extend(self.with_fused(**branch));
         }
-        if looping.is_empty() || in_loop {
-            joining.append(&mut looping);
-            return Candidates {
-                likely: joining.len(),
-                instructions: joining,
-            };
-        }
-        let likely = looping.len();
+        let likely = match looping.is_empty() || in_loop {
+            true => {
+                std::mem::swap(&mut looping, &mut joining);
+                looping.len() + joining.len()
+            }
+            false => looping.len(),
+        };
         looping.append(&mut joining);
+        self.look_back(&mut looping);
         Candidates {
             instructions: looping,
             likely,
+        }
+    }
+
+    /// Finds what runs before candidates, where that matters: it tells several of them apart, and what was in a
+    /// register that one overwrote. (Each step back decodes some eighty times.)
+    fn look_back(&self, candidates: &mut [Predecessor]) {
+        let accesses = |it: &&Predecessor| {
+            has_memory_operand(&it.instruction) || it.instruction.is_string_instruction()
+        };
+        let several = candidates.iter().filter(accesses).count() > 1;
+        for it in candidates {
+            if several || overwrites_its_address(&it.instruction) {
+                it.earlier = self.earlier(&it.instruction);
+            }
         }
     }
 
@@ -192,11 +206,10 @@ impl Code64 {
             FlowControl::UnconditionalBranch => self.before_in_block(instruction.ip()),
             _ => None,
         };
-        let candidate = |instruction: Instruction| Predecessor {
-            earlier: self.earlier(&instruction),
-            instruction,
-        };
-        before.into_iter().chain([instruction]).map(candidate)
+        before
+            .into_iter()
+            .chain([instruction])
+            .map(Predecessor::from)
     }
 
     /// The instruction before the one at `address`, if that is not entered from elsewhere.
@@ -226,6 +239,15 @@ pub(crate) struct Predecessor {
     pub(crate) earlier: Vec<Instruction>,
 }
 
+impl From<Instruction> for Predecessor {
+    fn from(instruction: Instruction) -> Self {
+        Self {
+            instruction,
+            earlier: Vec::new(),
+        }
+    }
+}
+
 impl Predecessor {
     /// Whether a thread that was seen at these instructions runs the candidate's block.
     fn is_run_by(&self, seen: impl Fn(u64) -> bool) -> bool {
@@ -243,12 +265,8 @@ pub(crate) struct Candidates {
 
 impl Candidates {
     fn only(instruction: Instruction) -> Self {
-        let candidate = Predecessor {
-            instruction,
-            earlier: Vec::new(),
-        };
         Self {
-            instructions: vec![candidate],
+            instructions: vec![instruction.into()],
             likely: 1,
         }
     }
@@ -481,6 +499,16 @@ impl AccessReader {
                     && has_memory_operand(instruction)),
         })
     }
+}
+
+/// Whether its result goes into a register that its address comes from.
+fn overwrites_its_address(instruction: &Instruction) -> bool {
+    let from = [instruction.memory_base(), instruction.memory_index()];
+    instruction.op0_kind() == iced_x86::OpKind::Register
+        && from.iter().any(|it| {
+            *it != Register::None
+                && it.full_register() == instruction.op0_register().full_register()
+        })
 }
 
 fn has_memory_operand(instruction: &Instruction) -> bool {

@@ -343,23 +343,7 @@ mod tests {
     fn every_known_language_gets_source_to_paste() {
         for language in [Language::C, Language::Cpp, Language::Rust, Language::Go] {
             assert!(aligned_type(language, 64).contains("64") || language == Language::C);
-            let field = |path: &str, kind: &str| LineField {
-                offset: 0,
-                size: 8,
-                path: path.to_owned(),
-                type_name: kind.to_owned(),
-            };
-            let line = LineRow {
-                address: 0,
-                size: 64,
-                offset_in_object: 0,
-                transfers: 0.0,
-                fields: vec![
-                    field("s.tail", "T"),
-                    field("s.d", "long[4]"),
-                    field("s.u", ""),
-                ],
-            };
+            let line = line(&[("s.tail", "T"), ("s.d", "long[4]"), ("s.u", "")]);
             let source = |path| aligned_field(language, path, std::slice::from_ref(&line), 64);
             assert!(source("s.tail").contains("tail"));
             if matches!(language, Language::C | Language::Cpp) {
@@ -368,6 +352,23 @@ mod tests {
             }
         }
         assert!(aligned_type(Language::Other, 64).is_empty());
+    }
+
+    /// A line with these fields: path and type.
+    pub(super) fn line(fields: &[(&str, &str)]) -> LineRow {
+        let field = |(path, kind): &(&str, &str)| LineField {
+            offset: 0,
+            size: 8,
+            path: (*path).to_owned(),
+            type_name: (*kind).to_owned(),
+        };
+        LineRow {
+            address: 0,
+            size: 64,
+            offset_in_object: 0,
+            transfers: 0.0,
+            fields: fields.iter().map(field).collect(),
+        }
     }
 
     fn access(function: &str, file: &str) -> AccessRow {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::tests::line;
 use super::*;
-use crate::model::LineField;
 
 /// Whether the compiler takes a file; `None` without the compiler.
 fn compiles(name: &str, text: &str, words: &[&str]) -> Option<bool> {
@@ -110,19 +110,7 @@ fn a_field_with_a_line_of_its_own_compiles() {
     ];
     for (language, kinds) in kinds {
         for kind in kinds {
-            let field = LineField {
-                offset: 0,
-                size: 8,
-                path: "it.tail".to_owned(),
-                type_name: kind.to_owned(),
-            };
-            let line = LineRow {
-                address: 0,
-                size: 64,
-                offset_in_object: 0,
-                transfers: 0.0,
-                fields: vec![field],
-            };
+            let line = line(&[("it.tail", kind)]);
             let source = aligned_field(language, "it.tail", &[line], 64);
             assert!(!source.is_empty(), "{language:?} {kind}");
             let text = match language {
@@ -145,18 +133,7 @@ fn a_field_with_a_line_of_its_own_compiles() {
     }
     // What has no name to write down is not written.
     for kind in ["(anonymous struct)", "function*", ""] {
-        let line = LineRow {
-            address: 0,
-            size: 64,
-            offset_in_object: 0,
-            transfers: 0.0,
-            fields: vec![LineField {
-                offset: 0,
-                size: 8,
-                path: "tail".to_owned(),
-                type_name: kind.to_owned(),
-            }],
-        };
+        let line = line(&[("tail", kind)]);
         assert_eq!(aligned_field(Language::Cpp, "tail", &[line], 64), "");
     }
 }

@@ -8,6 +8,7 @@ use linewise_recording::Operation;
 
 use super::locks::is_lock;
 use crate::model::AccessRow;
+use crate::views::Clusters;
 
 /// Code that touches several words, none of them for this share of its time, picks one of them at a time.
 const IN_A_ROW: f64 = 0.8;
@@ -62,20 +63,18 @@ impl Word<'_> {
 pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
     let words = words(accesses);
     let picks = picking(&words);
-    let mut parts: Vec<usize> = (0..words.len()).collect();
+    let mut clusters = Clusters::apart(words.len());
     for b in 0..words.len() {
         for a in 0..b {
-            if parts[a] != parts[b] && needed_together(&words[a], &words[b], &picks) {
-                let (from, to) = (parts[b], parts[a]);
-                for part in parts.iter_mut().filter(|it| **it == from) {
-                    *part = to;
-                }
+            if needed_together(&words[a], &words[b], &picks) {
+                clusters.join(b, a);
             }
         }
     }
     let mut found: BTreeMap<usize, Vec<&AccessRow>> = BTreeMap::new();
-    for (word, part) in words.iter().zip(parts) {
-        found.entry(part).or_default().extend(&word.accesses);
+    for (number, word) in words.iter().enumerate() {
+        let part = found.entry(clusters.of(number)).or_default();
+        part.extend(&word.accesses);
     }
     let mut parts: Vec<Part<'_>> = found.into_values().map(Part::of).collect();
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));

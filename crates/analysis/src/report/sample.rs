@@ -470,10 +470,7 @@ fn counters() -> Finding {
         transfers_interval: interval(10_900_000.0, 16_100_000.0),
         orders: None,
         false_share: 0.97,
-        false_share_interval: Interval {
-            low: 0.97,
-            high: 0.97,
-        },
+        false_share_interval: Interval::exactly(0.97),
         object: ObjectRow {
             kind: ObjectKind::Static,
             name: "counters".to_owned(),

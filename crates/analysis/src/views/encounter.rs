@@ -109,13 +109,10 @@ impl Encounter {
     /// touched; infinite where it is touched too soon to tell.
     #[must_use]
     pub fn most_at(&self, chunk: usize) -> f64 {
-        // As many as there may have been where so many came (Poisson, 95 %).
-        const UNSEEN: f64 = 3.0;
         let waits = &self.chunks[chunk];
-        let traps = f64::from(waits.present + waits.late_traps);
         match self.is_often_at(chunk) {
             true => f64::INFINITY,
-            false => (traps + UNSEEN + 2.0 * traps.sqrt()) / waits.waited_ns * 1e9,
+            false => at_most(waits.traps()) / waits.waited_ns * 1e9,
         }
     }
 
@@ -124,7 +121,7 @@ impl Encounter {
     pub fn is_often_at(&self, chunk: usize) -> bool {
         const FEW: f64 = 3.0;
         let waits = &self.chunks[chunk];
-        let traps = f64::from(waits.present + waits.late_traps);
+        let traps = waits.traps();
         traps >= FEW && waits.waited_ns < traps * PRESENT_NS
     }
 
@@ -135,7 +132,16 @@ impl Encounter {
     }
 }
 
+/// As many as there may have been where so many came into a sample (Poisson, 95 %).
+pub(super) fn at_most(count: f64) -> f64 {
+    count + 2.0 * count.sqrt() + 3.0
+}
+
 impl ChunkWaits {
+    fn traps(&self) -> f64 {
+        f64::from(self.present + self.late_traps)
+    }
+
     fn late_rate(&self) -> f64 {
         if self.late_ns > 0.0 {
             f64::from(self.late_traps) / self.late_ns * 1e9

@@ -2,6 +2,7 @@
 
 pub mod band;
 pub mod caches;
+mod clusters;
 mod curve;
 mod encounter;
 #[cfg(test)]
@@ -21,5 +22,6 @@ pub mod sharing;
 pub mod types;
 pub mod working_set;
 
+pub(crate) use clusters::Clusters;
 pub use curve::{Curves, TransferCurve};
 pub use encounter::{Encounter, Encounters, Stays, Touch, encounters};

@@ -213,11 +213,7 @@ fn transfers(report: &Report) -> String {
     let mut words = contention::transfers(all, transfers.interval, transfers.orders, 0);
     if all > 0.0 {
         let falsely = transfers.false_sharing / all;
-        let known = Interval {
-            low: falsely,
-            high: falsely,
-        };
-        let split = contention::split(falsely, known);
+        let split = contention::split(falsely, Interval::exactly(falsely));
         words += &format!(", {split}");
     }
     words

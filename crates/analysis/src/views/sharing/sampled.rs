@@ -24,7 +24,7 @@ use linewise_recording::{
 };
 
 use super::super::curve::{Curves, TransferCurve};
-use super::super::encounter::{AtOnce, Encounter, Stays, Touch, encounters};
+use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
 use super::kinds::{Visitor, true_share};
 use super::moments::Moments;
@@ -420,15 +420,15 @@ fn presence(
     if !only_reads || 4 * running.unknown > running.samples {
         return seen;
     }
-    // As many as there may have been where so many came into the sample (Poisson): the median, and 95 % each way.
+    // As many as there may have been where so many came into the sample: the median, and 95 % each way.
     let at_line = stays.threads.get(&tid).map_or(0, |stay| stay.samples) as f64;
-    let spread = 2.0 * at_line.sqrt();
-    let at_most =
+    let at_least = (at_line - 2.0 * at_line.sqrt()).max(0.0);
+    let within =
         |seen: f64, samples: f64| seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64);
     Estimate {
-        value: at_most(seen.value, at_line + 0.7),
-        low: at_most(seen.low, (at_line - spread).max(0.0)),
-        high: at_most(seen.high, at_line + spread + 3.0),
+        value: within(seen.value, at_line + 0.7),
+        low: within(seen.low, at_least),
+        high: within(seen.high, at_most(at_line)),
     }
 }
 
@@ -517,11 +517,10 @@ fn wait_of(
     } * (1.0 - noise).max(0.1);
     // How much the others are there is known roughly only: where they are at all, all of the time here may be lost.
     let all = SPILLED * stay.weight_ns * (3.0 * met_share.high).min(1.0);
+    let cost_most = 1.6 * most_cost.max(cost);
     let cost_most = match locked {
-        true => (most_cost.max(cost) * 1.6).min(stay.weight_ns),
-        false => (most_cost.max(cost) * 1.6)
-            .max(all)
-            .min(SPILLED * stay.weight_ns),
+        true => cost_most.min(stay.weight_ns),
+        false => cost_most.max(all).min(SPILLED * stay.weight_ns),
     };
     Wait {
         tid,
@@ -675,15 +674,14 @@ impl Wait {
     }
 }
 
-/// Splits the transfers to a thread by the thread they come from and by kind; the third is the share of them that
-/// is false.
+/// Splits the transfers to a thread by the thread they come from and by kind. With it, how many of them are false.
 fn flows_to(
     wait: &Wait,
     visitors: &BTreeMap<Tid, Visitor<'_>>,
     span_ns: f64,
 ) -> (Vec<Flow>, Estimate) {
     let mut from = wait.from.clone();
-    if from.iter().all(|&(_, share)| share <= 0.0) {
+    if from.is_empty() {
         // The other side was never seen by a watch of this thread's lines: it is whoever waits.
         let others = visitors.iter().filter(|(_, it)| it.samples > 0);
         let others = others.map(|(&tid, _)| (tid, 1.0));

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use linewise_recording::{Tid, TypeMember};
 use serde::{Deserialize, Serialize};
 
+use crate::views::Clusters;
+
 /// Members of a type that is laid out anew, at most.
 const MOST_MEMBERS: usize = 512;
 
@@ -80,7 +82,7 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         .collect();
     let together = together(usage, &unit_of, units.len());
     let mut conflicts = conflicts(usage, &unit_of);
-    conflicts.retain(|(a, b)| together[*a] != together[*b]);
+    conflicts.retain(|(a, b)| together.of(*a) != together.of(*b));
     let (near, neighbours) = too_near(usage, &conflicts, &units);
     if near.is_empty() && !neighbours {
         return None;
@@ -103,11 +105,11 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut placed_already = BTreeSet::new();
     for unit in &order {
-        if !placed_already.insert(together[*unit]) {
+        if !placed_already.insert(together.of(*unit)) {
             continue;
         }
         let with_it: Vec<usize> = (order.iter().copied())
-            .filter(|other| together[*other] == together[*unit])
+            .filter(|other| together.of(*other) == together.of(*unit))
             .collect();
         let free = |group: &&mut Vec<usize>| {
             let mut pairs = (group.iter()).flat_map(|a| with_it.iter().map(move |b| pair(*a, *b)));
@@ -201,9 +203,9 @@ fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
-/// Which units stay together, by a number for each: those of which a thread uses two that others are in its way at.
-fn together(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>, units: usize) -> Vec<usize> {
-    let mut together: Vec<usize> = (0..units).collect();
+/// Which units stay together: those of which a thread uses two that others are in its way at.
+fn together(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>, units: usize) -> Clusters {
+    let mut together = Clusters::apart(units);
     for object in usage.objects.values() {
         // By unit: who uses it, and whether that writes.
         let mut users: BTreeMap<usize, BTreeMap<Tid, bool>> = BTreeMap::new();
@@ -220,10 +222,7 @@ fn together(usage: &Usage<'_>, unit_of: &HashMap<usize, usize>, units: usize) ->
         for (i, (a, by)) in shared.iter().enumerate() {
             for (b, others) in &shared[..i] {
                 if by.keys().any(|tid| others.contains_key(tid)) {
-                    let (from, to) = (together[*a], together[*b]);
-                    for unit in together.iter_mut().filter(|it| **it == from) {
-                        *unit = to;
-                    }
+                    together.join(*a, *b);
                 }
             }
         }

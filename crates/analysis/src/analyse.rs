@@ -185,6 +185,28 @@ fn cpu_time_ns(tables: &Tables) -> u64 {
     tables.threads.iter().map(|thread| thread.cpu_time_ns).sum()
 }
 
+/// How little of a run samples tell of, if most of it passed in the kernel.
+fn in_the_kernel(samples: &Samples, tables: &Tables) -> Option<String> {
+    const LITTLE: f64 = 0.5;
+    let used_ns = cpu_time_ns(tables);
+    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
+    let (seen, all) = match samples.kernel {
+        Some(_) => (samples.in_user_code() as f64, samples.total as f64),
+        None => (sampled as f64, used_ns as f64),
+    };
+    let is_little = samples.total > 0 && used_ns > BUSY_NS && seen < LITTLE * all;
+    let percent = seen / all * 100.0;
+    is_little.then(|| match samples.kernel {
+        Some(_) => format!(
+            "{:.0} % of the threads' time passed in the kernel, where no line is watched: this report is about the other {percent:.0} %.",
+            100.0 - percent
+        ),
+        None => format!(
+            "Samples tell of {percent:.0} % of the CPU time. The rest passed in the kernel, most likely, which is sampled for root and with CAP_PERFMON only."
+        ),
+    })
+}
+
 fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
     if let Some(exact) = &info.exact {
         return Samples {
@@ -202,6 +224,7 @@ fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
         match sample.class {
             SampleClass::Access => samples.accesses += 1,
             SampleClass::Compute => compute += 1,
+            SampleClass::Kernel => *samples.kernel.get_or_insert_default() += 1,
             SampleClass::Unknown => {
                 let reason = sample.reason.map_or("not-recorded", |reason| reason.word());
                 *samples.unknown.entry(reason.to_owned()).or_default() += 1;
@@ -445,17 +468,18 @@ fn notes(
             "No sample came, though the threads used {:.1} s of CPU time: nothing is known of them, which is not the same as no finding. `linewise doctor` says whether samples can be taken here.",
             used_ns as f64 * 1e-9
         ));
-    } else if samples.total < ENOUGH_SAMPLES {
+    } else if samples.in_user_code() < ENOUGH_SAMPLES {
         let says = if advice.findings.is_empty() {
             "Too short to say anything"
         } else {
             "Too short to find more, or to know it well"
         };
         notes.push(format!(
-            "{says}: {} samples, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
-            samples.total
+            "{says}: {} samples of its own code, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
+            samples.in_user_code()
         ));
     }
+    notes.extend(in_the_kernel(samples, tables));
     let cpus: std::collections::BTreeSet<u32> =
         tables.samples.iter().map(|sample| sample.cpu.0).collect();
     let busy = tables

@@ -413,8 +413,18 @@ pub struct Samples {
     pub accesses: u64,
     /// Those that wait for no memory; `null` of an exact run, which sees nothing else.
     pub compute: Option<u64>,
+    /// Those of threads in the kernel; `null` where it was not sampled.
+    pub kernel: Option<u64>,
     /// The rest, by reason.
     pub unknown: std::collections::BTreeMap<String, u64>,
+}
+
+impl Samples {
+    /// Those of user code.
+    #[must_use]
+    pub fn in_user_code(&self) -> u64 {
+        self.total.saturating_sub(self.kernel.unwrap_or(0))
+    }
 }
 
 /// Something that was not recorded.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use linewise_machine::futex;
 use linewise_machine::guard::{Guard, News, Unguarded};
 use linewise_machine::latency::LatencyError;
 use linewise_machine::process;
@@ -416,6 +417,15 @@ impl Collector {
             origin: None,
             reason: None,
         };
+        if record.in_kernel {
+            sample.class = SampleClass::Kernel;
+            if let Some(word) = futex::word(&record) {
+                sample.access_ip = sample.ip;
+                sample.address = Address(word);
+                sample.size = futex::WORD;
+            }
+            return Ok(self.writer.push([sample])?);
+        }
         self.runs.seen(tid, record.ip);
         let waiting = self.code.waiting(record.pid, record.ip);
         let candidates = match &*waiting {

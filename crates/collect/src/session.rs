@@ -283,7 +283,8 @@ pub fn record(
         command: options.target.command_line(pid),
         pid: Pid(pid),
         launched: matches!(options.target, Target::Launch(_)),
-        ..describe(samplers.what(), start, &facts, &costs, taken)
+        // What was measured of the machine before is no part of the run.
+        ..describe(samplers.what(), now(), &facts, &costs, taken)
     };
     let (mut running, pid, samplers, writer, info) = match beginning {
         Beginning::Held(held, command) => {

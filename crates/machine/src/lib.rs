@@ -6,6 +6,7 @@
 
 pub mod affinity;
 pub mod facts;
+pub mod futex;
 pub mod guard;
 pub mod latency;
 pub mod memory;

@@ -141,8 +141,8 @@ pub struct SamplerOptions {
 }
 
 impl Event {
-    /// A `cpu-clock` sampler of user code on `cpu`, whose samples have a slice of the stack. That of a thread tells of
-    /// its switches, too.
+    /// A `cpu-clock` sampler on `cpu`, whose samples have a slice of the user's stack. That of a thread samples user
+    /// code alone and tells of its switches, too; that of everyone samples the kernel as well where that is allowed.
     ///
     /// # Errors
     /// The kernel's: EACCES (not ours, or `perf_event_paranoid` above 2), ESRCH (gone), EMFILE.
@@ -162,7 +162,15 @@ impl Event {
         attr.__bindgen_anon_2.wakeup_events = 0;
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1 << 15;
-        open(&mut attr, whom, i32::try_from(cpu).unwrap_or(-1), None)
+        let cpu = i32::try_from(cpu).unwrap_or(-1);
+        if whom == Whom::Everyone {
+            attr.set_exclude_kernel(0);
+            if let Ok(event) = open(&mut attr, whom, cpu, None) {
+                return Ok(event);
+            }
+            attr.set_exclude_kernel(1);
+        }
+        open(&mut attr, whom, cpu, None)
     }
 
     /// An event that counts nothing and tells of new threads, their names, ends and mappings, also

@@ -82,6 +82,25 @@ impl Registers {
         self.thread_base
     }
 
+    /// The user's instruction that runs next.
+    fn instruction_pointer(&self) -> u64 {
+        self.get(INSTRUCTION_POINTER).unwrap_or(0)
+    }
+
+    /// The first two arguments of the system call that a thread in the kernel is in; `None` if it is in none, or that
+    /// cannot be told from the registers.
+    #[must_use]
+    pub fn call_arguments(&self) -> Option<[u64; 2]> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // At its entry the kernel puts the error of a call that does not exist where the result will be.
+            let pending = self.get(0)? as i64 == -i64::from(libc::ENOSYS);
+            pending.then_some([self.get(5)?, self.get(4)?])
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+
     /// The user stack pointer.
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {
@@ -99,16 +118,22 @@ impl Registers {
 const STACK_POINTER: u32 = 7;
 #[cfg(target_arch = "x86_64")]
 const FRAME_POINTER: u32 = 6;
+#[cfg(target_arch = "x86_64")]
+const INSTRUCTION_POINTER: u32 = 8;
 #[cfg(target_arch = "aarch64")]
 const STACK_POINTER: u32 = 31;
 #[cfg(target_arch = "aarch64")]
 const FRAME_POINTER: u32 = 29;
+#[cfg(target_arch = "aarch64")]
+const INSTRUCTION_POINTER: u32 = 32;
 
 /// One sample of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleRecord {
-    /// Interrupted instruction.
+    /// Interrupted instruction; where the thread was in the kernel, that of its own that runs next.
     pub ip: u64,
+    /// Whether the thread was in the kernel.
+    pub in_kernel: bool,
     /// Process.
     pub pid: u32,
     /// Thread.
@@ -413,7 +438,14 @@ pub fn parse(bytes: &[u8], with_read: bool) -> Option<Record> {
     let misc = (cursor.u32()? & 0xffff) as u16;
     match kind {
         sys::PERF_RECORD_SAMPLE => {
-            parse_sample(&mut cursor, with_read).map(|sample| Record::Sample(Box::new(sample)))
+            let mut sample = parse_sample(&mut cursor, with_read)?;
+            let mode = u32::from(misc) & sys::PERF_RECORD_MISC_CPUMODE_MASK;
+            sample.in_kernel = mode == sys::PERF_RECORD_MISC_KERNEL;
+            if sample.in_kernel {
+                let registers = sample.registers.as_ref();
+                sample.ip = registers.map_or(0, Registers::instruction_pointer);
+            }
+            Some(Record::Sample(Box::new(sample)))
         }
         sys::PERF_RECORD_LOST => {
             let _id = cursor.u64()?;
@@ -530,6 +562,7 @@ fn parse_sample(cursor: &mut Cursor<'_>, with_read: bool) -> Option<SampleRecord
     };
     Some(SampleRecord {
         ip,
+        in_kernel: false,
         pid,
         tid,
         time,

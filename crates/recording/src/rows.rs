@@ -128,6 +128,9 @@ words!(
         Compute = "compute",
         /// The waiting instruction could not be named, or its address could not: see the reason.
         Unknown = "unknown",
+        /// The thread was in the kernel; the address is that of the word that it waits for or wakes others at in a
+        /// futex call, where it is in one.
+        Kernel = "kernel",
     }
 );
 

@@ -288,6 +288,49 @@ pub(crate) fn threads_words(run: &Run) -> String {
     )
 }
 
+/// What was looked at: `1,200 samples of 10 threads; 83 % in the kernel, where nothing is watched; 66 % of the rest
+/// wait for memory at a known address`.
+pub(crate) fn looked_at(report: &Report) -> String {
+    let samples = &report.samples;
+    let looked = format!(
+        "{} of {}",
+        text::plural(samples.total, observation(report)),
+        text::plural(report.run.threads.len() as u64, "thread"),
+    );
+    let share = |part: u64, all: u64| text::percent(part as f64 / all.max(1) as f64);
+    let waiting = share(samples.accesses, samples.in_user_code());
+    match samples.kernel {
+        _ if report.is_exact() => looked,
+        Some(kernel @ 1..) => format!(
+            "{looked}; {} in the kernel, where nothing is watched; {waiting} of the rest wait for memory at a known address",
+            share(kernel, samples.total)
+        ),
+        _ => format!("{looked}; {waiting} of them wait for memory at a known address"),
+    }
+}
+
+/// What became of the samples: `1,200: 17 % at a memory access, 5.0 % computing, 75 % in the kernel, 3.0 % unknown`.
+pub(crate) fn samples_words(samples: &Samples) -> String {
+    let share = |part: u64| text::percent(part as f64 / samples.total.max(1) as f64);
+    let kernel = samples
+        .kernel
+        .map(|it| format!("{} in the kernel, ", share(it)));
+    format!(
+        "{}: {} at a memory access, {} computing, {}{} unknown",
+        text::integer(samples.total),
+        share(samples.accesses),
+        share(samples.compute.unwrap_or(0)),
+        kernel.unwrap_or_default(),
+        share(unknown(samples)),
+    )
+}
+
+/// Samples of which the access is not known.
+pub(crate) fn unknown(samples: &Samples) -> u64 {
+    let counts = samples.unknown.values();
+    counts.fold(0, |a, b| a.saturating_add(*b))
+}
+
 /// What a report without findings cannot exclude, in sentences.
 pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     let samples = &report.samples;
@@ -312,10 +355,7 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
         "an access that takes less than {} of thread time: it may have no sample at all",
         text::percent(unseen.min(1.0))
     )];
-    let unknown: u64 = samples
-        .unknown
-        .values()
-        .fold(0, |a, b| a.saturating_add(*b));
+    let unknown = unknown(samples);
     if unknown > 0 {
         doubts.push(format!(
             "sharing among the {} of the samples whose access is unknown",

@@ -94,7 +94,8 @@ pub(crate) fn everyday() -> Report {
         samples: Samples {
             total: 12_034,
             accesses: 8_211,
-            compute: Some(3_404),
+            compute: Some(3_200),
+            kernel: Some(204),
             unknown: BTreeMap::from([
                 ("address-overwritten".to_owned(), 301),
                 ("block-start".to_owned(), 118),
@@ -240,6 +241,7 @@ pub(crate) fn too_short() -> Report {
         total: 4,
         accesses: 1,
         compute: Some(3),
+        kernel: None,
         unknown: BTreeMap::new(),
     };
     report.sharing = Sharing::default();

@@ -38,6 +38,10 @@ impl Collector {
         self.samplers.stop();
         self.read_records()?;
         let now = Time(process::monotonic_ns());
+        let share = self.duty.share(now);
+        if share < 1.0 {
+            self.threads.read_accounts(now, THREADS_SO_FAR);
+        }
         self.take_down(now, true)?;
         self.read_maps(now)?;
         let latency = self.latencies.look_anyway(now);
@@ -48,10 +52,6 @@ impl Collector {
         self.finish_heap()?;
         let fresh = self.stacks.fresh();
         self.writer.push(fresh)?;
-        let share = self.duty.share(now);
-        if share < 1.0 {
-            self.threads.read_accounts(now, THREADS_SO_FAR);
-        }
         self.writer.replace(&self.threads.rows(now, share))?;
         self.writer.replace(&self.losses(share))?;
         self.info.end = now;

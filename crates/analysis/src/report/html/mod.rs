@@ -239,19 +239,8 @@ fn findings(out: &mut String, report: &Report) {
 }
 
 fn nothing_found(out: &mut String, report: &Report) {
-    let samples = &report.samples;
     out.push_str("<div class=\"card\">\n<p>");
-    let threads = text::plural(report.run.threads.len() as u64, "thread");
-    let looked = text::plural(samples.total, contention::observation(report));
-    let _ = write!(out, "{looked} of {threads} were looked at");
-    if !report.is_exact() {
-        let _ = write!(
-            out,
-            "; {} of them wait for memory at a known address",
-            share_of(samples.accesses, samples.total),
-        );
-    }
-    out.push('.');
+    let _ = write!(out, "Looked at {}.", contention::looked_at(report));
     if let Some(share) = contention::contended_share(report) {
         let _ = write!(
             out,
@@ -351,19 +340,8 @@ fn footer(out: &mut String, report: &Report) {
 
 /// What became of the samples.
 fn samples(out: &mut String, samples: &Samples) {
-    let unknown: u64 = samples
-        .unknown
-        .values()
-        .fold(0, |a, b| a.saturating_add(*b));
-    let words = format!(
-        "{}: {} at a memory access, {} computing, {} unknown",
-        text::integer(samples.total),
-        share_of(samples.accesses, samples.total),
-        share_of(samples.compute.unwrap_or(0), samples.total),
-        share_of(unknown, samples.total),
-    );
-    fact(out, "Samples", &words, "wide");
-    if unknown > 0 {
+    fact(out, "Samples", &contention::samples_words(samples), "wide");
+    if contention::unknown(samples) > 0 {
         let reasons = contention::unknown_reasons(samples).join(", ");
         fact(out, "Unknown because of", &reasons, "wide");
     }
@@ -399,13 +377,6 @@ fn price(out: &mut String, overhead: &Overhead) {
         text::bytes(overhead.collector_rss_bytes)
     );
     fact(out, "Collector", &words, "");
-}
-
-fn share_of(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "0 %".to_owned(),
-        _ => text::percent(part as f64 / whole as f64),
-    }
 }
 
 #[cfg(test)]

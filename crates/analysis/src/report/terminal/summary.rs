@@ -16,16 +16,7 @@ const THREADS: usize = 6;
 
 /// What was looked at when nothing was found, and what may still be there.
 pub(super) fn nothing_found(page: &mut Page, report: &Report) {
-    let samples = &report.samples;
-    let mut looked = format!(
-        "{} of {}",
-        text::plural(samples.total, contention::observation(report)),
-        text::plural(report.run.threads.len() as u64, "thread"),
-    );
-    if !report.is_exact() {
-        let waiting = share_of(samples.accesses, samples.total);
-        looked += &format!("; {waiting} of them wait for memory at a known address");
-    }
+    let looked = contention::looked_at(report);
     page.labelled("  looked at", INDENT, Tone::Dim, &looked);
     if let Some(share) = contention::contended_share(report) {
         let contended = format!(
@@ -177,18 +168,8 @@ fn samples(page: &mut Page, report: &Report) {
         }
         return;
     }
-    let unknown: u64 = samples
-        .unknown
-        .values()
-        .fold(0, |a, b| a.saturating_add(*b));
-    let mut text = format!(
-        "{}: {} at a memory access, {} computing, {} unknown",
-        text::integer(samples.total),
-        share_of(samples.accesses, samples.total),
-        share_of(samples.compute.unwrap_or(0), samples.total),
-        share_of(unknown, samples.total),
-    );
-    if unknown > 0 {
+    let mut text = contention::samples_words(samples);
+    if contention::unknown(samples) > 0 {
         let reasons = contention::unknown_reasons(samples);
         text += &format!(" ({})", reasons.join(", "));
     }
@@ -222,12 +203,5 @@ fn run(page: &mut Page, report: &Report) {
     page.labelled_in("machine", INDENT, Tone::Dim, Tone::Dim, &run.machine);
     if let Some(text) = contention::ending(run) {
         page.labelled("ended", INDENT, Tone::Warning, &text);
-    }
-}
-
-fn share_of(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "0 %".to_owned(),
-        _ => text::percent(part as f64 / whole as f64),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use linewise_recording::{Recording, SampleClass};
+
 use crate::util::{BINARY, Place, alive, as_somebody_else, signal, threads};
 
 #[test]
@@ -133,6 +135,73 @@ fn what_descends_from_a_process_is_recorded_with_it() {
         signal(pid, "TERM");
     }
     running.child.wait().unwrap();
+}
+
+/// What the kernel counted of a process at a moment, by what was read around it.
+fn counted_at(seen: &[(u64, f64)], moment: u64) -> f64 {
+    let next = seen
+        .partition_point(|&(time, _)| time < moment)
+        .clamp(1, seen.len() - 1);
+    let ((from, before), (to, after)) = (seen[next - 1], seen[next]);
+    before + (after - before) * moment.saturating_sub(from) as f64 / (to - from).max(1) as f64
+}
+
+#[test]
+fn of_a_process_that_sleeps_and_wakes_all_the_time_the_cpu_time_is_the_kernels_and_its_calls_are_seen()
+ {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let running = place.start(place.command(target).args(["sleepers", "enough"]));
+    let pid = running.child.id().to_string();
+    let options = [
+        "record",
+        "-o",
+        "made",
+        "--duration",
+        "1500ms",
+        "--pid",
+        &pid,
+    ];
+    let mut recorder = place.start(&mut place.linewise(options));
+    let mut seen = Vec::new();
+    while recorder.child.try_wait().unwrap().is_none() {
+        seen.push((linewise_machine::process::monotonic_ns(), cpu_time_ns(&pid)));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = recorder.finish();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    std::fs::write(place.path("enough"), "").unwrap();
+    let word = running.finish().stdout;
+    let word = u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).unwrap();
+
+    let recording = Recording::open(&place.path("made.linewise")).unwrap();
+    let (info, tables) = (recording.info(), recording.tables().unwrap());
+    let counted = counted_at(&seen, info.end.0) - counted_at(&seen, info.start.0);
+    let told: u64 = tables.threads.iter().map(|thread| thread.cpu_time_ns).sum();
+    assert!(
+        (told as f64 / counted - 1.0).abs() < 0.05,
+        "{told} {counted}"
+    );
+    let in_kernel = || {
+        tables
+            .samples
+            .iter()
+            .filter(|sample| sample.class == SampleClass::Kernel)
+    };
+    if in_kernel().count() == 0 {
+        println!("skipped: the kernel may not be sampled here");
+        return;
+    }
+    // It does hardly anything else.
+    assert!(in_kernel().count() * 2 > tables.samples.len());
+    let at_word = in_kernel()
+        .filter(|sample| sample.address.0 == word)
+        .count();
+    assert!(
+        at_word * 2 > in_kernel().count(),
+        "{at_word} of {}",
+        in_kernel().count()
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 // Targets that bring bad luck: `target MODE ARGUMENT`. Each ends by itself within a minute.
 #define _GNU_SOURCE
+#include <linux/futex.h>
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
@@ -80,6 +81,21 @@ static void *fighter(void *which) {
 // Two threads count on one line, each in its own word.
 static void fight(double seconds) {
     two(fighter, seconds);
+}
+
+// Two threads hand a word to each other and sleep meanwhile.
+static atomic_int turn;
+static void *sleeper(void *which) {
+    const int mine = (int)(long)which;
+    const struct timespec soon = {0, 10000000};
+    while (now() < end && access(until, F_OK) != 0)
+        for (int i = 0; i < 1000; i++) {
+            if (turn != mine) syscall(SYS_futex, &turn, FUTEX_WAIT_PRIVATE, !mine, &soon);
+            if (turn != mine) continue;
+            turn = !mine;
+            syscall(SYS_futex, &turn, FUTEX_WAKE_PRIVATE, 1);
+        }
+    return NULL;
 }
 
 // Whether somebody traces the calling thread.
@@ -246,6 +262,13 @@ int main(int count, char **arguments) {
         until = argument;
         fight(40);
         return taken;
+    }
+    if (!strcmp(mode, "sleepers")) {
+        until = argument;
+        printf("%p\n", (void *)&turn);
+        fflush(stdout);
+        two(sleeper, 40);
+        return 0;
     }
     fprintf(stderr, "no such mode: %s\n", mode);
     return 99;

@@ -1,7 +1,11 @@
 //! The view on invented rows with a known answer.
 
+use linewise_recording::{
+    AddressOrigin, CpuId, Latency, Map, MapKind, Overhead, RunInfo, Sample, SampleClass,
+    SharedMemory, StackId, Switch, Time, Trap, Watch, WatchOutcome,
+};
+
 use super::*;
-use linewise_recording::{AddressOrigin, Map, MapKind, Overhead, StackId, Time, WatchOutcome};
 
 const LINE: u64 = 0x1000;
 /// One sample stands for 2 ms.
@@ -260,6 +264,40 @@ fn how_much_a_thread_wants_the_line_is_told_by_the_time_at_which_the_other_is_be
     // Half a second each at 200 ns a transfer, both ways.
     let transfers = line.transfers.value;
     assert!((4.5e6..5.3e6).contains(&transfers), "{transfers}");
+}
+
+#[test]
+fn calls_that_wait_for_a_word_cost_where_its_line_is_fought_over_and_nowhere_else() {
+    let fought = || {
+        Rows::default()
+            .at(1, LINE, Operation::Update, true, 100)
+            .at(2, LINE + 8, Operation::Update, true, 100)
+            .met(1, LINE, Operation::Update, Some(100))
+            .met(2, LINE + 8, Operation::Update, Some(100))
+    };
+    let mut rows = fought();
+    let calls = |rows: Rows, at: u64| {
+        let before = rows.samples.len();
+        let mut rows = rows.at(1, at, Operation::Update, true, 100);
+        for sample in &mut rows.samples[before..] {
+            sample.class = SampleClass::Kernel;
+            sample.operation = None;
+        }
+        rows
+    };
+    let costs = |rows: &Rows| -> Vec<(f64, f64, f64)> {
+        let lines = rows.view().lines;
+        let cost = |it: &LineSharing| (it.cost_ns.low, it.cost_ns.value, it.cost_ns.high);
+        lines.iter().map(cost).collect()
+    };
+    let alone = costs(&rows);
+    rows = calls(rows, LINE + 16);
+    rows = calls(rows, LINE + 640);
+    let all = (100 * WEIGHT) as f64;
+    let [(low, value, high)] = alone[..] else {
+        panic!("{alone:?}")
+    };
+    assert_eq!(costs(&rows), [(low, value + all / 2.0, high + all)]);
 }
 
 #[test]

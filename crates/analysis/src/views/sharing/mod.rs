@@ -10,7 +10,9 @@ mod followed;
 mod kinds;
 mod moments;
 mod sampled;
+mod stays;
 mod thread_time;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -24,7 +26,8 @@ pub use exact::{ExactInput, exact};
 pub(crate) use followed::ERRORS;
 pub use followed::Followed;
 pub(crate) use sampled::WATCHED;
-pub use sampled::{Input, sharing};
+pub use sampled::sharing;
+pub use stays::Input;
 pub use thread_time::ThreadTime;
 
 /// One access place of one thread at a line.
@@ -55,6 +58,9 @@ pub struct Flow {
     /// Transfers by false sharing.
     pub false_sharing: f64,
 }
+
+/// The z of a 90 % interval.
+const Z90: f64 = 1.645;
 
 /// A value with its 90 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,0 +1,207 @@
+//! What samples say of each line and thread: the time there, and where the thread was meanwhile.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use linewise_recording::{
+    Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, SharedMemory, Switch,
+    Tid, Trap, Watch,
+};
+
+use super::super::curve::Curves;
+use super::super::encounter::{Stays, Touch};
+use super::moments::Moments;
+
+/// Slice of the run in which a line counts as in use when it was sampled at all, ns.
+const SLICE_NS: u64 = 250_000_000;
+
+/// The tables that the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// Table `samples`.
+    pub samples: &'a [Sample],
+    /// Table `watches`.
+    pub watches: &'a [Watch],
+    /// Table `traps`.
+    pub traps: &'a [Trap],
+    /// Table `switches`.
+    pub switches: &'a [Switch],
+    /// Table `latencies`.
+    pub latencies: &'a [Latency],
+    /// Which memory processes share.
+    pub shared: &'a SharedMemory,
+}
+
+/// What the samples say of one thread at one line.
+#[derive(Default)]
+pub(super) struct Stay {
+    pub(super) weight_ns: f64,
+    pub(super) samples: u64,
+    pub(super) by_cpu: HashMap<CpuId, f64>,
+    /// Time under each curve: the latency may change while the program runs.
+    pub(super) by_curve: BTreeMap<usize, f64>,
+    /// Time and samples of each place.
+    pub(super) places: HashMap<Touch, (f64, u64)>,
+    pub(super) moments: Moments,
+    /// The thread while the line was in use, wherever it was.
+    pub(super) running: Running,
+}
+
+impl Stay {
+    /// Its locked instructions that take a good part of its time at the line.
+    pub(super) fn locked_instructions(&self) -> usize {
+        const PART: f64 = 0.1;
+        let mut by_ip: BTreeMap<Address, f64> = BTreeMap::new();
+        for (touch, (weight, _)) in self.places.iter().filter(|(touch, _)| touch.locked) {
+            *by_ip.entry(touch.ip).or_default() += weight;
+        }
+        let much = |weight: &&f64| **weight >= PART * self.weight_ns;
+        by_ip.values().filter(much).count()
+    }
+
+    /// Share of its running time that this thread, `tid`, is at the line, while that is in use and `other`
+    /// runs on another CPU: while nobody is in its way there, it is through with its accesses sooner.
+    pub(super) fn share_beside(&self, tid: Tid, other: Tid, on_cpus: &Stays<'_>) -> f64 {
+        let share = self.weight_ns / self.running.weight_ns.max(1.0);
+        let at_line = self.moments.beside(tid, other, on_cpus);
+        let anywhere = self.running.moments.beside(tid, other, on_cpus);
+        let more = if anywhere > 0.0 {
+            at_line / anywhere
+        } else {
+            1.0
+        };
+        (share * more).min(1.0)
+    }
+}
+
+/// What was sampled of a thread in one slice, wherever it was.
+#[derive(Clone, Default)]
+pub(super) struct Running {
+    pub(super) weight_ns: f64,
+    pub(super) samples: u64,
+    /// Those whose address is not known.
+    pub(super) unknown: u64,
+    pub(super) moments: Moments,
+}
+
+/// By slice and thread.
+pub(super) type RunningSlices = HashMap<(u64, Tid), Running>;
+
+/// What the samples say of one line.
+#[derive(Default)]
+pub(super) struct LineStays {
+    pub(super) threads: BTreeMap<Tid, Stay>,
+    pub(super) by_cpu: HashMap<CpuId, f64>,
+    pub(super) slices: HashSet<u64>,
+    /// Time of all threads in the kernel, in futex calls on a word of the line, ns: only of a line with samples.
+    pub(super) in_calls_ns: f64,
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+}
+
+impl LineStays {
+    /// What was sampled of a thread while the line was in use.
+    pub(super) fn running(&self, tid: Tid, running: &RunningSlices) -> Running {
+        let mut sum = Running::default();
+        for seen in self
+            .slices
+            .iter()
+            .filter_map(|&slice| running.get(&(slice, tid)))
+        {
+            sum.weight_ns += seen.weight_ns;
+            sum.samples += seen.samples;
+            sum.unknown += seen.unknown;
+            for &(cpu, time) in &seen.moments.at {
+                sum.moments.note(cpu, time);
+            }
+        }
+        sum
+    }
+
+    /// Whether several threads were sampled at it often, one of which writes: where hardly any watch was armed, that is
+    /// all that is known.
+    pub(super) fn is_fought_over(&self) -> bool {
+        const OFTEN: u64 = 5;
+        let often = || self.threads.values().filter(|stay| stay.samples >= OFTEN);
+        let writes = |stay: &Stay| stay.places.keys().any(|it| it.operation != Operation::Load);
+        often().count() > 1 && often().any(writes)
+    }
+
+    /// For how long the line was in use, ns: the slices in which it was sampled, less what lies
+    /// before its first and after its last sample.
+    pub(super) fn span_ns(&self) -> f64 {
+        let outside = self.first_ns % SLICE_NS + (SLICE_NS - self.last_ns % SLICE_NS);
+        (self.slices.len() as u64 * SLICE_NS)
+            .saturating_sub(outside)
+            .max(1_000_000) as f64
+    }
+}
+
+pub(super) fn stays(
+    input: &Input<'_>,
+    curves: &Curves,
+) -> (BTreeMap<(Pid, Address), LineStays>, RunningSlices) {
+    let mut lines: BTreeMap<(Pid, Address), LineStays> = BTreeMap::new();
+    let mut running = RunningSlices::new();
+    let mut in_calls: BTreeMap<(Pid, Address), f64> = BTreeMap::new();
+    let home = |sample: &Sample| {
+        let (pid, address) = input.shared.home(sample.pid, sample.address);
+        (address, (pid, address.line(input.info.line_size)))
+    };
+    for sample in input.samples {
+        let slice = sample.time.0 / SLICE_NS;
+        let seen = running.entry((slice, sample.tid)).or_default();
+        seen.weight_ns += sample.weight_ns as f64;
+        seen.samples += 1;
+        seen.moments.note(sample.cpu, sample.time);
+        seen.unknown += u64::from(sample.class == SampleClass::Unknown);
+        if sample.class == SampleClass::Kernel && sample.address != Address(0) {
+            *in_calls.entry(home(sample).1).or_default() += sample.weight_ns as f64;
+        }
+        let Some(operation) = sample
+            .operation
+            .filter(|_| sample.class == SampleClass::Access)
+        else {
+            continue;
+        };
+        let (address, key) = home(sample);
+        let line = lines.entry(key).or_default();
+        let weight = sample.weight_ns as f64;
+        if line.slices.is_empty() {
+            line.first_ns = sample.time.0;
+        }
+        line.first_ns = line.first_ns.min(sample.time.0);
+        line.slices.insert(slice);
+        line.last_ns = line.last_ns.max(sample.time.0);
+        *line.by_cpu.entry(sample.cpu).or_default() += weight;
+        let stay = line.threads.entry(sample.tid).or_default();
+        stay.weight_ns += weight;
+        stay.moments.note(sample.cpu, sample.time);
+        stay.samples += 1;
+        *stay.by_cpu.entry(sample.cpu).or_default() += weight;
+        if let Some(curve) = curves.nearest(sample.time.0) {
+            *stay.by_curve.entry(curve).or_default() += weight;
+        }
+        let key = Touch {
+            pid: sample.pid,
+            ip: sample.access_ip,
+            address,
+            size: sample.size,
+            operation,
+            locked: sample.locked,
+        };
+        let place = stay.places.entry(key).or_default();
+        place.0 += weight;
+        place.1 += 1;
+    }
+    for (key, line) in &mut lines {
+        line.in_calls_ns = in_calls.get(key).copied().unwrap_or(0.0);
+        let tids: Vec<Tid> = line.threads.keys().copied().collect();
+        for tid in tids {
+            let seen = line.running(tid, &running);
+            line.threads.entry(tid).or_default().running = seen;
+        }
+    }
+    (lines, running)
+}

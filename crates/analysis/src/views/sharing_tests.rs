@@ -275,29 +275,26 @@ fn calls_that_wait_for_a_word_cost_where_its_line_is_fought_over_and_nowhere_els
             .met(1, LINE, Operation::Update, Some(100))
             .met(2, LINE + 8, Operation::Update, Some(100))
     };
-    let mut rows = fought();
-    let calls = |rows: Rows, at: u64| {
+    let with_calls = |at: u64| {
+        let rows = fought();
         let before = rows.samples.len();
         let mut rows = rows.at(1, at, Operation::Update, true, 100);
         for sample in &mut rows.samples[before..] {
             sample.class = SampleClass::Kernel;
             sample.operation = None;
         }
-        rows
-    };
-    let costs = |rows: &Rows| -> Vec<(f64, f64, f64)> {
         let lines = rows.view().lines;
         let cost = |it: &LineSharing| (it.cost_ns.low, it.cost_ns.value, it.cost_ns.high);
-        lines.iter().map(cost).collect()
+        lines.iter().map(cost).collect::<Vec<_>>()
     };
-    let alone = costs(&rows);
-    rows = calls(rows, LINE + 16);
-    rows = calls(rows, LINE + 640);
+    let [(low, value, high)] = with_calls(LINE + 640)[..] else {
+        panic!("one line is fought over")
+    };
     let all = (100 * WEIGHT) as f64;
-    let [(low, value, high)] = alone[..] else {
-        panic!("{alone:?}")
-    };
-    assert_eq!(costs(&rows), [(low, value + all / 2.0, high + all)]);
+    assert_eq!(
+        with_calls(LINE + 16),
+        [(low, value + all / 2.0, high + all)]
+    );
 }
 
 #[test]

@@ -47,8 +47,36 @@ struct ChunkWaits {
     late_traps: u32,
     /// Time watched beyond [`PRESENT_NS`], ns.
     late_ns: f64,
-    /// Time watched until a trap or in vain, also where that was too short to tell of an absence, ns.
-    waited_ns: f64,
+    /// Watches that saw any access, and those that saw writes alone.
+    any: Waited,
+    writes: Waited,
+}
+
+/// Watches of one chunk, also those that were too short to tell of an absence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waited {
+    /// Watches that tell something: for long enough, or with a trap.
+    watches: u32,
+    /// Traps.
+    traps: u32,
+    /// Time until a trap or in vain, ns.
+    ns: f64,
+}
+
+impl Waited {
+    /// Whether the thread comes as soon as it is watched.
+    fn is_often(self) -> bool {
+        const FEW: u32 = 3;
+        self.traps >= FEW && self.ns < f64::from(self.traps) * PRESENT_NS
+    }
+
+    /// At most so many accesses a second; infinite where it comes too soon to tell.
+    fn most(self) -> f64 {
+        match self.is_often() {
+            true => f64::INFINITY,
+            false => at_most(f64::from(self.traps)) / self.ns * 1e9,
+        }
+    }
 }
 
 /// A place and a way in which a line is touched.
@@ -99,30 +127,32 @@ impl Encounter {
         watches.max().unwrap_or(0)
     }
 
-    /// Watches that tell something of a chunk, 0 to 7.
+    /// Watches that tell of accesses to a chunk, 0 to 7, in conflict with this operation.
     #[must_use]
-    pub fn chunk_watches(&self, chunk: usize) -> u32 {
-        self.chunks[chunk].watches
+    pub fn chunk_watches(&self, chunk: usize, with: Operation) -> u32 {
+        let waits = &self.chunks[chunk];
+        match with {
+            Operation::Load => waits.any.watches + waits.writes.watches,
+            _ => waits.any.watches,
+        }
     }
 
-    /// At most so many accesses a second of one chunk, 0 to 7, by all of the time in which watches did not see it
-    /// touched; infinite where it is touched too soon to tell.
+    /// At most so many such accesses a second, by all of the time in which watches did not see the chunk touched;
+    /// infinite where it is touched too soon to tell.
     #[must_use]
-    pub fn most_at(&self, chunk: usize) -> f64 {
+    pub fn most_at(&self, chunk: usize, with: Operation) -> f64 {
         let waits = &self.chunks[chunk];
-        match self.is_often_at(chunk) {
-            true => f64::INFINITY,
-            false => at_most(waits.traps()) / waits.waited_ns * 1e9,
+        match with {
+            Operation::Load => waits.any.most().min(waits.writes.most()),
+            _ => waits.any.most(),
         }
     }
 
     /// Whether it comes to one chunk, 0 to 7, as soon as it is watched there.
     #[must_use]
     pub fn is_often_at(&self, chunk: usize) -> bool {
-        const FEW: f64 = 3.0;
         let waits = &self.chunks[chunk];
-        let traps = waits.traps();
-        traps >= FEW && waits.waited_ns < traps * PRESENT_NS
+        waits.any.is_often() || waits.writes.is_often()
     }
 
     /// Accesses a second of the running thread while it is not at work on the line.
@@ -138,10 +168,6 @@ pub(super) fn at_most(count: f64) -> f64 {
 }
 
 impl ChunkWaits {
-    fn traps(&self) -> f64 {
-        f64::from(self.present + self.late_traps)
-    }
-
     fn late_rate(&self) -> f64 {
         if self.late_ns > 0.0 {
             f64::from(self.late_traps) / self.late_ns * 1e9
@@ -349,16 +375,23 @@ pub fn encounters(
         let trapped = by_watch.get(&watch.id).map_or(&[][..], Vec::as_slice);
         for chunk in (0..8u8).filter(|chunk| watch.chunks & (1 << chunk) != 0) {
             let waits = &mut encounter.chunks[usize::from(chunk)];
+            let waited = match watch.operation {
+                Operation::Load => &mut waits.writes,
+                _ => &mut waits.any,
+            };
             let trap = trapped.iter().find(|trap| trap.chunk == chunk);
             let Some(trap) = trap.filter(|trap| conflict(watch.operation, trap.operation)) else {
-                waits.waited_ns += watched_ns.max(0.0);
+                waited.ns += watched_ns.max(0.0);
                 // A thread that did not run long enough says nothing.
                 if watched_ns > PRESENT_NS {
+                    waited.watches += 1;
                     waits.watches += 1;
                     waits.late_ns += watched_ns - PRESENT_NS;
                 }
                 continue;
             };
+            waited.watches += 1;
+            waited.traps += 1;
             waits.watches += 1;
             encounter.traps += 1;
             let access = Touch {
@@ -371,7 +404,7 @@ pub fn encounters(
             };
             *encounter.accesses.entry(access).or_default() += 1;
             let wait = at_once.wait_ns(watch, trap, stays);
-            waits.waited_ns += wait.max(0.0);
+            waited.ns += wait.max(0.0);
             if wait <= PRESENT_NS {
                 waits.present += 1;
             } else {

@@ -34,6 +34,12 @@ const LEAST_HIT_NS: f64 = 1.0;
 const LIKELY_NS: f64 = 5.0;
 /// An instruction that waits at one of its words for at least this share goes through them in a row.
 const IN_A_ROW: f64 = 0.8;
+/// A share of which nothing is known.
+pub(super) const UNKNOWN: Estimate = Estimate {
+    value: 0.5,
+    low: 0.0,
+    high: 1.0,
+};
 /// Samples that there may have been where none is (Poisson, 95 %).
 const UNSEEN: f64 = 3.0;
 
@@ -106,7 +112,10 @@ impl Visitor<'_> {
 
     /// Whether enough was seen of it to say that it does not use the bytes of a touch.
     fn is_known_at(&self, touch: &Touch) -> bool {
-        let watched = |chunk| self.met.map_or(0, |met| met.chunk_watches(chunk));
+        let watched = |chunk| {
+            self.met
+                .map_or(0, |met| met.chunk_watches(chunk, touch.operation))
+        };
         self.samples >= TELLING_SAMPLES || chunks(touch).all(|it| watched(it) >= TELLING_WATCHES)
     }
 
@@ -132,8 +141,9 @@ impl Visitor<'_> {
         here.map(|it| it.1).sum::<f64>() / all.max(f64::MIN_POSITIVE)
     }
 
-    /// At most so many accesses of the bytes of a touch in a run in which it is at the line for so long.
-    fn most_accesses(&self, touch: &Touch, span_ns: f64) -> f64 {
+    /// At most so many accesses of the bytes of a touch in a run in which it is at the line for so long, of those that
+    /// conflict `with` such an operation.
+    fn most_accesses(&self, touch: &Touch, with: Operation, span_ns: f64) -> f64 {
         let by_time = match self.samples {
             0 => f64::INFINITY,
             samples => {
@@ -141,7 +151,7 @@ impl Visitor<'_> {
                 self.at_line_ns * share.min(1.0) / LEAST_HIT_NS
             }
         };
-        let by_watches = |chunk| Some(self.met?.most_at(chunk) * span_ns * 1e-9);
+        let by_watches = |chunk| Some(self.met?.most_at(chunk, with) * span_ns * 1e-9);
         let by_watches = chunks(touch).filter_map(by_watches);
         by_watches.fold(by_time, f64::min)
     }
@@ -180,15 +190,15 @@ pub(super) fn true_share(
         |(touch, _): &&(Touch, f64)| touch.operation != Operation::Load || from_writes;
     let touches: Vec<&(Touch, f64)> = to.touches.iter().filter(conflicting).collect();
     if touches.is_empty() {
-        return Estimate::default();
+        let only_reads = !to.touches.is_empty() && from.is_known();
+        return if only_reads { Estimate::default() } else { UNKNOWN };
     }
-    let high = with_accesses(to, from, &touches, transfers, |it, touch| {
-        it.most_accesses(touch, span_ns)
-    });
-    let likely = with_accesses(to, from, &touches, transfers, |it, touch| {
-        it.likely_accesses(touch)
-            .min(it.most_accesses(touch, span_ns))
-    });
+    let most = |it: &Visitor<'_>, touch: &Touch, with| it.most_accesses(touch, with, span_ns);
+    let likely = |it: &Visitor<'_>, touch: &Touch, with| {
+        it.likely_accesses(touch).min(most(it, touch, with))
+    };
+    let high = with_accesses(to, from, &touches, transfers, most);
+    let likely = with_accesses(to, from, &touches, transfers, likely);
     let all: f64 = touches.iter().map(|it| it.1).sum();
     let least = |(touch, count): &&(Touch, f64)| {
         let meets = from.meets(touch).filter(|_| from.is_often_at(touch));
@@ -208,7 +218,7 @@ fn with_accesses(
     from: &Visitor<'_>,
     touches: &[&(Touch, f64)],
     transfers: f64,
-    accesses: impl Fn(&Visitor<'_>, &Touch) -> f64,
+    accesses: impl Fn(&Visitor<'_>, &Touch, Operation) -> f64,
 ) -> f64 {
     // Touches of words that the other does not use; that it uses; and of which that is not known.
     let (mut own, mut shared, mut open, mut all) = (0.0, 0.0, 0.0, 0.0);
@@ -217,7 +227,8 @@ fn with_accesses(
     for (touch, count) in touches {
         all += count;
         if let Some((_, at_most)) = from.meets(touch) {
-            let [mine, theirs] = [to, from].map(|it| accesses(it, touch));
+            let mine = accesses(to, touch, Operation::Update);
+            let theirs = accesses(from, touch, touch.operation);
             // One that hardly ever comes there is in nobody's way there.
             let often = (theirs / transfers.max(1.0)).min(1.0);
             shared += count * often * at_most;

@@ -7,7 +7,7 @@ use linewise_recording::{Address, Operation, Pid, Tid};
 use super::super::curve::Curves;
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
-use super::kinds::{Visitor, true_share};
+use super::kinds::{UNKNOWN, Visitor, true_share};
 use super::stays::{Input, LineStays, RunningSlices, stays};
 use super::waits::{Wait, balance, wait_of};
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView, Z90};
@@ -227,7 +227,7 @@ fn flows_to(
         let transfers = wait.transfers.value * share / total;
         let truly = match (visitors.get(&wait.tid), visitors.get(&other)) {
             (Some(to), Some(from)) => true_share(to, from, transfers, span_ns),
-            _ => Estimate::default(),
+            _ => UNKNOWN,
         };
         falsely.add(Estimate {
             value: transfers * (1.0 - truly.value),

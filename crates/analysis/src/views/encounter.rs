@@ -39,7 +39,28 @@ const LONGEST_ARMING_NS: f64 = 100_000.0;
 /// What the watches of one thread say of one chunk.
 #[derive(Clone, Debug, Default)]
 struct ChunkWaits {
-    /// Watches that included the chunk.
+    /// Those that saw any access.
+    any: Waits,
+    /// Those that saw writes alone: of lines that were read where they were sampled.
+    writes: Waits,
+}
+
+impl ChunkWaits {
+    fn all(&self) -> Waits {
+        let (a, b) = (self.any, self.writes);
+        Waits {
+            watches: a.watches + b.watches,
+            present: a.present + b.present,
+            late_traps: a.late_traps + b.late_traps,
+            late_ns: a.late_ns + b.late_ns,
+        }
+    }
+}
+
+/// Watches of one chunk, and how long they waited.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// Watches that tell something: for long enough, or with a trap.
     watches: u32,
     /// Traps of a thread at work on it.
     present: u32,
@@ -47,36 +68,6 @@ struct ChunkWaits {
     late_traps: u32,
     /// Time watched beyond [`PRESENT_NS`], ns.
     late_ns: f64,
-    /// Watches that saw any access, and those that saw writes alone.
-    any: Waited,
-    writes: Waited,
-}
-
-/// Watches of one chunk, also those that were too short to tell of an absence.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waited {
-    /// Watches that tell something: for long enough, or with a trap.
-    watches: u32,
-    /// Traps.
-    traps: u32,
-    /// Time until a trap or in vain, ns.
-    ns: f64,
-}
-
-impl Waited {
-    /// Whether the thread comes as soon as it is watched.
-    fn is_often(self) -> bool {
-        const FEW: u32 = 3;
-        self.traps >= FEW && self.ns < f64::from(self.traps) * PRESENT_NS
-    }
-
-    /// At most so many accesses a second; infinite where it comes too soon to tell.
-    fn most(self) -> f64 {
-        match self.is_often() {
-            true => f64::INFINITY,
-            false => at_most(f64::from(self.traps)) / self.ns * 1e9,
-        }
-    }
 }
 
 /// A place and a way in which a line is touched.
@@ -115,7 +106,7 @@ impl Encounter {
     pub fn presence(&self) -> f64 {
         self.chunks
             .iter()
-            .map(ChunkWaits::excess)
+            .map(|chunk| chunk.all().excess())
             .sum::<f64>()
             .min(1.0)
     }
@@ -123,7 +114,7 @@ impl Encounter {
     /// Watches that tell something of the presence: of a chunk for long enough, or with a trap.
     #[must_use]
     pub fn telling(&self) -> u32 {
-        let watches = self.chunks.iter().map(|chunk| chunk.watches);
+        let watches = self.chunks.iter().map(|chunk| chunk.all().watches);
         watches.max().unwrap_or(0)
     }
 
@@ -137,8 +128,7 @@ impl Encounter {
         }
     }
 
-    /// At most so many such accesses a second, by all of the time in which watches did not see the chunk touched;
-    /// infinite where it is touched too soon to tell.
+    /// At most so many such accesses a second; infinite where it is touched too soon to tell.
     #[must_use]
     pub fn most_at(&self, chunk: usize, with: Operation) -> f64 {
         let waits = &self.chunks[chunk];
@@ -158,7 +148,8 @@ impl Encounter {
     /// Accesses a second of the running thread while it is not at work on the line.
     #[must_use]
     pub fn absent_rate(&self) -> f64 {
-        self.chunks.iter().map(ChunkWaits::late_rate).sum()
+        let rates = self.chunks.iter().map(|chunk| chunk.all().late_rate());
+        rates.sum()
     }
 }
 
@@ -167,8 +158,8 @@ pub(super) fn at_most(count: f64) -> f64 {
     count + 2.0 * count.sqrt() + 3.0
 }
 
-impl ChunkWaits {
-    fn late_rate(&self) -> f64 {
+impl Waits {
+    fn late_rate(self) -> f64 {
         if self.late_ns > 0.0 {
             f64::from(self.late_traps) / self.late_ns * 1e9
         } else {
@@ -176,15 +167,36 @@ impl ChunkWaits {
         }
     }
 
+    /// Watches that a thread at the late rate meets within [`PRESENT_NS`], of all.
+    fn by_chance(self) -> f64 {
+        let rate = self.late_rate().min(1e9 / FASTEST_ABSENT_NS);
+        1.0 - (-rate * PRESENT_NS * 1e-9).exp()
+    }
+
     /// Share of present waits beyond what a thread at the late rate would show by chance.
-    fn excess(&self) -> f64 {
+    fn excess(self) -> f64 {
         if self.watches == 0 {
             return 0.0;
         }
         let seen = f64::from(self.present) / f64::from(self.watches);
-        let rate = self.late_rate().min(1e9 / FASTEST_ABSENT_NS);
-        let by_chance = 1.0 - (-rate * PRESENT_NS * 1e-9).exp();
-        (seen - by_chance * (1.0 - seen)).max(0.0)
+        (seen - self.by_chance() * (1.0 - seen)).max(0.0)
+    }
+
+    /// Whether the thread comes as soon as it is watched, mostly.
+    fn is_often(self) -> bool {
+        const FEW: u32 = 3;
+        self.present >= FEW && 2 * self.present > self.watches
+    }
+
+    /// At most so many accesses a second: infinite of a thread that is at work there now and then, since how often it
+    /// comes then the waits do not resolve.
+    fn most(self) -> f64 {
+        let expected = self.by_chance() * f64::from(self.watches);
+        let by_chance = f64::from(self.present) <= expected + 2.0 * expected.sqrt();
+        match by_chance && self.late_ns > 0.0 {
+            true => at_most(f64::from(self.present + self.late_traps)) / self.late_ns * 1e9,
+            false => f64::INFINITY,
+        }
     }
 }
 
@@ -375,23 +387,19 @@ pub fn encounters(
         let trapped = by_watch.get(&watch.id).map_or(&[][..], Vec::as_slice);
         for chunk in (0..8u8).filter(|chunk| watch.chunks & (1 << chunk) != 0) {
             let waits = &mut encounter.chunks[usize::from(chunk)];
-            let waited = match watch.operation {
+            let waits = match watch.operation {
                 Operation::Load => &mut waits.writes,
                 _ => &mut waits.any,
             };
             let trap = trapped.iter().find(|trap| trap.chunk == chunk);
             let Some(trap) = trap.filter(|trap| conflict(watch.operation, trap.operation)) else {
-                waited.ns += watched_ns.max(0.0);
                 // A thread that did not run long enough says nothing.
                 if watched_ns > PRESENT_NS {
-                    waited.watches += 1;
                     waits.watches += 1;
                     waits.late_ns += watched_ns - PRESENT_NS;
                 }
                 continue;
             };
-            waited.watches += 1;
-            waited.traps += 1;
             waits.watches += 1;
             encounter.traps += 1;
             let access = Touch {
@@ -404,7 +412,6 @@ pub fn encounters(
             };
             *encounter.accesses.entry(access).or_default() += 1;
             let wait = at_once.wait_ns(watch, trap, stays);
-            waited.ns += wait.max(0.0);
             if wait <= PRESENT_NS {
                 waits.present += 1;
             } else {

@@ -191,7 +191,11 @@ pub(super) fn true_share(
     let touches: Vec<&(Touch, f64)> = to.touches.iter().filter(conflicting).collect();
     if touches.is_empty() {
         let only_reads = !to.touches.is_empty() && from.is_known();
-        return if only_reads { Estimate::default() } else { UNKNOWN };
+        return if only_reads {
+            Estimate::default()
+        } else {
+            UNKNOWN
+        };
     }
     let most = |it: &Visitor<'_>, touch: &Touch, with| it.most_accesses(touch, with, span_ns);
     let likely = |it: &Visitor<'_>, touch: &Touch, with| {

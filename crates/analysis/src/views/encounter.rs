@@ -32,6 +32,9 @@ const PRESENT_NS: f64 = 40_000.0;
 /// waits do not tell more than that it is present; and a few waits that the machine stretched just
 /// beyond the limit must not look like a thread that comes all the time and is never there.
 const FASTEST_ABSENT_NS: f64 = 2.0 * PRESENT_NS;
+/// The mean wait of the fastest thread whose waits bound how often it comes, ns: one that shares a lock with others waits
+/// for their watches, too, which stop them while they hold it.
+const FASTEST_BOUNDED_NS: f64 = 4.0 * PRESENT_NS;
 /// What the kernel counts for a watch while its thread runs elsewhere is the time that arming takes:
 /// not more than this, ns.
 const LONGEST_ARMING_NS: f64 = 100_000.0;
@@ -193,7 +196,7 @@ impl Waits {
     fn most(self) -> f64 {
         let expected = self.by_chance() * f64::from(self.watches);
         let by_chance = f64::from(self.present) <= expected + 2.0 * expected.sqrt();
-        match by_chance && self.late_ns > 0.0 {
+        match by_chance && self.late_rate() < 1e9 / FASTEST_BOUNDED_NS {
             true => at_most(f64::from(self.present + self.late_traps)) / self.late_ns * 1e9,
             false => f64::INFINITY,
         }

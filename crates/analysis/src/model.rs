@@ -220,6 +220,18 @@ pub enum FindingKind {
     Sharing,
 }
 
+impl FindingKind {
+    /// The kind of which the most transfers are, if that is known.
+    #[must_use]
+    pub fn of(false_share: Interval) -> Self {
+        match false_share {
+            Interval { low, .. } if low >= 0.5 => Self::FalseSharing,
+            Interval { high, .. } if high < 0.5 => Self::TrueSharing,
+            _ => Self::Sharing,
+        }
+    }
+}
+
 /// One cause, its evidence, and what to change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {

@@ -2,7 +2,7 @@
 
 use super::locks::is_lock;
 use super::parts::parts;
-use crate::model::{AccessRow, FindingKind, LineRow, ObjectRow};
+use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::declaration;
 use linewise_recording::ObjectKind;
 
@@ -39,7 +39,7 @@ pub(crate) struct Change {
 
 /// Proposes a change for a finding.
 pub(crate) fn propose(
-    kind: FindingKind,
+    false_share: Interval,
     object: &ObjectRow,
     lines: &[LineRow],
     accesses: &[AccessRow],
@@ -50,9 +50,9 @@ pub(crate) fn propose(
         let first = parts[..i].iter().find(|it| it.is_in_the_way_of(second));
         Some([&first?.fields[..], &second.fields])
     });
-    match (kind, near) {
+    match (FindingKind::of(false_share), near) {
         (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => {
-            share_less(language, object, accesses)
+            share_less(language, object, accesses, false_share)
         }
         (FindingKind::FalseSharing, Some(near)) => separate(language, object, lines, near),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
@@ -195,7 +195,25 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
     }
 }
 
-fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) -> Change {
+/// What padding does for what threads really share.
+fn padding(false_share: Interval) -> String {
+    match false_share.high {
+        high if high < 0.2 => "padding cannot help".to_owned(),
+        high if high < 0.8 => format!(
+            "padding helps with at most {:.0} % of the transfers",
+            high * 100.0
+        ),
+        _ => "whether padding helps, samples do not tell".to_owned(),
+    }
+}
+
+fn share_less(
+    language: Language,
+    object: &ObjectRow,
+    accesses: &[AccessRow],
+    false_share: Interval,
+) -> Change {
+    let padding = padding(false_share);
     let locks: Vec<&AccessRow> = accesses.iter().filter(|access| is_lock(access)).collect();
     let fields = match locks.as_slice() {
         [] => touched_fields(accesses),
@@ -215,7 +233,7 @@ fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) ->
             format!(" ({name})")
         };
         format!(
-            "Threads fight over a lock{what}. Padding cannot help. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
+            "Threads fight over a lock{what}: {padding}. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
         )
     } else {
         let what = if name.is_empty() {
@@ -224,7 +242,7 @@ fn share_less(language: Language, object: &ObjectRow, accesses: &[AccessRow]) ->
             name.as_str()
         };
         format!(
-            "Threads really share {what}: padding cannot help. Write it less often (count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
+            "Threads really share {what}: {padding}. Write it less often (count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
         )
     };
     Change {
@@ -256,6 +274,34 @@ mod tests {
     use super::*;
     use crate::model::LineField;
 
+    const FALSE: Interval = Interval {
+        low: 1.0,
+        high: 1.0,
+    };
+    const TRUE: Interval = Interval {
+        low: 0.0,
+        high: 0.0,
+    };
+    const OPEN: Interval = Interval {
+        low: 0.0,
+        high: 1.0,
+    };
+
+    #[test]
+    fn padding_is_said_to_help_as_much_as_is_known() {
+        let part = Interval {
+            low: 0.3,
+            high: 0.36,
+        };
+        let says = |share, words: &str| {
+            let text = propose(share, &object(), &[], &[access("add", "add.c")]).text;
+            assert!(text.contains(words), "{text}");
+        };
+        says(TRUE, "padding cannot help");
+        says(part, "padding helps with at most 36 % of the transfers");
+        says(OPEN, "whether padding helps, samples do not tell");
+    }
+
     #[test]
     fn elements_of_one_array_are_recognised() {
         assert_eq!(common_array(&["c[0].hits", "c[1].hits"]), Some("c"));
@@ -272,8 +318,7 @@ mod tests {
             line,
             ..access("lll_mutex_unlock_optimized", "pthread_mutex_unlock.c")
         };
-        let advice =
-            |accesses: &[AccessRow]| propose(FindingKind::Sharing, &object(), &[], accesses).text;
+        let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses).text;
         let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
         assert!(advice(&one).starts_with("Threads fight over a lock"));
         // Two on one line.
@@ -306,8 +351,8 @@ mod tests {
             both(16, "parsed", 3),
         ]
         .concat();
-        for kind in [FindingKind::TrueSharing, FindingKind::Sharing] {
-            let change = propose(kind, &object(), &[], &three);
+        for share in [TRUE, OPEN] {
+            let change = propose(share, &object(), &[], &three);
             assert!(change.text.contains("count in a variable of the thread"));
             assert!(!change.source.contains("alignas"));
         }
@@ -327,9 +372,7 @@ mod tests {
             accessed_type: "Partial".to_owned(),
             ..object()
         };
-        let advice = |accesses: &[AccessRow]| {
-            propose(FindingKind::FalseSharing, &object, &[], accesses).text
-        };
+        let advice = |accesses: &[AccessRow]| propose(FALSE, &object, &[], accesses).text;
         assert!(advice(&own).starts_with("Give each `Partial` lines of its own"));
         let two = [at(1, 0, "head"), at(2, 8, "tail")];
         assert!(advice(&two).starts_with("Move `tail` to another line than `head`"));
@@ -409,7 +452,7 @@ mod tests {
     #[test]
     fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
         let object = object();
-        let change = |access: AccessRow| propose(FindingKind::TrueSharing, &object, &[], &[access]);
+        let change = |access: AccessRow| propose(TRUE, &object, &[], &[access]);
         let lock = change(access("pthread_mutex_lock", "cache.c"));
         assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
         assert!(lock.source.starts_with("linewise_apply("));

@@ -165,7 +165,7 @@ fn finding(
         low: part_of_all(|line| line.false_share.low).min(false_share),
         high: part_of_all(|line| line.false_share.high).max(false_share),
     };
-    let kind = kind(false_share_interval);
+    let kind = FindingKind::of(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
         ObjectKind::Heap => names.is_exact(object),
@@ -200,7 +200,7 @@ fn finding(
         .map(|line| line_row(line, &object, known, &verdict, info.line_size))
         .collect();
     let accesses = access_rows(&lines, known, &verdict, info.line_size);
-    let change = change::propose(kind, &object, &line_rows, &accesses);
+    let change = change::propose(false_share_interval, &object, &line_rows, &accesses);
     Finding {
         rank: 0,
         kind,
@@ -237,15 +237,6 @@ fn finding(
             },
         },
         evidence: evidence(&lines),
-    }
-}
-
-/// The kind of which the most transfers are, if that is known.
-fn kind(false_share: Interval) -> FindingKind {
-    match false_share {
-        Interval { low, .. } if low >= 0.5 => FindingKind::FalseSharing,
-        Interval { high, .. } if high < 0.5 => FindingKind::TrueSharing,
-        _ => FindingKind::Sharing,
     }
 }
 
@@ -586,7 +577,7 @@ fn doubt(
         doubts.push("Hardly a watch was armed for it: that several threads were sampled there is known, whether at the same time is not.");
     }
     doubts.extend(more.iter().map(String::as_str).filter(|it| !it.is_empty()));
-    if kind(false_share) == FindingKind::Sharing {
+    if FindingKind::of(false_share) == FindingKind::Sharing {
         doubts.push("Threads touch words of their own and words of each other here. Whether they do so while they have the line once, so that it must move anyway, samples do not tell: an exact run (`linewise run --exact`) does.");
     } else if false_share.low < 0.8 && false_share.high > 0.2 {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");

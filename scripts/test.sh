@@ -194,6 +194,7 @@ step accuracy target/release/linewise bench sharing --gate
 step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
 step repairs cargo xtask repairs --pairs 1 --seconds 1.4
+step structures cargo xtask structures --runs 1 --seconds 1.2
 step conformance cargo xtask conformance --core
 if has strace; then
     step inject cargo xtask inject --core

@@ -24,7 +24,9 @@ mod slowdown;
 mod soak;
 mod spdx;
 mod steal;
+mod structures;
 mod tidy;
+mod twins;
 mod typed;
 mod typed_real;
 
@@ -90,6 +92,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "repairs",
         "the cost of findings beside what a repair brings, on programs with repaired twins\n\
          [--threads 2] [--pairs 3] [--seconds 2.4 of CPU time] [--only PROGRAM] [--json]",
+    ),
+    (
+        "structures",
+        "the kind of sharing of fourteen concurrent structures, packed on a line and padded\n\
+         [--threads 2] [--runs 5] [--seconds 2 of CPU time] [--only PROGRAM]",
     ),
     (
         "heap",
@@ -163,6 +170,7 @@ fn main() -> ExitCode {
         "soak" => return measured(&verb, soak::run(&root, Arguments::new(words))),
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "repairs" => return measured(&verb, repairs::run(&root, Arguments::new(words))),
+        "structures" => return measured(&verb, structures::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),
         "inject" => return measured(&verb, inject::run(&root, Arguments::new(words))),

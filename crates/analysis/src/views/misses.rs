@@ -10,8 +10,9 @@
 //!   all sets, and that is not by chance: samples see a part of the lines, and of few lines some set always has twice
 //!   as many as the mean.
 //! - *Capacity*: the thread's lines are more than the cache holds. Samples see a part of the lines; how many
-//!   there are is Chao's lower bound (1984) from the lines that were seen once and twice.
-//! - There are no compulsory misses, and everything else hits.
+//!   there are at least is told by those that were seen once and twice.
+//! - There are no compulsory misses, and everything else hits: lines that a thread comes back to all the time, too, whatever
+//!   goes through its cache meanwhile.
 //!
 //! Sets are told by virtual addresses, which is right for first-level caches whose ways are no larger than
 //! a page.
@@ -160,6 +161,8 @@ struct Thread {
     crowded: BTreeSet<u64>,
     /// Whether there are more lines than the cache holds.
     too_many: bool,
+    /// Lines that stay in it all the same.
+    hot: BTreeSet<u64>,
 }
 
 /// The thread time that sampled accesses wait for misses, by DProf's rules.
@@ -181,6 +184,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
             let thread = Thread {
                 crowded: lines.crowded(&shape).into_keys().collect(),
                 too_many: lines.estimate() > shape.lines as f64,
+                hot: lines.hot(shape.lines),
             };
             (*tid, thread)
         })
@@ -212,7 +216,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         if let Some(thread) = full.get(&sample.tid) {
             if thread.crowded.contains(&shape.set(line.0 / line_size)) {
                 classes[CONFLICT] = rest;
-            } else if thread.too_many {
+            } else if thread.too_many && !thread.hot.contains(&(line.0 / line_size)) {
                 classes[CAPACITY] = rest;
             }
         }

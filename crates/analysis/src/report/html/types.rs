@@ -122,19 +122,18 @@ pub(super) fn write(out: &mut String, report: &Report) {
     out.push_str("</div>\n</section>\n");
 }
 
-/// Why the first level misses, by type.
+/// Why the first level misses, or what waiting is likely to be for, by type.
 fn misses(out: &mut String, report: &Report) {
     if report.misses.is_empty() {
         return;
     }
-    let of = if report.is_exact() {
-        "Share of misses"
-    } else {
-        "Share of waiting"
+    let (what, of) = match report.is_exact() {
+        true => ("Misses of the first level", "Share of misses"),
+        false => ("Waiting, by likely cause", "Share of waiting"),
     };
     let _ = write!(
         out,
-        "<h3>Misses of the first level</h3>\n<div class=\"scroll\"><table class=\"wide\"><thead>\
+        "<h3>{what}</h3>\n<div class=\"scroll\"><table class=\"wide\"><thead>\
          <tr><th>Type</th><th class=\"number\">{of}</th><th class=\"number\">Compulsory</th>\
          <th class=\"number\">Capacity</th><th class=\"number\">Conflict</th>\
          <th class=\"number\">True sharing</th><th class=\"number\">False sharing</th></tr>\

@@ -83,7 +83,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     page.blank();
 }
 
-/// Why the first level misses, by type.
+/// Why the first level misses, or what waiting is likely to be for, by type.
 fn misses(page: &mut Page, report: &Report) {
     let rows = || {
         let rows = report.misses.iter().take(ROWS);
@@ -93,14 +93,14 @@ fn misses(page: &mut Page, report: &Report) {
         return;
     }
     page.blank();
-    let of = if report.is_exact() {
-        "of misses"
-    } else {
-        "of waiting"
+    // A wait is not a miss, and its cause is told by rules.
+    let (what, of) = match report.is_exact() {
+        true => ("L1 misses", "of misses"),
+        false => ("waiting, by likely cause", "share"),
     };
     let classes = ["first", "capacity", "conflict", "true", "false"];
     let head: String = classes.iter().map(|it| format!("{it:>9}")).collect();
-    let head = format!("{}{of:>11}{head}", pad("L1 misses", MISS_NAME));
+    let head = format!("{}{of:>11}{head}", pad(what, MISS_NAME));
     page.line(&[(Tone::Dim, head)]);
     for row in rows() {
         let name = pad(kind(&row.type_name, &row.through), MISS_NAME - 2);

@@ -219,7 +219,9 @@ fn share_less(
         [] => touched_fields(accesses),
         locks => touched_fields(locks.iter().copied()),
     };
-    let name = match fields.first() {
+    let elements = Some(fields.as_slice()).filter(|fields| fields.len() > 1);
+    let array = elements.and_then(common_array);
+    let name = match array.or(fields.first().copied()) {
         Some(field) => format!("`{field}`"),
         None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
             format!("`{}`", object.name)
@@ -286,6 +288,17 @@ mod tests {
         low: 0.0,
         high: 1.0,
     };
+
+    #[test]
+    fn several_elements_that_are_shared_are_their_array() {
+        let of = |field: &str| AccessRow {
+            field: field.to_owned(),
+            ..access("add", "add.c")
+        };
+        let text = |rows: &[AccessRow]| propose(TRUE, &object(), &[], rows).text;
+        assert!(text(&[of("bins[3]"), of("bins[4]")]).contains("really share `bins`"));
+        assert!(text(&[of("bins[3]"), of("bins[3]")]).contains("really share `bins[3]`"));
+    }
 
     #[test]
     fn padding_is_said_to_help_as_much_as_is_known() {

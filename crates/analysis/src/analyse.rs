@@ -148,6 +148,11 @@ fn propose_layouts(report: &mut Report) {
             && finding.kind == FindingKind::FalseSharing
         {
             finding.change_source.clone_from(&layout.source);
+            let doubt = "Initialisers by position follow the order of the members, which the proposed source may change.";
+            if !finding.doubt.is_empty() {
+                finding.doubt.push(' ');
+            }
+            finding.doubt.push_str(doubt);
         }
     }
 }
@@ -384,6 +389,7 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         matrix,
         cpus,
         cpu_matrix,
+        uncounted_lines: view.taking_turns + view.unmet,
     }
 }
 
@@ -499,7 +505,7 @@ fn notes(
         let lines = view.taking_turns;
         notes.push(match told >= MOSTLY_TOLD {
             true => format!(
-                "Threads share {lines} of the lines seen, but never at the same time on different CPUs: they take turns, and next to nothing is transferred. If they ran at the same time it might be."
+                "Threads share {lines} of the lines seen, but hardly ever at the same time on different CPUs: they take turns. Such lines may move at each turn, which is not counted."
             ),
             false => format!(
                 "Threads share {lines} of the lines seen. Who ran when was recorded for {:.0} % of their CPU time; in that they were hardly ever on different CPUs at once, which says little of the rest.",

@@ -180,6 +180,10 @@ pub struct Sharing {
     pub cpus: Vec<u32>,
     /// Estimated transfers between each two CPUs, symmetric.
     pub cpu_matrix: Matrix,
+    /// Of the lines seen those that several threads use, but hardly ever at once on different CPUs: their transfers are not
+    /// counted, of which there may be one each time that another thread goes on.
+    #[serde(default)]
+    pub uncounted_lines: u64,
 }
 
 /// Estimated transfers, split by kind.

@@ -255,6 +255,9 @@ impl Collector {
         self.read_maps(now)?;
         let latency = self.latencies.look(now, self.in_the_way);
         self.latency(latency)?;
+        if self.duty.share(now) < 1.0 {
+            self.threads.read_accounts_when_due(now);
+        }
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
             let stays = self.threads.cut(now);

@@ -465,7 +465,7 @@ impl AccessReader {
             .main_memory(instruction)
             .ok_or(UnknownReason::Undecodable)?;
         let operation = operation(memory.access()).ok_or(UnknownReason::Undecodable)?;
-        if memory.vsib_size() != 0 {
+        if memory.vsib_size() != 0 || is_masked(instruction) {
             return Err(UnknownReason::AddressNotInRegisters);
         }
         let now = |register| value(register, registers);
@@ -489,6 +489,13 @@ impl AccessReader {
         };
         let address = address.ok_or(UnknownReason::AddressNotInRegisters)?;
         let size = memory.memory_size().size() as u32;
+        let address = match bit_index(instruction) {
+            None => address,
+            Some(index) => {
+                let bit = now(index).ok_or(UnknownReason::AddressNotInRegisters)?;
+                address.wrapping_add(offset_of_bit(bit, size))
+            }
+        };
         Ok(Access {
             ip: instruction.ip(),
             address,
@@ -499,6 +506,33 @@ impl AccessReader {
                     && has_memory_operand(instruction)),
         })
     }
+}
+
+/// Whether a mask, which the kernel does not sample, says which of the bytes it touches.
+fn is_masked(instruction: &Instruction) -> bool {
+    use iced_x86::Mnemonic::{Vmaskmovpd, Vmaskmovps, Vpmaskmovd, Vpmaskmovq};
+    instruction.has_op_mask()
+        || matches!(
+            instruction.mnemonic(),
+            Vmaskmovpd | Vmaskmovps | Vpmaskmovd | Vpmaskmovq
+        )
+}
+
+/// The register with the number of the bit that an instruction tests in memory, counted from its address: that may be in
+/// another word.
+fn bit_index(instruction: &Instruction) -> Option<Register> {
+    use iced_x86::Mnemonic::{Bt, Btc, Btr, Bts};
+    let is_test = matches!(instruction.mnemonic(), Bt | Btc | Btr | Bts);
+    let index = instruction.op1_register();
+    (is_test && has_memory_operand(instruction) && index != Register::None).then_some(index)
+}
+
+/// How far the word of `size` bytes with a bit lies from the first one (Intel SDM, BT: signed, of the operand's size).
+fn offset_of_bit(bit: u64, size: u32) -> u64 {
+    let size = u64::from(size.clamp(2, 8));
+    let unused = 64 - 8 * size as u32;
+    let signed = (bit << unused) as i64 >> unused;
+    signed.div_euclid(8 * size as i64).wrapping_mul(size as i64) as u64
 }
 
 /// Whether its result goes into a register that its address comes from.

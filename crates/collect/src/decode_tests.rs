@@ -209,3 +209,30 @@ fn where_blocks_join_the_thread_tells_which_of_them_it_runs() {
     assert_eq!(known(&[], &[second]), Some(first));
     assert_eq!(known(&[], &[second, first]), None);
 }
+
+#[test]
+fn a_bit_is_touched_in_the_word_that_its_number_picks() {
+    // lock btc qword [rdi], rax ; nop
+    let (bytes, start) = with_filler(&[0xf0, 0x48, 0x0f, 0xbb, 0x07, 0x90]);
+    let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
+    for (bit, word) in [(3, 0x7000), (69, 0x7008), (-1_i64 as u64, 0x6ff8)] {
+        let registers = Registers::from_pairs(&[(0, bit), (5, 0x7000)]);
+        let access = AccessReader::new()
+            .access(&found, &registers, RegistersFrom::After(&[]))
+            .unwrap();
+        assert_eq!((access.address, access.size), (word, 8), "{bit}");
+    }
+    assert_eq!(offset_of_bit(0xffff_ffff, 4), -4_i64 as u64);
+}
+
+#[test]
+fn which_bytes_a_mask_leaves_is_not_known() {
+    // vpmaskmovq [rdi], ymm0, ymm1 ; nop
+    let (bytes, start) = with_filler(&[0xc4, 0xe2, 0xfd, 0x8e, 0x0f, 0x90]);
+    let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
+    let registers = Registers::from_pairs(&[(5, 0x7000)]);
+    assert_eq!(
+        AccessReader::new().access(&found, &registers, RegistersFrom::After(&[])),
+        Err(UnknownReason::AddressNotInRegisters)
+    );
+}

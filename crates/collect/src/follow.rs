@@ -38,18 +38,22 @@ struct Account {
     first_ns: u64,
     /// When it was last asked for.
     last_ns: u64,
+    asked: Time,
     /// How much of it had been told by switches then.
     told_ns: u64,
 }
 
 impl ThreadState {
     /// The CPU time of the thread, of which switches told `share`: by the kernel's count as far as it was asked for.
-    fn cpu_time_ns(&self, share: f64) -> u64 {
+    fn cpu_time_ns(&self, share: f64, now: Time) -> u64 {
         let told_ns = self.row.cpu_time_ns;
         let scaled = |ns: u64| (ns as f64 / share.clamp(0.01, 1.0)) as u64;
         match &self.account {
             Some(account) if share < 1.0 => {
+                // It cannot have run for longer than that is ago.
+                let end = if self.ended { self.row.end } else { now };
                 let since = scaled(told_ns.saturating_sub(account.told_ns));
+                let since = since.min(end.since(account.asked));
                 account.last_ns.saturating_sub(account.first_ns) + since
             }
             _ => scaled(told_ns),
@@ -93,6 +97,8 @@ pub(crate) struct Threads {
     pub(crate) forgotten: u64,
     /// Whose account was asked for last, where they are many.
     asked_last: Option<Tid>,
+    /// When accounts are asked for again.
+    accounts_due: Time,
 }
 
 impl Threads {
@@ -141,8 +147,22 @@ impl Threads {
             state.account = Some(Account {
                 first_ns,
                 last_ns: first_ns,
+                asked: state.row.start,
                 told_ns: state.row.cpu_time_ns,
             });
+        }
+    }
+
+    /// Asks the kernel what it counted, so often that it takes a thousandth of a CPU: of a thread that ends the rest is not
+    /// known.
+    pub(crate) fn read_accounts_when_due(&mut self, now: Time) {
+        const ASKING_NS: u64 = 10_000;
+        const LEAST_NS: u64 = 20_000_000;
+        const MOST: u64 = 100;
+        let alive = self.alive() as u64;
+        if now >= self.accounts_due && alive <= MOST {
+            self.read_accounts(now, alive as usize);
+            self.accounts_due = Time(now.0 + LEAST_NS.max(1000 * ASKING_NS * alive));
         }
     }
 
@@ -168,6 +188,7 @@ impl Threads {
                 && counted > account.last_ns
             {
                 account.last_ns = counted;
+                account.asked = now;
                 account.told_ns = state.row.cpu_time_ns + under_way;
             }
         }
@@ -370,7 +391,7 @@ impl Threads {
                 if !state.ended {
                     row.end = now;
                 }
-                row.cpu_time_ns = state.cpu_time_ns(share);
+                row.cpu_time_ns = state.cpu_time_ns(share, now);
                 row
             })
             .collect();

@@ -48,7 +48,12 @@ pub(crate) fn propose(
     let parts = parts(accesses);
     let near = parts.iter().enumerate().find_map(|(i, second)| {
         let first = parts[..i].iter().find(|it| it.is_in_the_way_of(second));
-        Some([&first?.fields[..], &second.fields])
+        // What is aligned takes along what lies behind it.
+        let ends = match second.is_before(first?) {
+            true => [second, first?],
+            false => [first?, second],
+        };
+        Some(ends.map(|part| &part.fields[..]))
     });
     match (FindingKind::of(false_share), near) {
         (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => {
@@ -62,6 +67,9 @@ pub(crate) fn propose(
         },
     }
 }
+
+/// An array of so many bytes is not taken apart element by element.
+const LONG_ARRAY: u64 = 4096;
 
 /// The distinct fields that different threads touch, dearest first.
 fn touched_fields<'a>(accesses: impl IntoIterator<Item = &'a AccessRow>) -> Vec<&'a str> {
@@ -101,6 +109,15 @@ fn separate(
         _ => "Align",
     };
     if let Some(array) = common_array(&fields) {
+        // A line for each element makes of a long array one that fits no cache.
+        if object.size >= LONG_ARRAY {
+            return Change {
+                text: format!(
+                    "Let each thread use a part of `{array}` in one piece, that begins on a line of its own: now different threads use elements that lie on one line."
+                ),
+                source: String::new(),
+            };
+        }
         return Change {
             text: format!(
                 "Give each element of `{array}` lines of its own: different threads use different elements, which lie on one line. {align} the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
@@ -288,6 +305,27 @@ mod tests {
         low: 0.0,
         high: 1.0,
     };
+
+    #[test]
+    fn what_lies_behind_is_aligned_and_a_long_array_is_parted_by_threads() {
+        let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
+        let text = |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows).text;
+        // The dearer one lies behind the other.
+        let mut rows = [at(1, 24, "tail"), at(2, 16, "pop_empty")];
+        rows[0].share = 0.9;
+        let said = text(&object(), &rows);
+        assert!(
+            said.starts_with("Move `tail` to another line than `pop_empty`"),
+            "{said}"
+        );
+        let elements = [at(1, 0, "s[0]"), at(2, 8, "s[1]")];
+        assert!(text(&object(), &elements).starts_with("Give each element of `s` lines"));
+        let long = ObjectRow {
+            size: 1 << 17,
+            ..object()
+        };
+        assert!(text(&long, &elements).starts_with("Let each thread use a part of `s`"));
+    }
 
     #[test]
     fn several_elements_that_are_shared_are_their_array() {

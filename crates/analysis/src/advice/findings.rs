@@ -578,7 +578,7 @@ fn doubt(
     }
     doubts.extend(more.iter().map(String::as_str).filter(|it| !it.is_empty()));
     if FindingKind::of(false_share) == FindingKind::Sharing {
-        doubts.push("Threads touch words of their own and words of each other here. Whether they do so while they have the line once, so that it must move anyway, samples do not tell: an exact run (`linewise run --exact`) does.");
+        doubts.push("Whether a thread uses words of others while it has the line, so that it must move anyway, samples do not tell here: a longer run tells more, an exact run (`--source exact`) sees every access.");
     } else if false_share.low < 0.8 && false_share.high > 0.2 {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }

@@ -24,6 +24,8 @@ pub(super) struct Part<'a> {
     threads: BTreeMap<u32, bool>,
     /// Share of the finding's time.
     share: f64,
+    /// Where its dearest field begins: the line, and the byte on it.
+    at: (u64, u32),
 }
 
 /// Bytes that are touched as one, on a line.
@@ -82,6 +84,11 @@ pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
 }
 
 impl<'a> Part<'a> {
+    /// Whether it lies before the other.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        self.at < other.at
+    }
+
     /// Whether a thread at the one is in the way of another at the other: on one line, which one of them writes.
     pub(super) fn is_in_the_way_of(&self, other: &Self) -> bool {
         let mut pairs = (self.threads.iter())
@@ -93,6 +100,8 @@ impl<'a> Part<'a> {
     fn of(mut accesses: Vec<&'a AccessRow>) -> Self {
         accesses.sort_by(|a, b| b.share.total_cmp(&a.share));
         let mut part = Self::default();
+        let named = accesses.iter().find(|access| !access.field.is_empty());
+        part.at = named.map_or((0, 0), |access| (access.line_address, access.offset));
         for access in accesses {
             part.share += access.share;
             part.lines.insert(access.line_address);

@@ -288,6 +288,25 @@ pub(crate) fn threads_words(run: &Run) -> String {
     )
 }
 
+/// How often lines moved in the whole run, as far as that was counted.
+pub(crate) fn all_transfers(report: &Report) -> String {
+    let all = &report.sharing.transfers;
+    let sum = all.true_sharing + all.false_sharing;
+    let counted = transfers(sum, all.interval, all.orders, 0);
+    match report.sharing.uncounted_lines {
+        0 => format!("{counted} in the whole run"),
+        lines => format!("{counted} in the whole run, without {}", uncounted(lines)),
+    }
+}
+
+/// Lines of which transfers are not counted.
+fn uncounted(lines: u64) -> String {
+    format!(
+        "{} that several threads use, hardly ever at once on different CPUs as far as that was seen",
+        text::plural(lines, "line")
+    )
+}
+
 /// What was looked at: `1,200 samples of 10 threads; 83 % in the kernel, where nothing is watched; 66 % of the rest
 /// wait for memory at a known address`.
 pub(crate) fn looked_at(report: &Report) -> String {
@@ -361,6 +380,10 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
             "sharing among the {} of the samples whose access is unknown",
             text::percent(unknown as f64 / total)
         ));
+    }
+    let lines = report.sharing.uncounted_lines;
+    if lines > 0 {
+        doubts.push(format!("transfers of {}", uncounted(lines)));
     }
     doubts.push("sharing in the kernel on the threads' behalf: it is not watched".to_owned());
     doubts

@@ -101,7 +101,7 @@ impl Collector {
                 ),
             };
             let detail = format!(
-                "threads come and go so often that {detail} for {:.0} % of the time; CPU times are the kernel's, of threads that ended within a second scaled up from that",
+                "this program's threads, or others on its CPUs, come and go so often that {detail} for {:.0} % of the time; CPU times are the kernel's, what a thread used just before it ended is scaled up from that",
                 share * 100.0
             );
             losses.push(loss(what, 1, detail));

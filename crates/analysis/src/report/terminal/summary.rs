@@ -25,13 +25,7 @@ pub(super) fn nothing_found(page: &mut Page, report: &Report) {
         );
         page.labelled("  contended", INDENT, Tone::Dim, &contended);
     }
-    let transfers = &report.sharing.transfers;
-    let moved = contention::transfers(
-        transfers.true_sharing + transfers.false_sharing,
-        transfers.interval,
-        transfers.orders,
-        0,
-    ) + " in the whole run";
+    let moved = contention::all_transfers(report);
     page.labelled("  transfers", INDENT, Tone::Dim, &moved);
     page.blank();
     page.line(&[(Tone::Plain, "Not excluded:")]);

@@ -198,6 +198,8 @@ pub struct SharingView {
     pub lines: Vec<LineSharing>,
     /// Lines that several threads were seen at, but never at the same time on different CPUs.
     pub taking_turns: u64,
+    /// Lines that several threads were seen at, of which none was met there by another that was at work.
+    pub unmet: u64,
     /// Whether no latency was measured. From samples nothing can then be said of costs and
     /// transfers; an exact run knows the transfers and takes an assumed price.
     pub no_latency: bool,

@@ -50,7 +50,8 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         }
         match line_sharing(pid, line, stays, met, &curves, &on_cpus, &running) {
             Some(line) => view.lines.push(line),
-            None => view.taking_turns += 1,
+            None if take_turns(stays, met, &on_cpus) => view.taking_turns += 1,
+            None => view.unmet += 1,
         }
     }
     view.lines.sort_by(|a, b| {
@@ -60,6 +61,13 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             .then(a.line.cmp(&b.line))
     });
     view
+}
+
+/// Whether of all that were seen at a line no two were on different CPUs at once.
+fn take_turns(stays: &LineStays, met: &HashMap<Tid, Encounter>, on_cpus: &Stays<'_>) -> bool {
+    let tids: BTreeSet<Tid> = stays.threads.keys().chain(met.keys()).copied().collect();
+    let mut pairs = (tids.iter()).flat_map(|a| tids.range(..a).map(move |b| (*a, *b)));
+    pairs.all(|(a, b)| on_cpus.take_turns(a, b))
 }
 
 /// Watches of a line from which on what no trap told of is not there.

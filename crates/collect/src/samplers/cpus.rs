@@ -190,7 +190,8 @@ impl Target {
     fn is_in(&mut self, record: &Record) -> bool {
         match record {
             Record::Lost(_) | Record::Throttled => true,
-            Record::Sample(sample) => self.pids.contains(&sample.pid),
+            // In the midst of its end a thread has no number any more.
+            Record::Sample(sample) => sample.tid != u32::MAX && self.pids.contains(&sample.pid),
             Record::Exit { pid, .. } | Record::Map { pid, .. } | Record::Switch { pid, .. } => {
                 self.pids.contains(pid)
             }

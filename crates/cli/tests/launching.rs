@@ -46,7 +46,10 @@ fn a_program_that_exits_at_once_keeps_its_code_and_is_called_too_short() {
     assert_eq!(output.code, Some(7), "{}", output.stderr);
     let words = output.words();
     assert!(words.contains("Too short to say anything: "), "{words}");
-    assert!(words.contains(" samples of its own code, at least "), "{words}");
+    assert!(
+        words.contains(" samples of its own code, at least "),
+        "{words}"
+    );
     assert!(words.contains("Run the program for longer"), "{words}");
     assert!(place.leftovers().is_empty());
 }

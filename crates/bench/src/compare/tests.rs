@@ -180,3 +180,19 @@ fn round_trips_in_two_states_are_said_to_be() {
         61.0
     );
 }
+
+#[test]
+fn what_a_program_looks_at_to_count_is_shared_truly_and_allowed_for() {
+    let error = |looks, measured| {
+        let mut one = repeat(Workload::FalseSharing, 1_000_000, 2e6, 60.0);
+        one.truth.transfers_false = one.truth.transfers;
+        one.truth.sampled_accesses = Some(looks);
+        one.measured.false_share = Some(measured);
+        let comparison = Comparison::new(vec![one]).expect("there is one");
+        comparison.bars[0].value
+    };
+    // Twice 100,000 looks, in two million transfers.
+    assert!((error(100_000, 0.8) - 0.1).abs() < 1e-9);
+    assert_eq!(error(100_000, 0.95), 0.0);
+    assert!((error(0, 0.8) - 0.2).abs() < 1e-9);
+}

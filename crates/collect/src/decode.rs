@@ -316,10 +316,13 @@ pub(crate) fn which<'a>(
 ) -> Which<'a> {
     let all = || candidates.iter().copied();
     let run: Vec<&Predecessor> = all().filter(|it| it.is_run_by(&seen)).collect();
-    let open: Vec<&Predecessor> = all().filter(|it| !unseen(it.instruction.ip())).collect();
+    let is_run = |it: &&Predecessor| run.iter().any(|run| std::ptr::eq(*run, *it));
+    let open = all().filter(|it| !unseen(it.instruction.ip()) && !is_run(it));
+    let open: Vec<&Predecessor> = open.collect();
     match (candidates, run.as_slice(), open.as_slice()) {
-        ([only], ..) | (_, [only], _) | (_, [], [only]) => Which::Known(only),
-        (_, [], [first, ..]) => Which::Asked(first),
+        ([only], ..) | (_, [only], []) | (_, [], [only]) => Which::Known(only),
+        // That it runs one does not tell that it does not run another, too.
+        (_, [] | [_], [first, ..]) => Which::Asked(first),
         _ => Which::Unknown,
     }
 }

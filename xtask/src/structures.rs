@@ -57,6 +57,8 @@ const NOISE: f64 = 0.02;
 /// Of all runs so many must be right, and so few may say what is wrong.
 const RIGHT: f64 = 0.9;
 const WRONG: f64 = 0.04;
+/// Of the findings at variables of one kind so many must say which: that all is open holds always.
+const TOLD: f64 = 0.7;
 
 /// What the findings of a run are worth.
 #[derive(Clone, Copy, PartialEq)]
@@ -76,6 +78,17 @@ fn holds(finding: &Finding, (low, high): Truth) -> bool {
         "true-sharing" => low < 0.5,
         _ => said.low <= high && low <= said.high,
     }
+}
+
+/// Findings at variables of one kind, when packed, and those of them that say which.
+fn told(report: &Report, variables: &[(&str, Truth)]) -> (usize, usize) {
+    let of_one_kind = |finding: &&Finding| {
+        let truth = variables.iter().find(|it| it.0 == finding.object.name);
+        finding.cost.share >= NOISE && truth.is_some_and(|it| it.1 == TRUE || it.1 == FALSE)
+    };
+    let findings = || report.findings.iter().filter(of_one_kind);
+    let told = findings().filter(|finding| finding.kind != "sharing");
+    (findings().count(), told.count())
 }
 
 fn verdict(report: &Report, variables: &[(&str, Truth)], packed: bool, sleeps: bool) -> Verdict {
@@ -111,6 +124,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     arguments.finish()?;
     let linewise = release_binary(root)?;
     let mut all = Vec::new();
+    let (mut of_one_kind, mut told_of) = (0, 0);
     for (program, variables) in PROGRAMS {
         if only.as_ref().is_some_and(|only| only != program) {
             continue;
@@ -127,6 +141,11 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
                     said.push(words(&report));
                 }
                 all.push(verdict);
+                if form == "packed" {
+                    let (found, said_which) = told(&report, variables);
+                    of_one_kind += found;
+                    told_of += said_which;
+                }
             }
             let right = all[before..].iter().filter(|it| **it == Verdict::Right);
             println!(
@@ -142,10 +161,10 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     };
     let ((right, most), (wrong, few)) = (share(Verdict::Right), share(Verdict::Wrong));
     println!(
-        "{} runs: {right} right, {wrong} wrong; bars: {RIGHT}, {WRONG}",
+        "{} runs: {right} right, {wrong} wrong; {told_of} of {of_one_kind} findings of one kind say which; bars: {RIGHT}, {WRONG}, {TOLD}",
         all.len()
     );
-    Ok(most >= RIGHT && few <= WRONG)
+    Ok(most >= RIGHT && few <= WRONG && told_of as f64 >= TOLD * of_one_kind as f64)
 }
 
 /// `true-sharing seqlock 19 % (0..30 % false)` of each finding.

@@ -316,8 +316,7 @@ pub(crate) fn which<'a>(
 ) -> Which<'a> {
     let all = || candidates.iter().copied();
     let run: Vec<&Predecessor> = all().filter(|it| it.is_run_by(&seen)).collect();
-    let is_run = |it: &&Predecessor| run.iter().any(|run| std::ptr::eq(*run, *it));
-    let open = all().filter(|it| !unseen(it.instruction.ip()) && !is_run(it));
+    let open = all().filter(|it| !unseen(it.instruction.ip()) && !it.is_run_by(&seen));
     let open: Vec<&Predecessor> = open.collect();
     match (candidates, run.as_slice(), open.as_slice()) {
         ([only], ..) | (_, [only], []) | (_, [], [only]) => Which::Known(only),

@@ -288,14 +288,14 @@ pub(crate) fn threads_words(run: &Run) -> String {
     )
 }
 
-/// How often lines moved in the whole run, as far as that was counted.
-pub(crate) fn all_transfers(report: &Report) -> String {
+/// How often lines moved in the whole run, as far as that was counted; `of_what` stands behind the count.
+pub(crate) fn all_transfers(report: &Report, of_what: &str) -> String {
     let all = &report.sharing.transfers;
     let sum = all.true_sharing + all.false_sharing;
     let counted = transfers(sum, all.interval, all.orders, 0);
     match report.sharing.uncounted_lines {
-        0 => format!("{counted} in the whole run"),
-        lines => format!("{counted} in the whole run, without {}", uncounted(lines)),
+        0 => format!("{counted}{of_what}"),
+        lines => format!("{counted}{of_what}, without {}", uncounted(lines)),
     }
 }
 

@@ -84,19 +84,22 @@ impl LinesSeen {
         seen + unseen / (Z * spread).exp()
     }
 
-    /// The lines that a thread comes back to before it touched as many others as fit half of a cache of so many lines: much
-    /// oftener than the mean line, and with few that are as hot. They stay there, whatever else goes through it.
-    pub(super) fn hot(&self, cache_lines: u64) -> BTreeSet<u64> {
+    /// Where there are more lines than a cache holds, those that a thread comes back to before it touched as many others as
+    /// fit half of it: much oftener than to the mean line, and few are as hot. They stay there, whatever else goes through it.
+    pub(super) fn hot_of_too_many(&self, cache_lines: u64) -> Option<BTreeSet<u64>> {
         const OFTEN: f64 = 5.0;
         const HOTTER: f64 = 4.0;
+        let all = self.estimate();
+        if all <= cache_lines as f64 {
+            return None;
+        }
         let samples: u64 = self.0.values().sum();
-        let mean = samples as f64 / self.estimate().max(1.0);
-        let least = OFTEN.max(HOTTER * mean);
+        let least = OFTEN.max(HOTTER * samples as f64 / all);
         let mut hot: Vec<(u64, u64)> = self.0.iter().map(|(&line, &times)| (times, line)).collect();
         hot.retain(|&(times, _)| times as f64 >= least);
         hot.sort_unstable_by(|a, b| b.cmp(a));
         hot.truncate((cache_lines / 2) as usize);
-        hot.into_iter().map(|(_, line)| line).collect()
+        Some(hot.into_iter().map(|(_, line)| line).collect())
     }
 
     /// The sets with more lines than ways and far more than their share, each with its lines. Samples that see a
@@ -167,10 +170,10 @@ mod tests {
         for i in 0..600 {
             seen.add(if i % 3 == 0 { 1000 + i } else { i % 3 });
         }
-        assert_eq!(seen.hot(768).into_iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(seen.hot_of_too_many(768), Some(BTreeSet::from([1, 2])));
         let mut sweep = LinesSeen::default();
         (0..20_000).for_each(|i| sweep.add(i % 2000));
-        assert!(sweep.hot(768).is_empty());
+        assert_eq!(sweep.hot_of_too_many(768), Some(BTreeSet::new()));
     }
 
     #[test]

@@ -159,10 +159,8 @@ fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Cla
 struct Thread {
     /// The sets that hold far more than their share.
     crowded: BTreeSet<u64>,
-    /// Whether there are more lines than the cache holds.
-    too_many: bool,
-    /// Lines that stay in it all the same.
-    hot: BTreeSet<u64>,
+    /// Where there are more lines than the cache holds, those that stay in it all the same.
+    staying: Option<BTreeSet<u64>>,
 }
 
 /// The thread time that sampled accesses wait for misses, by DProf's rules.
@@ -183,8 +181,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         .map(|(tid, lines)| {
             let thread = Thread {
                 crowded: lines.crowded(&shape).into_keys().collect(),
-                too_many: lines.estimate() > shape.lines as f64,
-                hot: lines.hot(shape.lines),
+                staying: lines.hot_of_too_many(shape.lines),
             };
             (*tid, thread)
         })
@@ -216,7 +213,9 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
         if let Some(thread) = full.get(&sample.tid) {
             if thread.crowded.contains(&shape.set(line.0 / line_size)) {
                 classes[CONFLICT] = rest;
-            } else if thread.too_many && !thread.hot.contains(&(line.0 / line_size)) {
+            } else if let Some(staying) = &thread.staying
+                && !staying.contains(&(line.0 / line_size))
+            {
                 classes[CAPACITY] = rest;
             }
         }

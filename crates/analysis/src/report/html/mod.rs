@@ -210,13 +210,10 @@ fn capital(text: &str) -> String {
 fn transfers(report: &Report) -> String {
     let transfers = &report.sharing.transfers;
     let all = transfers.true_sharing + transfers.false_sharing;
-    let mut words = contention::transfers(all, transfers.interval, transfers.orders, 0);
-    if all > 0.0 {
-        let falsely = transfers.false_sharing / all;
-        let split = contention::split(falsely, Interval::exactly(falsely));
-        words += &format!(", {split}");
-    }
-    words
+    let falsely = transfers.false_sharing / all;
+    let split = (all > 0.0).then(|| contention::split(falsely, Interval::exactly(falsely)));
+    let of_what = split.map_or(String::new(), |split| format!(", {split}"));
+    contention::all_transfers(report, &of_what)
 }
 
 fn findings(out: &mut String, report: &Report) {

@@ -25,7 +25,7 @@ pub(super) fn nothing_found(page: &mut Page, report: &Report) {
         );
         page.labelled("  contended", INDENT, Tone::Dim, &contended);
     }
-    let moved = contention::all_transfers(report);
+    let moved = contention::all_transfers(report, " in the whole run");
     page.labelled("  transfers", INDENT, Tone::Dim, &moved);
     page.blank();
     page.line(&[(Tone::Plain, "Not excluded:")]);

@@ -51,7 +51,7 @@ pub(super) struct Wait {
 }
 
 /// Another thread at the line, as this one meets it on another CPU.
-pub(super) struct Other {
+struct Other {
     tid: Tid,
     /// Share of this one's time at the line at which the other is at work there.
     present: Estimate,
@@ -167,7 +167,7 @@ pub(super) fn wait_of(
 }
 
 /// What a transfer takes a thread at a line, over all curves that were in force while it was there.
-pub(super) struct Price {
+struct Price {
     transfer_ns: f64,
     idle_ns: f64,
     hit_ns: f64,
@@ -259,9 +259,9 @@ pub(super) fn balance(waits: &mut Vec<Wait>, stays: &LineStays, met: &HashMap<Ti
 }
 
 /// Two estimates of one number that differ by less than this are told apart by noise alone.
-pub(super) const SAME: f64 = 1.4;
+const SAME: f64 = 1.4;
 
-pub(super) fn waits_two_alike(a: f64, b: f64) -> bool {
+fn waits_two_alike(a: f64, b: f64) -> bool {
     a > 0.0 && b / a < SAME
 }
 
@@ -283,7 +283,7 @@ impl Wait {
         }
     }
 
-    pub(super) fn scale(&mut self, factor: f64) {
+    fn scale(&mut self, factor: f64) {
         for estimate in [&mut self.transfers, &mut self.cost_ns] {
             estimate.value *= factor;
             estimate.low *= factor;

@@ -190,7 +190,7 @@ impl<T> Watcher<T> {
         let mut group = Group::default();
         let opened = &mut group.0;
         let mut refused = None;
-        for index in (0..8u8).filter(|index| chunks & (1 << index) != 0) {
+        for index in in_order(chunks, choice, self.line_size) {
             let address = line.0 + u64::from(index) * CHUNK;
             let first = opened.first().map(|chunk| &chunk.event);
             match Event::breakpoint(choice.watched.0, address, CHUNK as u32, on, first) {
@@ -349,6 +349,20 @@ fn choose_chunks(choice: &Choice, line_size: u64, registers: u32, chance: &mut C
     favourites | chance.chunks(!favourites, rest)
 }
 
+/// The chunks under watch, the leader of their group first: its trap ends the watch of all, so it is the one after which
+/// nothing more is to be learned, the published one, or else one that the thread is not expected at. Where that is led by
+/// the thread's own word, whether it uses the other's would be looked at for microseconds.
+fn in_order(chunks: u8, choice: &Choice, line_size: u64) -> Vec<u8> {
+    let published = chunk_mask(choice.published.address, choice.published.size, line_size);
+    let is_in = |mask: u8, index: u8| mask & (1 << index) != 0;
+    let mut order: Vec<u8> = (0..8).filter(|&index| is_in(chunks, index)).collect();
+    order.sort_by_key(|&index| match is_in(published, index) {
+        true => 0,
+        false => 1 + u8::from(is_in(choice.known_chunks, index)),
+    });
+    order
+}
+
 fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
     // Disarm before reading, so that nothing traps in between: the first takes the others with it.
     if let Some(first) = watch.group.0.first() {
@@ -414,6 +428,10 @@ mod tests {
         let mut counts = [0; 8];
         for _ in 0..4000 {
             let chosen = choose_chunks(&choice, 64, 4, &mut chance);
+            let order = in_order(chosen, &choice, 64);
+            let (published, known) = (0, 3);
+            assert_eq!(order.len(), 4);
+            assert!(!order[1..].contains(&published) && !order[..3].contains(&known));
             assert_eq!(chosen.count_ones(), 4);
             for (i, count) in counts.iter_mut().enumerate() {
                 *count += u32::from(chosen & (1 << i) != 0);

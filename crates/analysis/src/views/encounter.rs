@@ -54,6 +54,7 @@ impl ChunkWaits {
         Waits {
             watches: a.watches + b.watches,
             present: a.present + b.present,
+            woken: a.woken + b.woken,
             late_traps: a.late_traps + b.late_traps,
             late_ns: a.late_ns + b.late_ns,
         }
@@ -67,6 +68,9 @@ struct Waits {
     watches: u32,
     /// Traps of a thread at work on it.
     present: u32,
+    /// Of those, of a thread that was off its CPU when the watch was armed: it goes there when it wakes, which says
+    /// nothing of how often it does so at work.
+    woken: u32,
     /// Traps of a thread that came from elsewhere.
     late_traps: u32,
     /// Time watched beyond [`PRESENT_NS`], ns.
@@ -195,7 +199,7 @@ impl Waits {
     /// comes then the waits do not resolve.
     fn most(self) -> f64 {
         let expected = self.by_chance() * f64::from(self.watches);
-        let by_chance = f64::from(self.present) <= expected + 2.0 * expected.sqrt();
+        let by_chance = f64::from(self.present - self.woken) <= expected + 2.0 * expected.sqrt();
         match by_chance && self.late_rate() < 1e9 / FASTEST_BOUNDED_NS {
             true => at_most(f64::from(self.present + self.late_traps)) / self.late_ns * 1e9,
             false => f64::INFINITY,
@@ -350,11 +354,10 @@ impl AtOnce {
     /// How long a thread ran before it came to a chunk under watch, ns.
     ///
     /// The kernel's count begins before the debug registers are written, and how long that takes varies
-    /// by 15 µs either way. The time that the thread was on its CPU from then on is known better, if no
-    /// stay is missing: then it is all that the kernel counted but for the arming.
-    fn wait_ns(self, watch: &Watch, trap: &Trap, stays: &Stays<'_>) -> f64 {
+    /// by 15 µs either way. The time that the thread was on its CPU from the arming until the trap is known better, if
+    /// no stay is missing: then it is all that the kernel counted but for the arming.
+    fn wait_ns(self, trap: &Trap, on_cpu: Option<u64>) -> f64 {
         let counted = trap.exposure_ns as f64;
-        let on_cpu = stays.on_cpu_ns(trap.tid, watch.armed, trap.time);
         let is_all = |&ns: &f64| ns <= counted && counted <= ns + LONGEST_ARMING_NS;
         match on_cpu.map(|ns| ns as f64).filter(is_all) {
             Some(on_cpu) => on_cpu - self.delay_ns,
@@ -414,9 +417,12 @@ pub fn encounters(
                 locked: trap.locked,
             };
             *encounter.accesses.entry(access).or_default() += 1;
-            let wait = at_once.wait_ns(watch, trap, stays);
+            let on_cpu = stays.on_cpu_ns(trap.tid, watch.armed, trap.time);
+            let wait = at_once.wait_ns(trap, on_cpu);
             if wait <= PRESENT_NS {
                 waits.present += 1;
+                let was_off = on_cpu.is_some() && stays.at(trap.tid, watch.armed).is_none();
+                waits.woken += u32::from(was_off);
             } else {
                 waits.late_traps += 1;
                 waits.late_ns += wait - PRESENT_NS;

@@ -119,6 +119,20 @@ fn arming_that_took_long_is_no_absence_where_the_thread_is_known_to_have_run_but
 }
 
 #[test]
+fn a_thread_that_comes_whenever_it_wakes_may_come_seldom() {
+    let mut watches: Vec<Watch> = (0..15).map(|id| watch(id, 1, 8_000_000)).collect();
+    let mut woken: Vec<Trap> = (0..4).map(|id| trap(id, 0, 50, 1)).collect();
+    for (watch, trap) in watches.iter_mut().zip(&mut woken) {
+        watch.armed = Time(150_000_000);
+        trap.time = Time(151_015_000);
+    }
+    let stays = [stay(0, 149_900_000), stay(151_000_000, 200_000_000)];
+    let most = |switches| one_with(&watches, &woken, switches).most_at(0, Operation::Update);
+    assert!(most(&stays) < 1000.0, "{}", most(&stays));
+    assert_eq!(most(&[]), f64::INFINITY, "at work whenever it was watched");
+}
+
+#[test]
 fn stays_that_hold_less_than_the_kernel_counted_are_not_all() {
     let watches: Vec<Watch> = (0..40).map(|id| watch(id, 1, 1_000_000)).collect();
     let mut traps: Vec<Trap> = (0..40).map(|id| trap(id, 0, 900_000, 1)).collect();

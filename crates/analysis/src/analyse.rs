@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, RunInfo, SampleClass,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, Pid, RunInfo, SampleClass,
     SharedMemory, Tables, Tid,
 };
 
@@ -41,7 +41,7 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
 pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>) -> Report {
     let shared = SharedMemory::of(&tables.maps);
     let (view, time) = sharing_of(info, tables, &shared);
-    let advice = advise(&view, tables, info, &time);
+    let advice = advise(&view, tables, info, &time, &shared);
     let samples = count_samples(info, tables);
     let in_use = working_set::Input {
         info,
@@ -547,6 +547,14 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<Str
         notes.push(
             "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells why accesses miss and what prefetching would bring.".to_owned(),
         );
+    }
+    let processes: std::collections::BTreeSet<Pid> =
+        (tables.threads.iter()).map(|thread| thread.pid).collect();
+    if processes.len() > 1 {
+        notes.push(format!(
+            "Of the {} processes each was followed by itself: lines that they share with each other (shared memory, mapped files) are not among those counted. `--source timer` finds them.",
+            processes.len()
+        ));
     }
     let apart = |loss: &&Loss| loss.what == "equal-rate-apart";
     if let Some(apart) = tables.losses.iter().find(apart) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{Address, Frame, Pid, SampleClass, StackId, Tables};
+use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, StackId, Tables, Tid};
 
 use super::names::{Names, frame_words};
 use crate::model::CallChain;
@@ -16,13 +16,24 @@ const CALLERS: usize = 8;
 /// Chains with a smaller share of the place's samples are not told.
 const LEAST_SHARE: f64 = 0.05;
 
-/// The call chains of sampled instructions.
+/// A thread at one line of memory, by one instruction: what a report has a row for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct At {
+    /// The process of the instruction.
+    pub pid: Pid,
+    pub tid: Tid,
+    pub ip: Address,
+    /// First byte of the line, at its home where processes share it.
+    pub line: Address,
+}
+
+/// The call chains of sampled accesses.
 #[derive(Debug)]
-pub(crate) struct CallChains<'a>(HashMap<(Pid, Address), BTreeMap<&'a [Address], u64>>);
+pub(crate) struct CallChains<'a>(HashMap<At, BTreeMap<&'a [Address], u64>>);
 
 impl<'a> CallChains<'a> {
     /// Of the samples of a recording. Traps have none that can be relied on: the kernel walks theirs by frame pointers.
-    pub(crate) fn new(tables: &'a Tables) -> Self {
+    pub(crate) fn new(tables: &'a Tables, shared: &SharedMemory, line_size: u64) -> Self {
         let stacks: HashMap<StackId, &[Address]> = tables
             .stacks
             .iter()
@@ -32,22 +43,31 @@ impl<'a> CallChains<'a> {
         for sample in &tables.samples {
             let frames = stacks.get(&sample.stack).and_then(|it| it.split_first());
             if let (SampleClass::Access, Some((_, callers))) = (sample.class, frames) {
-                let of_this = seen.entry((sample.pid, sample.access_ip)).or_default();
+                let (_, address) = shared.home(sample.pid, sample.address);
+                let at = At {
+                    pid: sample.pid,
+                    tid: sample.tid,
+                    ip: sample.access_ip,
+                    line: address.line(line_size),
+                };
+                let of_this = seen.entry(at).or_default();
                 *of_this.entry(callers).or_default() += 1;
             }
         }
         Self(seen)
     }
 
-    /// The callers of the function of `ip`, the most frequent chain first. Nothing where threads or programs begin
-    /// with that function, or nobody knows.
-    pub(crate) fn of(&self, pid: Pid, ip: Address, names: &Names<'_>) -> Vec<CallChain> {
-        let Some(seen) = self.0.get(&(pid, ip)) else {
+    /// The callers of the function of an instruction when it came there, the most frequent chain first. Nothing where
+    /// threads or programs begin with that function, or nobody knows.
+    pub(crate) fn of(&self, at: At, names: &Names<'_>) -> Vec<CallChain> {
+        let Some(seen) = self.0.get(&at) else {
             return Vec::new();
         };
         let mut counts: BTreeMap<Vec<String>, u64> = BTreeMap::new();
         for (callers, count) in seen {
-            *counts.entry(own_callers(pid, callers, names)).or_default() += count;
+            *counts
+                .entry(own_callers(at.pid, callers, names))
+                .or_default() += count;
         }
         let all: u64 = counts.values().sum();
         let mut chains: Vec<CallChain> = counts
@@ -173,9 +193,33 @@ mod tests {
 
     fn chains(stacks: &[(&[u64], usize)]) -> Vec<(f64, String)> {
         let tables = tables(stacks);
-        let chains = CallChains::new(&tables).of(PID, IP, &Names::new(&tables));
+        of(&tables, AT)
+    }
+
+    const AT: At = At {
+        pid: PID,
+        tid: Tid(1),
+        ip: IP,
+        line: Address(0x1000),
+    };
+
+    fn of(tables: &Tables, at: At) -> Vec<(f64, String)> {
+        let chains = CallChains::new(tables, &SharedMemory::default(), 64);
         let words = |chain: CallChain| (chain.share, chain.callers.join(" "));
-        chains.into_iter().map(words).collect()
+        let chains = chains.of(at, &Names::new(tables)).into_iter();
+        chains.map(words).collect()
+    }
+
+    #[test]
+    fn callers_are_those_of_the_thread_at_the_line() {
+        let mut tables = tables(&[(&[0x20, 0x40], 3), (&[0x30, 0x40], 1)]);
+        tables.samples[3].address = Address(0x2008);
+        let pushed = "put (/src/job.c:7) push (/src/job.c:9) main (/src/job.c:30)";
+        assert_eq!(of(&tables, AT), [(1.0, pushed.to_owned())]);
+        let line = Address(0x2000);
+        let stolen = of(&tables, At { line, ..AT });
+        assert_eq!(stolen, [(1.0, "steal main (/src/job.c:30)".to_owned())]);
+        assert_eq!(of(&tables, At { tid: Tid(2), ..AT }), []);
     }
 
     #[test]

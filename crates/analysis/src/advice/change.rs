@@ -1,10 +1,13 @@
 //! What to change: a sentence or two, and source to paste where the language is known.
 
+use std::collections::BTreeMap;
+
+use linewise_recording::{ObjectKind, Operation};
+
 use super::locks::is_lock;
 use super::parts::parts;
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::declaration;
-use linewise_recording::ObjectKind;
 
 /// The language of a source file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +234,18 @@ fn share_less(
     false_share: Interval,
 ) -> Change {
     let padding = padding(false_share);
+    if let Some(fields) = written_by_one(accesses) {
+        let name = match fields.as_slice() {
+            [] => "What they share".to_owned(),
+            fields => each_of(fields),
+        };
+        return Change {
+            text: format!(
+                "{name} is written by one thread and read by others: {padding}. Let them look less often (keep what was read, and look again only when that does not do any more, as a ring keeps the other's index), let the writer publish several changes at once, or give each reader a copy of its own that the writer fills."
+            ),
+            source: String::new(),
+        };
+    }
     let locks: Vec<&AccessRow> = accesses.iter().filter(|access| is_lock(access)).collect();
     let fields = match locks.as_slice() {
         [] => touched_fields(accesses),
@@ -267,6 +282,35 @@ fn share_less(
     Change {
         text,
         source: delegated(language),
+    }
+}
+
+/// The fields of the words that several threads touch, if of each only one thread writes; `None` if another does, or if
+/// one of them is a lock's.
+fn written_by_one(accesses: &[AccessRow]) -> Option<Vec<&str>> {
+    let mut words: BTreeMap<(u64, u32), Vec<&AccessRow>> = BTreeMap::new();
+    for access in accesses {
+        let word = (access.line_address, access.offset);
+        words.entry(word).or_default().push(access);
+    }
+    words.retain(|_, rows| rows.iter().any(|row| row.tid != rows[0].tid));
+    let writes = |row: &&&AccessRow| row.op != Operation::Load;
+    let has_one_writer = |rows: &Vec<&AccessRow>| {
+        let mut writers = rows.iter().filter(writes).map(|row| row.tid);
+        let first = writers.next();
+        first.is_some() && writers.all(|tid| Some(tid) == first)
+    };
+    let is_so = words.values().all(has_one_writer) && !accesses.iter().any(is_lock);
+    (is_so && !words.is_empty()).then(|| touched_fields(words.into_values().flatten()))
+}
+
+/// Their names as the subject of a sentence.
+fn each_of(fields: &[&str]) -> String {
+    let quoted: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [rest @ .., last] => format!("Each of {} and {last}", rest.join(", ")),
     }
 }
 
@@ -446,6 +490,33 @@ mod tests {
             }
         }
         assert!(aligned_type(Language::Other, 64).is_empty());
+    }
+
+    #[test]
+    fn what_one_thread_writes_and_others_read_is_to_be_read_less() {
+        let at = |tid, offset, field: &str, op| AccessRow {
+            op,
+            ..super::super::parts::tests::at(tid, offset, field, 1)
+        };
+        let ring = [
+            at(1, 0, "head", Operation::Store),
+            at(2, 0, "head", Operation::Load),
+            at(2, 8, "tail", Operation::Store),
+            at(1, 8, "tail", Operation::Load),
+        ];
+        let change = propose(TRUE, &object(), &[], &ring);
+        let begin = "Each of `head` and `tail` is written by one thread and read by others: padding cannot help.";
+        assert!(change.text.starts_with(begin), "{}", change.text);
+        assert_eq!(change.source, "");
+        let flag = propose(OPEN, &object(), &[], &ring[..2]).text;
+        assert!(
+            flag.starts_with("`head` is written by one thread"),
+            "{flag}"
+        );
+        let mut both = ring;
+        both[3].op = Operation::Update;
+        let both = propose(TRUE, &object(), &[], &both).text;
+        assert!(both.starts_with("Threads really share"), "{both}");
     }
 
     /// A line with these fields: path and type.

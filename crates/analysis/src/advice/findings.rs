@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linewise_recording::{Address, Object, ObjectKind, Operation, Pid, RunInfo, Tables};
+use linewise_recording::{
+    Address, Object, ObjectKind, Operation, Pid, RunInfo, SharedMemory, Tables,
+};
 
-use super::called_from::CallChains;
+use super::called_from::{At, CallChains};
 use super::change;
 use super::names::Names;
 use super::votes::{Verdict, Votes};
@@ -59,13 +61,19 @@ enum Group {
 
 /// Makes findings of the lines of a view. Costs are shares of `time`.
 #[must_use]
-pub fn advise(view: &SharingView, tables: &Tables, info: &RunInfo, time: &ThreadTime) -> Advice {
+pub fn advise(
+    view: &SharingView,
+    tables: &Tables,
+    info: &RunInfo,
+    time: &ThreadTime,
+    shared: &SharedMemory,
+) -> Advice {
     let names = Names::new(tables);
     let votes = Votes::new(tables, &names);
     let known = Known {
         names: &names,
         votes: &votes,
-        chains: &CallChains::new(tables),
+        chains: &CallChains::new(tables, shared, info.line_size),
     };
     let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     let mut advice = Advice::default();
@@ -479,6 +487,12 @@ fn access_row(
     total: f64,
 ) -> AccessRow {
     let Known { names, votes, .. } = known;
+    let at = At {
+        pid: place.touch.pid,
+        tid: place.tid,
+        ip: place.touch.ip,
+        line: line.line,
+    };
     let frames = names.frames(place.touch.pid, place.touch.ip);
     let innermost = frames.first();
     // The first frame that has a source line names the place; library code without debug info
@@ -514,7 +528,7 @@ fn access_row(
             .skip(1)
             .map(|frame| frame.function.clone())
             .collect(),
-        called_from: known.chains.of(place.touch.pid, place.touch.ip, names),
+        called_from: known.chains.of(at, names),
         op: place.touch.operation,
         offset: (place.touch.address.0 - place.touch.address.line(line_size).0) as u32,
         size: place.touch.size,

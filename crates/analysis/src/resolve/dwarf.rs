@@ -15,6 +15,7 @@ use gimli::{
 use super::demangle::cut;
 use super::elf::Elf;
 use super::files::Store;
+use super::scopes::Scopes;
 use super::split::{self, Missing, Part, Places, Skeleton};
 use super::weight::{self, Scale};
 
@@ -99,6 +100,19 @@ struct Slot<'a> {
     /// Of a unit in a file of its own: the number of the unit that stands for it in the program.
     skeleton: Option<u32>,
     unit: OnceCell<Option<Box<gimli::Unit<Bytes<'a>>>>>,
+    scopes: OnceCell<Scopes>,
+}
+
+impl<'a> Slot<'a> {
+    fn new(header: UnitHeader<Bytes<'a>>, home: Home) -> Self {
+        Self {
+            header,
+            home,
+            skeleton: None,
+            unit: OnceCell::new(),
+            scopes: OnceCell::new(),
+        }
+    }
 }
 
 /// The debug info of one module.
@@ -148,33 +162,18 @@ impl<'a> Debug<'a> {
         let mut slots = Vec::new();
         let mut infos = dwarf.units();
         while let Ok(Some(header)) = infos.next() {
-            slots.push(Slot {
-                header,
-                home: Home::Info,
-                skeleton: None,
-                unit: OnceCell::new(),
-            });
+            slots.push(Slot::new(header, Home::Info));
         }
         let info_end = slots.len();
         let mut types = dwarf.type_units();
         while let Ok(Some(header)) = types.next() {
-            slots.push(Slot {
-                header,
-                home: Home::Types,
-                skeleton: None,
-                unit: OnceCell::new(),
-            });
+            slots.push(Slot::new(header, Home::Types));
         }
         let types_end = slots.len();
         if let Some(supplementary) = dwarf.sup() {
             let mut infos = supplementary.units();
             while let Ok(Some(header)) = infos.next() {
-                slots.push(Slot {
-                    header,
-                    home: Home::Supplementary,
-                    skeleton: None,
-                    unit: OnceCell::new(),
-                });
+                slots.push(Slot::new(header, Home::Supplementary));
             }
         }
         let mut debug = Self {
@@ -202,12 +201,9 @@ impl<'a> Debug<'a> {
         for part in found.parts {
             let home = Home::Split(self.parts.len());
             let first = self.slots.len();
-            self.slots.extend(part.units.iter().map(|header| Slot {
-                header: *header,
-                home,
-                skeleton: None,
-                unit: OnceCell::new(),
-            }));
+            let units = part.units.iter();
+            self.slots
+                .extend(units.map(|header| Slot::new(*header, home)));
             self.parts.push((part, first));
         }
         let ids: HashMap<u32, DwoId> = skeletons.iter().map(|it| (it.unit, it.id)).collect();
@@ -334,6 +330,20 @@ impl<'a> Debug<'a> {
             Some(Box::new(unit))
         });
         Some((unit.as_deref()?, dwarf))
+    }
+
+    /// The namespaces, types and functions around the entry at `id`, innermost first.
+    pub(super) fn scopes_around(&self, id: EntryId) -> Vec<(DwTag, EntryId)> {
+        let slot = usize::try_from(id.unit)
+            .ok()
+            .and_then(|at| self.slots.get(at));
+        let (Some(slot), Some((header, dwarf))) = (slot, self.header(id.unit)) else {
+            return Vec::new();
+        };
+        let scopes = slot.scopes.get_or_init(|| Scopes::read(header, dwarf));
+        let of_unit = |offset| EntryId { offset, ..id };
+        let around = scopes.around(id.offset);
+        around.map(|(tag, offset)| (tag, of_unit(offset))).collect()
     }
 
     /// Unit `number` as it is in the program, where it has its code and its lines: the skeleton of

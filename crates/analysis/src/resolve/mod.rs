@@ -29,6 +29,7 @@ mod modules;
 mod objects;
 mod paths;
 mod recording;
+mod scopes;
 mod source_frames;
 mod split;
 mod symbols;

@@ -3,6 +3,7 @@
 use gimli::{AttributeValue, DwTag, Operation};
 
 use super::dwarf::{Debug, Entry, EntryId};
+use super::scopes::is_function;
 
 /// Types nested deeper than this are cyclic or hostile.
 const DEEPEST: u32 = 48;
@@ -128,8 +129,9 @@ impl<'d, 'a> Types<'d, 'a> {
         self.step(depth)?;
         let entry = self.debug.entry(id)?;
         if let Some(name) = self.debug.text(&entry, gimli::DW_AT_name) {
-            return Some(match keyword(entry.tag) {
-                Some(keyword) if self.is_c(id.unit) => format!("{keyword} {name}"),
+            return Some(match (self.debug.language(id.unit), keyword(entry.tag)) {
+                (Some(language), Some(keyword)) if is_c(language) => format!("{keyword} {name}"),
+                (Some(language), _) if is_cpp(language) => self.qualified(id, &name),
                 _ => name,
             });
         }
@@ -178,17 +180,21 @@ impl<'d, 'a> Types<'d, 'a> {
         })
     }
 
-    fn is_c(&self, unit: u32) -> bool {
-        matches!(
-            self.debug.language(unit),
-            Some(
-                gimli::DW_LANG_C
-                    | gimli::DW_LANG_C89
-                    | gimli::DW_LANG_C99
-                    | gimli::DW_LANG_C11
-                    | gimli::DW_LANG_C17
-            )
-        )
+    /// A name of C++ with the namespaces and types around it. What is declared within a function has no other name.
+    fn qualified(&self, id: EntryId, name: &str) -> String {
+        let mut names = vec![name.to_owned()];
+        for (tag, scope) in self.debug.scopes_around(id) {
+            let entry = self.debug.entry(scope);
+            let scope = entry.and_then(|it| self.debug.text(&it, gimli::DW_AT_name));
+            match scope {
+                _ if is_function(tag) => break,
+                Some(scope) => names.push(scope),
+                // The members of an unnamed namespace are named as if there were none.
+                None => {}
+            }
+        }
+        names.reverse();
+        names.join("::")
     }
 
     /// The members of a value of type `id`, called `path`, that share a byte with `start..end`
@@ -550,6 +556,29 @@ pub(super) fn member_offset(entry: &Entry<'_>) -> Option<u64> {
     }
 }
 
+fn is_c(language: gimli::DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C
+            | gimli::DW_LANG_C89
+            | gimli::DW_LANG_C99
+            | gimli::DW_LANG_C11
+            | gimli::DW_LANG_C17
+    )
+}
+
+fn is_cpp(language: gimli::DwLang) -> bool {
+    matches!(
+        language,
+        gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20
+    )
+}
+
 fn keyword(tag: DwTag) -> Option<&'static str> {
     match tag {
         gimli::DW_TAG_structure_type => Some("struct"),
@@ -560,9 +589,15 @@ fn keyword(tag: DwTag) -> Option<&'static str> {
     }
 }
 
+/// The name of a type without its parameters and without what is around it: `atomic` of `std::atomic<db::State>`.
+fn base_name(name: &str) -> &str {
+    let base = name.split_once('<').map_or(name, |(base, _)| base);
+    base.rsplit_once("::").map_or(base, |(_, base)| base)
+}
+
 /// Types that are shown whole: their insides are their library's business.
 pub(super) fn is_opaque(name: &str) -> bool {
-    let base = name.split_once('<').map_or(name, |(base, _)| base);
+    let base = base_name(name);
     matches!(
         base,
         "atomic"
@@ -593,7 +628,7 @@ pub(super) fn is_opaque(name: &str) -> bool {
 
 /// Types that stand for the one thing in them: their members keep the path of the whole.
 pub(super) fn is_wrapper(name: &str) -> bool {
-    let base = name.split_once('<').map_or(name, |(base, _)| base);
+    let base = base_name(name);
     name.contains('<')
         && matches!(
             base,
@@ -629,6 +664,8 @@ mod tests {
     fn only_library_types_are_shown_whole() {
         for name in [
             "atomic<long int>",
+            "std::atomic<db::State>",
+            "std::mutex",
             "AtomicU64",
             "AtomicPtr<u8>",
             "Atomic<u64>",
@@ -640,6 +677,7 @@ mod tests {
             "AtomicCounters",
             "AtomicUnion",
             "atomics",
+            "atomic::counter",
             "counter",
             "Cell<u32>",
         ] {

@@ -1,11 +1,10 @@
 //! Static variables by address: one pass over the debug info of a module, names on demand.
 
-use std::cell::OnceCell;
-
 use gimli::{AttributeValue, EntriesRaw, Expression, Operation};
 
 use super::demangle::demangle;
 use super::dwarf::{Bytes, Debug, EntryId};
+use super::scopes::is_function;
 use super::weight::{self, Scale};
 
 /// Entries nested deeper than this are no compiler's work, and would overflow the stack of code
@@ -13,8 +12,6 @@ use super::weight::{self, Scale};
 const DEEPEST: isize = 512;
 /// Variables before an address that are tried, nearest first: aliases and empty ones share one.
 const STEPS: usize = 16;
-/// No scope around a variable.
-const NO_SCOPE: u32 = u32::MAX;
 
 /// A variable of static storage duration.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +25,6 @@ pub(super) struct Variable {
     pub(super) piece_offset: u64,
     /// Bytes of this piece; zero if it is the whole variable.
     pub(super) piece_size: u64,
-    scope: u32,
 }
 
 /// A fixed place of a variable or of a piece of it.
@@ -38,18 +34,10 @@ struct Place {
     size: u64,
 }
 
-/// A namespace, type or function around variables.
-#[derive(Clone, Copy, Debug)]
-struct Scope {
-    entry: EntryId,
-    parent: u32,
-}
-
 /// The static variables of one module.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
     statics: Vec<Variable>,
-    scopes: Vec<Scope>,
     /// Whether the debug info is sane enough to be walked recursively.
     pub(super) walkable: bool,
 }
@@ -86,8 +74,6 @@ impl Variables {
         let (header, dwarf) = debug.header(number)?;
         let abbreviations = dwarf.abbreviations(header).ok()?;
         let mut raw = header.entries_raw(&abbreviations, None).ok()?;
-        // The scopes around the entry: their depth, their offset, and their number once needed.
-        let mut around: Vec<(isize, usize, OnceCell<u32>)> = Vec::new();
         let mut places = Vec::new();
         while !raw.is_empty() {
             let depth = raw.next_depth();
@@ -98,9 +84,6 @@ impl Variables {
             if depth > DEEPEST {
                 self.walkable = false;
                 return None;
-            }
-            while around.last().is_some_and(|(scope, _, _)| *scope >= depth) {
-                around.pop();
             }
             let tag = abbreviation.tag();
             if tag == gimli::DW_TAG_variable && !types_only {
@@ -119,13 +102,11 @@ impl Variables {
                 )?;
                 for place in &places {
                     scale.add(weight::VARIABLE)?;
-                    let scope = self.intern(number, &around);
                     self.statics.push(Variable {
                         address: place.address,
                         entry,
                         piece_offset: place.offset,
                         piece_size: place.size,
-                        scope,
                     });
                 }
                 continue;
@@ -135,29 +116,8 @@ impl Variables {
             } else {
                 raw.skip_attributes(abbreviation.attributes()).ok()?;
             }
-            if abbreviation.has_children() && is_scope(tag) {
-                around.push((depth, offset, OnceCell::new()));
-            }
         }
         Some(())
-    }
-
-    /// The number of the innermost of the scopes `around`, which are entered as needed.
-    fn intern(&mut self, unit: u32, around: &[(isize, usize, OnceCell<u32>)]) -> u32 {
-        let mut parent = NO_SCOPE;
-        for (_, offset, known) in around {
-            parent = *known.get_or_init(|| {
-                self.scopes.push(Scope {
-                    entry: EntryId {
-                        unit,
-                        offset: *offset,
-                    },
-                    parent,
-                });
-                u32::try_from(self.scopes.len() - 1).unwrap_or(NO_SCOPE)
-            });
-        }
-        parent
     }
 
     /// The variables that start at or shortly before `address`, nearest first.
@@ -177,25 +137,7 @@ impl Variables {
     pub(super) fn names(&self, debug: &Debug<'_>, variable: &Variable) -> Option<(String, String)> {
         let entry = debug.entry(variable.entry)?;
         let bare = debug.name(&entry)?;
-        let mut parts = Vec::new();
-        let mut in_function = false;
-        let mut scope = variable.scope;
-        // A scope's parent was entered before it, so this ends.
-        while let Some(row) = usize::try_from(scope)
-            .ok()
-            .and_then(|index| self.scopes.get(index))
-        {
-            // The innermost function owns the variable; those that it was inlined into do not.
-            if let Some(entry) = debug.entry(row.entry)
-                && !(is_function(entry.tag) && std::mem::replace(&mut in_function, true))
-            {
-                let name = debug
-                    .name(&entry)
-                    .unwrap_or_else(|| "(anonymous)".to_owned());
-                parts.push(name);
-            }
-            scope = row.parent;
-        }
+        let mut parts = names_around(debug, variable.entry);
         if parts.is_empty() {
             // A definition outside of its namespace or class: the symbol names them, or else the
             // place of the declaration does.
@@ -205,7 +147,7 @@ impl Variables {
                     return Some((name, bare));
                 }
             } else if let Some(declaration) = debug.referred(&entry, gimli::DW_AT_specification) {
-                parts = scopes_around(debug, declaration);
+                parts = names_around(debug, declaration);
             }
         }
         parts.reverse();
@@ -214,44 +156,16 @@ impl Variables {
     }
 }
 
-/// The names of the namespaces and types around `entry`, innermost first.
-pub(super) fn scopes_around(debug: &Debug<'_>, entry: EntryId) -> Vec<String> {
-    let mut around: Vec<(isize, EntryId)> = Vec::new();
-    // A broken unit gives the scopes before the break.
-    let _: Option<()> = (|| {
-        let (header, dwarf) = debug.header(entry.unit)?;
-        let abbreviations = dwarf.abbreviations(header).ok()?;
-        let mut raw = header.entries_raw(&abbreviations, None).ok()?;
-        while !raw.is_empty() {
-            let depth = raw.next_depth();
-            let offset = raw.next_offset().0;
-            let Some(abbreviation) = raw.read_abbreviation().ok()? else {
-                continue;
-            };
-            while around.last().is_some_and(|(scope, _)| *scope >= depth) {
-                around.pop();
-            }
-            if offset >= entry.offset {
-                return Some(());
-            }
-            raw.skip_attributes(abbreviation.attributes()).ok()?;
-            if abbreviation.has_children() && is_scope(abbreviation.tag()) {
-                around.push((
-                    depth,
-                    EntryId {
-                        unit: entry.unit,
-                        offset,
-                    },
-                ));
-            }
-        }
-        Some(())
-    })();
+/// The names of the namespaces, types and functions around an entry, innermost first.
+pub(super) fn names_around(debug: &Debug<'_>, id: EntryId) -> Vec<String> {
+    let mut in_function = false;
+    // The innermost function owns the variable; those that it was inlined into do not.
+    let mut is_shown = |tag| !(is_function(tag) && std::mem::replace(&mut in_function, true));
     let name = |id: EntryId| debug.entry(id).and_then(|entry| debug.name(&entry));
-    around
-        .iter()
-        .rev()
-        .map(|(_, id)| name(*id).unwrap_or_else(|| "(anonymous)".to_owned()))
+    let scopes = debug.scopes_around(id).into_iter();
+    scopes
+        .filter(|(tag, _)| is_shown(*tag))
+        .map(|(_, scope)| name(scope).unwrap_or_else(|| "(anonymous)".to_owned()))
         .collect()
 }
 
@@ -292,26 +206,6 @@ fn weigh_function<'a>(
         }
     }
     Some(())
-}
-
-fn is_scope(tag: gimli::DwTag) -> bool {
-    matches!(
-        tag,
-        gimli::DW_TAG_namespace
-            | gimli::DW_TAG_module
-            | gimli::DW_TAG_structure_type
-            | gimli::DW_TAG_class_type
-            | gimli::DW_TAG_union_type
-            | gimli::DW_TAG_subprogram
-            | gimli::DW_TAG_inlined_subroutine
-    )
-}
-
-fn is_function(tag: gimli::DwTag) -> bool {
-    matches!(
-        tag,
-        gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine
-    )
 }
 
 /// Reads the attributes of the variable at `entry` and adds where it is, if that is fixed.

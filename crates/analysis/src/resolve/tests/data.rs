@@ -140,16 +140,16 @@ int main() { pool::workers[1].done++; return (int)(pool::sum() + pool::workers[0
         drawn(&fields),
         [
             "0+8 workers[0].id: long int",
-            "8+8 workers[0].done: atomic<long int>",
-            "16+1 workers[0].stop[0]: atomic<bool>",
-            "17+1 workers[0].stop[1]: atomic<bool>",
+            "8+8 workers[0].done: std::atomic<long int>",
+            "16+1 workers[0].stop[0]: std::atomic<bool>",
+            "17+1 workers[0].stop[1]: std::atomic<bool>",
         ]
     );
     let whole = all_fields(&mut resolver, &object);
     assert!(
         whole
             .iter()
-            .any(|field| field.contains("workers[1].lock: mutex")),
+            .any(|field| field.contains("workers[1].lock: std::mutex")),
         "{whole:?}"
     );
     let (total, _) = resolver.object(PID, program.address_of_part("total"));
@@ -159,6 +159,48 @@ int main() { pool::workers[1].done++; return (int)(pool::sum() + pool::workers[0
         hidden.name.starts_with("pool::") && hidden.name.ends_with("::hidden"),
         "{hidden:?}"
     );
+}
+
+#[test]
+fn cpp_types_are_named_with_what_is_around_them_but_functions() {
+    let source = r"
+#include <atomic>
+namespace pool {
+    enum Colour { RED };
+    namespace { enum Hidden { THERE }; }
+    struct Job { enum Step { FIRST }; };
+    struct All { std::atomic<Colour> colour; Colour plain; Hidden hidden; Job::Step step; int *next; };
+    All all;
+}
+enum Global { ONE };
+Global global;
+int main() {
+    enum Inner { TWO };
+    static Inner inner;
+    return inner + global + pool::all.step;
+}
+";
+    let Some(program) = build("g++", &["-g", "-O0"], ("program.cc", source)) else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&program.maps, &[], &program.files, &store);
+    let mut types = |name: &str| {
+        let (object, _) = resolver.object(PID, program.address_of_part(name));
+        let fields = all_fields(&mut resolver, &object);
+        let kind = |field: &String| field.split_once(": ").unwrap().1.to_owned();
+        fields.iter().map(kind).collect::<Vec<_>>()
+    };
+    let of_all = [
+        "std::atomic<pool::Colour>",
+        "pool::Colour",
+        "pool::Hidden",
+        "pool::Job::Step",
+        "int*",
+    ];
+    assert_eq!(types("all"), of_all);
+    assert_eq!(types("global"), ["Global"]);
+    assert_eq!(types("inner"), ["Inner"]);
 }
 
 #[test]

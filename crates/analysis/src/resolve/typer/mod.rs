@@ -35,7 +35,7 @@ use linewise_recording::{TypeMember, UntypedReason};
 use super::dwarf::{Debug, EntryId};
 use super::modules::{DebugInfo, Module};
 use super::types::Types;
-use super::variables::{Variable as StaticVariable, scopes_around};
+use super::variables::{Variable as StaticVariable, names_around};
 use calls::Signature;
 use code::Code;
 use flow::{Flow, State, Surroundings};
@@ -273,7 +273,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             .and_then(|entry| self.debug.declared_at(&entry))
             .unwrap_or_else(|| match self.debug.language(kind.unit) {
                 Some(gimli::DW_LANG_Rust) => {
-                    let mut modules = scopes_around(self.debug, kind);
+                    let mut modules = names_around(self.debug, kind);
                     modules.reverse();
                     modules.join("::")
                 }

@@ -416,8 +416,8 @@ fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> Stri
         .strip_prefix("struct ")
         .unwrap_or(usage.type_name);
     // A template, or a type within a function or an unnamed namespace, has to be changed where it is.
-    let name = name.rsplit("::").next().unwrap_or(name);
     let name = name.split('<').next().unwrap_or(name);
+    let name = name.rsplit("::").next().unwrap_or(name);
     let line = usage.line_size;
     let mut text = format!("struct {name} {{\n");
     for (why, lines) in groups {

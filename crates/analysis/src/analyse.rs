@@ -390,6 +390,7 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         cpus,
         cpu_matrix,
         uncounted_lines: view.taking_turns + view.unmet,
+        spread_lines: view.spread,
     }
 }
 

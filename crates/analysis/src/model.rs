@@ -184,6 +184,10 @@ pub struct Sharing {
     /// counted, of which there may be one each time that another thread goes on.
     #[serde(default)]
     pub uncounted_lines: u64,
+    /// About so many lines that several threads use, of which there are more than a private cache holds: one has left it when
+    /// another thread comes to it. What moves so waits for memory and not for a thread, and is not counted.
+    #[serde(default)]
+    pub spread_lines: u64,
 }
 
 /// Estimated transfers, split by kind.

@@ -2,7 +2,8 @@
 //! the time, and what cannot be excluded.
 
 use super::model::{
-    Evidence, Interval, Matrix, ObjectRow, Orders, Report, Run, Samples, ThreadRow, TypeVote,
+    Evidence, Interval, Matrix, ObjectRow, Orders, Report, Run, Samples, Sharing, ThreadRow,
+    TypeVote,
 };
 use super::text;
 
@@ -293,18 +294,29 @@ pub(crate) fn all_transfers(report: &Report, of_what: &str) -> String {
     let all = &report.sharing.transfers;
     let sum = all.true_sharing + all.false_sharing;
     let counted = transfers(sum, all.interval, all.orders, 0);
-    match report.sharing.uncounted_lines {
-        0 => format!("{counted}{of_what}"),
-        lines => format!("{counted}{of_what}, without {}", uncounted(lines)),
+    match uncounted(&report.sharing).as_slice() {
+        [] => format!("{counted}{of_what}"),
+        lines => format!("{counted}{of_what}, without {}", lines.join(" and ")),
     }
 }
 
 /// Lines of which transfers are not counted.
-fn uncounted(lines: u64) -> String {
-    format!(
-        "{} that several threads use, hardly ever at once on different CPUs as far as that was seen",
-        text::plural(lines, "line")
-    )
+fn uncounted(sharing: &Sharing) -> Vec<String> {
+    let lines = [
+        (
+            sharing.uncounted_lines,
+            "",
+            "that several threads use, hardly ever at once on different CPUs as far as that was seen",
+        ),
+        (
+            sharing.spread_lines,
+            "about ",
+            "that several threads use, more than a private cache holds: they have left it when another comes",
+        ),
+    ];
+    let some = lines.into_iter().filter(|(lines, ..)| *lines > 0);
+    some.map(|(lines, about, which)| format!("{about}{} {which}", text::plural(lines, "line")))
+        .collect()
 }
 
 /// What was looked at: `1,200 samples of 10 threads; 83 % in the kernel, where nothing is watched; 66 % of the rest
@@ -381,10 +393,8 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
             text::percent(unknown as f64 / total)
         ));
     }
-    let lines = report.sharing.uncounted_lines;
-    if lines > 0 {
-        doubts.push(format!("transfers of {}", uncounted(lines)));
-    }
+    let uncounted = uncounted(&report.sharing).into_iter();
+    doubts.extend(uncounted.map(|lines| format!("transfers of {lines}")));
     doubts.push("sharing in the kernel on the threads' behalf: it is not watched".to_owned());
     doubts
 }

@@ -86,6 +86,7 @@ pub(crate) fn everyday() -> Report {
             },
             cpus: vec![0, 1, 2, 3],
             uncounted_lines: 0,
+            spread_lines: 0,
             cpu_matrix: Matrix {
                 true_sharing: symmetric(4, &[(0, 1, 410e3), (0, 2, 620e3), (2, 3, 590e3)]),
                 false_sharing: symmetric(4, &[(0, 1, 6.1e6), (1, 2, 0.9e6), (2, 3, 6.4e6)]),

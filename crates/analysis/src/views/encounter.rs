@@ -50,14 +50,7 @@ struct ChunkWaits {
 
 impl ChunkWaits {
     fn all(&self) -> Waits {
-        let (a, b) = (self.any, self.writes);
-        Waits {
-            watches: a.watches + b.watches,
-            present: a.present + b.present,
-            woken: a.woken + b.woken,
-            late_traps: a.late_traps + b.late_traps,
-            late_ns: a.late_ns + b.late_ns,
-        }
+        self.any.and(self.writes)
     }
 }
 
@@ -107,6 +100,19 @@ pub struct Encounter {
 }
 
 impl Encounter {
+    /// Takes what was seen at another line as if it had been this one.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (chunk, more) in self.chunks.iter_mut().zip(&other.chunks) {
+            chunk.any = chunk.any.and(more.any);
+            chunk.writes = chunk.writes.and(more.writes);
+        }
+        self.watches += other.watches;
+        self.traps += other.traps;
+        for (&touch, count) in &other.accesses {
+            *self.accesses.entry(touch).or_default() += count;
+        }
+    }
+
     /// Of the moments at which the thread runs, the share at which it is at work on the line. How
     /// often it comes then is more than the waits can resolve.
     #[must_use]
@@ -166,6 +172,16 @@ pub(super) fn at_most(count: f64) -> f64 {
 }
 
 impl Waits {
+    fn and(self, more: Self) -> Self {
+        Self {
+            watches: self.watches + more.watches,
+            present: self.present + more.present,
+            woken: self.woken + more.woken,
+            late_traps: self.late_traps + more.late_traps,
+            late_ns: self.late_ns + more.late_ns,
+        }
+    }
+
     fn late_rate(self) -> f64 {
         if self.late_ns > 0.0 {
             f64::from(self.late_traps) / self.late_ns * 1e9

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{CacheLevel, RunInfo, SimulatedCache};
 
+use super::sharing::Estimate;
+
 /// A set is crowded with so many times the mean of all sets (DProf's factor).
 const CROWDED: f64 = 2.0;
 /// How likely it is at most that any set of a cache is taken for crowded by chance.
@@ -58,17 +60,17 @@ impl LinesSeen {
         self.0.len()
     }
 
-    /// How many there are at least, those that no sample saw included: the lower end of the 90 % interval of Chao's
-    /// estimate from those that were seen once and twice (A. Chao, *Estimating the Population Size for Capture-Recapture
-    /// Data with Unequal Catchability*, Biometrics 1987).
-    pub(super) fn estimate(&self) -> f64 {
+    /// How many there are, those that no sample saw included: Chao's estimate from those that were seen once and twice with
+    /// its 90 % interval (A. Chao, *Estimating the Population Size for Capture-Recapture Data with Unequal Catchability*,
+    /// Biometrics 1987). It counts lines that are seldom touched too low.
+    pub(super) fn count(&self) -> Estimate {
         const Z: f64 = 1.645;
         let count = |times: u64| self.0.values().filter(|it| **it == times).count() as f64;
         let (once, twice) = (count(1), count(2));
         let seen = self.0.len() as f64;
         let unseen = once * (once - 1.0) / (2.0 * (twice + 1.0));
         if unseen <= 0.0 {
-            return seen;
+            return Estimate::exactly(seen);
         }
         let variance = match twice > 0.0 {
             true => {
@@ -80,8 +82,17 @@ impl LinesSeen {
                     - once.powi(4) / (4.0 * (seen + unseen))
             }
         };
-        let spread = (1.0 + variance.max(0.0) / unseen.powi(2)).ln().sqrt();
-        seen + unseen / (Z * spread).exp()
+        let spread = (Z * (1.0 + variance.max(0.0) / unseen.powi(2)).ln().sqrt()).exp();
+        Estimate {
+            value: seen + unseen,
+            low: seen + unseen / spread,
+            high: seen + unseen * spread,
+        }
+    }
+
+    /// How many there are at least: the lower end of [`Self::count`].
+    pub(super) fn estimate(&self) -> f64 {
+        self.count().low
     }
 
     /// Where there are more lines than a cache holds, those that a thread comes back to before it touched as many others as

@@ -90,40 +90,71 @@ impl Rows {
     /// `address` traps after `wait_ns`, if at all.
     fn met(mut self, tid: u32, address: u64, operation: Operation, wait_ns: Option<u64>) -> Self {
         for i in 0..50 {
-            let id = self.watches.len() as u64;
-            self.watches.push(Watch {
-                id,
-                armed: Time(SECOND + i * 20_000_000),
-                closed: Time(SECOND + i * 20_000_000 + 16_000_000),
-                pid: Pid(1),
-                tid: Tid(tid),
-                publisher: Tid(3 - tid),
-                address: Address(LINE),
-                size: 8,
-                operation: Operation::Update,
-                chunks: 0x0f,
-                publisher_cpu: CpuId(2 - tid),
-                outcome: WatchOutcome::Trapped,
-                exposure_ns: 16_000_000,
-            });
-            let Some(wait_ns) = wait_ns else { continue };
-            self.traps.push(Trap {
-                watch: id,
-                chunk: ((address - LINE) / 8) as u8,
-                exposure_ns: wait_ns,
-                time: Time(SECOND + i * 20_000_000 + wait_ns),
-                pid: Pid(1),
-                tid: Tid(tid),
-                cpu: CpuId(tid - 1),
-                access_ip: Address(0x40_0000 + u64::from(tid)),
-                address: Address(address),
-                size: 8,
-                operation,
-                locked: true,
-                stack: StackId(0),
-            });
+            let armed = SECOND + i * 20_000_000;
+            self.watch(tid, LINE, armed);
+            if let Some(wait_ns) = wait_ns {
+                self.trap(tid, address, operation, wait_ns);
+            }
         }
         self
+    }
+
+    /// A watch of the first four chunks of a line in a thread, where the other published an update of the first.
+    fn watch(&mut self, tid: u32, line: u64, armed: u64) {
+        self.watches.push(Watch {
+            id: self.watches.len() as u64,
+            armed: Time(armed),
+            closed: Time(armed + 16_000_000),
+            pid: Pid(1),
+            tid: Tid(tid),
+            publisher: Tid(3 - tid),
+            address: Address(line),
+            size: 8,
+            operation: Operation::Update,
+            chunks: 0x0f,
+            publisher_cpu: CpuId(2 - tid),
+            outcome: WatchOutcome::Trapped,
+            exposure_ns: 16_000_000,
+        });
+    }
+
+    /// A trap of the last watch.
+    fn trap(&mut self, tid: u32, address: u64, operation: Operation, wait_ns: u64) {
+        let watch = self.watches.last().unwrap();
+        self.traps.push(Trap {
+            watch: watch.id,
+            chunk: ((address - watch.address.0) / 8) as u8,
+            exposure_ns: wait_ns,
+            time: Time(watch.armed.0 + wait_ns),
+            pid: Pid(1),
+            tid: Tid(tid),
+            cpu: CpuId(tid - 1),
+            access_ip: Address(0x40_0000 + u64::from(tid)),
+            address: Address(address),
+            size: 8,
+            operation,
+            locked: true,
+            stack: StackId(0),
+        });
+    }
+
+    /// Updates of two threads at 300 lines, of which 250 are sampled once or twice and watched once; the other thread
+    /// comes to a word of it after `wait_ns`, if at all.
+    fn scattered(word: u64, wait_ns: Option<u64>) -> Self {
+        let mut rows = Self::default();
+        for i in 0..400 {
+            let tid = 1 + i as u32 % 2;
+            let line = LINE + (i * 3 % 250) * 64;
+            rows = rows.at(tid, line, Operation::Update, true, 1);
+            rows.samples.last_mut().unwrap().time = Time(SECOND + i * 2_500_000);
+            if i < 250 {
+                rows.watch(3 - tid, line, SECOND + i * 3_000_000);
+                if let Some(wait_ns) = wait_ns {
+                    rows.trap(3 - tid, line + 8 * word, Operation::Update, wait_ns);
+                }
+            }
+        }
+        rows
     }
 
     fn on_cpu(mut self, tid: u32, start: u64, end: u64) -> Self {
@@ -323,6 +354,46 @@ fn a_thread_that_samples_found_and_no_watch_met_is_there_like_the_others() {
         .met(2, LINE + 8, Operation::Update, Some(100))
         .view();
     assert!(visitor.lines.is_empty(), "{:?}", visitor.lines);
+}
+
+#[test]
+fn lines_with_hardly_a_sample_each_are_known_together() {
+    let sums = |view: &SharingView| {
+        let mut sum = Estimate::default();
+        view.lines.iter().for_each(|line| sum.add(line.transfers));
+        sum
+    };
+    // 280 lines, to each of which each of two threads comes every 0.4 ms, for a second: 1.4 million.
+    let shared = Rows::scattered(0, Some(440_000)).view();
+    let transfers = sums(&shared);
+    assert!((0.9e6..1.8e6).contains(&transfers.value), "{transfers:?}");
+    assert!((0.4e6..1.3e6).contains(&transfers.low), "{transfers:?}");
+    assert!(shared.lines.len() > 200);
+    let most = |of: fn(&LineSharing) -> f64| shared.lines.iter().map(of).fold(0.0, f64::max);
+    assert!(most(|line| line.false_share.high) < 0.05);
+    // The other word of each line.
+    let beside = Rows::scattered(1, Some(440_000)).view();
+    assert!(beside.lines.iter().all(|it| it.false_share.low > 0.95));
+    // Of lines that the other hardly ever comes to little moves, and of those that nobody does, nothing.
+    let mut seldom = Rows::scattered(0, None);
+    for line in 0..4 {
+        seldom.watch(2, LINE + line * 64, SECOND);
+        seldom.trap(2, LINE + line * 64, Operation::Update, 8_000_000);
+    }
+    let seldom = sums(&seldom.view());
+    assert!(seldom.value < 2_000.0, "{seldom:?}");
+    assert!(Rows::scattered(0, None).view().lines.is_empty());
+    // More than a private cache holds: all were seen once.
+    let mut many = Rows::scattered(0, Some(440_000));
+    for (i, sample) in many.samples.iter_mut().enumerate().skip(250) {
+        sample.address.0 += 64 * (1000 + i as u64);
+    }
+    let many = many.view();
+    assert!(
+        many.lines.is_empty() && many.spread > 16_384,
+        "{}",
+        many.spread
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod followed;
 mod kinds;
 mod moments;
 mod sampled;
+mod scattered;
 mod stays;
 mod thread_time;
 mod waits;
@@ -200,6 +201,8 @@ pub struct SharingView {
     pub taking_turns: u64,
     /// Lines that several threads were seen at, of which none was met there by another that was at work.
     pub unmet: u64,
+    /// About so many lines that several threads use, more than a private cache holds.
+    pub spread: u64,
     /// Whether no latency was measured. From samples nothing can then be said of costs and
     /// transfers; an exact run knows the transfers and takes an assumed price.
     pub no_latency: bool,

@@ -8,9 +8,10 @@ use super::super::curve::Curves;
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
 use super::kinds::{UNKNOWN, Visitor, true_share};
+use super::scattered::scattered;
 use super::stays::{Input, LineStays, RunningSlices, stays};
 use super::waits::{Wait, balance, wait_of};
-use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView, Z90};
+use super::{Basis, Estimate, Flow, LineSharing, SharingView, Z90};
 
 /// How many times longer than its samples say a thread may be at a line that it only reads: part of
 /// a load's latency passes in the shadow of other work. A reader that lost 20 to 25 % of its time to
@@ -37,9 +38,32 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
     );
     let mut view = SharingView::default();
     let (stays, running) = stays(input, &curves);
-    for (&(pid, line), stays) in &stays {
+    let together = match curves.is_empty() {
+        true => Vec::new(),
+        false => scattered(input, &stays, &met, &running),
+    };
+    for some in &together {
+        if !some.fits {
+            view.spread += some.count.value.round() as u64;
+            continue;
+        }
+        let known = Seen {
+            stays: &some.stays,
+            met: &some.met,
+            truly: Some(some.truly),
+        };
+        if let Some(whole) = line_sharing(some.all[0], &known, &curves, &on_cpus, &running) {
+            view.lines.extend(some.part(&whole, &stays, &met));
+        }
+    }
+    let together: BTreeSet<(Pid, Address)> =
+        (together.into_iter()).flat_map(|some| some.all).collect();
+    for (&key, stays) in &stays {
+        if together.contains(&key) {
+            continue;
+        }
         let unmet = HashMap::new();
-        let met = met.get(&(pid, line)).unwrap_or(&unmet);
+        let met = met.get(&key).unwrap_or(&unmet);
         let looked_in_vain = met.values().all(|encounter| encounter.traps == 0);
         if looked_in_vain && (is_watched(met) || !stays.is_fought_over()) {
             continue;
@@ -48,7 +72,12 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             view.no_latency = true;
             continue;
         }
-        match line_sharing(pid, line, stays, met, &curves, &on_cpus, &running) {
+        let known = Seen {
+            stays,
+            met,
+            truly: None,
+        };
+        match line_sharing(key, &known, &curves, &on_cpus, &running) {
             Some(line) => view.lines.push(line),
             None if take_turns(stays, met, &on_cpus) => view.taking_turns += 1,
             None => view.unmet += 1,
@@ -77,11 +106,17 @@ fn is_watched(met: &HashMap<Tid, Encounter>) -> bool {
     met.values().map(|encounter| encounter.watches).sum::<u64>() >= WATCHED
 }
 
+/// What is known of a line, or of many together.
+struct Seen<'a> {
+    stays: &'a LineStays,
+    met: &'a HashMap<Tid, Encounter>,
+    /// The share of the transfers that is true, where that is not to be told from what each thread touches.
+    truly: Option<Estimate>,
+}
+
 fn line_sharing(
-    pid: Pid,
-    line: Address,
-    stays: &LineStays,
-    met: &HashMap<Tid, Encounter>,
+    (pid, line): (Pid, Address),
+    &Seen { stays, met, truly }: &Seen<'_>,
     curves: &Curves,
     on_cpus: &Stays<'_>,
     running: &RunningSlices,
@@ -115,7 +150,7 @@ fn line_sharing(
     for wait in &waits {
         transfers.add(wait.transfers);
         cost_ns.add(wait.cost_ns);
-        let (shares, falsely) = flows_to(wait, &visitors, stays.span_ns());
+        let (shares, falsely) = flows_to(wait, &visitors, stays.span_ns(), truly);
         false_transfers.add(falsely);
         let time_by_cpu = |tid: Tid| {
             let stay = stays.threads.get(&tid);
@@ -135,7 +170,7 @@ fn line_sharing(
         flows,
         false_share: false_transfers.times(Estimate::exactly(1.0 / transfers.value)),
         cpu_flows,
-        places: places(stays, met),
+        places: stays.places(met),
         basis: Basis::Sampled {
             samples: stays.threads.values().map(|stay| stay.samples).sum(),
             watches: met.values().map(|encounter| encounter.watches).sum(),
@@ -220,6 +255,7 @@ fn flows_to(
     wait: &Wait,
     visitors: &BTreeMap<Tid, Visitor<'_>>,
     span_ns: f64,
+    known: Option<Estimate>,
 ) -> (Vec<Flow>, Estimate) {
     let mut from = wait.from.clone();
     if from.is_empty() {
@@ -233,8 +269,9 @@ fn flows_to(
     let mut flows = Vec::new();
     for (other, share) in from {
         let transfers = wait.transfers.value * share / total;
-        let truly = match (visitors.get(&wait.tid), visitors.get(&other)) {
-            (Some(to), Some(from)) => true_share(to, from, transfers, span_ns),
+        let truly = match (known, visitors.get(&wait.tid), visitors.get(&other)) {
+            (Some(known), _, _) => known,
+            (None, Some(to), Some(from)) => true_share(to, from, transfers, span_ns),
             _ => UNKNOWN,
         };
         falsely.add(Estimate {
@@ -283,43 +320,6 @@ fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(T
         .map(|(&touch, &(_, count))| (touch, count as f64))
         .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))
         .collect()
-}
-
-type Places = BTreeMap<(Tid, Touch), Place>;
-
-fn place_at(places: &mut Places, tid: Tid, touch: Touch) -> &mut Place {
-    places.entry((tid, touch)).or_insert(Place {
-        tid,
-        touch,
-        weight: 0.0,
-        samples: 0,
-        traps: 0,
-    })
-}
-
-/// All access places of a line: sampled time, and traps of those that were only trapped.
-fn places(stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
-    let mut places = Places::new();
-    for (&tid, stay) in &stays.threads {
-        for (&key, &(weight_ns, samples)) in &stay.places {
-            let place = place_at(&mut places, tid, key);
-            place.weight += weight_ns;
-            place.samples += samples;
-        }
-    }
-    for (&tid, encounter) in met {
-        for (&key, &count) in &encounter.accesses {
-            place_at(&mut places, tid, key).traps += u64::from(count);
-        }
-    }
-    let mut places: Vec<Place> = places.into_values().collect();
-    places.sort_by(|a, b| {
-        b.weight
-            .total_cmp(&a.weight)
-            .then(b.traps.cmp(&a.traps))
-            .then(a.tid.cmp(&b.tid))
-    });
-    places
 }
 
 #[cfg(test)]

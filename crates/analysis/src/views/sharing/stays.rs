@@ -8,7 +8,8 @@ use linewise_recording::{
 };
 
 use super::super::curve::Curves;
-use super::super::encounter::{Stays, Touch};
+use super::super::encounter::{Encounter, Stays, Touch};
+use super::Place;
 use super::moments::Moments;
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
@@ -49,6 +50,23 @@ pub(super) struct Stay {
 }
 
 impl Stay {
+    fn add(&mut self, other: &Self) {
+        self.weight_ns += other.weight_ns;
+        self.samples += other.samples;
+        add_each(&mut self.by_cpu, &other.by_cpu);
+        for (&curve, weight) in &other.by_curve {
+            *self.by_curve.entry(curve).or_default() += weight;
+        }
+        for (&touch, &(weight, samples)) in &other.places {
+            let place = self.places.entry(touch).or_default();
+            place.0 += weight;
+            place.1 += samples;
+        }
+        for &(cpu, time) in &other.moments.at {
+            self.moments.note(cpu, time);
+        }
+    }
+
     /// Its locked instructions that take a good part of its time at the line.
     pub(super) fn locked_instructions(&self) -> usize {
         const PART: f64 = 0.1;
@@ -98,9 +116,38 @@ pub(super) struct LineStays {
     pub(super) in_calls_ns: f64,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
+    /// Lines that it stands for beyond itself.
+    pub(super) more_lines: f64,
 }
 
+/// By process and line.
+pub(super) type Lines = BTreeMap<(Pid, Address), LineStays>;
+
 impl LineStays {
+    /// Takes what was seen of another line as if it had been this one. [`Self::settle`] comes after the last.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.first_ns = match self.slices.is_empty() {
+            true => other.first_ns,
+            false => self.first_ns.min(other.first_ns),
+        };
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.slices.extend(&other.slices);
+        self.in_calls_ns += other.in_calls_ns;
+        add_each(&mut self.by_cpu, &other.by_cpu);
+        for (&tid, stay) in &other.threads {
+            self.threads.entry(tid).or_default().add(stay);
+        }
+    }
+
+    /// Looks up what its threads did while the line was in use.
+    pub(super) fn settle(&mut self, running: &RunningSlices) {
+        let tids: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let seen = self.running(tid, running);
+            self.threads.entry(tid).or_default().running = seen;
+        }
+    }
+
     /// What was sampled of a thread while the line was in use.
     pub(super) fn running(&self, tid: Tid, running: &RunningSlices) -> Running {
         let mut sum = Running::default();
@@ -117,6 +164,41 @@ impl LineStays {
             }
         }
         sum
+    }
+
+    /// All access places of a line: sampled time, and traps of those that were only trapped. Most weight first.
+    pub(super) fn places(&self, met: &HashMap<Tid, Encounter>) -> Vec<Place> {
+        let mut places: BTreeMap<(Tid, Touch), Place> = BTreeMap::new();
+        let mut at = |tid: Tid, touch: Touch, weight: f64, samples: u64, traps: u64| {
+            let place = places.entry((tid, touch)).or_insert(Place {
+                tid,
+                touch,
+                weight: 0.0,
+                samples: 0,
+                traps: 0,
+            });
+            place.weight += weight;
+            place.samples += samples;
+            place.traps += traps;
+        };
+        for (&tid, stay) in &self.threads {
+            for (&touch, &(weight_ns, samples)) in &stay.places {
+                at(tid, touch, weight_ns, samples, 0);
+            }
+        }
+        for (&tid, encounter) in met {
+            for (&touch, &count) in &encounter.accesses {
+                at(tid, touch, 0.0, 0, count.into());
+            }
+        }
+        let mut places: Vec<Place> = places.into_values().collect();
+        places.sort_by(|a, b| {
+            b.weight
+                .total_cmp(&a.weight)
+                .then(b.traps.cmp(&a.traps))
+                .then(a.tid.cmp(&b.tid))
+        });
+        places
     }
 
     /// Whether several threads were sampled at it often, one of which writes: where hardly any watch was armed, that is
@@ -138,11 +220,14 @@ impl LineStays {
     }
 }
 
-pub(super) fn stays(
-    input: &Input<'_>,
-    curves: &Curves,
-) -> (BTreeMap<(Pid, Address), LineStays>, RunningSlices) {
-    let mut lines: BTreeMap<(Pid, Address), LineStays> = BTreeMap::new();
+fn add_each<K: Copy + Eq + std::hash::Hash>(sums: &mut HashMap<K, f64>, more: &HashMap<K, f64>) {
+    for (&key, value) in more {
+        *sums.entry(key).or_default() += value;
+    }
+}
+
+pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices) {
+    let mut lines = Lines::new();
     let mut running = RunningSlices::new();
     let mut in_calls: BTreeMap<(Pid, Address), f64> = BTreeMap::new();
     let home = |sample: &Sample| {
@@ -197,11 +282,7 @@ pub(super) fn stays(
     }
     for (key, line) in &mut lines {
         line.in_calls_ns = in_calls.get(key).copied().unwrap_or(0.0);
-        let tids: Vec<Tid> = line.threads.keys().copied().collect();
-        for tid in tids {
-            let seen = line.running(tid, &running);
-            line.threads.entry(tid).or_default().running = seen;
-        }
+        line.settle(&running);
     }
     (lines, running)
 }

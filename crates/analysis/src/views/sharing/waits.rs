@@ -55,7 +55,7 @@ struct Other {
     tid: Tid,
     /// Share of this one's time at the line at which the other is at work there.
     present: Estimate,
-    /// Accesses a second of the other while it is not.
+    /// Accesses a second of the other while it is not, of all lines that this stands for.
     absent_rate: f64,
 }
 
@@ -70,6 +70,7 @@ pub(super) fn wait_of(
     on_cpus: &Stays<'_>,
 ) -> Wait {
     let span_ns = stays.span_ns();
+    let lines = 1.0 + stays.more_lines;
     let beside = stay.moments.beside_each(tid, on_cpus);
     let beside = |other: Tid| match on_cpus.knows(other) {
         true => beside.get(&other).copied().unwrap_or(0.0),
@@ -82,7 +83,9 @@ pub(super) fn wait_of(
         .map(|(&other, &present)| Other {
             tid: other,
             present: Estimate::exactly(beside(other)).times(present),
-            absent_rate: beside(other) * met.get(&other).map_or(0.0, Encounter::absent_rate),
+            absent_rate: beside(other)
+                * lines
+                * met.get(&other).map_or(0.0, Encounter::absent_rate),
         })
         .collect();
     others.sort_by_key(|other| other.tid);

@@ -1,0 +1,262 @@
+//! Lines that are so many that hardly any of them was sampled or watched more than once: a table of locks, a pool of
+//! nodes, the counts of objects.
+//!
+//! Of one such line samples and watches say next to nothing; of all that the same instructions touch they say as much as
+//! of one hot line. So they are taken together, as one that stands for N:
+//!
+//! ```text
+//! transfers to A  =  min( W / V(0), N r )
+//! ```
+//!
+//! with the time W of A at all of them, the rate r at which the others come to one, by the watches of all, and N by A. Chao's
+//! estimate from those that were seen once and twice. Nodes that stay with their thread are told apart by r, whatever W is. The
+//! lines that trapped carry the result: they are a random choice of those that move.
+//!
+//! More lines than a private cache holds have left it before the other thread comes: that is no contention, and not counted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{Address, CacheLevel, Pid, Tid, Trap, Watch};
+
+use super::super::Clusters;
+use super::super::encounter::{Encounter, Encounters, at_most};
+use super::super::lines_seen::LinesSeen;
+use super::kinds::UNKNOWN;
+use super::stays::{Input, LineStays, Lines, RunningSlices};
+use super::{Basis, Estimate, Flow, LineSharing, Z90};
+
+/// A line with fewer watches says nothing by itself.
+const FEW_WATCHES: u64 = 3;
+/// So many of them are taken together, of which so many trapped.
+const LEAST_LINES: usize = 16;
+const LEAST_TRAPPED: usize = 3;
+/// Waits for different lines pass beside each other, as those for one line do not: at least this share of what one at a time
+/// would cost is lost.
+const BESIDE: f64 = 0.5;
+/// Bytes of a private cache of which nothing is told.
+const PRIVATE_BYTES: u64 = 1 << 20;
+
+/// Lines that are known together.
+pub(super) struct Scattered {
+    /// What was sampled and met at all of them.
+    pub(super) stays: LineStays,
+    pub(super) met: HashMap<Tid, Encounter>,
+    /// The share of their transfers that is true, by what a thread touches of a line where another was sampled.
+    pub(super) truly: Estimate,
+    /// How many there are.
+    pub(super) count: Estimate,
+    /// Whether a private cache holds them: else they have left it when another thread comes.
+    pub(super) fits: bool,
+    /// Those that trapped, and all.
+    trapped: Vec<(Pid, Address)>,
+    pub(super) all: Vec<(Pid, Address)>,
+}
+
+/// The lines of which little is known each, by the instructions that touch them, as far as they say something together.
+pub(super) fn scattered(
+    input: &Input<'_>,
+    lines: &Lines,
+    met: &Encounters,
+    running: &RunningSlices,
+) -> Vec<Scattered> {
+    let watches = |key: &(Pid, Address)| met.get(key).map_or(0, |it| sum(it, |it| it.watches));
+    let few: Vec<(Pid, Address)> = (lines.keys().copied())
+        .filter(|key| watches(key) < FEW_WATCHES)
+        .collect();
+    let pairs = pairs(input);
+    by_instructions(&few, lines, met)
+        .into_iter()
+        .filter_map(|all| Scattered::of(all, input, lines, met, running, &pairs))
+        .collect()
+}
+
+fn sum(met: &HashMap<Tid, Encounter>, of: impl Fn(&Encounter) -> u64) -> u64 {
+    met.values().map(of).sum()
+}
+
+/// Sorts lines by what touches them: instructions that were seen at one line belong together.
+fn by_instructions(
+    few: &[(Pid, Address)],
+    lines: &Lines,
+    met: &Encounters,
+) -> Vec<Vec<(Pid, Address)>> {
+    let mut numbers: HashMap<(Pid, Address), usize> = HashMap::new();
+    let mut number = |pid, ip| {
+        let next = numbers.len();
+        *numbers.entry((pid, ip)).or_insert(next)
+    };
+    let mut instructions = |key: &(Pid, Address)| -> BTreeSet<usize> {
+        let sampled = lines[key].threads.values().flat_map(|it| it.places.keys());
+        let trapped = met.get(key).into_iter().flat_map(HashMap::values);
+        let all = sampled.chain(trapped.flat_map(|it| it.accesses.keys()));
+        all.map(|it| number(it.pid, it.ip)).collect()
+    };
+    let at_line: Vec<BTreeSet<usize>> = few.iter().map(&mut instructions).collect();
+    let mut clusters = Clusters::apart(numbers.len());
+    for these in &at_line {
+        for pair in these.iter().collect::<Vec<_>>().windows(2) {
+            if clusters.of(*pair[0]) != clusters.of(*pair[1]) {
+                clusters.join(*pair[0], *pair[1]);
+            }
+        }
+    }
+    let mut groups: BTreeMap<usize, Vec<(Pid, Address)>> = BTreeMap::new();
+    for (key, these) in few.iter().zip(&at_line) {
+        if let Some(&first) = these.first() {
+            groups.entry(clusters.of(first)).or_default().push(*key);
+        }
+    }
+    groups.into_values().collect()
+}
+
+/// By line, how often a thread that came there touched what another was sampled at, and only other bytes.
+type Pairs = HashMap<(Pid, Address), [u32; 2]>;
+
+fn pairs(input: &Input<'_>) -> Pairs {
+    let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
+    for trap in input.traps {
+        by_watch.entry(trap.watch).or_default().push(trap);
+    }
+    let mut pairs = Pairs::new();
+    for watch in input.watches {
+        let Some(traps) = by_watch.get(&watch.id) else {
+            continue;
+        };
+        let chunk = (watch.address.0 - watch.address.line(input.info.line_size).0) / 8;
+        let meets = |trap: &&Trap| overlap(watch, trap);
+        let kind = match traps.iter().any(meets) {
+            true => 0,
+            // Where it was not watched, nobody knows.
+            false if watch.chunks & (1 << chunk.min(7)) == 0 => continue,
+            false => 1,
+        };
+        let (pid, address) = input.shared.home(watch.pid, watch.address);
+        pairs
+            .entry((pid, address.line(input.info.line_size)))
+            .or_default()[kind] += 1;
+    }
+    pairs
+}
+
+fn overlap(watch: &Watch, trap: &Trap) -> bool {
+    let end = |address: Address, size: u32| address.0 + u64::from(size.max(1));
+    watch.address.0 < end(trap.address, trap.size)
+        && trap.address.0 < end(watch.address, watch.size)
+}
+
+impl Scattered {
+    fn of(
+        all: Vec<(Pid, Address)>,
+        input: &Input<'_>,
+        lines: &Lines,
+        met: &Encounters,
+        running: &RunningSlices,
+        pairs: &Pairs,
+    ) -> Option<Self> {
+        let traps =
+            |key: &&(Pid, Address)| met.get(key).is_some_and(|it| sum(it, |it| it.traps) > 0);
+        let trapped: Vec<(Pid, Address)> = all.iter().filter(traps).copied().collect();
+        if all.len() < LEAST_LINES || trapped.len() < LEAST_TRAPPED {
+            return None;
+        }
+        let line_size = input.info.line_size.max(1);
+        let mut seen = LinesSeen::default();
+        let mut stays = LineStays::default();
+        let mut together: HashMap<Tid, Encounter> = HashMap::new();
+        for key in &all {
+            let line = &lines[key];
+            stays.add(line);
+            let samples: u64 = line.threads.values().map(|stay| stay.samples).sum();
+            (0..samples).for_each(|_| seen.add(key.1.0 / line_size));
+            for (tid, encounter) in met.get(key).into_iter().flatten() {
+                together.entry(*tid).or_default().add(encounter);
+            }
+        }
+        let count = seen.count();
+        let private = |it: &&linewise_recording::SimulatedCache| it.level == CacheLevel::L2;
+        let private = input.info.caches.iter().find(private);
+        let private_bytes = private.map_or(PRIVATE_BYTES, |it| it.size_bytes);
+        stays.settle(running);
+        stays.more_lines = count.value - 1.0;
+        let [same, other] = all
+            .iter()
+            .filter_map(|key| pairs.get(key))
+            .fold([0, 0], |sum, it| [sum[0] + it[0], sum[1] + it[1]]);
+        Some(Self {
+            stays,
+            met: together,
+            truly: share(same, other),
+            count,
+            fits: count.low * line_size as f64 <= private_bytes as f64,
+            trapped,
+            all,
+        })
+    }
+
+    /// What was found of all together, as that of the lines that trapped.
+    pub(super) fn part<'a>(
+        &'a self,
+        whole: &'a LineSharing,
+        lines: &'a Lines,
+        met: &'a Encounters,
+    ) -> impl Iterator<Item = LineSharing> + 'a {
+        let traps = |key: &(Pid, Address)| sum(&met[key], |it| it.traps) as f64;
+        let all: f64 = self.trapped.iter().map(traps).sum();
+        // Of a rate that so few traps tell of, and of lines that are not all seen.
+        let (fewest, most) = ((all - Z90 * all.sqrt()).max(0.2 * all), at_most(all));
+        let error = Estimate {
+            value: 1.0,
+            low: fewest / all * self.count.low / self.count.value,
+            high: most / all * self.count.high / self.count.value,
+        };
+        let spent: f64 = self.stays.threads.values().map(|stay| stay.weight_ns).sum();
+        let mut cost_ns = whole.cost_ns.times(error);
+        cost_ns.low *= BESIDE;
+        cost_ns.high = cost_ns.high.min(spent).max(whole.cost_ns.value);
+        self.trapped.iter().map(move |key| {
+            let share = Estimate::exactly(traps(key) / all);
+            let flow = |it: &Flow| Flow {
+                true_sharing: it.true_sharing * share.value,
+                false_sharing: it.false_sharing * share.value,
+                ..*it
+            };
+            let cpus = |(pair, (truly, falsely)): (&_, &(f64, f64))| {
+                (*pair, (truly * share.value, falsely * share.value))
+            };
+            let Basis::Sampled { samples, .. } = whole.basis else {
+                unreachable!("made of samples");
+            };
+            LineSharing {
+                pid: key.0,
+                line: key.1,
+                transfers: whole.transfers.times(error).times(share),
+                cost_ns: cost_ns.times(share),
+                flows: whole.flows.iter().map(flow).collect(),
+                false_share: whole.false_share,
+                cpu_flows: whole.cpu_flows.iter().map(cpus).collect(),
+                places: lines[key].places(&met[key]),
+                basis: Basis::Sampled {
+                    samples: (samples as f64 * share.value).round() as u64,
+                    watches: sum(&met[key], |it| it.watches),
+                    traps: sum(&met[key], |it| it.traps),
+                },
+            }
+        })
+    }
+}
+
+/// The share of the first of two counts (E. B. Wilson's interval, 1927).
+fn share(same: u32, other: u32) -> Estimate {
+    let (k, n) = (f64::from(same), f64::from(same + other));
+    if n < LEAST_TRAPPED as f64 {
+        return UNKNOWN;
+    }
+    let z2 = Z90 * Z90;
+    let middle = (k + z2 / 2.0) / (n + z2);
+    let spread = Z90 / (n + z2) * (k * (n - k) / n + z2 / 4.0).sqrt();
+    Estimate {
+        value: k / n,
+        low: (middle - spread).max(0.0),
+        high: (middle + spread).min(1.0),
+    }
+}

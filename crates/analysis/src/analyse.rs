@@ -481,8 +481,17 @@ fn notes(
         } else {
             "Too short to find more, or to know it well"
         };
+        let run_ns = info.end.since(info.start);
+        let hardly_ran = match used_ns < run_ns / 50 {
+            true => format!(
+                " It hardly ran: {:.1} ms of CPU time in {:.1} s; its threads slept, or are stopped.",
+                used_ns as f64 * 1e-6,
+                run_ns as f64 * 1e-9
+            ),
+            false => String::new(),
+        };
         notes.push(format!(
-            "{says}: {} samples of its own code, at least {ENOUGH_SAMPLES} are needed. Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
+            "{says}: {} samples of its own code, at least {ENOUGH_SAMPLES} are needed.{hardly_ran} Run the program for longer, give it more work, or raise `--overhead` or `--rate`.",
             samples.in_user_code()
         ));
     }

@@ -87,6 +87,14 @@ pub struct Touch {
     pub locked: bool,
 }
 
+impl Touch {
+    /// Whether the two have a byte in common.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let end = |touch: &Self| touch.address.0 + u64::from(touch.size);
+        self.address.0 < end(other) && other.address.0 < end(self)
+    }
+}
+
 /// One thread at one line, as its watches saw it.
 #[derive(Clone, Debug, Default)]
 pub struct Encounter {

@@ -18,10 +18,10 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{Address, Operation};
+use linewise_recording::{Address, Operation, Time};
 
 use super::super::encounter::{Encounter, Touch, conflict};
-use super::Estimate;
+use super::{Estimate, phases};
 
 /// Samples at a line, or watches of a chunk, from which on what was not seen of a thread is not there.
 const TELLING_SAMPLES: u64 = 20;
@@ -50,6 +50,8 @@ pub(super) struct Visitor<'a> {
     pub(super) touches: Vec<(Touch, f64)>,
     /// Its samples at the line.
     pub(super) samples: u64,
+    /// Each of them, in their order.
+    pub(super) seen: &'a [(Time, Touch)],
     /// Its time at the line, ns.
     pub(super) at_line_ns: f64,
     /// What its watches saw.
@@ -74,7 +76,7 @@ impl Visitor<'_> {
     /// it was never seen to.
     fn meets(&self, other: &Touch) -> Option<(f64, f64)> {
         let meeting = self.touches.iter().filter(|(touch, _)| {
-            conflict(touch.operation, other.operation) && overlap(touch, other)
+            conflict(touch.operation, other.operation) && touch.overlaps(other)
         });
         let picks: Vec<Picks> = meeting.map(|(touch, _)| self.picks(touch)).collect();
         // Instructions that are hardly known say nothing where others do.
@@ -123,7 +125,7 @@ impl Visitor<'_> {
     /// Whether the time at the bytes of a touch tells how often it comes there: a plain store waits unseen.
     fn tells_by_time(&self, touch: &Touch) -> bool {
         let stores =
-            |(it, _): &(Touch, f64)| it.operation == Operation::Store && overlap(it, touch);
+            |(it, _): &(Touch, f64)| it.operation == Operation::Store && it.overlaps(touch);
         self.samples >= TELLING_SAMPLES && !self.touches.iter().any(stores)
     }
 
@@ -138,7 +140,7 @@ impl Visitor<'_> {
     /// The share of its touches that overlap this one.
     fn share_of(&self, touch: &Touch) -> f64 {
         let all: f64 = self.touches.iter().map(|it| it.1).sum();
-        let here = self.touches.iter().filter(|(it, _)| overlap(it, touch));
+        let here = self.touches.iter().filter(|(it, _)| it.overlaps(touch));
         here.map(|it| it.1).sum::<f64>() / all.max(f64::MIN_POSITIVE)
     }
 
@@ -164,11 +166,6 @@ impl Visitor<'_> {
             false => f64::INFINITY,
         }
     }
-}
-
-fn overlap(a: &Touch, b: &Touch) -> bool {
-    let end = |touch: &Touch| touch.address.0 + u64::from(touch.size);
-    a.address.0 < end(b) && b.address.0 < end(a)
 }
 
 /// The chunks of its line that a touch lies in.
@@ -211,11 +208,12 @@ pub(super) fn true_share(
         count * meets.map_or(0.0, |(at_least, _)| since(at_least, picked.most))
     };
     let low = (touches.iter().map(least).sum::<f64>() / all).min(high);
-    Estimate {
+    let at_any_time = Estimate {
         value: ((low + high) / 2.0).min(likely).max(low),
         low,
         high,
-    }
+    };
+    at_any_time.times(phases::at_once(to.seen, from.seen))
 }
 
 /// The chance that another thread, which uses a word in so many of its visits, did so since this one used it last, which
@@ -291,6 +289,7 @@ mod tests {
         Visitor {
             touches: rows.iter().map(touch).collect(),
             samples,
+            seen: &[],
             at_line_ns: samples as f64 * 1e6,
             met: None,
         }

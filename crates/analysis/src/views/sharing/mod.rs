@@ -9,6 +9,7 @@ mod exact;
 mod followed;
 mod kinds;
 mod moments;
+mod phases;
 mod sampled;
 mod scattered;
 mod stays;

@@ -9,7 +9,7 @@ use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounte
 use super::cpus::spread_over_cpus;
 use super::kinds::{UNKNOWN, Visitor, true_share};
 use super::scattered::scattered;
-use super::stays::{Input, LineStays, RunningSlices, stays};
+use super::stays::{Around, Input, LineStays, RunningSlices, stays};
 use super::waits::{Wait, balance, wait_of};
 use super::{Basis, Estimate, Flow, LineSharing, SharingView, Z90};
 
@@ -37,7 +37,13 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         input.shared,
     );
     let mut view = SharingView::default();
-    let (stays, running) = stays(input, &curves);
+    let (stays, running, tracks) = stays(input, &curves);
+    let around = Around {
+        curves: &curves,
+        on_cpus: &on_cpus,
+        running: &running,
+        tracks: &tracks,
+    };
     let together = match curves.is_empty() {
         true => Vec::new(),
         false => scattered(input, &stays, &met, &running),
@@ -52,7 +58,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             met: &some.met,
             truly: Some(some.truly),
         };
-        if let Some(whole) = line_sharing(some.all[0], &known, &curves, &on_cpus, &running) {
+        if let Some(whole) = line_sharing(some.all[0], &known, &around) {
             view.lines.extend(some.part(&whole, &stays, &met));
         }
     }
@@ -77,7 +83,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             met,
             truly: None,
         };
-        match line_sharing(key, &known, &curves, &on_cpus, &running) {
+        match line_sharing(key, &known, &around) {
             Some(line) => view.lines.push(line),
             None if take_turns(stays, met, &on_cpus) => view.taking_turns += 1,
             None => view.unmet += 1,
@@ -117,15 +123,13 @@ struct Seen<'a> {
 fn line_sharing(
     (pid, line): (Pid, Address),
     &Seen { stays, met, truly }: &Seen<'_>,
-    curves: &Curves,
-    on_cpus: &Stays<'_>,
-    running: &RunningSlices,
+    around: &Around<'_>,
 ) -> Option<LineSharing> {
-    let present = presences(stays, met, running);
+    let present = presences(stays, met, around.running);
     let mut waits: Vec<Wait> = stays
         .threads
         .iter()
-        .map(|(&tid, stay)| wait_of(tid, stay, stays, met, &present, curves, on_cpus))
+        .map(|(&tid, stay)| wait_of(tid, stay, stays, met, &present, line, around))
         .collect();
     balance(&mut waits, stays, met);
     for wait in &mut waits {
@@ -291,13 +295,17 @@ fn flows_to(
 }
 
 /// All that were seen at a line.
-fn visitors<'a>(stays: &LineStays, met: &'a HashMap<Tid, Encounter>) -> BTreeMap<Tid, Visitor<'a>> {
+fn visitors<'a>(
+    stays: &'a LineStays,
+    met: &'a HashMap<Tid, Encounter>,
+) -> BTreeMap<Tid, Visitor<'a>> {
     let tids: BTreeSet<Tid> = stays.threads.keys().chain(met.keys()).copied().collect();
     let visitor = |tid: Tid| {
         let stay = stays.threads.get(&tid);
         Visitor {
             touches: touches(tid, stays, met),
             samples: stay.map_or(0, |stay| stay.samples),
+            seen: stay.map_or(&[], |stay| &stay.seen),
             at_line_ns: stay.map_or(0.0, |stay| stay.weight_ns),
             met: met.get(&tid),
         }

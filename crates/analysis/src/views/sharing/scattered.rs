@@ -22,6 +22,7 @@ use super::super::Clusters;
 use super::super::encounter::{Encounter, Encounters, at_most};
 use super::super::lines_seen::LinesSeen;
 use super::kinds::UNKNOWN;
+use super::phases::wilson;
 use super::stays::{Input, LineStays, Lines, RunningSlices};
 use super::{Basis, Estimate, Flow, LineSharing, Z90};
 
@@ -245,18 +246,10 @@ impl Scattered {
     }
 }
 
-/// The share of the first of two counts (E. B. Wilson's interval, 1927).
+/// The share of the first of two counts.
 fn share(same: u32, other: u32) -> Estimate {
-    let (k, n) = (f64::from(same), f64::from(same + other));
-    if n < LEAST_TRAPPED as f64 {
-        return UNKNOWN;
-    }
-    let z2 = Z90 * Z90;
-    let middle = (k + z2 / 2.0) / (n + z2);
-    let spread = Z90 / (n + z2) * (k * (n - k) / n + z2 / 4.0).sqrt();
-    Estimate {
-        value: k / n,
-        low: (middle - spread).max(0.0),
-        high: (middle + spread).min(1.0),
+    match same + other {
+        few if (few as usize) < LEAST_TRAPPED => UNKNOWN,
+        all => wilson(same.into(), all.into()),
     }
 }

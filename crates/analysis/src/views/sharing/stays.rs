@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use linewise_recording::{
     Address, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, SharedMemory, Switch,
-    Tid, Trap, Watch,
+    Tid, Time, Trap, Watch,
 };
 
 use super::super::curve::Curves;
 use super::super::encounter::{Encounter, Stays, Touch};
-use super::Place;
 use super::moments::Moments;
+use super::phases::{Tracks, together};
+use super::{Estimate, Place};
 
 /// Slice of the run in which a line counts as in use when it was sampled at all, ns.
 const SLICE_NS: u64 = 250_000_000;
@@ -44,6 +45,8 @@ pub(super) struct Stay {
     pub(super) by_curve: BTreeMap<usize, f64>,
     /// Time and samples of each place.
     pub(super) places: HashMap<Touch, (f64, u64)>,
+    /// Each sample, in their order.
+    pub(super) seen: Vec<(Time, Touch)>,
     pub(super) moments: Moments,
     /// The thread while the line was in use, wherever it was.
     pub(super) running: Running,
@@ -118,6 +121,35 @@ pub(super) struct LineStays {
     pub(super) last_ns: u64,
     /// Lines that it stands for beyond itself.
     pub(super) more_lines: f64,
+}
+
+/// What the lines of a run have in common.
+pub(super) struct Around<'a> {
+    pub(super) curves: &'a Curves,
+    pub(super) on_cpus: &'a Stays<'a>,
+    pub(super) running: &'a RunningSlices,
+    pub(super) tracks: &'a Tracks,
+}
+
+impl Around<'_> {
+    /// How much of the time that the samples of `tid` at a line stand for `other` may be there, of all that it is there:
+    /// less than 1 where they take turns.
+    pub(super) fn together(
+        &self,
+        tid: Tid,
+        other: Tid,
+        line: Address,
+        stays: &LineStays,
+    ) -> Estimate {
+        let stay = |tid| stays.threads.get(&tid);
+        match (stay(tid), stay(other), self.tracks.get(&other)) {
+            (Some(stay), Some(other), Some(track)) => {
+                let share = other.samples as f64 / other.running.samples.max(1) as f64;
+                together(&stay.seen, track, line, share)
+            }
+            _ => Estimate::exactly(1.0),
+        }
+    }
 }
 
 /// By process and line.
@@ -226,8 +258,9 @@ fn add_each<K: Copy + Eq + std::hash::Hash>(sums: &mut HashMap<K, f64>, more: &H
     }
 }
 
-pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices) {
+pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices, Tracks) {
     let mut lines = Lines::new();
+    let mut tracks = Tracks::new();
     let mut running = RunningSlices::new();
     let mut in_calls: BTreeMap<(Pid, Address), f64> = BTreeMap::new();
     let home = |sample: &Sample| {
@@ -244,13 +277,13 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
         if sample.class == SampleClass::Kernel && sample.address != Address(0) {
             *in_calls.entry(home(sample).1).or_default() += sample.weight_ns as f64;
         }
-        let Some(operation) = sample
-            .operation
-            .filter(|_| sample.class == SampleClass::Access)
-        else {
+        let operation = (sample.operation).filter(|_| sample.class == SampleClass::Access);
+        let (address, key) = home(sample);
+        let track = tracks.entry(sample.tid).or_default();
+        track.push((sample.time, operation.map_or(Address(0), |_| key.1)));
+        let Some(operation) = operation else {
             continue;
         };
-        let (address, key) = home(sample);
         let line = lines.entry(key).or_default();
         let weight = sample.weight_ns as f64;
         if line.slices.is_empty() {
@@ -276,13 +309,21 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
             operation,
             locked: sample.locked,
         };
+        stay.seen.push((sample.time, key));
         let place = stay.places.entry(key).or_default();
         place.0 += weight;
         place.1 += 1;
     }
+    // A thread that changed its CPU has samples from two rings.
+    for track in tracks.values_mut() {
+        track.sort_unstable_by_key(|(time, _)| *time);
+    }
     for (key, line) in &mut lines {
+        for stay in line.threads.values_mut() {
+            stay.seen.sort_unstable_by_key(|(time, _)| *time);
+        }
         line.in_calls_ns = in_calls.get(key).copied().unwrap_or(0.0);
         line.settle(&running);
     }
-    (lines, running)
+    (lines, running, tracks)
 }

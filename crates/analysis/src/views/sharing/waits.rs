@@ -18,11 +18,11 @@
 
 use std::collections::HashMap;
 
-use linewise_recording::Tid;
+use linewise_recording::{Address, Tid};
 
 use super::super::curve::{Curves, TransferCurve};
-use super::super::encounter::{Encounter, Stays};
-use super::stays::{LineStays, Stay};
+use super::super::encounter::Encounter;
+use super::stays::{Around, LineStays, Stay};
 use super::{Estimate, Z90};
 
 /// Relative error of the model itself where every access is locked, both ways.
@@ -66,9 +66,12 @@ pub(super) fn wait_of(
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
     present: &HashMap<Tid, Estimate>,
-    curves: &Curves,
-    on_cpus: &Stays<'_>,
+    line: Address,
+    around: &Around<'_>,
 ) -> Wait {
+    let Around {
+        curves, on_cpus, ..
+    } = around;
     let span_ns = stays.span_ns();
     let lines = 1.0 + stays.more_lines;
     let beside = stay.moments.beside_each(tid, on_cpus);
@@ -80,12 +83,15 @@ pub(super) fn wait_of(
         .iter()
         .filter(|&(&other, _)| other != tid && beside(other) > 0.0)
         .filter(|&(&other, _)| !on_cpus.take_turns(tid, other))
-        .map(|(&other, &present)| Other {
-            tid: other,
-            present: Estimate::exactly(beside(other)).times(present),
-            absent_rate: beside(other)
-                * lines
-                * met.get(&other).map_or(0.0, Encounter::absent_rate),
+        .map(|(&other, &present)| {
+            let at_once = around.together(tid, other, line, stays);
+            let beside = at_once.times(Estimate::exactly(beside(other)));
+            let absent_rate = met.get(&other).map_or(0.0, Encounter::absent_rate);
+            Other {
+                tid: other,
+                present: beside.times(present),
+                absent_rate: beside.value * lines * absent_rate,
+            }
         })
         .collect();
     others.sort_by_key(|other| other.tid);

@@ -16,7 +16,7 @@ use crate::model::{
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
-    exact, sharing,
+    exact, private_bytes, sharing,
 };
 use crate::views::{flow, misses, types, working_set};
 
@@ -117,7 +117,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
                 row.allocated_at.clone_from(&found.allocated_at);
             }
         }
-        propose_layouts(&mut report);
+        propose_layouts(&mut report, private_bytes(info));
     }
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
@@ -129,7 +129,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
 /// Where the use of a type suggests a layout, that is the source to paste for its false sharing.
 ///
 /// A type that no such finding names keeps its layout: nothing is known to move.
-fn propose_layouts(report: &mut Report) {
+fn propose_layouts(report: &mut Report, private_bytes: u64) {
     let fought_over = |name: &str| {
         let mut findings = report.findings.iter();
         findings.any(|it| it.kind == FindingKind::FalseSharing && it.object.accessed_type == name)
@@ -147,8 +147,18 @@ fn propose_layouts(report: &mut Report) {
         if let Some(layout) = layout
             && finding.kind == FindingKind::FalseSharing
         {
+            let elements = (finding.object.size / layout.size_before.max(1)).max(1);
+            let grown = elements.saturating_mul(layout.size_after);
+            if elements > 1 && grown > private_bytes && grown > finding.object.size {
+                finding.change = format!(
+                    "Keep what each thread writes in an array of its own. With lines of its own each of the {elements} elements would be {} bytes instead of {}, {} bytes in all, which no private cache holds.",
+                    layout.size_after, layout.size_before, grown
+                );
+                finding.change_source.clear();
+                continue;
+            }
             finding.change_source.clone_from(&layout.source);
-            let doubt = "Initialisers by position follow the order of the members, which the proposed source may change.";
+            let doubt = "The proposed source has no initialisers, since debug info has none: keep those of the members, and the order of those by position.";
             if !finding.doubt.is_empty() {
                 finding.doubt.push(' ');
             }

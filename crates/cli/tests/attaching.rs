@@ -137,6 +137,22 @@ fn what_descends_from_a_process_is_recorded_with_it() {
     running.child.wait().unwrap();
 }
 
+#[test]
+fn a_stopped_process_is_said_to_have_hardly_run() {
+    let place = Place::new();
+    let Some(target) = place.target() else { return };
+    let mut running = place.start(place.command(target).args(["sleepers", "enough"]));
+    let pid = running.child.id().to_string();
+    signal(&pid, "STOP");
+    let options = ["run", "--json", "--duration", "500ms", "--pid", &pid];
+    let output = place.finish(&mut place.linewise(options));
+    signal(&pid, "KILL");
+    running.child.wait().unwrap();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let notes = output.json()["notes"].to_string();
+    assert!(notes.contains("It hardly ran: "), "{notes}");
+}
+
 /// What the kernel counted of a process at a moment, by what was read around it.
 fn counted_at(seen: &[(u64, f64)], moment: u64) -> f64 {
     let next = seen

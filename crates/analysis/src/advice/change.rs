@@ -49,13 +49,9 @@ pub(crate) fn propose(
 ) -> Change {
     let language = language(accesses);
     let parts = parts(accesses);
+    // What is aligned takes along what lies behind it.
     let near = parts.iter().enumerate().find_map(|(i, second)| {
-        let first = parts[..i].iter().find(|it| it.is_in_the_way_of(second));
-        // What is aligned takes along what lies behind it.
-        let ends = match second.is_before(first?) {
-            true => [second, first?],
-            false => [first?, second],
-        };
+        let ends = parts[..i].iter().find_map(|it| it.in_the_way(second))?;
         Some(ends.map(|part| &part.fields[..]))
     });
     match (FindingKind::of(false_share), near) {
@@ -369,6 +365,35 @@ mod tests {
             ..object()
         };
         assert!(text(&long, &elements).starts_with("Let each thread use a part of `s`"));
+    }
+
+    #[test]
+    fn what_is_moved_lies_on_one_line_with_what_it_is_moved_from() {
+        // A ring whose indices have lines of their own, each with a copy of the other beside it.
+        let at = |tid, line: u64, offset, field: &str, op| AccessRow {
+            op,
+            line_address: 0x40 * line,
+            ..super::super::parts::tests::at(tid, offset, field, 1)
+        };
+        let ring = [
+            at(1, 0, 0, "head", Operation::Store),
+            at(2, 0, 0, "head", Operation::Load),
+            at(1, 0, 8, "tail_copy", Operation::Store),
+            at(2, 1, 0, "tail", Operation::Store),
+            at(1, 1, 0, "tail", Operation::Load),
+            at(2, 1, 8, "head_copy", Operation::Store),
+        ];
+        let said = propose(FALSE, &object(), &[], &ring).text;
+        for (one, other) in [
+            ("tail", "tail_copy"),
+            ("head", "head_copy"),
+            ("head", "tail"),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let moved = format!("Move `{one}` to another line than `{other}`");
+                assert!(!said.starts_with(&moved), "{said}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::model::AccessRow;
 /// Whether a name says that it locks: `pthread_mutex_lock`, `RawMutex::lock_slow`, `spin_lock`; but
 /// not `clock` or `next_block`.
 fn names_a_lock(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
+    let name = without_parameters(name).to_ascii_lowercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
     words.any(|word| {
         matches!(word, "lock" | "unlock" | "trylock" | "spin")
@@ -13,6 +13,25 @@ fn names_a_lock(name: &str) -> bool {
                 .iter()
                 .any(|part| word.contains(part))
     })
+}
+
+/// A name without what stands in angle brackets: a policy or an allocator among the parameters of a type does not lock.
+fn without_parameters(name: &str) -> String {
+    let mut depth = 0_u32;
+    let outside = |c: char| {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && c != '>'
+    };
+    name.chars()
+        .filter({
+            let mut outside = outside;
+            move |c| outside(*c)
+        })
+        .collect()
 }
 
 /// Whether it is a lock that is touched, by the names of where and what.
@@ -37,7 +56,15 @@ mod tests {
         ] {
             assert!(names_a_lock(lock), "{lock}");
         }
-        for other in ["clock_gettime", "next_block", "unblock", "spindle", "add"] {
+        for other in [
+            "std::_Sp_counted_base<(__gnu_cxx::_Lock_policy)2>::_M_release",
+            "hash_map<int, spin_rw_mutex>::insert",
+            "clock_gettime",
+            "next_block",
+            "unblock",
+            "spindle",
+            "add",
+        ] {
             assert!(!names_a_lock(other), "{other}");
         }
     }

@@ -16,16 +16,21 @@ const IN_A_ROW: f64 = 0.8;
 /// Words that belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Part<'a> {
-    /// The fields that are touched in it, dearest first.
-    pub(super) fields: Vec<&'a str>,
-    /// The contended lines on which it lies.
-    lines: BTreeSet<u64>,
-    /// Who touches it, and whether that writes.
-    threads: BTreeMap<u32, bool>,
+    /// What of it lies on each contended line.
+    lines: BTreeMap<u64, OnLine<'a>>,
     /// Share of the finding's time.
     share: f64,
-    /// Where its dearest field begins: the line, and the byte on it.
-    at: (u64, u32),
+}
+
+/// What of a part lies on one line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct OnLine<'a> {
+    /// The fields that are touched, dearest first.
+    pub(super) fields: Vec<&'a str>,
+    /// Who touches them, and whether that writes.
+    threads: BTreeMap<u32, bool>,
+    /// Where the dearest field begins, bytes.
+    at: u32,
 }
 
 /// Bytes that are touched as one, on a line.
@@ -84,33 +89,38 @@ pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
 }
 
 impl<'a> Part<'a> {
-    /// Whether it lies before the other.
-    pub(super) fn is_before(&self, other: &Self) -> bool {
-        self.at < other.at
-    }
-
-    /// Whether a thread at the one is in the way of another at the other: on one line, which one of them writes.
-    pub(super) fn is_in_the_way_of(&self, other: &Self) -> bool {
-        let mut pairs = (self.threads.iter())
-            .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
-        let apart = pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also));
-        apart && !self.lines.is_disjoint(&other.lines)
+    /// What of two parts is in each other's way on one line, the one that lies before the other first: a thread at the one
+    /// and another at the other, of which one writes.
+    pub(super) fn in_the_way<'b>(&'b self, other: &'b Self) -> Option<[&'b OnLine<'a>; 2]> {
+        let common = |(line, mine)| Some((mine, other.lines.get(line)?));
+        let mut pairs = self.lines.iter().filter_map(common);
+        let (a, b) = pairs.find(|(a, b)| a.disturbs(b))?;
+        Some(if b.at < a.at { [b, a] } else { [a, b] })
     }
 
     fn of(mut accesses: Vec<&'a AccessRow>) -> Self {
         accesses.sort_by(|a, b| b.share.total_cmp(&a.share));
         let mut part = Self::default();
-        let named = accesses.iter().find(|access| !access.field.is_empty());
-        part.at = named.map_or((0, 0), |access| (access.line_address, access.offset));
         for access in accesses {
             part.share += access.share;
-            part.lines.insert(access.line_address);
-            *part.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
-            if !access.field.is_empty() && !part.fields.contains(&access.field.as_str()) {
-                part.fields.push(&access.field);
+            let on_line = part.lines.entry(access.line_address).or_default();
+            *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
+            if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
+                if on_line.fields.is_empty() {
+                    on_line.at = access.offset;
+                }
+                on_line.fields.push(&access.field);
             }
         }
         part
+    }
+}
+
+impl OnLine<'_> {
+    fn disturbs(&self, other: &Self) -> bool {
+        let mut pairs = (self.threads.iter())
+            .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
+        pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also))
     }
 }
 
@@ -215,10 +225,11 @@ pub(super) mod tests {
     }
 
     fn fields(accesses: &[AccessRow]) -> Vec<Vec<&str>> {
-        let mut parts: Vec<Vec<&str>> = parts(accesses).into_iter().map(|it| it.fields).collect();
-        for fields in &mut parts {
-            fields.sort_unstable();
+        fn of_part(part: Part<'_>) -> Vec<&str> {
+            let fields = part.lines.into_values().flat_map(|it| it.fields);
+            fields.collect::<BTreeSet<&str>>().into_iter().collect()
         }
+        let mut parts: Vec<Vec<&str>> = parts(accesses).into_iter().map(of_part).collect();
         parts.sort_unstable();
         parts
     }

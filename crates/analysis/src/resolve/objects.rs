@@ -14,6 +14,8 @@ const ARENA: u64 = 64 << 20;
 const GO_HEAP: std::ops::Range<u64> = 0xc0_0000_0000..0x1c0_0000_0000;
 /// What a thread has of stack if nobody says otherwise: no frame lies further above what was seen of its pointer.
 const STACK: u64 = 8 << 20;
+/// Pointers of a thread further apart than this are of several stacks.
+const LARGEST_STACK: u64 = 1 << 30;
 /// What is said of memory in such an arena: of which threads is not known.
 const ARENA_NAME: &str = "heap (malloc arena of threads)";
 const GO_NAME: &str = "heap (Go)";
@@ -238,7 +240,18 @@ impl Resolver<'_> {
 
     /// The stack that holds `address`, if it is on one.
     fn stack_at(&self, pid: Pid, address: Address, map: Option<&Map>) -> Option<Object> {
-        let threads = || self.threads.iter().filter(|thread| thread.pid == pid);
+        // Goroutines have their stacks in Go's heap, where the pointers of a thread are now here and now there.
+        let is_go = |map: &Map| {
+            map.path.contains("Go: heap") || map.path.is_empty() && GO_HEAP.contains(&address.0)
+        };
+        if map.is_some_and(is_go) {
+            return None;
+        }
+        let is_one = |thread: &&Thread| {
+            thread.pid == pid
+                && thread.stack_high.0.saturating_sub(thread.stack_low.0) <= LARGEST_STACK
+        };
+        let threads = || self.threads.iter().filter(is_one);
         let within = |thread: &&Thread| thread.stack_low <= address && address < thread.stack_high;
         if let Some(thread) = threads().find(within) {
             return Some(stack(

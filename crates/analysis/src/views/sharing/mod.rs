@@ -29,6 +29,7 @@ pub(crate) use followed::ERRORS;
 pub use followed::Followed;
 pub(crate) use sampled::WATCHED;
 pub use sampled::sharing;
+pub(crate) use scattered::private_bytes;
 pub use stays::Input;
 pub use thread_time::ThreadTime;
 

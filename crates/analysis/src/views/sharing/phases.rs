@@ -45,13 +45,13 @@ pub(super) fn together(
     of_any(there, near, share)
 }
 
-/// How often samples of two threads meet at common bytes while they are near in time, of how often any two do, each in the
-/// order of time; 1 where nothing speaks against it.
+/// How often conflicting samples of two threads meet at common bytes while they are near in time, of how often any two do,
+/// each in the order of time; 1 where nothing speaks against it.
 pub(super) fn at_once(a: &[Seen], b: &[Seen]) -> Estimate {
     let (mut near, mut meet) = (0.0, 0.0);
     for (time, touch) in a.iter().take(MOST) {
         if let Some(other) = nearest(b, *time) {
-            near += 1.0;
+            near += f64::from(u8::from(conflict(touch.operation, other.operation)));
             meet += f64::from(u8::from(meets(touch, other)));
         }
     }
@@ -86,7 +86,7 @@ fn meets(a: &Touch, b: &Touch) -> bool {
     conflict(a.operation, b.operation) && a.overlaps(b)
 }
 
-/// The share of all pairs that meet.
+/// The share of all conflicting pairs that meet.
 fn meeting(a: &[Seen], b: &[Seen]) -> f64 {
     let places = |seen: &[Seen]| {
         let mut places: BTreeMap<(Address, u32, bool), (Touch, f64)> = BTreeMap::new();
@@ -98,12 +98,16 @@ fn meeting(a: &[Seen], b: &[Seen]) -> f64 {
         places
     };
     let (ours, theirs) = (places(a), places(b));
-    let pairs = ours
-        .values()
-        .flat_map(|one| theirs.values().map(move |other| (one, other)));
-    let meeting = pairs.filter(|((one, _), (other, _))| meets(one, other));
-    let sum: f64 = meeting.map(|((_, one), (_, other))| one * other).sum();
-    sum / (a.len() as f64 * b.len() as f64).max(1.0)
+    let (mut all, mut meeting) = (0.0, 0.0);
+    for (one, ours) in ours.values() {
+        for (other, theirs) in theirs.values() {
+            if conflict(one.operation, other.operation) {
+                all += ours * theirs;
+                meeting += f64::from(u8::from(one.overlaps(other))) * ours * theirs;
+            }
+        }
+    }
+    meeting / f64::max(all, 1.0)
 }
 
 /// The share of `k` of `n` (E. B. Wilson's interval, 1927).
@@ -151,6 +155,16 @@ mod tests {
         for theirs in [seen(MS, |_| 0), seen(MS, scrambled), seen(MS, |_| 1)] {
             assert_eq!(at_once(&ours, &theirs), Estimate::exactly(1.0));
         }
+        // One looks at a word in which the other writes, by turns: that is no other word.
+        let mut reads = seen(0, |_| 0);
+        for (i, (_, touch)) in reads.iter_mut().enumerate() {
+            if i / 20 % 2 == 0 {
+                touch.operation = Operation::Load;
+            }
+        }
+        let mut other = reads.clone();
+        other.iter_mut().for_each(|it| it.0.0 += MS);
+        assert_eq!(at_once(&reads, &other), Estimate::exactly(1.0));
         assert_eq!(
             at_once(&seen(0, scrambled), &seen(MS, scrambled)).value,
             1.0

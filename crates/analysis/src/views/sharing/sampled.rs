@@ -49,7 +49,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         false => scattered(input, &stays, &met, &running),
     };
     for some in &together {
-        if !some.fits {
+        if !some.is_contended() {
             view.spread += some.count.value.round() as u64;
             continue;
         }

@@ -12,11 +12,12 @@
 //! estimate from those that were seen once and twice. Nodes that stay with their thread are told apart by r, whatever W is. The
 //! lines that trapped carry the result: they are a random choice of those that move.
 //!
-//! More lines than a private cache holds have left it before the other thread comes: that is no contention, and not counted.
+//! Of more lines than a private cache holds the rest has left it before the other thread comes, which is no contention; of four
+//! times as many nothing is counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use linewise_recording::{Address, CacheLevel, Pid, Tid, Trap, Watch};
+use linewise_recording::{Address, CacheLevel, Pid, RunInfo, Tid, Trap, Watch};
 
 use super::super::Clusters;
 use super::super::encounter::{Encounter, Encounters, at_most};
@@ -34,8 +35,8 @@ const LEAST_TRAPPED: usize = 3;
 /// Waits for different lines pass beside each other, as those for one line do not: at least this share of what one at a time
 /// would cost is lost.
 const BESIDE: f64 = 0.5;
-/// Bytes of a private cache of which nothing is told.
-const PRIVATE_BYTES: u64 = 1 << 20;
+/// Where a private cache holds less than this share of the lines, they wait for memory.
+const LEAST_PRIVATE: f64 = 0.25;
 
 /// Lines that are known together.
 pub(super) struct Scattered {
@@ -46,11 +47,17 @@ pub(super) struct Scattered {
     pub(super) truly: Estimate,
     /// How many there are.
     pub(super) count: Estimate,
-    /// Whether a private cache holds them: else they have left it when another thread comes.
-    pub(super) fits: bool,
+    /// The share of them that a private cache holds: the others have left it when another thread comes.
+    private: Estimate,
     /// Those that trapped, and all.
     trapped: Vec<(Pid, Address)>,
     pub(super) all: Vec<(Pid, Address)>,
+}
+
+/// Bytes of a core's private cache, of its usual size where nothing is told.
+pub(crate) fn private_bytes(info: &RunInfo) -> u64 {
+    let private = (info.caches.iter()).find(|it| it.level == CacheLevel::L2);
+    private.map_or(1 << 20, |it| it.size_bytes)
 }
 
 /// The lines of which little is known each, by the instructions that touch them, as far as they say something together.
@@ -174,9 +181,7 @@ impl Scattered {
             }
         }
         let count = seen.count();
-        let private = |it: &&linewise_recording::SimulatedCache| it.level == CacheLevel::L2;
-        let private = input.info.caches.iter().find(private);
-        let private_bytes = private.map_or(PRIVATE_BYTES, |it| it.size_bytes);
+        let fit = private_bytes(input.info) as f64 / line_size as f64;
         stays.settle(running);
         stays.more_lines = count.value - 1.0;
         let [same, other] = all
@@ -188,10 +193,19 @@ impl Scattered {
             met: together,
             truly: share(same, other),
             count,
-            fits: count.low * line_size as f64 <= private_bytes as f64,
+            private: Estimate {
+                value: (fit / count.value).min(1.0),
+                low: if count.low <= fit { 1.0 } else { 0.0 },
+                high: (fit / count.low).min(1.0),
+            },
             trapped,
             all,
         })
+    }
+
+    /// Whether a private cache holds enough of them for threads to be in each other's way.
+    pub(super) fn is_contended(&self) -> bool {
+        self.private.value >= LEAST_PRIVATE
     }
 
     /// What was found of all together, as that of the lines that trapped.
@@ -211,9 +225,10 @@ impl Scattered {
             high: most / all * self.count.high / self.count.value,
         };
         let spent: f64 = self.stays.threads.values().map(|stay| stay.weight_ns).sum();
+        let error = error.times(self.private);
         let mut cost_ns = whole.cost_ns.times(error);
         cost_ns.low *= BESIDE;
-        cost_ns.high = cost_ns.high.min(spent).max(whole.cost_ns.value);
+        cost_ns.high = cost_ns.high.min(spent).max(cost_ns.value);
         self.trapped.iter().map(move |key| {
             let share = Estimate::exactly(traps(key) / all);
             let flow = |it: &Flow| Flow {

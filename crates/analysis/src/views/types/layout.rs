@@ -442,7 +442,11 @@ fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> Stri
 
 /// In Rust a group of several members is a struct of its own, since only types have alignment.
 fn rust(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
-    let name = usage.type_name.split('<').next().unwrap_or_default();
+    let name = usage.type_name;
+    // Its parameters would have to be those of its parts, too.
+    if name.contains('<') {
+        return String::new();
+    }
     let line = usage.line_size;
     if let [(why, lines)] = groups {
         let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();
@@ -481,7 +485,7 @@ fn go(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
                 if member.name.is_empty() || member.member_type.is_empty() {
                     return String::new();
                 }
-                let kind = member.member_type.replace(&own, "");
+                let kind = go_kind(&member.member_type.replace(&own, ""));
                 let embedded = kind.rsplit('.').next() == Some(member.name.as_str());
                 let name = if embedded { "" } else { &member.name };
                 text.push_str(&format!("\t{}\n", format!("{name} {kind}").trim_start()));
@@ -492,6 +496,52 @@ fn go(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
     }
     text.push_str("}\n");
     text
+}
+
+/// A member in Rust, with its types where programs name them; `None` where it has a lifetime, which debug info does not tell.
+fn rust_declaration(name: &str, kind: &str) -> Option<String> {
+    let has_lifetime = |it: &str| it.starts_with("'static");
+    if !kind.split('&').skip(1).all(has_lifetime) || kind.contains("dyn ") {
+        return None;
+    }
+    let raw = match matches!(
+        name,
+        "type" | "match" | "move" | "loop" | "use" | "ref" | "box" | "in" | "where"
+    ) {
+        true => "r#",
+        false => "",
+    };
+    let kind = kind.replace(", alloc::alloc::Global>", ">");
+    let kind = [
+        "vec",
+        "string",
+        "boxed",
+        "sync",
+        "rc",
+        "collections",
+        "borrow",
+    ]
+    .iter()
+    .fold(kind, |kind, module| {
+        kind.replace(&format!("alloc::{module}::"), &format!("std::{module}::"))
+    });
+    Some(format!("{raw}{name}: {kind}"))
+}
+
+/// The name of a type in Go: that of its package is the last part of its path.
+fn go_kind(kind: &str) -> String {
+    let is_path = |c: char| c.is_alphanumeric() || "./_-".contains(c);
+    let mut rest = kind;
+    let mut words = String::new();
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+        let (path, more) = rest.split_at(end);
+        words.push_str(path.rsplit('/').next().unwrap_or(path));
+        let mark = more.chars().next().map_or(0, char::len_utf8);
+        words.push_str(&more[..mark]);
+        rest = &more[mark..];
+    }
+    words
 }
 
 /// A member as its language declares it: its name, its type and its bits, 0 if it is no bit field; `None` if its
@@ -505,7 +555,7 @@ pub(crate) fn declaration(name: &str, kind: &str, bits: u64, language: &str) -> 
         return None;
     }
     if language == "rust" {
-        return Some(format!("{name}: {kind}"));
+        return rust_declaration(name, kind);
     }
     if kind.contains("function") {
         return None;
@@ -519,4 +569,27 @@ pub(crate) fn declaration(name: &str, kind: &str, bits: u64, language: &str) -> 
         bits => format!(" : {bits}"),
     };
     Some(format!("{base} {name}{dimensions}{bits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_declared_as_programs_name_them() {
+        let rust = |name, kind| declaration(name, kind, 0, "rust");
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            rust("type", "alloc::vec::Vec<u32, alloc::alloc::Global>"),
+            some("r#type: std::vec::Vec<u32>")
+        );
+        assert_eq!(rust("name", "&'static str"), some("name: &'static str"));
+        // Whose lifetime nobody tells.
+        assert_eq!(rust("name", "core::option::Option<&str>"), None);
+        assert_eq!(go_kind("sync/atomic.Uint64"), "atomic.Uint64");
+        assert_eq!(
+            go_kind("map[string]*example.com/a-b/c.T"),
+            "map[string]*c.T"
+        );
+    }
 }

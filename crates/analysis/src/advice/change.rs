@@ -300,13 +300,26 @@ fn written_by_one(accesses: &[AccessRow]) -> Option<Vec<&str>> {
     (is_so && !words.is_empty()).then(|| touched_fields(words.into_values().flatten()))
 }
 
-/// Their names as the subject of a sentence.
+/// Their names as the subject of a sentence, of the elements of an array only the array's.
 fn each_of(fields: &[&str]) -> String {
-    let quoted: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
-    match quoted.as_slice() {
+    const NAMED: usize = 3;
+    let mut names: Vec<String> = Vec::new();
+    for field in fields {
+        let name = match (field.split_once('['), fields.len()) {
+            (Some((array, _)), 2..) => format!("`{array}[]`"),
+            _ => format!("`{field}`"),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.as_slice() {
         [] => String::new(),
         [one] => one.clone(),
-        [rest @ .., last] => format!("Each of {} and {last}", rest.join(", ")),
+        [some @ .., last] if names.len() <= NAMED => {
+            format!("Each of {} and {last}", some.join(", "))
+        }
+        many => format!("Each of {} and others", many[..NAMED].join(", ")),
     }
 }
 
@@ -533,6 +546,9 @@ mod tests {
         let begin = "Each of `head` and `tail` is written by one thread and read by others: padding cannot help.";
         assert!(change.text.starts_with(begin), "{}", change.text);
         assert_eq!(change.source, "");
+        let slots = ["slots[1]", "slots[7]", "tail", "head", "count"];
+        let said = "Each of `slots[]`, `tail`, `head` and others";
+        assert_eq!(each_of(&slots), said);
         let flag = propose(OPEN, &object(), &[], &ring[..2]).text;
         assert!(
             flag.starts_with("`head` is written by one thread"),

@@ -55,6 +55,8 @@ struct Known<'a> {
 enum Group {
     /// All lines of one known object.
     Object(Pid, Address),
+    /// Blocks of the heap that were allocated at one place.
+    Blocks(Pid, String),
     /// Lines of unnamed memory that the same functions fight over.
     Functions(Pid, BTreeSet<String>),
 }
@@ -85,7 +87,7 @@ pub fn advise(
             groups.entry(group(line, &names)).or_default().push(line);
         }
     }
-    for (group, lines) in groups {
+    for (group, lines) in blocks_together(groups, &names) {
         let finding = finding(&group, &lines, known, info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
@@ -122,6 +124,33 @@ fn main_object<'a>(line: &LineSharing, names: &Names<'a>) -> Option<&'a Object> 
         .into_values()
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, object)| object)
+}
+
+/// Puts the lines of blocks that were allocated at one place together, where there are several: what is to be changed is one.
+fn blocks_together<'v>(
+    groups: BTreeMap<Group, Vec<&'v LineSharing>>,
+    names: &Names<'_>,
+) -> BTreeMap<Group, Vec<&'v LineSharing>> {
+    let site = |group: &Group, lines: &[&LineSharing]| match (group, main_object(lines[0], names)) {
+        (Group::Object(pid, _), Some(object)) if object.kind == ObjectKind::Heap => {
+            let is_known = !names.allocated_at(object).is_empty();
+            is_known.then(|| Group::Blocks(*pid, object.name.clone()))
+        }
+        _ => None,
+    };
+    let mut counts: BTreeMap<Group, usize> = BTreeMap::new();
+    for (group, lines) in &groups {
+        if let Some(site) = site(group, lines) {
+            *counts.entry(site).or_default() += 1;
+        }
+    }
+    let mut together: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
+    for (group, lines) in groups {
+        let several = site(&group, &lines).filter(|site| counts[site] > 1);
+        let group = several.unwrap_or(group);
+        together.entry(group).or_default().extend(lines);
+    }
+    together
 }
 
 fn group(line: &LineSharing, names: &Names<'_>) -> Group {
@@ -179,15 +208,19 @@ fn finding(
         ObjectKind::Heap => names.is_exact(object),
         kind => kind == ObjectKind::Static,
     };
+    let several = matches!(group, Group::Blocks(..));
     let place = main
-        .filter(has_bounds)
+        .filter(|object| has_bounds(object) && !several)
         .map(|object| (object.address, object.size));
     let verdict = votes.verdict(&lines, place);
-    let object = object_row(lines[0], main, names, &verdict);
+    let mut object = object_row(lines[0], main, names, &verdict);
+    if several {
+        object.name = object.name.replacen("block", "blocks", 1);
+    }
     let followed = Followed::of(info);
     let extent = match group {
         Group::Object(..) => Some((Address(object.address), object.size)),
-        Group::Functions(..) => None,
+        Group::Blocks(..) | Group::Functions(..) => None,
     };
     let scale = followed.scale(&lines, extent);
     let transfers = counted.times(scale);

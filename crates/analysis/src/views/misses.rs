@@ -186,7 +186,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
             (*tid, thread)
         })
         .collect();
-    let invalidated: HashMap<(Pid, Address), (f64, f64)> = input
+    let mut invalidated: HashMap<(Pid, Address), (f64, f64)> = input
         .sharing
         .lines
         .iter()
@@ -198,6 +198,10 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
             ((line.pid, line.line), (part * truly, part * falsely))
         })
         .collect();
+    for some in &input.sharing.together {
+        let lost = (some.truly, some.falsely);
+        invalidated.extend(some.lines.iter().map(|line| (*line, lost)));
+    }
     for sample in accesses() {
         let line = sample.address.line(line_size);
         let (home, address) = input.shared.home(sample.pid, sample.address);
@@ -231,7 +235,7 @@ mod tests {
 
     use super::super::exact_rows;
     use super::super::sampled_rows::{PID, sample, typed};
-    use super::super::sharing::{Basis, Estimate, Flow, LineSharing, Place};
+    use super::super::sharing::{Basis, Estimate, Flow, LineSharing, Place, Together};
     use super::super::{Touch, exact_rows::total};
     use super::*;
 
@@ -262,6 +266,28 @@ mod tests {
         assert_eq!((random.len(), random[0].capacity), (1, 1.0));
         // What fits does not miss.
         assert_eq!(of_samples((0..600).map(|i| i % 100 * 64), &none), []);
+    }
+
+    #[test]
+    fn lines_that_are_known_together_are_lost_to_others_by_the_part_that_all_are() {
+        let addresses = || (0..600).map(|i| i * 977 * 64);
+        let together = Together {
+            lines: addresses().map(|it| (PID, Address(it))).collect(),
+            truly: 0.5,
+            falsely: 0.25,
+        };
+        let view = SharingView {
+            together: vec![together],
+            ..SharingView::default()
+        };
+        let rows = of_samples(addresses(), &view);
+        let MissRow {
+            true_sharing,
+            false_sharing,
+            capacity,
+            ..
+        } = rows[0];
+        assert_eq!([true_sharing, false_sharing, capacity], [0.5, 0.25, 0.25]);
     }
 
     #[test]

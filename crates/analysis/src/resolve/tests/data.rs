@@ -457,6 +457,9 @@ fn stacks_heaps_and_mappings_are_told_apart() {
         thread(PID.0, "main", 0x7ffc_000f_0000, 0x7ffc_000f_8000),
         thread(102, "worker-2", 0x7f40_008f_0000, 0x7f40_008f_f000),
         thread(101, "worker-1", 0x7f10_008f_0000, 0x7f10_008f_f000),
+        // Whose pointer was now on the stack of the system and now on that of a goroutine; and on those of several.
+        thread(103, "go-1", 0xc0_0000_1000, 0x7ff0_0000_0000),
+        thread(104, "go-2", 0xc0_0000_1000, 0xc0_0010_0000),
     ];
     let files = super::MemoryFiles::default();
     let store = Store::default();

@@ -194,11 +194,24 @@ impl LineSharing {
     }
 }
 
+/// Lines that are known together only, of which those that trapped stand for all in [`SharingView::lines`].
+#[derive(Clone, Debug, Default)]
+pub struct Together {
+    /// By process and line.
+    pub lines: Vec<(Pid, Address)>,
+    /// Of the time at them, the part that transfers by true sharing cost, 0 to 1.
+    pub truly: f64,
+    /// The same by false sharing.
+    pub falsely: f64,
+}
+
 /// All sharing of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SharingView {
     /// Lines that moved, dearest first.
     pub lines: Vec<LineSharing>,
+    /// Those of which little is known each.
+    pub together: Vec<Together>,
     /// Lines that several threads were seen at, but never at the same time on different CPUs.
     pub taking_turns: u64,
     /// Lines that several threads were seen at, of which none was met there by another that was at work.

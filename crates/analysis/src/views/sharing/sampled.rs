@@ -59,6 +59,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             truly: Some(some.truly),
         };
         if let Some(whole) = line_sharing(some.all[0], &known, &around) {
+            view.together.push(some.lost(&whole));
             view.lines.extend(some.part(&whole, &stays, &met));
         }
     }

@@ -25,7 +25,7 @@ use super::super::lines_seen::LinesSeen;
 use super::kinds::UNKNOWN;
 use super::phases::wilson;
 use super::stays::{Input, LineStays, Lines, RunningSlices};
-use super::{Basis, Estimate, Flow, LineSharing, Z90};
+use super::{Basis, Estimate, Flow, LineSharing, Together, Z90};
 
 /// A line with fewer watches says nothing by itself.
 const FEW_WATCHES: u64 = 3;
@@ -208,6 +208,24 @@ impl Scattered {
         self.private.value >= LEAST_PRIVATE
     }
 
+    /// Thread time at all of them, ns.
+    fn spent_ns(&self) -> f64 {
+        self.stays.threads.values().map(|stay| stay.weight_ns).sum()
+    }
+
+    /// What their transfers cost of the time at them.
+    pub(super) fn lost(&self, whole: &LineSharing) -> Together {
+        let cost_ns = whole.cost_ns.value * self.private.value;
+        let lost = (cost_ns / self.spent_ns().max(1.0)).min(1.0);
+        let (truly, falsely) = (whole.true_transfers(), whole.false_transfers());
+        let part = lost / (truly + falsely).max(f64::MIN_POSITIVE);
+        Together {
+            lines: self.all.clone(),
+            truly: part * truly,
+            falsely: part * falsely,
+        }
+    }
+
     /// What was found of all together, as that of the lines that trapped.
     pub(super) fn part<'a>(
         &'a self,
@@ -224,11 +242,10 @@ impl Scattered {
             low: fewest / all * self.count.low / self.count.value,
             high: most / all * self.count.high / self.count.value,
         };
-        let spent: f64 = self.stays.threads.values().map(|stay| stay.weight_ns).sum();
         let error = error.times(self.private);
         let mut cost_ns = whole.cost_ns.times(error);
         cost_ns.low *= BESIDE;
-        cost_ns.high = cost_ns.high.min(spent).max(cost_ns.value);
+        cost_ns.high = cost_ns.high.min(self.spent_ns()).max(cost_ns.value);
         self.trapped.iter().map(move |key| {
             let share = Estimate::exactly(traps(key) / all);
             let flow = |it: &Flow| Flow {

@@ -235,10 +235,16 @@ fn finding(
         low: share.low,
         high: share.high,
     };
-    let line_rows: Vec<LineRow> = lines
-        .iter()
-        .take(LINES)
-        .map(|line| line_row(line, &object, known, &verdict, info.line_size))
+    let line_rows: Vec<LineRow> = (lines.iter().take(LINES))
+        .map(|line| match main_object(line, names).filter(|_| several) {
+            // Each in its own block.
+            Some(own) => {
+                let verdict = votes.verdict(&[*line], Some((own.address, own.size)));
+                let object = object_row(line, Some(own), names, &verdict);
+                line_row(line, &object, known, &verdict, info.line_size)
+            }
+            None => line_row(line, &object, known, &verdict, info.line_size),
+        })
         .collect();
     let accesses = access_rows(&lines, known, &verdict, info.line_size);
     let change = change::propose(false_share_interval, &object, &line_rows, &accesses);

@@ -18,20 +18,16 @@ fn names_a_lock(name: &str) -> bool {
 /// A name without what stands in angle brackets: a policy or an allocator among the parameters of a type does not lock.
 fn without_parameters(name: &str) -> String {
     let mut depth = 0_u32;
-    let outside = |c: char| {
+    let mut outside = String::new();
+    for c in name.chars() {
         match c {
             '<' => depth += 1,
             '>' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => outside.push(c),
             _ => {}
         }
-        depth == 0 && c != '>'
-    };
-    name.chars()
-        .filter({
-            let mut outside = outside;
-            move |c| outside(*c)
-        })
-        .collect()
+    }
+    outside
 }
 
 /// Whether it is a lock that is touched, by the names of where and what.

@@ -390,6 +390,15 @@ impl AtOnce {
     }
 }
 
+/// The traps of each watch, by its number.
+pub(super) fn by_watch(traps: &[Trap]) -> HashMap<u64, Vec<&Trap>> {
+    let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
+    for trap in traps {
+        by_watch.entry(trap.watch).or_default().push(trap);
+    }
+    by_watch
+}
+
 /// Sorts all watches and traps by line and thread.
 #[must_use]
 pub fn encounters(
@@ -400,10 +409,7 @@ pub fn encounters(
     stays: &Stays<'_>,
     shared: &SharedMemory,
 ) -> Encounters {
-    let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
-    for trap in traps {
-        by_watch.entry(trap.watch).or_default().push(trap);
-    }
+    let by_watch = by_watch(traps);
     let mut found = Encounters::new();
     for watch in watches {
         let (pid, address) = shared.home(watch.pid, watch.address);

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use linewise_recording::{Address, CacheLevel, Pid, RunInfo, Tid, Trap, Watch};
 
 use super::super::Clusters;
-use super::super::encounter::{Encounter, Encounters, at_most};
+use super::super::encounter::{Encounter, Encounters, at_most, by_watch};
 use super::super::lines_seen::LinesSeen;
 use super::kinds::UNKNOWN;
 use super::phases::wilson;
@@ -121,10 +121,7 @@ fn by_instructions(
 type Pairs = HashMap<(Pid, Address), [u32; 2]>;
 
 fn pairs(input: &Input<'_>) -> Pairs {
-    let mut by_watch: HashMap<u64, Vec<&Trap>> = HashMap::new();
-    for trap in input.traps {
-        by_watch.entry(trap.watch).or_default().push(trap);
-    }
+    let by_watch = by_watch(input.traps);
     let mut pairs = Pairs::new();
     for watch in input.watches {
         let Some(traps) = by_watch.get(&watch.id) else {

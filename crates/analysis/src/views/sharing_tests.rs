@@ -383,6 +383,12 @@ fn lines_with_hardly_a_sample_each_are_known_together() {
     let seldom = sums(&seldom.view());
     assert!(seldom.value < 2_000.0, "{seldom:?}");
     assert!(Rows::scattered(0, None).view().lines.is_empty());
+    // Threads that are never on CPUs at once.
+    let turns = Rows::scattered(0, Some(440_000))
+        .on_cpu(1, SECOND, SECOND + SECOND / 2)
+        .on_cpu(2, SECOND + SECOND / 2, 2 * SECOND)
+        .view();
+    assert!(turns.lines.is_empty() && turns.taking_turns > 200);
     // More than a private cache holds: all were seen once.
     let mut many = Rows::scattered(0, Some(440_000));
     for (i, sample) in many.samples.iter_mut().enumerate().skip(250) {

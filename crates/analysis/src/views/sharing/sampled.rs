@@ -58,9 +58,12 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             met: &some.met,
             truly: Some(some.truly),
         };
-        if let Some(whole) = line_sharing(some.all[0], &known, &around) {
-            view.together.push(some.lost(&whole));
-            view.lines.extend(some.part(&whole, &stays, &met));
+        match line_sharing(some.all[0], &known, &around) {
+            Some(whole) => {
+                view.together.push(some.lost(&whole));
+                view.lines.extend(some.part(&whole, &stays, &met));
+            }
+            None => *view.uncounted(&some.stays, &some.met, &on_cpus) += some.trapped.len() as u64,
         }
     }
     let together: BTreeSet<(Pid, Address)> =
@@ -86,8 +89,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         };
         match line_sharing(key, &known, &around) {
             Some(line) => view.lines.push(line),
-            None if take_turns(stays, met, &on_cpus) => view.taking_turns += 1,
-            None => view.unmet += 1,
+            None => *view.uncounted(stays, met, &on_cpus) += 1,
         }
     }
     view.lines.sort_by(|a, b| {
@@ -97,6 +99,21 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
             .then(a.line.cmp(&b.line))
     });
     view
+}
+
+impl SharingView {
+    /// The count of lines of which nothing moved as far as that was seen, of those that are like this one.
+    fn uncounted(
+        &mut self,
+        stays: &LineStays,
+        met: &HashMap<Tid, Encounter>,
+        on_cpus: &Stays<'_>,
+    ) -> &mut u64 {
+        match take_turns(stays, met, on_cpus) {
+            true => &mut self.taking_turns,
+            false => &mut self.unmet,
+        }
+    }
 }
 
 /// Whether of all that were seen at a line no two were on different CPUs at once.

@@ -50,7 +50,7 @@ pub(super) struct Scattered {
     /// The share of them that a private cache holds: the others have left it when another thread comes.
     private: Estimate,
     /// Those that trapped, and all.
-    trapped: Vec<(Pid, Address)>,
+    pub(super) trapped: Vec<(Pid, Address)>,
     pub(super) all: Vec<(Pid, Address)>,
 }
 

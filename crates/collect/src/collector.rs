@@ -308,8 +308,11 @@ impl Collector {
                 exec,
                 time,
             } => {
-                self.threads
-                    .found(Pid(pid), Tid(tid), Time(time), Some(name));
+                let (of, thread, at) = (Pid(pid), Tid(tid), Time(time));
+                match exec {
+                    true => self.threads.executed(of, thread, at, name),
+                    false => self.threads.found(of, thread, at, Some(name)),
+                }
                 if exec {
                     self.code.forget(pid);
                     self.callers.forget(pid);

@@ -16,6 +16,10 @@ const STACKS: usize = 100_000;
 const MOST_THREADS: usize = 20_000;
 /// A thread counts as active this long after it was last seen on a CPU.
 const ACTIVE_NS: u64 = 300_000_000;
+/// A program that a thread executes sooner than this was what began it: a shell's child, the launcher.
+const WORTH_A_NAME_NS: u64 = 10_000_000;
+/// Programs of one thread that are named beside its last.
+const EARLIER: usize = 3;
 
 #[derive(Debug)]
 struct ThreadState {
@@ -28,6 +32,8 @@ struct ThreadState {
     gone: bool,
     ended: bool,
     sampled: bool,
+    /// The programs that it ran before it executed the one that it has its name of.
+    earlier: Vec<String>,
     account: Option<Account>,
 }
 
@@ -121,12 +127,26 @@ impl Threads {
             gone: false,
             ended: false,
             sampled: false,
+            earlier: Vec::new(),
             account: None,
         });
         state.row.pid = pid;
         if let Some(name) = name {
             state.row.name = name;
         }
+    }
+
+    /// A thread executed another program: what it did before keeps its name, if that was seen to be more than to begin it.
+    pub(crate) fn executed(&mut self, pid: Pid, tid: Tid, time: Time, name: String) {
+        if let Some(state) = self.threads.get_mut(&tid)
+            && state.sampled
+            && time.since(state.row.start) >= WORTH_A_NAME_NS
+            && state.row.name != name
+            && state.earlier.len() < EARLIER
+        {
+            state.earlier.push(state.row.name.clone());
+        }
+        self.found(pid, tid, time, Some(name));
     }
 
     /// A new thread begins with the name of the thread that made it.
@@ -392,6 +412,8 @@ impl Threads {
                     row.end = now;
                 }
                 row.cpu_time_ns = state.cpu_time_ns(share, now);
+                let earlier = state.earlier.iter().chain([&row.name]);
+                row.name = (earlier.map(String::as_str).collect::<Vec<_>>()).join(", then ");
                 row
             })
             .collect();
@@ -714,6 +736,27 @@ mod tests {
         rows += stacks.fresh().len();
         assert_eq!((rows, stacks.dropped), (STACKS, 900_000));
         assert!(stacks.held() <= 2 * STACKS, "{}", stacks.held());
+    }
+
+    #[test]
+    fn what_a_thread_did_before_it_executed_another_program_keeps_its_name() {
+        let name = |sampled: bool, at: u64| {
+            let mut threads = Threads::default();
+            threads.found(Pid(1), Tid(1), Time(0), Some("sh".to_owned()));
+            if sampled {
+                threads.sampled(Pid(1), Tid(1), Time(1), Address(0));
+            }
+            threads.executed(Pid(1), Tid(1), Time(at), "prog".to_owned());
+            // Its threads are the new program's.
+            threads.forked(Pid(1), Tid(2), Pid(1), Time(at + 1));
+            let rows = threads.rows(Time(at + 2), 1.0);
+            assert_eq!(rows[1].name, "prog");
+            rows[0].name.clone()
+        };
+        let late = WORTH_A_NAME_NS + 1;
+        assert_eq!(name(true, late), "sh, then prog");
+        assert_eq!(name(false, late), "prog");
+        assert_eq!(name(true, 2), "prog");
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl<'a> Module<'a> {
         self.segments().iter().filter(spanned).map(bias).collect()
     }
 
+    /// Whether Go's linker made it.
+    pub(super) fn is_go(&self) -> bool {
+        let elf = self.elf.as_ref();
+        elf.is_some_and(|elf| elf.has_section(".go.buildinfo"))
+    }
+
     /// Whether its code is for x86-64.
     pub(super) fn is_x86(&self) -> bool {
         self.elf.as_ref().is_some_and(Elf::is_x86)

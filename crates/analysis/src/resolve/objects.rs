@@ -99,6 +99,12 @@ impl Resolver<'_> {
             };
         }
         let map = self.map_at(pid, address).cloned();
+        let of_go = map
+            .as_ref()
+            .is_some_and(|map| self.is_go_memory(pid, map, address));
+        if of_go {
+            return heap_line(pid, address, GO_NAME);
+        }
         if let Some(stack) = self.stack_at(pid, address, map.as_ref()) {
             return stack;
         }
@@ -106,15 +112,7 @@ impl Resolver<'_> {
             return unknown(pid, address, "unmapped memory");
         };
         if let Some(name) = self.heap_name(pid, &map, address) {
-            return Object {
-                pid,
-                address: address.line(LINE),
-                size: LINE,
-                kind: ObjectKind::Heap,
-                name: name.to_owned(),
-                type_name: String::new(),
-                declared_at: String::new(),
-            };
+            return heap_line(pid, address, name);
         }
         self.mapping(pid, address, &map)
     }
@@ -151,6 +149,37 @@ impl Resolver<'_> {
         }
     }
 
+    /// Whether it is memory of Go's heap, where goroutines have their stacks, too, so that the pointers of a thread are now
+    /// here and now there: as the kernel says, by its place, or, since from Go 1.26 on that is drawn by lot, because the
+    /// program is Go's and the memory has no name.
+    fn is_go_memory(&mut self, pid: Pid, map: &Map, address: Address) -> bool {
+        map.path.contains("Go: heap")
+            || map.path.is_empty()
+                && map.kind == MapKind::Anonymous
+                && (GO_HEAP.contains(&address.0) || self.is_go(pid))
+    }
+
+    /// Whether the program of a process is Go's alone: with the C library come threads whose stacks that maps.
+    fn is_go(&mut self, pid: Pid) -> bool {
+        let maps = self.maps.get(&pid).map_or(&[][..], Vec::as_slice);
+        if maps
+            .iter()
+            .any(|map| map.path.contains("/libc.so") || map.path.contains("/ld-"))
+        {
+            return false;
+        }
+        let program = maps
+            .iter()
+            .find(|map| map.kind == MapKind::File && map.executable);
+        let Some(start) = program.map(|map| map.start) else {
+            return false;
+        };
+        let module = self
+            .module_at(pid, start)
+            .and_then(|(number, _)| self.module(number));
+        module.is_some_and(Module::is_go)
+    }
+
     /// The name of the heap that `address` in `map` is on, if it is on one that is known by the name
     /// or the place of its memory. A large block that glibc maps by itself has neither, unless the
     /// program runs with `glibc.mem.decorate_maps`: it stays anonymous memory.
@@ -163,8 +192,6 @@ impl Resolver<'_> {
         if let Some(name) = anonymous_name(&map.path) {
             return if name.contains("malloc arena") {
                 Some(ARENA_NAME)
-            } else if name.contains("Go: heap") {
-                Some(GO_NAME)
             } else if name.contains("malloc") {
                 Some("heap (mapped by malloc)")
             } else {
@@ -173,9 +200,6 @@ impl Resolver<'_> {
         }
         if !map.path.is_empty() {
             return None;
-        }
-        if GO_HEAP.contains(&address.0) {
-            return Some(GO_NAME);
         }
         let arena = address.0 & !(ARENA - 1);
         // An arena has its 64 MiB to itself: what it does not use yet is kept free for it. Other
@@ -240,13 +264,6 @@ impl Resolver<'_> {
 
     /// The stack that holds `address`, if it is on one.
     fn stack_at(&self, pid: Pid, address: Address, map: Option<&Map>) -> Option<Object> {
-        // Goroutines have their stacks in Go's heap, where the pointers of a thread are now here and now there.
-        let is_go = |map: &Map| {
-            map.path.contains("Go: heap") || map.path.is_empty() && GO_HEAP.contains(&address.0)
-        };
-        if map.is_some_and(is_go) {
-            return None;
-        }
         let is_one = |thread: &&Thread| {
             thread.pid == pid
                 && thread.stack_high.0.saturating_sub(thread.stack_low.0) <= LARGEST_STACK
@@ -317,6 +334,14 @@ fn stack(pid: Pid, low: Address, high: Address, thread: Option<&Thread>) -> Obje
         name,
         type_name: String::new(),
         declared_at: String::new(),
+    }
+}
+
+/// What is said of memory of a heap whose blocks are not known.
+fn heap_line(pid: Pid, address: Address, name: &str) -> Object {
+    Object {
+        kind: ObjectKind::Heap,
+        ..unknown(pid, address, name)
     }
 }
 

@@ -41,6 +41,28 @@ struct Walk {
     members: Vec<Member>,
 }
 
+/// A type with a qualifier: behind the star if it is the pointer that has it. An array is as its elements are, and
+/// compilers say it of both.
+fn with_qualifier(word: &str, inner: String) -> String {
+    let dimensions = match inner.ends_with(']') {
+        true => inner.rfind('>').unwrap_or(0),
+        false => inner.len(),
+    };
+    let end = (inner[dimensions..].find('[')).map_or(inner.len(), |at| dimensions + at);
+    let (base, dimensions) = inner.split_at(end);
+    let has_it = match base.rsplit_once('*') {
+        Some((_, of_pointer)) if !base.ends_with('>') => of_pointer.split(' ').any(|it| it == word),
+        _ => base.split(' ').take(2).any(|it| it == word),
+    };
+    let is_pointer =
+        base.ends_with('*') || base.ends_with("* const") || base.ends_with("* volatile");
+    match (has_it, is_pointer) {
+        (true, _) => inner,
+        (_, true) => format!("{base} {word}{dimensions}"),
+        _ => format!("{word} {inner}"),
+    }
+}
+
 impl<'d, 'a> Types<'d, 'a> {
     /// Types of `debug`.
     pub(super) fn new(debug: &'d Debug<'a>) -> Self {
@@ -147,8 +169,8 @@ impl<'d, 'a> Types<'d, 'a> {
             gimli::DW_TAG_pointer_type => format!("{inner}*"),
             gimli::DW_TAG_reference_type => format!("{inner}&"),
             gimli::DW_TAG_rvalue_reference_type => format!("{inner}&&"),
-            gimli::DW_TAG_const_type => format!("const {inner}"),
-            gimli::DW_TAG_volatile_type => format!("volatile {inner}"),
+            gimli::DW_TAG_const_type => with_qualifier("const", inner),
+            gimli::DW_TAG_volatile_type => with_qualifier("volatile", inner),
             gimli::DW_TAG_atomic_type => format!("_Atomic {inner}"),
             gimli::DW_TAG_restrict_type => inner,
             gimli::DW_TAG_array_type => {
@@ -658,6 +680,21 @@ mod tests {
         assert_eq!(subscripts(7, &[4, 3]), "[2][1]");
         assert_eq!(subscripts(23, &[2, 3, 4]), "[1][2][3]");
         assert_eq!(subscripts(5, &[0, 0]), "[0][0]");
+    }
+
+    #[test]
+    fn qualifiers_stand_once_and_where_they_belong() {
+        for (inner, with) in [
+            ("long", "volatile long"),
+            ("volatile long[4]", "volatile long[4]"),
+            ("const volatile long", "const volatile long"),
+            ("volatile long*", "volatile long* volatile"),
+            ("long* volatile[4]", "long* volatile[4]"),
+            ("long*[4]", "long* volatile[4]"),
+            ("set<char*, int[2]>", "volatile set<char*, int[2]>"),
+        ] {
+            assert_eq!(with_qualifier("volatile", inner.to_owned()), with);
+        }
     }
 
     #[test]

@@ -130,12 +130,21 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
 ///
 /// A type that no such finding names keeps its layout: nothing is known to move.
 fn propose_layouts(report: &mut Report, private_bytes: u64) {
-    let fought_over = |name: &str| {
-        let mut findings = report.findings.iter();
-        findings.any(|it| it.kind == FindingKind::FalseSharing && it.object.accessed_type == name)
-    };
+    let mut gains: BTreeMap<&str, Interval> = BTreeMap::new();
+    for finding in &report.findings {
+        if finding.kind == FindingKind::FalseSharing {
+            let gain = gains.entry(&finding.object.accessed_type).or_default();
+            gain.low += finding.expected_gain.low;
+            gain.high = (gain.high + finding.expected_gain.high).min(1.0);
+        }
+    }
     for row in &mut report.types {
-        row.layout = row.layout.take().filter(|_| fought_over(&row.name));
+        let gain = gains.get(row.name.as_str());
+        row.layout = row.layout.take().filter(|_| gain.is_some());
+        if let (Some(layout), Some(gain)) = (&mut row.layout, gain) {
+            // It is the change that these findings propose, and saves what they say.
+            (layout.saves_at_least, layout.saves_at_most) = (gain.low.min(gain.high), gain.high);
+        }
     }
     for finding in &mut report.findings {
         let layout = report
@@ -306,6 +315,7 @@ fn thread_rows(info: &RunInfo, tables: &Tables) -> Vec<ThreadRow> {
         .iter()
         .map(|thread| ThreadRow {
             tid: thread.tid.0,
+            pid: thread.pid.0,
             name: thread.name.clone(),
             cpu_time_ns: thread.cpu_time_ns,
             accesses: info

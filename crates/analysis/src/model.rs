@@ -159,6 +159,9 @@ pub struct Run {
 pub struct ThreadRow {
     /// Its id.
     pub tid: u32,
+    /// Its process; 0 in reports that do not tell.
+    #[serde(default)]
+    pub pid: u32,
     /// Its name.
     pub name: String,
     /// CPU time while recorded; of an exact run that of the emulator.
@@ -309,6 +312,10 @@ pub struct ObjectRow {
     /// allocator or a language's library: `function (file:line)`; else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocated_at: Vec<String>,
+    /// How many objects this finding is of that are alike, of which this is the dearest: blocks allocated at one place, or one variable
+    /// in several processes; 0 in reports that do not tell.
+    #[serde(default)]
+    pub count: u64,
     /// The type that most of its accesses name, by debug info and machine code, of an array that of its elements; empty if unknown.
     #[serde(default)]
     #[serde(rename = "type")]

@@ -1,17 +1,15 @@
 //! What to change: a sentence or two, and source to paste where the language is known.
 
-use std::collections::BTreeMap;
+use linewise_recording::ObjectKind;
 
-use linewise_recording::{ObjectKind, Operation};
-
-use super::locks::is_lock;
-use super::parts::parts;
+use super::parts::{OnLine, parts};
+use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::declaration;
 
 /// The language of a source file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
+pub(super) enum Language {
     C,
     Cpp,
     Rust,
@@ -40,29 +38,35 @@ pub(crate) struct Change {
     pub(crate) source: String,
 }
 
-/// Proposes a change for a finding.
+/// Proposes a change for a finding. `beside` are accesses to its object on lines that nobody waits for.
 pub(crate) fn propose(
     false_share: Interval,
     object: &ObjectRow,
     lines: &[LineRow],
     accesses: &[AccessRow],
+    beside: &[AccessRow],
 ) -> Change {
     let language = language(accesses);
     let parts = parts(accesses);
     // What is aligned takes along what lies behind it.
-    let near = parts.iter().enumerate().find_map(|(i, second)| {
-        let ends = parts[..i].iter().find_map(|it| it.in_the_way(second))?;
-        Some(ends.map(|part| &part.fields[..]))
-    });
+    let near = parts
+        .iter()
+        .enumerate()
+        .find_map(|(i, second)| parts[..i].iter().find_map(|it| it.in_the_way(second)));
     match (FindingKind::of(false_share), near) {
-        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => {
-            share_less(language, object, accesses, false_share)
-        }
-        (FindingKind::FalseSharing, Some(near)) => separate(language, object, lines, near),
+        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(Shared {
+            language,
+            object,
+            lines,
+            accesses,
+            beside,
+            false_share,
+        }),
+        (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
         (_, near) => Change {
             source: String::new(),
-            ..separate(language, object, lines, near.unwrap_or_default())
+            ..separate(language, object, lines, near)
         },
     }
 }
@@ -71,7 +75,9 @@ pub(crate) fn propose(
 const LONG_ARRAY: u64 = 4096;
 
 /// The distinct fields that different threads touch, dearest first.
-fn touched_fields<'a>(accesses: impl IntoIterator<Item = &'a AccessRow>) -> Vec<&'a str> {
+pub(super) fn touched_fields<'a>(
+    accesses: impl IntoIterator<Item = &'a AccessRow>,
+) -> Vec<&'a str> {
     let mut fields: Vec<&str> = Vec::new();
     for access in accesses {
         if !access.field.is_empty() && !fields.contains(&access.field.as_str()) {
@@ -83,7 +89,7 @@ fn touched_fields<'a>(accesses: impl IntoIterator<Item = &'a AccessRow>) -> Vec<
 
 /// The array whose elements the fields are, if they all are of one: `counters[0].hits` and
 /// `counters[1].hits` give `counters`.
-fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
+pub(super) fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
     let base = |field: &'a str| field.split_once('[').map(|(base, _)| base);
     let first = base(fields.first()?)?;
     fields
@@ -92,14 +98,16 @@ fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
         .then_some(first)
 }
 
-/// How two parts of one line, of which the fields are given, come to lines of their own.
+/// How two parts of one line come to lines of their own.
 fn separate(
     language: Language,
     object: &ObjectRow,
     lines: &[LineRow],
-    parts: [&[&str]; 2],
+    parts: Option<[&OnLine<'_>; 2]>,
 ) -> Change {
-    let fields = parts.map(|fields| fields.first().copied().unwrap_or_default());
+    let first = |part: &OnLine<'_>| part.fields.first().copied().unwrap_or_default().to_owned();
+    let fields = parts.map_or_else(Default::default, |parts| parts.map(first));
+    let fields = [fields[0].as_str(), fields[1].as_str()];
     let bytes = lines.first().map_or(64, |line| line.size);
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
@@ -134,34 +142,70 @@ fn separate(
             source: aligned_type(language, bytes),
         };
     }
-    match object.kind {
-        _ if first != second && !first.is_empty() && !second.is_empty() => Change {
+    if first != second && !first.is_empty() && !second.is_empty() {
+        let how = match language {
+            Language::Go => format!("Put {bytes} bytes of padding between them"),
+            _ => format!("Align `{second}` to {bytes} bytes"),
+        };
+        return Change {
             text: format!(
-                "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. Align `{second}` to {bytes} bytes, or put fields between them that only one of the threads uses."
+                "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
             ),
             source: aligned_field(language, second, lines, bytes),
-        },
-        ObjectKind::Static if !object.name.is_empty() => Change {
-            text: format!(
-                "Give the parts of `{}` that different threads use lines of their own: align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself.",
-                object.name
-            ),
-            source: aligned_type(language, bytes),
-        },
-        ObjectKind::Heap if !object.allocated_at.is_empty() => Change {
-            text: format!(
-                "Different threads use different bytes of one line of the {}. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only.",
-                object.name
-            ),
-            source: aligned_type(language, bytes),
-        },
-        _ => Change {
-            text: format!(
-                "Different threads use different bytes of the same line. Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes} and allocate it aligned, since `malloc` aligns to 16 only."
-            ),
-            source: aligned_type(language, bytes),
-        },
+        };
     }
+    Change {
+        text: separate_bytes(language, object, lines, parts),
+        source: aligned_type(language, bytes),
+    }
+}
+
+/// The same for parts without names.
+fn separate_bytes(
+    language: Language,
+    object: &ObjectRow,
+    lines: &[LineRow],
+    parts: Option<[&OnLine<'_>; 2]>,
+) -> String {
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let name = match object.kind {
+        ObjectKind::Static if !object.name.is_empty() => format!("`{}`", object.name),
+        ObjectKind::Heap | ObjectKind::Mapping if !object.allocated_at.is_empty() => {
+            format!("the {}", object.name)
+        }
+        _ => String::new(),
+    };
+    let of_name = match name.as_str() {
+        "" => String::new(),
+        name => format!(" of {name}"),
+    };
+    let places = parts.zip(lines.first()).map(|(parts, line)| {
+        parts.map(|part| line.offset_in_object.saturating_add(part.at.into()))
+    });
+    let within = |at: &i64| u64::try_from(*at).is_ok_and(|at| at < object.size);
+    let inside = places.filter(|places| !name.is_empty() && places.iter().all(within));
+    let fits = (lines.first()).is_some_and(|line| {
+        line.offset_in_object <= 0
+            && line.offset_in_object.unsigned_abs() + object.size <= u64::from(line.size)
+    });
+    if let Some([first, second]) = inside.filter(|_| fits) {
+        return format!(
+            "Move what one of the threads uses to another line: different threads use what is at byte {first} and at byte {second}{of_name}, all of which lies on one line. To pad or align it as a whole changes nothing: let what is at byte {second} begin {bytes} bytes behind the other."
+        );
+    }
+    let how = match (language, object.kind) {
+        (Language::Go, _) => format!("Put {bytes} bytes of padding behind what each thread uses."),
+        (_, ObjectKind::Static) if inside.is_none() && !name.is_empty() => format!(
+            "Align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself."
+        ),
+        (_, ObjectKind::Heap) => format!(
+            "Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only."
+        ),
+        _ => format!(
+            "Align what each thread uses to {bytes} bytes, and pad it to a multiple of {bytes}."
+        ),
+    };
+    format!("Different threads use different bytes of one line{of_name}. {how}")
 }
 
 /// A type whose values have lines of their own; empty where the language has no type of any value.
@@ -211,120 +255,8 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
     }
 }
 
-/// What padding does for what threads really share.
-fn padding(false_share: Interval) -> String {
-    match false_share.high {
-        high if high < 0.2 => "padding cannot help".to_owned(),
-        high if high < 0.8 => format!(
-            "padding helps with at most {:.0} % of the transfers",
-            high * 100.0
-        ),
-        _ => "whether padding helps, samples do not tell".to_owned(),
-    }
-}
-
-fn share_less(
-    language: Language,
-    object: &ObjectRow,
-    accesses: &[AccessRow],
-    false_share: Interval,
-) -> Change {
-    let padding = padding(false_share);
-    if let Some(fields) = written_by_one(accesses) {
-        let name = match fields.as_slice() {
-            [] => "What they share".to_owned(),
-            fields => each_of(fields),
-        };
-        return Change {
-            text: format!(
-                "{name} is written by one thread and read by others: {padding}. Let them look less often (keep what was read, and look again only when that does not do any more, as a ring keeps the other's index), let the writer publish several changes at once, or give each reader a copy of its own that the writer fills."
-            ),
-            source: String::new(),
-        };
-    }
-    let locks: Vec<&AccessRow> = accesses.iter().filter(|access| is_lock(access)).collect();
-    let fields = match locks.as_slice() {
-        [] => touched_fields(accesses),
-        locks => touched_fields(locks.iter().copied()),
-    };
-    let elements = Some(fields.as_slice()).filter(|fields| fields.len() > 1);
-    let array = elements.and_then(common_array);
-    let name = match array.or(fields.first().copied()) {
-        Some(field) => format!("`{field}`"),
-        None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
-            format!("`{}`", object.name)
-        }
-        None => String::new(),
-    };
-    let text = if !locks.is_empty() {
-        let what = if name.is_empty() {
-            name
-        } else {
-            format!(" ({name})")
-        };
-        format!(
-            "Threads fight over a lock{what}: {padding}. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."
-        )
-    } else {
-        let what = if name.is_empty() {
-            "the same bytes"
-        } else {
-            name.as_str()
-        };
-        format!(
-            "Threads really share {what}: {padding}. Write it less often (count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
-        )
-    };
-    Change {
-        text,
-        source: delegated(language),
-    }
-}
-
-/// The fields of the words that several threads touch, if of each only one thread writes; `None` if another does, or if
-/// one of them is a lock's.
-fn written_by_one(accesses: &[AccessRow]) -> Option<Vec<&str>> {
-    let mut words: BTreeMap<(u64, u32), Vec<&AccessRow>> = BTreeMap::new();
-    for access in accesses {
-        let word = (access.line_address, access.offset);
-        words.entry(word).or_default().push(access);
-    }
-    words.retain(|_, rows| rows.iter().any(|row| row.tid != rows[0].tid));
-    let writes = |row: &&&AccessRow| row.op != Operation::Load;
-    let has_one_writer = |rows: &Vec<&AccessRow>| {
-        let mut writers = rows.iter().filter(writes).map(|row| row.tid);
-        let first = writers.next();
-        first.is_some() && writers.all(|tid| Some(tid) == first)
-    };
-    let is_so = words.values().all(has_one_writer) && !accesses.iter().any(is_lock);
-    (is_so && !words.is_empty()).then(|| touched_fields(words.into_values().flatten()))
-}
-
-/// Their names as the subject of a sentence, of the elements of an array only the array's.
-fn each_of(fields: &[&str]) -> String {
-    const NAMED: usize = 3;
-    let mut names: Vec<String> = Vec::new();
-    for field in fields {
-        let name = match (field.split_once('['), fields.len()) {
-            (Some((array, _)), 2..) => format!("`{array}[]`"),
-            _ => format!("`{field}`"),
-        };
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    match names.as_slice() {
-        [] => String::new(),
-        [one] => one.clone(),
-        [some @ .., last] if names.len() <= NAMED => {
-            format!("Each of {} and {last}", some.join(", "))
-        }
-        many => format!("Each of {} and others", many[..NAMED].join(", ")),
-    }
-}
-
 /// How the work is delegated with our own runtime, where it has a face for the language.
-fn delegated(language: Language) -> String {
+pub(super) fn delegated(language: Language) -> String {
     match language {
         Language::C | Language::Cpp => {
             "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
@@ -343,6 +275,8 @@ mod compiles;
 
 #[cfg(test)]
 mod tests {
+    use linewise_recording::Operation;
+
     use super::*;
     use crate::model::LineField;
 
@@ -362,7 +296,8 @@ mod tests {
     #[test]
     fn what_lies_behind_is_aligned_and_a_long_array_is_parted_by_threads() {
         let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
-        let text = |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows).text;
+        let text =
+            |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows, &[]).text;
         // The dearer one lies behind the other.
         let mut rows = [at(1, 24, "tail"), at(2, 16, "pop_empty")];
         rows[0].share = 0.9;
@@ -396,7 +331,7 @@ mod tests {
             at(1, 1, 0, "tail", Operation::Load),
             at(2, 1, 8, "head_copy", Operation::Store),
         ];
-        let said = propose(FALSE, &object(), &[], &ring).text;
+        let said = propose(FALSE, &object(), &[], &ring, &[]).text;
         for (one, other) in [
             ("tail", "tail_copy"),
             ("head", "head_copy"),
@@ -415,7 +350,7 @@ mod tests {
             field: field.to_owned(),
             ..access("add", "add.c")
         };
-        let text = |rows: &[AccessRow]| propose(TRUE, &object(), &[], rows).text;
+        let text = |rows: &[AccessRow]| propose(TRUE, &object(), &[], rows, &[]).text;
         assert!(text(&[of("bins[3]"), of("bins[4]")]).contains("really share `bins`"));
         assert!(text(&[of("bins[3]"), of("bins[3]")]).contains("really share `bins[3]`"));
     }
@@ -427,7 +362,7 @@ mod tests {
             high: 0.36,
         };
         let says = |share, words: &str| {
-            let text = propose(share, &object(), &[], &[access("add", "add.c")]).text;
+            let text = propose(share, &object(), &[], &[access("add", "add.c")], &[]).text;
             assert!(text.contains(words), "{text}");
         };
         says(TRUE, "padding cannot help");
@@ -451,7 +386,7 @@ mod tests {
             line,
             ..access("lll_mutex_unlock_optimized", "pthread_mutex_unlock.c")
         };
-        let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses).text;
+        let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses, &[]).text;
         let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
         assert!(advice(&one).starts_with("Threads fight over a lock"));
         // Two on one line.
@@ -485,10 +420,77 @@ mod tests {
         ]
         .concat();
         for share in [TRUE, OPEN] {
-            let change = propose(share, &object(), &[], &three);
+            let change = propose(share, &object(), &[], &three, &[]);
             assert!(change.text.contains("count in a variable of the thread"));
             assert!(!change.source.contains("alignas"));
         }
+    }
+
+    #[test]
+    fn what_threads_wait_at_is_not_counted_per_thread() {
+        let at = |tid, offset, field: &str, op, share| AccessRow {
+            op,
+            share,
+            size: 4,
+            ..super::super::parts::tests::at(tid, offset, field, 1)
+        };
+        let spin = |tid, name: &str| {
+            [
+                at(tid, 0, &format!("{name}.count"), Operation::Update, 0.1),
+                at(tid, 4, &format!("{name}.generation"), Operation::Load, 0.4),
+                at(tid, 4, &format!("{name}.generation"), Operation::Store, 0.0),
+            ]
+        };
+        let text = |rows: &[AccessRow]| propose(TRUE, &object(), &[], rows, &[]).text;
+        for (name, begin) in [
+            (
+                "barrier",
+                "Threads wait for each other at a barrier (`barrier.",
+            ),
+            (
+                "b",
+                "Threads look at `b.generation` until another writes it",
+            ),
+        ] {
+            let said = text(&[spin(1, name), spin(2, name)].concat());
+            assert!(said.starts_with(begin), "{said}");
+            assert!(!said.contains("count in a variable"), "{said}");
+        }
+        let runtime = access("libgomp.so.1.0.0+0x1f7e3", "");
+        assert!(text(&[runtime]).contains("OpenMP's runtime"));
+        let swap = AccessRow {
+            inlined_into: vec!["core::sync::atomic::AtomicPtr<T>::compare_exchange".to_owned()],
+            ..access("push", "stack.rs")
+        };
+        assert!(!text(&[swap]).contains("count in a variable"));
+        let read = text(&[access("__pthread_rwlock_rdlock_full64", "rw.c")]);
+        assert!(read.starts_with("Readers of a lock"), "{read}");
+    }
+
+    #[test]
+    fn a_block_on_one_line_is_not_told_to_pad_itself() {
+        let at = |tid, offset| super::super::parts::tests::at(tid, offset, "", 1);
+        let block = ObjectRow {
+            kind: ObjectKind::Heap,
+            name: "block allocated by main".to_owned(),
+            allocated_at: vec!["main (main.c:3)".to_owned()],
+            ..object()
+        };
+        let rows = [at(1, 0), at(2, 32)];
+        let said = |object: &ObjectRow| propose(FALSE, object, &[line(&[])], &rows, &[]).text;
+        let whole = said(&block);
+        assert!(whole.starts_with("Move what one of the threads uses to another line"));
+        let larger = said(&ObjectRow {
+            size: 4096,
+            ..block.clone()
+        });
+        assert!(larger.contains("`malloc` aligns to 16 only"), "{larger}");
+        let mapped = said(&ObjectRow {
+            kind: ObjectKind::Mapping,
+            size: 4096,
+            ..block
+        });
+        assert!(!mapped.contains("malloc"), "{mapped}");
     }
 
     #[test]
@@ -505,7 +507,7 @@ mod tests {
             accessed_type: "Partial".to_owned(),
             ..object()
         };
-        let advice = |accesses: &[AccessRow]| propose(FALSE, &object, &[], accesses).text;
+        let advice = |accesses: &[AccessRow]| propose(FALSE, &object, &[], accesses, &[]).text;
         assert!(advice(&own).starts_with("Give each `Partial` lines of its own"));
         let two = [at(1, 0, "head"), at(2, 8, "tail")];
         assert!(advice(&two).starts_with("Move `tail` to another line than `head`"));
@@ -542,21 +544,18 @@ mod tests {
             at(2, 8, "tail", Operation::Store),
             at(1, 8, "tail", Operation::Load),
         ];
-        let change = propose(TRUE, &object(), &[], &ring);
+        let change = propose(TRUE, &object(), &[], &ring, &[]);
         let begin = "Each of `head` and `tail` is written by one thread and read by others: padding cannot help.";
         assert!(change.text.starts_with(begin), "{}", change.text);
         assert_eq!(change.source, "");
-        let slots = ["slots[1]", "slots[7]", "tail", "head", "count"];
-        let said = "Each of `slots[]`, `tail`, `head` and others";
-        assert_eq!(each_of(&slots), said);
-        let flag = propose(OPEN, &object(), &[], &ring[..2]).text;
+        let flag = propose(OPEN, &object(), &[], &ring[..2], &[]).text;
         assert!(
             flag.starts_with("`head` is written by one thread"),
             "{flag}"
         );
         let mut both = ring;
         both[3].op = Operation::Update;
-        let both = propose(TRUE, &object(), &[], &both).text;
+        let both = propose(TRUE, &object(), &[], &both, &[]).text;
         assert!(both.starts_with("Threads really share"), "{both}");
     }
 
@@ -605,6 +604,7 @@ mod tests {
             size: 64,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            count: 1,
             accessed_type: String::new(),
             field: String::new(),
             reached_through: String::new(),
@@ -615,7 +615,7 @@ mod tests {
     #[test]
     fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
         let object = object();
-        let change = |access: AccessRow| propose(TRUE, &object, &[], &[access]);
+        let change = |access: AccessRow| propose(TRUE, &object, &[], &[access], &[]);
         let lock = change(access("pthread_mutex_lock", "cache.c"));
         assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
         assert!(lock.source.starts_with("linewise_apply("));

@@ -1,18 +1,21 @@
 //! Findings: contended lines grouped by the object that they belong to, ranked by cost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use linewise_recording::{
-    Address, Object, ObjectKind, Operation, Pid, RunInfo, SharedMemory, Tables,
+    Address, Object, ObjectKind, Operation, Pid, RunInfo, SampleClass, SharedMemory, Tables, Tid,
+    TypedAccess,
 };
 
 use super::called_from::{At, CallChains};
 use super::change;
+use super::groups::{Group, groups, main_object, objects};
 use super::names::Names;
 use super::votes::{Verdict, Votes};
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
+use crate::views::Touch;
 use crate::views::sharing::{
     Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime, WATCHED,
 };
@@ -33,6 +36,9 @@ const LINES: usize = 16;
 /// Access places of one finding that are described.
 const PLACES: usize = 40;
 
+/// Accesses of one object on lines that nobody waits for that are looked at.
+const BESIDE: usize = 1_000;
+
 /// The findings, and the lines that are too cheap to be one.
 #[derive(Clone, Debug, Default)]
 pub struct Advice {
@@ -45,20 +51,10 @@ pub struct Advice {
 /// What the recording tells about addresses.
 #[derive(Clone, Copy)]
 struct Known<'a> {
+    tables: &'a Tables,
     names: &'a Names<'a>,
     votes: &'a Votes<'a>,
     chains: &'a CallChains<'a>,
-}
-
-/// Which lines belong together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
-    /// All lines of one known object.
-    Object(Pid, Address),
-    /// Blocks of the heap that were allocated at one place.
-    Blocks(Pid, String),
-    /// Lines of unnamed memory that the same functions fight over.
-    Functions(Pid, BTreeSet<String>),
 }
 
 /// Makes findings of the lines of a view. Costs are shares of `time`.
@@ -73,21 +69,17 @@ pub fn advise(
     let names = Names::new(tables);
     let votes = Votes::new(tables, &names);
     let known = Known {
+        tables,
         names: &names,
         votes: &votes,
         chains: &CallChains::new(tables, shared, info.line_size),
     };
-    let mut groups: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
     let mut advice = Advice::default();
-    for line in &view.lines {
-        let handed_over = |it: Orders| it.equal_rate.max(it.observed) < LEAST_OF_A_LINE;
-        if matches!(line.basis, Basis::Traced(orders) if handed_over(orders)) {
-            advice.small_lines += 1;
-        } else {
-            groups.entry(group(line, &names)).or_default().push(line);
-        }
-    }
-    for (group, lines) in blocks_together(groups, &names) {
+    let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view.lines.iter().partition(|line| {
+        !matches!(line.basis, Basis::Traced(it) if it.equal_rate.max(it.observed) < LEAST_OF_A_LINE)
+    });
+    advice.small_lines += handed_over.len();
+    for (group, lines) in groups(moving, &names) {
         let finding = finding(&group, &lines, known, info, time);
         let at_least = |count: Option<u64>, least: u64| count.is_none_or(|count| count >= least);
         let weighty = finding.cost.share >= LEAST_SHARE
@@ -108,68 +100,6 @@ pub fn advise(
         finding.rank = rank;
     }
     advice
-}
-
-/// The object that most of the line's sampled time goes to.
-fn main_object<'a>(line: &LineSharing, names: &Names<'a>) -> Option<&'a Object> {
-    let mut weights: BTreeMap<Address, (f64, &Object)> = BTreeMap::new();
-    for place in &line.places {
-        if let Some(object) = names.object(line.pid, place.touch.address) {
-            // Traps count a little, for lines whose accesses are hardly ever sampled.
-            weights.entry(object.address).or_insert((0.0, object)).0 +=
-                place.weight + place.traps as f64;
-        }
-    }
-    weights
-        .into_values()
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, object)| object)
-}
-
-/// Puts the lines of blocks that were allocated at one place together, where there are several: what is to be changed is one.
-fn blocks_together<'v>(
-    groups: BTreeMap<Group, Vec<&'v LineSharing>>,
-    names: &Names<'_>,
-) -> BTreeMap<Group, Vec<&'v LineSharing>> {
-    let site = |group: &Group, lines: &[&LineSharing]| match (group, main_object(lines[0], names)) {
-        (Group::Object(pid, _), Some(object)) if object.kind == ObjectKind::Heap => {
-            let is_known = !names.allocated_at(object).is_empty();
-            is_known.then(|| Group::Blocks(*pid, object.name.clone()))
-        }
-        _ => None,
-    };
-    let mut counts: BTreeMap<Group, usize> = BTreeMap::new();
-    for (group, lines) in &groups {
-        if let Some(site) = site(group, lines) {
-            *counts.entry(site).or_default() += 1;
-        }
-    }
-    let mut together: BTreeMap<Group, Vec<&LineSharing>> = BTreeMap::new();
-    for (group, lines) in groups {
-        let several = site(&group, &lines).filter(|site| counts[site] > 1);
-        let group = several.unwrap_or(group);
-        together.entry(group).or_default().extend(lines);
-    }
-    together
-}
-
-fn group(line: &LineSharing, names: &Names<'_>) -> Group {
-    match main_object(line, names) {
-        Some(object) if names.is_exact(object) => Group::Object(line.pid, object.address),
-        _ => {
-            let most = line.places.first().map_or(0.0, |place| place.weight);
-            let function =
-                |place: &Place| match names.frames(place.touch.pid, place.touch.ip).first() {
-                    Some(frame) => frame.function.clone(),
-                    None => place.touch.ip.to_string(),
-                };
-            let dear = line
-                .places
-                .iter()
-                .filter(|place| place.weight >= 0.2 * most);
-            Group::Functions(line.pid, dear.map(function).collect())
-        }
-    }
 }
 
 fn finding(
@@ -205,22 +135,23 @@ fn finding(
     let kind = FindingKind::of(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
-        ObjectKind::Heap => names.is_exact(object),
+        ObjectKind::Heap | ObjectKind::Mapping => names.is_exact(object),
         kind => kind == ObjectKind::Static,
     };
-    let several = matches!(group, Group::Blocks(..));
+    let several = matches!(group, Group::Alike(_));
     let place = main
         .filter(|object| has_bounds(object) && !several)
         .map(|object| (object.address, object.size));
     let verdict = votes.verdict(&lines, place);
     let mut object = object_row(lines[0], main, names, &verdict);
-    if several {
+    object.count = objects(group, &lines, names);
+    if several && object.kind == ObjectKind::Heap {
         object.name = object.name.replacen("block", "blocks", 1);
     }
     let followed = Followed::of(info);
     let extent = match group {
         Group::Object(..) => Some((Address(object.address), object.size)),
-        Group::Blocks(..) | Group::Functions(..) => None,
+        Group::Functions(..) | Group::Alike(_) => None,
     };
     let scale = followed.scale(&lines, extent);
     let transfers = counted.times(scale);
@@ -235,19 +166,26 @@ fn finding(
         low: share.low,
         high: share.high,
     };
-    let line_rows: Vec<LineRow> = (lines.iter().take(LINES))
-        .map(|line| match main_object(line, names).filter(|_| several) {
-            // Each in its own block.
-            Some(own) => {
-                let verdict = votes.verdict(&[*line], Some((own.address, own.size)));
-                let object = object_row(line, Some(own), names, &verdict);
-                line_row(line, &object, known, &verdict, info.line_size)
-            }
-            None => line_row(line, &object, known, &verdict, info.line_size),
-        })
-        .collect();
+    let line_rows = line_rows(&lines, several, &object, known, &verdict, info.line_size);
     let accesses = access_rows(&lines, known, &verdict, info.line_size);
-    let change = change::propose(false_share_interval, &object, &line_rows, &accesses);
+    // In another process the same address is another line.
+    let mut of_one = lines.clone();
+    of_one.retain(|line| line.pid == lines[0].pid);
+    let of_one_process = match of_one.len() == lines.len() {
+        true => accesses.clone(),
+        false => access_rows(&of_one, known, &verdict, info.line_size),
+    };
+    let beside = match group {
+        Group::Object(..) => beside(&lines, &object, known, &verdict, info.line_size),
+        Group::Functions(..) | Group::Alike(_) => Vec::new(),
+    };
+    let change = change::propose(
+        false_share_interval,
+        &object,
+        &line_rows,
+        &of_one_process,
+        &beside,
+    );
     Finding {
         rank: 0,
         kind,
@@ -285,6 +223,40 @@ fn finding(
         },
         evidence: evidence(&lines),
     }
+}
+
+/// The dearest of the lines; those of several processes that lie at one address are drawn as one.
+fn line_rows(
+    lines: &[&LineSharing],
+    several: bool,
+    object: &ObjectRow,
+    known: Known<'_>,
+    verdict: &Verdict<'_>,
+    line_size: u64,
+) -> Vec<LineRow> {
+    let mut rows: Vec<LineRow> = Vec::new();
+    for line in lines {
+        if let Some(row) = rows.iter_mut().find(|row| row.address == line.line.0) {
+            row.transfers += line.transfers.value;
+            continue;
+        }
+        if rows.len() == LINES {
+            break;
+        }
+        rows.push(
+            match main_object(line, known.names).filter(|own| several && known.names.is_exact(own))
+            {
+                // Each in its own object.
+                Some(own) => {
+                    let verdict = known.votes.verdict(&[*line], Some((own.address, own.size)));
+                    let object = object_row(line, Some(own), known.names, &verdict);
+                    line_row(line, &object, known, &verdict, line_size)
+                }
+                None => line_row(line, object, known, verdict, line_size),
+            },
+        );
+    }
+    rows
 }
 
 /// The transfers of lines in both orders, if they come from an exact run.
@@ -337,6 +309,7 @@ fn object_row(
             size: object.size,
             declared_at: object.declared_at.clone(),
             allocated_at: names.allocated_at(object),
+            count: 1,
             accessed_type,
             field,
             reached_through,
@@ -350,6 +323,7 @@ fn object_row(
             size: 0,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            count: 1,
             accessed_type,
             field,
             reached_through,
@@ -367,12 +341,18 @@ fn line_row(
 ) -> LineRow {
     let Known { names, votes, .. } = known;
     let mut fields = match object.kind {
-        ObjectKind::Heap => voted_fields(line, object, votes, verdict, line_size),
+        ObjectKind::Heap | ObjectKind::Mapping => {
+            voted_fields(line, object, votes, verdict, line_size)
+        }
         _ => Vec::new(),
     };
     let voted = !fields.is_empty();
     for found in names.objects_on(line.pid, line.line, line_size) {
         if !names.is_exact(found) || (voted && found.address.0 == object.address) {
+            continue;
+        }
+        if found.kind != ObjectKind::Static {
+            fields.extend(fields_of_another(line, found, known, line_size));
             continue;
         }
         let members = names.fields_in(found, line.line, line_size);
@@ -408,8 +388,30 @@ fn line_row(
     }
 }
 
+/// What another block on a line is: its own members as far as accesses name them.
+fn fields_of_another(
+    line: &LineSharing,
+    block: &Object,
+    known: Known<'_>,
+    line_size: u64,
+) -> Vec<LineField> {
+    let Known { names, votes, .. } = known;
+    let verdict = votes.verdict(&[line], Some((block.address, block.size)));
+    let object = object_row(line, Some(block), names, &verdict);
+    let mut fields = voted_fields(line, &object, votes, &verdict, line_size);
+    for field in &mut fields {
+        field.path = format!("{} (another block)", field.path);
+    }
+    if fields.is_empty() {
+        let (start, size) = (block.address.0, block.size);
+        let kind = &block.type_name;
+        fields.extend(on_line(line, line_size, start, size, &block.name, kind));
+    }
+    fields
+}
+
 /// The members, on a line, of those values of the type that the accesses name which these accesses
-/// touch; `[i].` before the name where they are elements of an array.
+/// touch in the object; `[i].` before the name where they are elements of an array.
 fn voted_fields(
     line: &LineSharing,
     object: &ObjectRow,
@@ -425,9 +427,11 @@ fn voted_fields(
         let within = i128::from(address.0) - i128::from(base);
         address.0 - within.rem_euclid(i128::from(size)) as u64
     };
+    let extent = known_extent(object);
     let named = line.places.iter().filter(|place| {
+        let at = place.touch.address.0;
         let of = votes.access(place.touch.pid, place.touch.ip);
-        of.is_some_and(|of| verdict.speaks_of(of))
+        of.is_some_and(|of| verdict.speaks_of(of)) && extent.contains(&at)
     });
     let starts: BTreeSet<u64> = named.map(|place| start(place.touch.address)).collect();
     let several = starts.len() > 1;
@@ -453,6 +457,14 @@ fn voted_fields(
         }
     }
     fields
+}
+
+/// Where an object lies; anywhere if nobody knows.
+fn known_extent(object: &ObjectRow) -> std::ops::Range<u64> {
+    match object.size {
+        0 => 0..u64::MAX,
+        size => object.address..object.address.saturating_add(size),
+    }
 }
 
 /// The part of a byte range that lies on a line, named.
@@ -488,7 +500,8 @@ fn access_rows(
     let mut rows: Vec<(f64, u64, AccessRow)> = Vec::new();
     for line in lines {
         for place in &line.places {
-            let row = access_row(line, place, known, verdict, line_size, total);
+            let of_line = (line.pid, line.line);
+            let row = access_row(of_line, place, known, verdict, line_size, total);
             rows.push((place.weight, place.traps, row));
         }
     }
@@ -518,7 +531,7 @@ fn keep_both_sides(rows: Vec<AccessRow>, shown: &BTreeSet<u64>) -> Vec<AccessRow
 }
 
 fn access_row(
-    line: &LineSharing,
+    (pid, line): (Pid, Address),
     place: &Place,
     known: Known<'_>,
     verdict: &Verdict<'_>,
@@ -530,27 +543,31 @@ fn access_row(
         pid: place.touch.pid,
         tid: place.tid,
         ip: place.touch.ip,
-        line: line.line,
+        line,
     };
     let frames = names.frames(place.touch.pid, place.touch.ip);
     let innermost = frames.first();
     // The first frame that has a source line names the place; library code without debug info
     // still has a function.
     let located = frames.iter().find(|frame| frame.line > 0).or(innermost);
-    let object = names.object(line.pid, place.touch.address);
+    let object = names.object(pid, place.touch.address);
+    let typed = votes.access(place.touch.pid, place.touch.ip).map(|row| {
+        let path = votes.path(verdict, row, place.touch.address);
+        (row, of_union(&path).to_owned())
+    });
     let field = object
         .filter(|object| names.is_exact(object))
         .and_then(
             |object| match names.fields_in(object, place.touch.address, 1).first() {
-                Some(field) => Some(field.path.clone()),
+                Some(field) => Some(match &typed {
+                    Some((row, path)) => variant_of(object, row, path, &field.path),
+                    None => field.path.clone(),
+                }),
                 // What a block holds is not known by the name of who allocated it.
-                None => (object.kind != ObjectKind::Heap).then(|| object.name.clone()),
+                None => (object.kind == ObjectKind::Static).then(|| object.name.clone()),
             },
         )
-        .or_else(|| {
-            let row = votes.access(place.touch.pid, place.touch.ip)?;
-            Some(votes.path(verdict, row, place.touch.address))
-        })
+        .or_else(|| typed.map(|(_, path)| path))
         .unwrap_or_default();
     AccessRow {
         tid: place.tid.0,
@@ -577,11 +594,95 @@ fn access_row(
         } else {
             0.0
         },
-        line_address: line.line.0,
+        line_address: line.0,
         missing: innermost
             .map(|frame| frame.reason.clone())
             .unwrap_or_default(),
     }
+}
+
+/// The field in a static variable that an instruction touches which says `path`: where members of a union lie over each
+/// other it knows which, and the variable alone says the first, `field`.
+fn variant_of(object: &Object, row: &TypedAccess, path: &str, field: &str) -> String {
+    let whole = row.type_size == object.size && !path.contains("[]") && !path.contains('|');
+    match whole && !path.is_empty() && field.contains('.') {
+        true => format!("{}.{path}", object.name),
+        false => field.to_owned(),
+    }
+}
+
+/// What the members have in common that a path names, `u.whole | u.half`: the union `u`; else the path itself.
+fn of_union(path: &str) -> &str {
+    let Some((first, _)) = path.split_once(" | ") else {
+        return path;
+    };
+    let mut common = first;
+    while let Some((outer, _)) = common.rsplit_once('.') {
+        common = outer;
+        let within = |it: &str| {
+            it.strip_prefix(common)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
+        if path.split(" | ").all(within) {
+            return common;
+        }
+    }
+    path
+}
+
+/// What samples and traps saw of the object elsewhere than on `lines`.
+fn beside(
+    lines: &[&LineSharing],
+    object: &ObjectRow,
+    known: Known<'_>,
+    verdict: &Verdict<'_>,
+    line_size: u64,
+) -> Vec<AccessRow> {
+    let tables = known.tables;
+    let contended: BTreeSet<Address> = lines.iter().map(|line| line.line).collect();
+    let pid = lines[0].pid;
+    let sampled = tables.samples.iter().filter_map(|it| {
+        let touch = Touch {
+            pid: it.pid,
+            ip: it.access_ip,
+            address: it.address,
+            size: it.size,
+            operation: it.operation?,
+            locked: it.locked,
+        };
+        (it.class == SampleClass::Access).then_some((it.tid, touch))
+    });
+    let trapped = tables.traps.iter().map(|it| {
+        let touch = Touch {
+            pid: it.pid,
+            ip: it.access_ip,
+            address: it.address,
+            size: it.size,
+            operation: it.operation,
+            locked: it.locked,
+        };
+        (it.tid, touch)
+    });
+    let mut seen = BTreeSet::new();
+    let is_beside = |(tid, touch): &(Tid, Touch)| {
+        touch.pid == pid
+            && touch.address.0.wrapping_sub(object.address) < object.size
+            && !contended.contains(&touch.address.line(line_size))
+            && seen.insert((*tid, touch.ip, touch.address, touch.operation))
+    };
+    let touches = sampled.chain(trapped).filter(is_beside);
+    let row = |(tid, touch): (Tid, Touch)| {
+        let place = Place {
+            tid,
+            touch,
+            weight: 0.0,
+            samples: 0,
+            traps: 0,
+        };
+        let line = (pid, touch.address.line(line_size));
+        access_row(line, &place, known, verdict, line_size, 0.0)
+    };
+    touches.take(BESIDE).map(row).collect()
 }
 
 /// What following a share of the lines does to a finding; empty if all were followed.
@@ -647,6 +748,14 @@ fn doubt(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_that_lie_over_each_other_are_their_union() {
+        assert_eq!(of_union("u.half.lo"), "u.half.lo");
+        assert_eq!(of_union("v.whole | v.d | v.p"), "v");
+        assert_eq!(of_union("a.v.whole | a.v.half.lo"), "a.v");
+        assert_eq!(of_union("__data | __size"), "__data | __size");
+    }
 
     #[test]
     fn of_many_places_those_that_write_a_line_stay() {

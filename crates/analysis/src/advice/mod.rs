@@ -3,10 +3,13 @@
 mod called_from;
 mod change;
 mod findings;
+mod groups;
 mod locks;
 mod names;
 mod parts;
+mod share_less;
 mod votes;
+mod waits;
 mod whole;
 
 pub use findings::{Advice, advise};

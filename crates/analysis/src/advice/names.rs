@@ -91,8 +91,8 @@ impl<'a> Names<'a> {
         let place = (object.pid, object.address, object.size);
         match object.kind {
             ObjectKind::Static => object.size > 0,
-            ObjectKind::Heap => self.allocations.contains_key(&place),
-            ObjectKind::Stack | ObjectKind::Mapping => false,
+            ObjectKind::Heap | ObjectKind::Mapping => self.allocations.contains_key(&place),
+            ObjectKind::Stack => false,
         }
     }
 
@@ -132,7 +132,7 @@ fn allocations(tables: &Tables) -> HashMap<(Pid, Address, u64), &[Address]> {
     let heap = tables
         .objects
         .iter()
-        .filter(|it| it.kind == ObjectKind::Heap);
+        .filter(|it| matches!(it.kind, ObjectKind::Heap | ObjectKind::Mapping));
     let named: HashSet<_> = heap.map(|it| (it.pid, it.address, it.size)).collect();
     let stacks: HashMap<StackId, &[Address]> = tables
         .stacks

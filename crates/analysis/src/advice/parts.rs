@@ -29,8 +29,8 @@ pub(super) struct OnLine<'a> {
     pub(super) fields: Vec<&'a str>,
     /// Who touches them, and whether that writes.
     threads: BTreeMap<u32, bool>,
-    /// Where the dearest field begins, bytes.
-    at: u32,
+    /// Where the dearest of them begins, bytes.
+    pub(super) at: u32,
 }
 
 /// Bytes that are touched as one, on a line.
@@ -103,12 +103,12 @@ impl<'a> Part<'a> {
         let mut part = Self::default();
         for access in accesses {
             part.share += access.share;
-            let on_line = part.lines.entry(access.line_address).or_default();
+            let on_line = (part.lines.entry(access.line_address)).or_insert_with(|| OnLine {
+                at: access.offset,
+                ..OnLine::default()
+            });
             *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
-                if on_line.fields.is_empty() {
-                    on_line.at = access.offset;
-                }
                 on_line.fields.push(&access.field);
             }
         }

@@ -1,9 +1,11 @@
 //! Small sums over a report that more than one renderer prints: who shares with whom, how much of
 //! the time, and what cannot be excluded.
 
+use linewise_recording::ObjectKind;
+
 use super::model::{
-    Evidence, Interval, Matrix, ObjectRow, Orders, Report, Run, Samples, Sharing, ThreadRow,
-    TypeVote,
+    Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Orders, Report, Run, Samples,
+    Sharing, ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
 
@@ -277,7 +279,11 @@ pub(crate) fn threads_words(run: &Run) -> String {
     if run.threads.is_empty() && !run.complete {
         return "not known: the recording ended before they were written".to_owned();
     }
-    let threads = text::plural(run.threads.len() as u64, "thread");
+    let pids: std::collections::BTreeSet<u32> = run.threads.iter().map(|it| it.pid).collect();
+    let mut threads = text::plural(run.threads.len() as u64, "thread");
+    if pids.len() > 1 {
+        threads += &format!(" of {}", text::plural(pids.len() as u64, "process"));
+    }
     if run.threads.iter().any(|thread| thread.accesses.is_some()) {
         let all: f64 = run.threads.iter().map(|thread| work(thread) as f64).sum();
         return format!("{threads}, {} accesses", text::count(all));
@@ -417,6 +423,73 @@ pub(crate) fn type_votes(object: &ObjectRow) -> String {
     }
 }
 
+/// What a finding's object is: its bytes, how many of its kind there are, its address, and where it lies on its line.
+pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
+    let object = &finding.object;
+    let several = object.count > 1;
+    let mut facts = Vec::new();
+    let of = text::integer(object.count);
+    if object.size > 0 {
+        facts.push(text::bytes(object.size));
+    }
+    match (several, object.kind) {
+        (false, _) => {}
+        (true, ObjectKind::Static) => facts.push(format!("the dearest of {of} of this name")),
+        (true, _) if object.size > 0 => facts.push(format!("the dearest of {of}")),
+        (true, _) => facts.push(format!("in {of} processes, the dearest")),
+    }
+    facts.push(format!("at {}", text::address(object.address)));
+    match finding.lines.as_slice() {
+        [line] if !several => match line.offset_in_object {
+            0 => {}
+            1.. => facts.push(format!("line at +{}", line.offset_in_object)),
+            _ => facts.push(format!(
+                "begins at byte {} of the line",
+                line.offset_in_object.unsigned_abs()
+            )),
+        },
+        [_] => {}
+        lines => facts.push(match several {
+            true => format!("on {}", text::plural(lines.len() as u64, "line")),
+            false => text::plural(lines.len() as u64, "line"),
+        }),
+    }
+    facts
+}
+
+/// The members of a type as they are drawn: those that lie over each other, as in a union, are one.
+pub(crate) fn drawn_members(row: &TypeRow) -> Vec<FieldRow> {
+    let mut drawn: Vec<FieldRow> = Vec::new();
+    for field in &row.fields {
+        let over = (drawn.last_mut())
+            .filter(|last| !last.padding && !field.padding && last.offset == field.offset);
+        let Some(last) = over else {
+            drawn.push(field.clone());
+            continue;
+        };
+        let name = format!("{} | {}", last.label(), field.label());
+        last.name = name;
+        if field.size > last.size {
+            last.type_name.clone_from(&field.type_name);
+        }
+        last.size = last.size.max(field.size);
+        last.share += field.share;
+        // What touches one of them was counted for each.
+        last.loads = last.loads.max(field.loads);
+        last.stores = last.stores.max(field.stores);
+        for thread in &field.threads {
+            match last.threads.iter_mut().find(|it| it.tid == thread.tid) {
+                Some(known) => {
+                    known.loads = known.loads.max(thread.loads);
+                    known.stores = known.stores.max(thread.stores);
+                }
+                None => last.threads.push(thread.clone()),
+            }
+        }
+    }
+    drawn
+}
+
 /// How transfers divide into false and true sharing, in words.
 pub(crate) fn split(false_share: f64, Interval { low, high }: Interval) -> String {
     if high - low > 0.2 {
@@ -530,6 +603,23 @@ mod tests {
         let ids: Vec<u32> = view.names.iter().map(|name| name.id).collect();
         assert_eq!(ids, [41_312, 41_313, 41_314, 41_315]);
         assert_eq!((view.pairs[0].a, view.pairs[0].b), (2, 3));
+    }
+
+    #[test]
+    fn members_that_lie_over_each_other_are_drawn_as_one() {
+        let report = sample::profiled();
+        let mut row = report.types[0].clone();
+        row.fields[0].name = "whole".to_owned();
+        let half = FieldRow {
+            name: "half".to_owned(),
+            size: 4,
+            ..row.fields[0].clone()
+        };
+        row.fields.insert(1, half);
+        let drawn = drawn_members(&row);
+        assert_eq!(drawn.len() + 1, row.fields.len());
+        assert_eq!((drawn[0].name.as_str(), drawn[0].size), ("whole | half", 8));
+        assert_eq!(drawn[0].stores, row.fields[0].stores);
     }
 
     #[test]

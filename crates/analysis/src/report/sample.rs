@@ -28,6 +28,7 @@ fn interval(low: f64, high: f64) -> Interval {
 fn thread(tid: u32, name: &str, cpu_time_ns: u64) -> ThreadRow {
     ThreadRow {
         tid,
+        pid: 41_310,
         name: name.to_owned(),
         cpu_time_ns,
         accesses: None,
@@ -483,6 +484,7 @@ fn counters() -> Finding {
             size: 128,
             declared_at: "/src/wordcount/main.c:12".to_owned(),
             allocated_at: Vec::new(),
+            count: 1,
             accessed_type: String::new(),
             field: String::new(),
             reached_through: String::new(),
@@ -581,6 +583,7 @@ fn queue_lock() -> Finding {
             size: 0,
             declared_at: String::new(),
             allocated_at: Vec::new(),
+            count: 1,
             accessed_type: "struct queue".to_owned(),
             field: "lock".to_owned(),
             reached_through: "server.queues[]".to_owned(),

@@ -87,6 +87,7 @@ pub(super) fn with_types(report: &mut Report) {
                 padding_before: 15,
                 padding_after: 175,
                 saves_at_most: 0.41,
+                saves_at_least: 0.1,
                 source: "struct both {\n    /* only read, by worker 41312, worker 41313 */\n    \
                          _Alignas(64) long flag;\n};\n"
                     .to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{Address, Frame, HeapBlock, Object, ObjectKind, Pid, Time};
+use linewise_recording::{Address, Allocator, Frame, HeapBlock, Object, ObjectKind, Pid, Time};
 
 /// The recorded heap blocks, to be asked what was where, when.
 #[derive(Debug, Default)]
@@ -74,16 +74,21 @@ fn holding<'a>(lives: &[&'a HeapBlock], address: Address, time: Time) -> Option<
 /// The object that a heap block is, where `site` is the frame that allocated it.
 pub(super) fn object(block: &HeapBlock, site: Option<&Frame>) -> Object {
     let function = site.map_or("", |frame| frame.function.as_str());
+    // What the program maps itself no allocator cuts into blocks.
+    let (kind, what) = match block.allocator {
+        Allocator::Mmap => (ObjectKind::Mapping, "memory mapped"),
+        _ => (ObjectKind::Heap, "block allocated"),
+    };
     let name = match (block.label.as_str(), function) {
-        ("", "") => "block allocated at an unknown place".to_owned(),
-        ("", function) => format!("block allocated by {function}"),
+        ("", "") => format!("{what} at an unknown place"),
+        ("", function) => format!("{what} by {function}"),
         (label, _) => label.to_owned(),
     };
     Object {
         pid: block.pid,
         address: block.address,
         size: block.size,
-        kind: ObjectKind::Heap,
+        kind,
         name,
         type_name: String::new(),
         declared_at: site
@@ -154,7 +159,7 @@ fn allocates(function: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Allocator, StackId, Tid};
+    use linewise_recording::{StackId, Tid};
 
     use super::*;
 

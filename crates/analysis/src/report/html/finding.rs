@@ -84,10 +84,9 @@ fn title(out: &mut String, finding: &Finding) {
     if !object.type_name.is_empty() {
         let _ = write!(out, " · <code>{}</code>", Name(&object.type_name));
     }
-    if object.size > 0 {
-        let _ = write!(out, " · {}", text::bytes(object.size));
+    for fact in contention::extent_words(finding) {
+        let _ = write!(out, " · {fact}");
     }
-    let _ = write!(out, " · <code>{}</code>", text::address(object.address));
     if !object.declared_at.is_empty() {
         let _ = write!(
             out,

@@ -3,7 +3,10 @@
 
 use std::fmt::{self, Write as _};
 
-use super::super::model::{Coverage, FieldRow, FieldThread, Layout, Reached, Report, TypeRow};
+use super::super::contention;
+use super::super::model::{
+    Coverage, FieldRow, FieldThread, Interval, Layout, Reached, Report, TypeRow,
+};
 use super::{Name, Text, text};
 
 /// Types in the table.
@@ -278,7 +281,7 @@ fn draw(out: &mut String, row: &TypeRow) {
              <th>Type</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
              <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
         );
-        for field in &row.fields {
+        for field in &contention::drawn_members(row) {
             member(out, field);
         }
         out.push_str("</tbody></table></div>\n");
@@ -357,12 +360,15 @@ fn suggestion(out: &mut String, layout: &Layout) {
     let _ = write!(
         out,
         "<p>The layout that this use suggests: {} instead of {}, of which {} padding instead of {}. \
-         It saves at most {}.</p>\n<ul>\n",
+         It saves {}.</p>\n<ul>\n",
         text::bytes(layout.size_after),
         text::bytes(layout.size_before),
         text::bytes(layout.padding_after),
         text::bytes(layout.padding_before),
-        text::percent(layout.saves_at_most)
+        text::gain(Interval {
+            low: layout.saves_at_least,
+            high: layout.saves_at_most,
+        })
     );
     for group in &layout.groups {
         let _ = writeln!(

@@ -95,22 +95,7 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
         let safe = text::sanitise(&object.type_name);
         facts.push(text::shorten(&safe, page.width() / 2).into_owned());
     }
-    if object.size > 0 {
-        facts.push(text::bytes(object.size));
-    }
-    facts.push(format!("at {}", text::address(object.address)));
-    if let Some(line) = finding.lines.first().filter(|_| finding.lines.len() == 1) {
-        match line.offset_in_object {
-            0 => {}
-            1.. => facts.push(format!("line at +{}", line.offset_in_object)),
-            _ => facts.push(format!(
-                "begins at byte {} of the line",
-                line.offset_in_object.unsigned_abs()
-            )),
-        }
-    } else {
-        facts.push(text::plural(finding.lines.len() as u64, "line"));
-    }
+    facts.extend(contention::extent_words(finding));
     page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
     if !object.accessed_type.is_empty() {
         dim(page, "   ", &accessed(object));

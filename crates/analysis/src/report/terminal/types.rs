@@ -1,8 +1,9 @@
 //! The data profile: which types are dear to touch, why the cache misses at them, and the dearest of them
 //! member by member.
 
+use super::super::contention;
 use super::super::model::{
-    Coverage, FieldRow, FieldThread, Layout, LevelSet, Reached, Report, TypeRow,
+    Coverage, FieldRow, FieldThread, Interval, Layout, LevelSet, Reached, Report, TypeRow,
 };
 use super::page::{Page, Tone};
 use super::text;
@@ -29,6 +30,13 @@ const NAME: usize = 30;
 const FILLING: usize = 4;
 /// Columns of a name beside the classes of its misses.
 const MISS_NAME: usize = 24;
+/// Columns of a member's name on the narrowest page.
+const MEMBER: usize = 20;
+/// Columns of the narrowest page.
+const NARROW: usize = 80;
+/// Threads that are named at a member, and columns of a name.
+const THREADS: usize = 4;
+const THREAD: usize = 15;
 /// Columns of a member's bar: one for each 4 bytes, 16 a line.
 const BAR: usize = 16;
 
@@ -243,8 +251,12 @@ fn draw(page: &mut Page, row: &TypeRow) {
         page.line(&[(Tone::Dim, format!("  allocated by {}", sites.join(", ")))]);
     }
     reached(page, row);
+    let members = contention::drawn_members(row);
     let used = |field: &&FieldRow| field.loads + field.stores > 0.0 || field.padding;
-    let fields: Vec<&FieldRow> = row.fields.iter().filter(used).take(MEMBERS).collect();
+    let fields: Vec<&FieldRow> = members.iter().filter(used).take(MEMBERS).collect();
+    // Names have what a page is wider than the narrowest.
+    let name = MEMBER + (page.width().saturating_sub(NARROW) / 2).min(MEMBER);
+    let beside = page.width().saturating_sub(name + BAR + 20);
     for field in &fields {
         let share = if field.padding {
             String::new()
@@ -254,12 +266,12 @@ fn draw(page: &mut Page, row: &TypeRow) {
         page.line(&[
             (Tone::Dim, format!("  {:>5} ", field.offset)),
             (Tone::Plain, bar(field)),
-            (Tone::Plain, format!(" {}", pad(&field.label(), 20))),
+            (Tone::Plain, format!(" {}", pad(&field.label(), name))),
             (Tone::Plain, format!("{share:>7}  ")),
-            (Tone::Dim, who(&field.threads)),
+            (Tone::Dim, who(&field.threads, beside)),
         ]);
     }
-    let hidden = row.fields.iter().filter(|field| !field.padding).count()
+    let hidden = members.iter().filter(|field| !field.padding).count()
         - fields.iter().filter(|field| !field.padding).count();
     if hidden > 0 {
         let members = text::plural(hidden as u64, "member");
@@ -273,27 +285,40 @@ fn draw(page: &mut Page, row: &TypeRow) {
     }
 }
 
-/// `U worker 41312, R worker 41313`: who reads, writes, or both.
-fn who(threads: &[FieldThread]) -> String {
-    let threads: Vec<String> = threads
-        .iter()
-        .take(2)
-        .map(|thread| {
-            let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
-                (true, true) => "U",
-                (false, true) => "W",
-                _ => "R",
-            };
-            format!("{mark} {} {}", thread.name, thread.tid)
-        })
-        .collect();
-    threads.join(", ")
+/// `U worker 41312, R worker 41313`: who reads, writes, or both, as far as there is room; then how many more.
+fn who(threads: &[FieldThread], room: usize) -> String {
+    let words = |thread: &FieldThread| {
+        let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
+            (true, true) => "U",
+            (false, true) => "W",
+            _ => "R",
+        };
+        let name = text::sanitise(&thread.name);
+        format!("{mark} {} {}", text::shorten(&name, THREAD), thread.tid)
+    };
+    let mut line = String::new();
+    for (named, thread) in threads.iter().enumerate() {
+        let joint = if named == 0 { "" } else { ", " };
+        let next = format!("{line}{joint}{}", words(thread));
+        let left = threads.len() - named - 1;
+        let more = if left > 0 {
+            format!(", {left} more").len()
+        } else {
+            0
+        };
+        if named > 0 && text::width(&next) + more > room || named == THREADS {
+            return format!("{line}, {} more", left + 1);
+        }
+        line = next;
+    }
+    line
 }
 
 /// The members and variables that lead to a type: of one without members all that tells one array of
 /// it from another, and so a line for each.
 fn reached(page: &mut Page, row: &TypeRow) {
     if row.fields.is_empty() {
+        let beside = page.width().saturating_sub(HOLDER + 9);
         let dear = |holder: &&Reached| holder.share >= SLIGHT;
         for holder in row.reached.iter().filter(dear).take(HOLDERS) {
             page.line(&[
@@ -302,7 +327,7 @@ fn reached(page: &mut Page, row: &TypeRow) {
                     format!("  through {}", pad(&holder.through, HOLDER - 10)),
                 ),
                 (Tone::Plain, format!("{:>7}  ", text::percent(holder.share))),
-                (Tone::Dim, who(&holder.threads)),
+                (Tone::Dim, who(&holder.threads, beside)),
             ]);
         }
         let rest: f64 = row.reached.iter().skip(HOLDERS).map(|it| it.share).sum();
@@ -318,7 +343,8 @@ fn reached(page: &mut Page, row: &TypeRow) {
     let holders: Vec<String> = row
         .reached
         .iter()
-        .filter(|holder| holder.share >= SLIGHT)
+        // A local variable is no name for an object.
+        .filter(|holder| holder.share >= SLIGHT && !holder.through.ends_with("(local)"))
         .take(HOLDERS_IN_LINE)
         .map(|holder| format!("{} {}", holder.through, text::percent(holder.share)))
         .collect();
@@ -344,19 +370,22 @@ fn bar(field: &FieldRow) -> String {
 
 fn suggestion(page: &mut Page, layout: &Layout) {
     let line = format!(
-        "{} instead of {}, of which {} padding instead of {}; saves at most {}",
+        "{} instead of {}, of which {} padding instead of {}; saves {}",
         text::bytes(layout.size_after),
         text::bytes(layout.size_before),
         text::bytes(layout.padding_after),
         text::bytes(layout.padding_before),
-        text::percent(layout.saves_at_most)
+        text::gain(Interval {
+            low: layout.saves_at_least,
+            high: layout.saves_at_most,
+        })
     );
     page.labelled("  layout", 10, Tone::Remedy, &line);
     for group in &layout.groups {
         let line = format!("{}: {}", group.members.join(", "), group.why);
         page.labelled("", 10, Tone::Plain, &line);
     }
-    for line in layout.source.lines() {
+    for line in text::wrap_source(&layout.source, page.width() - 10) {
         page.line(&[(Tone::Remedy, format!("          {line}"))]);
     }
 }

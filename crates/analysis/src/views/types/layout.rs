@@ -31,9 +31,12 @@ pub struct Layout {
     pub padding_before: u64,
     /// Bytes of padding in this layout.
     pub padding_after: u64,
-    /// It saves at most this share of the run: what the accesses cost that share a line with a
-    /// member in conflict. 0 to 1.
+    /// It saves at most this share of the run, 0 to 1: in a report what the findings that name the type say; in the view alone
+    /// what the accesses cost that share a line with a member in conflict.
     pub saves_at_most: f64,
+    /// And at least this share, by the same findings.
+    #[serde(default)]
+    pub saves_at_least: f64,
     /// Source to paste; empty if the type cannot be written down (unnamed or base-class members).
     pub source: String,
 }
@@ -164,6 +167,7 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         padding_before: usage.size.saturating_sub(taken),
         padding_after: size_after.saturating_sub(taken),
         saves_at_most: super::share(saved, usage.whole),
+        saves_at_least: 0.0,
         source: source(usage, &units, &groups),
     })
 }

@@ -114,6 +114,9 @@ fn begins(function: &str) -> bool {
     ) || function == "execute_native_thread_routine"
         || function.starts_with("__libc_start")
         || function.starts_with("std::thread::_")
+        // The same without symbols, and Rust's, if what they run was inlined.
+        || function.starts_with("libstdc++.so")
+        || function.starts_with("std::thread::") && function.contains("spawn_unchecked")
         || function.contains("__rust_begin_short_backtrace")
 }
 
@@ -238,6 +241,12 @@ mod tests {
         assert_eq!(chains(&[(&[0x70], 5), (&[], 1)]), []);
         let found = chains(&[(&[0x30, 0x50], 99), (&[0x40], 1)]);
         assert_eq!(found, [(0.99, "steal".to_owned())]);
+        for name in [
+            "libstdc++.so.6.0.30+0xd44a2",
+            "std::thread::lifecycle::spawn_unchecked::{{closure}}",
+        ] {
+            assert!(begins(name), "{name}");
+        }
         let found = chains(&[(&[0x80, 0x70], 1)]);
         assert_eq!(
             found,

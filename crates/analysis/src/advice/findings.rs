@@ -15,6 +15,7 @@ use super::votes::{Verdict, Votes};
 use crate::model::{
     AccessRow, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow,
 };
+use crate::resolve::GO_NAME;
 use crate::views::Touch;
 use crate::views::sharing::{
     Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime, WATCHED,
@@ -736,7 +737,9 @@ fn doubt(
     } else if false_share.low < 0.8 && false_share.high > 0.2 {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
-    if object.kind == ObjectKind::Heap && object.allocated_at.is_empty() {
+    // Of Go's blocks the heap recorder knows nothing.
+    let may_be_known = object.kind == ObjectKind::Heap && object.name != GO_NAME;
+    if may_be_known && object.allocated_at.is_empty() {
         doubts.push(match object.accessed_type.is_empty() {
             true => "Which heap block this is was not recorded: the source places say what it holds.",
             false => "Which heap block this is was not recorded (`--heap on` does): its type is what its accesses name.",

@@ -186,7 +186,10 @@ pub(crate) fn caller(caller: &str) -> Cow<'_, str> {
 
 /// Callers from an allocation outwards as far as they are the program's: what calls `main` says nothing.
 pub(crate) fn callers(callers: &[String], limit: usize) -> String {
-    let is_main = |it: &String| it == "main" || it.starts_with("main (");
+    let is_main = |it: &String| {
+        let function = it.split(" (").next().unwrap_or(it);
+        matches!(function, "main" | "main.main") || function.ends_with("::main")
+    };
     let within = callers.iter().position(is_main).map_or(limit, |at| at + 1);
     let callers: Vec<_> = callers
         .iter()
@@ -520,6 +523,10 @@ mod tests {
             callers(&chain[2..], 9),
             "__libc_start_main (y.h:3) ← _start"
         );
+        for main in ["app::main (m.rs:2)", "main.main (m.go:2)"] {
+            let chain = [main, "core::ops::function::FnOnce::call_once"].map(str::to_owned);
+            assert_eq!(callers(&chain, 9), main);
+        }
         assert_eq!(callers(&[], 9), "");
     }
 

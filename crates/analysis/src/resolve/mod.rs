@@ -49,6 +49,7 @@ use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 pub use callers::Callers;
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
+pub(crate) use objects::GO_NAME;
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
 pub(crate) use source_frames::SourceFrames;

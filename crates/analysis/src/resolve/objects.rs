@@ -18,7 +18,7 @@ const STACK: u64 = 8 << 20;
 const LARGEST_STACK: u64 = 1 << 30;
 /// What is said of memory in such an arena: of which threads is not known.
 const ARENA_NAME: &str = "heap (malloc arena of threads)";
-const GO_NAME: &str = "heap (Go)";
+pub(crate) const GO_NAME: &str = "heap (Go)";
 /// What is said of memory whose blocks are not known: the line that the address is on.
 const LINE: u64 = 64;
 

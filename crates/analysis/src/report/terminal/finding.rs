@@ -71,7 +71,8 @@ fn headline(page: &mut Page, finding: &Finding) {
 fn object(finding: &Finding) -> String {
     let object = &finding.object;
     let mut facts: Vec<&str> = Vec::new();
-    if object.name != object.kind.word() {
+    // `heap (Go)` and `stack of worker` say it.
+    if !object.name.starts_with(object.kind.word()) {
         facts.push(object.kind.word());
     }
     if !object.declared_at.is_empty() {

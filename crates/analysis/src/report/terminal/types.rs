@@ -285,33 +285,36 @@ fn draw(page: &mut Page, row: &TypeRow) {
     }
 }
 
-/// `U worker 41312, R worker 41313`: who reads, writes, or both, as far as there is room; then how many more.
+/// `U worker 41312, R worker 41313`: who reads, writes, or both; by number alone where names leave no room, and as many
+/// as there is room for.
 fn who(threads: &[FieldThread], room: usize) -> String {
-    let words = |thread: &FieldThread| {
+    let words = |thread: &FieldThread, named: bool| {
         let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
             (true, true) => "U",
             (false, true) => "W",
             _ => "R",
         };
         let name = text::sanitise(&thread.name);
-        format!("{mark} {} {}", text::shorten(&name, THREAD), thread.tid)
-    };
-    let mut line = String::new();
-    for (named, thread) in threads.iter().enumerate() {
-        let joint = if named == 0 { "" } else { ", " };
-        let next = format!("{line}{joint}{}", words(thread));
-        let left = threads.len() - named - 1;
-        let more = if left > 0 {
-            format!(", {left} more").len()
-        } else {
-            0
-        };
-        if named > 0 && text::width(&next) + more > room || named == THREADS {
-            return format!("{line}, {} more", left + 1);
+        match named {
+            true => format!("{mark} {} {}", text::shorten(&name, THREAD), thread.tid),
+            false => format!("{mark} {}", thread.tid),
         }
-        line = next;
-    }
-    line
+    };
+    let line = |shown: usize, named: bool| {
+        let shown_words = threads.iter().take(shown).map(|it| words(it, named));
+        let line = shown_words.collect::<Vec<_>>().join(", ");
+        match threads.len() - shown {
+            0 => line,
+            more => format!("{line}, {more} more"),
+        }
+    };
+    let most = threads.len().min(THREADS);
+    let ways = (1..=most)
+        .rev()
+        .flat_map(|shown| [(shown, true), (shown, false)]);
+    let mut lines = ways.map(|(shown, named)| line(shown, named));
+    let fits = lines.find(|line| text::width(line) <= room);
+    fits.unwrap_or_else(|| line(most.min(1), false))
 }
 
 /// The members and variables that lead to a type: of one without members all that tells one array of

@@ -6,7 +6,9 @@ mod findings;
 mod locks;
 mod names;
 mod parts;
+mod paths;
 mod votes;
 mod whole;
 
+pub(crate) use change::PARTED;
 pub use findings::{Advice, advise};

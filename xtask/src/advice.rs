@@ -660,7 +660,9 @@ fn apart(finding: &Advised) -> Option<String> {
             }
         }
     }
-    (elements && same).then(|| "all threads use one element".to_owned())
+    // Parts may be of one element, elements not.
+    let is_of_parts = sort(finding) == "align parts";
+    (elements && same && !is_of_parts).then(|| "all threads use one element".to_owned())
 }
 
 fn one_writer(finding: &Advised, names: &[&str]) -> Option<String> {

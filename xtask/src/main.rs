@@ -3,6 +3,7 @@
 //! `cargo xtask overhead`, `cargo xtask exact-stability`, `cargo xtask conformance`).
 
 mod addressed;
+mod advice;
 mod answers;
 mod arguments;
 mod cachegrind;
@@ -17,6 +18,7 @@ mod licences;
 mod metadata;
 mod misses;
 mod overhead;
+mod paste;
 mod recorded;
 mod repairs;
 mod round_trip;
@@ -92,6 +94,11 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
         "repairs",
         "the cost of findings beside what a repair brings, on programs with repaired twins\n\
          [--threads 2] [--pairs 3] [--seconds 2.4 of CPU time] [--only PROGRAM] [--json]",
+    ),
+    (
+        "advice",
+        "what findings advise: pasted, compiled, run and recorded again where there is something to paste\n\
+         [--pairs 5] [--seconds 0.8 of CPU time] [--only PROGRAM] [--quick] [--json]",
     ),
     (
         "structures",
@@ -170,6 +177,7 @@ fn main() -> ExitCode {
         "soak" => return measured(&verb, soak::run(&root, Arguments::new(words))),
         "flow" => return measured(&verb, flow::run(&root, Arguments::new(words))),
         "repairs" => return measured(&verb, repairs::run(&root, Arguments::new(words))),
+        "advice" => return measured(&verb, advice::run(&root, Arguments::new(words))),
         "structures" => return measured(&verb, structures::run(&root, Arguments::new(words))),
         "misses" => return measured(&verb, misses::run(&root, Arguments::new(words))),
         "heap" => return measured(&verb, heap::run(&root, Arguments::new(words))),

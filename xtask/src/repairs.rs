@@ -14,7 +14,7 @@ use crate::round_trip::median;
 use crate::twins::{Finding, Interval, Twins, calibrate, cpu_seconds, recorded};
 
 /// The programs; the kinds that their cause may be called, and the object that is named (`heap` and `stack` by kind).
-const PROGRAMS: [(&str, &[&str], &str); 23] = [
+pub(crate) const PROGRAMS: [(&str, &[&str], &str); 23] = [
     ("atomics", FALSE, "counters"),
     // No byte goes back and forth so often that it would cost something.
     ("bytes", &[], "progress"),

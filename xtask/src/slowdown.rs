@@ -217,7 +217,7 @@ struct Run {
 
 /// CPU time of all processes that ended and were waited for, in seconds, by the kernel's ticks of a
 /// hundredth of a second: fields 16 and 17 of proc(5).
-fn children_cpu_seconds() -> anyhow::Result<f64> {
+pub(crate) fn children_cpu_seconds() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(13).take(2);

@@ -20,7 +20,7 @@ const FALSE: Truth = (0.8, 1.0);
 const EITHER: Truth = (0.0, 1.0);
 
 /// The programs; of their variables the one that costs most when packed, and the others; their truth when packed.
-const PROGRAMS: [(&str, &[(&str, Truth)]); 14] = [
+pub(crate) const PROGRAMS: [(&str, &[(&str, Truth)]); 14] = [
     // Who crosses last wakes the others: all write and read the number and the sense.
     ("barrier", &[("barrier", TRUE), ("local", FALSE)]),
     // Sleeps mostly: no finding has to be there.

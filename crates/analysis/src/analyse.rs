@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, Pid, RunInfo, SampleClass,
-    SharedMemory, Tables, Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, ObjectKind, Pid, RunInfo,
+    SampleClass, SharedMemory, Tables, Tid,
 };
 
-use crate::advice::{Advice, advise};
+use crate::advice::{Advice, PARTED, advise};
 use crate::locality;
 use crate::model::{
-    FindingKind, Interval, Lost, Matrix, Report, Run, SCHEMA, Samples, Sharing, ThreadRow,
-    TimelineBin, Transfers,
+    FindingKind, Interval, Lost, Matrix, ObjectRow, Report, Run, SCHEMA, Samples, Sharing,
+    ThreadRow, TimelineBin, Transfers,
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
     exact, private_bytes, sharing,
 };
+use crate::views::types::TypeRow;
 use crate::views::{flow, misses, types, working_set};
 
 /// Samples below which a run says nothing.
@@ -126,20 +127,42 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     report
 }
 
+/// Whether an object can be of a type: it is named so, and what is touched of it are its members. Structs without a name
+/// are all named the same.
+fn is_type_of(row: &TypeRow, object: &ObjectRow) -> bool {
+    let members = row.fields.iter().filter(|it| !it.padding);
+    let members: Vec<&str> = members.map(|it| it.name.as_str()).collect();
+    row.name == object.accessed_type && are_members(&members, &object.field)
+}
+
+/// Whether all paths in a list begin with a member.
+fn are_members(members: &[&str], paths: &str) -> bool {
+    let is_member = |path: &str| {
+        let first = path.split(['.', '[']).next().unwrap_or(path);
+        let is_of = |it: &&str| it.trim_start_matches("__") == first.trim_start_matches("__");
+        // A base class has no name, a field of a tuple only a number.
+        members.iter().any(|it| it.is_empty() || is_of(it))
+    };
+    let mut paths = paths.split([',', '|']).map(str::trim);
+    paths.all(|path| path.is_empty() || is_member(path))
+}
+
+/// An array that becomes so much larger is another one to a cache.
+const GROWN: f64 = 1.25;
+
 /// Where the use of a type suggests a layout, that is the source to paste for its false sharing.
 ///
 /// A type that no such finding names keeps its layout: nothing is known to move.
 fn propose_layouts(report: &mut Report, private_bytes: u64) {
-    let mut gains: BTreeMap<&str, Interval> = BTreeMap::new();
-    for finding in &report.findings {
-        if finding.kind == FindingKind::FalseSharing {
-            let gain = gains.entry(&finding.object.accessed_type).or_default();
-            gain.low += finding.expected_gain.low;
-            gain.high = (gain.high + finding.expected_gain.high).min(1.0);
-        }
-    }
     for row in &mut report.types {
-        let gain = gains.get(row.name.as_str());
+        let mut gain: Option<Interval> = None;
+        for finding in &report.findings {
+            if finding.kind == FindingKind::FalseSharing && is_type_of(row, &finding.object) {
+                let gain = gain.get_or_insert_default();
+                gain.low += finding.expected_gain.low;
+                gain.high = (gain.high + finding.expected_gain.high).min(1.0);
+            }
+        }
         row.layout = row.layout.take().filter(|_| gain.is_some());
         if let (Some(layout), Some(gain)) = (&mut row.layout, gain) {
             // It is the change that these findings propose, and saves what they say.
@@ -147,18 +170,26 @@ fn propose_layouts(report: &mut Report, private_bytes: u64) {
         }
     }
     for finding in &mut report.findings {
-        let layout = report
-            .types
-            .iter()
-            .find(|row| row.name == finding.object.accessed_type)
+        let mut rows = (report.types.iter()).filter(|row| is_type_of(row, &finding.object));
+        // Of several that it may be, none is known to be it.
+        let row = rows.next().filter(|_| rows.next().is_none());
+        let layout = row
             .and_then(|row| row.layout.as_ref())
             .filter(|layout| !layout.source.is_empty());
         if let Some(layout) = layout
             && finding.kind == FindingKind::FalseSharing
+            && !finding.change.starts_with(PARTED)
         {
-            let elements = (finding.object.size / layout.size_before.max(1)).max(1);
+            // A stack or a mapping is no array of them.
+            let elements = match finding.object.kind {
+                ObjectKind::Static | ObjectKind::Heap => {
+                    (finding.object.size / layout.size_before.max(1)).max(1)
+                }
+                ObjectKind::Stack | ObjectKind::Mapping => 1,
+            };
             let grown = elements.saturating_mul(layout.size_after);
-            if elements > 1 && grown > private_bytes && grown > finding.object.size {
+            let by_much = grown as f64 > GROWN * finding.object.size as f64;
+            if elements > 1 && grown > private_bytes && by_much {
                 finding.change = format!(
                     "Keep what each thread writes in an array of its own. With lines of its own each of the {elements} elements would be {} bytes instead of {}, {} bytes in all, which no private cache holds.",
                     layout.size_after, layout.size_before, grown
@@ -678,4 +709,20 @@ fn timeline(
         bin.round_trip_ns = current;
     }
     bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structs_without_a_name_are_told_apart_by_their_members() {
+        let barrier = ["missing", "sense", "crossings"];
+        assert!(are_members(&barrier, "missing, sense"));
+        assert!(!are_members(&["sense"], "missing, sense"));
+        assert!(!are_members(&barrier, "head[].next"));
+        assert!(are_members(&["__0"], "0[].hits | 0[].misses"));
+        assert!(are_members(&barrier, ""));
+        assert!(are_members(&["", "own"], "of_its_base"));
+    }
 }

@@ -2,10 +2,11 @@
 
 use linewise_recording::ObjectKind;
 
-use super::parts::{OnLine, parts};
+use super::parts::{OnLine, Part, parts};
+use super::paths::{Parting, every_element, parting, path_of};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
-use crate::views::types::declaration;
+use crate::views::types::{declaration, padded_field};
 
 /// The language of a source file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +50,13 @@ pub(crate) fn propose(
     let language = language(accesses);
     let parts = parts(accesses);
     // What is aligned takes along what lies behind it.
-    let near = parts
-        .iter()
-        .enumerate()
-        .find_map(|(i, second)| parts[..i].iter().find_map(|it| it.in_the_way(second)));
-    match (FindingKind::of(false_share), near) {
+    let near = parts.iter().enumerate().find_map(|(i, second)| {
+        let ends = parts[..i].iter().find_map(|it| it.in_the_way(second))?;
+        Some(ends)
+    });
+    let kind = FindingKind::of(false_share);
+    let near = near.filter(|ends| kind == FindingKind::FalseSharing || !Part::guards(*ends));
+    match (kind, near) {
         (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(Shared {
             language,
             object,
@@ -73,6 +76,8 @@ pub(crate) fn propose(
 
 /// An array of so many bytes is not taken apart element by element.
 const LONG_ARRAY: u64 = 4096;
+/// What is said of one.
+pub(crate) const PARTED: &str = "Let each thread use a part of";
 
 /// The distinct fields that different threads touch, dearest first.
 pub(super) fn touched_fields<'a>(
@@ -87,27 +92,15 @@ pub(super) fn touched_fields<'a>(
     fields
 }
 
-/// The array whose elements the fields are, if they all are of one: `counters[0].hits` and
-/// `counters[1].hits` give `counters`.
-pub(super) fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
-    let base = |field: &'a str| field.split_once('[').map(|(base, _)| base);
-    let first = base(fields.first()?)?;
-    fields
-        .iter()
-        .all(|field| base(field) == Some(first))
-        .then_some(first)
-}
-
 /// How two parts of one line come to lines of their own.
 fn separate(
     language: Language,
     object: &ObjectRow,
     lines: &[LineRow],
-    parts: Option<[&OnLine<'_>; 2]>,
+    ends: Option<[&OnLine<'_>; 2]>,
 ) -> Change {
-    let first = |part: &OnLine<'_>| part.fields.first().copied().unwrap_or_default().to_owned();
-    let fields = parts.map_or_else(Default::default, |parts| parts.map(first));
-    let fields = [fields[0].as_str(), fields[1].as_str()];
+    let parts = ends.map_or_else(Default::default, |ends| ends.map(|end| path_of(end, lines)));
+    let parts = parts.each_ref().map(String::as_str);
     let bytes = lines.first().map_or(64, |line| line.size);
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
@@ -115,33 +108,48 @@ fn separate(
         Language::Go => "Pad",
         _ => "Align",
     };
-    if let Some(array) = common_array(&fields) {
-        // A line for each element makes of a long array one that fits no cache.
-        if object.size >= LONG_ARRAY {
+    let allocate = match (object.kind, language) {
+        (ObjectKind::Heap, Language::C) => {
+            " Allocate it aligned, too: `malloc` aligns to 16 bytes only."
+        }
+        _ => "",
+    };
+    let elements = |what: &str, each: &str, kind: &str| {
+        format!(
+            "Give each {what} lines of its own: different threads use different {each}, which lie on one line. {align} the {kind} to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.{allocate}"
+        )
+    };
+    let [first, second] = parts;
+    let of_type = |source| Change {
+        text: elements(&format!("`{}`", object.accessed_type), "ones", "type"),
+        source,
+    };
+    match parting(first, second) {
+        Parting::Elements { array, .. } if !array.is_empty() && object.size >= LONG_ARRAY => {
+            // A line for each element makes of a long array one that fits no cache.
             return Change {
                 text: format!(
-                    "Let each thread use a part of `{array}` in one piece, that begins on a line of its own: now different threads use elements that lie on one line."
+                    "{PARTED} `{array}` in one piece, that begins on a line of its own: now different threads use elements that lie on one line."
                 ),
                 source: String::new(),
             };
         }
-        return Change {
-            text: format!(
-                "Give each element of `{array}` lines of its own: different threads use different elements, which lie on one line. {align} the element type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end."
-            ),
-            source: aligned_type(language, bytes),
-        };
+        Parting::Elements { array, rest } if !array.is_empty() => {
+            return Change {
+                text: elements(&format!("element of `{array}`"), "elements", "element type"),
+                source: aligned_element(language, rest, bytes),
+            };
+        }
+        Parting::Elements { rest, .. } if !object.accessed_type.is_empty() => {
+            return of_type(aligned_element(language, rest, bytes));
+        }
+        _ if first == second && !first.is_empty() && !object.accessed_type.is_empty() => {
+            return of_type(aligned_type(language, bytes));
+        }
+        _ => {}
     }
-    let [first, second] = fields;
-    if first == second && !first.is_empty() && !object.accessed_type.is_empty() {
-        return Change {
-            text: format!(
-                "Give each `{}` lines of its own: different threads use different ones, which lie on one line. {align} the type to {bytes} bytes ({pad} where the CPU prefetches lines in pairs), or keep each thread's values on its own stack and add them up at the end.",
-                object.accessed_type
-            ),
-            source: aligned_type(language, bytes),
-        };
-    }
+    let path = second;
+    let [first, second] = parts.map(every_element);
     if first != second && !first.is_empty() && !second.is_empty() {
         let how = match language {
             Language::Go => format!("Put {bytes} bytes of padding between them"),
@@ -151,11 +159,11 @@ fn separate(
             text: format!(
                 "Move `{second}` to another line than `{first}`: they lie on one line and different threads use them. {how}, or put fields between them that only one of the threads uses."
             ),
-            source: aligned_field(language, second, lines, bytes),
+            source: aligned_field(language, path, lines, bytes),
         };
     }
     Change {
-        text: separate_bytes(language, object, lines, parts),
+        text: separate_bytes(language, object, lines, ends),
         source: aligned_type(language, bytes),
     }
 }
@@ -208,6 +216,17 @@ fn separate_bytes(
     format!("Different threads use different bytes of one line{of_name}. {how}")
 }
 
+/// What gives elements of an array lines of their own, of which the rest of a path is used.
+fn aligned_element(language: Language, rest: &str, bytes: u32) -> String {
+    match language {
+        // Its elements are structs, of which the first member can be aligned.
+        Language::C if rest.starts_with('.') => {
+            format!("_Alignas({bytes}) /* in front of the first member */")
+        }
+        _ => aligned_type(language, bytes),
+    }
+}
+
 /// A type whose values have lines of their own; empty where the language has no type of any value.
 fn aligned_type(language: Language, bytes: u32) -> String {
     match language {
@@ -247,10 +266,10 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
         (Language::Go, _) if !name.is_empty() => format!("_ [{bytes}]byte // in front of {name}"),
         (Language::C, Some(declared)) => format!("_Alignas({bytes}) {declared};"),
         (Language::Cpp, Some(declared)) => format!("alignas({bytes}) {declared};"),
-        (Language::Rust, Some(_)) => format!(
-            "{name}: crossbeam_utils::CachePadded<{}>,",
-            kind.unwrap_or_default()
-        ),
+        (Language::Rust, Some(declared)) => match declared.split_once(": ") {
+            Some((name, kind)) => padded_field(name, kind),
+            None => String::new(),
+        },
         _ => String::new(),
     }
 }
@@ -316,6 +335,106 @@ mod tests {
     }
 
     #[test]
+    fn members_of_one_element_are_moved_and_elements_are_aligned() {
+        let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
+        let text =
+            |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows, &[]).text;
+        let long = ObjectRow {
+            size: 1 << 17,
+            ..object()
+        };
+        for object in [object(), long] {
+            let one = [at(1, 0, "rings[3].head"), at(2, 8, "rings[3].tail")];
+            let said = text(&object, &one);
+            assert!(
+                said.starts_with("Move `rings[].tail` to another line than `rings[].head`"),
+                "{said}"
+            );
+        }
+        let two = [at(1, 0, "rings[3].slots[1]"), at(2, 8, "rings[3].slots[2]")];
+        assert!(text(&object(), &two).starts_with("Give each element of `rings[].slots` lines"));
+    }
+
+    #[test]
+    fn objects_side_by_side_in_one_block_are_aligned_and_allocated_aligned() {
+        let mut line = line(&[("[0].y", "long"), ("[1].n", "long")]);
+        line.address = 0x40;
+        line.fields[1].offset = 8;
+        let heap = ObjectRow {
+            kind: ObjectKind::Heap,
+            accessed_type: "struct sums".to_owned(),
+            ..object()
+        };
+        let mut rows =
+            [(1, 0, "y"), (2, 8, "n")].map(|(t, o, f)| super::super::parts::tests::at(t, o, f, 1));
+        for row in &mut rows {
+            row.file = "sums.c".to_owned();
+        }
+        let lines = [line];
+        let change = propose(FALSE, &heap, &lines, &rows, &[]);
+        assert!(
+            change
+                .text
+                .starts_with("Give each `struct sums` lines of its own")
+        );
+        assert!(
+            change.text.contains("`malloc` aligns to 16"),
+            "{}",
+            change.text
+        );
+        assert!(change.source.starts_with("_Alignas(64)"));
+        let stack = ObjectRow {
+            kind: ObjectKind::Stack,
+            accessed_type: String::new(),
+            ..object()
+        };
+        for row in &mut rows {
+            row.field.clear();
+        }
+        let said = propose(FALSE, &stack, &[], &rows, &[]).text;
+        assert!(!said.contains("malloc"), "{said}");
+    }
+
+    #[test]
+    fn what_a_lock_guards_stays_beside_it() {
+        let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
+        // Of the slot only one thread's accesses were seen, which took the lock first, as others did.
+        let queue = [
+            at(1, 0, "q.lock"),
+            at(2, 0, "q.lock"),
+            at(1, 40, "q.slots[3]"),
+        ];
+        let said = propose(OPEN, &object(), &[], &queue, &[]).text;
+        assert!(
+            said.starts_with("Threads fight over a lock (`q.lock`)"),
+            "{said}"
+        );
+        let mut beside = queue;
+        beside[2].tid = 3;
+        let said = propose(OPEN, &object(), &[], &beside, &[]).text;
+        assert!(
+            said.starts_with("Move `q.slots` to another line than `q.lock`"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn an_array_that_several_write_is_not_said_to_be_written_by_one() {
+        let at = |tid, offset, field: &str, op| AccessRow {
+            op,
+            ..super::super::parts::tests::at(tid, offset, field, 1)
+        };
+        let cells = [
+            at(1, 0, "cells[0].at", Operation::Store),
+            at(2, 0, "cells[0].at", Operation::Load),
+            at(2, 16, "cells[1].at", Operation::Store),
+            at(1, 16, "cells[1].at", Operation::Load),
+        ];
+        let said = propose(TRUE, &object(), &[], &cells, &[]).text;
+        assert!(said.starts_with("Threads really share `cells`"), "{said}");
+    }
+
+    #[test]
     fn what_is_moved_lies_on_one_line_with_what_it_is_moved_from() {
         // A ring whose indices have lines of their own, each with a copy of the other beside it.
         let at = |tid, line: u64, offset, field: &str, op| AccessRow {
@@ -368,14 +487,6 @@ mod tests {
         says(TRUE, "padding cannot help");
         says(part, "padding helps with at most 36 % of the transfers");
         says(OPEN, "whether padding helps, samples do not tell");
-    }
-
-    #[test]
-    fn elements_of_one_array_are_recognised() {
-        assert_eq!(common_array(&["c[0].hits", "c[1].hits"]), Some("c"));
-        assert_eq!(common_array(&["c[0].hits", "d[1].hits"]), None);
-        assert_eq!(common_array(&["head", "tail"]), None);
-        assert_eq!(common_array(&[]), None);
     }
 
     #[test]

@@ -7,9 +7,11 @@ mod groups;
 mod locks;
 mod names;
 mod parts;
+mod paths;
 mod share_less;
 mod votes;
 mod waits;
 mod whole;
 
+pub(crate) use change::PARTED;
 pub use findings::{Advice, advise};

@@ -29,8 +29,10 @@ pub(super) struct OnLine<'a> {
     pub(super) fields: Vec<&'a str>,
     /// Who touches them, and whether that writes.
     threads: BTreeMap<u32, bool>,
-    /// Where the dearest of them begins, bytes.
+    /// The line, and where on it the dearest of them begins, bytes.
+    pub(super) line: u64,
     pub(super) at: u32,
+    is_lock: bool,
 }
 
 /// Bytes that are touched as one, on a line.
@@ -98,15 +100,27 @@ impl<'a> Part<'a> {
         Some(if b.at < a.at { [b, a] } else { [a, b] })
     }
 
+    /// Whether one of the two is a lock and whoever touches the other takes it, too: then that lies beside it for good.
+    pub(super) fn guards(pair: [&OnLine<'a>; 2]) -> bool {
+        let [a, b] = pair;
+        let takes = |lock: &OnLine<'a>, data: &OnLine<'a>| {
+            let mut threads = data.threads.keys();
+            lock.is_lock && !data.is_lock && threads.all(|it| lock.threads.contains_key(it))
+        };
+        takes(a, b) || takes(b, a)
+    }
+
     fn of(mut accesses: Vec<&'a AccessRow>) -> Self {
         accesses.sort_by(|a, b| b.share.total_cmp(&a.share));
         let mut part = Self::default();
         for access in accesses {
             part.share += access.share;
             let on_line = (part.lines.entry(access.line_address)).or_insert_with(|| OnLine {
+                line: access.line_address,
                 at: access.offset,
                 ..OnLine::default()
             });
+            on_line.is_lock |= is_lock(access);
             *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
                 on_line.fields.push(&access.field);

@@ -2,8 +2,9 @@
 
 use linewise_recording::ObjectKind;
 
-use super::change::{Change, Language, common_array, delegated, touched_fields};
+use super::change::{Change, Language, delegated, touched_fields};
 use super::locks::is_lock;
+use super::paths::{common_array, each_of};
 use super::waits;
 use crate::model::{AccessRow, Interval, LineRow, ObjectRow};
 
@@ -201,29 +202,6 @@ fn is_exchanged(it: Shared<'_>, field: Option<&str>) -> bool {
                 .chain(&access.inlined_into)
                 .any(swaps)
         })
-}
-
-/// Their names as the subject of a sentence, of the elements of an array only the array's.
-fn each_of(fields: &[&str]) -> String {
-    const NAMED: usize = 3;
-    let mut names: Vec<String> = Vec::new();
-    for field in fields {
-        let name = match (field.split_once('['), fields.len()) {
-            (Some((array, _)), 2..) => format!("`{array}[]`"),
-            _ => format!("`{field}`"),
-        };
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    match names.as_slice() {
-        [] => String::new(),
-        [one] => one.clone(),
-        [some @ .., last] if names.len() <= NAMED => {
-            format!("Each of {} and {last}", some.join(", "))
-        }
-        many => format!("Each of {} and others", many[..NAMED].join(", ")),
-    }
 }
 
 #[cfg(test)]

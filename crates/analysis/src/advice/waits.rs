@@ -176,7 +176,20 @@ pub(super) fn written_by_one(accesses: &[AccessRow]) -> Option<SingleWriter<'_>>
         let first = writers.next();
         first.is_some() && writers.all(|tid| Some(tid) == first)
     };
-    let is_so = words.values().all(has_one_writer) && !accesses.iter().any(is_lock);
+    // Of an array that is named as a whole the elements have one writer, too.
+    let mut writers: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for row in accesses.iter().filter(|row| writes(row)) {
+        let name = row.field.split('[').next().unwrap_or_default();
+        writers.entry(name).or_default().insert(row.tid);
+    }
+    let has_one_writer_each = words.values().flatten().all(|row| {
+        let array = row.field.split_once('[').map(|(array, _)| array);
+        array
+            .and_then(|array| writers.get(array))
+            .is_none_or(|it| it.len() < 2)
+    });
+    let is_so =
+        words.values().all(has_one_writer) && has_one_writer_each && !accesses.iter().any(is_lock);
     (is_so && !words.is_empty()).then_some(words)
 }
 

@@ -144,7 +144,8 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         first.extend(&unused);
     }
     let taken: u64 = units.iter().map(|unit| unit.size).sum();
-    let size_after = placed(usage, &groups, &units);
+    let order = written_order(usage, &units, &groups, &used);
+    let size_after = placed(usage, &order, &units);
     let saved: f64 = if neighbours {
         usage.costs.values().sum()
     } else {
@@ -168,7 +169,7 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         padding_after: size_after.saturating_sub(taken),
         saves_at_most: super::share(saved, usage.whole),
         saves_at_least: 0.0,
-        source: source(usage, &units, &groups),
+        source: source(usage, &units, &groups, &order),
     })
 }
 
@@ -347,6 +348,58 @@ fn language<'a>(usage: &Usage<'a>) -> &'a str {
     usage.members.first().map_or("", |it| it.language.as_str())
 }
 
+/// The units as they will be declared, in runs of which each begins a line. C++ types have functions, initial values
+/// and base classes, Rust's have attributes, and fields that are written by name: there members stay in their order and
+/// get what aligns them. So do those of a C struct that has no name, or ends in an array of no length.
+fn written_order(
+    usage: &Usage<'_>,
+    units: &[Unit],
+    groups: &[Vec<usize>],
+    used: &BTreeSet<usize>,
+) -> Vec<Vec<usize>> {
+    if !stays_in_place(usage) {
+        return groups.to_vec();
+    }
+    let group_of = |unit: usize| groups.iter().position(|group| group.contains(&unit));
+    let in_use = |group: &[usize]| group.iter().filter(|it| used.contains(it)).count();
+    if language(usage) == "rust" {
+        // Its compiler places the fields: only those stay together that are not padded.
+        let largest = groups.iter().rev().max_by_key(|group| in_use(group));
+        let is_moved =
+            |it: &usize| used.contains(it) && largest.is_some_and(|group| !group.contains(it));
+        let (moved, stay): (Vec<usize>, Vec<usize>) = (0..units.len()).partition(is_moved);
+        let alone = moved.into_iter().map(|unit| vec![unit]);
+        return std::iter::once(stay).chain(alone).collect();
+    }
+    let mut runs: Vec<Vec<usize>> = vec![Vec::new()];
+    let mut current = None;
+    for unit in 0..units.len() {
+        // What nobody touches may lie anywhere.
+        if used.contains(&unit) && group_of(unit) != current {
+            if current.is_some() {
+                runs.push(Vec::new());
+            }
+            current = group_of(unit);
+        }
+        if let Some(run) = runs.last_mut() {
+            run.push(unit);
+        }
+    }
+    runs
+}
+
+fn stays_in_place(usage: &Usage<'_>) -> bool {
+    let has_no_length = |it: &&TypeMember| it.member_type.ends_with("[]");
+    match language(usage) {
+        "c++" | "rust" => true,
+        "c" => {
+            usage.type_name.contains("(anonymous ")
+                || usage.members.last().is_some_and(has_no_length)
+        }
+        _ => false,
+    }
+}
+
 /// Bytes of a struct of these groups, each at the start of a line.
 fn placed(usage: &Usage<'_>, groups: &[Vec<usize>], units: &[Unit]) -> u64 {
     let mut end: u64 = 0;
@@ -375,13 +428,22 @@ fn go_padding(group: u64, line_size: u64) -> u64 {
     }
 }
 
-/// The struct as its language writes it; empty if it has members that cannot be written down.
-fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
-    if usage.type_name.contains("(anonymous ") {
+/// The struct as its language writes it, or what aligns its members; empty if it has members that cannot be written down.
+fn source(
+    usage: &Usage<'_>,
+    units: &[Unit],
+    groups: &[Vec<usize>],
+    order: &[Vec<usize>],
+) -> String {
+    // All members of a union lie over each other.
+    if usage.type_name.starts_with("union ") || usage.type_name.contains("(anonymous union") {
         return String::new();
     }
     if language(usage) == "go" {
         return go(usage, units, groups);
+    }
+    if stays_in_place(usage) {
+        return in_place(usage, units, order).unwrap_or_default();
     }
     let groups: Option<Vec<(String, Vec<String>)>> = groups
         .iter()
@@ -403,27 +465,81 @@ fn source(usage: &Usage<'_>, units: &[Unit], groups: &[Vec<usize>]) -> String {
             Some((why(usage, units, group), lines?))
         })
         .collect();
-    let Some(groups) = groups else {
-        return String::new();
-    };
-    match language(usage) {
-        "rust" => rust(usage, &groups),
-        "c" => c(usage, &groups, "_Alignas"),
-        "c++" => c(usage, &groups, "alignas"),
+    match (groups, language(usage)) {
+        (Some(groups), "c") => c(usage, &groups),
         _ => String::new(),
     }
 }
 
-fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> String {
-    let name = usage
-        .type_name
-        .strip_prefix("struct ")
-        .unwrap_or(usage.type_name);
-    // A template, or a type within a function or an unnamed namespace, has to be changed where it is.
-    let name = name.split('<').next().unwrap_or(name);
-    let name = name.rsplit("::").next().unwrap_or(name);
+/// The members that begin the runs, aligned, to be put where they are declared; of a single run, its first. `None` if one
+/// of them cannot be written down.
+fn in_place(usage: &Usage<'_>, units: &[Unit], order: &[Vec<usize>]) -> Option<String> {
     let line = usage.line_size;
-    let mut text = format!("struct {name} {{\n");
+    let is_rust = language(usage) == "rust";
+    // Parameters and what was put in their place cannot be told apart in the types of members.
+    let is_generic = usage.type_name.contains('<');
+    if let [_] = order
+        && is_rust
+    {
+        let name = usage.type_name.split('<').next().unwrap_or_default();
+        let name = name.rsplit("::").next().unwrap_or(name);
+        return Some(format!(
+            "#[repr(align({line}))] // in front of `struct {name}`\n"
+        ));
+    }
+    let declared = |unit: usize| -> Option<String> {
+        let [member] = units[unit].members[..] else {
+            return None;
+        };
+        let member = usage.members[member];
+        let known = member.bits == 0 && !is_generic && !member.member_type.contains("(anonymous ");
+        let text = declaration(&member.name, &member.member_type, 0, language(usage));
+        let text = text.filter(|_| known);
+        match language(usage) {
+            "rust" => {
+                // The fields of a tuple have no names.
+                let text = text.filter(|it| !it.starts_with("__"))?;
+                let (name, kind) = text.split_once(": ")?;
+                Some(padded_field(name, kind))
+            }
+            "c" => text.map(|it| format!("_Alignas({line}) {it};")),
+            _ => text.map(|it| format!("alignas({line}) {it};")),
+        }
+    };
+    let mut text = String::new();
+    match order {
+        [run] => text.push_str(&format!("{}\n", run.iter().find_map(|it| declared(*it))?)),
+        // With what follows it aligned, the struct is, and so what it begins with.
+        [_, runs @ ..] => {
+            for run in runs {
+                let comment = format!("/* {} */", why(usage, units, run));
+                let comment = match is_rust {
+                    true => format!("// {}", why(usage, units, run)),
+                    false => comment,
+                };
+                text.push_str(&format!("{comment}\n{}\n", declared(*run.first()?)?));
+            }
+        }
+        [] => return None,
+    }
+    Some(text)
+}
+
+/// A field of a struct in Rust that has lines of its own.
+pub(crate) fn padded_field(name: &str, kind: &str) -> String {
+    format!("{name}: crossbeam_utils::CachePadded<{kind}>, // made with CachePadded::new")
+}
+
+fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
+    let line = usage.line_size;
+    // A struct without a tag has its name from a typedef.
+    let (mut text, end) = match usage.type_name.strip_prefix("struct ") {
+        Some(name) => (format!("struct {name} {{\n"), "};\n".to_owned()),
+        None => (
+            "typedef struct {\n".to_owned(),
+            format!("}} {};\n", usage.type_name),
+        ),
+    };
     for (why, lines) in groups {
         text.push_str(&format!("    /* {why} */\n"));
         let Some((first, rest)) = lines.split_first() else {
@@ -432,41 +548,16 @@ fn c(usage: &Usage<'_>, groups: &[(String, Vec<String>)], aligned: &str) -> Stri
         // A bit field has no alignment of its own.
         if first.contains(" : ") {
             let bits: String = lines.iter().map(|line| format!(" {line};")).collect();
-            text.push_str(&format!("    {aligned}({line}) struct {{{bits} }};\n"));
+            text.push_str(&format!("    _Alignas({line}) struct {{{bits} }};\n"));
             continue;
         }
-        text.push_str(&format!("    {aligned}({line}) {first};\n"));
+        text.push_str(&format!("    _Alignas({line}) {first};\n"));
         for declaration in rest {
             text.push_str(&format!("    {declaration};\n"));
         }
     }
-    text.push_str("};\n");
+    text.push_str(&end);
     text
-}
-
-/// In Rust a group of several members is a struct of its own, since only types have alignment.
-fn rust(usage: &Usage<'_>, groups: &[(String, Vec<String>)]) -> String {
-    let name = usage.type_name;
-    // Its parameters would have to be those of its parts, too.
-    if name.contains('<') {
-        return String::new();
-    }
-    let line = usage.line_size;
-    if let [(why, lines)] = groups {
-        let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();
-        return format!("#[repr(C, align({line}))]\nstruct {name} {{\n    // {why}\n{members}}}\n");
-    }
-    let mut outer = format!("#[repr(C)]\nstruct {name} {{\n");
-    let mut inner = String::new();
-    for (number, (why, lines)) in groups.iter().enumerate() {
-        let part = format!("{name}Part{}", number + 1);
-        outer.push_str(&format!("    // {why}\n    part{}: {part},\n", number + 1));
-        let members: String = lines.iter().map(|line| format!("    {line},\n")).collect();
-        inner.push_str(&format!(
-            "\n#[repr(C, align({line}))]\nstruct {part} {{\n{members}}}\n"
-        ));
-    }
-    format!("{outer}}}\n{inner}")
 }
 
 /// The struct in Go; empty if it has a member without a name.
@@ -515,37 +606,87 @@ fn rust_declaration(name: &str, kind: &str) -> Option<String> {
         true => "r#",
         false => "",
     };
-    let kind = kind.replace(", alloc::alloc::Global>", ">");
-    let kind = [
-        "vec",
-        "string",
-        "boxed",
-        "sync",
-        "rc",
-        "collections",
-        "borrow",
-    ]
-    .iter()
-    .fold(kind, |kind, module| {
-        kind.replace(&format!("alloc::{module}::"), &format!("std::{module}::"))
-    });
-    Some(format!("{raw}{name}: {kind}"))
+    Some(format!("{raw}{name}: {}", rust_kind(kind)))
 }
 
-/// The name of a type in Go: that of its package is the last part of its path.
-fn go_kind(kind: &str) -> String {
-    let is_path = |c: char| c.is_alphanumeric() || "./_-".contains(c);
+/// The public paths of types of Rust's library: debug info names the private modules that they are declared in.
+const PUBLIC: [(&str, &[&str]); 8] = [
+    (
+        "std::sync",
+        &[
+            "Mutex", "RwLock", "Condvar", "Once", "OnceLock", "Barrier", "Arc",
+        ],
+    ),
+    (
+        "std::collections",
+        &[
+            "HashMap",
+            "HashSet",
+            "BTreeMap",
+            "BTreeSet",
+            "VecDeque",
+            "BinaryHeap",
+        ],
+    ),
+    ("std::vec", &["Vec"]),
+    ("std::string", &["String"]),
+    ("std::boxed", &["Box"]),
+    ("std::rc", &["Rc"]),
+    ("std::hash", &["RandomState"]),
+    ("std::borrow", &["Cow"]),
+];
+
+/// The name of a type in Rust: public paths of the library, and the last part of those of the program, which depend on
+/// where they are written.
+fn rust_kind(kind: &str) -> String {
+    let kind = kind.replace(", alloc::alloc::Global>", ">");
+    let words = by_path(&kind, "_:", |path| {
+        let name = path.rsplit("::").next().unwrap_or(path);
+        match path.split("::").next() {
+            Some("core" | "std" | "alloc") => {
+                let public = PUBLIC.iter().find(|(_, names)| names.contains(&name));
+                match public {
+                    Some((module, _)) => format!("{module}::{name}"),
+                    None => path.to_owned(),
+                }
+            }
+            // `T: Trait` is no path.
+            _ if path.contains("::") => name.to_owned(),
+            _ => path.to_owned(),
+        }
+    });
+    // The generic atomic is not stable, its names are.
+    let atomics = [
+        "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "bool",
+    ];
+    atomics.iter().fold(words, |words, of| {
+        let (first, rest) = of.split_at(1);
+        let name = format!("::Atomic{}{rest}", first.to_uppercase());
+        words.replace(&format!("::Atomic<{of}>"), &name)
+    })
+}
+
+/// A type with every path in it, of letters, digits and these marks, as `name` has it.
+fn by_path(kind: &str, marks: &str, name: impl Fn(&str) -> String) -> String {
+    let is_path = |c: char| c.is_alphanumeric() || marks.contains(c);
     let mut rest = kind;
     let mut words = String::new();
     while !rest.is_empty() {
         let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
         let (path, more) = rest.split_at(end);
-        words.push_str(path.rsplit('/').next().unwrap_or(path));
+        words.push_str(&name(path));
         let mark = more.chars().next().map_or(0, char::len_utf8);
         words.push_str(&more[..mark]);
         rest = &more[mark..];
     }
     words
+}
+
+/// The name of a type in Go: that of its package is the last part of its path.
+fn go_kind(kind: &str) -> String {
+    by_path(kind, "./_-", |path| {
+        path.rsplit('/').next().unwrap_or(path).to_owned()
+    })
 }
 
 /// A member as its language declares it: its name, its type and its bits, 0 if it is no bit field; `None` if its
@@ -588,6 +729,19 @@ mod tests {
             some("r#type: std::vec::Vec<u32>")
         );
         assert_eq!(rust("name", "&'static str"), some("name: &'static str"));
+        for (kind, public) in [
+            (
+                "core::sync::atomic::Atomic<u64>",
+                "core::sync::atomic::AtomicU64",
+            ),
+            (
+                "std::sync::poison::mutex::Mutex<u64>",
+                "std::sync::Mutex<u64>",
+            ),
+            ("[shop::orders::Order; 4]", "[Order; 4]"),
+        ] {
+            assert_eq!(rust("it", kind), Some(format!("it: {public}")));
+        }
         // Whose lifetime nobody tells.
         assert_eq!(rust("name", "core::option::Option<&str>"), None);
         assert_eq!(go_kind("sync/atomic.Uint64"), "atomic.Uint64");

@@ -24,8 +24,8 @@ use linewise_recording::{
 use serde::{Deserialize, Serialize};
 
 use super::reuse::main_order;
-pub(crate) use layout::declaration;
 pub use layout::{Group, Layout};
+pub(crate) use layout::{declaration, padded_field};
 use reached::Holders;
 
 /// Types that a result names, at most; the rest is a sum.

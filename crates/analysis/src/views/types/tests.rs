@@ -349,6 +349,21 @@ fn the_proposed_source_compiles_and_keeps_the_members_apart() {
         let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
         view.types[0].layout.clone().expect("a layout").source
     };
+    // What is printed of a member in the place of its declaration.
+    let pasted = |source: &str, kind: &str, end: &str| -> String {
+        let declared = |name: &str| {
+            let is_of = |line: &&str| {
+                line.contains(&format!(" {name};")) || line.starts_with(&format!("{name}: "))
+            };
+            let found = source.lines().find(is_of).map(str::to_owned);
+            found.unwrap_or_else(|| match end {
+                ";" => format!("{kind} {name};"),
+                _ => format!("{name}: {kind},"),
+            })
+        };
+        let members = ["a", "b", "c"].map(declared).join("\n");
+        format!("struct both {{\n{members}\n}}{end}\n")
+    };
     let asserts = "_Static_assert(offsetof(struct both, a) / 64 != offsetof(struct both, b) / 64 \
                    && offsetof(struct both, b) / 64 != offsetof(struct both, c) / 64, \"apart\");\n\
                    _Static_assert(_Alignof(struct both) == 64, \"aligned\");\n";
@@ -357,13 +372,13 @@ fn the_proposed_source_compiles_and_keeps_the_members_apart() {
     assert_ne!(checked, Some(false), "{c}");
     let cpp = format!(
         "#include <cstddef>\n#define _Static_assert static_assert\n#define _Alignof alignof\n{}{asserts}",
-        apart("c++", "long")
+        pasted(&apart("c++", "long"), "long", ";")
     );
     let checked = compiles("g++", &["-std=c++17", "-fsyntax-only"], "both.cc", &cpp);
     assert_ne!(checked, Some(false), "{cpp}");
     let rust = format!(
-        "#![allow(dead_code)]\n{}\nconst _: () = assert!(std::mem::size_of::<both>() == 192);\n",
-        apart("rust", "u64")
+        "#![allow(dead_code)]\nmod crossbeam_utils {{ #[repr(align(64))] pub struct CachePadded<T>(pub T); }}\n{}\nconst _: () = assert!(std::mem::size_of::<both>() == 192);\n",
+        pasted(&apart("rust", "u64"), "u64", "")
     );
     let flags = [
         "--crate-type",
@@ -377,6 +392,47 @@ fn the_proposed_source_compiles_and_keeps_the_members_apart() {
         compiles("rustc", &flags, "both.rs", &rust),
         Some(false),
         "{rust}"
+    );
+}
+
+#[test]
+fn a_type_is_proposed_as_its_program_can_write_it() {
+    let source = |language: &str, name: &str, last: &str| {
+        let (mut rows, samples) = shared();
+        for row in &mut rows {
+            row.type_name = name.into();
+        }
+        let members = members().into_iter().map(|it| TypeMember {
+            language: language.into(),
+            type_name: name.into(),
+            member_type: if it.name == "c" { last } else { "long" }.into(),
+            ..it
+        });
+        let members: Vec<TypeMember> = members.collect();
+        let view = types(&input(&rows, &members, &samples)).expect("typed accesses");
+        view.types[0].layout.clone().expect("a layout").source
+    };
+    // Named by a typedef alone.
+    let named = source("c", "both_t", "long");
+    assert!(named.starts_with("typedef struct {\n") && named.ends_with("} both_t;\n"));
+    // What has no name, or must end with its last member, stays as it is but for what is aligned.
+    for (name, last) in [("(anonymous struct)", "long"), ("struct both", "long[]")] {
+        let aligned = source("c", name, last);
+        assert!(!aligned.contains("struct"), "{aligned}");
+        assert!(aligned.contains("_Alignas(64) long b;\n"), "{aligned}");
+    }
+    // What functions, initial values and base classes a class has is not known.
+    let class = source("c++", "shop::both", "long");
+    assert!(class.contains("alignas(64) long c;\n") && !class.contains("struct"));
+    // Nor what the members of an instance are in its template.
+    assert_eq!(source("c++", "both<long>", "long"), "");
+    assert_eq!(source("c", "union both", "long"), "");
+    // Fields of Rust keep their names; a tuple's have none.
+    let fields = source("rust", "both", "shop::Order");
+    let padded = "b: crossbeam_utils::CachePadded<long>, //";
+    assert!(
+        fields.contains(padded) && !fields.contains("struct"),
+        "{fields}"
     );
 }
 

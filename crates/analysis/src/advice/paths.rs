@@ -1,0 +1,123 @@
+//! Paths to what is touched, as debug info names it: `rings[3].slots[1]`.
+
+use super::parts::OnLine;
+use crate::model::LineRow;
+
+/// What the dearest access to a part touches, as the line's fields tell, which know one object on it from another;
+/// else as the access does.
+pub(super) fn path_of(part: &OnLine<'_>, lines: &[LineRow]) -> String {
+    let line = lines.iter().find(|line| line.address == part.line);
+    let mut fields = line.into_iter().flat_map(|line| &line.fields);
+    let named = part.fields.first().copied().unwrap_or_default();
+    match fields.find(|it| part.at.wrapping_sub(it.offset) < it.size) {
+        Some(field) if !named.is_empty() => field.path.clone(),
+        _ => named.to_owned(),
+    }
+}
+
+/// The array whose elements the fields are, if they all are of one: `counters[0].hits` and
+/// `counters[1].hits` give `counters`.
+pub(super) fn common_array<'a>(fields: &[&'a str]) -> Option<&'a str> {
+    let base = |field: &'a str| field.split_once('[').map(|(base, _)| base);
+    let first = base(fields.first()?)?;
+    fields
+        .iter()
+        .all(|field| base(field) == Some(first))
+        .then_some(first)
+}
+
+/// Where two paths part: at an element of an array, which is named with `[]` for those that it is in, or at a member.
+#[derive(Debug, PartialEq)]
+pub(super) enum Parting<'a> {
+    /// `counters[0].hits` and `counters[1].hits`, of which the rest is `.hits`.
+    Elements {
+        array: String,
+        rest: &'a str,
+    },
+    Members,
+}
+
+pub(super) fn parting<'a>(first: &str, second: &'a str) -> Parting<'a> {
+    let same = (first.bytes().zip(second.bytes()))
+        .take_while(|(a, b)| a == b)
+        .count();
+    // An index is compared as a whole.
+    let open = second.get(..same).and_then(|common| common.rfind('['));
+    let Some(open) = open.filter(|&at| !second[at..same].contains(']')) else {
+        return Parting::Members;
+    };
+    let rest = second[open..].split_once(']').map_or("", |(_, rest)| rest);
+    Parting::Elements {
+        array: every_element(&second[..open]),
+        rest,
+    }
+}
+
+/// A path with every element of an array that it goes through: `rings[].slots` of `rings[3].slots`, `rows` of `rows[3]`.
+pub(super) fn every_element(path: &str) -> String {
+    let parts: Vec<&str> = path
+        .split('[')
+        .enumerate()
+        .map(|(i, part)| match (i, part.split_once(']')) {
+            (0, _) | (_, None) => part,
+            (_, Some((_, rest))) => rest,
+        })
+        .collect();
+    parts.join("[]").trim_end_matches("[]").to_owned()
+}
+
+/// Their names as the subject of a sentence, of the elements of an array only the array's.
+pub(super) fn each_of(fields: &[&str]) -> String {
+    const NAMED: usize = 3;
+    let mut names: Vec<String> = Vec::new();
+    for field in fields {
+        let name = match (field.split_once('['), fields.len()) {
+            (Some((array, _)), 2..) => format!("`{array}[]`"),
+            _ => format!("`{field}`"),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [some @ .., last] if names.len() <= NAMED => {
+            format!("Each of {} and {last}", some.join(", "))
+        }
+        many => format!("Each of {} and others", many[..NAMED].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_one_array_are_recognised() {
+        assert_eq!(common_array(&["c[0].hits", "c[1].hits"]), Some("c"));
+        assert_eq!(common_array(&["c[0].hits", "d[1].hits"]), None);
+        assert_eq!(common_array(&["head", "tail"]), None);
+        assert_eq!(common_array(&[]), None);
+    }
+
+    #[test]
+    fn paths_part_at_elements_or_at_members() {
+        let of = |first: &str, second: &str| match parting(first, second) {
+            Parting::Elements { array, rest } => format!("{array}|{rest}"),
+            Parting::Members => String::new(),
+        };
+        assert_eq!(of("c[1].hits", "c[12].hits"), "c|.hits");
+        assert_eq!(of("rows[5][0]", "rows[5][1]"), "rows|");
+        assert_eq!(of("[0].y", "[1].n"), "|.n");
+        assert_eq!(of("c[0].hits", "d[0].hits"), "");
+        assert_eq!(of("head", "tail"), "");
+    }
+
+    #[test]
+    fn several_fields_are_the_subject_of_a_sentence() {
+        let slots = ["slots[1]", "slots[7]", "tail", "head", "count"];
+        let said = "Each of `slots[]`, `tail`, `head` and others";
+        assert_eq!(each_of(&slots), said);
+    }
+}

@@ -145,7 +145,7 @@ fn on_futex(
             false
         }
         // Those that are handed on look for themselves.
-        3 | 4 | 5 => {
+        3..=5 => {
             sleep::wakes(clock, address, u32::MAX, u32::MAX);
             false
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use linewise_collect::exact::{
     ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
-    record_exact,
+    ThreadOrder, record_exact,
 };
 use linewise_collect::{Event, HeapWhen, Wanted};
 use linewise_machine::signals::StopSignals;
@@ -33,6 +33,9 @@ pub(crate) struct ExactArgs {
     /// With --source exact: follow the code of one module or function alone: FUNCTION, libNAME, PATH or PATH:FUNCTION
     #[arg(long, value_name = "CODE")]
     only: Option<String>,
+    /// With --source exact: in which order threads make their accesses to what they share: equal-rate, as if all were equally fast, the same in every run, or as-run, as the emulator happens to run them (always with --only)
+    #[arg(long, value_enum, value_name = "ORDER")]
+    order: Option<OrderChoice>,
     /// With --source exact: keep all accesses, compressed, in NAME.trace beside the recording
     #[arg(long)]
     keep_trace: bool,
@@ -54,6 +57,13 @@ pub(crate) struct ExactArgs {
     /// With --source exact: follow calls, to tell reuse by the calls that led to it; of programs for x86-64, without --lines and --only
     #[arg(long)]
     calls: bool,
+}
+
+/// The order of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OrderChoice {
+    EqualRate,
+    AsRun,
 }
 
 /// Which reuse distances are measured.
@@ -88,6 +98,7 @@ impl ExactArgs {
         [
             (self.lines.is_some(), "--lines"),
             (self.only.is_some(), "--only"),
+            (self.order.is_some(), "--order"),
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
             (self.caches, "--caches"),
@@ -209,6 +220,9 @@ pub(crate) fn record(
     trace.one_line_in = args.lines.unwrap_or(1);
     trace.only = args.only.clone();
     trace.duration = common.duration;
+    if args.order == Some(OrderChoice::AsRun) {
+        trace.order = ThreadOrder::AsRun;
+    }
     if args.keep_trace {
         let path = trace_path(common.directory);
         if std::fs::symlink_metadata(&path).is_ok() && !common.replace {

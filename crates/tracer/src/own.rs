@@ -57,6 +57,11 @@ const MOST_DOUBLINGS: u64 = 16;
 /// A thread's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
 /// of the machine's time, since in the order of equal rate others may have been at the line in their slices.
 const LONG: u64 = 1 << 19;
+/// In the order that is made: what its owner has not touched for so many accesses it has done with, and whoever takes it has it
+/// for itself at once.
+const OLD: u64 = 1 << 10;
+/// Lines that are handed over together where that is so: a page.
+const TOGETHER: u64 = 1 << 12;
 /// In [`SecondHalf::touched`].
 const DOUBLINGS_SHIFT: u32 = 48;
 const TOUCHED_BY_SHIFT: u32 = 32;
@@ -190,6 +195,22 @@ impl<'a> Line<'a> {
             && self.second.touched.load(Ordering::Relaxed) & bit(thread) != 0
     }
 
+    /// Which thread has the line for itself, if it is another than `me`.
+    pub(crate) fn owner_beside(self, me: u16) -> Option<u16> {
+        let owner = (self.state_when_taken() >> OWNER_SHIFT) as u16;
+        (!matches!(owner, 0 | SHARED) && owner != me).then_some(owner)
+    }
+
+    /// Whether all accesses to it are told for good.
+    pub(crate) fn is_told(self) -> bool {
+        self.first.state.load(Ordering::Relaxed) == TOLD
+    }
+
+    /// Whether threads load it without telling.
+    pub(crate) fn is_constant(self) -> bool {
+        is_constant(self.first.state.load(Ordering::Relaxed))
+    }
+
     /// Thread `me` touches the line that begins at `address`, with its access of this number, which may be
     /// a store. `whole`: all accesses to it are told for good. With 0 for `me` it is nobody's touch. `made`: how many
     /// accesses a thread has made, or somewhat less.
@@ -279,6 +300,34 @@ impl<'a> Line<'a> {
                 return touch;
             }
         }
+    }
+
+    /// In the order that is made: thread `me`, which just took the line with its access of this number, has it for itself.
+    pub(crate) fn keep(self, me: u16, number: u64) -> bool {
+        let state = self.first.state.load(Ordering::Acquire);
+        if state & !SECOND != MAY_BE_OWN {
+            return false;
+        }
+        let second = !state & SECOND;
+        self.clear(second);
+        let mine = u64::from(me) << OWNER_SHIFT;
+        self.change(state, mine | AGAIN | second | ((number + 1) & NUMBER))
+    }
+
+    /// There: if the line that begins at `address` is `owner`'s, who has done with it, it is shared, and `me`'s from its next
+    /// touch on; what its owner did.
+    pub(crate) fn hand_over(self, address: u64, owner: u16, me: u16, number: u64) -> Option<Taken> {
+        let state = self.first.state.load(Ordering::Acquire);
+        if (state >> OWNER_SHIFT) as u16 != owner || !self.taken(address, state).is_old(number) {
+            return None;
+        }
+        let taken = self.take(address, state)?;
+        let touched = u64::from(me) << TOUCHED_BY_SHIFT | (TOUCHES_IN_A_ROW - 1);
+        self.second.touched.store(touched, Ordering::Relaxed);
+        let stored = taken.stored().map_or(0, |by| mark(owner, by));
+        self.remember(state, mark(owner, taken.first), stored);
+        self.change(BEING_TAKEN, MAY_BE_OWN | state & SECOND);
+        Some(taken)
     }
 
     /// The state, when nobody is just taking the line any more. Who died over it is not waited for for long.
@@ -456,6 +505,22 @@ impl Taken {
             Some(number) => made >= number + LONG,
             None => !self.again || made >= self.first + LONG,
         }
+    }
+
+    /// Whether its owner has done with it, at this time in the order that is made.
+    pub(crate) fn is_old(&self, number: u64) -> bool {
+        let last = self.last.iter().filter(|&&deed| deed != 0);
+        let last = last.map(|&deed| deed_number(deed, self.first)).max();
+        number >= last.unwrap_or(self.first) + OLD
+    }
+
+    /// The lines of the page of the one that was taken.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = u64> + use<> {
+        let page = self.line & !(TOGETHER - 1);
+        let line = self.line;
+        (page..page + TOGETHER)
+            .step_by(1 << LINE_BITS)
+            .filter(move |&it| it != line)
     }
 
     /// The number of the owner's last store, or a little less.

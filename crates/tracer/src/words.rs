@@ -155,6 +155,11 @@ pub fn far_mark_untold(word: u64) -> u64 {
     word >> 36
 }
 
+/// In b of [`EventKind::Creates`].
+pub const SHARES: u64 = 1;
+/// There.
+pub const IN_ORDER: u64 = 2;
+
 /// What an event tells. Its two values are named in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -170,7 +175,7 @@ pub enum EventKind {
     /// A system call is over. a: its number, b: what it returned.
     CallEnded = 4,
     /// A thread or process is about to be made. a: the address that its end will clear and wake, or
-    /// 0; b: whether it shares the memory.
+    /// 0; b: [`SHARES`] if it shares the memory, [`IN_ORDER`] if the order of threads is made.
     Creates = 5,
     /// A futex call that may wait begins. a: the address.
     FutexWaits = 6,

@@ -86,6 +86,8 @@ pub struct ExactOptions {
     /// how many, as [`Choice::Stratified`](linewise_cache::reuse::Choice) chooses them, all accesses are
     /// told nevertheless. `None` tells all; so does a share of the lines.
     pub leave_own: Option<Vec<(u32, u32)>>,
+    /// In which order threads make their accesses to what they share.
+    pub order: ThreadOrder,
     /// Load the heap recorder into the program.
     pub heap: Option<HeapLoading>,
     /// Keep the trace, with what orders threads also outside of the share.
@@ -103,10 +105,16 @@ impl ExactOptions {
             one_line_in: 1,
             only: None,
             leave_own: None,
+            order: ThreadOrder::default(),
             heap: None,
             keep_trace: None,
             duration: None,
         }
+    }
+
+    /// Whether the tracer makes the order: it has to see all that threads do.
+    pub(crate) fn makes_order(&self) -> bool {
+        self.order == ThreadOrder::EqualRate && self.only.is_none()
     }
 }
 
@@ -119,6 +127,16 @@ pub struct HeapLoading {
     pub region: String,
     /// Whether calls are followed, through the recorder too.
     pub calls: bool,
+}
+
+/// In which order threads make their accesses to what they share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadOrder {
+    /// All threads at the same rate, by the number of their accesses, whatever the machine does.
+    #[default]
+    EqualRate,
+    /// As the emulator happens to run them.
+    AsRun,
 }
 
 /// What came of it.
@@ -242,6 +260,9 @@ fn trace_to<C: Consumer>(
             configuration.extend(format!("whole={bytes}/{one_in}\0").bytes());
         }
     }
+    if options.makes_order() {
+        configuration.extend(b"order=made\0");
+    }
     let mut environment = &[][..];
     if let Some(heap) = &options.heap {
         environment = &heap.environment;
@@ -271,7 +292,8 @@ fn trace_to<C: Consumer>(
     }
     // After the fork, which wants a process of one thread, and before the target begins.
     consumer.begin().map_err(ExactError::Threads)?;
-    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines);
+    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines)
+        .in_order(options.makes_order());
     // Without it the target sees less surely that this process was killed.
     let _hold = region.hold().ok();
     let mut child = held.release().map_err(ExactError::Start)?;
@@ -368,6 +390,13 @@ fn outcome(
         "no-ring",
         region.unrecorded(),
         "accesses of threads or processes beyond the 4,096 that can be traced at a time".to_owned(),
+    );
+    lose(
+        "order-forced",
+        region.forced(),
+        "times that a thread that did not get on for two seconds, or waited in a call that was not expected to wait, was not \
+         waited for by the others: from there on the order is the machine's"
+            .to_owned(),
     );
     lose(
         "malformed",

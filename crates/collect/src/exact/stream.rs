@@ -82,6 +82,8 @@ pub(super) struct Stream {
     /// Threads by the numbers under which they have lines for themselves.
     owners: HashMap<u16, u16>,
     pub(super) totals: Totals,
+    /// The tracer makes the order: nobody takes lines here.
+    in_order: bool,
     /// Nothing more comes.
     all: bool,
     /// The latest stamp handed out.
@@ -118,12 +120,19 @@ impl Stream {
             counted: Vec::new(),
             owners: HashMap::new(),
             totals: Totals::default(),
+            in_order: false,
             all: false,
             reached: 0,
             time_ns: 0,
             last_look: monotonic_ns(),
             last_correction: monotonic_ns(),
         }
+    }
+
+    /// The tracer makes the order of threads.
+    pub(super) fn in_order(mut self, in_order: bool) -> Self {
+        self.in_order = in_order;
+        self
     }
 
     /// Reads what is there; how many words, at least 1 if anything. With `all` without regard for what may still
@@ -679,6 +688,9 @@ impl Stream {
                     && let Ok(space) = u16::try_from(reading.image)
                 {
                     consumer.space_ended(space);
+                    if self.in_order {
+                        self.region.free_tables(reading.image);
+                    }
                 }
                 reading.ring.recycle();
                 *entry = None;

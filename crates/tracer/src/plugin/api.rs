@@ -31,6 +31,7 @@ pub(super) type OnVcpu = extern "C" fn(id: u64, vcpu: c_uint);
 pub(super) type OnReset = extern "C" fn(id: u64);
 pub(super) type OnTranslation = extern "C" fn(id: u64, block: *mut Block);
 pub(super) type OnAccess = extern "C" fn(vcpu: c_uint, info: u32, address: u64, user: *mut c_void);
+pub(super) type OnInstruction = extern "C" fn(vcpu: c_uint, user: *mut c_void);
 pub(super) type OnCall = extern "C" fn(
     id: u64,
     vcpu: c_uint,
@@ -58,6 +59,9 @@ pub(super) enum InstructionData {
 pub(super) struct Api {
     /// `None` in a QEMU that does not have it: then callbacks stay, and do nothing.
     pub(super) reset: Option<unsafe extern "C" fn(u64, OnReset)>,
+    pub(super) register_vcpu_init: unsafe extern "C" fn(u64, OnVcpu),
+    pub(super) register_instruction:
+        unsafe extern "C" fn(*mut Instruction, OnInstruction, flags: c_int, user: *mut c_void),
     pub(super) register_vcpu_exit: unsafe extern "C" fn(u64, OnVcpu),
     pub(super) register_translation: unsafe extern "C" fn(u64, OnTranslation),
     pub(super) register_call: unsafe extern "C" fn(u64, OnCall),
@@ -130,6 +134,8 @@ impl Api {
         });
         Ok(Self {
             reset,
+            register_vcpu_init: function!(c"qemu_plugin_register_vcpu_init_cb"),
+            register_instruction: function!(c"qemu_plugin_register_vcpu_insn_exec_cb"),
             register_vcpu_exit: function!(c"qemu_plugin_register_vcpu_exit_cb"),
             register_translation: function!(c"qemu_plugin_register_vcpu_tb_trans_cb"),
             register_call: function!(c"qemu_plugin_register_vcpu_syscall_cb"),

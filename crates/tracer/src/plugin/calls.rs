@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::code::Architecture;
 use super::guest::Map;
-use super::{exec, process, writer};
-use crate::words::EventKind;
+use super::{exec, order, process, sleep, writer};
+use crate::words::{self, EventKind};
 
 /// Numbers of the calls that are looked at, by architecture.
 struct Numbers {
@@ -87,6 +87,10 @@ fn numbers() -> &'static Numbers {
 }
 
 thread_local! {
+    /// The clock of the thread, and what is cleared when the new one ends, while it makes another.
+    static MAKING: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+    /// The virtual CPU of the thread that is being made.
+    static MADE: Cell<Option<c_uint>> = const { Cell::new(None) };
     /// Length, rights, flags, descriptor and offset of the mmap that runs in this thread.
     static MMAP: Cell<[u64; 5]> = const { Cell::new([0; 5]) };
 }
@@ -94,6 +98,61 @@ thread_local! {
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
 const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
+
+/// A virtual CPU is made: by its maker, in the call that makes the thread.
+pub(super) extern "C" fn on_vcpu_init(_id: u64, vcpu: c_uint) {
+    if let Some((clock, cleared)) = MAKING.take()
+        && order::is_on()
+    {
+        order::enter(vcpu, clock + 4);
+        order::of(vcpu).cleared.store(cleared, Ordering::Relaxed);
+        MADE.set(Some(vcpu));
+    }
+}
+
+/// It is no more, and the word that tells that is cleared.
+pub(super) fn on_vcpu_gone(vcpu: c_uint) {
+    if order::is_on() {
+        let turn = order::of(vcpu);
+        let cleared = turn.cleared.load(Ordering::Relaxed);
+        if cleared != 0 {
+            let clock = turn.clock.load(Ordering::Relaxed);
+            sleep::wakes(clock, cleared, u32::MAX, u32::MAX);
+        }
+        turn.ends();
+    }
+}
+
+/// A call of futex begins, at its thread's turn: address, operation, value, timeout, bits. Whether it may wait in the kernel.
+fn on_futex(
+    vcpu: c_uint,
+    clock: u64,
+    [address, operation, value, timeout, bits]: [u64; 5],
+) -> bool {
+    const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
+    let command = operation & 127;
+    let bits = match command {
+        9 | 10 => bits as u32,
+        _ => u32::MAX,
+    };
+    match command {
+        0 | 9 => {
+            let ours = operation & PRIVATE != 0 || order::is_cleared_by_an_end(address);
+            timeout != 0 || !ours || sleep::waits(vcpu, address, value as u32, bits)
+        }
+        1 | 10 => {
+            sleep::wakes(clock, address, value as u32, bits);
+            false
+        }
+        // Those that are handed on look for themselves.
+        3..=5 => {
+            sleep::wakes(clock, address, u32::MAX, u32::MAX);
+            false
+        }
+        7 => false,
+        _ => true,
+    }
+}
 
 /// A system call begins.
 pub(super) extern "C" fn on_call(
@@ -126,6 +185,13 @@ pub(super) extern "C" fn on_call(
     }
     let numbers = numbers();
     let mut waits = !numbers.brief.contains(&number);
+    let ordered = order::is_on();
+    if ordered {
+        // SAFETY: as above.
+        if let Some(end) = unsafe { writer::end(vcpu) } {
+            end.takes_turn(false);
+        }
+    }
     if number == numbers.clone || number == numbers.fork || number == numbers.vfork {
         let flags = if number == numbers.clone { a1 } else { 0 };
         let cleared = match architecture() {
@@ -142,11 +208,19 @@ pub(super) extern "C" fn on_call(
                 end.share(vcpu, cleared);
             }
         }
-        event(EventKind::Creates, cleared, u64::from(shares));
         // SAFETY: as above.
         if shares && let Some(end) = unsafe { writer::end(vcpu) } {
             end.makes();
+            end.begins_order(vcpu);
+            MAKING.set(Some((end.clock(), cleared)));
         }
+        let in_order = order::is_on() || !shares && order::is_wanted();
+        let shares = if shares { words::SHARES } else { 0 };
+        event(
+            EventKind::Creates,
+            cleared,
+            shares | if in_order { words::IN_ORDER } else { 0 },
+        );
     } else if number == numbers.futex {
         // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.
         match a2 & 127 {
@@ -164,6 +238,17 @@ pub(super) extern "C" fn on_call(
         }
     }
     event(EventKind::CallBegan, number as u64, u64::from(waits));
+    if ordered {
+        let futex = (number == numbers.futex).then_some([a1, a2, a3, a4, a6]);
+        // SAFETY: as above.
+        if let Some(end) = unsafe { writer::end(vcpu) } {
+            let waits = match futex {
+                Some(words) => on_futex(vcpu, end.clock(), words),
+                None => waits,
+            };
+            end.begins_call(waits);
+        }
+    }
     // SAFETY: as above.
     if waits && let Some(end) = unsafe { writer::end(vcpu) } {
         end.rests(true);
@@ -205,6 +290,17 @@ pub(super) extern "C" fn on_call(
 pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result: i64) {
     // SAFETY: QEMU calls it in the thread that runs this virtual CPU.
     if let Some(end) = unsafe { writer::end(vcpu) } {
+        if order::is_on() {
+            if number == numbers().futex {
+                sleep::waited(vcpu);
+            }
+            if let Some(made) = MADE.take()
+                && result < 0
+            {
+                order::of(made).ends();
+            }
+            end.ends_call();
+        }
         end.rests(false);
         end.event(vcpu, EventKind::CallEnded, number as u64, result as u64);
     }

@@ -68,7 +68,7 @@ const STRING: usize = 128 << 10;
 const STRINGS: usize = 1 << 16;
 
 /// Reads guest memory, which may not be there: the kernel says so instead of a signal.
-fn peek(address: u64, into: &mut [u8]) -> usize {
+pub(super) fn peek(address: u64, into: &mut [u8]) -> usize {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),

@@ -11,13 +11,16 @@
 mod api;
 mod calls;
 mod code;
+mod configuration;
 mod exec;
 mod gate;
 mod guest;
 mod heap;
 mod lock;
+mod order;
 mod process;
 mod shadow;
+mod sleep;
 mod surroundings;
 mod writer;
 
@@ -27,13 +30,13 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use api::{Api, Block, Instruction, InstructionData};
 use code::{Architecture, Class, Classifier};
-use guest::{Guest, Wanted};
+use configuration::{Arguments, Configuration};
+use guest::Guest;
 use writer::Told;
 
 use linewise_cache::reuse::StratifiedUnits;
 
 use crate::line;
-use crate::program::Qemu;
 use crate::region::Region;
 use crate::words;
 
@@ -110,91 +113,6 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-/// The words behind the plugin's path.
-#[derive(Default)]
-struct Arguments {
-    region: Option<String>,
-    /// A program was replaced by this one: see [`exec`].
-    again: bool,
-    unknown: Option<String>,
-}
-
-impl Arguments {
-    fn of(words: impl Iterator<Item = String>) -> Self {
-        let mut this = Self::default();
-        for word in words {
-            match word.split_once('=') {
-                Some(("region", value)) => this.region = Some(value.to_owned()),
-                Some(("again", value)) => this.again = value == "on",
-                _ => this.unknown = Some(word),
-            }
-        }
-        this
-    }
-}
-
-/// One for each kind of value of the configuration, which is a list of `key=value` that end in NUL.
-#[derive(Default)]
-struct Configuration {
-    qemu: Qemu,
-    wanted: Vec<Wanted>,
-    /// Lines that one thread alone touches are left out, but for those that hold chosen units: their size
-    /// and one in how many.
-    leaves_own: bool,
-    whole: Vec<(u32, u32)>,
-    /// Where the memory for rules is, see [`heap`]; the recorder's returns are told, too.
-    heap: Option<Vec<u8>>,
-    heap_returns: bool,
-}
-
-impl Configuration {
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut this = Self::default();
-        for entry in text
-            .split(|&byte| byte == 0)
-            .filter(|entry| !entry.is_empty())
-        {
-            let malformed = || format!("bad configuration: {}", String::from_utf8_lossy(entry));
-            let at = entry
-                .iter()
-                .position(|&byte| byte == b'=')
-                .ok_or_else(malformed)?;
-            let value = &entry[at + 1..];
-            match &entry[..at] {
-                b"qemu" => this.qemu.path = value.to_vec(),
-                b"option" => this.qemu.options.push(value.to_vec()),
-                b"plugin" => this.qemu.plugin = value.to_vec(),
-                b"only-module" => this.wanted.push(Wanted {
-                    module: value.to_vec(),
-                    ranges: Vec::new(),
-                }),
-                b"only-range" => {
-                    let range = std::str::from_utf8(value)
-                        .ok()
-                        .and_then(|text| text.split_once('-'))
-                        .and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-                    let module = this.wanted.last_mut().ok_or_else(malformed)?;
-                    module.ranges.push(range.ok_or_else(malformed)?);
-                }
-                b"leave-own" => this.leaves_own = true,
-                b"heap" => this.heap = Some(value.to_vec()),
-                b"heap-returns" => this.heap_returns = true,
-                b"whole" => {
-                    let unit = std::str::from_utf8(value)
-                        .ok()
-                        .and_then(|text| text.split_once('/'))
-                        .and_then(|(bytes, one_in)| {
-                            Some((bytes.parse().ok()?, one_in.parse().ok()?))
-                        });
-                    this.whole.push(unit.ok_or_else(malformed)?);
-                }
-                _ => return Err(malformed()),
-            }
-        }
-        Ok(this)
-    }
-}
-
 fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Result<(), String> {
     let architecture = Architecture::named(target)
         .filter(|_| !system)
@@ -227,6 +145,9 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
     surroundings::remember();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
+    if configuration.makes_order && direct {
+        order::want();
+    }
     if let Some(path) = configuration.heap {
         heap::open(&path, configuration.heap_returns)?;
     }
@@ -258,6 +179,7 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
                 (_, false) => translate::<{ told::ALL }, false>,
             },
         );
+        (api.register_vcpu_init)(id, calls::on_vcpu_init);
         (api.register_vcpu_exit)(id, on_vcpu_exit);
         (api.register_call)(id, calls::on_call);
         (api.register_call_end)(id, calls::on_call_end);
@@ -294,6 +216,8 @@ unsafe extern "C" fn in_child() {
         writer::forget();
         shadow::forget();
         gate::forget();
+        order::forget();
+        sleep::forget();
         process.guest.release();
         process.guest().announce_all();
     }
@@ -302,6 +226,7 @@ unsafe extern "C" fn in_child() {
 extern "C" fn on_vcpu_exit(_id: u64, vcpu: c_uint) {
     // SAFETY: QEMU calls it in the thread that ends.
     unsafe { writer::close(vcpu) };
+    calls::on_vcpu_gone(vcpu);
 }
 
 /// Asks for a callback at each access of a block, and tells the collector what the block is.
@@ -320,6 +245,8 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
     record.clear();
     record.extend([0, 0]);
     let first;
+    let ordered = DIRECT && order::is_on();
+    order::translates();
     // SAFETY: QEMU's functions on the block and the instructions that it handed out for the time of
     // this call.
     unsafe {
@@ -362,10 +289,38 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
             .unwrap_or(words::NO_SLOT);
         for (slot, &(instruction, class)) in (u64::from(first)..).zip(&accessing) {
             let (callback, user): (api::OnAccess, u64) = match TOLD {
-                told::SHARED => (on_own_access, user(slot, class.orders) | parts(class)),
+                told::SHARED if ordered => (
+                    on_own_access::<true>,
+                    user(slot, class.orders) | parts(class),
+                ),
+                told::SHARED => (
+                    on_own_access::<false>,
+                    user(slot, class.orders) | parts(class),
+                ),
+                told::SHARE if ordered => (
+                    on_ordered_access::<true>,
+                    user(slot, class.orders) | parts(class),
+                ),
+                _ if ordered => (
+                    on_ordered_access::<false>,
+                    user(slot, class.orders) | parts(class),
+                ),
                 told::SHARE => (on_access::<true, DIRECT>, user(slot, class.orders)),
                 _ => (on_access::<false, DIRECT>, user(slot, class.orders)),
             };
+            if ordered {
+                let before = if class.orders {
+                    before_ordering
+                } else {
+                    before_access
+                };
+                (api.register_instruction)(
+                    instruction,
+                    before,
+                    api::NO_REGISTERS,
+                    slot as *mut c_void,
+                );
+            }
             (api.register_access)(
                 instruction,
                 callback,
@@ -453,8 +408,28 @@ extern "C" fn on_access<const SHARE: bool, const DIRECT: bool>(
     end.access((address << 16) | (user & words::SLOT_BITS) | meta);
 }
 
+/// An instruction that may meet a line of others.
+extern "C" fn before_access(vcpu: c_uint, slot: *mut c_void) {
+    if order::meets(slot as u64) {
+        before_ordering(vcpu, slot);
+    }
+}
+
+/// An instruction that orders threads, or is expected to meet a line of others.
+extern "C" fn before_ordering(vcpu: c_uint, _slot: *mut c_void) {
+    // SAFETY: QEMU calls it in the thread that runs this virtual CPU, and no callback is interrupted by another.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.takes_turn(true);
+    }
+}
+
 /// An access has happened, and lines that one thread alone touches are left out.
-extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_void) {
+extern "C" fn on_own_access<const ORDERED: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: *mut c_void,
+) {
     let (meta, user) = (direct_meta(info), user as u64);
     let store = meta & 1;
     // The store of an update stands for both.
@@ -476,19 +451,64 @@ extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_
         let quarters = user >> QUARTERS_SHIFT & 7;
         if let Some(notes) = end.notes(line) {
             let kind = (store + (user >> 62 & 1)) as usize;
-            if end.note(notes, offset, slot_and_meta, kind, quarters) {
+            if end.note::<ORDERED>(notes, offset, slot_and_meta, kind, quarters) {
                 on_sample(vcpu, slot_and_meta);
             }
             return;
         }
         if store == 0 && end.knows(line) {
-            if end.pass(0, quarters) {
+            if end.pass::<ORDERED>(0, quarters) {
                 on_sample(vcpu, slot_and_meta);
             }
             return;
         }
     }
-    on_shared_access(vcpu, info, address, user);
+    on_shared_access::<ORDERED>(vcpu, info, address, user);
+}
+
+/// An access has happened in the order that is made, and all are told, or those to a share of the lines.
+extern "C" fn on_ordered_access<const SHARE: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: *mut c_void,
+) {
+    let (meta, user) = (direct_meta(info), user as u64);
+    // SAFETY: as in `on_access`.
+    let Some(end) = (unsafe { writer::end(vcpu) }) else {
+        return;
+    };
+    if !end.opens(vcpu) {
+        return;
+    }
+    let (log2_size, store) = ((info >> 4) & 7, meta & 1 == 1);
+    let quarters = ((user >> QUARTERS_SHIFT & 7) << log2_size.saturating_sub(3)).min(4);
+    let last = address.wrapping_add((1 << log2_size) - 1);
+    let ordering = user & ORDERING != 0;
+    let is_own = |address| shadow::find(address).is_some_and(|line| end.notes(line).is_some());
+    let own = !ordering && is_own(address) && (last >> 6 == address >> 6 || is_own(last));
+    if !own {
+        end.takes_turn(true);
+        end.claims(address, store);
+        if last >> 6 != address >> 6 {
+            end.claims(last, store);
+        }
+        order::met((user & SLOT_AND_BANK) >> 4);
+    }
+    if !SHARE || ordering || is_chosen(address, meta) {
+        let bank = (user & SLOT_AND_BANK) >> 16;
+        let word = (address << 16) | (user & words::SLOT_BITS) | meta;
+        if !SHARE && own && meta < words::MARK && end.follows(bank) {
+            end.access(word);
+        } else {
+            end.marked_access(vcpu, word, bank as u32, SHARE || !own, !own);
+        }
+    }
+    // The store of an update stands for both.
+    if user & UPDATES == 0 || store {
+        end.let_pass(quarters);
+        end.looks_up();
+    }
 }
 
 /// An access that is not told but sampled.
@@ -497,14 +517,19 @@ extern "C" fn on_own_access(vcpu: c_uint, info: u32, address: u64, user: *mut c_
 extern "C" fn on_sample(vcpu: c_uint, slot_and_meta: u64) {
     // SAFETY: as in `on_access`.
     if let Some(end) = unsafe { writer::end(vcpu) } {
-        end.sample(vcpu, slot_and_meta);
+        end.sample_or_look_up(vcpu, slot_and_meta);
     }
 }
 
 /// An access to a line that its thread does not have for itself yet, or to two, or that orders threads.
 #[cold]
 #[inline(never)]
-extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64) {
+extern "C" fn on_shared_access<const ORDERED: bool>(
+    vcpu: c_uint,
+    info: u32,
+    address: u64,
+    user: u64,
+) {
     // SAFETY: as in `on_access`.
     let Some(end) = (unsafe { writer::end(vcpu) }) else {
         return;
@@ -518,8 +543,17 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
         return;
     }
     let last = address.wrapping_add((1 << log2_size) - 1);
+    let crosses = last >> 6 != address >> 6;
+    let is_own = |address| {
+        let line = shadow::find(order::place(address));
+        line.is_some_and(|line| end.notes(line).is_some())
+    };
+    let own = ORDERED && user & ORDERING == 0 && is_own(address) && (!crosses || is_own(last));
+    if ORDERED && !own {
+        end.takes_turn(true);
+    }
     let told = end.touches(vcpu, address, store);
-    let told_of_next = match last >> 6 != address >> 6 {
+    let told_of_next = match crosses {
         true => end.touches(vcpu, last, store),
         false => Told::No,
     };
@@ -539,9 +573,9 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
         let notes = shadow::find(address).and_then(|line| end.notes(line));
         let sampled = match notes {
             Some(notes) if told == Told::WithItsLine => {
-                end.note(notes, address & 63, slot_and_meta, kind, quarters)
+                end.note::<ORDERED>(notes, address & 63, slot_and_meta, kind, quarters)
             }
-            _ => end.pass(kind, quarters),
+            _ => end.pass::<ORDERED>(kind, quarters),
         };
         if sampled {
             on_sample(vcpu, slot_and_meta);
@@ -551,11 +585,23 @@ extern "C" fn on_shared_access(vcpu: c_uint, info: u32, address: u64, user: u64)
     end.count(kind, quarters);
     let word = (address << 16) | (slot_and_meta & (words::SLOT_BITS | 15));
     let bank = (slot_and_meta >> 16) as u32;
-    end.marked_access(vcpu, word, bank, ordering, ordering);
+    end.marked_access(vcpu, word, bank, ordering || ORDERED, ordering || ORDERED);
     for (address, told) in both {
         if let Told::Last { next } = told {
             end.own_again(vcpu, address, next);
         }
+    }
+    if ORDERED {
+        if !own {
+            for address in [address, last] {
+                let place = order::place(address);
+                if place != address {
+                    end.claims(place, store);
+                }
+            }
+            order::met((user & SLOT_AND_BANK) >> 4);
+        }
+        end.looks_up();
     }
 }
 
@@ -622,34 +668,6 @@ fn write_marked<const SHARE: bool>(vcpu: c_uint, meta: u64, address: u64, user: 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_configuration_is_read_and_nonsense_is_refused() {
-        let text =
-            b"qemu=/q\0option=-cpu\0option=max\0plugin=/p\0only-module=/m\0only-range=16-32\0";
-        let configuration = Configuration::parse(text).unwrap();
-        assert_eq!(configuration.qemu.path, b"/q");
-        assert_eq!(
-            configuration.qemu.options,
-            [b"-cpu".to_vec(), b"max".to_vec()]
-        );
-        assert_eq!(configuration.qemu.plugin, b"/p");
-        assert_eq!(
-            configuration.wanted,
-            [Wanted {
-                module: b"/m".to_vec(),
-                ranges: vec![(16, 32)]
-            }]
-        );
-        for text in [
-            &b"what=1\0"[..],
-            b"qemu",
-            b"only-range=1-2\0",
-            b"only-module=m\0only-range=x\0",
-        ] {
-            assert!(Configuration::parse(text).is_err());
-        }
-    }
 
     #[test]
     fn the_user_pointer_names_the_slot_and_whether_it_orders() {

@@ -7,6 +7,7 @@ use linewise_cache::reuse::StratifiedUnits;
 use super::api::Api;
 use super::guest::Guest;
 use super::lock::{Guard, Lock};
+use super::order;
 use crate::region::Region;
 use crate::words;
 
@@ -92,6 +93,8 @@ impl Process {
     #[cold]
     pub(super) fn let_go(&self) {
         if let Some(reset) = self.api.reset
+            // Blocks must not be thrown away in whose middle somebody goes on.
+            && !order::somebody_sleeps()
             && !self.let_go.swap(true, Ordering::Relaxed)
         {
             // SAFETY: QEMU's function with the id that it gave, and a callback that does nothing.

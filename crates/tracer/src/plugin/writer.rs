@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::gate;
+use super::order::{self, Turn};
 use super::process;
 use super::shadow;
 use crate::clock;
@@ -91,6 +92,8 @@ pub(super) struct End {
     quarters: [u64; 3],
     first_touches: u64,
     random: u64,
+    /// Its place in the order, where that is made.
+    turn: Option<&'static Turn>,
 }
 
 impl End {
@@ -115,6 +118,7 @@ impl End {
             quarters: [0; 3],
             first_touches: 0,
             random: 0,
+            turn: None,
         }
     }
 
@@ -217,8 +221,17 @@ impl End {
 
     /// The thread makes a system call; a new one waits for its maker here.
     pub(super) fn calls(&mut self, vcpu: c_uint) {
-        if self.opens(vcpu) && std::mem::take(&mut self.new) {
+        if self.opens(vcpu) && std::mem::take(&mut self.new) && !order::is_on() {
             gate::pass(self.ring);
+        }
+    }
+
+    /// The thread is about to make the second one.
+    pub(super) fn begins_order(&mut self, vcpu: c_uint) {
+        if self.open && !order::is_on() {
+            self.turn = Some(order::of(vcpu));
+            order::owns(vcpu, !self.not_owner);
+            order::begin(vcpu, self.number_in_quarters());
         }
     }
 
@@ -272,7 +285,7 @@ impl End {
     /// Notes an access to a line that the thread has for itself, instead of writing it. `slot_and_meta` is as
     /// in an access word. Whether it is to be [sampled](End::sample).
     #[inline(always)]
-    pub(super) fn note(
+    pub(super) fn note<const ORDERED: bool>(
         &mut self,
         notes: &Notes,
         offset: u64,
@@ -283,15 +296,72 @@ impl End {
         let number = self.number_in_quarters() >> (2 + words::DEED_UNIT_BITS);
         let deed = words::deed(number, offset, slot_and_meta);
         notes.note(slot_and_meta as usize & 1, deed, quarters as u32);
-        self.pass(kind, quarters)
+        self.pass::<ORDERED>(kind, quarters)
     }
 
-    /// Counts an access that is neither noted nor written; whether it is to be [sampled](End::sample).
+    /// Counts an access that is neither noted nor written; whether it is to be [sampled](End::sample), or the thread to
+    /// [look up](End::looks_up).
     #[inline(always)]
-    pub(super) fn pass(&mut self, kind: usize, quarters: u64) -> bool {
+    pub(super) fn pass<const ORDERED: bool>(&mut self, kind: usize, quarters: u64) -> bool {
         self.quarters[kind] += quarters;
         self.left -= quarters as i64;
-        self.left <= 0
+        let looks_up = |turn: &Turn| turn.comes_to(self.number_in_quarters());
+        (ORDERED && self.turn.is_some_and(looks_up)) || self.left <= 0
+    }
+
+    /// Waits for its turn. `executes`: in the middle of a block.
+    #[inline(always)]
+    pub(super) fn takes_turn(&mut self, executes: bool) {
+        if let Some(turn) = self.turn {
+            turn.takes_turn(executes);
+            self.sets_clock(turn.clock.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The thread is at this number of its accesses.
+    fn sets_clock(&mut self, clock: u64) {
+        self.base = clock.wrapping_add(self.left as u64);
+    }
+
+    /// The access is done, and all that there is to tell of it told.
+    pub(super) fn looks_up(&mut self) {
+        if let Some(turn) = self.turn
+            && turn.comes_to(self.number_in_quarters())
+        {
+            let clock = turn.looks_up();
+            self.sets_clock(clock);
+        }
+    }
+
+    /// A system call begins, which may wait for others or not.
+    pub(super) fn begins_call(&mut self, waits: bool) {
+        if let Some(turn) = self.turn {
+            turn.calls(waits);
+        }
+    }
+
+    /// It is over.
+    pub(super) fn ends_call(&mut self) {
+        if let Some(turn) = self.turn {
+            let clock = turn.called();
+            self.sets_clock(clock);
+        }
+    }
+
+    /// Its clock.
+    pub(super) fn clock(&self) -> u64 {
+        self.number_in_quarters()
+    }
+
+    /// Waits until a line may be taken from who has it, or from all.
+    fn asks_for(&mut self, line: Line<'_>, me: u16, store: bool) {
+        let taken = line.owner_beside(me).is_some_and(order::is_at_work);
+        if (taken || store && line.is_constant())
+            && let Some(turn) = self.turn
+        {
+            let clock = turn.requests();
+            self.sets_clock(clock);
+        }
     }
 
     /// Counts an access that is told.
@@ -316,9 +386,17 @@ impl End {
             0 => 0,
             not_owner => !not_owner,
         };
+        if order::is_on() {
+            self.asks_for(line, me, store);
+        }
         let number = self.number_in_quarters() >> 2;
+        let made = |owner| match order::is_on() {
+            // Clocks are one time.
+            true => number,
+            false => made_by(owner),
+        };
         let whole = || process.tells_whole(address);
-        match line.touch(address, me, number, store, whole, made_by) {
+        match line.touch(address, me, number, store, whole, made) {
             Touch::Own => Told::WithItsLine,
             Touch::Constant => Told::No,
             Touch::First => {
@@ -329,7 +407,51 @@ impl End {
             Touch::Shared => Told::Yes,
             Touch::Taken(taken) => {
                 self.taken(vcpu, &taken);
-                Told::Yes
+                if !order::is_on() || me == 0 || !taken.is_old(number) {
+                    return Told::Yes;
+                }
+                let kept = line.keep(me, number);
+                for address in taken.neighbours() {
+                    let handed = shadow::find(address)
+                        .and_then(|line| line.hand_over(address, taken.owner, me, number));
+                    if let Some(taken) = handed {
+                        self.taken(vcpu, &taken);
+                    }
+                }
+                match kept {
+                    true => Told::Last { next: number + 1 },
+                    false => Told::Yes,
+                }
+            }
+        }
+    }
+
+    /// Lets accesses pass, in quarters, that are told one by one.
+    pub(super) fn let_pass(&mut self, quarters: u64) {
+        self.base += quarters;
+    }
+
+    /// Touches a line in the order that is made; what others did to it was told.
+    pub(super) fn claims(&mut self, address: u64, store: bool) {
+        let Some(line) = shadow::make(address) else {
+            return;
+        };
+        let me = match self.not_owner {
+            0 => 0,
+            not_owner => !not_owner,
+        };
+        self.asks_for(line, me, store);
+        let number = self.number_in_quarters() >> 2;
+        let touch = line.touch(address & !63, me, number, store, || false, |_| number);
+        if let Touch::Taken(taken) = touch
+            && me != 0
+            && taken.is_old(number)
+        {
+            line.keep(me, number);
+            for address in taken.neighbours() {
+                if let Some(line) = shadow::find(address) {
+                    line.hand_over(address, taken.owner, me, number);
+                }
             }
         }
     }
@@ -348,6 +470,14 @@ impl End {
         self.write_event(vcpu, EventKind::Taken, &taken.pack());
     }
 
+    /// What an access asked for that is not told.
+    pub(super) fn sample_or_look_up(&mut self, vcpu: c_uint, slot_and_meta: u64) {
+        match self.left <= 0 {
+            true => self.sample(vcpu, slot_and_meta),
+            false => self.looks_up(),
+        }
+    }
+
     /// Writes which instruction made the last access that is not told, of those of an interval of random
     /// length.
     pub(super) fn sample(&mut self, vcpu: c_uint, slot_and_meta: u64) {
@@ -362,7 +492,9 @@ impl End {
         let word = words::access(words::UNTOLD, 0, 0) | (slot_and_meta & (words::SLOT_BITS | 15));
         self.marked_access(vcpu, word, (slot_and_meta >> 16) as u32, true, false);
         self.publish_counts();
-        if self.not_owner != 0 {
+        if order::is_on() {
+            self.looks_up();
+        } else if self.not_owner != 0 {
             MADE[usize::from(!self.not_owner)]
                 .store(self.number_in_quarters() >> 2, Ordering::Relaxed);
         }
@@ -456,6 +588,11 @@ impl End {
                 return false;
             }
             seen(vcpu);
+            if order::is_on() {
+                self.turn = Some(order::of(vcpu));
+                order::owns(vcpu, !self.not_owner);
+                self.sets_clock(order::of(vcpu).clock.load(Ordering::Relaxed));
+            }
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);
             self.new = true;

@@ -55,7 +55,7 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
@@ -90,6 +90,8 @@ pub(crate) struct Header {
     pub(crate) threshold: AtomicU64,
     /// Accesses that no ring was there for.
     pub(crate) unrecorded: AtomicU64,
+    /// How often a thread that did not get on was not waited for in the order that is made.
+    pub(crate) forced: AtomicU64,
     version: AtomicU32,
     collector: AtomicU32,
     /// See [`Hold`].
@@ -269,6 +271,12 @@ impl Region {
     #[must_use]
     pub fn unrecorded(&self) -> u64 {
         self.header().unrecorded.load(Ordering::Relaxed)
+    }
+
+    /// How often a thread that did not get on was not waited for, where the order of threads is made.
+    #[must_use]
+    pub fn forced(&self) -> u64 {
+        self.header().forced.load(Ordering::Relaxed)
     }
 
     /// Lets whoever still writes run on without waiting or being read.

@@ -181,7 +181,8 @@ pub fn record_exact(
         Teller::new(region, options.flow.clone())
     });
     let contents = model.simulated.then(|| Contents::new(&model));
-    let mut orders = BothOrders::new(measures, teller, options.flow.is_some(), contents);
+    let mut orders = BothOrders::new(measures, teller, options.flow.is_some(), contents)
+        .in_order(traced.makes_order());
     traced.leave_own = options.leaves_own(model.config.line_bytes);
     let outcome = trace(&traced, &mut Both(&mut beginning, &mut orders))?;
     let Beginning { writer, places, .. } = beginning;

@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 
 use linewise_cache::Kind;
 use linewise_cache::reuse::Chooser;
-use linewise_tracer::words::EventKind;
+use linewise_tracer::words::{EventKind, IN_ORDER};
 
 use super::super::access::{Consumer, Handover, HeapTold, TracedAccess, TracedEvent};
 use super::super::calls::CallKind;
@@ -203,6 +203,8 @@ pub(super) struct BothOrders {
     /// Chunks on their way; those that came back are filled again.
     sent: Vec<Arc<Chunk>>,
     forked: bool,
+    /// The tracer makes the order of equal rate: it is the observed one.
+    in_order: bool,
     /// What is known of accesses that are not told.
     counted: Counted,
     /// What the order of equal rate may take from threads.
@@ -228,9 +230,16 @@ impl BothOrders {
             chunk: Chunk::default(),
             sent: Vec::new(),
             forked: false,
+            in_order: false,
             counted: Counted::default(),
             own_lines: None,
         }
+    }
+
+    /// The tracer makes the order of equal rate.
+    pub(super) fn in_order(mut self, in_order: bool) -> Self {
+        self.in_order = in_order;
+        self
     }
 
     fn flush(&mut self) {
@@ -243,11 +252,11 @@ impl BothOrders {
         let Some(threads) = &self.threads else { return };
         // A thread that is gone has panicked; joining it says so.
         let _ = threads.observed.send(ToObserved::Chunk(Arc::clone(&chunk)));
-        let _ = threads.equal.send(if self.forked {
-            ToEqual::Chunk(chunk)
-        } else {
-            ToEqual::Events(chunk)
-        });
+        if self.forked {
+            let _ = threads.equal.send(ToEqual::Chunk(chunk));
+        } else if !self.in_order {
+            let _ = threads.equal.send(ToEqual::Events(chunk));
+        }
     }
 
     /// A chunk that both threads have done with, or a new one.
@@ -366,7 +375,7 @@ impl Consumer for BothOrders {
     }
 
     fn event(&mut self, event: &TracedEvent) {
-        if event.kind == EventKind::Creates && !self.forked {
+        if event.kind == EventKind::Creates && event.b & IN_ORDER == 0 && !self.forked {
             self.fork();
         }
         self.between(Between::Event(*event));

@@ -1,0 +1,726 @@
+//! The order of accesses to what threads share, made while the program runs.
+//!
+//! Each thread has a clock, which counts its own accesses. A thread makes an access to a line that others use, an
+//! atomic access or a system call when its clock is behind those of all others that run (ties by the order in
+//! which threads were made): that is its *turn*, which lasts until it begins its next access. So what is observed is
+//! what would happen if all threads made their accesses at the same rate, whatever the machine does, and what they read
+//! is what that order gives. Logical time after Olszewski, Ansel, Amarasinghe, *Kendo* (ASPLOS 2009).
+//!
+//! What a thread has for itself ([`crate::own`]) it accesses at full speed, and gets ahead by that. Ownership after
+//! Bergan and others, *CoreDet* (ASPLOS 2010): time has *epochs*, at whose end all threads wait for each other. Who wants a
+//! line that another thread has waits for the end of the epoch, when it is known what the owner did in it, and takes it there,
+//! before anybody goes on. Lines that nobody has touched are taken in turn.
+//!
+//! A thread that is in the kernel, and may wait there, holds nobody back; when it comes back its clock is set to that of the
+//! last that runs. Whom another thread wakes is back at the waker's time, see [`super::sleep`].
+//!
+//! Callbacks come after the access. So a thread waits before an instruction that lately [met](met) a line of others, and
+//! before every atomic one; where an instruction meets one for the first time only its place in the order is right, the
+//! value that it read is of the moment.
+//!
+//! A thread that waits for long leaves the state in which QEMU takes it for running, so that others can be alone for a
+//! moment; within such a moment nobody waits.
+
+use std::ffi::{c_char, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use super::{process, shadow};
+use crate::own::Line;
+use crate::region::{futex_wait, futex_wake};
+use crate::words;
+
+/// Accesses of an epoch, in quarters: few while threads take lines from each other, which costs them the rest of the epoch, more
+/// the longer they do not.
+const SHORTEST: u64 = 4 << 6;
+const LONGEST: u64 = 4 << 14;
+/// Of one access.
+const ACCESS: u64 = 4;
+/// How often a clock is looked at before its reader sleeps.
+const SPINS: u32 = 300;
+/// A sleeper looks so often whether something went wrong.
+const LOOK: Duration = Duration::from_millis(20);
+/// After so many looks at a thread that does not get on it is not waited for any more.
+const PATIENCE: u32 = 100;
+
+/// No thread has this place.
+const NONE: u32 = 0;
+/// It executes the program.
+pub(super) const RUNS: u32 = 1;
+/// It is in a system call that waits for nobody.
+const CALLS: u32 = 2;
+/// It may wait for others.
+const RESTS: u32 = 3;
+
+/// A thread in the order.
+#[repr(C, align(128))]
+pub(super) struct Turn {
+    /// The quarters of accesses that it made or let pass.
+    pub(super) clock: AtomicU64,
+    /// There it looks up: an epoch ends, or somebody waits for that.
+    pub(super) until: AtomicU64,
+    epoch_end: AtomicU64,
+    /// Others were seen to have come so far, and so has it without looking.
+    limit: AtomicU64,
+    /// Threads by the order in which they were made, from 1.
+    serial: AtomicU64,
+    pub(super) state: AtomicU32,
+    /// It waits for the end of the epoch to take a line.
+    requests: AtomicU32,
+    /// QEMU's own name for it.
+    cpu: AtomicPtr<c_void>,
+    /// The CPU that it was last seen on.
+    on: AtomicU32,
+    tid: AtomicU32,
+    /// The word that is cleared when it ends.
+    pub(super) cleared: AtomicU64,
+    /// Who waits for it waits until its clock has come to this, the least of what they want.
+    wake_at: AtomicU64,
+    /// Counts what may let somebody go on.
+    news: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Turn {
+    const fn new() -> Self {
+        Self {
+            clock: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            epoch_end: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            serial: AtomicU64::new(0),
+            state: AtomicU32::new(NONE),
+            requests: AtomicU32::new(0),
+            cpu: AtomicPtr::new(ptr::null_mut()),
+            on: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            cleared: AtomicU64::new(0),
+            wake_at: AtomicU64::new(0),
+            news: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+}
+
+const TURNS: usize = 1 << 16;
+/// By virtual CPU. All zero, so that no page of it exists until it is touched.
+static ALL: [Turn; TURNS] = [const { Turn::new() }; TURNS];
+/// One past the highest that was used.
+static HIGH: AtomicU32 = AtomicU32::new(0);
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+/// Changes when a thread comes into the order.
+/// The end of the epoch in which the first threads are, and of the last in which one asked for a line.
+static EPOCH_END: AtomicU64 = AtomicU64::new(0);
+static LAST_REQUEST: AtomicU64 = AtomicU64::new(0);
+static VERSION: AtomicU32 = AtomicU32::new(0);
+/// The order is made.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// There has been a second thread.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Nobody waits any more, see [`translates`].
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Threads that QEMU does not take for running though they will go on in the middle of a block.
+static ASLEEP: AtomicU32 = AtomicU32::new(0);
+/// By the number under which a thread has lines: its place here, and one.
+static OWNERS: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
+/// By instruction: before how many of its next executions its thread waits for its turn.
+static MET: [AtomicU8; 1 << 22] = [const { AtomicU8::new(0) }; 1 << 22];
+/// After meeting a line of others.
+const MEETS: u8 = 2;
+
+/// QEMU's functions with which a thread leaves the state of running and comes back to it.
+#[derive(Clone, Copy)]
+struct Executing {
+    end: unsafe extern "C" fn(*mut c_void),
+    start: unsafe extern "C" fn(*mut c_void),
+    alone: unsafe extern "C" fn(),
+    together: unsafe extern "C" fn(),
+    code_bytes: unsafe extern "C" fn() -> usize,
+    code_capacity: unsafe extern "C" fn() -> usize,
+}
+
+static EXECUTING: OnceLock<Option<Executing>> = OnceLock::new();
+/// Where QEMU notes that a virtual CPU has the others stand still, in bytes from where that begins, and one.
+static ALONE_AT: AtomicU32 = AtomicU32::new(0);
+
+fn executing() -> Option<Executing> {
+    *EXECUTING.get_or_init(|| {
+        // SAFETY: names that end in NUL, looked up in what the process has loaded; functions of these names have
+        // these types since QEMU 2.8.
+        unsafe {
+            let find = |name: &[u8]| {
+                let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr().cast::<c_char>());
+                (!found.is_null()).then_some(found)
+            };
+            Some(Executing {
+                end: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
+                    b"cpu_exec_end\0",
+                )?),
+                start: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
+                    b"cpu_exec_start\0",
+                )?),
+                alone: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
+                    b"start_exclusive\0",
+                )?),
+                together: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
+                    b"end_exclusive\0",
+                )?),
+                code_bytes: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
+                    find(b"tcg_code_size\0")?,
+                ),
+                code_capacity: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
+                    find(b"tcg_code_capacity\0")?,
+                ),
+            })
+        }
+    })
+}
+
+/// QEMU's name for this thread; null if it cannot be told.
+fn current_cpu() -> *mut c_void {
+    // SAFETY: the variable of this name is a pointer of each thread.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"current_cpu".as_ptr());
+        if found.is_null() {
+            return ptr::null_mut();
+        }
+        *found.cast::<*mut c_void>()
+    }
+}
+
+/// Has the order made from the second thread on.
+pub(super) fn want() {
+    WANTED.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+pub(super) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// The place of a virtual CPU.
+#[inline(always)]
+pub(super) fn of(vcpu: u32) -> &'static Turn {
+    &ALL[vcpu as usize & (TURNS - 1)]
+}
+
+/// The thread that has lines under this number, if it is in the order.
+fn owner(number: u16) -> Option<&'static Turn> {
+    let place = OWNERS[usize::from(number)].load(Ordering::Relaxed);
+    (place != 0).then(|| of(place - 1))
+}
+
+/// A thread has lines under this number from now on.
+pub(super) fn owns(vcpu: u32, number: u16) {
+    OWNERS[usize::from(number)].store(vcpu + 1, Ordering::Relaxed);
+    let me = of(vcpu);
+    me.cpu.store(current_cpu(), Ordering::Relaxed);
+    me.tid.store(process::ids().1 as u32, Ordering::Relaxed);
+}
+
+/// The program makes its second thread; the first is `vcpu`, with this clock. Only while it is in a system call.
+pub(super) fn begin(vcpu: u32, clock: u64) {
+    if !WANTED.load(Ordering::Relaxed) || is_on() || !finds_alone() {
+        return;
+    }
+    EPOCH_END.store(clock + SHORTEST, Ordering::SeqCst);
+    enter(vcpu, clock);
+    ON.store(true, Ordering::Relaxed);
+}
+
+/// Finds out where QEMU notes that a virtual CPU is alone, by being so for a moment.
+fn finds_alone() -> bool {
+    const LOOKED_AT: usize = 1 << 10;
+    let (cpu, Some(executing)) = (current_cpu(), executing()) else {
+        return false;
+    };
+    if cpu.is_null() {
+        return false;
+    }
+    let read = || -> [u8; LOOKED_AT] {
+        // SAFETY: the structure of a virtual CPU is larger; bytes.
+        unsafe { ptr::read_volatile(cpu.cast()) }
+    };
+    let before = read();
+    // SAFETY: called in a system call, so this thread is not taken for running.
+    unsafe { (executing.alone)() };
+    let during = read();
+    // SAFETY: as above.
+    unsafe { (executing.together)() };
+    let after = read();
+    let mut found = (0..LOOKED_AT).filter(|&at| (before[at], during[at], after[at]) == (0, 1, 0));
+    let (Some(at), None) = (found.next(), found.next()) else {
+        return false;
+    };
+    ALONE_AT.store(at as u32 + 1, Ordering::Relaxed);
+    true
+}
+
+impl Turn {
+    /// Whether this thread has all others stand still.
+    fn is_alone(&self) -> bool {
+        let cpu = self.cpu.load(Ordering::Relaxed).cast::<u8>();
+        let at = ALONE_AT.load(Ordering::Relaxed);
+        // SAFETY: a byte of the structure of this thread's virtual CPU, see `finds_alone`.
+        !cpu.is_null() && at != 0 && unsafe { ptr::read_volatile(cpu.add(at as usize - 1)) } != 0
+    }
+
+    fn key(&self) -> (u64, u64) {
+        (
+            self.clock.load(Ordering::Acquire),
+            self.serial.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Something happened that others may wait for.
+    fn tell(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) != 0 {
+            futex_wake(&self.news);
+        }
+    }
+
+    fn set_state(&self, state: u32) {
+        self.state.store(state, Ordering::SeqCst);
+        if state == RUNS {
+            VERSION.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.tell();
+        }
+    }
+
+    /// Sets when the thread looks up again.
+    fn set_until(&self) {
+        loop {
+            let wake_at = self.wake_at.load(Ordering::SeqCst);
+            self.until.store(
+                wake_at.min(self.epoch_end.load(Ordering::Relaxed)),
+                Ordering::SeqCst,
+            );
+            fence(Ordering::SeqCst);
+            if self.wake_at.load(Ordering::SeqCst) == wake_at {
+                return;
+            }
+        }
+    }
+
+    /// Comes in at a clock.
+    fn set_clock(&self, clock: u64) {
+        self.epoch_end
+            .store(EPOCH_END.load(Ordering::SeqCst), Ordering::Relaxed);
+        self.wake_at.store(u64::MAX, Ordering::SeqCst);
+        self.clock.store(clock, Ordering::SeqCst);
+        self.limit.store(0, Ordering::Relaxed);
+        self.set_until();
+    }
+
+    /// The thread has come to this clock; what it did before is done.
+    #[inline(always)]
+    pub(super) fn comes_to(&self, clock: u64) -> bool {
+        self.clock.store(clock, Ordering::Release);
+        clock >= self.until.load(Ordering::Relaxed)
+    }
+
+    /// It may be that somebody waits for that, or that an epoch ends. The clock to go on with.
+    #[cold]
+    pub(super) fn looks_up(&self) -> u64 {
+        self.requests.store(0, Ordering::SeqCst);
+        self.rejoins();
+        let clock = self.clock.load(Ordering::Relaxed);
+        if clock >= self.wake_at.load(Ordering::SeqCst) {
+            self.wake_at.store(u64::MAX, Ordering::SeqCst);
+            self.tell();
+        }
+        self.ends_epochs(clock, true);
+        self.set_until();
+        clock
+    }
+
+    /// Waits for all others at the end of each epoch up to a clock.
+    fn ends_epochs(&self, clock: u64, executes: bool) {
+        loop {
+            let end = self.epoch_end.load(Ordering::Relaxed);
+            if clock < end {
+                return;
+            }
+            self.waits(executes, || {
+                self.before(end, |other| other.requests.load(Ordering::Acquire) != 0)
+            });
+            // The first to go on sets the length of the next: all that was asked for in this one has been.
+            let quiet = end.saturating_sub(LAST_REQUEST.load(Ordering::SeqCst));
+            let next = end + quiet.clamp(SHORTEST, LONGEST);
+            let next =
+                match EPOCH_END.compare_exchange(end, next, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(_) => next,
+                    Err(set) => set,
+                };
+            self.epoch_end.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Whom to wait for until all others have come to the end of an epoch, and those of them that take lines there, if
+    /// `first`, have done so.
+    fn before(&self, end: u64, first: impl Fn(&Turn) -> bool) -> Option<(&'static Turn, u64)> {
+        self.others().find_map(|other| {
+            let clock = other.clock.load(Ordering::Acquire);
+            if clock < end {
+                Some((other, end))
+            } else if clock == end && first(other) {
+                Some((other, end + 1))
+            } else {
+                None
+            }
+        })
+    }
+
+    fn others(&self) -> impl Iterator<Item = &'static Turn> {
+        let me: *const Turn = self;
+        ALL[..HIGH.load(Ordering::SeqCst) as usize]
+            .iter()
+            .filter(move |&other| {
+                !ptr::eq(other, me) && matches!(other.state.load(Ordering::SeqCst), RUNS | CALLS)
+            })
+    }
+
+    /// Waits until all others that run are ahead. `executes`: in the middle of a block.
+    #[inline]
+    pub(super) fn takes_turn(&self, executes: bool) {
+        // A clock that is equal to the limit may be behind by the serial.
+        if self.clock.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
+            && self.state.load(Ordering::Relaxed) == RUNS
+        {
+            return;
+        }
+        self.waits_for_turn(executes);
+    }
+
+    #[cold]
+    fn waits_for_turn(&self, executes: bool) {
+        self.rejoins();
+        let me = self.key();
+        self.waits(executes, || {
+            let mut least = (u64::MAX, u64::MAX);
+            let mut who = None;
+            for other in self.others() {
+                let key = other.key();
+                if key < least {
+                    (least, who) = (key, Some(other));
+                }
+            }
+            if least < me {
+                let from = if least.1 < me.1 { me.0 + 1 } else { me.0 };
+                return who.map(|other| (other, from));
+            }
+            self.limit.store(least.0, Ordering::Relaxed);
+            None
+        });
+    }
+
+    /// Waits while `blocker` names somebody, and the clock that he has to come to.
+    fn waits(&self, executes: bool, blocker: impl Fn() -> Option<(&'static Turn, u64)>) {
+        if self.is_alone() || GIVEN_UP.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut looks = 0;
+        let mut last = (ptr::null(), 0);
+        loop {
+            let version = VERSION.load(Ordering::SeqCst);
+            let found = blocker();
+            fence(Ordering::SeqCst);
+            if VERSION.load(Ordering::SeqCst) != version {
+                continue;
+            }
+            let Some((other, clock)) = found else { return };
+            let detached = process::current().is_none_or(process::Process::detached);
+            if detached || GIVEN_UP.load(Ordering::SeqCst) {
+                return;
+            }
+            let at = (ptr::from_ref(other), other.clock.load(Ordering::Relaxed));
+            if at != last {
+                (last, looks) = (at, 0);
+            }
+            if self.waits_for(other, clock, executes) {
+                looks = 0;
+                continue;
+            }
+            looks += 1;
+            // In a call of which that was not expected, and not for want of a CPU.
+            let calls = other.state.load(Ordering::SeqCst) == CALLS;
+            if looks > PATIENCE || calls && !other.is_runnable() {
+                let state = if calls { CALLS } else { RUNS };
+                let gone =
+                    other
+                        .state
+                        .compare_exchange(state, RESTS, Ordering::SeqCst, Ordering::SeqCst);
+                if gone.is_ok() {
+                    if let Some(process) = process::current() {
+                        process
+                            .region
+                            .header()
+                            .forced
+                            .fetch_add(1, Ordering::Relaxed);
+                    }
+                    other.tell();
+                }
+            }
+        }
+    }
+
+    /// Waits for another to come to a clock, or to change otherwise; `false` if nothing came for long.
+    fn waits_for(&self, other: &'static Turn, clock: u64, executes: bool) -> bool {
+        let news = other.news.load(Ordering::SeqCst);
+        let came = || {
+            other.clock.load(Ordering::Acquire) >= clock
+                || other.news.load(Ordering::SeqCst) != news
+        };
+        let cpu = this_cpu();
+        self.on.store(cpu, Ordering::Relaxed);
+        if other.on.load(Ordering::Relaxed) != cpu {
+            for _ in 0..SPINS {
+                if came() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        other.wake_at.fetch_min(clock, Ordering::SeqCst);
+        other.until.fetch_min(clock, Ordering::SeqCst);
+        other.sleepers.fetch_add(1, Ordering::SeqCst);
+        let mut woken = came();
+        if !woken {
+            let sleeps = || {
+                futex_wait(&other.news, news, LOOK);
+            };
+            if executes {
+                self.stands_still(sleeps);
+            } else {
+                sleeps();
+            }
+            woken = came();
+        }
+        other.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.on.store(this_cpu(), Ordering::Relaxed);
+        woken
+    }
+
+    /// Whether the machine may run it, as the kernel says.
+    fn is_runnable(&self) -> bool {
+        std::fs::read_to_string(self.called_in_kernel())
+            .is_ok_and(|text| text.starts_with("running"))
+    }
+
+    /// The file that says in which call the thread is.
+    pub(super) fn called_in_kernel(&self) -> String {
+        format!(
+            "/proc/self/task/{}/syscall",
+            self.tid.load(Ordering::Relaxed)
+        )
+    }
+
+    /// Does something for which QEMU does not take this thread for running.
+    fn stands_still(&self, what: impl FnOnce()) {
+        let cpu = self.cpu.load(Ordering::Relaxed);
+        let Some(executing) = executing().filter(|_| !cpu.is_null()) else {
+            return what();
+        };
+        ASLEEP.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: QEMU's functions with what it calls this thread, in a callback of a block that it executes.
+        unsafe { (executing.end)(cpu) };
+        what();
+        // SAFETY: as above.
+        unsafe { (executing.start)(cpu) };
+        ASLEEP.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Waits for the end of the epoch, when a line may be taken; the clock then. Until the thread next
+    /// [looks up](Turn::looks_up) nobody goes on from there.
+    pub(super) fn requests(&self) -> u64 {
+        let end = self.epoch_end.load(Ordering::Relaxed);
+        let clock = self.clock.load(Ordering::Relaxed);
+        if self.is_alone() || clock >= end {
+            return clock;
+        }
+        LAST_REQUEST.fetch_max(end, Ordering::SeqCst);
+        self.requests.store(1, Ordering::SeqCst);
+        self.clock.store(end, Ordering::SeqCst);
+        self.tell();
+        let serial = self.serial.load(Ordering::Relaxed);
+        self.waits(true, || {
+            self.before(end, |other| {
+                other.requests.load(Ordering::Acquire) != 0
+                    && other.serial.load(Ordering::Relaxed) < serial
+            })
+        });
+        self.until.store(0, Ordering::SeqCst);
+        end
+    }
+
+    /// If it was taken for resting and is not.
+    fn rejoins(&self) {
+        if self.state.load(Ordering::Relaxed) != RUNS {
+            self.comes_back();
+        }
+    }
+
+    /// The thread comes back from a rest, or ends a call.
+    fn comes_back(&self) {
+        let state = self
+            .state
+            .compare_exchange(CALLS, RUNS, Ordering::SeqCst, Ordering::SeqCst);
+        if matches!(state, Ok(_) | Err(RUNS)) {
+            return;
+        }
+        let least = self
+            .others()
+            .map(|other| other.clock.load(Ordering::Acquire))
+            .min();
+        let clock = self.clock.load(Ordering::Relaxed).max(least.unwrap_or(0));
+        self.set_clock(clock);
+        self.set_state(RUNS);
+    }
+
+    /// A system call begins, at the thread's turn; one that `waits` for others, or one that does not.
+    pub(super) fn calls(&self, waits: bool) {
+        self.set_state(if waits { RESTS } else { CALLS });
+    }
+
+    /// It is over; the clock to go on with.
+    pub(super) fn called(&self) -> u64 {
+        self.comes_back();
+        // It may have made or woken others.
+        self.limit.store(0, Ordering::Relaxed);
+        let clock = self.clock.load(Ordering::Relaxed) + ACCESS;
+        if self.comes_to(clock) {
+            if clock >= self.wake_at.load(Ordering::SeqCst) {
+                self.wake_at.store(u64::MAX, Ordering::SeqCst);
+                self.tell();
+            }
+            self.ends_epochs(clock, false);
+            self.set_until();
+        }
+        clock
+    }
+
+    /// Another thread, at its turn, lets this one go on, at its time.
+    pub(super) fn is_woken_at(&self, clock: u64) {
+        let clock = self.clock.load(Ordering::Relaxed).max(clock + ACCESS);
+        self.set_clock(clock);
+        self.set_state(RUNS);
+    }
+
+    /// It may wait for others.
+    pub(super) fn rests(&self) {
+        self.set_state(RESTS);
+    }
+
+    /// It has ended, or was never made.
+    pub(super) fn ends(&self) {
+        self.set_state(NONE);
+    }
+}
+
+/// A thread comes into the order.
+pub(super) fn enter(vcpu: u32, clock: u64) {
+    let turn = of(vcpu);
+    turn.serial.store(
+        SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
+        Ordering::Relaxed,
+    );
+    turn.requests.store(0, Ordering::Relaxed);
+    turn.cleared.store(0, Ordering::Relaxed);
+    turn.set_clock(clock);
+    HIGH.fetch_max(vcpu + 1, Ordering::SeqCst);
+    turn.set_state(RUNS);
+}
+
+/// A child of fork has one thread.
+pub(super) fn forget() {
+    let high = HIGH.load(Ordering::Relaxed) as usize;
+    let cpu = current_cpu();
+    for turn in &ALL[..high] {
+        if turn.cpu.load(Ordering::Relaxed) != cpu {
+            turn.state.store(NONE, Ordering::Relaxed);
+        }
+        turn.sleepers.store(0, Ordering::Relaxed);
+        turn.requests.store(0, Ordering::Relaxed);
+    }
+    ASLEEP.store(0, Ordering::Relaxed);
+}
+
+/// Whether the word at this address tells the end of a thread.
+pub(super) fn is_cleared_by_an_end(address: u64) -> bool {
+    let high = HIGH.load(Ordering::SeqCst) as usize;
+    ALL[..high].iter().any(|turn| {
+        turn.cleared.load(Ordering::Relaxed) == address
+            && turn.state.load(Ordering::Relaxed) != NONE
+    })
+}
+
+/// A block is translated. QEMU throws all blocks away when it has no room for more, also one in whose middle a thread sleeps
+/// here: before that happens the order is given up.
+pub(super) fn translates() {
+    if !is_on() || GIVEN_UP.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: QEMU's functions, which read numbers.
+    let is_full = executing()
+        .is_none_or(|qemu| unsafe { (qemu.code_bytes)() > (qemu.code_capacity)() / 8 * 7 });
+    if is_full {
+        GIVEN_UP.store(true, Ordering::SeqCst);
+        if let Some(process) = process::current() {
+            process
+                .region
+                .header()
+                .forced
+                .fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether some thread will go on in the middle of a block that QEMU does not take for running.
+pub(super) fn somebody_sleeps() -> bool {
+    ASLEEP.load(Ordering::SeqCst) != 0
+}
+
+/// Whether a line that a thread has under this number must be asked for: it may be at work on it.
+pub(super) fn is_at_work(number: u16) -> bool {
+    owner(number).is_some_and(|turn| matches!(turn.state.load(Ordering::SeqCst), RUNS | CALLS))
+}
+
+/// Where the order has the line of an address: of one all accesses to which are told, beyond the guest's memory.
+pub(super) fn place(address: u64) -> u64 {
+    const BEYOND: u64 = 1 << (words::ADDRESS_BITS - 1);
+    match shadow::find(address).is_some_and(Line::is_told) {
+        true => address ^ BEYOND,
+        false => address,
+    }
+}
+
+/// Whether an instruction lately met a line of others, so that its thread waits for its turn before it. It counts.
+#[inline(always)]
+pub(super) fn meets(instruction: u64) -> bool {
+    let met = &MET[instruction as usize & (MET.len() - 1)];
+    match met.load(Ordering::Relaxed) {
+        0 => false,
+        more => {
+            met.store(more - 1, Ordering::Relaxed);
+            true
+        }
+    }
+}
+
+/// An instruction met a line of others.
+pub(super) fn met(instruction: u64) {
+    MET[instruction as usize & (MET.len() - 1)].store(MEETS, Ordering::Relaxed);
+}
+
+fn this_cpu() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { libc::sched_getcpu() as u32 }
+}

@@ -402,6 +402,10 @@ impl Turn {
 
     #[cold]
     fn waits_for_turn(&self, executes: bool) {
+        // What it asked for is its own until it looks up, and others wait for that.
+        if self.requests.load(Ordering::Relaxed) != 0 {
+            return;
+        }
         self.rejoins();
         let me = self.key();
         self.waits(executes, || {

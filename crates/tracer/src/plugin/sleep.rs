@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// After so many looks it sleeps in the kernel: there a signal that came in the meantime is seen.
 const LOOKS: u32 = 50;
 /// How long who wakes another that the kernel has to wake waits for it to be there.
-const PATIENCE: u32 = 200;
+const PATIENCE: u32 = 20_000;
 
 struct Waiter {
     address: u64,

@@ -36,7 +36,15 @@ struct Program {
     typed_bar: f64,
 }
 
-const PROGRAMS: [Program; 7] = [
+impl Program {
+    /// What it is called: optimised unless that says otherwise.
+    fn name(&self) -> String {
+        let plain = self.compiler.contains(&"-O0");
+        format!("{}{}", self.source, if plain { " -O0" } else { "" })
+    }
+}
+
+const PROGRAMS: [Program; 10] = [
     Program {
         language: "C",
         source: "accounts.c",
@@ -73,6 +81,25 @@ const PROGRAMS: [Program; 7] = [
         compiler: &["rustc", "--edition", "2024", "-g", "-C", "opt-level=2"],
         typed_bar: TYPED_BAR,
     },
+    // Without optimisation, where every variable has its place in the frame.
+    Program {
+        language: "C",
+        source: "accounts.c",
+        compiler: &["cc", "-g", "-O0"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C++",
+        source: "shapes.cpp",
+        compiler: &["c++", "-std=c++17", "-g", "-O0"],
+        typed_bar: TYPED_BAR,
+    },
+    Program {
+        language: "C",
+        source: "tables.c",
+        compiler: &["cc", "-g", "-O0"],
+        typed_bar: TYPED_BAR,
+    },
     Program {
         language: "C",
         source: SHARED,
@@ -97,7 +124,7 @@ struct Truth {
 #[derive(Debug, Serialize)]
 struct Row {
     language: &'static str,
-    source: &'static str,
+    source: String,
     typed_bar: f64,
     truth: Truth,
 }
@@ -199,11 +226,12 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let mut rows = Vec::new();
     for program in &PROGRAMS {
-        let binary = binary(&work, program.source);
+        let name = program.name();
+        let binary = binary(&work, &name);
         compile(root, &binary, program.source, program.compiler)?;
         rows.push(Row {
             language: program.language,
-            source: program.source,
+            source: name,
             typed_bar: program.typed_bar,
             truth: measure(&linewise, &compare, &binary, seconds)?,
         });
@@ -220,7 +248,7 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
 }
 
 fn binary(work: &Path, source: &str) -> PathBuf {
-    work.join(source.replace('.', "_"))
+    work.join(source.replace(['.', ' '], "_"))
 }
 
 /// Pastes the layout that the recording of [`SHARED`] suggests, and counts what both versions
@@ -303,12 +331,12 @@ fn measure(
 
 fn print_table(rows: &[Row]) {
     println!(
-        "{:<6}{:<14}{:>10}{:>9}{:>9}{:>9}",
+        "{:<6}{:<16}{:>10}{:>9}{:>9}{:>9}",
         "", "program", "accesses", "typed", "checked", "right"
     );
     for row in rows {
         println!(
-            "{:<6}{:<14}{:>10}{:>7.1} %{:>9}{:>7.1} %  {}",
+            "{:<6}{:<16}{:>10}{:>7.1} %{:>9}{:>7.1} %  {}",
             row.language,
             row.source,
             row.truth.accesses,

@@ -19,7 +19,7 @@ use crate::views::sharing::{
     exact, private_bytes, sharing,
 };
 use crate::views::types::TypeRow;
-use crate::views::{flow, misses, types, working_set};
+use crate::views::{flow, heap_sites, misses, types, working_set};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -93,6 +93,13 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             frames: &tables.frames,
             level_ns: (info.exact.as_ref()).map_or_else(Default::default, |run| run.level_ns),
         }),
+        heap: heap_sites::heap_totals(
+            info.heap.as_ref(),
+            &tables.heap_sites,
+            &tables.stacks,
+            &tables.frames,
+            &tables.losses,
+        ),
     };
     if let Some(profile) = types::types(&types::Input {
         line_size: info.line_size,

@@ -11,6 +11,7 @@ pub use crate::views::caches::{
     CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
 };
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
+pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
@@ -109,6 +110,9 @@ pub struct Report {
     /// recording with `--flow` only, else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flow: Vec<FlowRow>,
+    /// What was allocated on the heap, and by whom; not there without the heap recorder, nor of an exact run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap: Option<HeapTotals>,
 }
 
 impl Report {

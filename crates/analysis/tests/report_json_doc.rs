@@ -9,10 +9,11 @@ use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
 const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
-const VIEWS: [&str; 12] = [
+const VIEWS: [&str; 13] = [
     include_str!("../src/views/band.rs"),
     include_str!("../src/views/caches.rs"),
     include_str!("../src/views/flow.rs"),
+    include_str!("../src/views/heap_sites.rs"),
     include_str!("../src/views/miss_ratio.rs"),
     include_str!("../src/views/misses.rs"),
     include_str!("../src/views/place.rs"),

@@ -131,6 +131,59 @@ fn what_is_left_is_what_the_program_says_after_threads_forks_and_signal_handlers
 }
 
 #[test]
+fn of_more_blocks_than_there_are_rows_each_place_has_its_count_and_its_name() {
+    let place = Place::new();
+    let source = place.path("many.cpp");
+    std::fs::write(
+        &source,
+        r"
+#include <vector>
+struct Node { Node *next; long values[5]; };
+__attribute__((noinline)) Node *make_node(Node *next) { return new Node{next, {}}; }
+__attribute__((noinline)) std::vector<char> *make_text(int i) { return new std::vector<char>(100 + i % 7); }
+int main() {
+    Node *head = nullptr;
+    for (int i = 0; i < 120000; i++) head = make_node(head);
+    for (int i = 0; i < 40000; i++) { Node *next = head->next; delete head; head = next; }
+    for (int i = 0; i < 70; i++) make_text(i);
+}
+",
+    )
+    .unwrap();
+    for options in [&["-O0"][..], &["-O2"], &["-O2", "-fno-omit-frame-pointer"]] {
+        let program = place.path("many");
+        let mut compiler = Command::new("g++");
+        compiler.args(["-g", "-o"]).args([&program, &source]);
+        if !compiler.args(options).status().is_ok_and(|it| it.success()) {
+            return skip("g++ does not build it");
+        }
+        let (output, _) = record(&place, &["--heap", "on"], &program, &[]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let report = place.finish(&mut place.linewise(["report", "made.linewise", "--json"]));
+        let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+        let heap = &report["heap"];
+        assert_eq!(heap["exact"], true, "{}", report["losses"]);
+        let site = |name: &str| {
+            let sites = heap["sites"].as_array().unwrap();
+            let found = sites
+                .iter()
+                .filter(|site| site["name"].as_str().unwrap().starts_with(name));
+            let sum =
+                |key: &str| -> f64 { found.clone().map(|it| it[key].as_f64().unwrap()).sum() };
+            ["blocks", "bytes", "live_blocks", "live_bytes", "peak_bytes"].map(sum)
+        };
+        let (all, left) = (120_000.0, 80_000.0);
+        assert_eq!(
+            site("make_node"),
+            [all, all * 48.0, left, left * 48.0, all * 48.0]
+        );
+        let texts = 70.0 * (24.0 + 103.0);
+        assert_eq!(site("make_text"), [140.0, texts, 140.0, texts, texts]);
+        assert_eq!(site("operator new"), [0.0; 5]);
+    }
+}
+
+#[test]
 fn two_hundred_threads_are_told_apart() {
     let place = Place::new();
     let Some(target) = target(&place, &[]) else {

@@ -43,7 +43,7 @@ static LAYOUT: AtomicU32 = AtomicU32::new(0);
 const LONGEST: u64 = 1 << 15;
 
 /// Naps of 100 µs that a thread waits for room at most: the collector may be writing a part of the recording.
-const NAPS: u32 = 3000;
+const NAPS: u32 = 20_000;
 
 /// Words that there is room for before anything is looked at: the record of a block whose stack is known, and of that.
 const LEAST: usize = 48;
@@ -494,8 +494,9 @@ unsafe fn tell_stack(
     let tid = thread::number();
     // SAFETY: the caller's promise.
     let mut walked = unsafe { walk(region, thread, (ring, layout), tid, frame) };
-    if writer.room(region) < RING_WORDS / 2 {
-        // The collector is behind: rather a short stack now than a wait for room.
+    if writer.room(region) < RING_WORDS / 2 && !region.waits() {
+        // The collector is behind: rather a short stack now than a wait for room. It finds the rule that was missing,
+        // so that the next stack is longer.
         walked.end();
     }
     let frames = walked.frames();

@@ -16,7 +16,7 @@ use crate::rows_exact::{
     BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
 };
 use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::HeapBlock;
+use crate::rows_heap::{HeapBlock, HeapSite};
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
@@ -34,9 +34,9 @@ const EXACT_TABLES: [&str; 4] = [
     TransferCount::TABLE,
 ];
 
-/// The tables that recordings had not before instructions were typed, and before objects were followed, and those of an
-/// exact run without heap blocks.
-const LATER_TABLES: [&str; 7] = [
+/// The tables that recordings had not before instructions were typed, and before objects were followed, those of an
+/// exact run without heap blocks, and before allocations were summed up.
+const LATER_TABLES: [&str; 8] = [
     TypedAccess::TABLE,
     TypeMember::TABLE,
     History::TABLE,
@@ -44,6 +44,7 @@ const LATER_TABLES: [&str; 7] = [
     PathStep::TABLE,
     BlockUse::TABLE,
     CacheContent::TABLE,
+    HeapSite::TABLE,
 ];
 
 /// The tables that only sampled reuse fills.

@@ -60,6 +60,34 @@ pub struct HeapBlock {
     pub weight: f64,
 }
 
+/// What one call chain allocated, all together (table `heap_sites`).
+///
+/// Every block that the recorder told of is counted, also where `heap_blocks` has a sample of them: exact where it told
+/// of all ([`HeapRun::sampled_bytes`] is 0), else estimated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeapSite {
+    /// The process.
+    pub pid: Pid,
+    /// The call chain, return addresses only.
+    pub stack: StackId,
+    /// What was asked for memory.
+    pub allocator: Allocator,
+    /// The name that the program gave the blocks; empty if none.
+    pub label: String,
+    /// Blocks, from the beginning to the end.
+    pub blocks: f64,
+    /// Their bytes, as asked for.
+    pub bytes: f64,
+    /// Those that were there when the recording ended or the process did.
+    pub live_blocks: f64,
+    /// Their bytes.
+    pub live_bytes: f64,
+    /// The most blocks that were there at once.
+    pub peak_blocks: f64,
+    /// The most bytes.
+    pub peak_bytes: f64,
+}
+
 /// What the heap recorder did (part of `run.json`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeapRun {

@@ -23,7 +23,7 @@ use crate::rows_exact::{
     BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
 };
 use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::HeapBlock;
+use crate::rows_heap::{HeapBlock, HeapSite};
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};

@@ -126,6 +126,7 @@ pub(crate) fn everyday() -> Report {
         misses: Vec::new(),
         working_set: Vec::new(),
         flow: Vec::new(),
+        heap: None,
     }
 }
 

@@ -105,11 +105,23 @@ pub fn allocation_site<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Optio
     let mut first = None;
     for frame in frames {
         first = first.or(Some(frame));
-        if !frame.function.is_empty() && !allocates(&frame.function) {
+        if !frame.function.is_empty() && !allocates(&frame.function) && !of_library(&frame.file) {
             return Some(frame);
         }
     }
     first
+}
+
+/// Whether a source file is one of a language's library.
+fn of_library(file: &str) -> bool {
+    let of_rust = |library: &str| {
+        let inside = file.split_once(library).map(|(before, _)| before);
+        inside.is_some_and(|before| before.starts_with("/rustc/") || before.ends_with("/rust"))
+    };
+    file.contains("/include/c++/")
+        || ["/library/alloc/", "/library/core/", "/library/std/"]
+            .into_iter()
+            .any(of_rust)
 }
 
 /// Whether a function is part of how memory is asked for, by its name.
@@ -128,6 +140,12 @@ fn allocates(function: &str) -> bool {
         "__rust_",
         "__rustc::",
         "__rdl_",
+        // Names that no demangler understands.
+        "_ZSt",
+        "_ZNSt",
+        "_ZNKSt",
+        "_Znwm",
+        "_Znam",
     ];
     const WRAPPERS: &[&str] = &[
         "malloc",
@@ -141,6 +159,11 @@ fn allocates(function: &str) -> bool {
         "strndup",
         "valloc",
         "malloc0",
+        "malloc_n",
+        "malloc0_n",
+        "realloc_n",
+        "slice_alloc",
+        "slice_alloc0",
         "mallocarray",
     ];
     // `void std::vector<int>::push_back(...)`: a template's result comes first.
@@ -264,6 +287,27 @@ mod tests {
             ]),
             found("app::run")
         );
+        assert_eq!(
+            site(&["g_malloc0_n", "_ZSt11make_sharedI4NodeJEE", "make_node"]),
+            found("make_node")
+        );
+        // Known by where their source is.
+        let of = |function: &str, file: &str| Frame {
+            file: file.to_owned(),
+            ..frame(function)
+        };
+        for library in [
+            "/rustc/0123abc/library/alloc/src/str.rs",
+            "/home/u/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
+            "/usr/include/c++/12/bits/stl_vector.h",
+        ] {
+            let frames = [
+                of("<str>::repeat", library),
+                of("make_text", "/home/u/library/core/src/a.rs"),
+            ];
+            let site = allocation_site(&frames).map(|frame| frame.function.as_str());
+            assert_eq!(site, Some("make_text"), "{library}");
+        }
         assert_eq!(site(&["allocate_table"]), found("allocate_table"));
         assert_eq!(site(&["xmalloc"]), found("xmalloc"));
         assert_eq!(site(&[]), None);

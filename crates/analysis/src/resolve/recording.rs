@@ -15,6 +15,8 @@ use super::paths::{named_by_accesses, path_traces};
 use super::source_frames::last_byte_of_call;
 use super::{Files, Resolver, Store};
 
+/// Call chains of allocations whose callers are named though no block of theirs has a row: those with the most bytes.
+const MOST_SITES: usize = 5_000;
 /// Lines whose objects are resolved: the hottest, by sampled time. No report shows more.
 const MOST_LINES: usize = 2000;
 /// Addresses touched on one line that are looked up one by one.
@@ -179,7 +181,14 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     let steps = tables.path_traces.iter().map(|it| (it.pid, it.stack));
     let contents = tables.cache_contents.iter();
     let contents = contents.filter_map(|it| it.pid.zip(it.stack));
+    let mut sites: Vec<_> = tables.heap_sites.iter().collect();
+    sites.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+    let sites = sites
+        .into_iter()
+        .take(MOST_SITES)
+        .map(|it| (it.pid, it.stack));
     let all = blocks
+        .chain(sites)
         .chain(histories)
         .chain(uses)
         .chain(steps)

@@ -8,6 +8,7 @@ mod encounter;
 #[cfg(test)]
 mod exact_rows;
 pub mod flow;
+pub mod heap_sites;
 mod kind;
 mod lines_seen;
 pub mod miss_ratio;

@@ -11,6 +11,7 @@ use super::live::{Block, Live};
 use super::observer::Observer;
 use super::rate::weight;
 use super::recorder::HeapLoss;
+use super::sites::Sites;
 use crate::chance::Chance;
 use crate::error::Error;
 use crate::exact::Clock;
@@ -23,6 +24,8 @@ pub(super) const LINGER: usize = 2;
 const ORPHANS: usize = 10_000;
 /// Blocks that are known at once, of all processes: some hundred megabytes of ours.
 pub(super) const MOST_LIVE: usize = 1 << 22;
+/// Rows of call chains, of all processes.
+const SITE_ROWS: u64 = 500_000;
 /// Addresses of ended blocks that are remembered.
 const ENDED: usize = 100_000;
 
@@ -64,6 +67,7 @@ pub(super) struct Image {
     /// The process that it was forked from, if it was.
     parent: Option<u32>,
     live: Live,
+    sites: Sites,
     /// It is no more; when it went on as another program, that moment.
     ended: Option<Option<u64>>,
 }
@@ -146,6 +150,9 @@ pub(super) struct Ledger {
     pub(super) frees_of_unknown: u64,
     /// Blocks that were forgotten while they were allocated, since too many were.
     pub(super) forgotten: u64,
+    site_rows: u64,
+    /// Call chains without a row.
+    pub(super) sites_cut: u64,
 }
 
 impl Ledger {
@@ -169,6 +176,8 @@ impl Ledger {
             frees: 0,
             frees_of_unknown: 0,
             forgotten: 0,
+            site_rows: 0,
+            sites_cut: 0,
         }
     }
 
@@ -255,22 +264,32 @@ impl Ledger {
     fn thin(&mut self, also_touched: bool) {
         let chance = &mut self.chance;
         for image in self.images.values_mut() {
-            let forgotten = image.live.thin(also_touched, || chance.happens(0.5));
+            let Image { live, sites, .. } = image;
+            let stays = || chance.happens(0.5);
+            let forgotten = live.thin(also_touched, stays, |block| sites.forget(block));
             self.forgotten += forgotten as u64;
         }
     }
 
     /// What was forgotten, as a loss.
-    pub(super) fn loss(&self) -> Option<HeapLoss> {
-        (self.forgotten > 0).then(|| {
+    pub(super) fn losses(&self) -> impl Iterator<Item = HeapLoss> {
+        let forgotten = (self.forgotten > 0).then(|| {
             (
                 "heap-blocks-forgotten",
                 self.forgotten,
                 format!(
-                    "blocks that are known no more: over {MOST_LIVE} were allocated at once, so that one of two that no sample had touched was forgotten; accesses to them have no name, and in sums the others stand for them"
+                    "blocks that are known no more: over {MOST_LIVE} were allocated at once, so that one of two that no sample had touched was forgotten; accesses to them have no name, and among the rows of single blocks the others stand for them"
                 ),
             )
-        })
+        });
+        let cut = (self.sites_cut > 0).then(|| {
+            (
+                "heap-sites-cut",
+                self.sites_cut,
+                "call chains of processes that ended late whose allocations are not summed up: so many have been".to_owned(),
+            )
+        });
+        forgotten.into_iter().chain(cut)
     }
 
     fn apply_one(&mut self, event: Event) {
@@ -309,10 +328,13 @@ impl Ledger {
                 };
                 let tid = self.threads.get(event.thread).copied().unwrap_or(0);
                 self.observer.allocated(pid, &block, tid);
+                image.sites.allocated(&block);
                 match self.orphans.remove(&(event.image, address)) {
                     // Its end was told before it.
                     Some(free) if free > event.stamp => {
-                        ended.push((block, self.ns(free), None));
+                        let clock = self.clock.as_ref();
+                        let at = clock.map_or(free, |clock| clock.ns(free));
+                        ended.push((block, at, None));
                     }
                     _ => ended.extend(image.live.insert(block).map(|old| (old, time, None))),
                 }
@@ -330,8 +352,11 @@ impl Ledger {
                 } else {
                     image.live.remove(address)
                 };
+                let counted = block.is_none() && !named && image.sites.forgotten_freed(address);
                 let place = (event.image, address);
-                if block.is_some() || !self.ended.contains(&place) {
+                if counted {
+                    self.frees += 1;
+                } else if block.is_some() || !self.ended.contains(&place) {
                     self.frees += 1;
                     self.frees_of_unknown += u64::from(block.is_none());
                 }
@@ -344,7 +369,7 @@ impl Ledger {
                         let by = Some(event.thread);
                         ended.extend([block].into_iter().chain(inside).map(|it| (it, time, by)));
                     }
-                    None if self.orphans.len() < ORPHANS => {
+                    None if !counted && self.orphans.len() < ORPHANS => {
                         self.orphans.insert((event.image, address), event.stamp);
                     }
                     None => {}
@@ -352,13 +377,23 @@ impl Ledger {
             }
             What::Unmap { start, end } => {
                 let by = Some(event.thread);
-                ended.extend(
-                    image
-                        .live
-                        .unmap(start, end)
-                        .into_iter()
-                        .map(|it| (it, time, by)),
-                );
+                let gone = image.live.unmap(start, end);
+                for block in &gone {
+                    image.sites.unmapped(block, start, end);
+                }
+                ended.extend(gone.into_iter().map(|it| (it, time, by)));
+            }
+        }
+        self.end(&event, pid, ended);
+    }
+
+    /// Counts blocks that `event` ended, each with when and by whom, and lets them wait for their rows.
+    fn end(&mut self, event: &Event, pid: u32, ended: Vec<(Block, u64, Option<u16>)>) {
+        if !matches!(event.what, What::Unmap { .. })
+            && let Some(image) = self.images.get_mut(&event.image)
+        {
+            for (block, ..) in &ended {
+                image.sites.ended(block);
             }
         }
         for (block, at, by) in &ended {
@@ -384,6 +419,7 @@ impl Ledger {
             return;
         };
         let pid = image.pid;
+        image.sites.cut();
         let known: Vec<Block> = image.live.drain().collect();
         self.orphans.clear();
         self.ended.clear();
@@ -425,6 +461,7 @@ impl Ledger {
             if let Some(block) = inherited
                 && let Some(image) = self.images.get_mut(&number)
             {
+                image.sites.inherited(&block);
                 image.live.insert(block);
             }
         }
@@ -529,10 +566,18 @@ impl Ledger {
         }
         let count = image.live.len() as f64;
         let share = (2.0 * ROWS / count.max(1.0)).min(1.0);
+        let (blocks, bytes) = image.sites.live();
+        self.run.live_blocks += blocks;
+        self.run.live_bytes += bytes;
+        let mut sites = image.sites.rows(image.pid, |label| {
+            self.labels.get(label).cloned().unwrap_or_default()
+        });
+        let room = usize::try_from(SITE_ROWS.saturating_sub(self.site_rows)).unwrap_or(0);
+        self.sites_cut += sites.len().saturating_sub(room) as u64;
+        sites.truncate(room);
+        self.site_rows += sites.len() as u64;
+        writer.push(sites)?;
         for block in image.live.drain() {
-            let blocks = block_weight(&block);
-            self.run.live_blocks += blocks;
-            self.run.live_bytes += blocks * block.size as f64;
             let freed = Freed {
                 block,
                 pid: image.pid,
@@ -560,11 +605,16 @@ impl Ledger {
 
 /// How many blocks it stands for.
 fn block_weight(block: &Block) -> f64 {
-    let interval = match block.interval {
+    told_weight(block.size, block.interval) * 2_f64.powi(i32::from(block.halved))
+}
+
+/// How many blocks one stands for that was told of, whatever was forgotten since; `interval` as in [`Block`].
+pub(super) fn told_weight(size: u64, interval: u8) -> f64 {
+    let interval = match interval {
         0 => 0.0,
         exponent => (1_u64 << exponent.min(63)) as f64,
     };
-    weight(block.size, interval) * 2_f64.powi(i32::from(block.halved))
+    weight(size, interval)
 }
 
 /// The allocator of this number.

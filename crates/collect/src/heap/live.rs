@@ -308,9 +308,14 @@ impl Live {
     }
 
     /// Forgets blocks for which `stays` says no, among those that nobody touched or, where `also_touched`,
-    /// among all; who stays stands for twice as many. Mappings stay: a kernel allows few. How many are
-    /// forgotten.
-    pub(crate) fn thin(&mut self, also_touched: bool, mut stays: impl FnMut() -> bool) -> usize {
+    /// among all; who stays stands for twice as many. Mappings stay: a kernel allows few. Calls `forgotten` with the
+    /// others; how many they are.
+    pub(crate) fn thin(
+        &mut self,
+        also_touched: bool,
+        mut stays: impl FnMut() -> bool,
+        mut forgotten: impl FnMut(&Block),
+    ) -> usize {
         let before = self.len();
         let mut stays = |touched: bool, halved: &mut u8| {
             if touched && !also_touched {
@@ -320,14 +325,26 @@ impl Live {
             stays()
         };
         self.small = 0;
-        self.pages.retain(|_, blocks| {
-            blocks.retain_mut(|it| stays(it.touched, &mut it.halved));
+        self.pages.retain(|page, blocks| {
+            blocks.retain_mut(|it| {
+                let stays = stays(it.touched, &mut it.halved);
+                if !stays {
+                    forgotten(&it.block(*page));
+                }
+                stays
+            });
             blocks.shrink_to_fit();
             self.small += blocks.len();
             !blocks.is_empty()
         });
         for blocks in [&mut self.large, &mut self.named] {
-            blocks.retain(|_, it| stays(it.touched, &mut it.halved));
+            blocks.retain(|_, it| {
+                let stays = stays(it.touched, &mut it.halved);
+                if !stays {
+                    forgotten(it);
+                }
+                stays
+            });
         }
         before - self.len()
     }
@@ -431,16 +448,19 @@ mod tests {
             live.touch(place * 512, 2);
         }
         let mut turn = 0;
-        let forgotten = live.thin(false, || {
+        let mut told = 0;
+        let stays = || {
             turn += 1;
             turn % 2 == 0
-        });
+        };
+        let forgotten = live.thin(false, stays, |_| told += 1);
+        assert_eq!(told, forgotten);
         assert_eq!((forgotten, live.len()), (995, 1005));
         assert!(live.get(0).is_some_and(|it| it.touched && it.halved == 0));
-        assert_eq!(live.thin(true, || false), 1005);
+        assert_eq!(live.thin(true, || false, |_| {}), 1005);
         assert_eq!((live.len(), live.drain().count()), (0, 0));
         live.insert(block(0, 48, 1));
-        assert_eq!(live.thin(false, || true), 0);
+        assert_eq!(live.thin(false, || true, |_| {}), 0);
         assert_eq!(live.drain().map(|it| it.halved).collect::<Vec<_>>(), [1]);
     }
 

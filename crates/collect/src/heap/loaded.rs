@@ -327,6 +327,12 @@ impl Loaded {
                 return Some((stamp, what));
             }
             Record::Stack { key, frames } => {
+                if let Some(&last) = frames.last()
+                    && region.rule(layout, last).is_none()
+                    && let Some(rule) = self.unwinder.rule((pid, layout), last, None)
+                {
+                    region.set_rule(layout, last, rule);
+                }
                 let id = stacks.id(frames);
                 // Of a chain that is not kept nothing has to be known.
                 if id != StackId(0) && self.stacks.len() < STACKS {
@@ -406,7 +412,7 @@ impl Loaded {
         self.ledger.run.spent_ns += spent as u64;
         self.ledger.close(writer)?;
         let mut losses = Vec::new();
-        losses.extend(self.ledger.loss());
+        losses.extend(self.ledger.losses());
         let lost = self.lost.saturating_add(self.region.ringless());
         if lost > 0 {
             losses.push((

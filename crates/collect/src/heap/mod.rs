@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Rows are kept of all blocks that a sample or a trap touched, and of a share of the others, which then
-//! stand for more than themselves.
+//! stand for more than themselves. What each call chain allocates is counted, block by block (`sites`).
 
 mod allocator;
 mod launch;
@@ -20,6 +20,7 @@ mod operators;
 mod probed;
 mod rate;
 mod recorder;
+mod sites;
 mod symbols;
 mod unwind;
 

@@ -552,7 +552,7 @@ impl Probed {
                 "processes that the program made: the probes on its allocator tell of the program itself alone; attach to a child with --pid to see its heap".to_owned(),
             ));
         }
-        losses.extend(self.ledger.loss());
+        losses.extend(self.ledger.losses());
         if let Some(error) = self.failed {
             losses.push(("heap-not-recorded", 1, error));
         }

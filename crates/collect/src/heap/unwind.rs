@@ -292,7 +292,12 @@ impl Unwinder {
     }
 
     /// The rule for a return address; `None` while it cannot be known what lies there.
-    fn rule(&mut self, (pid, layout): (u32, u32), ip: u64, told: Option<&[Map]>) -> Option<Rule> {
+    pub(super) fn rule(
+        &mut self,
+        (pid, layout): (u32, u32),
+        ip: u64,
+        told: Option<&[Map]>,
+    ) -> Option<Rule> {
         let Self {
             memory,
             modules,

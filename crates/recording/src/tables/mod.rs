@@ -9,6 +9,7 @@ mod call_paths;
 mod fields;
 mod frames;
 mod heap_blocks;
+mod heap_sites;
 mod histories;
 mod history_accesses;
 mod latencies;
@@ -44,7 +45,7 @@ use crate::rows_exact::{
     BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
 };
 use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::HeapBlock;
+use crate::rows_heap::{HeapBlock, HeapSite};
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::storage::Damage;
@@ -219,6 +220,7 @@ macro_rules! all_tables {
             path_traces: PathStep,
             block_uses: BlockUse,
             cache_contents: CacheContent,
+            heap_sites: HeapSite,
         }
     };
 }

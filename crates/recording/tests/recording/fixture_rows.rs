@@ -218,6 +218,26 @@ fn heap_blocks() -> Vec<HeapBlock> {
     (1..).zip(Allocator::ALL).map(block).collect()
 }
 
+fn heap_sites() -> Vec<HeapSite> {
+    let site = |(id, &allocator): (u32, &Allocator)| HeapSite {
+        pid: Pid(100),
+        stack: StackId(id),
+        allocator,
+        label: if allocator == Allocator::Pool {
+            "Sitzung".into()
+        } else {
+            String::new()
+        },
+        blocks: f64::from(id) * 10.0,
+        bytes: 640.0,
+        live_blocks: 2.5,
+        live_bytes: 160.0,
+        peak_blocks: 8.0,
+        peak_bytes: 512.0,
+    };
+    (0..).zip(Allocator::ALL).map(site).collect()
+}
+
 fn histories() -> Vec<History> {
     let history = |(id, &outcome): (u64, &HistoryOutcome)| History {
         id,
@@ -603,6 +623,7 @@ pub(crate) fn tables() -> Tables {
         path_traces: path_traces(),
         block_uses: block_uses(),
         cache_contents: cache_contents(),
+        heap_sites: heap_sites(),
         damage: Vec::new(),
     }
 }
@@ -685,5 +706,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.history_accesses.iter().cloned())?;
     writer.push(tables.path_traces.iter().cloned())?;
     writer.push(tables.block_uses.iter().cloned())?;
-    writer.push(tables.cache_contents.iter().cloned())
+    writer.push(tables.cache_contents.iter().cloned())?;
+    writer.push(tables.heap_sites.iter().cloned())
 }

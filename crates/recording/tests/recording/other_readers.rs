@@ -86,6 +86,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.path_traces.len(),
         rows.block_uses.len(),
         rows.cache_contents.len(),
+        rows.heap_sites.len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

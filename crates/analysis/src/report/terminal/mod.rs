@@ -3,6 +3,7 @@
 mod diff;
 mod finding;
 mod flow;
+mod heap;
 mod line_drawing;
 mod locality;
 mod page;
@@ -73,6 +74,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     }
     page.blank();
     types::print(&mut page, report);
+    heap::print(&mut page, report);
     flow::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);

@@ -231,7 +231,7 @@ fn coverage_words(coverage: &Coverage) -> String {
 }
 
 /// `text` in exactly `columns` columns.
-fn pad(name: &str, columns: usize) -> String {
+pub(super) fn pad(name: &str, columns: usize) -> String {
     let safe = text::sanitise(name);
     let short = text::shorten(&safe, columns.saturating_sub(1));
     let gap = " ".repeat(columns.saturating_sub(text::width(&short)));

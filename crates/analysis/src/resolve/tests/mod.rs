@@ -8,6 +8,7 @@ mod hostile;
 mod own_process;
 mod recorded;
 mod split;
+mod unoptimised;
 
 use std::collections::HashMap;
 use std::fs;

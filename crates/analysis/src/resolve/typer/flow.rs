@@ -248,6 +248,7 @@ impl Flow<'_, '_, '_> {
         for (register, (old, new)) in old.registers.iter_mut().zip(&new.registers).enumerate() {
             let met = 0x8000_0000 | symbol(number, register);
             let joined = old.join(*new, met, self.layouts);
+            let joined = self.within_one(number, *old, *new, joined);
             changed |= joined != *old;
             *old = joined;
         }
@@ -258,6 +259,7 @@ impl Flow<'_, '_, '_> {
                 Some(old) => {
                     let met = 0xc000_0000 | (symbol(number, 0) ^ (*slot as u32 & 0xffff));
                     let joined = old.join(*new, met, self.layouts);
+                    let joined = self.within_one(number, *old, *new, joined);
                     changed |= joined != *old;
                     *old = joined;
                 }
@@ -270,6 +272,37 @@ impl Flow<'_, '_, '_> {
             }
         }
         changed
+    }
+
+    /// What `old` and `new` are together, `joined`, where both lead into the same variable: a loop goes through it from
+    /// where `old` is. What remains of the two otherwise says nothing about where they lead.
+    fn within_one(&self, block: usize, old: Value, new: Value, joined: Value) -> Value {
+        let alike = old.base == joined.base && new.base == joined.base && joined.times != 0;
+        let from_there =
+            || (old.plus.wrapping_sub(joined.plus)).checked_rem(joined.times) == Some(0);
+        if !alike || old.plus == joined.plus || !from_there() {
+            return joined;
+        }
+        let first = self.code.blocks.get(block).map(|it| it.instructions.start);
+        let at = first.and_then(|first| self.address(first));
+        let variable = |value: Value| match value.base {
+            Base::Frame => {
+                let (variable, offset) = self.declared(at?, value.plus, 1)?;
+                Some((variable.entry, value.plus.wrapping_sub_unsigned(offset)))
+            }
+            Base::Number => {
+                let (kind, offset) = self.program.variable(u64::try_from(value.plus).ok()?)?;
+                Some((kind, value.plus.wrapping_sub_unsigned(offset)))
+            }
+            _ => None,
+        };
+        match variable(old) {
+            Some(one) if variable(new) == Some(one) => Value {
+                plus: old.plus,
+                ..joined
+            },
+            _ => joined,
+        }
     }
 
     /// Brings in what the debug info says from instruction `number` on.
@@ -363,7 +396,7 @@ impl Flow<'_, '_, '_> {
                     .get(&address.plus)
                     .filter(|_| size == 8 && times == 0);
                 if let Some(value) = slot {
-                    return *value;
+                    return self.kept(*value, at, address.plus);
                 }
                 let local = || {
                     let (variable, _) = self.declared(at, address.plus, size)?;
@@ -449,6 +482,7 @@ impl Flow<'_, '_, '_> {
         }
         let result = state.registers[RDI];
         let before = state.registers;
+        self.may_change(state, instruction.ip());
         if let Some(signature) = &signature {
             self.left_by(&mut state.present, &before, signature);
         }

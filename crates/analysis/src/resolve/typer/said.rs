@@ -94,6 +94,21 @@ impl Flow<'_, '_, '_> {
         }
     }
 
+    /// What lies where `value` was stored, `distance` bytes from the canonical frame address, when the instruction at
+    /// `at` loads it: without optimisation nothing but the slot of a variable says what it leads to.
+    pub(super) fn kept(&self, value: Value, at: u64, distance: i64) -> Value {
+        let Some((variable, offset)) = self.declared(at, distance, POINTER) else {
+            return value;
+        };
+        let Some(pointee) = self.layouts.pointee(variable.kind, offset, POINTER, 0) else {
+            return value;
+        };
+        let member = self.layouts.holder(variable.kind, offset, 0);
+        let holder = member.unwrap_or(Holder::Local(variable.entry));
+        let said = Value::at(Base::Typed(pointee), 0);
+        self.better(value, said, self.holders.number(holder))
+    }
+
     /// What the code and the debug info know together of one register, which is the variable `local`.
     fn better(&self, followed: Value, said: Value, local: Through) -> Value {
         // Whatever type it is given on the way, it comes from there.

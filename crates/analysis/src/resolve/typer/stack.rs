@@ -15,6 +15,11 @@ use super::value::{Base, Value};
 /// Objects of one frame that called functions tell of, at most.
 const MOST_LENT: usize = 1024;
 
+/// Iced's numbers of the registers of arguments: rdi, rsi, rdx, rcx, r8, r9.
+const ARGUMENTS: [usize; 6] = [RDI, 6, 2, 1, 8, 9];
+/// Bytes of an object in the frame that has no name, at most.
+const NAMELESS: u64 = 64;
+
 /// Objects of one frame that are known at a time, at most.
 const MOST_PRESENT: usize = 64;
 
@@ -105,6 +110,29 @@ impl Flow<'_, '_, '_> {
             && let Some(returns) = signature.returns
         {
             put(RDI, 0, self.layouts.layout(returns).id);
+        }
+    }
+
+    /// Forgets which memory of the frame the objects lead to that the call at `at` is given: a string that lies in itself
+    /// at first is elsewhere when it has grown. What types they lead to stays.
+    pub(super) fn may_change(&self, state: &mut State, at: u64) {
+        let State {
+            registers, slots, ..
+        } = state;
+        for register in ARGUMENTS {
+            let value = registers[register];
+            if value.base != Base::Frame || value.times != 0 {
+                continue;
+            }
+            let (start, bytes) = match self.declared(at, value.plus, 1) {
+                Some((variable, offset)) => (
+                    value.plus.wrapping_sub_unsigned(offset),
+                    self.layouts.layout(variable.kind).size,
+                ),
+                None => (value.plus, NAMELESS),
+            };
+            let end = start.saturating_add_unsigned(bytes);
+            slots.retain(|slot, kept| kept.base != Base::Frame || *slot < start || *slot >= end);
         }
     }
 

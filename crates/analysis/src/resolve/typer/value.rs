@@ -163,6 +163,9 @@ impl Value {
                 Self::at(other.base, 0)
             }
             (Base::Conflict, _) | (_, Base::Conflict) => Self::at(Base::Conflict, 0),
+            // A buffer in the frame, or what was allocated where that is too small.
+            (Base::Frame, Base::Number) if other.as_constant().is_none() => Self::unknown(symbol),
+            (Base::Number, Base::Frame) if self.as_constant().is_none() => Self::unknown(symbol),
             (Base::Number, Base::Number) => self.merge(other, symbol),
             (Base::Number, _) => other,
             (_, Base::Number) => self,

@@ -12,7 +12,7 @@ const ROWS: usize = 6;
 /// A site below this share of the bytes is not listed.
 const SLIGHT: f64 = 0.02;
 /// Columns of a name.
-const NAME: usize = 40;
+const NAME: usize = 28;
 
 /// Prints it.
 pub(super) fn print(page: &mut Page, report: &Report) {
@@ -55,4 +55,42 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     );
     page.line(&[(Tone::Dim, format!("  {all}"))]);
     page.blank();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::model::{AllocationSite, HeapTotals};
+    use super::super::super::sample;
+    use super::super::{TerminalOptions, render};
+
+    #[test]
+    fn who_allocates_is_told_on_lines_of_80_columns_where_it_was_counted() {
+        let mut report = sample::everyday();
+        let site = AllocationSite {
+            name: "Table::make_node(Node*)".to_owned(),
+            blocks: 10e6,
+            bytes: 480e6,
+            live_bytes: 320e6,
+            peak_bytes: 470e6,
+            ..AllocationSite::default()
+        };
+        report.heap = Some(HeapTotals {
+            exact: true,
+            blocks: 10e6,
+            bytes: 480e6,
+            sites: vec![site],
+            ..HeapTotals::default()
+        });
+        let options = TerminalOptions {
+            width: 80,
+            colour: false,
+            ..TerminalOptions::default()
+        };
+        let text = render(&report, &options);
+        let line = text.lines().find(|line| line.contains("make_node("));
+        let told = "  Table::make_node(Node*)         480 MB        10 M        320 MB      470 MB";
+        assert_eq!(line, Some(told));
+        report.heap.as_mut().unwrap().exact = false;
+        assert!(!render(&report, &options).contains("make_node("));
+    }
 }

@@ -187,7 +187,7 @@ fn of_a_process_that_sleeps_and_wakes_all_the_time_the_cpu_time_is_the_kernels_a
     let running = place.start(place.command(target).args(["sleepers", "enough"]));
     let pid = running.child.id().to_string();
     let options = ["--duration", "1500ms", "--pid", &pid];
-    let (told, counted) = told_and_counted(&place, "made", &options, &[pid.clone()]);
+    let (told, counted) = told_and_counted(&place, "made", &options, std::slice::from_ref(&pid));
     assert!(is_kernels(told, counted), "{told} {counted}");
     std::fs::write(place.path("enough"), "").unwrap();
     let word = running.finish().stdout;

@@ -244,7 +244,8 @@ pub(super) extern "C" fn on_call(
         if let Some(end) = unsafe { writer::end(vcpu) } {
             let waits = match futex {
                 Some(words) => on_futex(vcpu, end.clock(), words),
-                None => waits,
+                // Who ends stays in order until that is done.
+                None => waits && number != numbers.exit,
             };
             end.begins_call(waits);
         }

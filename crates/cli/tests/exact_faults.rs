@@ -10,6 +10,7 @@ use linewise_recording::{Recording, RunInfo};
 use crate::util::{Place, alive, emulator, open_to_all, root, skip};
 
 const RECORD: [&str; 6] = ["record", "--source", "exact", "-o", "made", "--"];
+const RECORD_IN: [&str; 6] = ["record", "--source", "exact", "-o", "made", "--order"];
 
 /// `faults.c`, built with these flags; `None` where that or the emulator is missing.
 fn program(place: &Place, flags: &[&str]) -> Option<PathBuf> {
@@ -45,8 +46,13 @@ fn plain(place: &Place, program: &Path, words: &[&str]) -> Ended {
 
 /// The program by linewise, whose own lines are taken away.
 fn traced(place: &Place, program: &Path, words: &[&str]) -> Ended {
+    traced_in("equal-rate", place, program, words)
+}
+
+fn traced_in(order: &str, place: &Place, program: &Path, words: &[&str]) -> Ended {
     let _ = fs::remove_dir_all(place.path("made.linewise"));
-    let mut command = place.linewise(RECORD);
+    let mut command = place.linewise(RECORD_IN);
+    command.args([order, "--"]);
     let output = place.finish(command.arg(program).args(words));
     let lines = output.stderr.split_inclusive('\n');
     let own = |line: &&str| line.starts_with("linewise: ");
@@ -293,13 +299,13 @@ fn what_a_target_forges_in_the_shared_memory_is_refused_and_takes_no_memory() {
     let Some(program) = place.compile("gcc", source, "program", &[]) else {
         return;
     };
-    for (what, loss) in [
-        ("images", "unnumbered"),
-        ("events", "equal-rate-dropped"),
-        ("future", "malformed"),
-        ("nonsense", "malformed"),
+    for (what, loss, order) in [
+        ("images", "unnumbered", "equal-rate"),
+        ("events", "equal-rate-dropped", "as-run"),
+        ("future", "malformed", "equal-rate"),
+        ("nonsense", "malformed", "equal-rate"),
     ] {
-        let found = traced(&place, &program, &[what, "4000"]);
+        let found = traced_in(order, &place, &program, &[what, "4000"]);
         assert_eq!(found.code, Some(4), "{what}: {found:?}");
         let lost = losses(&place);
         assert!(lost.iter().any(|row| row.0 == loss), "{what}: {lost:?}");

@@ -119,11 +119,12 @@ fn threads_that_met_no_other_are_told() {
         });
         (said, report["losses"]["equal-rate-apart"]["count"].as_u64())
     };
-    let Some(report) = place.traced(&[], &program, &["apart", "3"]) else {
+    let as_run = ["--order", "as-run"];
+    let Some(report) = place.traced(&as_run, &program, &["apart", "3"]) else {
         return;
     };
     assert_eq!(apart(&report), (true, Some(3)), "{:#}", report["notes"]);
-    let Some(report) = place.traced(&[], &program, &["crowd", "3"]) else {
+    let Some(report) = place.traced(&as_run, &program, &["crowd", "3"]) else {
         return;
     };
     assert_eq!(apart(&report), (false, None), "{:#}", report["losses"]);

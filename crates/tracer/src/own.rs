@@ -314,19 +314,25 @@ impl<'a> Line<'a> {
         self.change(state, mine | AGAIN | second | ((number + 1) & NUMBER))
     }
 
-    /// There: if the line that begins at `address` is `owner`'s, who has done with it, it is shared, and `me`'s from its next
-    /// touch on; what its owner did.
+    /// There: if the line that begins at `address` is `owner`'s, who has done with it, it is constant, or shared and `me`'s from its
+    /// next touch on; what its owner did.
     pub(crate) fn hand_over(self, address: u64, owner: u16, me: u16, number: u64) -> Option<Taken> {
         let state = self.first.state.load(Ordering::Acquire);
         if (state >> OWNER_SHIFT) as u16 != owner || !self.taken(address, state).is_old(number) {
             return None;
         }
         let taken = self.take(address, state)?;
-        let touched = u64::from(me) << TOUCHED_BY_SHIFT | (TOUCHES_IN_A_ROW - 1);
+        let (touched, new) = match taken.was_stored_long_before(number) {
+            true => (bit(owner), CONSTANT),
+            false => (
+                u64::from(me) << TOUCHED_BY_SHIFT | (TOUCHES_IN_A_ROW - 1),
+                MAY_BE_OWN,
+            ),
+        };
         self.second.touched.store(touched, Ordering::Relaxed);
         let stored = taken.stored().map_or(0, |by| mark(owner, by));
         self.remember(state, mark(owner, taken.first), stored);
-        self.change(BEING_TAKEN, MAY_BE_OWN | state & SECOND);
+        self.change(BEING_TAKEN, new | state & SECOND);
         Some(taken)
     }
 

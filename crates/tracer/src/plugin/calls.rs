@@ -212,7 +212,7 @@ pub(super) extern "C" fn on_call(
         if shares && let Some(end) = unsafe { writer::end(vcpu) } {
             end.makes();
             end.begins_order(vcpu);
-            MAKING.set(Some((end.clock(), cleared)));
+            MAKING.set(Some((end.number_in_quarters(), cleared)));
         }
         let in_order = order::is_on() || !shares && order::is_wanted();
         let shares = if shares { words::SHARES } else { 0 };
@@ -243,7 +243,7 @@ pub(super) extern "C" fn on_call(
         // SAFETY: as above.
         if let Some(end) = unsafe { writer::end(vcpu) } {
             let waits = match futex {
-                Some(words) => on_futex(vcpu, end.clock(), words),
+                Some(words) => on_futex(vcpu, end.number_in_quarters(), words),
                 // Who ends stays in order until that is done.
                 None => waits && number != numbers.exit,
             };

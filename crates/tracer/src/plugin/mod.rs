@@ -485,7 +485,7 @@ extern "C" fn on_ordered_access<const SHARE: bool>(
     let quarters = ((user >> QUARTERS_SHIFT & 7) << log2_size.saturating_sub(3)).min(4);
     let last = address.wrapping_add((1 << log2_size) - 1);
     let ordering = user & ORDERING != 0;
-    let is_own = |address| shadow::find(address).is_some_and(|line| end.notes(line).is_some());
+    let is_own = |address| end.needs_no_turn(shadow::find(address), store);
     let own = !ordering && is_own(address) && (last >> 6 == address >> 6 || is_own(last));
     if !own {
         end.takes_turn(true);
@@ -544,10 +544,7 @@ extern "C" fn on_shared_access<const ORDERED: bool>(
     }
     let last = address.wrapping_add((1 << log2_size) - 1);
     let crosses = last >> 6 != address >> 6;
-    let is_own = |address| {
-        let line = shadow::find(order::place(address));
-        line.is_some_and(|line| end.notes(line).is_some())
-    };
+    let is_own = |address| end.needs_no_turn(shadow::find(order::place(address)), store);
     let own = ORDERED && user & ORDERING == 0 && is_own(address) && (!crosses || is_own(last));
     if ORDERED && !own {
         end.takes_turn(true);

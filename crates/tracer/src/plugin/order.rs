@@ -74,6 +74,8 @@ pub(super) struct Turn {
     /// The CPU that it was last seen on.
     on: AtomicU32,
     tid: AtomicU32,
+    /// It sleeps until another gets on.
+    dozes: AtomicU32,
     /// The word that is cleared when it ends.
     pub(super) cleared: AtomicU64,
     /// Who waits for it waits until its clock has come to this, the least of what they want.
@@ -96,6 +98,7 @@ impl Turn {
             cpu: AtomicPtr::new(ptr::null_mut()),
             on: AtomicU32::new(0),
             tid: AtomicU32::new(0),
+            dozes: AtomicU32::new(0),
             cleared: AtomicU64::new(0),
             wake_at: AtomicU64::new(0),
             news: AtomicU32::new(0),
@@ -367,16 +370,23 @@ impl Turn {
     /// Whom to wait for until all others have come to the end of an epoch, and those of them that take lines there, if
     /// `first`, have done so.
     fn before(&self, end: u64, first: impl Fn(&Turn) -> bool) -> Option<(&'static Turn, u64)> {
-        self.others().find_map(|other| {
+        // The last of them in turn comes last.
+        let mut last = None;
+        for other in self.others() {
             let clock = other.clock.load(Ordering::Acquire);
-            if clock < end {
-                Some((other, end))
+            let serial = other.serial.load(Ordering::Relaxed);
+            let until = if clock < end {
+                end
             } else if clock == end && first(other) {
-                Some((other, end + 1))
+                end + 1
             } else {
-                None
+                continue;
+            };
+            if last.is_none_or(|(before, _, _)| serial > before) {
+                last = Some((serial, other, until));
             }
-        })
+        }
+        last.map(|(_, other, until)| (other, until))
     }
 
     fn others(&self) -> impl Iterator<Item = &'static Turn> {
@@ -409,19 +419,21 @@ impl Turn {
         self.rejoins();
         let me = self.key();
         self.waits(executes, || {
-            let mut least = (u64::MAX, u64::MAX);
-            let mut who = None;
+            // For the one just before: who is behind has to come past him, too, and only one is woken at a time.
+            let mut least = u64::MAX;
+            let mut last = None;
             for other in self.others() {
                 let key = other.key();
-                if key < least {
-                    (least, who) = (key, Some(other));
+                least = least.min(key.0);
+                if key < me && last.is_none_or(|(before, _)| key > before) {
+                    last = Some((key, other));
                 }
             }
-            if least < me {
-                let from = if least.1 < me.1 { me.0 + 1 } else { me.0 };
-                return who.map(|other| (other, from));
+            if let Some((key, other)) = last {
+                let from = if key.1 < me.1 { me.0 + 1 } else { me.0 };
+                return Some((other, from));
             }
-            self.limit.store(least.0, Ordering::Relaxed);
+            self.limit.store(least, Ordering::Relaxed);
             None
         });
     }
@@ -485,7 +497,9 @@ impl Turn {
         };
         let cpu = this_cpu();
         self.on.store(cpu, Ordering::Relaxed);
-        if other.on.load(Ordering::Relaxed) != cpu {
+        let runs =
+            other.on.load(Ordering::Relaxed) != cpu && other.dozes.load(Ordering::Relaxed) == 0;
+        if runs {
             for _ in 0..SPINS {
                 if came() {
                     return true;
@@ -499,7 +513,9 @@ impl Turn {
         let mut woken = came();
         if !woken {
             let sleeps = || {
+                self.dozes.store(1, Ordering::Relaxed);
                 futex_wait(&other.news, news, LOOK);
+                self.dozes.store(0, Ordering::Relaxed);
             };
             if executes {
                 self.stands_still(sleeps);
@@ -653,6 +669,7 @@ pub(super) fn forget() {
         }
         turn.sleepers.store(0, Ordering::Relaxed);
         turn.requests.store(0, Ordering::Relaxed);
+        turn.dozes.store(0, Ordering::Relaxed);
     }
     ASLEEP.store(0, Ordering::Relaxed);
 }

@@ -261,6 +261,12 @@ impl End {
         line.notes_of(!self.not_owner)
     }
 
+    /// Whether an access to a line can be made at any time: it is the thread's own, or constant and not stored to.
+    #[inline(always)]
+    pub(super) fn needs_no_turn(&self, line: Option<Line<'_>>, store: bool) -> bool {
+        line.is_some_and(|line| self.notes(line).is_some() || !store && line.is_constant())
+    }
+
     /// Whether a line is constant and the thread has loaded it before.
     #[inline(always)]
     pub(super) fn knows(&self, line: Line<'_>) -> bool {
@@ -278,7 +284,7 @@ impl End {
 
     /// The thread's accesses so far, in quarters.
     #[inline(always)]
-    fn number_in_quarters(&self) -> u64 {
+    pub(super) fn number_in_quarters(&self) -> u64 {
         self.base.wrapping_sub(self.left as u64)
     }
 
@@ -346,11 +352,6 @@ impl End {
             let clock = turn.called();
             self.sets_clock(clock);
         }
-    }
-
-    /// Its clock.
-    pub(super) fn clock(&self) -> u64 {
-        self.number_in_quarters()
     }
 
     /// Waits until a line may be taken from who has it, or from all.

@@ -90,8 +90,6 @@ pub(crate) struct Header {
     pub(crate) threshold: AtomicU64,
     /// Accesses that no ring was there for.
     pub(crate) unrecorded: AtomicU64,
-    /// How often a thread that did not get on was not waited for in the order that is made.
-    pub(crate) forced: AtomicU64,
     version: AtomicU32,
     collector: AtomicU32,
     /// See [`Hold`].
@@ -107,6 +105,8 @@ pub(crate) struct Header {
     rings_used: AtomicU32,
     pub(crate) doorbell: AtomicU32,
     configuration_length: AtomicU32,
+    /// How often a thread that did not get on was not waited for in the order that is made.
+    pub(crate) forced: AtomicU64,
 }
 
 /// The shared memory. Who writes to it is let go when the last handle of its maker is dropped.

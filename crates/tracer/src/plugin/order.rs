@@ -336,13 +336,18 @@ impl Turn {
         self.requests.store(0, Ordering::SeqCst);
         self.rejoins();
         let clock = self.clock.load(Ordering::Relaxed);
+        self.has_come_to(clock, true);
+        clock
+    }
+
+    /// Tells who waits for this clock, and ends the epochs up to it.
+    fn has_come_to(&self, clock: u64, executes: bool) {
         if clock >= self.wake_at.load(Ordering::SeqCst) {
             self.wake_at.store(u64::MAX, Ordering::SeqCst);
             self.tell();
         }
-        self.ends_epochs(clock, true);
+        self.ends_epochs(clock, executes);
         self.set_until();
-        clock
     }
 
     /// Waits for all others at the end of each epoch up to a clock.
@@ -617,12 +622,7 @@ impl Turn {
         self.limit.store(0, Ordering::Relaxed);
         let clock = self.clock.load(Ordering::Relaxed) + ACCESS;
         if self.comes_to(clock) {
-            if clock >= self.wake_at.load(Ordering::SeqCst) {
-                self.wake_at.store(u64::MAX, Ordering::SeqCst);
-                self.tell();
-            }
-            self.ends_epochs(clock, false);
-            self.set_until();
+            self.has_come_to(clock, false);
         }
         clock
     }

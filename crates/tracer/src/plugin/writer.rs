@@ -282,6 +282,14 @@ impl End {
         self.open
     }
 
+    /// The number under which the thread has lines for itself; 0 without one.
+    fn owner(&self) -> u16 {
+        match self.not_owner {
+            0 => 0,
+            not_owner => !not_owner,
+        }
+    }
+
     /// The thread's accesses so far, in quarters.
     #[inline(always)]
     pub(super) fn number_in_quarters(&self) -> u64 {
@@ -383,10 +391,7 @@ impl End {
         };
         let address = address & !63;
         // Without a number it is nobody's touch, and the line is told for good.
-        let me = match self.not_owner {
-            0 => 0,
-            not_owner => !not_owner,
-        };
+        let me = self.owner();
         if order::is_on() {
             self.asks_for(line, me, store);
         }
@@ -412,12 +417,8 @@ impl End {
                     return Told::Yes;
                 }
                 let kept = line.keep(me, number);
-                for address in taken.neighbours() {
-                    let handed = shadow::find(address)
-                        .and_then(|line| line.hand_over(address, taken.owner, me, number));
-                    if let Some(taken) = handed {
-                        self.taken(vcpu, &taken);
-                    }
+                for handed in handed_over(&taken, me, number) {
+                    self.taken(vcpu, &handed);
                 }
                 match kept {
                     true => Told::Last { next: number + 1 },
@@ -437,10 +438,7 @@ impl End {
         let Some(line) = shadow::make(address) else {
             return;
         };
-        let me = match self.not_owner {
-            0 => 0,
-            not_owner => !not_owner,
-        };
+        let me = self.owner();
         self.asks_for(line, me, store);
         let number = self.number_in_quarters() >> 2;
         let touch = line.touch(address & !63, me, number, store, || false, |_| number);
@@ -449,11 +447,7 @@ impl End {
             && taken.is_old(number)
         {
             line.keep(me, number);
-            for address in taken.neighbours() {
-                if let Some(line) = shadow::find(address) {
-                    line.hand_over(address, taken.owner, me, number);
-                }
-            }
+            handed_over(&taken, me, number).for_each(drop);
         }
     }
 
@@ -708,6 +702,14 @@ impl End {
         }
         *self = Self::new();
     }
+}
+
+/// Has the owner of a line that was taken hand over what it has done with of the same page; what it did there.
+fn handed_over(taken: &words::Taken, me: u16, number: u64) -> impl Iterator<Item = words::Taken> {
+    let owner = taken.owner;
+    taken
+        .neighbours()
+        .filter_map(move |address| shadow::find(address)?.hand_over(address, owner, me, number))
 }
 
 struct Ends(UnsafeCell<[End; VCPUS]>);

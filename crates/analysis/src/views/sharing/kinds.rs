@@ -48,6 +48,8 @@ const UNSEEN: f64 = 3.0;
 pub(super) struct Visitor<'a> {
     /// Where it touches the line, and how much that counts.
     pub(super) touches: Vec<(Touch, f64)>,
+    /// Those of them where samples lost time, and how many.
+    pub(super) sampled: Vec<(Touch, f64)>,
     /// Its samples at the line.
     pub(super) samples: u64,
     /// Each of them, in their order.
@@ -137,10 +139,10 @@ impl Visitor<'_> {
             || !self.tells_by_time(touch) && chunks(touch).any(met)
     }
 
-    /// The share of its touches that overlap this one.
+    /// The share of its time that it spends at what overlaps this touch.
     fn share_of(&self, touch: &Touch) -> f64 {
-        let all: f64 = self.touches.iter().map(|it| it.1).sum();
-        let here = self.touches.iter().filter(|(it, _)| it.overlaps(touch));
+        let all: f64 = self.sampled.iter().map(|it| it.1).sum();
+        let here = self.sampled.iter().filter(|(it, _)| it.overlaps(touch));
         here.map(|it| it.1).sum::<f64>() / all.max(f64::MIN_POSITIVE)
     }
 
@@ -286,8 +288,10 @@ mod tests {
             (touch, if samples > 0 { samples as f64 } else { 0.1 })
         };
         let samples = rows.iter().map(|row| row.3).sum();
+        let sampled = rows.iter().filter(|row| row.3 > 0);
         Visitor {
             touches: rows.iter().map(touch).collect(),
+            sampled: sampled.map(touch).collect(),
             samples,
             seen: &[],
             at_line_ns: samples as f64 * 1e6,
@@ -342,6 +346,17 @@ mod tests {
         let other = [(11, 1, Update, 620), (12, 0, Load, 1), (13, 1, Load, 1)];
         let share = true_share(&visitor(&one), &visitor(&other), 9.0 * TRANSFERS, SECOND_NS);
         assert!(share.low == 0.0 && share.value < 0.1, "{share:?}");
+    }
+
+    #[test]
+    fn a_look_that_was_trapped_and_never_sampled_takes_no_time_to_speak_of() {
+        let one = [(1, 0, Update, 640), (2, 1, Load, 0)];
+        let other = [(11, 1, Update, 620), (12, 0, Load, 0)];
+        let share = true_share(&visitor(&one), &visitor(&other), TRANSFERS, SECOND_NS);
+        assert!(
+            share.low == 0.0 && share.value < 0.01 && share.high > 0.9,
+            "{share:?}"
+        );
     }
 
     #[test]

@@ -322,6 +322,7 @@ fn visitors<'a>(
         let stay = stays.threads.get(&tid);
         Visitor {
             touches: touches(tid, stays, met),
+            sampled: sampled(tid, stays).collect(),
             samples: stay.map_or(0, |stay| stay.samples),
             seen: stay.map_or(&[], |stay| &stay.seen),
             at_line_ns: stay.map_or(0.0, |stay| stay.weight_ns),
@@ -336,16 +337,16 @@ fn visitors<'a>(
 /// comes there, since a watch traps once at a chunk whether that is touched often or seldom.
 fn touches(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> Vec<(Touch, f64)> {
     const TRAP: f64 = 0.02;
-    let sampled = stays
-        .threads
-        .get(&tid)
-        .into_iter()
-        .flat_map(|stay| &stay.places);
     let trapped = met.get(&tid).into_iter().flat_map(|met| &met.accesses);
-    sampled
-        .map(|(&touch, &(_, count))| (touch, count as f64))
+    sampled(tid, stays)
         .chain(trapped.map(|(&touch, &count)| (touch, f64::from(count) * TRAP)))
         .collect()
+}
+
+/// Where samples of a thread lost time at the line, and how many.
+fn sampled(tid: Tid, stays: &LineStays) -> impl Iterator<Item = (Touch, f64)> {
+    let places = (stays.threads.get(&tid).into_iter()).flat_map(|stay| &stay.places);
+    places.map(|(&touch, &(_, count))| (touch, count as f64))
 }
 
 #[cfg(test)]

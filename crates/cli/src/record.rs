@@ -1,7 +1,6 @@
 //! `linewise record` and `linewise run`: the main job.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -320,7 +319,7 @@ fn collect(
     };
     // The target's terminal is its own: a progress line only where it does not mix with output.
     let progress = ProgressLine {
-        shown: !args.quiet && args.attach.given() && std::io::stderr().is_terminal(),
+        shown: !args.quiet && args.attach.given() && ProgressLine::on_a_terminal().shown,
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;
     let outcome = linewise_collect::record(&options, &signals, |event| {

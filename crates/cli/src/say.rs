@@ -1,7 +1,7 @@
 //! The door to the terminal: what linewise says on standard error. Names of the target and of recordings are in it, so
 //! nothing in it is obeyed; what moves the cursor is sent by this file alone.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 /// Goes back to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
@@ -20,6 +20,13 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
+    /// One that is shown if standard error is a terminal.
+    pub(crate) fn on_a_terminal() -> Self {
+        Self {
+            shown: io::stderr().is_terminal(),
+        }
+    }
+
     /// Puts `text` in place of what it showed.
     pub(crate) fn show(self, text: &str) {
         if self.shown {

@@ -12,6 +12,8 @@ use linewise_bench::fetch_add::{
 };
 use linewise_recording::write_file;
 
+use crate::say::ProgressLine;
+
 /// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
 /// own means: locks, an atomic instruction, channels, delegation.
 ///
@@ -89,9 +91,10 @@ fn operation(name: &str) -> Result<Operation, String> {
 
 pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
     let spec = spec(args);
+    let line = ProgressLine::on_a_terminal();
     let make = |spec: &FetchAddSpec| {
-        let experiment = run_fetch_add(spec, |progress| tell(progress, args.seconds));
-        eprint!("\r\x1b[K");
+        let experiment = run_fetch_add(spec, |progress| line.show(&told(progress, args.seconds)));
+        line.clear();
         experiment
     };
     let experiment = make(&spec)?;
@@ -158,16 +161,16 @@ fn spec(args: &FetchAddArgs) -> FetchAddSpec {
     }
 }
 
-fn tell(progress: &Progress, seconds: f64) {
+fn told(progress: &Progress, seconds: f64) -> String {
     let left = Duration::from_secs_f64((progress.of - progress.done) as f64 * seconds);
     let (contender, operation, variables) = progress.now;
-    eprint!(
-        "\r\x1b[K{} of {}, about {} to go: {contender}, {} among {variables}",
+    format!(
+        "{} of {}, about {} to go: {contender}, {} among {variables}",
         progress.done + 1,
         progress.of,
         minutes(left),
         operation.name(),
-    );
+    )
 }
 
 fn minutes(time: Duration) -> String {

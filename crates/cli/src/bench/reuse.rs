@@ -17,6 +17,7 @@ use linewise_cache::reuse::{Choice, Grouping, ReuseOptions, ReuseTracker, Sampli
 use linewise_collect::exact::{Consumer, ExactError, ExactOptions, TracedAccess, trace};
 use linewise_recording::write_file;
 
+use crate::say::ProgressLine;
 use crate::scratch::Scratch;
 
 /// Arguments of `linewise bench reuse`.
@@ -98,15 +99,16 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
         return super::reuse_native::run(&super::reuse_native::cases(specs), args.json);
     }
     let scratch = Scratch::new()?;
+    let line = ProgressLine::on_a_terminal();
     let mut rows = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
-        eprint!(
-            "\r\x1b[K{} of {}: {}, {} threads",
+        line.show(&format!(
+            "{} of {}: {}, {} threads",
             i + 1,
             specs.len(),
             spec.name,
             spec.threads
-        );
+        ));
         match measure(spec, args.full, &scratch.path()) {
             Ok(row) => rows.push(row),
             Err(error) => match error.downcast_ref() {
@@ -118,7 +120,7 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
             },
         }
     }
-    eprint!("\r\x1b[K");
+    line.clear();
     if args.json {
         println!("{:#}", reuse_json(&rows));
     } else {

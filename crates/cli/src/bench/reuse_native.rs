@@ -20,6 +20,7 @@ use linewise_cache::reuse::Histogram;
 use linewise_recording::Recording;
 use serde::Serialize;
 
+use crate::say::ProgressLine;
 use crate::scratch::Scratch;
 
 /// What each run is to last, s.
@@ -57,19 +58,20 @@ struct Row {
 
 /// Measures all cases.
 pub(super) fn run(specs: &[ReuseSpec], json: bool) -> anyhow::Result<ExitCode> {
+    let line = ProgressLine::on_a_terminal();
     let mut rows = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
-        eprint!(
-            "\r\x1b[K{} of {}: {}, {} threads",
+        line.show(&format!(
+            "{} of {}: {}, {} threads",
             i + 1,
             specs.len(),
             spec.name,
             spec.threads
-        );
+        ));
         let scratch = Scratch::new()?;
         rows.push(measure(spec, &scratch.path()).with_context(|| spec.name.to_owned())?);
     }
-    eprint!("\r\x1b[K");
+    line.clear();
     if json {
         println!("{:#}", serde_json::json!({ "reuse_native": rows }));
     } else {

@@ -11,6 +11,7 @@ use linewise_bench::{
 };
 use linewise_recording::Recording;
 
+use crate::say::ProgressLine;
 use crate::scratch::Scratch;
 
 /// Arguments of `linewise bench sharing`.
@@ -79,7 +80,7 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
         }
         rows.push(row);
     }
-    eprintln!("\r\x1b[K");
+    ProgressLine::on_a_terminal().clear();
     if args.json {
         println!("{:#}", sharing_json(&rows));
     } else {
@@ -96,10 +97,8 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
 fn compare(spec: &WorkloadSpec, args: &SharingArgs, place: &str) -> anyhow::Result<Comparison> {
     let mut repeats = Vec::new();
     for run in 1..=repeats_of(args) {
-        eprint!(
-            "\r\x1b[K{place}: {} {:.1}, run {run}",
-            spec.workload, spec.fraction
-        );
+        let now = format!("{place}: {} {:.1}, run {run}", spec.workload, spec.fraction);
+        ProgressLine::on_a_terminal().show(&now);
         let spec = WorkloadSpec {
             seed: u64::from(run),
             ..spec.clone()

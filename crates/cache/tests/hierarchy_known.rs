@@ -112,8 +112,7 @@ fn a_consumer_that_reads_the_header_before_the_news_misses_truly() {
     let report = simulate(&socket(2), &accesses);
     assert_eq!(report.total.class(Level::L1, Class::TrueSharing), 10);
     assert_eq!(report.total.overlapping(Level::L1), 0);
-    // The transfer is between the store to the body and the load of the header.
-    assert_eq!(report.core_transfers.get(0, 1), moved(0, 10));
+    assert_eq!(report.core_transfers.get(0, 1), moved(10, 0));
 }
 
 #[test]
@@ -133,16 +132,15 @@ fn a_store_to_a_line_that_others_read_is_an_upgrade_not_a_transfer() {
 
 #[test]
 fn a_load_finds_the_last_store_and_a_store_the_last_access() {
-    let accesses = [store(0, 0), load(0, 8), load(1, 8)];
-    assert_eq!(
-        simulate(&socket(2), &accesses).core_transfers.total(),
-        moved(0, 1)
-    );
-    let accesses = [store(0, 0), load(0, 8), store(1, 8)];
-    assert_eq!(
-        simulate(&socket(2), &accesses).core_transfers.total(),
-        moved(1, 0)
-    );
+    for (last, bytes) in [(load(1, 8), (0, 7)), (store(1, 8), (8, 15))] {
+        let mut hierarchy = Hierarchy::new(&socket(2)).unwrap();
+        hierarchy.run(&[store(0, 0), load(0, 8), last]);
+        let mut moves = Vec::new();
+        let report = hierarchy.finish_with(|transfer| moves.push(transfer.from.bytes));
+        assert_eq!(moves, [bytes]);
+        // What was only read is no news to who stores there: on a line of its own it would be an upgrade.
+        assert_eq!(report.core_transfers.total(), moved(0, 1));
+    }
 }
 
 #[test]
@@ -313,23 +311,28 @@ fn the_observer_sees_every_line_of_every_access() {
     let mut wide = store(0, 60);
     wide.size = 8;
     let mut seen = Vec::new();
-    hierarchy.run_with(&[wide, load(1, 64), load(1, 64)], |index, outcome| {
-        seen.push((index, *outcome));
-    });
+    let mut moves = Vec::new();
+    let accesses = [wide, load(1, 64), load(1, 64)];
+    hierarchy.run_with(
+        &accesses,
+        |index, outcome| seen.push((index, *outcome)),
+        |transfer| moves.push(*transfer),
+    );
     let lines: Vec<_> = seen
         .iter()
         .map(|(index, outcome)| (*index, outcome.line))
         .collect();
     assert_eq!(lines, [(0, 0), (0, 64), (1, 64), (2, 64)]);
-    let transfer = seen[2].1.transfer.unwrap();
-    assert_eq!(
-        (transfer.core, transfer.thread, transfer.overlap),
-        (0, 0, true)
-    );
+    let supplier = seen[2].1.supplier.unwrap();
+    assert_eq!((supplier.core, supplier.thread), (0, 0));
     assert_eq!(seen[2].1.answer(Level::L1), Answer::Miss(Class::Compulsory));
     assert_eq!(seen[2].1.answer(Level::L2), Answer::NotAsked);
     assert_eq!(seen[2].1.answer(Level::Llc), Answer::Hit);
     assert_eq!(seen[3].1.served, Served::L1);
+    let _ = hierarchy.finish_with(|transfer| moves.push(*transfer));
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].line, moves[0].is_true), (64, true));
+    assert_eq!((moves[0].from, moves[0].to.site), (supplier, 1));
 }
 
 #[test]

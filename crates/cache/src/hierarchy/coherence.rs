@@ -5,7 +5,8 @@ use super::counts::{Class, Served};
 use super::engine::{Engine, Fetched, Touch, class};
 use super::lines::{Info, NO_INFO, NOBODY, NONE, flag, state};
 use super::mask::Mask;
-use super::outcome::{Answer, Transfer};
+use super::outcome::{Answer, Party, Transfer};
+use super::stays::Fetch;
 
 impl<M: Mask> Engine<M> {
     /// The way of a core's first level that has a line.
@@ -47,6 +48,9 @@ impl<M: Mask> Engine<M> {
         }
         let line = &self.lines.lines[id as usize];
         let (lost, lost_groups, detail) = (line.lost, line.lost_groups, line.detail);
+        if line.stays != NONE {
+            self.stays.did(line.stays, core, touched, written);
+        }
         let group = self.group_of[core] as usize;
         if line.opened && self.llc[group].is_some() {
             let at = self.lines.group_line(id, group);
@@ -79,6 +83,15 @@ impl<M: Mask> Engine<M> {
                 mine.site = touch.counted;
                 mine.thread = touch.thread;
             }
+        }
+    }
+
+    /// A core's private caches have a line no more.
+    fn end_stay(&mut self, core: usize, id: u32, at: usize) {
+        self.close_core(at, Class::FalseSharing);
+        let stays = self.lines.lines[id as usize].stays;
+        if stays != NONE {
+            self.stays.end(stays, core);
         }
     }
 
@@ -181,7 +194,7 @@ impl<M: Mask> Engine<M> {
         let flags = self.lines.core_lines[at].flags;
         self.drop_l1(core, at);
         let exclusive = self.drop_l2(core, id, at);
-        self.close_core(at, Class::FalseSharing);
+        self.end_stay(core, id, at);
         let mine = &mut self.lines.core_lines[at];
         mine.foreign = M::default();
         if flags & flag::IN_L1 != 0 {
@@ -269,7 +282,7 @@ impl<M: Mask> Engine<M> {
         } else {
             Served::RemoteDram
         };
-        let transfer = supplier.map(|supplier| self.transfer(supplier, core, id, touch));
+        let supplier = supplier.map(|supplier| self.transfer(supplier, core, id, touch));
         if matches!(
             served,
             Served::Peer | Served::OtherGroup | Served::OtherSocket
@@ -329,7 +342,7 @@ impl<M: Mask> Engine<M> {
             served,
             state: new_state,
             llc,
-            transfer,
+            supplier,
             overlaps,
         }
     }
@@ -426,8 +439,8 @@ impl<M: Mask> Engine<M> {
         }
     }
 
-    /// Counts the transfer that an access causes. Makes the supplier's writes known.
-    fn transfer(&mut self, supplier: usize, core: usize, id: u32, touch: &Touch) -> Transfer {
+    /// Begins the stay of a core that gets a line from another one's private caches. Makes the supplier's writes known.
+    fn transfer(&mut self, supplier: usize, core: usize, id: u32, touch: &Touch) -> Party {
         if self.lines.lines[id as usize].detail == NONE {
             let number = self.lines.number(id);
             self.lines.lines[id as usize].detail = self.follow.begin(number);
@@ -446,17 +459,40 @@ impl<M: Mask> Engine<M> {
         } else {
             last_store
         };
-        let common = self.lines.core_lines[at].stored & self.bits_of(touch);
-        let transfer = Info::transfer(supplier, other, touch.info(), common, self.granule);
-        let overlap = transfer.overlap;
-        self.core_transfers
-            .add(supplier as u16, core as u16, overlap);
-        self.thread_transfers
-            .add(transfer.thread, touch.thread, overlap);
-        let detail = self.lines.lines[id as usize].detail;
-        self.follow
-            .transfer(detail, transfer.site, touch.site, overlap);
-        transfer
+        let stored = self.lines.core_lines[at].stored;
+        let common = stored & self.bits_of(touch);
+        let from = Info::supplier(supplier, other, touch.info(), common, self.granule);
+        if self.lines.lines[id as usize].stays == NONE {
+            let number = self.lines.number(id);
+            self.lines.lines[id as usize].stays = self.stays.begin(number, supplier, stored);
+        }
+        let fetch = Fetch {
+            from: Some(from),
+            to: touch.info(),
+            is_sharing_miss: false,
+        };
+        self.stays
+            .open(self.lines.lines[id as usize].stays, core, &fetch);
+        from
+    }
+
+    /// Counts the transfers that were decided, and tells of them.
+    #[inline]
+    pub(super) fn count_moves(&mut self, moved: &mut impl FnMut(&Transfer)) {
+        while let Some(verdict) = self.stays.next_verdict() {
+            let Some(transfer) = verdict.transfer(self.line_shift) else {
+                continue;
+            };
+            let (from, to, is_true) = (&transfer.from, &transfer.to, transfer.is_true);
+            self.core_transfers.add(from.core, to.core, is_true);
+            self.thread_transfers.add(from.thread, to.thread, is_true);
+            let number = transfer.line >> self.line_shift;
+            // The line moved, so that it has a block.
+            let id = self.lines.id(number, 0);
+            let detail = self.lines.lines[id as usize].detail;
+            self.follow.transfer(detail, from.site, to.site, is_true);
+            moved(&transfer);
+        }
     }
 
     /// Asks a group's last level for a line; why the group misses, `None` if it hits. Sharing is
@@ -541,7 +577,7 @@ impl<M: Mask> Engine<M> {
                 let at = self.lines.core_line(id, core);
                 self.drop_l1(core, at);
                 self.drop_l2(core, id, at);
-                self.close_core(at, Class::FalseSharing);
+                self.end_stay(core, id, at);
                 let line = &mut self.lines.lines[id as usize];
                 line.holders &= !(1 << core);
                 if usize::from(line.owner) == core {
@@ -649,7 +685,7 @@ impl<M: Mask> Engine<M> {
 
     /// A line has left a core's private caches by eviction.
     fn leave(&mut self, core: usize, id: u32, at: usize) {
-        self.close_core(at, Class::FalseSharing);
+        self.end_stay(core, id, at);
         let group = self.group_of[core] as usize;
         let line = &mut self.lines.lines[id as usize];
         line.holders &= !(1 << core);

@@ -13,7 +13,8 @@ use super::follow::Follow;
 use super::l1::{EMPTY, L1, Way};
 use super::lines::{Info, Lines, NO_INFO, NONE, flag, state};
 use super::mask::Mask;
-use super::outcome::{Answer, Outcome, Transfer};
+use super::outcome::{Answer, Outcome, Party, Transfer};
+use super::stays::Stays;
 use super::window::Window;
 
 /// Accesses that are looked at together. Enough for the host to overlap its own misses, few enough
@@ -72,7 +73,7 @@ pub(super) struct Fetched {
     pub(super) state: u8,
     /// Outcome in the group, if it has a last level.
     pub(super) llc: Option<Option<Class>>,
-    pub(super) transfer: Option<Transfer>,
+    pub(super) supplier: Option<Party>,
     /// Whether the access's bytes overlap those that others wrote since the core lost the line.
     pub(super) overlaps: bool,
 }
@@ -125,6 +126,7 @@ pub(super) struct Engine<M> {
     pub(super) back_invalidations: u64,
     pub(super) write_backs: WriteBacks,
     pub(super) follow: Follow<M>,
+    pub(super) stays: Stays<M>,
 }
 
 impl<M: Mask> Engine<M> {
@@ -193,18 +195,20 @@ impl<M: Mask> Engine<M> {
             back_invalidations: 0,
             write_backs: WriteBacks::default(),
             follow: Follow::new(config.followed_lines),
+            stays: Stays::new(),
         };
         engine.know_thread(config.threads.len().min(1 << 16) - 1);
         engine
     }
 
     /// Simulates accesses in their order; `observe` is told the index and what happened for every
-    /// line that is touched.
+    /// line that is touched, `moved` of the transfers whose kind is known by now.
     #[inline]
     pub(super) fn run<A: Copy + Into<Access>>(
         &mut self,
         accesses: &[A],
         mut observe: impl FnMut(usize, &Outcome),
+        mut moved: impl FnMut(&Transfer),
     ) {
         let mut index = 0;
         let mut warm = 0;
@@ -218,6 +222,7 @@ impl<M: Mask> Engine<M> {
                 index += 1;
             }
             self.many_fetches = self.fetches - fetches > CHUNK as u64 / 8;
+            self.count_moves(&mut moved);
         }
         std::hint::black_box(warm);
     }
@@ -446,7 +451,7 @@ impl<M: Mask> Engine<M> {
             served: Served::L1,
             answers: [Answer::Hit, Answer::NotAsked, Answer::NotAsked],
             upgrade,
-            transfer: None,
+            supplier: None,
         }
     }
 
@@ -502,7 +507,7 @@ impl<M: Mask> Engine<M> {
         let (l2_answer, in_l2) = self.ask_l2(core, id, at);
 
         let mut answers = [Answer::Miss(l1_class), l2_answer, Answer::NotAsked];
-        let (served, new_state, transfer, upgrade);
+        let (served, new_state, supplier, upgrade);
         if in_l2 {
             let line = &self.lines.lines[id as usize];
             let known = if line.owner as usize == core {
@@ -511,7 +516,7 @@ impl<M: Mask> Engine<M> {
                 state::SHARED
             };
             served = Served::L2;
-            transfer = None;
+            supplier = None;
             upgrade = touch.kind.writes() && self.gain(core, id, known, touch);
             new_state = if touch.kind.writes() {
                 state::MODIFIED
@@ -522,7 +527,7 @@ impl<M: Mask> Engine<M> {
             self.fetches += 1;
             let fetched = self.fetch(core, id, at, touch);
             served = fetched.served;
-            transfer = fetched.transfer;
+            supplier = fetched.supplier;
             new_state = fetched.state;
             upgrade = false;
             answers[Level::Llc as usize] = match fetched.llc {
@@ -577,7 +582,7 @@ impl<M: Mask> Engine<M> {
             served,
             answers,
             upgrade,
-            transfer,
+            supplier,
         }
     }
 
@@ -669,7 +674,7 @@ impl<M: Mask> Engine<M> {
     }
 
     /// Ends the stream: closes all residencies and hands over the counts.
-    pub(super) fn finish(mut self) -> Report {
+    pub(super) fn finish(mut self, mut moved: impl FnMut(&Transfer)) -> Report {
         for core in 0..self.l1.len() {
             for way in 0..self.l1[core].tags.len() {
                 if self.l1[core].tags[way] != EMPTY {
@@ -686,6 +691,8 @@ impl<M: Mask> Engine<M> {
         for at in 0..self.lines.group_lines.len() {
             self.close_group(at, Class::FalseSharing);
         }
+        self.stays.finish();
+        self.count_moves(&mut moved);
         for (kind, hits) in self.site_hits.iter().enumerate() {
             for (site, hits) in self.sites.iter_mut().zip(hits) {
                 site.served[kind][Served::L1 as usize] += hits;

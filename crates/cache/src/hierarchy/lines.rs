@@ -6,7 +6,7 @@
 
 use super::config::Homes;
 use super::mask::Mask;
-use super::outcome::Transfer;
+use super::outcome::Party;
 
 /// No core, no group.
 pub(super) const NOBODY: u8 = u8::MAX;
@@ -56,6 +56,8 @@ pub(super) struct Line {
     pub(super) lost_groups: u64,
     /// Its statistics of its own, [`NONE`], or [`super::follow::SUMMED`].
     pub(super) detail: u32,
+    /// Its stays ([`super::stays::Stays`]), or [`NONE`].
+    pub(super) stays: u32,
     /// The core that has it exclusive, modified or owned.
     pub(super) owner: u8,
     /// In which of these states.
@@ -73,6 +75,7 @@ impl Line {
         llcs: 0,
         lost_groups: 0,
         detail: NONE,
+        stays: NONE,
         owner: NOBODY,
         state: state::SHARED,
         dirty_llc: NOBODY,
@@ -149,29 +152,41 @@ impl Info {
         ((info >> 8) as u8, info as u8)
     }
 
-    /// The transfer from the core whose conflicting access is `last` to the access `to`. `common` are the
+    /// The access of a core.
+    pub(super) fn party(core: impl Into<u16>, info: u64) -> Party {
+        Party {
+            core: core.into(),
+            thread: Self::thread(info),
+            site: Self::site(info),
+            bytes: Self::bytes(info),
+        }
+    }
+
+    /// The other way round.
+    pub(super) fn of(party: &Party) -> u64 {
+        let (first, last) = party.bytes;
+        Self::pack(party.site, party.thread, first.into(), last.into())
+    }
+
+    /// Who hands a line over to the access `to`: the core whose conflicting access is `last`. `common` are the
     /// bytes of `to` that the core stored to since it alone had the line, `1 << granule` bytes of the line each bit.
-    pub(super) fn transfer(
+    pub(super) fn supplier(
         core: usize,
         last: u64,
         to: u64,
         common: impl Into<u128>,
         granule: u32,
-    ) -> Transfer {
+    ) -> Party {
         let common = common.into();
-        let at_last = Self::overlap(last, to);
-        let bytes = if at_last || common == 0 {
+        let bytes = if Self::overlap(last, to) || common == 0 {
             Self::bytes(last)
         } else {
             let (first, end) = (common.trailing_zeros(), 128 - common.leading_zeros());
             ((first << granule) as u8, ((end << granule) - 1) as u8)
         };
-        Transfer {
-            core: core as u16,
-            thread: Self::thread(last),
-            site: Self::site(last),
+        Party {
             bytes,
-            overlap: at_last || common != 0,
+            ..Self::party(core as u16, last)
         }
     }
 

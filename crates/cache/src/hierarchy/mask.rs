@@ -23,6 +23,9 @@ pub(super) trait Mask:
     /// This set if `condition` holds, the empty one otherwise; without a branch.
     fn only_if(self, condition: bool) -> Self;
 
+    /// This set without another's bits.
+    fn without(self, other: Self) -> Self;
+
     /// Whether no bit is set.
     fn is_empty(self) -> bool {
         self == Self::default()
@@ -31,6 +34,11 @@ pub(super) trait Mask:
 
 impl Mask for u64 {
     const BITS: u32 = 64;
+
+    #[inline]
+    fn without(self, other: Self) -> Self {
+        self & !other
+    }
 
     #[inline]
     fn only_if(self, condition: bool) -> Self {
@@ -45,6 +53,11 @@ impl Mask for u64 {
 
 impl Mask for u128 {
     const BITS: u32 = 128;
+
+    #[inline]
+    fn without(self, other: Self) -> Self {
+        self & !other
+    }
 
     #[inline]
     fn only_if(self, condition: bool) -> Self {

@@ -53,8 +53,8 @@
 //!   requests and the same victims from nearer levels, and no invalidations: what an invalidation
 //!   or the inclusion of an outer level took is not a question of capacity. True and false sharing
 //!   follow Dubois and others by default; see [`Counts::class`] and [`Counts::overlapping`].
-//! - **Transfers.** Served by another core's private cache. See [`Transfer`] for the two accesses
-//!   whose bytes decide true or false. An [upgrade](Counts::upgrades) moves nothing and is none.
+//! - **Transfers.** Served by another core's private cache; true or false by what the core does
+//!   until it loses the line, see [`Transfer`]. An [upgrade](Counts::upgrades) moves nothing and is none.
 //! - **Coherence events.** [`Report::intra_socket`] and [`Report::inter_socket`]; an upgrade
 //!   belongs to the farthest copy that it invalidates.
 //! - **Sets.** [`Report::sets`] has for each set its accesses, misses, evictions, and how many
@@ -96,6 +96,7 @@ mod l1;
 mod lines;
 mod mask;
 mod outcome;
+mod stays;
 mod unbounded;
 #[cfg(test)]
 mod verify;
@@ -109,7 +110,7 @@ pub use counts::{
     ByteMasks, Class, Coherence, Counts, FollowedLine, Level, Matrix, Report, Served, SetCounts,
     SitePair, Transfers, WriteBacks,
 };
-pub use outcome::{Answer, Outcome, Transfer};
+pub use outcome::{Answer, Outcome, Party, Transfer};
 pub use unbounded::Unbounded;
 
 use crate::Access;
@@ -151,22 +152,24 @@ impl Hierarchy {
     /// stream.
     pub fn run(&mut self, accesses: &[Access]) {
         match &mut self.engine {
-            AnyEngine::Narrow(engine) => engine.run(accesses, |_, _| {}),
-            AnyEngine::Wide(engine) => engine.run(accesses, |_, _| {}),
+            AnyEngine::Narrow(engine) => engine.run(accesses, |_, _| {}, |_| {}),
+            AnyEngine::Wide(engine) => engine.run(accesses, |_, _| {}, |_| {}),
         }
     }
 
     /// The same, and tells `observe` for every line that an access touches the index of the
-    /// access and what it did. With [`Spanning::OneReference`] once for each access. Accesses may
-    /// come in any form that can be read as one.
+    /// access and what it did. With [`Spanning::OneReference`] once for each access. `moved` is told
+    /// of each transfer when its kind is known; of the last ones by [`Self::finish_with`]. Accesses
+    /// may come in any form that can be read as one.
     pub fn run_with<A: Copy + Into<Access>>(
         &mut self,
         accesses: &[A],
         observe: impl FnMut(usize, &Outcome),
+        moved: impl FnMut(&Transfer),
     ) {
         match &mut self.engine {
-            AnyEngine::Narrow(engine) => engine.run(accesses, observe),
-            AnyEngine::Wide(engine) => engine.run(accesses, observe),
+            AnyEngine::Narrow(engine) => engine.run(accesses, observe, moved),
+            AnyEngine::Wide(engine) => engine.run(accesses, observe, moved),
         }
     }
 
@@ -222,9 +225,15 @@ impl Hierarchy {
     /// clone.
     #[must_use]
     pub fn finish(self) -> Report {
+        self.finish_with(|_| {})
+    }
+
+    /// The same, and tells of the transfers whose stays the end of the stream cuts.
+    #[must_use]
+    pub fn finish_with(self, moved: impl FnMut(&Transfer)) -> Report {
         match self.engine {
-            AnyEngine::Narrow(engine) => engine.finish(),
-            AnyEngine::Wide(engine) => engine.finish(),
+            AnyEngine::Narrow(engine) => engine.finish(moved),
+            AnyEngine::Wide(engine) => engine.finish(moved),
         }
     }
 }

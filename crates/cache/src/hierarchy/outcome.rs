@@ -27,8 +27,9 @@ pub struct Outcome {
     pub answers: [Answer; 3],
     /// Whether the core had the line and had to ask for the right to store.
     pub upgrade: bool,
-    /// The transfer from another core's private cache, if that served it.
-    pub transfer: Option<Transfer>,
+    /// Whose private cache it came from, if it was another core's. Of which kind that sharing is, is known when the line
+    /// leaves again: see [`Transfer`].
+    pub supplier: Option<Party>,
 }
 
 impl Outcome {
@@ -39,23 +40,32 @@ impl Outcome {
     }
 }
 
-/// A line moving from one core's private cache to another's.
-///
-/// The accesses involved are the one that fetches and the other core's last access to the line in
-/// this residency that conflicts with it: its last store for a load, its last access of any kind
-/// for a store. A copy that was never stored to counts with its last access. Who hands over a whole line has stored to
-/// more of it than that access: all bytes count that the core stored to since it alone had the line.
+/// One side of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// The core that had the line.
+pub struct Party {
+    /// The core.
     pub core: u16,
-    /// The thread of that core's access.
+    /// The thread of its access.
     pub thread: u16,
     /// The site of that access.
     pub site: u32,
-    /// The first and the last byte of the line that it touched; where only earlier stores overlap the fetching access,
-    /// the first and the last byte of that.
+    /// The first and the last byte of the line that it touched.
     pub bytes: (u8, u8),
-    /// Whether the fetching access touches bytes of that access or of earlier stores: true sharing.
-    pub overlap: bool,
+}
+
+/// A line that moved from one core's private cache to another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Address of the line's first byte.
+    pub line: u64,
+    /// The core that had the line, and its last access to it that conflicts with the one that fetched it: its last store
+    /// for a load, its last access of any kind for a store. A copy that was never stored to counts with its last access.
+    /// Where only earlier stores touch bytes of the fetching access, the first and the last byte of these.
+    pub from: Party,
+    /// The access that fetched it.
+    pub to: Party,
+    /// Whether it is true sharing: before the core lost the line again, it used bytes that another had stored to since it
+    /// did so itself (see [`Counts::class`](super::Counts::class)). A stay that the end of the stream cuts is judged by
+    /// what was done until then.
+    pub is_true: bool,
 }

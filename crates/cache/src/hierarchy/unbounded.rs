@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::mem::take;
 
 use crate::hash::KeyHasher;
 use crate::{Access, Kind};
@@ -23,9 +24,10 @@ use super::config::{Config, ConfigError};
 use super::counts::{
     Class, Coherence, Counts, Level, Matrix, Report, Served, Transfers, WriteBacks,
 };
-use super::lines::{Info, NO_INFO};
+use super::lines::{Info, NO_INFO, NONE as NO_STAYS};
 use super::mask::Mask as _;
-use super::outcome::Transfer;
+use super::outcome::{Party, Transfer};
+use super::stays::{Fetch, Stays};
 
 /// Recent lines of a core: a power of two. Their records stay in the host's second level.
 const RECENT: usize = 4096;
@@ -55,15 +57,20 @@ struct Copied {
     /// The last one, and the last store ([`Info`]).
     last: u64,
     last_store: u64,
-    /// The bytes that it stored to since it alone has the line.
+    /// The bytes that it touched, and that it stored to, since it told of that last.
+    touched: u64,
     stored: u64,
 }
 
 const NOT_COPIED: Copied = Copied {
     last: NO_INFO,
     last_store: NO_INFO,
+    touched: 0,
     stored: 0,
 };
+
+/// What is kept of a page that two cores touch, bytes.
+const A_PAGE: usize = size_of::<[Line; PAGE]>() + 2 * size_of::<[Copied; PAGE]>();
 
 /// A line, as the cores see it.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +78,8 @@ struct Line {
     /// Cores that had it at any time, and that have it.
     had: u128,
     has: u128,
-    /// What the last core that stored to it and lost it, or the right to store, stored to.
-    stored: u64,
+    /// Its stays, from the time on at which a second core touches it.
+    stays: u32,
     /// Who may store.
     owner: u16,
 }
@@ -80,7 +87,7 @@ struct Line {
 const UNTOUCHED: Line = Line {
     had: 0,
     has: 0,
-    stored: 0,
+    stays: NO_STAYS,
     owner: NO_CORE,
 };
 
@@ -172,6 +179,7 @@ pub struct Unbounded {
     site_hits: Vec<[u64; 4]>,
     core_transfers: Matrix,
     thread_transfers: Matrix,
+    stays: Stays<u64>,
     /// Inside and between sockets.
     coherence: [Coherence; 2],
 }
@@ -206,17 +214,20 @@ impl Unbounded {
             site_hits: Vec::new(),
             core_transfers,
             thread_transfers: Matrix::default(),
+            stays: Stays::new(),
             coherence: [Coherence::default(); 2],
         })
     }
 
     /// Takes accesses in their order, in any form that can be read as one. May be called again and
-    /// again: the batches are one stream. `observe` is told of each transfer, with the index of the
-    /// access and the address of the line.
+    /// again: the batches are one stream. `fetched` is told of each line that comes from another
+    /// core, with the index of the access, the address of the line and who had it; `moved` of each
+    /// transfer when its kind is known, of the last ones by [`Self::finish_with`].
     pub fn run_with<A: Copy + Into<Access>>(
         &mut self,
         accesses: &[A],
-        mut observe: impl FnMut(usize, u64, &Transfer),
+        mut fetched: impl FnMut(usize, u64, &Party),
+        mut moved: impl FnMut(&Transfer),
     ) {
         let shift = self.line_shift;
         let granule = self.granule;
@@ -240,7 +251,9 @@ impl Unbounded {
                 did.last = info;
                 // Without a branch, which nobody could foresee.
                 did.last_store = if writes { info } else { did.last_store };
-                did.stored |= bytes(offset(first), last).only_if(writes);
+                let bytes = bytes(offset(first), last);
+                did.touched |= bytes;
+                did.stored |= bytes.only_if(writes);
                 self.thread_hits[thread][access.kind as usize] += 1;
                 self.site_hits[site][access.kind as usize] += 1;
                 continue;
@@ -261,10 +274,11 @@ impl Unbounded {
                     thread: access.thread,
                     site: access.site,
                 };
-                if let Some(transfer) = self.ask(core, touch) {
-                    observe(index, line << shift, &transfer);
+                if let Some(supplier) = self.ask(core, touch) {
+                    fetched(index, line << shift, &supplier);
                 }
             }
+            self.count_moves(&mut moved);
         }
     }
 
@@ -283,9 +297,9 @@ impl Unbounded {
         self.site_hits.resize(sites, [0; 4]);
     }
 
-    /// An access that is not a hit among the recent lines; the transfer that it causes.
+    /// An access that is not a hit among the recent lines; who has the line, if it comes from another core.
     #[inline(never)]
-    fn ask(&mut self, core: usize, touch: Touch) -> Option<Transfer> {
+    fn ask(&mut self, core: usize, touch: Touch) -> Option<Party> {
         let (page, copy) = self.page(core, touch.line >> PAGE_BITS);
         let place = Place {
             page,
@@ -295,15 +309,12 @@ impl Unbounded {
         let me = 1u128 << core;
         let (has, writes) = (line.has & me != 0, touch.kind.writes());
         let others = line.has & !me;
-        let mut transfer = None;
+        let mut supplier = None;
         let mut served = Served::L1;
-        let mut overlaps = false;
         if !has && line.owner != NO_CORE {
             let owner = usize::from(line.owner);
-            let moved = self.transfer(place, owner, core, &touch);
+            supplier = Some(self.supplier(place, owner, &touch));
             served = self.distance(owner, core);
-            overlaps = moved.overlap;
-            transfer = Some(moved);
             let between = usize::from(served == Served::OtherSocket);
             self.coherence[between].supplied += 1;
         } else if !has && others != 0 {
@@ -312,15 +323,13 @@ impl Unbounded {
             served = nearest
                 .filter(|&by| by != Served::Peer)
                 .unwrap_or(Served::Llc);
-            overlaps = line.stored & touch.bytes != 0;
         } else if !has {
             served = Served::LocalDram;
         }
-        let class = (!has).then_some(match (line.had & me == 0, overlaps) {
-            (true, _) => Class::Compulsory,
-            (false, true) => Class::TrueSharing,
-            (false, false) => Class::FalseSharing,
-        });
+        let is_first = line.had & me == 0;
+        if !has && others != 0 {
+            self.open_stay(place, core, &touch, supplier, !is_first);
+        }
         let upgrade = has && writes && others != 0;
         let owner = if writes {
             self.take_from(others, place, core, &touch, upgrade);
@@ -341,10 +350,7 @@ impl Unbounded {
             NOT_COPIED
         };
         mine.last = touch.info;
-        if upgrade {
-            // What it stored to before is known to whoever loaded it since.
-            mine.stored = 0;
-        }
+        mine.touched |= touch.bytes;
         if writes {
             mine.last_store = touch.info;
             mine.stored |= touch.bytes;
@@ -362,24 +368,65 @@ impl Unbounded {
                 did: mine,
             },
         );
-        self.count(&touch, served, class, upgrade);
-        transfer
+        self.count(&touch, served, is_first, upgrade);
+        supplier
     }
 
-    fn count(&mut self, touch: &Touch, served: Served, class: Option<Class>, upgrade: bool) {
+    fn count(&mut self, touch: &Touch, served: Served, is_first: bool, upgrade: bool) {
         let thread = &mut self.threads[usize::from(touch.thread)];
         let site = &mut self.sites[touch.site as usize];
         for counts in [thread, site] {
             counts.served[touch.kind as usize][served as usize] += 1;
             counts.upgrades += u64::from(upgrade);
-            if let Some(class) = class {
-                counts.classes[Level::L1 as usize][class as usize] += 1;
+            counts.classes[Level::L1 as usize][Class::Compulsory as usize] += u64::from(is_first);
+        }
+    }
+
+    /// Counts the transfers and sharing misses that were decided, and tells of the transfers.
+    #[inline]
+    fn count_moves(&mut self, moved: &mut impl FnMut(&Transfer)) {
+        while let Some(verdict) = self.stays.next_verdict() {
+            if let Some((thread, site)) = verdict.miss() {
+                let class = match verdict.is_true {
+                    true => Class::TrueSharing,
+                    false => Class::FalseSharing,
+                };
+                self.threads[usize::from(thread)].classes[Level::L1 as usize][class as usize] += 1;
+                self.sites[site as usize].classes[Level::L1 as usize][class as usize] += 1;
+            }
+            if let Some(transfer) = verdict.transfer(self.line_shift) {
+                let (from, to, is_true) = (&transfer.from, &transfer.to, transfer.is_true);
+                self.core_transfers.add(from.core, to.core, is_true);
+                self.thread_transfers.add(from.thread, to.thread, is_true);
+                moved(&transfer);
             }
         }
     }
 
-    /// Counts that a line comes from its owner.
-    fn transfer(&mut self, place: Place, owner: usize, core: usize, touch: &Touch) -> Transfer {
+    /// A core gets a line that others have, from one of them or from the last level.
+    fn open_stay(
+        &mut self,
+        place: Place,
+        core: usize,
+        touch: &Touch,
+        from: Option<Party>,
+        is_sharing_miss: bool,
+    ) {
+        let line = &mut self.lines[place.page][place.at];
+        if line.stays == NO_STAYS {
+            // It begins with those that have it, who tell of their stores when they lose it.
+            line.stays = self.stays.begin(touch.line, core, 0);
+        }
+        let fetch = Fetch {
+            from,
+            to: touch.info,
+            is_sharing_miss,
+        };
+        self.stays.open(line.stays, core, &fetch);
+    }
+
+    /// Who hands over a line that it owns.
+    fn supplier(&mut self, place: Place, owner: usize, touch: &Touch) -> Party {
         let copy = self.copy(place.page, owner);
         let theirs = self.recall(owner, touch.line, copy, place.at);
         let info = if touch.kind.writes() || theirs.last_store == NO_INFO {
@@ -388,19 +435,16 @@ impl Unbounded {
             theirs.last_store
         };
         let common = theirs.stored & touch.bytes;
-        let transfer = Info::transfer(owner, info, touch.info, common, self.granule);
-        self.core_transfers
-            .add(owner as u16, core as u16, transfer.overlap);
-        self.thread_transfers
-            .add(transfer.thread, touch.thread, transfer.overlap);
-        transfer
+        Info::supplier(owner, info, touch.info, common, self.granule)
     }
 
     /// Takes a line from others, since `core` stores to it.
     fn take_from(&mut self, others: u128, place: Place, core: usize, touch: &Touch, upgrade: bool) {
         let mut farthest = 0;
         for other in cores(others) {
-            self.note_store(other, place, touch.line);
+            self.tell(other, place, touch.line);
+            self.stays
+                .end(self.lines[place.page][place.at].stays, other);
             if let Some(recent) = self.cores[other].recent(touch.line) {
                 recent.line = NONE;
             }
@@ -413,19 +457,22 @@ impl Unbounded {
 
     /// The owner keeps a line, and may not store any more.
     fn share(&mut self, owner: usize, place: Place, number: u64) {
-        self.note_store(owner, place, number);
+        self.tell(owner, place, number);
         if let Some(recent) = self.cores[owner].recent(number) {
             recent.may_store = false;
         }
     }
 
-    /// Notes the stores of a core that loses a line, or the right to store to it.
-    fn note_store(&mut self, core: usize, place: Place, number: u64) {
+    /// Tells of what a core did that loses a line, or the right to store to it.
+    fn tell(&mut self, core: usize, place: Place, number: u64) {
         let copy = self.copy(place.page, core);
-        let theirs = self.recall(core, number, copy, place.at);
-        if theirs.stored != 0 {
-            self.lines[place.page][place.at].stored = theirs.stored;
-        }
+        let did = match self.cores[core].recent(number) {
+            Some(recent) => &mut recent.did,
+            None => &mut self.copies[copy as usize][place.at],
+        };
+        let (touched, stored) = (take(&mut did.touched), take(&mut did.stored));
+        let line = &self.lines[place.page][place.at];
+        self.stays.did(line.stays, core, touched, stored);
     }
 
     /// What a core did to a line since it has it.
@@ -463,7 +510,8 @@ impl Unbounded {
         if known.number == number {
             return (known.page as usize, known.block);
         }
-        if self.lines.len() >= self.most_pages && !self.pages.contains_key(&number) {
+        let room = self.stays.bytes() / A_PAGE;
+        if self.lines.len() + room >= self.most_pages && !self.pages.contains_key(&number) {
             self.forget();
         }
         let new = self.lines.len();
@@ -484,8 +532,7 @@ impl Unbounded {
     /// Keeps records of so many bytes at most. Where the stream touches more, all are given up and begun anew: the first
     /// touch of a line by each core is then taken for its first of all.
     pub fn set_limit(&mut self, bytes: u64) {
-        let a_page = size_of::<[Line; PAGE]>() + 2 * size_of::<[Copied; PAGE]>();
-        self.most_pages = usize::try_from(bytes / a_page as u64).map_or(usize::MAX, |it| it.max(1));
+        self.most_pages = usize::try_from(bytes / A_PAGE as u64).map_or(usize::MAX, |it| it.max(1));
     }
 
     /// Lines whose records were given up for want of room.
@@ -501,8 +548,28 @@ impl Unbounded {
         self.lines.clear();
         self.blocks.clear();
         self.copies.clear();
+        self.stays.finish();
+        self.stays.clear();
         let count = self.cores.len();
         self.cores = vec![Core::new(); count];
+    }
+
+    /// Tells of what all cores did, and ends their stays.
+    fn end_stays(&mut self) {
+        let mut pages: Vec<(u64, u32)> = self.pages.iter().map(|(&of, &page)| (of, page)).collect();
+        pages.sort_unstable();
+        for (number, page) in pages {
+            let page = page as usize;
+            for at in 0..PAGE {
+                let line = self.lines[page][at];
+                if line.stays != NO_STAYS {
+                    for core in cores(line.has) {
+                        self.tell(core, Place { page, at }, number << PAGE_BITS | at as u64);
+                    }
+                }
+            }
+        }
+        self.stays.finish();
     }
 
     /// Where a core's copies of the lines of a page are.
@@ -558,7 +625,15 @@ impl Unbounded {
     /// Ends the stream and hands over the counts. Those of the first level are those of the caches
     /// without bounds; there are no others.
     #[must_use]
-    pub fn finish(mut self) -> Report {
+    pub fn finish(self) -> Report {
+        self.finish_with(|_| {})
+    }
+
+    /// The same, and tells of the transfers whose stays the end of the stream cuts.
+    #[must_use]
+    pub fn finish_with(mut self, mut moved: impl FnMut(&Transfer)) -> Report {
+        self.end_stays();
+        self.count_moves(&mut moved);
         let counts = self.sites.iter_mut().chain(&mut self.threads);
         for (counts, hits) in counts.zip(self.site_hits.iter().chain(&self.thread_hits)) {
             for (served, hits) in counts.served.iter_mut().zip(hits) {
@@ -611,6 +686,7 @@ mod tests {
 
     use super::super::Hierarchy;
     use super::super::config::CacheShape;
+    use super::super::outcome::Outcome;
     use super::*;
     use crate::line_hash;
 
@@ -640,14 +716,14 @@ mod tests {
         let apart: Vec<Access> = (0..pages * 10 + 1)
             .map(|page| access(page as u16 % 2, page << 12, Kind::Store))
             .collect();
-        caches.run_with(&apart, |_, _, _| panic!("no line moves"));
+        caches.run_with(&apart, |_, _, _| panic!("no line moves"), |_| {});
         assert_eq!(caches.lines.len(), 1);
         assert_eq!(caches.forgotten_lines(), pages * 10 * 64);
         // What is recent still works.
         let last = (pages * 10) << 12;
         let mut moved = 0;
         let turns = [0, 1, 0].map(|thread| access(thread, last, Kind::Update));
-        caches.run_with(&turns, |_, _, _| moved += 1);
+        caches.run_with(&turns, |_, _, _| moved += 1, |_| {});
         assert_eq!(moved, 2);
     }
 
@@ -658,13 +734,20 @@ mod tests {
             .map(|turn| access((turn % 2) as u16, 0x1000 + turn % 2 * 8, Kind::Update))
             .collect();
         let mut lines = Vec::new();
-        caches.run_with(&turns, |index, line, transfer| {
-            assert!(!transfer.overlap);
-            assert_ne!(transfer.thread, turns[index].thread);
+        let from_other = |index: usize, line, from: &Party| {
+            assert_ne!(from.thread, turns[index].thread);
             lines.push(line);
+        };
+        let mut moves = 0;
+        caches.run_with(&turns, from_other, |transfer| {
+            assert!(!transfer.is_true);
+            assert_ne!(transfer.from.thread, transfer.to.thread);
+            moves += 1;
         });
         assert_eq!(lines, [0x1000; 999]);
-        let report = caches.finish();
+        assert_eq!(moves, 998, "the last one has the line");
+        let report = caches.finish_with(|_| moves += 1);
+        assert_eq!(moves, 999);
         assert_eq!(report.core_transfers.total().false_sharing, 999);
         assert_eq!(report.total.class(Level::L1, Class::FalseSharing), 998);
         assert_eq!(report.total.class(Level::L1, Class::Compulsory), 2);
@@ -685,14 +768,32 @@ mod tests {
             accesses.push(access(1, 0x1010, Kind::Load));
         }
         let mut found = Vec::new();
-        caches.run_with(&accesses, |index, _, transfer| {
-            found.push((index % 18, transfer.bytes, transfer.overlap));
-        });
-        let expected = [(8, (0, 7), true), (17, (8, 15), false)];
+        let mut moved = |transfer: &Transfer| found.push((transfer.to.bytes, transfer.is_true));
+        caches.run_with(&accesses, |_, _, _| {}, &mut moved);
+        let report = caches.finish_with(&mut moved);
+        let expected = [((0, 7), true), ((16, 23), false)];
         assert_eq!(found, expected.repeat(100));
-        let report = caches.finish();
         assert_eq!(report.total.class(Level::L1, Class::TrueSharing), 99);
         assert_eq!(report.total.class(Level::L1, Class::FalseSharing), 100);
+    }
+
+    #[test]
+    fn what_a_core_uses_while_it_has_the_line_decides_and_not_what_it_uses_first() {
+        let mut caches = Unbounded::new(&config(2)).unwrap();
+        // A lock with its owner's name beside it: each comes by its own word first.
+        let turn = |thread: u16| {
+            let own = 0x1000 + 8 * u64::from(thread);
+            [
+                access(thread, own, Kind::Update),
+                access(thread, 0x1020, Kind::Update),
+            ]
+        };
+        let accesses: Vec<Access> = (0..1000u16).flat_map(|step| turn(step % 2)).collect();
+        caches.run_with(&accesses, |_, _, _| {}, |_| {});
+        let report = caches.finish();
+        let all = report.core_transfers.total();
+        assert_eq!((all.true_sharing, all.false_sharing), (999, 0));
+        assert_eq!(report.total.class(Level::L1, Class::TrueSharing), 998);
     }
 
     proptest! {
@@ -717,19 +818,24 @@ mod tests {
                 .collect();
             let config = config(cores);
             let mut hierarchy = Hierarchy::new(&config).unwrap();
-            let mut expected = Vec::new();
-            hierarchy.run_with(&accesses, |index, outcome| {
-                expected.extend(outcome.transfer.map(|transfer| (index, outcome.line, transfer)));
-            });
+            let (mut expected, mut expected_moves) = (Vec::new(), Vec::new());
+            let fetched = |index, outcome: &Outcome| {
+                expected.extend(outcome.supplier.map(|from| (index, outcome.line, from)));
+            };
+            hierarchy.run_with(&accesses, fetched, |&transfer| expected_moves.push(transfer));
             let mut caches = Unbounded::new(&config).unwrap();
-            let mut found = Vec::new();
+            let (mut found, mut moves) = (Vec::new(), Vec::new());
             for (batch, part) in accesses.chunks(100).enumerate() {
-                caches.run_with(part, |index, line, &transfer| {
-                    found.push((batch * 100 + index, line, transfer));
-                });
+                let fetched = |index, line, &from: &Party| found.push((batch * 100 + index, line, from));
+                caches.run_with(part, fetched, |&transfer| moves.push(transfer));
             }
             prop_assert_eq!(found, expected);
-            let (ours, theirs) = (caches.finish(), hierarchy.finish());
+            let ours = caches.finish_with(|&transfer| moves.push(transfer));
+            let theirs = hierarchy.finish_with(|&transfer| expected_moves.push(transfer));
+            let key = |it: &Transfer| (it.line, it.from.core, it.to.core, it.to.site, it.is_true, it.from.site, it.to.bytes, it.from.bytes);
+            moves.sort_unstable_by_key(key);
+            expected_moves.sort_unstable_by_key(key);
+            prop_assert_eq!(moves, expected_moves);
             prop_assert_eq!(ours.core_transfers.cells(), theirs.core_transfers.cells());
             prop_assert_eq!(ours.total.upgrades(), theirs.total.upgrades());
             prop_assert_eq!(ours.intra_socket, theirs.intra_socket);

@@ -111,7 +111,7 @@ proptest! {
                 thread,
                 site: 0,
             };
-            engine.run(&[access], |_, _| {});
+            engine.run(&[access], |_, _| {}, |_| {});
             verify(&mut engine)?;
         }
     }

@@ -141,6 +141,14 @@ struct Open {
     over: bool,
 }
 
+/// A transfer whose kind is not known yet.
+struct Moving {
+    supplier: usize,
+    /// The supplier's access, and the one that fetches the line.
+    from: Access,
+    to: Access,
+}
+
 pub(crate) struct Model {
     line_bytes: u64,
     config: Config,
@@ -150,6 +158,10 @@ pub(crate) struct Model {
     /// Who wrote which byte, in order.
     writes: Vec<(usize, u64)>,
     open: Vec<Open>,
+    /// Lines that moved, what each core has not used of what others stored since, and the moves of stays that go on.
+    moved: BTreeSet<Line>,
+    news: BTreeMap<(usize, Line), BTreeSet<u64>>,
+    moving: BTreeMap<(usize, Line), Moving>,
     pub(crate) threads: BTreeMap<u16, Tally>,
     pub(crate) sites: BTreeMap<u32, Tally>,
     /// From core, to core, true or false.
@@ -198,6 +210,9 @@ impl Model {
             homes: BTreeMap::new(),
             writes: Vec::new(),
             open: Vec::new(),
+            moved: BTreeSet::new(),
+            news: BTreeMap::new(),
+            moving: BTreeMap::new(),
             threads: BTreeMap::new(),
             sites: BTreeMap::new(),
             core_transfers: BTreeMap::new(),
@@ -332,6 +347,9 @@ impl Model {
             self.writes
                 .extend(bytes(access).into_iter().map(|byte| (core, byte)));
         }
+        if self.moved.contains(&line) {
+            self.use_news(core, line, access);
+        }
         for open in &mut self.open {
             let here = if open.level == 2 {
                 open.who == group
@@ -351,8 +369,11 @@ impl Model {
         self.sites.entry(access.site).or_default().add(&counted);
     }
 
-    /// Decides the sharing misses that are left.
+    /// Decides the sharing misses and moves that are left.
     pub(crate) fn finish(&mut self) {
+        for (core, line) in self.moving.keys().copied().collect::<Vec<_>>() {
+            self.decide(core, line, false);
+        }
         for open in std::mem::take(&mut self.open) {
             let class = if open.needed { 3 } else { 4 };
             self.threads.get_mut(&open.access.thread).unwrap().classes[open.level][class] += 1;
@@ -460,8 +481,47 @@ impl Model {
         far
     }
 
+    /// What a core stored to a line is news to the others.
+    fn tell_others(&mut self, core: usize, line: Line, stored: &BTreeSet<u64>) {
+        for other in (0..self.cores.len()).filter(|&other| other != core) {
+            self.news.entry((other, line)).or_default().extend(stored);
+        }
+    }
+
+    /// A core that has a line that moved at any time uses bytes of it.
+    fn use_news(&mut self, core: usize, line: Line, access: &Access) {
+        let used = bytes(access);
+        let news = self.news.entry((core, line)).or_default();
+        let is_true = !news.is_disjoint(&used);
+        news.retain(|byte| !used.contains(byte));
+        if is_true {
+            self.decide(core, line, true);
+        }
+        if access.kind.writes() {
+            self.tell_others(core, line, &used);
+        }
+    }
+
+    /// Counts the move with which a core's stay began, unless that is done.
+    fn decide(&mut self, core: usize, line: Line, is_true: bool) {
+        let Some(Moving { supplier, from, to }) = self.moving.remove(&(core, line)) else {
+            return;
+        };
+        let cores = self.core_transfers.entry((supplier, core, is_true));
+        *cores.or_default() += 1;
+        let threads = self
+            .thread_transfers
+            .entry((from.thread, to.thread, is_true));
+        *threads.or_default() += 1;
+        let sites = self
+            .line_transfers
+            .entry((line, from.site, to.site, is_true));
+        *sites.or_default() += 1;
+    }
+
     /// Ends residencies of a line in a core, and in a group.
     fn close(&mut self, core: usize, group: usize, line: Line) {
+        self.decide(core, line, false);
         for open in &mut self.open {
             let who = if open.level == 2 { group } else { core };
             open.over |= open.who == who && open.line == line;
@@ -540,22 +600,17 @@ impl Model {
                 Some(store) if !access.kind.writes() => store,
                 _ => &theirs.last[&line],
             };
-            let touched = bytes(access);
-            let stored = theirs.stored.get(&line);
-            let overlap = !bytes(other).is_disjoint(&touched)
-                || stored.is_some_and(|stored| !stored.is_disjoint(&touched));
-            *self
-                .core_transfers
-                .entry((supplier, core, overlap))
-                .or_default() += 1;
-            *self
-                .thread_transfers
-                .entry((other.thread, access.thread, overlap))
-                .or_default() += 1;
-            *self
-                .line_transfers
-                .entry((line, other.site, access.site, overlap))
-                .or_default() += 1;
+            let moving = Moving {
+                supplier,
+                from: *other,
+                to: *access,
+            };
+            let stored = theirs.stored.get(&line).cloned().unwrap_or_default();
+            if self.moved.insert(line) {
+                self.tell_others(supplier, line, &stored);
+            }
+            let before = self.moving.insert((core, line), moving);
+            assert!(before.is_none(), "a stay ends before the next begins");
         }
 
         // The last level's answer.

@@ -2,7 +2,7 @@
 //! distances in private and in shared caches, and which lines move between whom.
 
 use linewise_cache::hierarchy::{
-    Answer, Class, ConfigError, Hierarchy, Level, Report, Transfer, Transfers, Unbounded,
+    Answer, Class, ConfigError, Hierarchy, Level, Party, Report, Transfer, Transfers, Unbounded,
 };
 use linewise_cache::reuse::{
     Attribution, Choice, Chooser, Chosen, Grouping, ReuseError, ReuseOptions, ReuseProfile,
@@ -95,7 +95,6 @@ pub(super) struct Measures {
     /// The calls that led to the accesses, for the trackers that attribute.
     paths: Option<CallPaths>,
     moves: Moves,
-    line_bytes: u64,
     /// Logarithm of the bytes that a bit of a byte mask stands for.
     bit_shift: u32,
     accesses: Vec<Access>,
@@ -247,7 +246,6 @@ impl Measures {
             },
             paths: options.follows_calls().then(CallPaths::new),
             moves: Moves::new(MOVES),
-            line_bytes: u64::from(line_bytes),
             bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
             accesses: Vec::new(),
             some_are_chosen: false,
@@ -290,55 +288,39 @@ impl Measures {
         self.followed += told.sum::<u64>();
         let wants_served = objects.as_ref().is_some_and(|it| it.wants_served());
         let has_objects = objects.is_some();
-        let (moves, line_bytes, bit_shift) = (&mut self.moves, self.line_bytes, self.bit_shift);
-        let mut moved = |index: usize, line: u64, transfer: &Transfer| {
-            let access: Access = batch[index].into();
-            // Its part in this line: it may begin in the line before.
-            let first = access.address.saturating_sub(line);
-            let end = access.address.saturating_add(u64::from(access.size));
-            let last = (end - 1 - line).min(line_bytes - 1);
-            let mask = |first: u64, last: u64| {
-                let (first, last) = (first >> bit_shift, last >> bit_shift);
-                (u64::MAX >> (63 - last)) & (u64::MAX << first)
-            };
-            let key = Move {
-                line,
-                from_site: transfer.site,
-                to_site: access.site,
-                from_thread: transfer.thread,
-                to_thread: access.thread,
-                overlap: transfer.overlap,
-            };
-            let (from_first, from_last) = transfer.bytes;
+        let (moves, bit_shift) = (&mut self.moves, self.bit_shift);
+        let mut fetched = |index: usize, line: u64, from: &Party| {
             if let Some(objects) = objects.as_deref_mut() {
+                let access: Access = batch[index].into();
+                // Its part in this line: it may begin in the line before.
                 let to = access.address.max(line);
-                objects.moved(line, line + u64::from(from_first), to);
+                objects.moved(line, line + u64::from(from.bytes.0), to);
             }
-            moves.count(
-                key,
-                mask(from_first.into(), from_last.into()),
-                mask(first, last),
-            );
         };
+        let moved = |transfer: &Transfer| moves.count(transfer, bit_shift);
         match &mut self.caches {
             Caches::Machine(caches) if has_objects => {
                 // The closure for transfers has the objects until the batch is done.
                 let mut noted = std::mem::take(&mut self.noted);
-                caches.run_with(batch, |index, outcome| {
-                    let conflict = outcome.answer(Level::L1) == Answer::Miss(Class::Conflict);
-                    if conflict || wants_served {
-                        noted.push(Noted {
-                            index,
-                            core: outcome.core,
-                            line: outcome.line,
-                            served: outcome.served.into(),
-                            conflict,
-                        });
-                    }
-                    if let Some(transfer) = &outcome.transfer {
-                        moved(index, outcome.line, transfer);
-                    }
-                });
+                caches.run_with(
+                    batch,
+                    |index, outcome| {
+                        let conflict = outcome.answer(Level::L1) == Answer::Miss(Class::Conflict);
+                        if conflict || wants_served {
+                            noted.push(Noted {
+                                index,
+                                core: outcome.core,
+                                line: outcome.line,
+                                served: outcome.served.into(),
+                                conflict,
+                            });
+                        }
+                        if let Some(from) = &outcome.supplier {
+                            fetched(index, outcome.line, from);
+                        }
+                    },
+                    moved,
+                );
                 if let Some(objects) = objects.as_deref_mut() {
                     for noted in noted.drain(..) {
                         let access: Access = batch[noted.index].into();
@@ -348,12 +330,8 @@ impl Measures {
                 }
                 self.noted = noted;
             }
-            Caches::Machine(caches) => caches.run_with(batch, |index, outcome| {
-                if let Some(transfer) = &outcome.transfer {
-                    moved(index, outcome.line, transfer);
-                }
-            }),
-            Caches::Unbounded(caches) => caches.run_with(batch, moved),
+            Caches::Machine(caches) => caches.run_with(batch, |_, _| {}, moved),
+            Caches::Unbounded(caches) => caches.run_with(batch, fetched, moved),
         }
         if let Some(objects) = objects {
             objects.accesses(batch);
@@ -444,17 +422,19 @@ impl Measures {
         if let Caches::Unbounded(caches) = &mut self.caches {
             counted.complete(caches);
         }
-        let (moves, other_moves) = self.moves.finish();
         let forgotten = match &self.caches {
             Caches::Unbounded(caches) => caches.forgotten_lines(),
             Caches::Machine(_) => 0,
         };
+        let moved = |transfer: &Transfer| self.moves.count(transfer, self.bit_shift);
+        let report = match self.caches {
+            Caches::Machine(caches) => caches.finish_with(moved),
+            Caches::Unbounded(caches) => caches.finish_with(moved),
+        };
+        let (moves, other_moves) = self.moves.finish();
         Measured {
             forgotten,
-            report: match self.caches {
-                Caches::Machine(caches) => caches.finish(),
-                Caches::Unbounded(caches) => caches.finish(),
-            },
+            report,
             private: self.private.map(|tracker| tracker.profile()),
             shared: self.shared.map(|tracker| tracker.profile()),
             pairs: self.pairs.map(|tracker| tracker.profile()),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use linewise_cache::hierarchy::Transfers;
+use linewise_cache::hierarchy::{Transfer, Transfers};
 use linewise_cache::line_hash;
 
 /// What tells transfers apart.
@@ -16,7 +16,7 @@ pub(super) struct Move {
     pub(super) to_site: u32,
     pub(super) from_thread: u16,
     pub(super) to_thread: u16,
-    pub(super) overlap: bool,
+    pub(super) is_true: bool,
 }
 
 /// How often, and at which bytes.
@@ -50,9 +50,27 @@ impl Moves {
         }
     }
 
-    /// Counts a transfer between accesses that touch these bytes.
+    /// Counts a transfer; `1 << bit_shift` bytes of its line are one bit.
     #[inline]
-    pub(super) fn count(&mut self, key: Move, from_bytes: u64, to_bytes: u64) {
+    pub(super) fn count(&mut self, transfer: &Transfer, bit_shift: u32) {
+        let mask = |(first, last): (u8, u8)| {
+            let (first, last) = (first >> bit_shift, last >> bit_shift);
+            (u64::MAX >> (63 - last)) & (u64::MAX << first)
+        };
+        let (from, to) = (&transfer.from, &transfer.to);
+        let key = Move {
+            line: transfer.line,
+            from_site: from.site,
+            to_site: to.site,
+            from_thread: from.thread,
+            to_thread: to.thread,
+            is_true: transfer.is_true,
+        };
+        self.add(key, mask(from.bytes), mask(to.bytes));
+    }
+
+    #[inline]
+    fn add(&mut self, key: Move, from_bytes: u64, to_bytes: u64) {
         let place = match self.recent(key) {
             Some(place) => place,
             None => self.place(key),
@@ -118,7 +136,7 @@ impl Moves {
 }
 
 fn sum(into: &mut Transfers, key: Move, moved: Moved) {
-    if key.overlap {
+    if key.is_true {
         into.true_sharing += moved.count;
     } else {
         into.false_sharing += moved.count;
@@ -161,14 +179,14 @@ impl Hasher for MoveHasher {
 mod tests {
     use super::*;
 
-    fn a_move(line: u64, overlap: bool) -> Move {
+    fn a_move(line: u64, is_true: bool) -> Move {
         Move {
             line,
             from_site: 1,
             to_site: 2,
             from_thread: 0,
             to_thread: 1,
-            overlap,
+            is_true,
         }
     }
 
@@ -177,8 +195,8 @@ mod tests {
         let mut moves = Moves::new(4);
         let mut all = Transfers::default();
         for round in 0..1000u64 {
-            moves.count(a_move(64, false), 1, 2);
-            moves.count(a_move(64 * (2 + round), true), 1, 1);
+            moves.add(a_move(64, false), 1, 2);
+            moves.add(a_move(64 * (2 + round), true), 1, 1);
             all.false_sharing += 1;
             all.true_sharing += 1;
         }
@@ -196,8 +214,8 @@ mod tests {
     #[test]
     fn bytes_are_joined() {
         let mut moves = Moves::new(4);
-        moves.count(a_move(0, false), 0x0f, 0xf0);
-        moves.count(a_move(0, false), 0xf00, 0xf0);
+        moves.add(a_move(0, false), 0x0f, 0xf0);
+        moves.add(a_move(0, false), 0xf00, 0xf0);
         let (shown, _) = moves.finish();
         assert_eq!(
             shown[0].1,

@@ -305,7 +305,7 @@ fn append_transfers(
     let block = |line: u64, bytes: u64| names.blocks?.at(line, bytes, bit_shift);
     let mut shown = [0u64; 2];
     for &(key, moved) in &measured.moves {
-        shown[usize::from(key.overlap)] += moved.count;
+        shown[usize::from(key.is_true)] += moved.count;
         rows.push(TransferCount {
             order,
             pid: names.pid_of_thread(key.to_thread),
@@ -320,7 +320,7 @@ fn append_transfers(
             to_bytes: moved.to_bytes,
             from_block: block(key.line, moved.from_bytes),
             to_block: block(key.line, moved.to_bytes),
-            sharing: if key.overlap {
+            sharing: if key.is_true {
                 Sharing::True
             } else {
                 Sharing::False

@@ -200,10 +200,10 @@ pub struct Sharing {
 /// Estimated transfers, split by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transfers {
-    /// Between accesses whose bytes overlap.
+    /// Of bytes that another thread stored to since the one that fetched the line used them, and that it used while it had the line.
     #[serde(rename = "true")]
     pub true_sharing: f64,
-    /// Between accesses whose bytes do not overlap.
+    /// The others: nothing of what came was new to what was used.
     #[serde(rename = "false")]
     pub false_sharing: f64,
     /// Of the sum of both.

@@ -96,7 +96,7 @@ pub struct Prefetch {
     pub memory_reuses: f64,
     /// The same in both orders, and by the stack distances of each thread.
     pub memory_reuses_band: Band,
-    /// Transfers between accesses whose bytes do not overlap.
+    /// Transfers by false sharing.
     pub false_transfers: f64,
     /// The same in both orders.
     pub false_transfers_band: Band,

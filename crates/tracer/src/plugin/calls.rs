@@ -19,8 +19,11 @@ struct Numbers {
     execveat: i64,
     exit: i64,
     futex: i64,
-    /// Calls that wait for nobody. Those of files may wait for a disk, but not for another thread.
-    brief: &'static [i64],
+    fcntl: i64,
+    /// Calls that wait for others if their file, which comes first, is none of a file system.
+    of_files: &'static [i64],
+    /// Calls that may wait for others. All else comes back by itself.
+    waiting: &'static [i64],
 }
 
 /// asm/unistd_64.h of Linux.
@@ -33,13 +36,19 @@ const X86_64: Numbers = Numbers {
     execveat: 322,
     exit: 60,
     futex: 202,
-    // open, close, stat, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask,
-    // access, sched_yield, mremap, madvise, getpid, clone, fork, vfork, uname, readlink, get*id,
-    // prctl, arch_prctl, gettid, sched_setaffinity, sched_getaffinity, set_tid_address,
-    // clock_gettime, tgkill, openat, newfstatat, set_robust_list, prlimit64, getrandom, rseq, clone3
-    brief: &[
-        2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 21, 24, 25, 28, 39, 56, 57, 58, 63, 89, 102, 104,
-        107, 108, 157, 158, 186, 203, 204, 218, 228, 234, 257, 262, 273, 302, 318, 334, 435,
+    fcntl: 72,
+    // read, write, pread64, pwrite64, readv, writev, fsync, fdatasync, preadv, pwritev, preadv2, pwritev2
+    of_files: &[0, 1, 17, 18, 19, 20, 74, 75, 295, 296, 327, 328],
+    // poll, rt_sigreturn, select, pause, nanosleep, sendfile, connect, accept, sendto, recvfrom, sendmsg, recvmsg,
+    // execve, exit, wait4, semop, msgsnd, msgrcv, flock, ptrace, rt_sigtimedwait, rt_sigsuspend, sync, futex,
+    // io_getevents, restart_syscall, semtimedop, clock_nanosleep, exit_group, epoll_wait, mq_timedsend,
+    // mq_timedreceive, waitid, pselect6, ppoll, splice, tee, sync_file_range, vmsplice, epoll_pwait, accept4,
+    // recvmmsg, syncfs, sendmmsg, execveat, copy_file_range, io_pgetevents, io_uring_enter, epoll_pwait2, futex_waitv,
+    // futex_wait
+    waiting: &[
+        7, 15, 23, 34, 35, 40, 42, 43, 44, 45, 46, 47, 59, 60, 61, 65, 69, 70, 73, 101, 128, 130,
+        162, 202, 208, 219, 220, 230, 231, 232, 242, 243, 247, 270, 271, 275, 276, 277, 278, 281,
+        288, 299, 306, 307, 322, 326, 333, 426, 441, 449, 455,
     ],
 };
 
@@ -53,15 +62,49 @@ const AARCH64: Numbers = Numbers {
     execveat: 281,
     exit: 93,
     futex: 98,
-    // faccessat, openat, close, lseek, readlinkat, newfstatat, fstat, set_tid_address,
-    // set_robust_list, clock_gettime, sched_setaffinity, sched_getaffinity, sched_yield, tgkill,
-    // rt_sigaction, rt_sigprocmask, uname, prctl, getpid, get*id, gettid, brk, munmap, mremap, clone,
-    // mmap, mprotect, madvise, prlimit64, getrandom, rseq, clone3
-    brief: &[
-        48, 56, 57, 62, 78, 79, 80, 96, 99, 113, 122, 123, 124, 131, 134, 135, 160, 167, 172, 174,
-        175, 176, 177, 178, 214, 215, 216, 220, 222, 226, 233, 261, 278, 293, 435,
+    fcntl: 25,
+    // The same calls in the same order.
+    of_files: &[63, 64, 67, 68, 65, 66, 82, 83, 69, 70, 286, 287],
+    // Without poll, select, pause and epoll_wait, which there are none of.
+    waiting: &[
+        139, 101, 71, 203, 202, 206, 207, 211, 212, 221, 93, 260, 193, 189, 188, 32, 117, 137, 133,
+        81, 98, 4, 128, 192, 115, 94, 182, 183, 95, 72, 73, 76, 77, 84, 75, 22, 242, 243, 267, 269,
+        281, 285, 292, 426, 441, 449, 455,
     ],
 };
+
+impl Numbers {
+    /// Whether a call with these first arguments may wait for others.
+    fn may_wait(&self, number: i64, a1: u64, a2: u64) -> bool {
+        if number == self.fcntl {
+            // F_SETLKW, F_OFD_SETLKW
+            return matches!(a2, 7 | 38);
+        }
+        match self.of_files.contains(&number) {
+            true => !is_of_a_file_system(a1),
+            false => self.waiting.contains(&number),
+        }
+    }
+}
+
+/// Whether a descriptor is of a file, a disk or memory, and not of a pipe, a socket or a terminal.
+fn is_of_a_file_system(descriptor: u64) -> bool {
+    /// Of `/dev/null` and its like.
+    const MEMORY: u32 = 1;
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the emulator and its guest have the same descriptors; the kernel fills in the status.
+    let status = unsafe {
+        if libc::fstat(descriptor as i32, status.as_mut_ptr()) != 0 {
+            return true;
+        }
+        status.assume_init()
+    };
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => true,
+        libc::S_IFCHR => libc::major(status.st_rdev) == MEMORY,
+        _ => false,
+    }
+}
 
 static ARCHITECTURE: AtomicU8 = AtomicU8::new(0);
 
@@ -184,7 +227,7 @@ pub(super) extern "C" fn on_call(
         end.calls(vcpu);
     }
     let numbers = numbers();
-    let mut waits = !numbers.brief.contains(&number);
+    let mut waits = numbers.may_wait(number, a1, a2);
     let ordered = order::is_on();
     if ordered {
         // SAFETY: as above.

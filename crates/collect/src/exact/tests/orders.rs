@@ -175,7 +175,7 @@ fn threads_that_meet_have_the_transfers_of_equal_rate_the_same_in_every_run() {
     const TIMES: u64 = 8_000;
     let programs = Programs::new();
     let program = programs.compile("meeting");
-    for how in ["add", "lock", "post", "turns"] {
+    for how in ["add", "lock", "post", "turns", "beside"] {
         let words = command(&program, &[how, &TIMES.to_string()]);
         let run = |leave_own: Option<Vec<(u32, u32)>>| {
             let options = ExactOptions {
@@ -193,8 +193,9 @@ fn threads_that_meet_have_the_transfers_of_equal_rate_the_same_in_every_run() {
             };
             let again = run(leave_own).unwrap();
             println!("{how}: {first} {again}");
-            // Each meeting moves the line there and back. One of the threads begins some hundred accesses earlier.
-            assert!(first + 1_600 >= 2 * TIMES, "{how}: {first} transfers");
+            // Each meeting moves the line there and back. One of the threads begins up to 2,000 accesses earlier.
+            let alone = if how == "beside" { 4_000 } else { 1_600 };
+            assert!(first + alone >= 2 * TIMES, "{how}: {first} transfers");
             assert!(
                 first.abs_diff(again) * 1000 <= first,
                 "{how}: {first} and {again}"

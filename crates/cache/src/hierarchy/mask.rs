@@ -26,6 +26,9 @@ pub(super) trait Mask:
     /// This set without another's bits.
     fn without(self, other: Self) -> Self;
 
+    /// How many of its words of eight bits have any, and all bits of these words.
+    fn words(self) -> (u32, Self);
+
     /// Whether no bit is set.
     fn is_empty(self) -> bool {
         self == Self::default()
@@ -43,6 +46,15 @@ impl Mask for u64 {
     #[inline]
     fn only_if(self, condition: bool) -> Self {
         self & Self::from(condition).wrapping_neg()
+    }
+
+    #[inline]
+    fn words(self) -> (u32, u64) {
+        const LOW: u64 = u64::MAX / 255;
+        const MOST: u64 = LOW * 127;
+        // The top bit of each word that has any.
+        let some = ((self & MOST) + MOST | self) & !MOST;
+        (some.count_ones(), (some >> 7) * 255)
     }
 
     #[inline]
@@ -65,6 +77,15 @@ impl Mask for u128 {
     }
 
     #[inline]
+    fn words(self) -> (u32, u128) {
+        const LOW: u128 = u128::MAX / 255;
+        const MOST: u128 = LOW * 127;
+        // The top bit of each word that has any.
+        let some = ((self & MOST) + MOST | self) & !MOST;
+        (some.count_ones(), (some >> 7) * 255)
+    }
+
+    #[inline]
     fn range(first: u32, last: u32) -> Self {
         (!0 >> (127 - (last - first))) << first
     }
@@ -73,6 +94,14 @@ impl Mask for u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_with_any_bit_are_whole_and_counted() {
+        assert_eq!(0u64.words(), (0, 0));
+        assert_eq!(0x8000_0000_0001_0100u64.words(), (3, 0xff00_0000_00ff_ff00));
+        assert_eq!(u64::MAX.words(), (8, u64::MAX));
+        assert_eq!((1u128 << 127 | 1).words(), (2, 0xff << 120 | 0xff));
+    }
 
     #[test]
     fn a_range_holds_its_ends_and_nothing_outside() {

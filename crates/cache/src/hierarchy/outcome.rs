@@ -65,7 +65,7 @@ pub struct Transfer {
     /// The access that fetched it.
     pub to: Party,
     /// Whether it is true sharing: before the core lost the line again, it used bytes that another had stored to since it
-    /// did so itself (see [`Counts::class`](super::Counts::class)). A stay that the end of the stream cuts is judged by
-    /// what was done until then.
+    /// did so itself, or uses them in a later stay beside others, so that they would have come by themselves if they lay
+    /// apart (the next such transfer is called true for that one). A stay that the end of the stream cuts is judged by what was done until then.
     pub is_true: bool,
 }

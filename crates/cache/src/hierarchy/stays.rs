@@ -11,7 +11,16 @@
 //! since it used them itself (M. Dubois, J. Skeppstedt, L. Ricciulli, K. Ramamurthy, P. Stenström,
 //! *The Detection and Elimination of Useless Misses in Multiprocessors*, ISCA 1993, section 2: a
 //! useless miss brings nothing that is used, and news that it brought in vain is news still).
+//!
+//! False is what would not be if words lay apart. Then each word of news would come by a move of its
+//! own. So where a stay uses a word beside others that an earlier one brought in vain, that one was
+//! not in vain: a thread that waits for a flag fetches the line when the other stores the word beside
+//! it, and when it stores the flag, and would fetch both if they lay apart. As it was decided when it
+//! ended, the next one like it is true instead.
+//!
 //! Only lines that moved are kept here, from their first move on.
+
+use std::mem::{replace, take};
 
 use super::lines::{Info, NONE};
 use super::mask::Mask;
@@ -31,11 +40,22 @@ struct Stay<M> {
     from_core: u8,
     /// Why this stay waits for its verdict.
     open: u8,
+    /// News that is as a stay that ended in vain brought it.
+    vain: M,
+    /// Words of news that this stay used, and those of them that were brought in vain before.
+    used: u8,
+    used_late: u8,
+    /// Stays that were not in vain, and others are true for.
+    surplus: u8,
 }
 
 /// Reasons why a stay waits for its verdict.
 const MOVED: u8 = 1;
 const MISSED: u8 = 2;
+/// It has one, and began with a move.
+const BROUGHT: u8 = 4;
+/// At most so many are made up for: what one phase of a program leaves over says nothing of the next.
+const MOST_SURPLUS: u8 = 8;
 
 /// A line that moved.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +141,11 @@ impl<M: Mask> Stays<M> {
     pub(super) fn open(&mut self, line: u32, core: usize, fetch: &Fetch) {
         let at = self.of(line, core);
         let stay = &mut self.stays[at];
-        debug_assert_eq!(stay.open, 0, "a stay ends before the next begins");
+        debug_assert_eq!(
+            stay.open & !BROUGHT,
+            0,
+            "a stay ends before the next begins"
+        );
         stay.open = if fetch.is_sharing_miss { MISSED } else { 0 };
         stay.to = fetch.to;
         if let Some(from) = &fetch.from {
@@ -135,9 +159,13 @@ impl<M: Mask> Stays<M> {
     pub(super) fn did(&mut self, line: u32, core: usize, touched: M, stored: M) {
         let at = self.of(line, core);
         let stay = &mut self.stays[at];
-        let is_true = !(stay.news & touched).is_empty();
-        stay.news = stay.news.without(touched);
-        if is_true && stay.open != 0 {
+        let (words, whole) = (stay.news & touched).words();
+        let (late, _) = (stay.vain & whole).words();
+        stay.used += words as u8;
+        stay.used_late += late as u8;
+        stay.news = stay.news.without(touched | whole);
+        stay.vain = stay.vain & stay.news;
+        if words > 0 && stay.open & (MOVED | MISSED) != 0 {
             self.decide(line, at, true);
         }
         if stored.is_empty() {
@@ -148,6 +176,7 @@ impl<M: Mask> Stays<M> {
         while let Some(stay) = self.stays.get_mut(other as usize) {
             if other as usize != at {
                 stay.news |= stored;
+                stay.vain = stay.vain.without(stored);
             }
             other = stay.next;
         }
@@ -156,9 +185,7 @@ impl<M: Mask> Stays<M> {
     /// A core has the line no more. What it did is known.
     pub(super) fn end(&mut self, line: u32, core: usize) {
         let at = self.of(line, core);
-        if self.stays[at].open != 0 {
-            self.decide(line, at, false);
-        }
+        self.end_at(line, at);
     }
 
     /// Ends all stays: those that nothing was used in are false. What all cores did is known.
@@ -166,10 +193,8 @@ impl<M: Mask> Stays<M> {
         for line in 0..self.lines.len() {
             let mut at = self.lines[line].first;
             while let Some(stay) = self.stays.get(at as usize) {
-                let (open, next) = (stay.open, stay.next);
-                if open != 0 {
-                    self.decide(line as u32, at as usize, false);
-                }
+                let next = stay.next;
+                self.end_at(line as u32, at as usize);
                 at = next;
             }
         }
@@ -191,15 +216,32 @@ impl<M: Mask> Stays<M> {
         size_of_val(&*self.lines) + size_of_val(&*self.stays)
     }
 
+    fn end_at(&mut self, line: u32, at: usize) {
+        let stay = &mut self.stays[at];
+        let (used, late) = (take(&mut stay.used), take(&mut stay.used_late));
+        if stay.open & MOVED != 0 {
+            let is_paid = stay.surplus > 0;
+            stay.surplus -= u8::from(is_paid);
+            stay.vain |= stay.news;
+            self.decide(line, at, is_paid);
+        } else if stay.open & MISSED != 0 {
+            self.decide(line, at, false);
+        } else if stay.open & BROUGHT != 0 {
+            stay.surplus = (stay.surplus + late.min(used - 1)).min(MOST_SURPLUS);
+        }
+        self.stays[at].open = 0;
+    }
+
     fn decide(&mut self, line: u32, at: usize, is_true: bool) {
         let stay = &mut self.stays[at];
+        let brought = if stay.open & MOVED != 0 { BROUGHT } else { 0 };
         self.verdicts.push(Verdict {
             number: self.lines[line as usize].number,
             from: stay.from,
             to: stay.to,
             core: stay.core,
             from_core: stay.from_core,
-            open: std::mem::take(&mut stay.open),
+            open: replace(&mut stay.open, brought),
             is_true,
         });
     }
@@ -219,10 +261,14 @@ impl<M: Mask> Stays<M> {
             news: moved.stored,
             from: 0,
             to: 0,
-            next: std::mem::replace(&mut moved.first, new),
+            next: replace(&mut moved.first, new),
             core: core as u8,
             from_core: 0,
             open: 0,
+            vain: M::default(),
+            used: 0,
+            used_late: 0,
+            surplus: 0,
         });
         new as usize
     }
@@ -292,6 +338,37 @@ mod tests {
         stays.did(line, 1, OTHERS, 0);
         stays.finish();
         assert_eq!(decided(&mut stays), [false]);
+    }
+
+    #[test]
+    fn a_word_that_was_brought_in_vain_and_is_used_beside_another_would_have_come_by_itself() {
+        let mut stays = Stays::new();
+        let line = stays.begin(5, 0, 0);
+        for _ in 0..3 {
+            // The other stores a word, is looked at in vain, and stores the flag beside it.
+            stays.did(line, 0, OTHERS, OTHERS);
+            stays.open(line, 1, &fetch(0));
+            stays.did(line, 1, OWN, 0);
+            stays.end(line, 1);
+            stays.did(line, 0, OWN, OWN);
+            stays.open(line, 1, &fetch(0));
+            stays.did(line, 1, OWN, 0);
+            stays.did(line, 1, OTHERS, 0);
+            stays.end(line, 1);
+        }
+        assert_eq!(decided(&mut stays), [false, true, true, true, true, true]);
+        // What comes in whole at once does not.
+        stays.did(line, 0, u64::MAX, u64::MAX);
+        stays.open(line, 1, &fetch(0));
+        stays.did(line, 1, u64::MAX, 0);
+        stays.end(line, 1);
+        for _ in 0..20 {
+            stays.open(line, 1, &fetch(0));
+            stays.end(line, 1);
+        }
+        // The last turn's second word was left over.
+        let paid = decided(&mut stays).iter().filter(|&&it| it).count();
+        assert_eq!(paid, 1 + 1);
     }
 
     #[test]

@@ -162,6 +162,12 @@ pub(crate) struct Model {
     moved: BTreeSet<Line>,
     news: BTreeMap<(usize, Line), BTreeSet<u64>>,
     moving: BTreeMap<(usize, Line), Moving>,
+    /// Stays whose moves are true, news as a stay in vain brought it, the words of news that a stay used and those of them
+    /// that were brought in vain, and the stays that were not in vain after all.
+    brought: BTreeSet<(usize, Line)>,
+    vain: BTreeMap<(usize, Line), BTreeSet<u64>>,
+    used: BTreeMap<(usize, Line), (usize, usize)>,
+    surplus: BTreeMap<(usize, Line), usize>,
     pub(crate) threads: BTreeMap<u16, Tally>,
     pub(crate) sites: BTreeMap<u32, Tally>,
     /// From core, to core, true or false.
@@ -213,6 +219,10 @@ impl Model {
             moved: BTreeSet::new(),
             news: BTreeMap::new(),
             moving: BTreeMap::new(),
+            brought: BTreeSet::new(),
+            vain: BTreeMap::new(),
+            used: BTreeMap::new(),
+            surplus: BTreeMap::new(),
             threads: BTreeMap::new(),
             sites: BTreeMap::new(),
             core_transfers: BTreeMap::new(),
@@ -372,7 +382,7 @@ impl Model {
     /// Decides the sharing misses and moves that are left.
     pub(crate) fn finish(&mut self) {
         for (core, line) in self.moving.keys().copied().collect::<Vec<_>>() {
-            self.decide(core, line, false);
+            self.end_stay(core, line);
         }
         for open in std::mem::take(&mut self.open) {
             let class = if open.needed { 3 } else { 4 };
@@ -485,6 +495,8 @@ impl Model {
     fn tell_others(&mut self, core: usize, line: Line, stored: &BTreeSet<u64>) {
         for other in (0..self.cores.len()).filter(|&other| other != core) {
             self.news.entry((other, line)).or_default().extend(stored);
+            let vain = self.vain.entry((other, line)).or_default();
+            vain.retain(|byte| !stored.contains(byte));
         }
     }
 
@@ -492,13 +504,39 @@ impl Model {
     fn use_news(&mut self, core: usize, line: Line, access: &Access) {
         let used = bytes(access);
         let news = self.news.entry((core, line)).or_default();
-        let is_true = !news.is_disjoint(&used);
-        news.retain(|byte| !used.contains(byte));
-        if is_true {
+        let words: BTreeSet<u64> = news.intersection(&used).map(|byte| byte / 8).collect();
+        news.retain(|byte| !used.contains(byte) && !words.contains(&(byte / 8)));
+        let vain = self.vain.entry((core, line)).or_default();
+        let in_vain: BTreeSet<u64> = vain.iter().map(|byte| byte / 8).collect();
+        let in_vain = in_vain.intersection(&words).count();
+        vain.retain(|byte| news.contains(byte));
+        let counts = self.used.entry((core, line)).or_default();
+        counts.0 += words.len();
+        counts.1 += in_vain;
+        if !words.is_empty() {
             self.decide(core, line, true);
         }
         if access.kind.writes() {
             self.tell_others(core, line, &used);
+        }
+    }
+
+    /// A core loses a line that it may have got by a move: false, unless a stay that brought more pays for it.
+    fn end_stay(&mut self, core: usize, line: Line) {
+        let (used, late) = self.used.remove(&(core, line)).unwrap_or_default();
+        if self.brought.remove(&(core, line)) {
+            let surplus = self.surplus.entry((core, line)).or_default();
+            *surplus = (*surplus + late.min(used - 1)).min(8);
+        }
+        if self.moving.contains_key(&(core, line)) {
+            let surplus = self.surplus.entry((core, line)).or_default();
+            let is_paid = *surplus > 0;
+            *surplus -= usize::from(is_paid);
+            let news = self.news.entry((core, line)).or_default();
+            let vain = self.vain.entry((core, line)).or_default();
+            vain.extend(news.iter());
+            self.decide(core, line, is_paid);
+            self.brought.remove(&(core, line));
         }
     }
 
@@ -507,6 +545,7 @@ impl Model {
         let Some(Moving { supplier, from, to }) = self.moving.remove(&(core, line)) else {
             return;
         };
+        self.brought.insert((core, line));
         let cores = self.core_transfers.entry((supplier, core, is_true));
         *cores.or_default() += 1;
         let threads = self
@@ -521,7 +560,7 @@ impl Model {
 
     /// Ends residencies of a line in a core, and in a group.
     fn close(&mut self, core: usize, group: usize, line: Line) {
-        self.decide(core, line, false);
+        self.end_stay(core, line);
         for open in &mut self.open {
             let who = if open.level == 2 { group } else { core };
             open.over |= open.who == who && open.line == line;

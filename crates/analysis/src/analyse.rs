@@ -7,7 +7,7 @@ use linewise_recording::{
     SampleClass, SharedMemory, Tables, Tid,
 };
 
-use crate::advice::{Advice, PARTED, advise};
+use crate::advice::{Advice, PARTED, advise, allocate_aligned};
 use crate::locality;
 use crate::model::{
     FindingKind, Interval, Lost, Matrix, ObjectRow, Report, Run, SCHEMA, Samples, Sharing,
@@ -125,7 +125,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
                 row.allocated_at.clone_from(&found.allocated_at);
             }
         }
-        propose_layouts(&mut report, private_bytes(info));
+        propose_layouts(&mut report, private_bytes(info), info.line_size);
     }
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
@@ -160,7 +160,7 @@ const GROWN: f64 = 1.25;
 /// Where the use of a type suggests a layout, that is the source to paste for its false sharing.
 ///
 /// A type that no such finding names keeps its layout: nothing is known to move.
-fn propose_layouts(report: &mut Report, private_bytes: u64) {
+fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
     for row in &mut report.types {
         let mut gain: Option<Interval> = None;
         for finding in &report.findings {
@@ -202,6 +202,11 @@ fn propose_layouts(report: &mut Report, private_bytes: u64) {
                     layout.size_after, layout.size_before, grown
                 );
                 finding.change_source.clear();
+                continue;
+            }
+            let allocate = allocate_aligned(&finding.object, &finding.accesses, line_bytes);
+            if let Some(change) = allocate.filter(|_| layout.size_after == layout.size_before) {
+                (finding.change, finding.change_source) = (change.text, change.source);
                 continue;
             }
             finding.change_source.clone_from(&layout.source);

@@ -67,6 +67,13 @@ pub(crate) fn propose(
         }),
         (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
+        (FindingKind::Sharing, near) => Change {
+            text: format!(
+                "{MAY_HARM} {}",
+                separate(language, object, lines, near).text
+            ),
+            source: String::new(),
+        },
         (_, near) => Change {
             source: String::new(),
             ..separate(language, object, lines, near)
@@ -76,6 +83,10 @@ pub(crate) fn propose(
 
 /// An array of so many bytes is not taken apart element by element.
 const LONG_ARRAY: u64 = 4096;
+/// Where it is open whether threads use the same words in one visit.
+const MAY_HARM: &str = "Try it, and measure: whether it helps is not known here, and where threads use both in one visit it makes them wait twice.";
+/// What is said of a block of `malloc`.
+const ALLOCATED_ALIGNED: &str = " Allocate it aligned, too (`aligned_alloc`; `new` of such a type does so since C++17): `malloc` and `calloc` align to 16 bytes only.";
 /// What is said of one.
 pub(crate) const PARTED: &str = "Let each thread use a part of";
 
@@ -109,9 +120,7 @@ fn separate(
         _ => "Align",
     };
     let allocate = match (object.kind, language) {
-        (ObjectKind::Heap, Language::C) => {
-            " Allocate it aligned, too: `malloc` aligns to 16 bytes only."
-        }
+        (ObjectKind::Heap, Language::C | Language::Cpp) => ALLOCATED_ALIGNED,
         _ => "",
     };
     let elements = |what: &str, each: &str, kind: &str| {
@@ -166,6 +175,30 @@ fn separate(
         text: separate_bytes(language, object, lines, ends),
         source: aligned_type(language, bytes),
     }
+}
+
+/// What is to be changed where elements fill lines and their block does not begin at one; `None` if it does, or if the
+/// language allocates by itself.
+pub(crate) fn allocate_aligned(
+    object: &ObjectRow,
+    accesses: &[AccessRow],
+    bytes: u64,
+) -> Option<Change> {
+    let (kind, begins) = (&object.accessed_type, object.address % bytes);
+    let name = match language(accesses) {
+        Language::C => "",
+        Language::Cpp => "std::",
+        Language::Rust | Language::Go | Language::Other => return None,
+    };
+    (object.kind == ObjectKind::Heap && begins != 0).then(|| Change {
+        text: format!(
+            "Allocate the block at the beginning of a line: each `{kind}` is as large as whole lines, but the block begins at byte {begins} of one, so that neighbours share theirs. To align the type alone changes nothing in memory of `malloc` or `calloc`, which align to 16 bytes; clear what `calloc` cleared."
+        ),
+        source: format!(
+            "{name}aligned_alloc({bytes}, {})",
+            object.size.next_multiple_of(bytes)
+        ),
+    })
 }
 
 /// The same for parts without names.
@@ -377,11 +410,7 @@ mod tests {
                 .text
                 .starts_with("Give each `struct sums` lines of its own")
         );
-        assert!(
-            change.text.contains("`malloc` aligns to 16"),
-            "{}",
-            change.text
-        );
+        assert!(change.text.contains(ALLOCATED_ALIGNED), "{}", change.text);
         assert!(change.source.starts_with("_Alignas(64)"));
         let stack = ObjectRow {
             kind: ObjectKind::Stack,
@@ -393,6 +422,28 @@ mod tests {
         }
         let said = propose(FALSE, &stack, &[], &rows, &[]).text;
         assert!(!said.contains("malloc"), "{said}");
+    }
+
+    #[test]
+    fn elements_that_fill_lines_want_a_block_that_begins_at_one() {
+        let accesses = [access("work", "/src/main.cpp")];
+        let object = ObjectRow {
+            kind: ObjectKind::Heap,
+            address: 0x1020,
+            size: 128,
+            accessed_type: "args".into(),
+            ..object()
+        };
+        let change = allocate_aligned(&object, &accesses, 64).unwrap();
+        assert!(change.text.contains("begins at byte 32"), "{}", change.text);
+        assert_eq!(change.source, "std::aligned_alloc(64, 128)");
+        let aligned = ObjectRow {
+            address: 0x1040,
+            ..object.clone()
+        };
+        assert_eq!(allocate_aligned(&aligned, &accesses, 64), None);
+        let rust = [access("work", "/src/main.rs")];
+        assert_eq!(allocate_aligned(&object, &rust, 64), None);
     }
 
     #[test]
@@ -412,10 +463,8 @@ mod tests {
         let mut beside = queue;
         beside[2].tid = 3;
         let said = propose(OPEN, &object(), &[], &beside, &[]).text;
-        assert!(
-            said.starts_with("Move `q.slots` to another line than `q.lock`"),
-            "{said}"
-        );
+        let moved = format!("{MAY_HARM} Move `q.slots` to another line than `q.lock`");
+        assert!(said.starts_with(&moved), "{said}");
     }
 
     #[test]

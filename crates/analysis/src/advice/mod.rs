@@ -13,5 +13,5 @@ mod votes;
 mod waits;
 mod whole;
 
-pub(crate) use change::PARTED;
+pub(crate) use change::{PARTED, allocate_aligned};
 pub use findings::{Advice, advise};

@@ -53,7 +53,7 @@ impl Mask for u64 {
         const LOW: u64 = u64::MAX / 255;
         const MOST: u64 = LOW * 127;
         // The top bit of each word that has any.
-        let some = ((self & MOST) + MOST | self) & !MOST;
+        let some = (((self & MOST) + MOST) | self) & !MOST;
         (some.count_ones(), (some >> 7) * 255)
     }
 
@@ -81,7 +81,7 @@ impl Mask for u128 {
         const LOW: u128 = u128::MAX / 255;
         const MOST: u128 = LOW * 127;
         // The top bit of each word that has any.
-        let some = ((self & MOST) + MOST | self) & !MOST;
+        let some = (((self & MOST) + MOST) | self) & !MOST;
         (some.count_ones(), (some >> 7) * 255)
     }
 

@@ -353,10 +353,7 @@ mod tests {
         let one = [(1, 0, Update, 640), (2, 1, Load, 0)];
         let other = [(11, 1, Update, 620), (12, 0, Load, 0)];
         let share = true_share(&visitor(&one), &visitor(&other), TRANSFERS, SECOND_NS);
-        assert!(
-            share.low == 0.0 && share.value < 0.01 && share.high > 0.9,
-            "{share:?}"
-        );
+        assert!(share.value < 0.01 && share.high > 0.9, "{share:?}");
     }
 
     #[test]

@@ -529,6 +529,13 @@ fn notes(
         ));
     }
     if let Some(exact) = &info.exact {
+        // Of SIGILL, SIGBUS, SIGFPE and SIGSEGV.
+        if let Some(signal) = info.exit_signal.filter(|it| matches!(it, 4 | 7 | 8 | 11)) {
+            notes.push(format!(
+                "The program ended by signal {signal} under the emulator. If it does not by itself, that is the emulator's fault, which cannot do all that a machine does (`pthread_cancel`, AVX-512): `qemu-{} PROGRAM` shows it without linewise; `--source timer` records it as it is.",
+                std::env::consts::ARCH
+            ));
+        }
         notes.extend(exact_notes(exact, view, tables));
         return notes;
     }

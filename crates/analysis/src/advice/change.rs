@@ -314,7 +314,7 @@ pub(super) fn delegated(language: Language) -> String {
             "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
         }
         Language::Rust => {
-            "client.apply(&owned, |data| { /* what was done under the lock */ })?; // linewise-delegate"
+            "client.apply(&owned, |data| { /* the work on it */ })?; // linewise-delegate"
                 .to_owned()
         }
         Language::Go | Language::Other => String::new(),

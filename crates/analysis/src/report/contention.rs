@@ -368,6 +368,11 @@ pub(crate) fn unknown(samples: &Samples) -> u64 {
     counts.fold(0, |a, b| a.saturating_add(*b))
 }
 
+/// A thread that runs for less is hardly ever watched.
+const WATCHED_LIFE_NS: u64 = 20_000_000;
+/// More threads than that are many.
+const MANY: usize = 8;
+
 /// What a report without findings cannot exclude, in sentences.
 pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     let samples = &report.samples;
@@ -397,6 +402,26 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
         doubts.push(format!(
             "sharing among the {} of the samples whose access is unknown",
             text::percent(unknown as f64 / total)
+        ));
+    }
+    let lost = |what: &str| report.losses.get(what);
+    if lost("sampled-part-time")
+        .or(lost("switches-part-time"))
+        .is_some()
+    {
+        doubts.push(
+            "what happened in the time that was not recorded, see what was lost below: `--overhead` gives it more".to_owned(),
+        );
+    }
+    let threads = report.run.threads.len();
+    let were_short = |it: &&ThreadRow| it.cpu_time_ns < WATCHED_LIFE_NS;
+    let short = report.run.threads.iter().filter(were_short).count();
+    if short > MANY && 2 * short > threads {
+        doubts.push(format!(
+            "sharing among the {} of {} that ran for less than {} ms: before others are watched for what a sample of one saw, they have ended",
+            text::integer(short as u64),
+            text::plural(threads as u64, "thread"),
+            WATCHED_LIFE_NS / 1_000_000
         ));
     }
     let uncounted = uncounted(&report.sharing).into_iter();
@@ -517,6 +542,9 @@ pub(crate) fn transfers(
             text::count(orders.equal_rate),
             text::count(orders.observed),
         );
+    }
+    if interval.high <= 0.0 {
+        return "none seen".to_owned();
     }
     let mut words = format!(
         "about {} ({})",

@@ -159,6 +159,14 @@ impl Encounter {
         }
     }
 
+    /// At most so many stores and updates a second, of chunks that were watched; infinite where waits do not bound them.
+    #[must_use]
+    pub fn most_writes(&self) -> f64 {
+        let chunks =
+            (0..self.chunks.len()).filter(|&it| self.chunk_watches(it, Operation::Load) > 0);
+        chunks.map(|it| self.most_at(it, Operation::Load)).sum()
+    }
+
     /// Whether it comes to one chunk, 0 to 7, as soon as it is watched there.
     #[must_use]
     pub fn is_often_at(&self, chunk: usize) -> bool {
@@ -209,8 +217,10 @@ impl Waits {
         if self.watches == 0 {
             return 0.0;
         }
+        // Of those that are not at work so many come by chance: seen = excess + (1 - excess) × by chance.
         let seen = f64::from(self.present) / f64::from(self.watches);
-        (seen - self.by_chance() * (1.0 - seen)).max(0.0)
+        let by_chance = self.by_chance();
+        ((seen - by_chance) / (1.0 - by_chance)).max(0.0)
     }
 
     /// Whether the thread comes as soon as it is watched, mostly.

@@ -357,6 +357,30 @@ fn a_thread_that_samples_found_and_no_watch_met_is_there_like_the_others() {
 }
 
 #[test]
+fn who_updates_a_line_and_loses_no_time_there_is_hardly_there() {
+    let all = |rows: Rows| -> f64 {
+        let view = rows.view();
+        view.lines.iter().map(|it| it.transfers.value).sum()
+    };
+    // Each watch meets it at once, as one that comes every 50 µs; samples find it elsewhere.
+    let rows = |updates: u64, operation| {
+        let rows = Rows::default()
+            .at(1, LINE, Operation::Load, false, 500)
+            .at(2, LINE + (1 << 12), Operation::Load, false, 500 - updates)
+            .met(2, LINE + 8, operation, Some(100));
+        match updates {
+            0 => rows,
+            _ => rows.at(2, LINE + 8, operation, false, updates),
+        }
+    };
+    let often = all(rows(200, Operation::Update));
+    let seldom = all(rows(0, Operation::Update));
+    assert!(often > 5.0 * seldom, "{often} {seldom}");
+    // A plain store loses none that samples could see.
+    assert!(all(rows(0, Operation::Store)) > 5.0 * seldom);
+}
+
+#[test]
 fn lines_with_hardly_a_sample_each_are_known_together() {
     let sums = |view: &SharingView| {
         let mut sum = Estimate::default();

@@ -2,6 +2,7 @@
 //! small machines and streams.
 
 mod model;
+mod moves;
 mod tally;
 
 use linewise_cache::hierarchy::{
@@ -175,6 +176,7 @@ fn compare(config: &Config, report: &Report, model: &Model) -> Result<(), TestCa
         for to in 0..cores {
             let expected = both(&|overlap| {
                 model
+                    .moves
                     .core_transfers
                     .get(&(from, to, overlap))
                     .copied()
@@ -187,6 +189,7 @@ fn compare(config: &Config, report: &Report, model: &Model) -> Result<(), TestCa
         for to in 0..7 {
             let expected = both(&|overlap| {
                 model
+                    .moves
                     .thread_transfers
                     .get(&(from, to, overlap))
                     .copied()
@@ -200,13 +203,13 @@ fn compare(config: &Config, report: &Report, model: &Model) -> Result<(), TestCa
         for pair in &line.pairs {
             let expected = both(&|overlap| {
                 let key = (line.address / 64, pair.from, pair.to, overlap);
-                model.line_transfers.get(&key).copied().unwrap_or(0)
+                model.moves.line_transfers.get(&key).copied().unwrap_or(0)
             });
             prop_assert_eq!(pair.transfers, expected);
             pairs += pair.transfers.total();
         }
     }
-    prop_assert_eq!(pairs, model.line_transfers.values().sum::<u64>());
+    prop_assert_eq!(pairs, model.moves.line_transfers.values().sum::<u64>());
     for (coherence, expected) in [report.intra_socket, report.inter_socket]
         .iter()
         .zip(model.coherence)

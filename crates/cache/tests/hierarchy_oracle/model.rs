@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::moves::{Moves, Moving};
 use crate::tally::Tally;
 use linewise_cache::Access;
 use linewise_cache::hierarchy::{
     CacheShape, Config, Inclusion, Protocol, Served, SharedSupply, Ways,
 };
 
-type Line = u64;
+pub(crate) type Line = u64;
 
 /// One cache, and the fully-associative cache of the same capacity that is asked the same.
 pub(crate) struct Cache {
@@ -141,14 +142,6 @@ struct Open {
     over: bool,
 }
 
-/// A transfer whose kind is not known yet.
-struct Moving {
-    supplier: usize,
-    /// The supplier's access, and the one that fetches the line.
-    from: Access,
-    to: Access,
-}
-
 pub(crate) struct Model {
     line_bytes: u64,
     config: Config,
@@ -158,23 +151,9 @@ pub(crate) struct Model {
     /// Who wrote which byte, in order.
     writes: Vec<(usize, u64)>,
     open: Vec<Open>,
-    /// Lines that moved, what each core has not used of what others stored since, and the moves of stays that go on.
-    moved: BTreeSet<Line>,
-    news: BTreeMap<(usize, Line), BTreeSet<u64>>,
-    moving: BTreeMap<(usize, Line), Moving>,
-    /// Stays whose moves are true, news as a stay in vain brought it, the words of news that a stay used and those of them
-    /// that were brought in vain, and the stays that were not in vain after all.
-    brought: BTreeSet<(usize, Line)>,
-    vain: BTreeMap<(usize, Line), BTreeSet<u64>>,
-    used: BTreeMap<(usize, Line), (usize, usize)>,
-    surplus: BTreeMap<(usize, Line), usize>,
+    pub(crate) moves: Moves,
     pub(crate) threads: BTreeMap<u16, Tally>,
     pub(crate) sites: BTreeMap<u32, Tally>,
-    /// From core, to core, true or false.
-    pub(crate) core_transfers: BTreeMap<(usize, usize, bool), u64>,
-    pub(crate) thread_transfers: BTreeMap<(u16, u16, bool), u64>,
-    /// Line, site, site, true or false.
-    pub(crate) line_transfers: BTreeMap<(Line, u32, u32, bool), u64>,
     /// Within and between sockets: supplied, upgrades, invalidations.
     pub(crate) coherence: [[u64; 3]; 2],
     pub(crate) back_invalidations: u64,
@@ -182,7 +161,7 @@ pub(crate) struct Model {
     pub(crate) write_backs: [u64; 3],
 }
 
-fn bytes(access: &Access) -> BTreeSet<u64> {
+pub(crate) fn bytes(access: &Access) -> BTreeSet<u64> {
     (access.address..access.address + u64::from(access.size)).collect()
 }
 
@@ -216,18 +195,9 @@ impl Model {
             homes: BTreeMap::new(),
             writes: Vec::new(),
             open: Vec::new(),
-            moved: BTreeSet::new(),
-            news: BTreeMap::new(),
-            moving: BTreeMap::new(),
-            brought: BTreeSet::new(),
-            vain: BTreeMap::new(),
-            used: BTreeMap::new(),
-            surplus: BTreeMap::new(),
+            moves: Moves::new(config.cores.len()),
             threads: BTreeMap::new(),
             sites: BTreeMap::new(),
-            core_transfers: BTreeMap::new(),
-            thread_transfers: BTreeMap::new(),
-            line_transfers: BTreeMap::new(),
             coherence: [[0; 3]; 2],
             back_invalidations: 0,
             write_backs: [0; 3],
@@ -357,9 +327,7 @@ impl Model {
             self.writes
                 .extend(bytes(access).into_iter().map(|byte| (core, byte)));
         }
-        if self.moved.contains(&line) {
-            self.use_news(core, line, access);
-        }
+        self.moves.use_news(core, line, access);
         for open in &mut self.open {
             let here = if open.level == 2 {
                 open.who == group
@@ -381,9 +349,7 @@ impl Model {
 
     /// Decides the sharing misses and moves that are left.
     pub(crate) fn finish(&mut self) {
-        for (core, line) in self.moving.keys().copied().collect::<Vec<_>>() {
-            self.end_stay(core, line);
-        }
+        self.moves.finish();
         for open in std::mem::take(&mut self.open) {
             let class = if open.needed { 3 } else { 4 };
             self.threads.get_mut(&open.access.thread).unwrap().classes[open.level][class] += 1;
@@ -491,76 +457,9 @@ impl Model {
         far
     }
 
-    /// What a core stored to a line is news to the others.
-    fn tell_others(&mut self, core: usize, line: Line, stored: &BTreeSet<u64>) {
-        for other in (0..self.cores.len()).filter(|&other| other != core) {
-            self.news.entry((other, line)).or_default().extend(stored);
-            let vain = self.vain.entry((other, line)).or_default();
-            vain.retain(|byte| !stored.contains(byte));
-        }
-    }
-
-    /// A core that has a line that moved at any time uses bytes of it.
-    fn use_news(&mut self, core: usize, line: Line, access: &Access) {
-        let used = bytes(access);
-        let news = self.news.entry((core, line)).or_default();
-        let words: BTreeSet<u64> = news.intersection(&used).map(|byte| byte / 8).collect();
-        news.retain(|byte| !used.contains(byte) && !words.contains(&(byte / 8)));
-        let vain = self.vain.entry((core, line)).or_default();
-        let in_vain: BTreeSet<u64> = vain.iter().map(|byte| byte / 8).collect();
-        let in_vain = in_vain.intersection(&words).count();
-        vain.retain(|byte| news.contains(byte));
-        let counts = self.used.entry((core, line)).or_default();
-        counts.0 += words.len();
-        counts.1 += in_vain;
-        if !words.is_empty() {
-            self.decide(core, line, true);
-        }
-        if access.kind.writes() {
-            self.tell_others(core, line, &used);
-        }
-    }
-
-    /// A core loses a line that it may have got by a move: false, unless a stay that brought more pays for it.
-    fn end_stay(&mut self, core: usize, line: Line) {
-        let (used, late) = self.used.remove(&(core, line)).unwrap_or_default();
-        if self.brought.remove(&(core, line)) {
-            let surplus = self.surplus.entry((core, line)).or_default();
-            *surplus = (*surplus + late.min(used - 1)).min(8);
-        }
-        if self.moving.contains_key(&(core, line)) {
-            let surplus = self.surplus.entry((core, line)).or_default();
-            let is_paid = *surplus > 0;
-            *surplus -= usize::from(is_paid);
-            let news = self.news.entry((core, line)).or_default();
-            let vain = self.vain.entry((core, line)).or_default();
-            vain.extend(news.iter());
-            self.decide(core, line, is_paid);
-            self.brought.remove(&(core, line));
-        }
-    }
-
-    /// Counts the move with which a core's stay began, unless that is done.
-    fn decide(&mut self, core: usize, line: Line, is_true: bool) {
-        let Some(Moving { supplier, from, to }) = self.moving.remove(&(core, line)) else {
-            return;
-        };
-        self.brought.insert((core, line));
-        let cores = self.core_transfers.entry((supplier, core, is_true));
-        *cores.or_default() += 1;
-        let threads = self
-            .thread_transfers
-            .entry((from.thread, to.thread, is_true));
-        *threads.or_default() += 1;
-        let sites = self
-            .line_transfers
-            .entry((line, from.site, to.site, is_true));
-        *sites.or_default() += 1;
-    }
-
     /// Ends residencies of a line in a core, and in a group.
     fn close(&mut self, core: usize, group: usize, line: Line) {
-        self.end_stay(core, line);
+        self.moves.end_stay(core, line);
         for open in &mut self.open {
             let who = if open.level == 2 { group } else { core };
             open.over |= open.who == who && open.line == line;
@@ -645,11 +544,7 @@ impl Model {
                 to: *access,
             };
             let stored = theirs.stored.get(&line).cloned().unwrap_or_default();
-            if self.moved.insert(line) {
-                self.tell_others(supplier, line, &stored);
-            }
-            let before = self.moving.insert((core, line), moving);
-            assert!(before.is_none(), "a stay ends before the next begins");
+            self.moves.open(core, line, moving, &stored);
         }
 
         // The last level's answer.

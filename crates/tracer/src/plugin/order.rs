@@ -44,6 +44,8 @@ const SPINS: u32 = 300;
 const LOOK: Duration = Duration::from_millis(20);
 /// After so many looks at a thread that does not get on it is not waited for any more.
 const PATIENCE: u32 = 100;
+/// After so many at one that sleeps in a call which should not wait: it may wait for a lock of QEMU's, whose holder has no CPU.
+const CALL_PATIENCE: u32 = 10;
 
 /// No thread has this place.
 const NONE: u32 = 0;
@@ -473,7 +475,7 @@ impl Turn {
             looks += 1;
             // In a call of which that was not expected, and not for want of a CPU.
             let calls = other.state.load(Ordering::SeqCst) == CALLS;
-            if looks > PATIENCE || calls && !other.is_runnable() {
+            if looks > PATIENCE || calls && looks > CALL_PATIENCE && !other.is_runnable() {
                 let state = if calls { CALLS } else { RUNS };
                 let gone =
                     other

@@ -25,7 +25,7 @@ use super::{Estimate, phases};
 
 /// Samples at a line, or watches of a chunk, from which on what was not seen of a thread is not there.
 const TELLING_SAMPLES: u64 = 20;
-const TELLING_WATCHES: u32 = 3;
+pub(super) const TELLING_WATCHES: u32 = 3;
 /// A word that takes less than this share of a thread's time at a line is only passed by.
 const PASSED_BY: f64 = 0.05;
 /// The least time of a hit at a word that no other access pays for, ns.

@@ -7,10 +7,10 @@ use linewise_recording::{Address, Operation, Pid, Tid};
 use super::super::curve::Curves;
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
-use super::kinds::{UNKNOWN, Visitor, true_share};
+use super::kinds::{TELLING_WATCHES, UNKNOWN, Visitor, true_share};
 use super::scattered::scattered;
 use super::stays::{Around, Input, LineStays, RunningSlices, stays};
-use super::waits::{Wait, balance, wait_of};
+use super::waits::{Presence, Wait, balance, wait_of};
 use super::{Basis, Estimate, Flow, LineSharing, SharingView, Z90};
 
 /// How many times longer than its samples say a thread may be at a line that it only reads: part of
@@ -149,6 +149,17 @@ fn line_sharing(
         .iter()
         .map(|(&tid, stay)| wait_of(tid, stay, stays, met, &present, line, around))
         .collect();
+    let writes: BTreeMap<Tid, f64> = stays
+        .threads
+        .keys()
+        .chain(met.keys())
+        .map(|&tid| (tid, most_writes(tid, stays, met)))
+        .collect();
+    let lines_ns = stays.span_ns() * (1.0 + stays.more_lines);
+    let all_writes = writes.values().sum::<f64>() * lines_ns * 1e-9;
+    for wait in &mut waits {
+        wait.is_at_most(all_writes);
+    }
     balance(&mut waits, stays, met);
     for wait in &mut waits {
         wait.leave_out_upgrades(|tid| {
@@ -201,6 +212,27 @@ fn line_sharing(
     })
 }
 
+/// At most so many stores and updates of a line by a thread a second: a line comes to a thread that loads it after one of
+/// another, and to one that stores after none but its own. Infinite where that is not known.
+fn most_writes(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> f64 {
+    let touches = touches(tid, stays, met);
+    let mut written = (touches.iter().map(|it| it.0)).filter(|it| it.operation != Operation::Load);
+    match met.get(&tid) {
+        Some(met) => {
+            let is_watched = |it: Touch| {
+                let chunk = (it.address.0 % 64 / 8) as usize;
+                met.chunk_watches(chunk, Operation::Load) >= TELLING_WATCHES
+            };
+            match written.all(is_watched) {
+                true => met.most_writes(),
+                false => f64::INFINITY,
+            }
+        }
+        None if written.next().is_none() => 0.0,
+        None => f64::INFINITY,
+    }
+}
+
 /// The presence of each thread at a line: of those that watches met there, and of those that samples found
 /// there and no watch told of, as many as there may be where threads are many or live shortly. These
 /// count like the others, within what so few watches leave open.
@@ -208,7 +240,7 @@ fn presences(
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
     running: &RunningSlices,
-) -> HashMap<Tid, Estimate> {
+) -> HashMap<Tid, Presence> {
     let told = |tid: &Tid| met.get(tid).is_some_and(|it| it.telling() > 0);
     let (mut watches, mut present) = (0.0, 0.0);
     for (tid, encounter) in met {
@@ -244,31 +276,52 @@ fn presences(
 }
 
 /// The presence of a thread at a line, of which the watches tell `seen`: their waits cannot tell a thread that
-/// comes every 50 µs from one that comes all the time. Of one that only reads the line the samples can: each
-/// time that it comes it waits, and not all of that can pass in the shadow of other work. The interval is that of so
-/// few samples.
+/// comes every 50 µs from one that comes all the time. Where it only reads, and of what it reads and writes at once,
+/// the samples can: each time that it comes it waits, and not all of that can pass in the shadow of other work. So with
+/// a plain store among what it does there they cannot. The interval is that of so few samples.
 fn presence(
     tid: Tid,
     seen: Estimate,
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
     running: &RunningSlices,
-) -> Estimate {
-    let only_reads =
-        (touches(tid, stays, met).iter()).all(|(touch, _)| touch.operation == Operation::Load);
+) -> Presence {
+    let touches = touches(tid, stays, met);
+    let does = |what: &[Operation]| touches.iter().any(|(it, _)| what.contains(&it.operation));
     let running = stays.running(tid, running);
-    if !only_reads || 4 * running.unknown > running.samples {
-        return seen;
+    if 4 * running.unknown > running.samples {
+        return Presence {
+            at_all: seen,
+            writing: seen,
+        };
     }
     // As many as there may have been where so many came into the sample: the median, and 95 % each way.
-    let at_line = stays.threads.get(&tid).map_or(0, |stay| stay.samples) as f64;
-    let at_least = (at_line - 2.0 * at_line.sqrt()).max(0.0);
-    let within =
-        |seen: f64, samples: f64| seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64);
-    Estimate {
-        value: within(seen.value, at_line + 0.7),
-        low: within(seen.low, at_least),
-        high: within(seen.high, at_most(at_line)),
+    let by_samples = |samples: u64| {
+        let samples = samples as f64;
+        let at_least = (samples - 2.0 * samples.sqrt()).max(0.0);
+        let within = |seen: f64, samples: f64| {
+            seen.min(HIDDEN_LOADS * samples / running.samples.max(1) as f64)
+        };
+        Estimate {
+            value: within(seen.value, samples + 0.7),
+            low: within(seen.low, at_least),
+            high: within(seen.high, at_most(samples)),
+        }
+    };
+    let stay = stays.threads.get(&tid);
+    let updates = stay.map_or(0, |stay| {
+        let updates = (stay.places.iter()).filter(|(it, _)| it.operation == Operation::Update);
+        updates.map(|(_, &(_, samples))| samples).sum()
+    });
+    Presence {
+        at_all: match does(&[Operation::Store, Operation::Update]) {
+            true => seen,
+            false => by_samples(stay.map_or(0, |stay| stay.samples)),
+        },
+        writing: match does(&[Operation::Store]) {
+            true => seen,
+            false => by_samples(updates),
+        },
     }
 }
 

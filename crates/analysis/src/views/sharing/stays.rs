@@ -70,6 +70,13 @@ impl Stay {
         }
     }
 
+    /// The share of its time at the line at instructions that only load.
+    pub(super) fn share_of_loads(&self) -> f64 {
+        let loads = (self.places.iter()).filter(|(touch, _)| touch.operation == Operation::Load);
+        let loads: f64 = loads.map(|(_, &(weight, _))| weight).sum();
+        loads / self.weight_ns.max(f64::MIN_POSITIVE)
+    }
+
     /// Its locked instructions that take a good part of its time at the line.
     pub(super) fn locked_instructions(&self) -> usize {
         const PART: f64 = 0.1;

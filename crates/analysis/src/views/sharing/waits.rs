@@ -50,6 +50,13 @@ pub(super) struct Wait {
     pub(super) from: Vec<(Tid, f64)>,
 }
 
+/// Of the moments at which a thread runs, the share at which it is at work at a line, and at which it writes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Presence {
+    pub(super) at_all: Estimate,
+    pub(super) writing: Estimate,
+}
+
 /// Another thread at the line, as this one meets it on another CPU.
 struct Other {
     tid: Tid,
@@ -65,7 +72,7 @@ pub(super) fn wait_of(
     stay: &Stay,
     stays: &LineStays,
     met: &HashMap<Tid, Encounter>,
-    present: &HashMap<Tid, Estimate>,
+    present: &HashMap<Tid, Presence>,
     line: Address,
     around: &Around<'_>,
 ) -> Wait {
@@ -79,6 +86,7 @@ pub(super) fn wait_of(
         true => beside.get(&other).copied().unwrap_or(0.0),
         false => 1.0,
     };
+    let reads = stay.share_of_loads();
     let mut others: Vec<Other> = present
         .iter()
         .filter(|&(&other, _)| other != tid && beside(other) > 0.0)
@@ -87,9 +95,12 @@ pub(super) fn wait_of(
             let at_once = around.together(tid, other, line, stays);
             let beside = at_once.times(Estimate::exactly(beside(other)));
             let absent_rate = met.get(&other).map_or(0.0, Encounter::absent_rate);
+            // What it loads only writes take away.
+            let mut mixed = present.writing.times(Estimate::exactly(reads));
+            mixed.add(present.at_all.times(Estimate::exactly(1.0 - reads)));
             Other {
                 tid: other,
-                present: beside.times(present),
+                present: beside.times(mixed),
                 absent_rate: beside.value * lines * absent_rate,
             }
         })
@@ -289,6 +300,18 @@ impl Wait {
             self.transfers.value *= written / all;
             self.transfers.low *= written / all;
             // Whether it reads before it writes, and so takes a copy first, is not known.
+        }
+    }
+
+    /// It had no more transfers than these: the time beyond them passed in hits, as of a thread that looks at a word until
+    /// another writes it.
+    pub(super) fn is_at_most(&mut self, transfers: f64) {
+        let all = self.transfers.value;
+        if transfers < all {
+            self.scale(transfers / all);
+            self.transfers.high = transfers;
+            self.transfers.low = self.transfers.low.min(transfers);
+            self.cost_ns.high *= transfers / all;
         }
     }
 

@@ -43,11 +43,12 @@ const ANSWERS: [&str; 10] = [
     "ring.rs",
     "counters_go/main.go",
 ];
-const TYPES: [&str; 9] = [
+const TYPES: [&str; 10] = [
     "typedef.c",
     "nested.c",
     "bits.c",
     "block.c",
+    "filled.c",
     "shop.cpp",
     "fields.rs",
     "generic.rs",
@@ -55,12 +56,13 @@ const TYPES: [&str; 9] = [
     "embedded_go/main.go",
 ];
 /// What `--quick` takes: one of each sort of paste, and of those without.
-const QUICK: [&str; 9] = [
+const QUICK: [&str; 10] = [
     "lock_beside.c",
     "flag.c",
     "counter.c",
     "typedef.c",
     "block.c",
+    "filled.c",
     "shop.cpp",
     "generic.rs",
     "fields.rs",
@@ -398,7 +400,11 @@ fn check(how: &How, program: &Program) -> anyhow::Result<Vec<Row>> {
         let paste = paste(finding);
         if !paste.source.is_empty() && !paste.is_call() {
             let mut changed = original.clone();
-            match paste.apply(&mut changed) {
+            let applied = match sort(finding) {
+                ALLOCATE => Ok(()),
+                _ => paste.apply(&mut changed),
+            };
+            match applied {
                 Ok(()) => {
                     aligned_allocation(finding, &mut changed);
                     let form = format!("after{number}");
@@ -507,13 +513,24 @@ fn measure(
     Ok(())
 }
 
+/// What is pasted is where the block is allocated.
+const ALLOCATE: &str = "allocate aligned";
+/// Functions that allocate, of which an advice speaks.
+const ALLOCATORS: [&str; 4] = ["malloc", "calloc", "aligned_alloc", "new"];
+
 /// The sorts of advice, by how they begin.
 fn sort(finding: &Advised) -> &'static str {
-    let begins = |words: &str| finding.change.starts_with(words);
-    match &finding.change {
+    // Where the kind is open, a sentence of caution comes first.
+    let said = match finding.change.strip_prefix("Try it, and measure: ") {
+        Some(cautious) => cautious.split_once(". ").map_or("", |(_, said)| said),
+        None => &finding.change,
+    };
+    let begins = |words: &str| said.starts_with(words);
+    match said {
         it if it.contains("written by one thread") => "read less often",
         _ if begins("Move ") => "move a member",
         _ if begins("Give each ") => "align elements",
+        _ if begins("Allocate the block") => ALLOCATE,
         _ if begins("Let each thread use a part") => "part an array",
         _ if begins("Keep what each thread writes") => "arrays by thread",
         _ if begins("Threads fight over a lock") => "split a lock",
@@ -542,7 +559,7 @@ fn faults(finding: &Advised, sources: &Sources) -> Vec<String> {
     let change = finding.change.as_str();
     let names: Vec<&str> = named(change)
         .into_iter()
-        .filter(|it| *it != "malloc")
+        .filter(|it| !ALLOCATORS.contains(it))
         .collect();
     for name in &names {
         let is_part = |part: &&str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
@@ -562,7 +579,9 @@ fn faults(finding: &Advised, sources: &Sources) -> Vec<String> {
     match (sort(finding), names.as_slice()) {
         ("unknown", _) => faults.push("an advice of no known sort".to_owned()),
         ("move a member", [second, first, ..]) => faults.extend(moved(finding, first, second)),
-        ("align elements" | "part an array" | "align parts", _) => faults.extend(apart(finding)),
+        ("align elements" | "part an array" | "align parts" | ALLOCATE, _) => {
+            faults.extend(apart(finding))
+        }
         ("read less often", _) => faults.extend(one_writer(finding, &names)),
         ("split a lock", _) => {
             let says = |it: &String| {

@@ -12,6 +12,8 @@ const CROWDED: f64 = 2.0;
 const CHANCE: f64 = 0.01;
 /// With a larger mean of lines in a set no set has [`CROWDED`] times as many by chance.
 const CHANCY: f64 = 100.0;
+/// A line that so many samples see on average is come back to.
+const COME_BACK: u64 = 2;
 /// Bytes and ways of a first level of which nothing is told.
 const USUAL: (u64, u64) = (32 << 10, 8);
 
@@ -114,7 +116,9 @@ impl LinesSeen {
     }
 
     /// The sets with more lines than ways and far more than their share, each with its lines. Samples that see a
-    /// part of the lines scatter: a set counts only if chance hardly fills any set so (Poisson, Bonferroni).
+    /// part of the lines scatter: a set counts only if chance hardly fills any set so (Poisson, Bonferroni). And only if its
+    /// lines were come back to: of a long array that is gone through once samples see lines of few sets, where as many
+    /// lines lie between two of them as a set's distance has.
     pub(super) fn crowded(&self, shape: &Shape) -> BTreeMap<u64, Vec<u64>> {
         let mut sets: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for line in self.0.keys() {
@@ -124,7 +128,9 @@ impl LinesSeen {
         let by_chance = CHANCE / shape.sets() as f64;
         sets.retain(|_, lines| {
             let seen = lines.len() as u64;
+            let samples: u64 = lines.iter().map(|line| self.0[line]).sum();
             seen > shape.ways
+                && samples >= COME_BACK * seen
                 && seen as f64 > CROWDED * mean
                 && (mean > CHANCY || at_least(seen, mean) < by_chance)
         });
@@ -195,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn a_long_array_that_is_gone_through_in_step_with_the_samples_crowds_nothing() {
+        let mut seen = LinesSeen::default();
+        (0..300).for_each(|i| seen.add(i * 64 + i / 40));
+        assert!(seen.crowded(&SHAPE).is_empty());
+        // The same lines again and again do.
+        (0..900).for_each(|i| seen.add(i % 300 * 64 + i % 300 / 40));
+        assert!(!seen.crowded(&SHAPE).is_empty());
+    }
+
+    #[test]
     fn a_set_that_a_few_samples_happened_to_hit_more_often_is_not_crowded() {
         // 16,384 lines, evenly over all sets, of which 416 were seen: one set has 14 of them, the mean is 6.5.
         let mut by_chance = LinesSeen::default();
@@ -207,8 +223,8 @@ mod tests {
         assert!(by_chance.crowded(&SHAPE).is_empty());
         // As many in one set where the others have next to none.
         let mut stride = LinesSeen::default();
-        for line in 0..14 {
-            stride.add(line * 64 + 63);
+        for sample in 0..28 {
+            stride.add(sample % 14 * 64 + 63);
         }
         stride.add(1);
         assert_eq!(stride.crowded(&SHAPE).keys().collect::<Vec<_>>(), [&63]);

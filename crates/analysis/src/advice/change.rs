@@ -74,9 +74,9 @@ pub(crate) fn propose(
             ),
             source: String::new(),
         },
-        (_, near) => Change {
+        (FindingKind::FalseSharing, None) => Change {
             source: String::new(),
-            ..separate(language, object, lines, near)
+            ..separate(language, object, lines, None)
         },
     }
 }

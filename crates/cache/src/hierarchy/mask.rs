@@ -35,61 +35,40 @@ pub(super) trait Mask:
     }
 }
 
-impl Mask for u64 {
-    const BITS: u32 = 64;
+macro_rules! mask {
+    ($integer:ty) => {
+        impl Mask for $integer {
+            const BITS: u32 = <$integer>::BITS;
 
-    #[inline]
-    fn without(self, other: Self) -> Self {
-        self & !other
-    }
+            #[inline]
+            fn without(self, other: Self) -> Self {
+                self & !other
+            }
 
-    #[inline]
-    fn only_if(self, condition: bool) -> Self {
-        self & Self::from(condition).wrapping_neg()
-    }
+            #[inline]
+            fn only_if(self, condition: bool) -> Self {
+                self & Self::from(condition).wrapping_neg()
+            }
 
-    #[inline]
-    fn words(self) -> (u32, u64) {
-        const LOW: u64 = u64::MAX / 255;
-        const MOST: u64 = LOW * 127;
-        // The top bit of each word that has any.
-        let some = (((self & MOST) + MOST) | self) & !MOST;
-        (some.count_ones(), (some >> 7) * 255)
-    }
+            #[inline]
+            fn words(self) -> (u32, Self) {
+                const LOW: $integer = <$integer>::MAX / 255;
+                const MOST: $integer = LOW * 127;
+                // The top bit of each word that has any.
+                let some = (((self & MOST) + MOST) | self) & !MOST;
+                (some.count_ones(), (some >> 7) * 255)
+            }
 
-    #[inline]
-    fn range(first: u32, last: u32) -> Self {
-        (!0 >> (63 - (last - first))) << first
-    }
+            #[inline]
+            fn range(first: u32, last: u32) -> Self {
+                (!0 >> (<$integer>::BITS - 1 - (last - first))) << first
+            }
+        }
+    };
 }
 
-impl Mask for u128 {
-    const BITS: u32 = 128;
-
-    #[inline]
-    fn without(self, other: Self) -> Self {
-        self & !other
-    }
-
-    #[inline]
-    fn only_if(self, condition: bool) -> Self {
-        self & Self::from(condition).wrapping_neg()
-    }
-
-    #[inline]
-    fn words(self) -> (u32, u128) {
-        const LOW: u128 = u128::MAX / 255;
-        const MOST: u128 = LOW * 127;
-        // The top bit of each word that has any.
-        let some = (((self & MOST) + MOST) | self) & !MOST;
-        (some.count_ones(), (some >> 7) * 255)
-    }
-
-    #[inline]
-    fn range(first: u32, last: u32) -> Self {
-        (!0 >> (127 - (last - first))) << first
-    }
-}
+mask!(u64);
+mask!(u128);
 
 #[cfg(test)]
 mod tests {

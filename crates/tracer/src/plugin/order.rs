@@ -115,10 +115,10 @@ static ALL: [Turn; TURNS] = [const { Turn::new() }; TURNS];
 /// One past the highest that was used.
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static SERIAL: AtomicU64 = AtomicU64::new(0);
-/// Changes when a thread comes into the order.
 /// The end of the epoch in which the first threads are, and of the last in which one asked for a line.
 static EPOCH_END: AtomicU64 = AtomicU64::new(0);
 static LAST_REQUEST: AtomicU64 = AtomicU64::new(0);
+/// Changes when a thread comes into the order.
 static VERSION: AtomicU32 = AtomicU32::new(0);
 /// The order is made.
 static WANTED: AtomicBool = AtomicBool::new(false);

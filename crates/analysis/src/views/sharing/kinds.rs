@@ -25,7 +25,7 @@ use super::{Estimate, phases};
 
 /// Samples at a line, or watches of a chunk, from which on what was not seen of a thread is not there.
 const TELLING_SAMPLES: u64 = 20;
-pub(super) const TELLING_WATCHES: u32 = 3;
+const TELLING_WATCHES: u32 = 3;
 /// A word that takes less than this share of a thread's time at a line is only passed by.
 const PASSED_BY: f64 = 0.05;
 /// The least time of a hit at a word that no other access pays for, ns.
@@ -69,9 +69,27 @@ struct Picks {
 }
 
 impl Visitor<'_> {
-    fn writes(&self) -> bool {
-        let mut touches = self.touches.iter();
-        touches.any(|(touch, _)| touch.operation != Operation::Load)
+    /// Where it stores or updates.
+    fn written(&self) -> impl Iterator<Item = &Touch> {
+        let touches = self.touches.iter().map(|it| &it.0);
+        touches.filter(|touch| touch.operation != Operation::Load)
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.written().next().is_some()
+    }
+
+    /// At most so many stores and updates of the line a second: it comes to a thread that loads it after one of another, and
+    /// to one that stores after none but its own. Infinite where that is not known.
+    pub(super) fn most_writes(&self) -> f64 {
+        let Some(met) = self.met else {
+            return if self.writes() { f64::INFINITY } else { 0.0 };
+        };
+        let is_watched = |chunk| met.chunk_watches(chunk, Operation::Load) >= TELLING_WATCHES;
+        match self.written().flat_map(chunks).all(is_watched) {
+            true => met.most_writes(),
+            false => f64::INFINITY,
+        }
     }
 
     /// How often it uses, in a visit, bytes in conflict with a touch of another thread: at least and at most; `None` if

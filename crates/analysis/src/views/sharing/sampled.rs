@@ -7,7 +7,7 @@ use linewise_recording::{Address, Operation, Pid, Tid};
 use super::super::curve::Curves;
 use super::super::encounter::{AtOnce, Encounter, Stays, Touch, at_most, encounters};
 use super::cpus::spread_over_cpus;
-use super::kinds::{TELLING_WATCHES, UNKNOWN, Visitor, true_share};
+use super::kinds::{UNKNOWN, Visitor, true_share};
 use super::scattered::scattered;
 use super::stays::{Around, Input, LineStays, RunningSlices, stays};
 use super::waits::{Presence, Wait, balance, wait_of};
@@ -149,24 +149,15 @@ fn line_sharing(
         .iter()
         .map(|(&tid, stay)| wait_of(tid, stay, stays, met, &present, line, around))
         .collect();
-    let writes: BTreeMap<Tid, f64> = stays
-        .threads
-        .keys()
-        .chain(met.keys())
-        .map(|&tid| (tid, most_writes(tid, stays, met)))
-        .collect();
+    let visitors = visitors(stays, met);
     let lines_ns = stays.span_ns() * (1.0 + stays.more_lines);
-    let all_writes = writes.values().sum::<f64>() * lines_ns * 1e-9;
+    let all_writes: f64 = visitors.values().map(Visitor::most_writes).sum();
     for wait in &mut waits {
-        wait.is_at_most(all_writes);
+        wait.is_at_most(all_writes * lines_ns * 1e-9);
     }
     balance(&mut waits, stays, met);
     for wait in &mut waits {
-        wait.leave_out_upgrades(|tid| {
-            touches(tid, stays, met)
-                .iter()
-                .any(|(touch, _)| touch.operation != Operation::Load)
-        });
+        wait.leave_out_upgrades(|tid| visitors.get(&tid).is_some_and(Visitor::writes));
     }
     let mut transfers = Estimate::default();
     let mut cost_ns = Estimate::default();
@@ -179,7 +170,6 @@ fn line_sharing(
         high: stays.in_calls_ns,
     });
     let mut false_transfers = Estimate::default();
-    let visitors = visitors(stays, met);
     for wait in &waits {
         transfers.add(wait.transfers);
         cost_ns.add(wait.cost_ns);
@@ -210,27 +200,6 @@ fn line_sharing(
             traps: met.values().map(|encounter| encounter.traps).sum(),
         },
     })
-}
-
-/// At most so many stores and updates of a line by a thread a second: a line comes to a thread that loads it after one of
-/// another, and to one that stores after none but its own. Infinite where that is not known.
-fn most_writes(tid: Tid, stays: &LineStays, met: &HashMap<Tid, Encounter>) -> f64 {
-    let touches = touches(tid, stays, met);
-    let mut written = (touches.iter().map(|it| it.0)).filter(|it| it.operation != Operation::Load);
-    match met.get(&tid) {
-        Some(met) => {
-            let is_watched = |it: Touch| {
-                let chunk = (it.address.0 % 64 / 8) as usize;
-                met.chunk_watches(chunk, Operation::Load) >= TELLING_WATCHES
-            };
-            match written.all(is_watched) {
-                true => met.most_writes(),
-                false => f64::INFINITY,
-            }
-        }
-        None if written.next().is_none() => 0.0,
-        None => f64::INFINITY,
-    }
 }
 
 /// The presence of each thread at a line: of those that watches met there, and of those that samples found

@@ -109,4 +109,4 @@ for seed in accesses event tables end; do
     printf '\x01%b' "${!seed}" >"corpus/trace/$seed"
 done
 printf '\x01%b' "$accesses$event$tables$end" >corpus/trace/all
-printf '\x00LWTRACE1\x01\x02' >corpus/trace/cut
+printf '\x00LWTRACE2\x01\x02' >corpus/trace/cut

@@ -22,6 +22,8 @@ STEP_LIMIT=${STEP_LIMIT:-1200}
 only=("$@")
 passed=0
 failed=0
+# The steps that failed, each with what failed in it.
+trouble=()
 
 # sum PATTERN FILE: adds up the numbers that the one group of PATTERN (sed -E) captures.
 sum() {
@@ -90,6 +92,7 @@ step() {
         printf 'FAILED  %-10s %4d s  %d passed, %d failed\n' \
             "$name" $((SECONDS - start)) "$good" "$bad"
         what_failed "$log" | sed 's/^/        | /'
+        trouble+=("$name: $(grep -E -- ' --- FAILED$|^missed: ' "$log" || tail -n 1 "$log")")
     fi
 }
 
@@ -223,5 +226,6 @@ fi
 
 said=$(grep -hiE '^skip(ped)?:' "$logs"/*.log 2>/dev/null | sort -u)
 [ -z "$said" ] || printf '\nskipped inside the steps:\n%s\n' "$said"
+[ ${#trouble[@]} -eq 0 ] || printf '\nfailed:\n%s\n' "$(printf '%s\n' "${trouble[@]}")"
 printf '\nlogs: %s\n%d passed, %d failed\n' "$logs" "$passed" "$failed"
 [ "$failed" -eq 0 ]

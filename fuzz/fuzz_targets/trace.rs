@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use linewise_collect::exact::TraceReader;
 
 fn file(mut blocks: &[u8]) -> Vec<u8> {
-    let mut file = b"LWTRACE1".to_vec();
+    let mut file = b"LWTRACE2".to_vec();
     while let Some((&[kind, items, low, high], rest)) = blocks.split_first_chunk::<4>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         let (content, rest) = rest.split_at(length);

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, Loss, ObjectKind, Pid, RunInfo,
-    SampleClass, SharedMemory, Tables, Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Pid, Repeat,
+    RunInfo, SampleClass, SharedMemory, Tables, Tid,
 };
 
 use crate::advice::{Advice, PARTED, advise, allocate_aligned};
 use crate::locality;
 use crate::model::{
-    FindingKind, Interval, Lost, Matrix, ObjectRow, Report, Run, SCHEMA, Samples, Sharing,
-    ThreadRow, TimelineBin, Transfers,
+    FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA, Samples,
+    Sharing, ThreadRow, TimelineBin, Transfers,
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
-    Basis, ERRORS, ExactInput, Followed, Input, LineSharing, Orders, SharingView, ThreadTime,
-    exact, private_bytes, sharing,
+    ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
+    private_bytes, sharing, spread,
 };
 use crate::views::types::TypeRow;
 use crate::views::{flow, heap_sites, misses, types, working_set};
@@ -340,6 +340,8 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         overhead: (info.exact.is_none() && (info.complete || info.overhead.budget > 0.0))
             .then(|| info.overhead.clone()),
         one_line_in: info.exact.as_ref().map(|exact| exact.one_line_in.max(1)),
+        order: info.exact.as_ref().map(|exact| exact.order),
+        repeated: info.exact.as_ref().and_then(repeated),
         waited_ns: info.exact.as_ref().map(|exact| exact.waited_ns),
         machine: format!(
             "{}, {} CPUs{virtual_on}, Linux {}",
@@ -349,6 +351,22 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         exit_code: info.exit_code,
         exit_signal: info.exit_signal,
     }
+}
+
+fn repeated(exact: &ExactRun) -> Option<Repeated> {
+    let (first, again) = (&exact.sums, &exact.repeats);
+    let interval = |first: f64, of: fn(&Repeat) -> f64| {
+        let seen = spread(first, &again.iter().map(of).collect::<Vec<f64>>());
+        Interval {
+            low: seen.low,
+            high: seen.high,
+        }
+    };
+    (!again.is_empty()).then(|| Repeated {
+        runs: again.len() as u64 + 1,
+        accesses: interval(exact.accesses, |it| it.accesses),
+        transfers: interval(first.true_sharing + first.false_sharing, |it| it.transfers),
+    })
 }
 
 fn thread_rows(info: &RunInfo, tables: &Tables) -> Vec<ThreadRow> {
@@ -380,9 +398,7 @@ fn accesses_by_thread(caches: &[CacheCounts]) -> BTreeMap<Tid, f64> {
         .filter(|row| row.level.is_first() && row.subject == CacheSubject::Thread);
     for row in of_threads {
         let Some(tid) = row.tid else { continue };
-        // Both orders have the same accesses.
-        let all = accesses.entry(tid).or_default();
-        *all = all.max(row.loads + row.stores + row.updates);
+        *accesses.entry(tid).or_default() += row.loads + row.stores + row.updates;
     }
     accesses
 }
@@ -399,16 +415,15 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         transfers.interval.low += line.transfers.low;
         transfers.interval.high += line.transfers.high;
     }
-    if info.exact.is_some() {
-        transfers.interval.low += view.others.orders.lowest();
-        transfers.interval.high += view.others.orders.highest();
-        let sums = info.exact.iter().flat_map(|run| &run.sums);
-        let error = sums
-            .filter_map(|sums| sums.transfers_error)
-            .fold(0.0, f64::max);
-        transfers.interval.low = (transfers.interval.low - ERRORS * error).max(0.0);
-        transfers.interval.high += ERRORS * error;
-        transfers.orders = Some(orders(view));
+    if let Some(exact) = &info.exact {
+        let sum = transfers.true_sharing + transfers.false_sharing;
+        let error = ERRORS * exact.sums.transfers_error.unwrap_or(0.0);
+        let repeated: Vec<f64> = exact.repeats.iter().map(|it| it.transfers).collect();
+        let seen = spread(sum, &repeated);
+        transfers.interval = Interval {
+            low: (seen.low - error).max(0.0),
+            high: seen.high + error,
+        };
     }
     // Threads that do not share would only make the matrix large: those that do, and the others
     // while there are few.
@@ -455,17 +470,6 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
         uncounted_lines: view.taking_turns + view.unmet,
         spread_lines: view.spread,
     }
-}
-
-/// All transfers of an exact run in both orders.
-fn orders(view: &SharingView) -> Orders {
-    let mut sum = view.others.orders;
-    for line in &view.lines {
-        if let Basis::Traced(orders) = line.basis {
-            sum += orders;
-        }
-    }
-    sum
 }
 
 fn sum_cpus(lines: &[LineSharing], tables: &Tables) -> (Vec<u32>, Matrix) {
@@ -636,16 +640,12 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<Str
             processes.len()
         ));
     }
-    let apart = |loss: &&Loss| loss.what == "equal-rate-apart";
-    if let Some(apart) = tables.losses.iter().find(apart) {
-        notes.push(format!(
-            "The equal-rate order says nothing of what {} would share: {} {}. If the program does not itself let each end before it makes the next, they are too short beside the making of a thread; give each of them more to do.",
-            if apart.count == 1 { "one thread" } else { "some threads" },
-            apart.count,
-            apart.detail
-        ));
+    if exact.order == Order::AsRun {
+        notes.push(
+            "The order of the threads is the emulator's own (`--order as-run`, or `--only`): on another run, or on cores that run at full speed, they may meet much oftener or less often.".to_owned(),
+        );
     }
-    if view.no_latency && orders(view).equal_rate > 0.0 {
+    if view.no_latency && (!view.lines.is_empty() || view.others.all() > 0.0) {
         notes.push(
             "The latency between CPUs could not be measured, so costs are taken from 25 to 250 ns a transfer, which holds for most machines: let linewise use at least two CPUs.".to_owned(),
         );

@@ -4,21 +4,16 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::views::sharing::Orders;
-
-pub use crate::views::band::Band;
-pub use crate::views::caches::{
-    CacheBands, CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches,
-};
+pub use crate::views::caches::{CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches};
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
-pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
+pub use crate::views::prefetch::{Band, FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
-    Beyond, Bin, FunctionReuse, Histogram, OrderReuse, PairPaths, PairReuse, PathReuse, Reuse,
-    ReuseSource, Touches,
+    Beyond, Bin, FunctionReuse, Histogram, PairPaths, PairReuse, PathReuse, Reuse, ReuseSource,
+    Touches,
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::types::{
@@ -145,6 +140,12 @@ pub struct Run {
     /// Of so many lines an exact run followed one; 1 is all, `null` from samples.
     #[serde(default)]
     pub one_line_in: Option<u32>,
+    /// The order in which an exact run took the accesses of different threads; `null` from samples.
+    #[serde(default)]
+    pub order: Option<linewise_recording::Order>,
+    /// What came of running the command again; `null` if it was not (`--repeat`).
+    #[serde(default)]
+    pub repeated: Option<Repeated>,
     /// How long threads of the program waited for an exact run to be read, all together; `null` from samples. Nothing is lost by it.
     #[serde(default)]
     pub waited_ns: Option<u64>,
@@ -156,6 +157,17 @@ pub struct Run {
     pub exit_code: Option<i32>,
     /// The signal that ended the target, if one did.
     pub exit_signal: Option<i32>,
+}
+
+/// Between what the counts of an exact run lie when the command is run again; all else is of the first run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// Runs, with the first.
+    pub runs: u64,
+    /// Their accesses.
+    pub accesses: Interval,
+    /// Their transfers.
+    pub transfers: Interval,
 }
 
 /// One thread.
@@ -177,11 +189,11 @@ pub struct ThreadRow {
 /// All sharing of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Estimated transfers of the whole run.
+    /// Transfers of the whole run, estimated from samples or counted by an exact run.
     pub transfers: Transfers,
     /// The thread ids of the matrix's rows and columns.
     pub threads: Vec<u32>,
-    /// Estimated transfers between each two threads, symmetric.
+    /// Transfers between each two threads, symmetric.
     pub matrix: Matrix,
     /// The CPU numbers of the CPU matrix's rows and columns.
     pub cpus: Vec<u32>,
@@ -197,7 +209,7 @@ pub struct Sharing {
     pub spread_lines: u64,
 }
 
-/// Estimated transfers, split by kind.
+/// Transfers, split by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transfers {
     /// Of bytes that another thread stored to since the one that fetched the line used them, and that it used while it had the line.
@@ -206,10 +218,8 @@ pub struct Transfers {
     /// The others: nothing of what came was new to what was used.
     #[serde(rename = "false")]
     pub false_sharing: f64,
-    /// Of the sum of both.
+    /// Of the sum of both: 90 %; of an exact run that followed every line, the sum itself.
     pub interval: Interval,
-    /// The sum in each order of an exact run; `null` from samples.
-    pub orders: Option<Orders>,
 }
 
 /// Two square matrices of the same shape.
@@ -256,12 +266,10 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Thread time lost.
     pub cost: Cost,
-    /// Estimated transfers of this line or object, both kinds.
+    /// Transfers of this line or object, both kinds.
     pub transfers: f64,
-    /// The 90 % interval of `transfers`; of an exact run the band of the two orders.
+    /// The 90 % interval of `transfers`; of an exact run that followed every line, `transfers` itself.
     pub transfers_interval: Interval,
-    /// The transfers in each order of an exact run; `null` from samples.
-    pub orders: Option<Orders>,
     /// Of `transfers`, the share by false sharing, 0 to 1.
     pub false_share: f64,
     /// Between what `false_share` is known to lie: where a thread touches words of its own and words of others, samples
@@ -284,6 +292,14 @@ pub struct Finding {
     pub doubt: String,
     /// Samples and traps that it rests on.
     pub evidence: Evidence,
+}
+
+impl Finding {
+    /// Whether every access was seen.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.evidence.accesses.is_some()
+    }
 }
 
 /// Thread time lost.
@@ -431,7 +447,7 @@ pub struct Evidence {
     pub watches: Option<u64>,
     /// Times that the watched thread touched them.
     pub traps: Option<u64>,
-    /// Accesses that waited for one of its lines at equal rate, each counted by an exact run.
+    /// Accesses that waited for one of its lines, each counted by an exact run.
     pub accesses: Option<u64>,
 }
 

@@ -1,11 +1,11 @@
 //! From the tables of an exact run to findings, and to what the reports say of them.
 
 use linewise_analysis::analyse;
-use linewise_analysis::model::{FindingKind, Report};
+use linewise_analysis::model::{FindingKind, Interval, Report};
 use linewise_analysis::report::{html, terminal};
 use linewise_recording::{
     Address, CpuId, ExactRun, Field, Frame, Latency, Object, ObjectKind, Order, Overhead, Pid,
-    RunInfo, Sharing, Tables, Thread, Tid, Time, TransferCount,
+    Repeat, RepeatedLine, RunInfo, Sharing, Tables, Thread, Tid, Time, TransferCount,
 };
 
 const PID: Pid = Pid(100);
@@ -28,8 +28,7 @@ fn info(accesses: u64) -> RunInfo {
     .unwrap()
 }
 
-/// Two threads that take a line from each other `count` times each way at equal rate, each at a
-/// counter of its own, and a tenth as often as observed.
+/// Two threads that take a line from each other `count` times each way, each at a counter of its own.
 fn tables(count: f64) -> Tables {
     let mut tables = Tables::default();
     for tid in [101, 102] {
@@ -63,25 +62,22 @@ fn tables(count: f64) -> Tables {
             path: format!("counters[{place}].hits"),
             type_name: "long".to_owned(),
         });
-        for (order, count) in [(Order::EqualRate, count), (Order::Observed, count / 10.0)] {
-            tables.transfers.push(TransferCount {
-                order,
-                pid: Some(PID),
-                line: Some(Address(COUNTERS)),
-                from_tid: Some(Tid(203 - tid)),
-                to_tid: Some(Tid(tid)),
-                from_ip: Some(Address(0x40_1000 + u64::from(203 - tid))),
-                from_operation: None,
-                to_ip: Some(ip),
-                to_operation: None,
-                from_bytes: 0xff << (8 * (1 - place)),
-                to_bytes: 0xff << (8 * place),
-                from_block: None,
-                to_block: None,
-                sharing: Sharing::False,
-                count,
-            });
-        }
+        tables.transfers.push(TransferCount {
+            pid: Some(PID),
+            line: Some(Address(COUNTERS)),
+            from_tid: Some(Tid(203 - tid)),
+            to_tid: Some(Tid(tid)),
+            from_ip: Some(Address(0x40_1000 + u64::from(203 - tid))),
+            from_operation: None,
+            to_ip: Some(ip),
+            to_operation: None,
+            from_bytes: 0xff << (8 * (1 - place)),
+            to_bytes: 0xff << (8 * place),
+            from_block: None,
+            to_block: None,
+            sharing: Sharing::False,
+            count,
+        });
     }
     tables.objects.push(Object {
         pid: PID,
@@ -121,9 +117,11 @@ fn a_fought_over_line_is_a_finding_as_from_samples() {
     assert_eq!(finding.kind, FindingKind::FalseSharing);
     assert_eq!(finding.object.name, "counters");
     assert_eq!((finding.transfers, finding.false_share), (200_000.0, 1.0));
-    assert_eq!(finding.transfers_interval.low, 20_000.0);
-    let orders = finding.orders.unwrap();
-    assert_eq!((orders.equal_rate, orders.observed), (200_000.0, 20_000.0));
+    assert_eq!(finding.transfers_interval, Interval::exactly(200_000.0));
+    assert_eq!(
+        report.sharing.transfers.interval,
+        Interval::exactly(200_000.0)
+    );
     // 200,000 times 50 ns beside a million accesses of 1 ns.
     assert_eq!(finding.cost.ns, 10e6);
     assert!((finding.cost.share - 10.0 / 11.0).abs() < 1e-9);
@@ -142,12 +140,59 @@ fn a_fought_over_line_is_a_finding_as_from_samples() {
     assert!(report.run.overhead.is_none() && report.notes.is_empty());
 
     let text = terminal::render(&report, &terminal::TerminalOptions::default());
+    assert!(text.contains("200 k, all by false sharing"), "{text}");
+    let page = html::render(&report);
+    assert!(page.contains("Transfers: 200 k, all by false sharing."));
+}
+
+#[test]
+fn whose_order_of_the_threads_it_is_is_said() {
+    let mut info = info(1_000_000);
+    let mut said = |order| {
+        info.exact.as_mut().unwrap().order = order;
+        let report = analyse(&info, &tables(100_000.0));
+        assert_eq!(report.run.order, Some(order));
+        let text = terminal::render(&report, &terminal::TerminalOptions::default());
+        (report.notes.join(" "), text)
+    };
+    let (notes, text) = said(Order::EqualRate);
+    assert!(notes.is_empty(), "{notes}");
+    assert!(text.contains("all threads at equal rate"), "{text}");
+    let (notes, text) = said(Order::AsRun);
+    assert!(notes.contains("the emulator's own"), "{notes}");
+    assert!(text.contains("as the emulator ran the threads"), "{text}");
+}
+
+#[test]
+fn of_several_runs_it_is_said_between_what_their_counts_lie() {
+    let mut info = info(1_000_000);
+    let run = |accesses, transfers| Repeat {
+        accesses,
+        transfers,
+        lines: vec![RepeatedLine {
+            pid: PID,
+            line: Address(COUNTERS),
+            transfers,
+        }],
+    };
+    info.exact.as_mut().unwrap().sums.false_sharing = 200_000.0;
+    info.exact.as_mut().unwrap().repeats =
+        vec![run(1_000_026.0, 199_999.0), run(1_000_000.0, 200_001.0)];
+    let report = analyse(&info, &tables(100_000.0));
+    let finding = &report.findings[0];
+    let interval = Interval {
+        low: 199_999.0,
+        high: 200_001.0,
+    };
+    assert_eq!(finding.transfers, 200_000.0);
+    assert_eq!(finding.transfers_interval, interval);
+    let text = terminal::render(&report, &terminal::TerminalOptions::default());
+    assert!(text.contains("200 k (199,999..200,001), all"), "{text}");
     assert!(
-        text.contains("200 k at equal rate, 20 k as observed"),
+        text.contains("3 runs: 1,000,000..1,000,026 accesses, 199,999..200,001"),
         "{text}"
     );
-    let page = html::render(&report);
-    assert!(page.contains("200 k at equal rate, 20 k as observed"));
+    assert!(html::render(&report).contains("200 k (199,999..200,001)"));
 }
 
 #[test]

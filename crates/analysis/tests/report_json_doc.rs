@@ -8,9 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
-const SHARING: &str = include_str!("../src/views/sharing/mod.rs");
-const VIEWS: [&str; 13] = [
-    include_str!("../src/views/band.rs"),
+const VIEWS: [&str; 12] = [
     include_str!("../src/views/caches.rs"),
     include_str!("../src/views/flow.rs"),
     include_str!("../src/views/heap_sites.rs"),
@@ -184,7 +182,6 @@ fn document() -> String {
         types(view, &mut found);
     }
     types(RUN, &mut found);
-    types(SHARING, &mut found);
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
     let mut queue = vec!["Report".to_owned()];

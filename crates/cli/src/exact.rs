@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use linewise_collect::exact::{
     ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
-    ThreadOrder, record_exact,
+    record_exact,
 };
 use linewise_collect::{Event, HeapWhen, Wanted};
 use linewise_machine::signals::StopSignals;
 use linewise_machine::sysfs;
+use linewise_recording::Order;
 
 /// Where samples or accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -36,6 +37,9 @@ pub(crate) struct ExactArgs {
     /// With --source exact: in which order threads make their accesses to what they share: equal-rate, as if all were equally fast, the same in every run, or as-run, as the emulator happens to run them (always with --only)
     #[arg(long, value_enum, value_name = "ORDER")]
     order: Option<OrderChoice>,
+    /// With --source exact: run the command so many times, each with the same input (a file, not a pipe), and say between what its counts lie. All else is of the first run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
     /// With --source exact: keep all accesses, compressed, in NAME.trace beside the recording
     #[arg(long)]
     keep_trace: bool,
@@ -99,6 +103,7 @@ impl ExactArgs {
             (self.lines.is_some(), "--lines"),
             (self.only.is_some(), "--only"),
             (self.order.is_some(), "--order"),
+            (self.repeat.is_some(), "--repeat"),
             (self.keep_trace, "--keep-trace"),
             (self.machine.is_some(), "--machine"),
             (self.caches, "--caches"),
@@ -221,7 +226,7 @@ pub(crate) fn record(
     trace.only = args.only.clone();
     trace.duration = common.duration;
     if args.order == Some(OrderChoice::AsRun) {
-        trace.order = ThreadOrder::AsRun;
+        trace.order = Order::AsRun;
     }
     if args.keep_trace {
         let path = trace_path(common.directory);
@@ -244,6 +249,7 @@ pub(crate) fn record(
         element_bytes: args.element,
         call_paths: args.calls,
         heap: common.heap,
+        repeat: args.repeat.unwrap_or(1),
         flow: common.flow.clone(),
         directory: common.directory.to_owned(),
         replace: common.replace,

@@ -163,7 +163,7 @@ fn a_kept_trace_lies_beside_the_recording_and_is_not_replaced_unasked() {
     let output = record(false);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let trace = fs::read(place.path("made.trace")).unwrap();
-    assert_eq!(&trace[..8], b"LWTRACE1");
+    assert_eq!(&trace[..8], b"LWTRACE2");
     let exact = info(&place).exact.unwrap();
     assert_eq!((exact.one_line_in, exact.machine.as_str()), (4, "2x10"));
     assert!(exact.trace.unwrap().ends_with("made.trace"));

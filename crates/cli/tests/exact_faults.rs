@@ -10,7 +10,6 @@ use linewise_recording::{Recording, RunInfo};
 use crate::util::{Place, alive, emulator, open_to_all, root, skip};
 
 const RECORD: [&str; 6] = ["record", "--source", "exact", "-o", "made", "--"];
-const RECORD_IN: [&str; 6] = ["record", "--source", "exact", "-o", "made", "--order"];
 
 /// `faults.c`, built with these flags; `None` where that or the emulator is missing.
 fn program(place: &Place, flags: &[&str]) -> Option<PathBuf> {
@@ -46,13 +45,8 @@ fn plain(place: &Place, program: &Path, words: &[&str]) -> Ended {
 
 /// The program by linewise, whose own lines are taken away.
 fn traced(place: &Place, program: &Path, words: &[&str]) -> Ended {
-    traced_in("equal-rate", place, program, words)
-}
-
-fn traced_in(order: &str, place: &Place, program: &Path, words: &[&str]) -> Ended {
     let _ = fs::remove_dir_all(place.path("made.linewise"));
-    let mut command = place.linewise(RECORD_IN);
-    command.args([order, "--"]);
+    let mut command = place.linewise(RECORD);
     let output = place.finish(command.arg(program).args(words));
     let lines = output.stderr.split_inclusive('\n');
     let own = |line: &&str| line.starts_with("linewise: ");
@@ -124,9 +118,7 @@ fn crowds_of_processes_and_threads_are_what_they_are_under_plain_qemu() {
     for words in [["forks", "500"], ["threads", "800"]] {
         let ended = same(&place, &program, &words);
         assert_eq!(ended.code, Some(1), "{words:?}: {ended:?}");
-        let lost = losses(&place).into_iter();
-        let lost: Vec<_> = lost.filter(|it| it.0 != "equal-rate-apart").collect();
-        assert_eq!(lost, []);
+        assert_eq!(losses(&place), []);
     }
 }
 
@@ -200,8 +192,7 @@ fn a_child_in_another_namespace_of_process_ids_is_traced_under_its_own_number() 
         skip("no namespace of process ids can be made here");
         return;
     }
-    let lost = losses(&place);
-    assert!(lost.iter().all(|it| it.0 == "equal-rate-apart"), "{lost:?}");
+    assert_eq!(losses(&place), []);
     let recording = Recording::open(&place.path("made.linewise")).unwrap();
     let tables = recording.tables().unwrap();
     let ids = |thread: &linewise_recording::Thread| (thread.pid.0, thread.tid.0);
@@ -299,13 +290,12 @@ fn what_a_target_forges_in_the_shared_memory_is_refused_and_takes_no_memory() {
     let Some(program) = place.compile("gcc", source, "program", &[]) else {
         return;
     };
-    for (what, loss, order) in [
-        ("images", "unnumbered", "equal-rate"),
-        ("events", "equal-rate-dropped", "as-run"),
-        ("future", "malformed", "equal-rate"),
-        ("nonsense", "malformed", "equal-rate"),
+    for (what, loss) in [
+        ("images", "unnumbered"),
+        ("future", "malformed"),
+        ("nonsense", "malformed"),
     ] {
-        let found = traced_in(order, &place, &program, &[what, "4000"]);
+        let found = traced(&place, &program, &[what, "4000"]);
         assert_eq!(found.code, Some(4), "{what}: {found:?}");
         let lost = losses(&place);
         assert!(lost.iter().any(|row| row.0 == loss), "{what}: {lost:?}");

@@ -1,7 +1,6 @@
 /* A program under `--source exact` that finds the memory which the tracer shares with linewise and writes into it what
    never happened, for as many milliseconds as the second word says. The first word:
    images    processes that begin and end at once
-   events    calls, wakes and lines that are had again, of a thread that makes no access
    future    accesses that are yet to come
    nonsense  whatever comes
    The numbers are those of crates/tracer/src/region. */
@@ -68,13 +67,6 @@ static void put(uint64_t word) {
     words[head++ & (WORDS - 1)] = word;
 }
 
-static void event(unsigned kind, uint64_t a, uint64_t b) {
-    put((uint64_t)kind << 4 | 14);
-    put(__rdtsc());
-    put(a);
-    put(b);
-}
-
 int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
     uint64_t end = milliseconds() + (count > 2 ? strtoull(arguments[2], 0, 10) : 100);
@@ -106,12 +98,7 @@ int main(int count, char **arguments) {
         uint64_t room = WORDS - (head - WORD64(FORGED, TAIL));
         if (room > WORDS) head = WORD64(FORGED, TAIL), room = WORDS;
         for (; room > 16; room = room > 16 ? room - 16 : 0, number++) {
-            if (!strcmp(what, "events")) {
-                event(13, number << 6, 1 << 30);
-                event(5, number << 3, 1);
-                event(4, 56, number);
-                event(7, number << 3, 1);
-            } else if (!strcmp(what, "future")) {
+            if (!strcmp(what, "future")) {
                 put(13);
                 put(__rdtsc() + ((uint64_t)1 << 40));
                 for (int i = 0; i < 14; i++) put((number * 14 + i) << 22 | 7);

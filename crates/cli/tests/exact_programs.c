@@ -1,7 +1,6 @@
 /* Programs for `--source exact`, one for each first word:
    quiet        walks over some memory
    crowd N      N threads, alive at the same time, each of which adds up some memory
-   apart N      N threads, one after the other
    wide         stores 64 bytes with AVX-512
    paths        two functions walk over a table by the same third one
    lines N R    two threads increment neighbouring words on each of N lines R times, begun at a barrier
@@ -30,24 +29,11 @@ static void *adds_beside_others(void *unused) {
     return unused;
 }
 
-static void *adds(void *unused) {
-    sum(sizeof memory);
-    return unused;
-}
-
 static void crowd(int threads) {
     pthread_t thread[threads];
     pthread_barrier_init(&all_alive, 0, threads);
     for (int i = 0; i < threads; i++) pthread_create(&thread[i], 0, adds_beside_others, 0);
     for (int i = 0; i < threads; i++) pthread_join(thread[i], 0);
-}
-
-static void apart(int threads) {
-    for (int i = 0; i < threads; i++) {
-        pthread_t thread;
-        pthread_create(&thread, 0, adds, 0);
-        pthread_join(thread, 0);
-    }
 }
 
 static double table[1 << 16];
@@ -93,7 +79,6 @@ int main(int argc, char **argv) {
     int number = argc > 2 ? atoi(argv[2]) : 0;
     if (!strcmp(what, "quiet")) return sum(sizeof memory) != 0;
     if (!strcmp(what, "crowd")) crowd(number);
-    if (!strcmp(what, "apart")) apart(number);
 #ifdef __x86_64__
     if (!strcmp(what, "wide"))
         __asm__ volatile("vpxorq %%zmm0, %%zmm0, %%zmm0\n\tvmovdqu64 %%zmm0, %0" : "=m"(memory));

@@ -105,32 +105,6 @@ fn two_hundred_threads_at_a_time_are_traced() {
 }
 
 #[test]
-fn threads_that_met_no_other_are_told() {
-    let place = Place::new();
-    let Some(program) = programs(&place, "gcc", &[]) else {
-        return;
-    };
-    let apart = |report: &Value| {
-        let notes = report["notes"].as_array().unwrap();
-        let said = notes.iter().any(|note| {
-            note.as_str()
-                .unwrap()
-                .contains("equal-rate order says nothing")
-        });
-        (said, report["losses"]["equal-rate-apart"]["count"].as_u64())
-    };
-    let as_run = ["--order", "as-run"];
-    let Some(report) = place.traced(&as_run, &program, &["apart", "3"]) else {
-        return;
-    };
-    assert_eq!(apart(&report), (true, Some(3)), "{:#}", report["notes"]);
-    let Some(report) = place.traced(&as_run, &program, &["crowd", "3"]) else {
-        return;
-    };
-    assert_eq!(apart(&report), (false, None), "{:#}", report["losses"]);
-}
-
-#[test]
 fn reuse_is_told_by_the_calls_that_led_to_it_and_by_elements() {
     let place = Place::new();
     let Some(program) = programs(&place, "gcc", &[]) else {

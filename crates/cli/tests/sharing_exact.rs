@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::util::Place;
 
-fn equal_rate(report: &Value) -> f64 {
-    report["sharing"]["transfers"]["orders"]["equal_rate"]
-        .as_f64()
-        .unwrap()
+fn transfers(report: &Value) -> f64 {
+    let transfers = &report["sharing"]["transfers"];
+    let of = |kind: &str| transfers[kind].as_f64().unwrap();
+    of("true") + of("false")
 }
 
 #[test]
@@ -63,8 +63,6 @@ fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
     let Some(program) = place.compile("gcc", source, "counters", &[]) else {
         return;
     };
-    // So long that the first thread cannot be done before the second is made: equal rate keeps the
-    // order in which they were seen to count themselves in and out.
     let times = 1_000_000.0;
     let mut counts = Vec::new();
     for distance in ["8", "8", "256"] {
@@ -76,13 +74,35 @@ fn equal_work_gives_equal_counts_and_the_twin_next_to_none() {
         for (a, b) in (0..threads).flat_map(|a| (0..threads).map(move |b| (a, b))) {
             assert_eq!(matrix[a][b], matrix[b][a], "{matrix}");
         }
-        counts.push(equal_rate(&report));
+        counts.push(transfers(&report));
     }
     // Every increment of either thread fetches the line from the other.
     for count in &counts[..2] {
         assert!((1.9 * times..2.1 * times).contains(count), "{counts:?}");
     }
     assert!(counts[2] * 100.0 < counts[0], "{counts:?}");
+}
+
+#[test]
+fn a_command_that_is_run_again_has_the_same_counts() {
+    let place = Place::new();
+    let source = "crates/tracer/tests/programs/meeting.c";
+    let Some(program) = place.compile("gcc", source, "meeting", &["-pthread"]) else {
+        return;
+    };
+    let Some(report) = place.traced(&["--repeat", "3"], &program, &["add", "3000"]) else {
+        return;
+    };
+    let repeated = &report["run"]["repeated"];
+    assert_eq!(repeated["runs"], 3, "{repeated}");
+    // Neither asks the clock nor chance: joins, sleeping and ending are in the order, too.
+    for count in ["accesses", "transfers"] {
+        let [low, high] = ["low", "high"].map(|end| repeated[count][end].as_f64().unwrap());
+        assert!(low > 3000.0 && high <= low * 1.0001 + 2.0, "{repeated}");
+    }
+    let interval = &report["findings"][0]["transfers_interval"];
+    assert_eq!(report["findings"][0]["kind"], "true-sharing", "{report:#}");
+    assert!(interval["low"].as_f64() > Some(5000.0), "{interval}");
 }
 
 #[test]

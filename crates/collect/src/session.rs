@@ -9,7 +9,7 @@ use linewise_machine::facts::Facts;
 use linewise_machine::guard::{self, Guard};
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::probe::{self, AtSwitch};
-use linewise_machine::process::{self, Child, Ended, HeldChild};
+use linewise_machine::process::{self, Child, Ended, HeldChild, Manner};
 use linewise_machine::retrap::retrap_time;
 use linewise_machine::signals::{ChangeSignal, StopSignals};
 use linewise_machine::{procfs, sysfs};
@@ -210,8 +210,11 @@ pub fn record(
                 Some(Ok(Source::Load(loading))) => loading.environment(&loading.region.path()),
                 _ => Vec::new(),
             };
-            let tracer = guard.as_ref().map(Guard::pid);
-            let held = HeldChild::fork(command, &environment, tracer).map_err(Error::Fork)?;
+            let manner = Manner {
+                tracer: guard.as_ref().map(Guard::pid),
+                ..Manner::default()
+            };
+            let held = HeldChild::fork(command, &environment, manner).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
         Target::Attach(pids) => (Beginning::Processes(pids), Family::none()),

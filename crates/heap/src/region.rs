@@ -249,11 +249,14 @@ impl Region {
         Ok(region)
     }
 
-    /// Where a process of the same user finds the memory while this one lives; for [`VARIABLE`].
+    /// Where a process of the same user finds the memory while this one lives; for [`VARIABLE`]. It is as long
+    /// whatever this process's id is, so that the target's stack begins at the same place in every run.
     #[cfg(feature = "collector")]
     #[must_use]
     pub fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.fd)
+        let process = std::process::id();
+        let slashes = "/".repeat(8_usize.saturating_sub(process.to_string().len()).max(1));
+        format!("/proc/{process}{slashes}fd/{}", self.fd)
     }
 
     /// The memory's inode, by which it is found among what a process has mapped; 0 in the target.

@@ -138,6 +138,18 @@ pub fn survive_file_size_limits() {
     FILE_TOO_LARGE.store(before, Ordering::Relaxed);
 }
 
+/// personality(2): leaves it as it is and returns it.
+const ASK_PERSONALITY: libc::c_ulong = 0xffff_ffff;
+
+/// How a child is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Where Yama lets only ancestors trace, this process may trace it as well.
+    pub tracer: Option<u32>,
+    /// Its memory lies at the same addresses in every run (`setarch --addr-no-randomize`), where the kernel lets it.
+    pub fixed_addresses: bool,
+}
+
 /// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
 /// ends without having run anything.
 #[derive(Debug)]
@@ -234,15 +246,15 @@ pub fn allowed_calls() -> u32 {
 
 impl HeldChild {
     /// Forks a child that will run `command` (searched on PATH) when it is released, with the
-    /// environment of this process and `variables` replaced in it or added behind. Where Yama lets only ancestors
-    /// trace, `tracer` may trace it as well. Call it while this process has a single thread.
+    /// environment of this process and `variables` replaced in it or added behind. Call it while this process has a
+    /// single thread.
     ///
     /// # Errors
     /// EAGAIN, ENOMEM: no process to be had. InvalidInput: a word with a NUL byte, or no word.
     pub fn fork(
         command: &[OsString],
         variables: &[(OsString, OsString)],
-        tracer: Option<u32>,
+        manner: Manner,
     ) -> io::Result<Self> {
         let words = strings(command.iter().cloned())?;
         let mut pointers: Vec<*const libc::c_char> =
@@ -267,12 +279,19 @@ impl HeldChild {
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
-            // SAFETY: see above: close, read, prctl, sigprocmask, execvpe, write and _exit only, on valid
+            // SAFETY: see above: close, read, prctl, personality, sigprocmask, execvpe, write and _exit only, on valid
             // descriptors and on vectors that end in null.
             unsafe {
-                if let Some(tracer) = tracer {
+                if let Some(tracer) = manner.tracer {
                     // Fails where there is no Yama.
                     libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0);
+                }
+                if manner.fixed_addresses {
+                    let before = libc::personality(ASK_PERSONALITY);
+                    if before >= 0 {
+                        let fixed = before | libc::ADDR_NO_RANDOMIZE;
+                        libc::personality(fixed as libc::c_ulong);
+                    }
                 }
                 libc::close(go.as_raw_fd());
                 let mut byte = 0u8;
@@ -624,7 +643,8 @@ mod tests {
 
     #[test]
     fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
-        let held = HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[], None).unwrap();
+        let held =
+            HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[], Manner::default()).unwrap();
         let name = crate::procfs::command_line(held.pid()).unwrap();
         assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
         let mut child = held.release().unwrap();
@@ -633,7 +653,12 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_says_so_at_release() {
-        let held = HeldChild::fork(&words(&["no-such-program-anywhere"]), &[], None).unwrap();
+        let held = HeldChild::fork(
+            &words(&["no-such-program-anywhere"]),
+            &[],
+            Manner::default(),
+        )
+        .unwrap();
         assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -671,7 +696,7 @@ mod tests {
 
     #[test]
     fn a_killed_child_tells_its_signal() {
-        let held = HeldChild::fork(&words(&["sleep", "60"]), &[], None).unwrap();
+        let held = HeldChild::fork(&words(&["sleep", "60"]), &[], Manner::default()).unwrap();
         let mut child = held.release().unwrap();
         signal(child.pid, libc::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap(), Ended::Signal(libc::SIGKILL));

@@ -14,9 +14,7 @@ use crate::rows::{
     Address, AddressOrigin, CpuId, MapKind, ObjectKind, Operation, Pid, SampleClass, StackId, Tid,
     Time, UnknownReason, WatchOutcome,
 };
-use crate::rows_exact::{
-    CacheLevel, CacheSubject, Measure, Order, ReuseScope, Sharing, Touch, Unit,
-};
+use crate::rows_exact::{CacheLevel, CacheSubject, Measure, ReuseScope, Sharing, Touch, Unit};
 use crate::rows_flow::{HistoryOutcome, PathEvent};
 use crate::rows_heap::Allocator;
 use crate::rows_reuse::ReuseOutcome;
@@ -286,7 +284,6 @@ word_cells!(
     Measure,
     ObjectKind,
     Operation,
-    Order,
     PathEvent,
     ReuseOutcome,
     ReuseScope,

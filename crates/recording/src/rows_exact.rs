@@ -1,5 +1,5 @@
 //! The rows of an exact run: reuse distances, and what a simulated cache hierarchy made of all
-//! accesses, in two orders of the accesses.
+//! accesses.
 //!
 //! Counts are numbers with a fraction: where a share of the lines was followed they are scaled
 //! back to all.
@@ -11,12 +11,19 @@ use crate::rows::{Address, Operation, Pid, StackId, Tid, words};
 words!(
     /// The order in which the accesses of different threads were taken.
     Order {
-        /// That of the time stamps: the machine that ran the target.
-        Observed = "observed",
-        /// Each thread on a core of its own, one access a round, held back by synchronisation only.
+        /// Made in the run: threads wait for each other so that all make their accesses at the same rate.
         EqualRate = "equal-rate",
+        /// As the emulator happened to run them.
+        AsRun = "as-run",
     }
 );
+
+#[expect(clippy::derivable_impls, reason = "the macro makes the type")]
+impl Default for Order {
+    fn default() -> Self {
+        Self::EqualRate
+    }
+}
 
 words!(
     /// Whose uses count as one stream.
@@ -122,8 +129,6 @@ words!(
 /// Touches of one thread in one bin of a histogram (table `reuse`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReuseBin {
-    /// The order of the accesses.
-    pub order: Order,
     /// Private or shared.
     pub scope: ReuseScope,
     /// The number of the shared cache behind which the thread runs; `None` in private scope, and
@@ -154,8 +159,6 @@ pub struct ReuseBin {
 /// distances (table `reuse_pairs`). Cold touches follow none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReusePairBin {
-    /// The order of the accesses.
-    pub order: Order,
     /// Private or shared.
     pub scope: ReuseScope,
     /// The process of the instructions; `None` in the sum of all pairs that have no rows.
@@ -203,8 +206,6 @@ pub struct CallPath {
 /// the `from_` columns. An access that reaches into the next line counts once for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheCounts {
-    /// The order of the accesses.
-    pub order: Order,
     /// The level.
     pub level: CacheLevel,
     /// Whose accesses.
@@ -260,8 +261,6 @@ pub struct CacheCounts {
 /// simulated hierarchy (table `transfers`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransferCount {
-    /// The order of the accesses.
-    pub order: Order,
     /// The process; `None` in the sum of all transfers that have no row of their own.
     pub pid: Option<Pid>,
     /// First byte of the line; `None` likewise, as all below but `sharing` and `count`.

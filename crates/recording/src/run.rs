@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{Pid, Time};
+use crate::rows::{Address, Pid, Time};
 use crate::rows_exact::{CacheLevel, Order};
 use crate::rows_heap::HeapRun;
 use crate::rows_reuse::SampledReuse;
@@ -121,8 +121,35 @@ pub struct ExactRun {
     /// What of the simulated machine was not told by the system and had to be assumed, a sentence
     /// each.
     pub assumptions: Vec<String>,
-    /// Sums of the simulation, one for each order.
-    pub sums: Vec<SimulationSums>,
+    /// The order in which accesses of different threads were taken.
+    pub order: Order,
+    /// Sums of the simulation.
+    pub sums: SimulationSums,
+    /// Further runs of the command, of which nothing else is known.
+    #[serde(default)]
+    pub repeats: Vec<Repeat>,
+}
+
+/// What another run of the same command came to, scaled back as its first run is (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// Accesses.
+    pub accesses: f64,
+    /// Transfers.
+    pub transfers: f64,
+    /// Those of the lines that moved most in the run that is told of in full.
+    pub lines: Vec<RepeatedLine>,
+}
+
+/// A line in a [`Repeat`]: the one at the same address of the process that came to be in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepeatedLine {
+    /// Its process in the run that is told of in full.
+    pub pid: Pid,
+    /// Its first byte.
+    pub line: Address,
+    /// Its transfers.
+    pub transfers: f64,
 }
 
 /// A kind of cache of the simulated machine, or of the recorded one (part of `run.json`).
@@ -156,12 +183,10 @@ pub struct LevelLatencies {
     pub memory: Option<f64>,
 }
 
-/// Sums of a simulation in one order of the accesses, scaled back if a share of the lines was
+/// Sums of a simulation, scaled back if a share of the lines was
 /// followed (part of `run.json`).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SimulationSums {
-    /// The order.
-    pub order: Order,
     /// Transfers between accesses whose bytes overlap.
     pub true_sharing: f64,
     /// Transfers between accesses whose bytes do not.

@@ -3,10 +3,7 @@
 //! ```text
 //!              first touch                  touch by another
 //!   untouched ─────────────► own of thread ◄────────────────► shared
-//!                                │          touches in a row
-//!                                │ asked for by the collector
-//!                                ▼
-//!                             contended
+//!                                           touches in a row
 //! ```
 //!
 //! A line that nobody stored to, or only its owner and long before, is *constant* when a second thread loads it, and a
@@ -18,11 +15,6 @@
 //! in the line's word here: how many, the first, the last load and the last store. Whoever takes the line
 //! from it tells that ([`Taken`]), and from then on all accesses to it are told, until one thread has made
 //! [`TOUCHES_IN_A_ROW`] of them: it has the line for itself again.
-//!
-//! That is right for the order that was observed. In the order in which all threads are equally fast, another
-//! thread may have been at the line at the same time, though it touched it earlier. So the tables lie in
-//! memory that the collector sees, and when it comes to such an access it takes the line itself
-//! ([`Region::contend`]): the line is contended, and all accesses to it are told unless it becomes constant.
 //!
 //! The tables are filled as memory is touched, half as large as that and as much again where threads share
 //! lines. A page that is unmapped and mapped anew keeps its state, as its lines do in the simulated caches.
@@ -55,7 +47,7 @@ const WORTH_IT: u64 = 32;
 /// So often.
 const MOST_DOUBLINGS: u64 = 16;
 /// A thread's accesses after its last store to a line that it only prepared for others: more than it makes in a slice
-/// of the machine's time, since in the order of equal rate others may have been at the line in their slices.
+/// of the machine's time, in which others could not be at the line.
 const LONG: u64 = 1 << 19;
 /// In the order that is made: what its owner has not touched for so many accesses it has done with, and whoever takes it has it
 /// for itself at once.
@@ -83,8 +75,6 @@ const MAY_BE_OWN: u64 = TOLD | 1;
 const CONSTANT: u64 = TOLD | 2;
 /// A thread is reading what its owner noted.
 const BEING_TAKEN: u64 = TOLD | 3;
-/// It is shared, and the collector has found that threads contend for it: nobody has it again.
-const CONTENDED: u64 = TOLD | 4;
 /// For how long, so that an owner that was just noting something is done: some 100 ns.
 const PAUSES: u32 = 8;
 /// For how long that is waited for: some milliseconds.
@@ -467,27 +457,6 @@ impl<'a> Line<'a> {
             last: notes.last.each_ref().map(|it| it.load(Ordering::Relaxed)),
         }
     }
-
-    /// Has all accesses to the line at `address` told from now on, until it is constant; what its owner did, if it
-    /// has one again.
-    fn contend(self, address: u64) -> Option<Taken> {
-        loop {
-            let state = self.first.state.load(Ordering::Acquire);
-            let contended = CONTENDED | state & SECOND;
-            if state & !SECOND == MAY_BE_OWN {
-                if self.change(state, contended) {
-                    return None;
-                }
-            } else if state & AGAIN == 0 {
-                return None;
-            } else if let Some(taken) = self.take(address, state) {
-                let stored = taken.stored().map(|by| mark(taken.owner, by));
-                self.remember(state, mark(taken.owner, taken.first), stored.unwrap_or(0));
-                self.change(BEING_TAKEN, contended);
-                return Some(taken);
-            }
-        }
-    }
 }
 
 impl Notes {
@@ -592,22 +561,6 @@ impl Region {
             return lines;
         }
         None
-    }
-
-    /// Has all accesses to the line at `address` told from now on, since threads contend for it; what the thread
-    /// did that has it for itself again, if one has.
-    #[must_use]
-    pub fn contend(&self, image: u32, address: u64) -> Option<Taken> {
-        let (number, at) = place(address);
-        // Two threads may have made a table for the same memory; one of the two is not used.
-        (0..TABLES)
-            .filter(|&index| {
-                let entry = self.table_entry(index);
-                entry.state.load(Ordering::Acquire) == USED
-                    && entry.image.load(Ordering::Relaxed) == image
-                    && entry.number.load(Ordering::Relaxed) as usize == number
-            })
-            .find_map(|index| self.table(index)?.line(at).contend(address & !63))
     }
 
     /// Gives the tables of an address space back that is not used any more.

@@ -157,8 +157,6 @@ pub fn far_mark_untold(word: u64) -> u64 {
 
 /// In b of [`EventKind::Creates`].
 pub const SHARES: u64 = 1;
-/// There.
-pub const IN_ORDER: u64 = 2;
 
 /// What an event tells. Its two values are named in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +173,7 @@ pub enum EventKind {
     /// A system call is over. a: its number, b: what it returned.
     CallEnded = 4,
     /// A thread or process is about to be made. a: the address that its end will clear and wake, or
-    /// 0; b: [`SHARES`] if it shares the memory, [`IN_ORDER`] if the order of threads is made.
+    /// 0; b: [`SHARES`] if it shares the memory.
     Creates = 5,
     /// A futex call that may wait begins. a: the address.
     FutexWaits = 6,
@@ -191,8 +189,6 @@ pub enum EventKind {
     Passed = 11,
     /// Something happened to the heap: see [`heap_event`]. Only in a ring.
     Heap = 12,
-    /// The thread has a line for itself that others had before. a: its address, b: number of its first access then.
-    OwnAgain = 13,
 }
 
 impl EventKind {
@@ -212,7 +208,6 @@ impl EventKind {
             ExecTraced,
             Taken,
             Heap,
-            OwnAgain,
         ]
         .into_iter()
         .find(|&kind| kind as u64 == number)

@@ -18,7 +18,7 @@ use crate::model::{
 use crate::resolve::GO_NAME;
 use crate::views::Touch;
 use crate::views::sharing::{
-    Basis, Estimate, Followed, LineSharing, Orders, Place, SharingView, ThreadTime, WATCHED,
+    Basis, Estimate, Followed, LineSharing, Place, SharingView, ThreadTime, WATCHED,
 };
 
 /// A finding needs to cost at least this share of all thread time: below, the estimate is noise.
@@ -76,9 +76,10 @@ pub fn advise(
         chains: &CallChains::new(tables, shared, info.line_size),
     };
     let mut advice = Advice::default();
-    let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view.lines.iter().partition(|line| {
-        !matches!(line.basis, Basis::Traced(it) if it.equal_rate.max(it.observed) < LEAST_OF_A_LINE)
-    });
+    let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view
+        .lines
+        .iter()
+        .partition(|line| line.basis != Basis::Traced || line.transfers.value >= LEAST_OF_A_LINE);
     advice.small_lines += handed_over.len();
     for (group, lines) in groups(moving, &names) {
         let finding = finding(&group, &lines, known, info, time);
@@ -87,7 +88,7 @@ pub fn advise(
             && at_least(finding.evidence.samples, LEAST_SAMPLES)
             && (at_least(finding.evidence.traps, LEAST_TRAPS)
                 || finding.evidence.watches.is_some_and(|it| it < WATCHED))
-            && (finding.orders.is_none() || finding.transfers >= LEAST_TRANSFERS);
+            && (!finding.is_exact() || finding.transfers >= LEAST_TRANSFERS);
         if weighty {
             advice.findings.push(finding);
         } else {
@@ -200,7 +201,6 @@ fn finding(
             low: transfers.low,
             high: transfers.high,
         },
-        orders: orders(&lines).map(|orders| orders.times(scale.value)),
         false_share,
         false_share_interval,
         doubt: doubt(
@@ -260,17 +260,6 @@ fn line_rows(
     rows
 }
 
-/// The transfers of lines in both orders, if they come from an exact run.
-fn orders(lines: &[&LineSharing]) -> Option<Orders> {
-    let mut sum = None;
-    for line in lines {
-        if let Basis::Traced(orders) = line.basis {
-            *sum.get_or_insert_with(Orders::default) += orders;
-        }
-    }
-    sum
-}
-
 fn evidence(lines: &[&LineSharing]) -> Evidence {
     let mut evidence = Evidence::default();
     let add = |sum: &mut Option<u64>, count: u64| *sum = Some(sum.unwrap_or(0) + count);
@@ -285,7 +274,7 @@ fn evidence(lines: &[&LineSharing]) -> Evidence {
                 add(&mut evidence.watches, watches);
                 add(&mut evidence.traps, traps);
             }
-            Basis::Traced(orders) => add(&mut evidence.accesses, orders.equal_rate as u64),
+            Basis::Traced => add(&mut evidence.accesses, line.transfers.value as u64),
         }
     }
     evidence
@@ -719,9 +708,9 @@ fn doubt(
 ) -> String {
     let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
-    if orders(lines).is_some() {
+    if lines.iter().any(|line| line.basis == Basis::Traced) {
         doubts.push(
-            "The cost is that of a model: a transfer at every access that wants the line, at the latency measured beside the run. A core that has a line keeps it for several accesses, so the true cost may be lower; the interval reaches down to the order in which the emulator ran the threads.",
+            "The cost is that of a model: a transfer at every access that wants the line, at the latency measured beside the run. A core that has a line keeps it for several accesses, so the true cost may be lower.",
         );
     } else if places().any(|place| !place.touch.locked && place.weight > 0.0) {
         doubts.push(

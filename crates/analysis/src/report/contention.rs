@@ -1,11 +1,11 @@
 //! Small sums over a report that more than one renderer prints: who shares with whom, how much of
 //! the time, and what cannot be excluded.
 
-use linewise_recording::ObjectKind;
+use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Orders, Report, Run, Samples,
-    Sharing, ThreadRow, TypeRow, TypeVote,
+    Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Report, Run, Samples, Sharing,
+    ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
 
@@ -65,7 +65,7 @@ impl View {
         if self.per_second {
             "transfers a second"
         } else {
-            "transfers at equal rate"
+            "transfers"
         }
     }
 }
@@ -252,6 +252,25 @@ pub(crate) fn accesses_words(report: &Report) -> String {
     }
 }
 
+/// Whose order of the threads an exact run took; `None` from samples.
+pub(crate) fn order_words(run: &Run) -> Option<&'static str> {
+    Some(match run.order? {
+        Order::EqualRate => "all threads at equal rate, the same in every run",
+        Order::AsRun => "as the emulator ran the threads",
+    })
+}
+
+/// Between what the counts of several runs lie; `None` of one run.
+pub(crate) fn repeated_words(run: &Run) -> Option<String> {
+    let repeated = run.repeated?;
+    Some(format!(
+        "{} runs: {} accesses, {} transfers",
+        text::integer(repeated.runs),
+        text::integers(repeated.accesses),
+        text::integers(repeated.transfers)
+    ))
+}
+
 /// How long the program waited for an exact run to be read; `None` if it did not.
 pub(crate) fn waited_words(run: &Run) -> Option<String> {
     let waited = run.waited_ns.filter(|&ns| ns > 0)?;
@@ -299,7 +318,7 @@ pub(crate) fn threads_words(run: &Run) -> String {
 pub(crate) fn all_transfers(report: &Report, of_what: &str) -> String {
     let all = &report.sharing.transfers;
     let sum = all.true_sharing + all.false_sharing;
-    let counted = transfers(sum, all.interval, all.orders, 0);
+    let counted = transfers(sum, all.interval);
     match uncounted(&report.sharing).as_slice() {
         [] => format!("{counted}{of_what}"),
         lines => format!("{counted}{of_what}, without {}", lines.join(" and ")),
@@ -528,34 +547,34 @@ pub(crate) fn split(false_share: f64, Interval { low, high }: Interval) -> Strin
     }
 }
 
-/// How often lines moved: `about 4.1 M (3.2..5.0 M), 1.4 M a second`, or the two orders of an exact
-/// run, `4.1 M at equal rate, 120 as observed`.
-pub(crate) fn transfers(
-    value: f64,
-    interval: Interval,
-    orders: Option<Orders>,
-    duration_ns: u64,
-) -> String {
-    if let Some(orders) = orders {
-        return format!(
-            "{} at equal rate, {} as observed",
-            text::count(orders.equal_rate),
-            text::count(orders.observed),
-        );
+/// How often lines moved: `about 4.1 M (3.2..5.0 M)`, or `4.1 M` if each was counted.
+fn transfers(value: f64, interval: Interval) -> String {
+    let count = text::count(value);
+    match interval {
+        Interval { high, .. } if high <= 0.0 => "none seen".to_owned(),
+        Interval { low, high } if low == high => count,
+        interval => format!("about {count} ({})", text::count_range(interval)),
     }
-    if interval.high <= 0.0 {
-        return "none seen".to_owned();
-    }
-    let mut words = format!(
-        "about {} ({})",
-        text::count(value),
-        text::count_range(interval)
-    );
-    if duration_ns > 0 {
-        let per_second = value * 1e9 / duration_ns as f64;
+}
+
+/// How often the lines of a finding moved: `about 4.1 M (3.2..5.0 M), 1.4 M a second, all by false sharing`. The
+/// seconds of an emulator mean nothing.
+pub(crate) fn transfers_of(finding: &Finding, duration_ns: u64) -> String {
+    let interval = finding.transfers_interval;
+    let mut words = match interval {
+        Interval { low, high } if finding.is_exact() && low < high => format!(
+            "{} ({})",
+            text::count(finding.transfers),
+            text::integers(interval)
+        ),
+        _ => transfers(finding.transfers, interval),
+    };
+    if duration_ns > 0 && !finding.is_exact() {
+        let per_second = finding.transfers * 1e9 / duration_ns as f64;
         words += &format!(", {} a second", text::count(per_second));
     }
-    words
+    words += ", ";
+    words + &split(finding.false_share, finding.false_share_interval)
 }
 
 /// What a finding rests on: `812 samples`, `300 watches`, `121 traps`.

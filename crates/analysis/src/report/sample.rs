@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{ObjectKind, Operation, Overhead};
+use linewise_recording::{ObjectKind, Operation, Order, Overhead};
 
 use super::model::{
     AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
-    Lost, Matrix, ObjectRow, Orders, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
+    Lost, Matrix, ObjectRow, Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
     Sharing, ThreadRow, TimelineBin, Transfers, TypeVote,
 };
 
@@ -67,6 +67,8 @@ pub(crate) fn everyday() -> Report {
                 collector_rss_bytes: 18_400_000,
             }),
             one_line_in: None,
+            order: None,
+            repeated: None,
             waited_ns: None,
             machine: "AMD EPYC 7763, 4 CPUs, KVM, Linux 6.18.2".to_owned(),
             complete: true,
@@ -78,7 +80,6 @@ pub(crate) fn everyday() -> Report {
                 true_sharing: 1_620_000.0,
                 false_sharing: 13_400_000.0,
                 interval: interval(12_100_000.0, 18_200_000.0),
-                orders: None,
             },
             threads: vec![41_311, 41_312, 41_313, 41_314, 41_315],
             matrix: Matrix {
@@ -216,7 +217,6 @@ pub(crate) fn quiet() -> Report {
         true_sharing: 812.0,
         false_sharing: 0.0,
         interval: interval(90.0, 4_100.0),
-        orders: None,
     };
     report.sharing.matrix = Matrix {
         true_sharing: symmetric(5, &[(1, 2, 812.0)]),
@@ -258,13 +258,18 @@ pub(crate) fn too_short() -> Report {
     report
 }
 
-/// The same program in an exact run: transfers in two orders, and nothing of what only a timer
-/// knows.
+/// The same program in an exact run: counted transfers, and nothing of what only a timer knows.
 pub(crate) fn traced() -> Report {
     let mut report = everyday();
     let run = &mut report.run;
     run.source = "exact".to_owned();
     run.one_line_in = Some(1);
+    run.order = Some(Order::EqualRate);
+    run.repeated = Some(Repeated {
+        runs: 3,
+        accesses: interval(118_204_311.0, 118_204_337.0),
+        transfers: Interval::exactly(15_020_000.0),
+    });
     run.waited_ns = Some(412_000_000);
     run.source_reason = "asked for".to_owned();
     run.overhead = None;
@@ -276,20 +281,11 @@ pub(crate) fn traced() -> Report {
         accesses: 118_204_311,
         ..Samples::default()
     };
-    report.sharing.transfers.orders = Some(Orders {
-        equal_rate: 15_020_000.0,
-        observed: 5_310.0,
-    });
+    report.sharing.transfers.interval = Interval::exactly(15_020_000.0);
     report.sharing.cpus.clear();
     report.sharing.cpu_matrix = Matrix::default();
     for finding in &mut report.findings {
-        let observed = finding.transfers / 3_000.0;
-        finding.orders = Some(Orders {
-            equal_rate: finding.transfers,
-            observed,
-        });
-        finding.transfers_interval = interval(observed, finding.transfers);
-        finding.cost.interval.low = 0.0003;
+        finding.transfers_interval = Interval::exactly(finding.transfers);
         finding.evidence = Evidence {
             accesses: Some(finding.transfers as u64),
             ..Evidence::default()
@@ -474,7 +470,6 @@ fn counters() -> Finding {
         },
         transfers: 13_400_000.0,
         transfers_interval: interval(10_900_000.0, 16_100_000.0),
-        orders: None,
         false_share: 0.97,
         false_share_interval: Interval::exactly(0.97),
         object: ObjectRow {
@@ -573,7 +568,6 @@ fn queue_lock() -> Finding {
         },
         transfers: 1_620_000.0,
         transfers_interval: interval(1_100_000.0, 2_300_000.0),
-        orders: None,
         false_share: 0.0,
         false_share_interval: Interval::default(),
         object: ObjectRow {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{CacheLevel, Order, Unit};
+use linewise_recording::{CacheLevel, Unit};
 
 use super::super::model::{
-    Band, Beyond, Bin, CacheBands, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch,
-    FunctionReuse, Histogram, Neighbours, OrderReuse, PairPaths, PairReuse, PathReuse, PlaceCaches,
-    Prefetch, Report, Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
+    Band, Beyond, Bin, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch,
+    FunctionReuse, Histogram, Neighbours, PairPaths, PairReuse, PathReuse, PlaceCaches, Prefetch,
+    Report, Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
 };
 
 const CACHES: [(CacheLevel, u64, u32); 3] = [
@@ -23,15 +23,7 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
     let shared = Histogram {
         other_thread: 41e6,
         invalidated: 0.0,
-        invalidated_band: Band::of(0.0),
         ..histogram(0.8, 1.0)
-    };
-    let observed = OrderReuse {
-        private: Histogram {
-            invalidated: 1.1e6,
-            ..histogram(1.0, 0.0)
-        },
-        shared: Some(histogram(0.8, 0.35)),
     };
     report.curve = curve(&private);
     report.curve_shared = curve(&shared);
@@ -56,7 +48,6 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
     );
     let (main, count_call) = (place("main", 17), place("count_words", 29));
     report.cache_misses = Some(CacheMisses {
-        order: Order::EqualRate,
         by_thread: (41_312..41_316)
             .map(|tid| ThreadCaches {
                 tid,
@@ -99,7 +90,6 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
     report.prefetch = Some(prefetch());
     report.reuse = Some(Reuse {
         source: ReuseSource::Exact,
-        order: Order::EqualRate,
         rate: 1.0 / 64.0,
         by_thread: (41_312..41_316)
             .map(|tid: u32| (tid.to_string(), histogram(0.25, 0.0)))
@@ -112,7 +102,6 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
             ..histogram(1.0, 0.0)
         }),
         shared_bytes: None,
-        observed: Some(observed),
         by_function: [("table_find", 140e6, 30e6), ("count_words", 90e6, 0.0)]
             .map(|(function, count, far)| FunctionReuse {
                 function: function.to_owned(),
@@ -167,7 +156,6 @@ fn histogram(scale: f64, wide: f64) -> Histogram {
         time_bins,
         cold,
         invalidated,
-        invalidated_band: Band::of(invalidated).with(1.1e6),
         other_thread: 0.0,
         unfinished: 0.0,
     }
@@ -202,7 +190,6 @@ fn size(
         miss_ratio,
         miss_ratio_error: Some(0.0004),
         simulated: Some(miss_ratio * 1.08),
-        simulated_band: Some(Band::of(miss_ratio * 1.08).with(miss_ratio * 0.9)),
     }
 }
 
@@ -227,15 +214,6 @@ fn level(index: usize, counts: [f64; 6]) -> CacheRow {
         conflict,
         true_sharing,
         false_sharing,
-        band: CacheBands {
-            accesses: Band::of(counts.iter().sum()),
-            hits: Band::of(hits).with(hits + false_sharing * 0.9),
-            compulsory: Band::of(compulsory),
-            capacity: Band::of(capacity),
-            conflict: Band::of(conflict),
-            true_sharing: Band::of(true_sharing),
-            false_sharing: Band::of(false_sharing).with(false_sharing * 0.1),
-        },
         served: Served {
             l2: if index == 0 { 31e6 } else { 0.0 },
             local_dram: 13.2e6,
@@ -279,10 +257,6 @@ fn prefetch() -> Prefetch {
             high: 12.3e6,
         },
         false_transfers: 12.2e6,
-        false_transfers_band: Band {
-            low: 1.2e6,
-            high: 12.2e6,
-        },
         memory_ns: Band::of(96.0),
         transfer_ns: Band {
             low: 38.0,
@@ -302,7 +276,6 @@ fn prefetch() -> Prefetch {
             memory_reuses: 9.9e6,
             false_transfers: 0.0,
             gain_ns: 9.9e6 * 96.0,
-            gain_band: Band::of(9.9e6 * 96.0),
         }],
     }
 }

@@ -297,21 +297,13 @@ pub(crate) fn count_range(interval: Interval) -> String {
     format!("{low}..{high}{unit}")
 }
 
-/// A count with its band over both orders, if that says more: `4.1 M (3.2..5.0 M)`.
+/// A count with its band, if that says more: `4.1 M (3.2..5.0 M)`.
 pub(crate) fn count_band(value: f64, band: Band) -> String {
     let Band { low, high } = band;
     let range = count_range(Interval { low, high });
     match count(low) == count(high) {
         true => count(value),
         false => format!("{} ({range})", count(value)),
-    }
-}
-
-/// A band of shares: `3.2..5.0 %`, or `3.2 %` if that is all.
-pub(crate) fn percent_band(Band { low, high }: Band) -> String {
-    match percent(low) == percent(high) {
-        true => percent(low),
-        false => percent_range(Interval { low, high }),
     }
 }
 
@@ -334,6 +326,15 @@ pub(crate) fn integer(value: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// Counted numbers: `12,034..12,036`, or `12,034` if all are the same.
+pub(crate) fn integers(Interval { low, high }: Interval) -> String {
+    let ends = [low, high].map(|end| integer(end.round() as u64));
+    match ends[0] == ends[1] {
+        true => ends[0].clone(),
+        false => ends.join(".."),
+    }
 }
 
 /// A counted number with its noun: `1 thread`, `2 threads`.

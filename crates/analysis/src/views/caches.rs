@@ -1,19 +1,15 @@
 //! View `caches`: what does each level of the cache hierarchy serve, and why does it miss?
 //!
 //! From the table `caches` of an exact run: the accesses of the program, sent through the simulated
-//! hierarchy in two orders. The first order is the equal-rate one, which does not depend on how busy
-//! the machine was; every count has the band of both, because the sharing of lines depends on how
-//! threads interleave. The classes of misses are those of Hill and Smith (compulsory, capacity,
-//! conflict) and of Dubois and others (true and false sharing).
+//! hierarchy. The classes of misses are those of Hill and Smith (compulsory, capacity, conflict) and
+//! of Dubois and others (true and false sharing).
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{CacheCounts, CacheLevel, CacheSubject, Frame, Order, RunInfo};
+use linewise_recording::{CacheCounts, CacheLevel, CacheSubject, Frame, RunInfo};
 use serde::{Deserialize, Serialize};
 
-use super::band::Band;
 use super::place::{Places, SourcePlace};
-use super::reuse::main_order;
 
 /// Places that a result names; the rest is a sum.
 const MOST_ROWS: usize = 100;
@@ -41,8 +37,6 @@ pub struct Caches {
 /// Whose accesses missed in the simulated caches, and where in the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheMisses {
-    /// The order of the accesses that the counts are of; their bands have both.
-    pub order: Order,
     /// Every thread that accessed memory.
     pub by_thread: Vec<ThreadCaches>,
     /// Places in the source, those with the most misses over all levels first; at most 100.
@@ -74,31 +68,10 @@ pub struct CacheRow {
     pub true_sharing: f64,
     /// Misses: invalidated by stores to other bytes of the line.
     pub false_sharing: f64,
-    /// The same counts in both orders of the accesses.
-    pub band: CacheBands,
     /// Who served the misses.
     pub served: Served,
     /// Hits of stores that had to take the line from other caches; counted at the first level.
     pub upgrades: f64,
-}
-
-/// The counts of a [`CacheRow`] in both orders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CacheBands {
-    /// Accesses that asked.
-    pub accesses: Band,
-    /// Accesses served.
-    pub hits: Band,
-    /// Compulsory misses.
-    pub compulsory: Band,
-    /// Capacity misses.
-    pub capacity: Band,
-    /// Conflict misses.
-    pub conflict: Band,
-    /// Misses by true sharing.
-    pub true_sharing: Band,
-    /// Misses by false sharing.
-    pub false_sharing: Band,
 }
 
 /// Who served the misses of a level.
@@ -142,27 +115,31 @@ impl CacheRow {
     /// Misses of every class.
     #[must_use]
     pub fn misses(&self) -> f64 {
-        self.classes().iter().map(|(_, count, _)| count).sum()
+        self.classes().iter().map(|(_, count)| count).sum()
     }
 
-    /// The five classes of misses: word, count, count in both orders.
+    /// The five classes of misses: word, count.
     #[must_use]
-    pub fn classes(&self) -> [(&'static str, f64, Band); 5] {
-        let band = &self.band;
+    pub fn classes(&self) -> [(&'static str, f64); 5] {
         [
-            ("compulsory", self.compulsory, band.compulsory),
-            ("capacity", self.capacity, band.capacity),
-            ("conflict", self.conflict, band.conflict),
-            ("true sharing", self.true_sharing, band.true_sharing),
-            ("false sharing", self.false_sharing, band.false_sharing),
+            ("compulsory", self.compulsory),
+            ("capacity", self.capacity),
+            ("conflict", self.conflict),
+            ("true sharing", self.true_sharing),
+            ("false sharing", self.false_sharing),
         ]
     }
 }
 
+/// Counts of one subject, by level.
+type Levels = BTreeMap<CacheLevel, CacheRow>;
+
 /// What the simulated caches of a recording did; `None` if it has none.
 #[must_use]
 pub fn caches(input: &Input<'_>) -> Option<Caches> {
-    let order = main_order(input.caches.iter().map(|row| row.order))?;
+    if input.caches.is_empty() {
+        return None;
+    }
     let places = Places::new(input.frames);
     let mut total = Levels::default();
     let mut threads: BTreeMap<u32, Levels> = BTreeMap::new();
@@ -177,9 +154,9 @@ pub fn caches(input: &Input<'_>) -> Option<Caches> {
             }
             _ => &mut others,
         };
-        levels.add(row);
+        add(levels, row, input.info);
     }
-    let finish = |levels: Levels| levels.rows(order, input.info);
+    let finish = |levels: Levels| -> Vec<CacheRow> { levels.into_values().collect() };
     let misses = |levels: &[CacheRow]| -> f64 { levels.iter().map(CacheRow::misses).sum() };
     let mut by_place: Vec<PlaceCaches> = by_place
         .into_iter()
@@ -199,7 +176,6 @@ pub fn caches(input: &Input<'_>) -> Option<Caches> {
     Some(Caches {
         levels: finish(total),
         misses: CacheMisses {
-            order,
             by_thread: threads
                 .into_iter()
                 .map(|(tid, levels)| ThreadCaches {
@@ -213,103 +189,51 @@ pub fn caches(input: &Input<'_>) -> Option<Caches> {
     })
 }
 
-/// Counts of one subject, by level and order.
-#[derive(Default)]
-struct Levels {
-    counts: BTreeMap<(CacheLevel, Order), Counts>,
+/// Adds what a level said to the accesses of a subject.
+fn add(levels: &mut Levels, row: &CacheCounts, info: &RunInfo) {
+    let sum = levels
+        .entry(row.level)
+        .or_insert_with(|| none_asked(row.level, info));
+    let counts = [
+        (&mut sum.hits, row.hits),
+        (&mut sum.compulsory, row.compulsory),
+        (&mut sum.capacity, row.capacity),
+        (&mut sum.conflict, row.conflict),
+        (&mut sum.true_sharing, row.true_sharing),
+        (&mut sum.false_sharing, row.false_sharing),
+    ];
+    for (count, more) in counts {
+        *count += more;
+        sum.accesses += more;
+    }
+    let served = &mut sum.served;
+    served.l2 += row.from_l2;
+    served.llc += row.from_llc;
+    served.peer += row.from_peer;
+    served.other_group += row.from_other_group;
+    served.other_socket += row.from_other_socket;
+    served.local_dram += row.from_local_dram;
+    served.remote_dram += row.from_remote_dram;
+    sum.upgrades += row.upgrades;
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    hits: f64,
-    classes: [f64; 5],
-    served: Served,
-    upgrades: f64,
-}
-
-impl Counts {
-    fn accesses(&self) -> f64 {
-        self.hits + self.classes.iter().sum::<f64>()
-    }
-}
-
-impl Levels {
-    fn add(&mut self, row: &CacheCounts) {
-        let counts = self.counts.entry((row.level, row.order)).or_default();
-        counts.hits += row.hits;
-        let classes = [
-            row.compulsory,
-            row.capacity,
-            row.conflict,
-            row.true_sharing,
-            row.false_sharing,
-        ];
-        for (sum, count) in counts.classes.iter_mut().zip(classes) {
-            *sum += count;
-        }
-        let served = &mut counts.served;
-        served.l2 += row.from_l2;
-        served.llc += row.from_llc;
-        served.peer += row.from_peer;
-        served.other_group += row.from_other_group;
-        served.other_socket += row.from_other_socket;
-        served.local_dram += row.from_local_dram;
-        served.remote_dram += row.from_remote_dram;
-        counts.upgrades += row.upgrades;
-    }
-
-    /// The counts of `order`, with bands over all orders, by level.
-    fn rows(&self, order: Order, info: &RunInfo) -> Vec<CacheRow> {
-        let simulated = info.exact.as_ref().map_or(&[][..], |run| &run.caches);
-        let mut levels: Vec<CacheLevel> = self.counts.keys().map(|&(level, _)| level).collect();
-        levels.dedup();
-        let row = |level: CacheLevel| {
-            let of = |order| self.counts.get(&(level, order)).copied();
-            // A subject that one order has and the other has not is zero there.
-            let counts = of(order).unwrap_or_default();
-            let orders = Order::ALL
-                .iter()
-                .filter(|&&order| self.has(order))
-                .map(|&order| of(order).unwrap_or_default());
-            let band = |value: &dyn Fn(&Counts) -> f64| {
-                orders
-                    .clone()
-                    .fold(Band::of(value(&counts)), |band, counts| {
-                        band.with(value(&counts))
-                    })
-            };
-            let class = |class: usize| band(&|counts| counts.classes[class]);
-            let shape = simulated.iter().find(|cache| cache.level == level);
-            let [compulsory, capacity, conflict, true_sharing, false_sharing] = counts.classes;
-            CacheRow {
-                level,
-                size_bytes: shape.map_or(0, |cache| cache.size_bytes),
-                ways: shape.map_or(0, |cache| cache.ways),
-                accesses: counts.accesses(),
-                hits: counts.hits,
-                compulsory,
-                capacity,
-                conflict,
-                true_sharing,
-                false_sharing,
-                band: CacheBands {
-                    accesses: band(&Counts::accesses),
-                    hits: band(&|counts| counts.hits),
-                    compulsory: class(0),
-                    capacity: class(1),
-                    conflict: class(2),
-                    true_sharing: class(3),
-                    false_sharing: class(4),
-                },
-                served: counts.served,
-                upgrades: counts.upgrades,
-            }
-        };
-        levels.into_iter().map(row).collect()
-    }
-
-    fn has(&self, order: Order) -> bool {
-        self.counts.keys().any(|&(_, of)| of == order)
+/// A level that nobody asked.
+fn none_asked(level: CacheLevel, info: &RunInfo) -> CacheRow {
+    let simulated = info.exact.as_ref().map_or(&[][..], |run| &run.caches);
+    let shape = simulated.iter().find(|cache| cache.level == level);
+    CacheRow {
+        level,
+        size_bytes: shape.map_or(0, |cache| cache.size_bytes),
+        ways: shape.map_or(0, |cache| cache.ways),
+        accesses: 0.0,
+        hits: 0.0,
+        compulsory: 0.0,
+        capacity: 0.0,
+        conflict: 0.0,
+        true_sharing: 0.0,
+        false_sharing: 0.0,
+        served: Served::default(),
+        upgrades: 0.0,
     }
 }
 
@@ -327,11 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn each_level_has_its_counts_at_equal_rate_and_a_band_over_both_orders() {
+    fn each_level_has_its_counts() {
         let caches = view(&[
-            total(Order::Observed, CacheLevel::L1d, [90.0, 8.0, 2.0]),
-            total(Order::EqualRate, CacheLevel::L1d, [60.0, 8.0, 32.0]),
-            total(Order::EqualRate, CacheLevel::L2, [5.0, 3.0, 0.0]),
+            total(CacheLevel::L1d, [60.0, 8.0, 32.0]),
+            total(CacheLevel::L2, [5.0, 3.0, 0.0]),
         ])
         .expect("rows");
         let first = &caches.levels[0];
@@ -341,27 +264,12 @@ mod tests {
             (60.0, 32.0, 100.0)
         );
         assert_eq!(first.accesses, first.hits + first.misses());
-        assert_eq!(
-            first.band.false_sharing,
-            Band {
-                low: 2.0,
-                high: 32.0
-            }
-        );
-        assert_eq!(first.band.capacity, Band::of(8.0));
-        // The observed order never asked the second level.
-        assert_eq!(
-            caches.levels[1].band.capacity,
-            Band {
-                low: 0.0,
-                high: 3.0
-            }
-        );
+        assert_eq!(caches.levels[1].capacity, 3.0);
     }
 
     #[test]
     fn instructions_of_one_line_of_source_are_one_place_and_the_rest_is_counted() {
-        let row = |counts| total(Order::EqualRate, CacheLevel::L1d, counts);
+        let row = |counts| total(CacheLevel::L1d, counts);
         let caches = view(&[
             row([90.0, 10.0, 0.0]),
             instruction(0x10, row([1.0, 4.0, 0.0])),

@@ -1,7 +1,7 @@
 //! Invented rows of an exact run, for the tests of its views.
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, ExactRun, Frame, Measure, Order, Pid, ReuseBin,
+    Address, CacheCounts, CacheLevel, CacheSubject, ExactRun, Frame, Measure, Pid, ReuseBin,
     ReusePairBin, ReuseScope, RunInfo, SimulatedCache, Tid, Touch, Unit,
 };
 
@@ -54,10 +54,9 @@ pub(super) fn info() -> RunInfo {
     }
 }
 
-/// Touches of thread `tid` in lines, by itself, in the equal-rate order, by stack distance.
+/// Touches of thread `tid` in lines, by itself, by stack distance.
 pub(super) fn reuse(tid: u32, touch: Touch, from: u64, to: u64, count: f64) -> ReuseBin {
     ReuseBin {
-        order: Order::EqualRate,
         scope: ReuseScope::Private,
         cache: None,
         tid: Some(Tid(tid)),
@@ -74,7 +73,6 @@ pub(super) fn reuse(tid: u32, touch: Touch, from: u64, to: u64, count: f64) -> R
 /// Touches by the instruction `reuse_ip` of what `use_ip` used, likewise.
 pub(super) fn pair(use_ip: u64, reuse_ip: u64, from: u64, to: u64, count: f64) -> ReusePairBin {
     ReusePairBin {
-        order: Order::EqualRate,
         scope: ReuseScope::Private,
         pid: Some(Pid(7)),
         use_ip: Some(Address(use_ip)),
@@ -92,7 +90,7 @@ pub(super) fn pair(use_ip: u64, reuse_ip: u64, from: u64, to: u64, count: f64) -
 
 /// What a level did with all accesses: hits, capacity misses, misses by false sharing. Memory
 /// serves what the second level misses.
-pub(super) fn total(order: Order, level: CacheLevel, counts: [f64; 3]) -> CacheCounts {
+pub(super) fn total(level: CacheLevel, counts: [f64; 3]) -> CacheCounts {
     let [hits, capacity, false_sharing] = counts;
     let memory = if level == CacheLevel::L2 {
         capacity
@@ -100,7 +98,6 @@ pub(super) fn total(order: Order, level: CacheLevel, counts: [f64; 3]) -> CacheC
         0.0
     };
     CacheCounts {
-        order,
         level,
         subject: CacheSubject::Total,
         cache: None,

@@ -8,11 +8,10 @@
 use linewise_cache::MissRatioCurve;
 use linewise_cache::reuse::Histogram as Distances;
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, Measure, Order, ReuseBin, RunInfo, SimulatedCache, Unit,
+    CacheCounts, CacheLevel, CacheSubject, Measure, ReuseBin, RunInfo, SimulatedCache, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use super::band::Band;
 use super::reuse::{Histogram, Reuse};
 
 /// The tables that the view needs.
@@ -67,8 +66,6 @@ pub struct CacheSize {
     pub miss_ratio_error: Option<f64>,
     /// The same share by the simulation; `null` if it has no such level.
     pub simulated: Option<f64>,
-    /// The simulation's in both orders; `null` likewise.
-    pub simulated_band: Option<Band>,
 }
 
 /// The miss-ratio curves of a recording, at the granularity of lines or, where reuse was sampled, of
@@ -122,41 +119,24 @@ fn mark(
     curve: &MissRatioCurve,
     shared: bool,
 ) -> CacheSize {
-    let simulated = |order| simulated_ratio(input.caches, order, cache.level);
-    let orders = [input.reuse.order, Order::EqualRate, Order::Observed];
-    let ratios: Vec<f64> = orders.into_iter().filter_map(simulated).collect();
-    let band = ratios
-        .iter()
-        .map(|&ratio| Band::of(ratio))
-        .reduce(|band, other| band.with(other.low));
     CacheSize {
         level: cache.level,
         bytes: cache.size_bytes,
         ways: cache.ways,
         shared,
         miss_ratio: curve.at(cache.size_bytes).ratio(),
-        miss_ratio_error: error_at(
-            input.rows,
-            input.reuse.order,
-            cache.size_bytes / input.info.line_size.max(1),
-        ),
-        simulated: ratios.first().copied(),
-        simulated_band: band,
+        miss_ratio_error: error_at(input.rows, cache.size_bytes / input.info.line_size.max(1)),
+        simulated: simulated_ratio(input.caches, cache.level),
     }
 }
 
 /// Misses of a level as a share of all accesses: of those that ask the first level.
-fn simulated_ratio(rows: &[CacheCounts], order: Order, level: CacheLevel) -> Option<f64> {
+fn simulated_ratio(rows: &[CacheCounts], level: CacheLevel) -> Option<f64> {
     let total = |level| {
-        rows.iter().find(|row| {
-            row.order == order && row.subject == CacheSubject::Total && row.level == level
-        })
+        rows.iter()
+            .find(|row| row.subject == CacheSubject::Total && row.level == level)
     };
-    let first = rows
-        .iter()
-        .filter(|row| row.order == order)
-        .map(|row| row.level)
-        .min()?;
+    let first = rows.iter().map(|row| row.level).min()?;
     let all = total(first).map(|row| row.loads + row.stores + row.updates)?;
     let row = total(level)?;
     let misses =
@@ -165,14 +145,9 @@ fn simulated_ratio(rows: &[CacheCounts], order: Order, level: CacheLevel) -> Opt
 }
 
 /// The error that stands at the bin of `units`, or at the nearest below.
-fn error_at(rows: &[ReuseBin], order: Order, units: u64) -> Option<f64> {
+fn error_at(rows: &[ReuseBin], units: u64) -> Option<f64> {
     rows.iter()
-        .filter(|row| {
-            row.order == order
-                && row.unit == Unit::Line
-                && row.measure == Measure::Stack
-                && row.from <= units
-        })
+        .filter(|row| row.unit == Unit::Line && row.measure == Measure::Stack && row.from <= units)
         .filter_map(|row| Some((row.from, row.miss_ratio_error?)))
         .max_by_key(|&(from, _)| from)
         .map(|(_, error)| error)
@@ -251,22 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn the_simulation_stands_beside_as_a_share_of_all_accesses_in_both_orders() {
+    fn the_simulation_stands_beside_as_a_share_of_all_accesses() {
         let caches = [
-            total(Order::EqualRate, CacheLevel::L1d, [80.0, 15.0, 5.0]),
-            total(Order::EqualRate, CacheLevel::L2, [10.0, 10.0, 0.0]),
-            total(Order::Observed, CacheLevel::L1d, [85.0, 15.0, 0.0]),
-            total(Order::Observed, CacheLevel::L2, [3.0, 12.0, 0.0]),
+            total(CacheLevel::L1d, [80.0, 15.0, 5.0]),
+            total(CacheLevel::L2, [10.0, 10.0, 0.0]),
         ];
         let sizes = view(&caches).sizes;
         assert_eq!(sizes[0].simulated, Some(0.2));
         assert_eq!(sizes[1].simulated, Some(0.1));
-        assert_eq!(
-            sizes[1].simulated_band,
-            Some(Band {
-                low: 0.1,
-                high: 0.12
-            })
-        );
     }
 }

@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
 use super::lines_seen::{LinesSeen, Shape};
-use super::reuse::main_order;
 use super::sharing::SharingView;
 
 /// Types that a result names, at most.
@@ -136,11 +135,7 @@ pub fn misses(input: &Input<'_>) -> Vec<MissRow> {
 
 /// The misses of an exact run at the first level, by instruction; `None` for those of all that have no row.
 fn counted(rows: &[CacheCounts], mut add: impl FnMut(Option<(Pid, Address)>, Classes)) {
-    let order = main_order(rows.iter().map(|row| row.order));
-    let first = rows
-        .iter()
-        .filter(|row| Some(row.order) == order && row.level == CacheLevel::L1d);
-    for row in first {
+    for row in rows.iter().filter(|row| row.level == CacheLevel::L1d) {
         let mut classes = [0.0; 5];
         classes[COMPULSORY] = row.compulsory;
         classes[CAPACITY] = row.capacity;
@@ -231,7 +226,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use linewise_recording::{Operation, Order};
+    use linewise_recording::Operation;
 
     use super::super::exact_rows;
     use super::super::sampled_rows::{PID, sample, typed};
@@ -379,7 +374,7 @@ mod tests {
             compulsory,
             capacity,
             conflict,
-            ..total(Order::EqualRate, CacheLevel::L1d, [0.0; 3])
+            ..total(CacheLevel::L1d, [0.0; 3])
         };
         let instruction = CacheSubject::Instruction;
         let rows = misses(&Input {

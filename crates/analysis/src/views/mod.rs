@@ -1,6 +1,5 @@
 //! Views: pure functions from the tables of a recording to plain results, one file each.
 
-pub mod band;
 pub mod caches;
 mod clusters;
 mod curve;

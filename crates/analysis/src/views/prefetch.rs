@@ -18,14 +18,41 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, Frame, Latency, Order, ReuseBin, ReuseScope, RunInfo,
-    Sharing, TransferCount, Unit,
+    CacheCounts, CacheLevel, CacheSubject, Frame, Latency, ReuseBin, ReuseScope, RunInfo, Sharing,
+    TransferCount, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use super::band::Band;
 use super::place::Places;
 use super::reuse::{Reuse, sum};
+
+/// The lowest and the highest of several values of one quantity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+impl Band {
+    /// The band of one value.
+    #[must_use]
+    pub fn of(value: f64) -> Self {
+        Self {
+            low: value,
+            high: value,
+        }
+    }
+
+    /// The band that holds this value, too.
+    fn with(self, value: f64) -> Self {
+        Self {
+            low: self.low.min(value),
+            high: self.high.max(value),
+        }
+    }
+}
 
 /// Functions that a result names.
 const MOST_ROWS: usize = 100;
@@ -86,7 +113,7 @@ pub struct Prefetch {
     pub doubt: String,
     /// G = T_m - T_fs: `memory_wait_ns` less `sharing_wait_ns`. Of thread time, all threads together.
     pub gain_ns: f64,
-    /// The lowest and the highest G that the counts of both orders and the latencies allow.
+    /// The lowest and the highest G that the counts of reuses and the latencies allow.
     pub gain_band: Band,
     /// T_m: `memory_reuses` × `memory_ns`.
     pub memory_wait_ns: f64,
@@ -94,12 +121,10 @@ pub struct Prefetch {
     pub sharing_wait_ns: f64,
     /// Reuses that the simulated hierarchy got from memory: no cache had kept the line.
     pub memory_reuses: f64,
-    /// The same in both orders, and by the stack distances of each thread.
+    /// The same with what the stack distances of each thread say.
     pub memory_reuses_band: Band,
     /// Transfers by false sharing.
     pub false_transfers: f64,
-    /// The same in both orders.
-    pub false_transfers_band: Band,
     /// Latency of a load from memory.
     pub memory_ns: Band,
     /// Latency of a transfer.
@@ -140,15 +165,12 @@ pub struct FunctionPrefetch {
     pub false_transfers: f64,
     /// Its part of G.
     pub gain_ns: f64,
-    /// The lowest and the highest of it.
-    pub gain_band: Band,
 }
 
 /// What to expect of fetching neighbours; `None` if the recording does not have what it takes:
 /// distances in lines, and a simulated hierarchy.
 #[must_use]
 pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
-    let order = input.reuse.order;
     if input.reuse.private.unit != Unit::Line || input.caches.is_empty() {
         return None;
     }
@@ -156,28 +178,20 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
     if last == CacheLevel::Unbounded {
         return None;
     }
-    let total = |order| -> Option<f64> {
-        let mut rows = input.caches.iter().filter(|row| {
-            row.order == order && row.level == last && row.subject == CacheSubject::Total
-        });
-        rows.next().map(from_memory)
-    };
-    let orders = [order, Order::EqualRate, Order::Observed];
-    let simulated: Vec<f64> = orders.into_iter().filter_map(total).collect();
+    let mut rows = input.caches.iter();
+    let total = rows.find(|row| row.level == last && row.subject == CacheSubject::Total);
+    let memory_reuses = from_memory(total?);
     let by_distance =
         last_level_bytes(input.info, last).map(|bytes| input.reuse.private.reuses_from(bytes));
-    let memory_reuses = *simulated.first()?;
-    let memory_reuses_band = simulated
-        .iter()
-        .chain(&by_distance)
-        .fold(Band::of(memory_reuses), |band, &count| band.with(count));
-
-    let moved = |order| false_transfers(input, order);
-    let false_transfers = moved(order)?;
-    let false_transfers_band = orders
+    let memory_reuses_band = by_distance
         .into_iter()
-        .filter_map(moved)
-        .fold(Band::of(false_transfers), Band::with);
+        .fold(Band::of(memory_reuses), Band::with);
+
+    let transfers = input.transfers.iter();
+    let false_transfers = transfers
+        .filter(|row| row.sharing == Sharing::False)
+        .map(|row| row.count)
+        .sum();
 
     let measured_memory = input.info.exact.as_ref().and_then(|run| run.memory_ns);
     let memory_ns = measured_memory.map_or(USUAL_MEMORY_NS, Band::of);
@@ -189,10 +203,10 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
 
     let memory_wait_ns = memory_reuses * memory_value;
     let sharing_wait_ns = false_transfers * transfer_value;
-    let gain_band = less(
-        memory_reuses_band.times(memory_ns),
-        false_transfers_band.times(transfer_ns),
-    );
+    let gain_band = Band {
+        low: memory_reuses_band.low * memory_ns.low - false_transfers * transfer_ns.high,
+        high: memory_reuses_band.high * memory_ns.high - false_transfers * transfer_ns.low,
+    };
     let mut result = Prefetch {
         verdict: Verdict::Unclear,
         doubt: String::new(),
@@ -203,7 +217,6 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
         memory_reuses,
         memory_reuses_band,
         false_transfers,
-        false_transfers_band,
         memory_ns,
         transfer_ns,
         neighbours: neighbours(input, last, memory_value, transfer_value),
@@ -234,16 +247,6 @@ fn last_level_bytes(info: &RunInfo, last: CacheLevel) -> Option<u64> {
     sizes.map(|cache| cache.size_bytes).max()
 }
 
-/// Transfers by false sharing; `None` if the order was not simulated.
-fn false_transfers(input: &Input<'_>, order: Order) -> Option<f64> {
-    if !input.caches.iter().any(|row| row.order == order) {
-        return None;
-    }
-    let rows = input.transfers.iter();
-    let of_order = rows.filter(|row| row.order == order && row.sharing == Sharing::False);
-    Some(of_order.map(|row| row.count).sum())
-}
-
 /// Median, lowest and highest time for a transfer that nobody is in the way of.
 fn transfer_latency(latencies: &[Latency]) -> Option<(f64, Band)> {
     let mut idle: Vec<f64> = latencies
@@ -259,24 +262,14 @@ fn transfer_latency(latencies: &[Latency]) -> Option<(f64, Band)> {
     Some((idle[idle.len() / 2], band))
 }
 
-fn less(memory: Band, sharing: Band) -> Band {
-    Band {
-        low: memory.low - sharing.high,
-        high: memory.high - sharing.low,
-    }
-}
-
 fn neighbours(
     input: &Input<'_>,
     last: CacheLevel,
     memory_ns: f64,
     transfer_ns: f64,
 ) -> Option<Neighbours> {
-    let rows = input.rows.iter().filter(|row| {
-        row.order == input.reuse.order
-            && row.scope == ReuseScope::Private
-            && row.unit == Unit::LinePair
-    });
+    let rows = input.rows.iter();
+    let rows = rows.filter(|row| row.scope == ReuseScope::Private && row.unit == Unit::LinePair);
     let pairs = sum(rows, Unit::LinePair, input.info)?;
     let bytes = last_level_bytes(input.info, last)?;
     let lines = &input.reuse.private;
@@ -302,13 +295,11 @@ fn by_function(
     last: CacheLevel,
     (memory_ns, transfer_ns): (f64, f64),
 ) -> Vec<FunctionPrefetch> {
-    type Sums = BTreeMap<Order, (f64, f64)>;
     let places = Places::new(input.frames);
-    let mut functions: BTreeMap<(String, String), Sums> = BTreeMap::new();
-    let mut add = |order, pid, ip, memory, sharing| {
+    let mut functions: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
+    let mut add = |pid, ip, memory, sharing| {
         let place = places.at(pid, ip);
-        let sums = functions.entry((place.function, place.file)).or_default();
-        let sum: &mut (f64, f64) = sums.entry(order).or_default();
+        let sum = functions.entry((place.function, place.file)).or_default();
         sum.0 += memory;
         sum.1 += sharing;
     };
@@ -316,31 +307,26 @@ fn by_function(
         if let (true, CacheSubject::Instruction, Some(pid), Some(ip)) =
             (row.level == last, row.subject, row.pid, row.ip)
         {
-            add(row.order, pid, ip, from_memory(row), 0.0);
+            add(pid, ip, from_memory(row), 0.0);
         }
     }
     for row in input.transfers {
         if let (Sharing::False, Some(pid), Some(ip)) = (row.sharing, row.pid, row.to_ip) {
-            add(row.order, pid, ip, 0.0, row.count);
+            add(pid, ip, 0.0, row.count);
         }
     }
-    let gain = |&(memory, sharing): &(f64, f64)| memory * memory_ns - sharing * transfer_ns;
     let mut rows: Vec<FunctionPrefetch> = functions
         .into_iter()
-        .filter_map(|((function, file), sums)| {
-            let &(memory_reuses, false_transfers) = sums.get(&input.reuse.order)?;
-            let gain_ns = gain(&(memory_reuses, false_transfers));
-            let gains = sums.values().map(gain);
-            Some(FunctionPrefetch {
+        .filter(|(_, (memory_reuses, false_transfers))| memory_reuses + false_transfers > 0.0)
+        .map(
+            |((function, file), (memory_reuses, false_transfers))| FunctionPrefetch {
                 function,
                 file,
                 memory_reuses,
                 false_transfers,
-                gain_ns,
-                gain_band: gains.fold(Band::of(gain_ns), Band::with),
-            })
-        })
-        .filter(|row| row.memory_reuses + row.false_transfers > 0.0)
+                gain_ns: memory_reuses * memory_ns - false_transfers * transfer_ns,
+            },
+        )
         .collect();
     let waits =
         |row: &FunctionPrefetch| row.memory_reuses * memory_ns + row.false_transfers * transfer_ns;
@@ -352,7 +338,7 @@ fn by_function(
 /// Fills in the verdict and its doubt.
 fn judge(result: &mut Prefetch, touches: f64) {
     let few = TOO_FEW * touches;
-    let quiet = result.memory_reuses_band.high < few && result.false_transfers_band.high < few;
+    let quiet = result.memory_reuses_band.high < few && result.false_transfers < few;
     let (verdict, doubt) = match result.neighbours {
         Some(pairs) if quiet && pairs.avoided < few && pairs.added_invalidations < few => (
             Verdict::NoMatter,

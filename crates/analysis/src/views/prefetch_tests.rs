@@ -19,9 +19,8 @@ fn latency(idle: f64) -> Latency {
     }
 }
 
-fn moved(order: Order, ip: u64, sharing: Sharing, count: f64) -> TransferCount {
+fn moved(ip: u64, sharing: Sharing, count: f64) -> TransferCount {
     TransferCount {
-        order,
         pid: Some(Pid(7)),
         line: Some(Address(0x4000)),
         from_tid: Some(Tid(11)),
@@ -72,12 +71,8 @@ fn view(rows: &[ReuseBin], far: f64, transfers: &[TransferCount]) -> Prefetch {
         caches: &[],
         frames: &[],
     });
-    let level = |order| total(order, CacheLevel::L2, [1000.0, far, 0.0]);
-    let caches = [
-        level(Order::EqualRate),
-        level(Order::Observed),
-        instruction(0x20, level(Order::EqualRate)),
-    ];
+    let all = total(CacheLevel::L2, [1000.0, far, 0.0]);
+    let caches = [all.clone(), instruction(0x20, all)];
     prefetch(&Input {
         info: &info,
         reuse: &reuse.expect("rows"),
@@ -93,16 +88,15 @@ fn view(rows: &[ReuseBin], far: f64, transfers: &[TransferCount]) -> Prefetch {
 #[test]
 fn the_gain_is_what_memory_takes_less_what_false_sharing_takes() {
     let transfers = [
-        moved(Order::EqualRate, 0x30, Sharing::False, 2000.0),
-        moved(Order::EqualRate, 0x30, Sharing::True, 7000.0),
-        moved(Order::Observed, 0x30, Sharing::False, 100.0),
+        moved(0x30, Sharing::False, 2000.0),
+        moved(0x30, Sharing::True, 7000.0),
     ];
     let prefetch = view(&lines(3e4), 3e4, &transfers);
     assert_eq!(prefetch.memory_wait_ns, 3e4 * 100.0);
     assert_eq!(prefetch.sharing_wait_ns, 2000.0 * 50.0);
     assert_eq!(prefetch.gain_ns, 3e6 - 1e5);
     assert_eq!(prefetch.gain_band.low, 3e6 - 2000.0 * 50.0);
-    assert_eq!(prefetch.gain_band.high, 3e6 - 100.0 * 40.0);
+    assert_eq!(prefetch.gain_band.high, 3e6 - 2000.0 * 40.0);
     assert_eq!(prefetch.verdict, Verdict::Helps);
     assert_eq!(prefetch.by_function[0].function, "sum");
     assert_eq!(prefetch.by_function[0].gain_ns, 3e6);
@@ -114,19 +108,13 @@ fn the_gain_is_what_memory_takes_less_what_false_sharing_takes() {
 
 #[test]
 fn a_program_that_fights_over_lines_loses() {
-    let transfers = [
-        moved(Order::EqualRate, 0x30, Sharing::False, 9e5),
-        moved(Order::Observed, 0x30, Sharing::False, 8e5),
-    ];
+    let transfers = [moved(0x30, Sharing::False, 9e5)];
     assert_eq!(view(&lines(20.0), 20.0, &transfers).verdict, Verdict::Hurts);
 }
 
 #[test]
-fn where_the_orders_disagree_nothing_is_promised() {
-    let transfers = [
-        moved(Order::EqualRate, 0x30, Sharing::False, 9e5),
-        moved(Order::Observed, 0x30, Sharing::False, 10.0),
-    ];
+fn where_the_waits_are_near_each_other_nothing_is_promised() {
+    let transfers = [moved(0x30, Sharing::False, 7e4)];
     assert_eq!(view(&lines(3e4), 3e4, &transfers).verdict, Verdict::Unclear);
 }
 
@@ -193,7 +181,7 @@ fn a_latency_that_was_not_measured_is_said_to_be_assumed() {
         info: &info,
         reuse: &reuse.expect("rows"),
         rows: &rows,
-        caches: &[total(Order::EqualRate, CacheLevel::L2, [1000.0, 3e4, 0.0])],
+        caches: &[total(CacheLevel::L2, [1000.0, 3e4, 0.0])],
         transfers: &[],
         latencies: &[],
         frames: &[],

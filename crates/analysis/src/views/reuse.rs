@@ -6,10 +6,6 @@
 //! other one used, and from beyond which cache. The definitions are those of ReuseTracker (Sasongko, Chabbi, Marzijarani,
 //! Unat, 2021: sections 6.2.1 and 6.2.2 of the thesis version).
 //!
-//! A private reuse does not depend on how the threads interleave, but whether another thread's store
-//! came in between does, and shared distances do. So everything is counted in the equal-rate order
-//! where there is one, and the histograms of the observed order stand beside it.
-//!
 //! Where distances were measured on a sample of the lines, a single line that threads fight over may
 //! be missing from it, and with it most of the invalidations. The simulated caches saw every line, and
 //! a miss by sharing of the first level is an invalidated touch of private reuse (of the last level:
@@ -19,12 +15,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, CallPath, Frame, Measure, Order, Pid, ReuseBin,
+    Address, CacheCounts, CacheLevel, CacheSubject, CallPath, Frame, Measure, Pid, ReuseBin,
     ReusePairBin, ReuseScope, RunInfo, Touch, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use super::band::Band;
 use super::place::{Places, SourcePlace};
 
 /// Functions and pairs of places that a result names; the rest is a sum.
@@ -67,8 +62,6 @@ pub enum ReuseSource {
 pub struct Reuse {
     /// Where they come from. What is sampled is an estimate; the report's `sampled_reuse` says what it rests on.
     pub source: ReuseSource,
-    /// The order of the accesses that everything but `observed` is counted in: `equal-rate` where it was simulated.
-    pub order: Order,
     /// The share of the lines for which distances were measured, 0 to 1; counts are scaled back.
     pub rate: f64,
     /// Each thread by itself, all of them added.
@@ -81,8 +74,6 @@ pub struct Reuse {
     pub private_bytes: Option<Histogram>,
     /// The same bytes, behind each last-level cache; `null` if not recorded.
     pub shared_bytes: Option<Histogram>,
-    /// The observed order, where everything else is in the equal-rate order; `null` if it was not recorded.
-    pub observed: Option<OrderReuse>,
     /// Functions that come back to lines, those whose touches need the largest caches first; at most 100.
     pub by_function: Vec<FunctionReuse>,
     /// The same functions by the calls that led to them, as sorted; at most 100, none where no calls were followed.
@@ -94,15 +85,6 @@ pub struct Reuse {
     pub shared_pairs: Vec<PairReuse>,
     /// Touches in private reuse by pairs that have no row of their own.
     pub other_pairs: f64,
-}
-
-/// Histograms of one order of the accesses.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OrderReuse {
-    /// Each thread by itself, all of them added.
-    pub private: Histogram,
-    /// The threads behind each last-level cache as one stream; `null` if that was not recorded.
-    pub shared: Option<Histogram>,
 }
 
 /// How often which distance was seen, and how often there was none. `accesses` is the sum of the bins, `cold`, `invalidated` and `unfinished`.
@@ -120,8 +102,6 @@ pub struct Histogram {
     pub cold: f64,
     /// Touches whose earlier use a store from elsewhere had ended.
     pub invalidated: f64,
-    /// `invalidated` in both orders of the accesses.
-    pub invalidated_band: Band,
     /// Of the reuses, those after a use by another thread of the same cache; 0 in private reuse.
     pub other_thread: f64,
     /// Uses of sampled addresses that were not seen to their end: farther than watches lasted, or never used again; 0 of an exact run.
@@ -242,117 +222,77 @@ impl Touches {
 /// The reuse distances of a recording; `None` if it has none.
 #[must_use]
 pub fn reuse(input: &Input<'_>) -> Option<Reuse> {
-    let order = main_order(input.reuse.iter().map(|row| row.order))?;
+    let any = input.reuse.first()?;
     let rows = Rows {
         rows: input.reuse,
         unit: match input.reuse.iter().any(|row| row.unit == Unit::Line) {
             true => Unit::Line,
-            false => input.reuse[0].unit,
+            false => any.unit,
         },
         info: input.info,
     };
-    let private = rows.histogram(order, ReuseScope::Private, rows.unit)?;
+    let private = rows.histogram(ReuseScope::Private, rows.unit)?;
     let in_bytes = |scope| {
         let mut smaller = [Unit::Byte, Unit::Element]
             .into_iter()
             .filter(|&unit| unit != rows.unit);
-        smaller.find_map(|unit| rows.histogram(order, scope, unit))
+        smaller.find_map(|unit| rows.histogram(scope, unit))
     };
     let mut result = Reuse {
         source: ReuseSource::Exact,
-        order,
         rate: input.info.exact.as_ref().map_or(1.0, |run| {
             run.reuse_rate / f64::from(run.one_line_in.max(1))
         }),
         private,
-        shared: rows.histogram(order, ReuseScope::Shared, rows.unit),
-        by_thread: rows.by_thread(order),
+        shared: rows.histogram(ReuseScope::Shared, rows.unit),
+        by_thread: rows.by_thread(),
         private_bytes: in_bytes(ReuseScope::Private),
         shared_bytes: in_bytes(ReuseScope::Shared),
-        observed: None,
         by_function: Vec::new(),
         by_path: Vec::new(),
         pairs: Vec::new(),
         shared_pairs: Vec::new(),
         other_pairs: 0.0,
     };
-    let simulated = Simulated {
-        rows: match result.rate < 1.0 && rows.unit == Unit::Line {
-            true => input.caches,
-            false => &[],
-        },
-    };
-    simulated.complete(&mut result.private, result.shared.as_mut(), order);
-    if let Some((first, _)) = simulated.levels(order) {
-        for (tid, histogram) in &mut result.by_thread {
-            histogram.complete(simulated.invalidations(order, first, Some(tid)));
-        }
+    if result.rate < 1.0 && rows.unit == Unit::Line {
+        complete(&mut result, input.caches);
     }
-    if order != Order::Observed
-        && let Some(mut private) = rows.histogram(Order::Observed, ReuseScope::Private, rows.unit)
-    {
-        let mut shared = rows.histogram(Order::Observed, ReuseScope::Shared, rows.unit);
-        simulated.complete(&mut private, shared.as_mut(), Order::Observed);
-        widen(&mut result.private, Some(&private));
-        if let Some(histogram) = &mut result.shared {
-            widen(histogram, shared.as_ref());
-        }
-        result.observed = Some(OrderReuse { private, shared });
-    }
-    places(input, order, rows.unit, &mut result);
+    places(input, rows.unit, &mut result);
     Some(result)
 }
 
-/// The order to show first: equal rate does not depend on how busy the machine was.
-pub(super) fn main_order(orders: impl Iterator<Item = Order>) -> Option<Order> {
-    orders.max_by_key(|order| *order == Order::EqualRate)
-}
-
-fn widen(histogram: &mut Histogram, observed: Option<&Histogram>) {
-    if let Some(observed) = observed {
-        histogram.invalidated_band = histogram.invalidated_band.with(observed.invalidated);
+/// Adds the invalidations that a sample of the lines may miss, as the simulated caches counted them.
+fn complete(result: &mut Reuse, caches: &[CacheCounts]) {
+    let levels = caches.iter().map(|row| row.level);
+    let (Some(first), Some(last)) = (levels.clone().min(), levels.max()) else {
+        return;
+    };
+    result.private.complete(invalidations(caches, first, None));
+    // Caches without bounds are private ones.
+    if let Some(shared) = result.shared.as_mut()
+        && last != CacheLevel::Unbounded
+    {
+        shared.complete(invalidations(caches, last, None));
+    }
+    for (tid, histogram) in &mut result.by_thread {
+        histogram.complete(invalidations(caches, first, Some(tid)));
     }
 }
 
-/// What the simulated caches say of a sampled run; no rows for any other.
-struct Simulated<'a> {
-    rows: &'a [CacheCounts],
-}
-
-impl Simulated<'_> {
-    fn complete(&self, private: &mut Histogram, shared: Option<&mut Histogram>, order: Order) {
-        let Some((first, last)) = self.levels(order) else {
-            return;
-        };
-        private.complete(self.invalidations(order, first, None));
-        // Caches without bounds are private ones.
-        if let Some(shared) = shared.filter(|_| last != CacheLevel::Unbounded) {
-            shared.complete(self.invalidations(order, last, None));
-        }
-    }
-
-    /// The first and the last level that was simulated.
-    fn levels(&self, order: Order) -> Option<(CacheLevel, CacheLevel)> {
-        let rows = self.rows.iter().filter(|row| row.order == order);
-        let levels = rows.map(|row| row.level);
-        Some((levels.clone().min()?, levels.max()?))
-    }
-
-    /// Misses by sharing of a level, of all threads or of one.
-    fn invalidations(&self, order: Order, level: CacheLevel, tid: Option<&str>) -> f64 {
-        self.rows
-            .iter()
-            .filter(|row| row.order == order && row.level == level)
-            .filter(|row| match tid {
-                None => row.subject == CacheSubject::Total,
-                Some(tid) => {
-                    row.subject == CacheSubject::Thread
-                        && row.tid.is_some_and(|of| of.to_string() == tid)
-                }
-            })
-            .map(|row| row.true_sharing + row.false_sharing)
-            .sum()
-    }
+/// Misses by sharing of a level, of all threads or of one.
+fn invalidations(caches: &[CacheCounts], level: CacheLevel, tid: Option<&str>) -> f64 {
+    caches
+        .iter()
+        .filter(|row| row.level == level)
+        .filter(|row| match tid {
+            None => row.subject == CacheSubject::Total,
+            Some(tid) => {
+                row.subject == CacheSubject::Thread
+                    && row.tid.is_some_and(|of| of.to_string() == tid)
+            }
+        })
+        .map(|row| row.true_sharing + row.false_sharing)
+        .sum()
 }
 
 impl Histogram {
@@ -369,7 +309,6 @@ impl Histogram {
             bins.retain(|bin| bin.count > 0.0);
         }
         self.invalidated += missing;
-        self.invalidated_band = Band::of(self.invalidated);
     }
 }
 
@@ -381,24 +320,19 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn of(
-        &self,
-        order: Order,
-        scope: ReuseScope,
-        unit: Unit,
-    ) -> impl Iterator<Item = &'a ReuseBin> + use<'a> {
+    fn of(&self, scope: ReuseScope, unit: Unit) -> impl Iterator<Item = &'a ReuseBin> + use<'a> {
         self.rows
             .iter()
-            .filter(move |row| row.order == order && row.scope == scope && row.unit == unit)
+            .filter(move |row| row.scope == scope && row.unit == unit)
     }
 
-    fn histogram(&self, order: Order, scope: ReuseScope, unit: Unit) -> Option<Histogram> {
-        sum(self.of(order, scope, unit), unit, self.info)
+    fn histogram(&self, scope: ReuseScope, unit: Unit) -> Option<Histogram> {
+        sum(self.of(scope, unit), unit, self.info)
     }
 
-    fn by_thread(&self, order: Order) -> BTreeMap<String, Histogram> {
+    fn by_thread(&self) -> BTreeMap<String, Histogram> {
         let mut threads: BTreeMap<u32, Vec<&ReuseBin>> = BTreeMap::new();
-        for row in self.of(order, ReuseScope::Private, self.unit) {
+        for row in self.of(ReuseScope::Private, self.unit) {
             if let Some(tid) = row.tid {
                 threads.entry(tid.0).or_default().push(row);
             }
@@ -456,7 +390,6 @@ pub(super) fn sum<'a>(
         time_bins: bins(time),
         cold,
         invalidated,
-        invalidated_band: Band::of(invalidated),
         other_thread: of(|sums| sums.other_thread),
         unfinished: 0.0,
         accesses: of(|sums| sums.bins.values().sum()) + cold + invalidated,
@@ -476,7 +409,7 @@ fn bytes_of(unit: Unit, info: &RunInfo) -> u64 {
 }
 
 /// Fills in which functions and pairs of places touch what.
-fn places(input: &Input<'_>, order: Order, unit: Unit, result: &mut Reuse) {
+fn places(input: &Input<'_>, unit: Unit, result: &mut Reuse) {
     let caches: Vec<(CacheLevel, u64)> = input.info.exact.as_ref().map_or_else(Vec::new, |run| {
         let unit_bytes = bytes_of(unit, input.info);
         run.caches
@@ -494,12 +427,10 @@ fn places(input: &Input<'_>, order: Order, unit: Unit, result: &mut Reuse) {
             .collect(),
     };
     for scope in [ReuseScope::Private, ReuseScope::Shared] {
-        let rows = input.pairs.iter().filter(|row| {
-            row.order == order
-                && row.scope == scope
-                && row.unit == unit
-                && row.measure == Measure::Stack
-        });
+        let rows = input
+            .pairs
+            .iter()
+            .filter(|row| row.scope == scope && row.unit == unit && row.measure == Measure::Stack);
         let mut pairs: BTreeMap<(SourcePlace, SourcePlace), Pair> = BTreeMap::new();
         let mut functions: BTreeMap<(String, String), Touches> = BTreeMap::new();
         let mut paths: BTreeMap<(u32, String, String), Touches> = BTreeMap::new();

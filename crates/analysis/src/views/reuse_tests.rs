@@ -71,18 +71,12 @@ fn touches_without_a_distance_count_once_whichever_measures_were_recorded() {
 }
 
 #[test]
-fn the_equal_rate_order_is_shown_and_the_observed_one_beside_it() {
+fn what_another_thread_had_used_is_counted_in_shared_reuse() {
     let mut rows = two_threads();
-    let observed = |row: &ReuseBin| ReuseBin {
-        order: Order::Observed,
-        count: row.count * 2.0,
-        ..row.clone()
-    };
     let of_shared = |row: &ReuseBin| ReuseBin {
         scope: ReuseScope::Shared,
         ..row.clone()
     };
-    rows.extend(rows.clone().iter().map(observed));
     rows.extend(rows.clone().iter().map(of_shared));
     rows.push(ReuseBin {
         scope: ReuseScope::Shared,
@@ -90,15 +84,9 @@ fn the_equal_rate_order_is_shown_and_the_observed_one_beside_it() {
         ..row(0, Touch::OtherThread, 0, 1, 40.0)
     });
     let reuse = view(&rows, &[]).expect("rows");
-    assert_eq!(reuse.order, Order::EqualRate);
     assert_eq!(reuse.private.accesses, 127.0);
     let shared = reuse.shared.expect("shared rows");
     assert_eq!((shared.accesses, shared.other_thread), (127.0, 40.0));
-    let band = reuse.private.invalidated_band;
-    assert_eq!((band.low, band.high), (2.0, 4.0));
-    let observed = reuse.observed.expect("rows in the observed order");
-    assert_eq!(observed.private.accesses, 254.0);
-    assert_eq!(observed.shared.map(|shared| shared.accesses), Some(254.0));
 }
 
 #[test]
@@ -154,12 +142,12 @@ fn a_recording_without_rows_has_no_view() {
 #[test]
 fn a_line_that_the_sample_has_not_got_is_known_from_the_simulation() {
     let caches = [
-        total(Order::EqualRate, CacheLevel::L1d, [60.0, 20.0, 40.0]),
-        total(Order::EqualRate, CacheLevel::L2, [60.0, 3.0, 0.0]),
+        total(CacheLevel::L1d, [60.0, 20.0, 40.0]),
+        total(CacheLevel::L2, [60.0, 3.0, 0.0]),
         CacheCounts {
             subject: CacheSubject::Thread,
             tid: Some(linewise_recording::Tid(12)),
-            ..total(Order::EqualRate, CacheLevel::L1d, [20.0, 0.0, 25.0])
+            ..total(CacheLevel::L1d, [20.0, 0.0, 25.0])
         },
     ];
     let view = |reuse_rate| {

@@ -1,14 +1,12 @@
 //! What the exact source hands out.
 
 use std::io;
-use std::sync::Arc;
 
 use linewise_cache::{Access, Kind};
 use linewise_recording::{Map, Pid};
 use linewise_tracer::words::EventKind;
 
 use super::calls::CallKind;
-use super::own_lines::OwnLines;
 
 /// Bits of an address that are the guest's own; those above are the number of the address space.
 pub const GUEST_BITS: u32 = 48;
@@ -34,9 +32,6 @@ pub struct TracedAccess {
     pub kind: Kind,
     /// It orders threads: atomic, acquiring or releasing.
     pub orders: bool,
-    /// Its line is in the share that was asked for. Others are only handed to a consumer that
-    /// [wants all orders](Consumer::wants_orders).
-    pub chosen: bool,
 }
 
 impl TracedAccess {
@@ -88,7 +83,7 @@ impl TracedEvent {
         space: u64,
     ) -> Self {
         let a = match kind {
-            EventKind::FutexWaits | EventKind::FutexWakes | EventKind::OwnAgain => a | space,
+            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
             EventKind::Creates if a != 0 => a | space,
             _ => a,
         };
@@ -125,18 +120,8 @@ pub struct HeapTold<'a> {
 pub struct Handover {
     /// The thread.
     pub thread: u16,
-    /// Address of the line's first byte, as in [`TracedAccess::address`].
-    pub line: u64,
     /// Others had the line before it.
     pub again: bool,
-    /// Number of its first access to the line among all of the thread, from 0.
-    pub first: u64,
-    /// About that of its last one: up to 64 less.
-    pub last: u64,
-    /// How often it loaded, and stored or updated.
-    pub loads: u64,
-    /// See `loads`.
-    pub stores: u64,
     /// The last load, and store or update, each if there was one.
     pub load: Option<TracedAccess>,
     /// See `load`.
@@ -177,16 +162,6 @@ pub trait Consumer {
         let _ = handover;
     }
 
-    /// Takes, at the beginning, the lines that threads have for themselves, where such accesses are left out.
-    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
-        let _ = lines;
-    }
-
-    /// Takes that the address space of this number is not used any more.
-    fn space_ended(&mut self, space: u16) {
-        let _ = space;
-    }
-
     /// Takes the instruction and kind of one of about 128 accesses that are not told.
     fn sampled(&mut self, site: u32, kind: Kind) {
         let _ = (site, kind);
@@ -196,11 +171,6 @@ pub trait Consumer {
     /// of accesses to come. All do [neither](CallKind::Neither) where that cannot be seen.
     fn calls(&mut self, kinds: &[CallKind]) {
         let _ = kinds;
-    }
-
-    /// Whether it also takes accesses that are not [chosen](TracedAccess::chosen) but order threads.
-    fn wants_orders(&self) -> bool {
-        false
     }
 
     /// There will be no more.
@@ -228,24 +198,12 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).handover(handover);
     }
 
-    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
-        (**self).own_lines(lines);
-    }
-
-    fn space_ended(&mut self, space: u16) {
-        (**self).space_ended(space);
-    }
-
     fn sampled(&mut self, site: u32, kind: Kind) {
         (**self).sampled(site, kind);
     }
 
     fn calls(&mut self, kinds: &[CallKind]) {
         (**self).calls(kinds);
-    }
-
-    fn wants_orders(&self) -> bool {
-        (**self).wants_orders()
     }
 
     fn finish(&mut self) {
@@ -264,8 +222,8 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
     }
 
     fn accesses(&mut self, batch: &[TracedAccess]) {
-        Chosen(&mut self.0).accesses(batch);
-        Chosen(&mut self.1).accesses(batch);
+        self.0.accesses(batch);
+        self.1.accesses(batch);
     }
 
     fn event(&mut self, event: &TracedEvent) {
@@ -283,16 +241,6 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
         self.1.handover(handover);
     }
 
-    fn own_lines(&mut self, lines: &Arc<OwnLines>) {
-        self.0.own_lines(lines);
-        self.1.own_lines(lines);
-    }
-
-    fn space_ended(&mut self, space: u16) {
-        self.0.space_ended(space);
-        self.1.space_ended(space);
-    }
-
     fn sampled(&mut self, site: u32, kind: Kind) {
         self.0.sampled(site, kind);
         self.1.sampled(site, kind);
@@ -303,29 +251,8 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
         self.1.calls(kinds);
     }
 
-    fn wants_orders(&self) -> bool {
-        self.0.wants_orders() || self.1.wants_orders()
-    }
-
     fn finish(&mut self) {
         self.0.finish();
         self.1.finish();
-    }
-}
-
-/// Keeps from a consumer what it does not want.
-struct Chosen<'a, C>(&'a mut C);
-
-impl<C: Consumer> Chosen<'_, C> {
-    fn accesses(&mut self, batch: &[TracedAccess]) {
-        if self.0.wants_orders() || batch.iter().all(|access| access.chosen) {
-            self.0.accesses(batch);
-            return;
-        }
-        for piece in batch.chunk_by(|before, after| before.chosen == after.chosen) {
-            if piece[0].chosen {
-                self.0.accesses(piece);
-            }
-        }
     }
 }

@@ -26,7 +26,6 @@ impl Batch {
             thread: 0,
             kind: Kind::Load,
             orders: false,
-            chosen: true,
         };
         Self {
             accesses: Box::new([none; BATCH]),

@@ -1,7 +1,6 @@
 //! The code that the target ran: its slots, instructions, mappings.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use linewise_cache::Kind;
 use linewise_recording::{Address, Map, MapKind, Pid, Time};
@@ -9,7 +8,6 @@ use linewise_tracer::words::{self, ExecTrouble};
 
 use super::access::{Handover, TracedAccess};
 use super::clock::Clock;
-use super::own_lines::OwnLines;
 
 /// An instruction that accessed memory, or could have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +76,8 @@ pub(super) static UNDEFINED_BANK: Bank = [UNDEFINED; words::BANK_SLOTS as usize]
 /// All code seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Code {
-    /// Only a share of the lines is recorded, and what orders threads besides.
-    pub(super) share: bool,
     /// Slots by bank.
     banks: Banks,
-    /// Who is told of them.
-    pub(super) own_lines: Option<Arc<OwnLines>>,
     pub(super) instructions: Vec<Instruction>,
     sites: HashMap<(u32, u64, [u64; 2]), u32>,
     pub(super) maps: Vec<Map>,
@@ -133,59 +127,6 @@ impl Banks {
     }
 }
 
-/// Names what was done to a line by the thread that another took it from. `space` is the part of an
-/// address that tells its address space.
-pub(super) fn handover<'a>(
-    bank: impl Fn(u32) -> &'a Bank,
-    taken: &words::Taken,
-    thread: u16,
-    time_ns: u64,
-    space: u64,
-) -> Handover {
-    let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
-    let access = |deed: u64, store: bool| {
-        let (number, slot, offset, size) = words::deed_parts(deed);
-        let slot = bank(number)[slot];
-        // The last of its pieces was noted; those before it lie below.
-        let end = offset + u64::from(size);
-        let size = size.max(slot.wide.into()).min(end as u16);
-        let offset = end - u64::from(size);
-        TracedAccess {
-            address: (taken.line + offset) | space,
-            time_ns,
-            site: slot.site,
-            before: 0,
-            size,
-            thread,
-            kind: slot.kind(store),
-            orders: false,
-            chosen: true,
-        }
-    };
-    let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
-    let made = |quarters: u32, deed: Option<u64>| {
-        ((u64::from(quarters) + 2) >> 2).max(u64::from(deed.is_some()))
-    };
-    let [loads, stores] = [
-        made(taken.quarters[0], load),
-        made(taken.quarters[1], store),
-    ];
-    let last = number(load).max(number(store)).unwrap_or(taken.first);
-    let known = |access: &TracedAccess| access.site != NO_SITE;
-    Handover {
-        thread,
-        line: taken.line | space,
-        again: taken.again,
-        first: taken.first,
-        last: last.max(taken.first + (loads + stores).max(1) - 1),
-        loads,
-        stores,
-        load: load.map(|deed| access(deed, false)).filter(known),
-        store: store.map(|deed| access(deed, true)).filter(known),
-        load_is_last: number(load) > number(store),
-    }
-}
-
 /// Banks beyond this are not believed.
 const MAX_BANKS: usize = words::BANKS as usize;
 /// What is kept at most, since a target that writes over the shared memory could tell of any number: banks, instructions,
@@ -198,18 +139,49 @@ const MOST_UNTRACED: usize = 1 << 10;
 const BANK_SLOTS: usize = words::BANK_SLOTS as usize;
 
 impl Code {
-    pub(super) fn new(share: bool, own_lines: Option<Arc<OwnLines>>) -> Self {
-        Self {
-            share,
-            own_lines,
-            ..Self::default()
-        }
-    }
-
     /// The slots of a bank.
     #[inline]
     pub(super) fn bank(&self, number: u32) -> &Bank {
         self.banks.get(number)
+    }
+
+    /// Names what was done to a line by the thread that another took it from. `space` is the part of an
+    /// address that tells its address space.
+    pub(super) fn handover(
+        &self,
+        taken: &words::Taken,
+        thread: u16,
+        time_ns: u64,
+        space: u64,
+    ) -> Handover {
+        let access = |deed: u64, store: bool| {
+            let (number, slot, offset, size) = words::deed_parts(deed);
+            let slot = self.bank(number)[slot];
+            // The last of its pieces was noted; those before it lie below.
+            let end = offset + u64::from(size);
+            let size = size.max(slot.wide.into()).min(end as u16);
+            let offset = end - u64::from(size);
+            TracedAccess {
+                address: (taken.line + offset) | space,
+                time_ns,
+                site: slot.site,
+                before: 0,
+                size,
+                thread,
+                kind: slot.kind(store),
+                orders: false,
+            }
+        };
+        let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
+        let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
+        let known = |access: &TracedAccess| access.site != NO_SITE;
+        Handover {
+            thread,
+            again: taken.again,
+            load: load.map(|deed| access(deed, false)).filter(known),
+            store: store.map(|deed| access(deed, true)).filter(known),
+            load_is_last: number(load) > number(store),
+        }
     }
 
     /// Takes a definition: what stands behind its first word. `program` tells apart programs that
@@ -274,11 +246,8 @@ impl Code {
                 updates,
                 orders,
                 wide: if bytes > 8 { bytes } else { 0 },
-                special: updates || bytes > 8 || orders && self.share,
+                special: updates || bytes > 8,
             };
-        }
-        if let Some(lines) = &self.own_lines {
-            lines.define(bank, place, &defined[place..place + count]);
         }
         Some(())
     }
@@ -354,7 +323,8 @@ mod tests {
 
     #[test]
     fn the_last_piece_of_a_wide_access_that_is_handed_over_stands_for_all_that_is_on_the_line() {
-        let mut slots = UNDEFINED_BANK;
+        let mut code = Code::default();
+        let slots = code.banks.make(0).unwrap();
         slots[3] = Slot {
             site: 7,
             wide: 16,
@@ -370,7 +340,7 @@ mod tests {
                 last: [0, words::deed(0, offset, slot << 4 | words::meta(3, true))],
                 ..words::Taken::default()
             };
-            let store = handover(|_| &slots, &taken, 0, 0, 0).store.unwrap();
+            let store = code.handover(&taken, 0, 0, 0).store.unwrap();
             (store.address, store.size)
         };
         assert_eq!(store(3, 24), (0x1010, 16));

@@ -1,7 +1,7 @@
 //! A trace that is kept: blocks of compressed columns.
 //!
 //! ```text
-//! "LWTRACE1"
+//! "LWTRACE2"
 //! block: kind 1, items 4, bytes unpacked 4, bytes packed 4, CRC-32 of the packed 4, packed (zstd)
 //! ...
 //! block: tables (threads, instructions, mappings)
@@ -26,7 +26,7 @@ use linewise_tracer::words::EventKind;
 use super::access::{Consumer, TracedAccess, TracedEvent};
 use super::tables::{self, Tables};
 
-const MAGIC: &[u8; 8] = b"LWTRACE1";
+const MAGIC: &[u8; 8] = b"LWTRACE2";
 /// Accesses in a block.
 const BLOCK: usize = 1 << 16;
 /// No block is longer than this when unpacked.
@@ -160,10 +160,7 @@ impl Columns {
         };
         put(
             &mut self.acts,
-            u64::from(access.size) << 4
-                | u64::from(access.chosen) << 3
-                | u64::from(access.orders) << 2
-                | kind,
+            u64::from(access.size) << 3 | u64::from(access.orders) << 2 | kind,
         );
         put(&mut self.times, access.time_ns.wrapping_sub(self.time));
         self.time = access.time_ns;
@@ -225,7 +222,7 @@ fn read_columns(count: usize, bytes: &[u8]) -> Option<Vec<TracedAccess>> {
             address: *last,
             time_ns: time,
             site: number,
-            size: u16::try_from(act >> 4).ok().filter(|&size| size > 0)?,
+            size: u16::try_from(act >> 3).ok().filter(|&size| size > 0)?,
             thread,
             kind: match act & 3 {
                 0 => Kind::Load,
@@ -235,7 +232,6 @@ fn read_columns(count: usize, bytes: &[u8]) -> Option<Vec<TracedAccess>> {
             },
             before: 0,
             orders: act & 4 != 0,
-            chosen: act & 8 != 0,
         });
     }
     Some(accesses)
@@ -360,10 +356,6 @@ impl Consumer for TraceWriter {
             put(&mut bytes, value);
         }
         self.full = !self.block(EVENT, 1, &bytes, RESERVE);
-    }
-
-    fn wants_orders(&self) -> bool {
-        true
     }
 }
 
@@ -513,10 +505,9 @@ mod tests {
             any::<u16>(),
             0..3,
             any::<bool>(),
-            any::<bool>(),
         )
-            .prop_map(
-                |(address, time_ns, site, size, thread, kind, orders, chosen)| TracedAccess {
+            .prop_map(|(address, time_ns, site, size, thread, kind, orders)| {
+                TracedAccess {
                     address,
                     time_ns,
                     site,
@@ -525,9 +516,8 @@ mod tests {
                     kind: [Kind::Load, Kind::Store, Kind::Update][kind as usize],
                     before: 0,
                     orders,
-                    chosen,
-                },
-            )
+                }
+            })
     }
 
     fn event() -> TracedEvent {

@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! qemu-user + plugin ─ rings ─► Stream ─ TracedAccess, TracedEvent ─► Consumer
-//!                                            observed order      └──► EqualRate ─► Consumer
 //! ```
 //!
 //! Nothing is kept unless it is asked for. The target runs in a process of its own and waits when
@@ -15,17 +14,13 @@ mod calls;
 mod clock;
 mod code;
 mod emulator;
-mod equal_rate;
 mod error;
 mod kept;
 mod launch;
 mod only;
-mod own_lines;
-mod own_runs;
 mod pieces;
 mod reading;
 mod record;
-mod rounds;
 mod stream;
 mod tables;
 #[cfg(test)]
@@ -35,19 +30,17 @@ mod totals;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use linewise_machine::process::{self, Ended, HeldChild, monotonic_ns};
+use linewise_machine::process::{self, Ended, HeldChild, Manner, monotonic_ns};
 use linewise_machine::signals::StopSignals;
-use linewise_recording::{Loss, Map, Time};
+use linewise_recording::{Loss, Map, Order, Time};
 use linewise_tracer::{Region, threshold};
 
 pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
 pub use calls::CallKind;
 pub use code::Instruction;
 pub use emulator::plugin;
-pub use equal_rate::{EqualRate, Meetings, WINDOW};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
@@ -66,7 +59,6 @@ pub(crate) use only::ranges as function_ranges;
 
 use kept::TraceWriter;
 use launch::Launch;
-pub use own_lines::OwnLines;
 use stream::Stream;
 
 /// What to trace.
@@ -86,11 +78,11 @@ pub struct ExactOptions {
     /// how many, as [`Choice::Stratified`](linewise_cache::reuse::Choice) chooses them, all accesses are
     /// told nevertheless. `None` tells all; so does a share of the lines.
     pub leave_own: Option<Vec<(u32, u32)>>,
-    /// In which order threads make their accesses to what they share.
-    pub order: ThreadOrder,
+    /// In which order threads make their accesses to what they share; see [`Self::effective_order`].
+    pub order: Order,
     /// Load the heap recorder into the program.
     pub heap: Option<HeapLoading>,
-    /// Keep the trace, with what orders threads also outside of the share.
+    /// Keep the trace.
     pub keep_trace: Option<KeepTrace>,
     /// End after this long.
     pub duration: Option<Duration>,
@@ -105,16 +97,20 @@ impl ExactOptions {
             one_line_in: 1,
             only: None,
             leave_own: None,
-            order: ThreadOrder::default(),
+            order: Order::default(),
             heap: None,
             keep_trace: None,
             duration: None,
         }
     }
 
-    /// Whether the tracer makes the order: it has to see all that threads do.
-    pub(crate) fn makes_order(&self) -> bool {
-        self.order == ThreadOrder::EqualRate && self.only.is_none()
+    /// The order that accesses come in: only where the tracer sees all that threads do, it can make one.
+    #[must_use]
+    pub fn effective_order(&self) -> Order {
+        match self.only {
+            Some(_) => Order::AsRun,
+            None => self.order,
+        }
     }
 }
 
@@ -127,16 +123,6 @@ pub struct HeapLoading {
     pub region: String,
     /// Whether calls are followed, through the recorder too.
     pub calls: bool,
-}
-
-/// In which order threads make their accesses to what they share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThreadOrder {
-    /// All threads at the same rate, by the number of their accesses, whatever the machine does.
-    #[default]
-    EqualRate,
-    /// As the emulator happens to run them.
-    AsRun,
 }
 
 /// What came of it.
@@ -247,8 +233,7 @@ fn trace_to<C: Consumer>(
 ) -> Result<ExactOutcome, ExactError> {
     let region = Region::create().map_err(ExactError::Memory)?;
     let launch = Launch::find(&options.command, region.path().unwrap_or_default())?;
-    let threshold = threshold(options.one_line_in);
-    region.set_threshold(threshold);
+    region.set_threshold(threshold(options.one_line_in));
     let only = match &options.only {
         Some(only) => only::configuration(only, &launch.program.path)?,
         None => Vec::new(),
@@ -260,7 +245,7 @@ fn trace_to<C: Consumer>(
             configuration.extend(format!("whole={bytes}/{one_in}\0").bytes());
         }
     }
-    if options.makes_order() {
+    if options.effective_order() == Order::EqualRate {
         configuration.extend(b"order=made\0");
     }
     let mut environment = &[][..];
@@ -279,21 +264,17 @@ fn trace_to<C: Consumer>(
         .iter()
         .cloned()
         .partition(|(name, _)| launch::is_for_the_guest(name));
-    let held =
-        HeldChild::fork(&launch.command(linker), &environment, None).map_err(ExactError::Start)?;
+    let manner = Manner {
+        fixed_addresses: true,
+        ..Manner::default()
+    };
+    let held = HeldChild::fork(&launch.command(linker), &environment, manner)
+        .map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
-    let own_lines = options
-        .leave_own
-        .is_some()
-        .then(|| Arc::new(OwnLines::new(region.clone())));
-    if let Some(lines) = &own_lines {
-        consumer.own_lines(lines);
-    }
     // After the fork, which wants a process of one thread, and before the target begins.
     consumer.begin().map_err(ExactError::Threads)?;
-    let mut stream = Stream::new(region.clone(), threshold, launch.program.machine, own_lines)
-        .in_order(options.makes_order());
+    let mut stream = Stream::new(region.clone(), launch.program.machine);
     // Without it the target sees less surely that this process was killed.
     let _hold = region.hold().ok();
     let mut child = held.release().map_err(ExactError::Start)?;
@@ -395,7 +376,8 @@ fn outcome(
         "order-forced",
         region.forced(),
         "times that a thread that did not get on for two seconds, or waited in a call that was not expected to wait, was not \
-         waited for by the others: from there on the order is the machine's"
+         waited for by the others, or that this QEMU has not what making an order takes: from there on the order is the \
+         machine's"
             .to_owned(),
     );
     lose(

@@ -1,7 +1,7 @@
 //! Accesses that the emulator makes in pieces, and the load and store of an update.
 
 use linewise_cache::Kind;
-use linewise_tracer::{Ring, kept, words};
+use linewise_tracer::{Ring, words};
 
 use super::access::TracedAccess;
 use super::code::{NO_SITE, Slot};
@@ -64,17 +64,13 @@ pub(super) enum Special {
 
 /// Makes one access of an instruction's several, or none.
 #[inline(always)]
-pub(super) fn special(mut access: TracedAccess, slot: Slot, threshold: u64) -> Special {
+pub(super) fn special(mut access: TracedAccess, slot: Slot) -> Special {
     if slot.updates {
         // Its store follows, or stands for both.
         if access.kind == Kind::Load {
             return Special::PartOfUpdate;
         }
         access.kind = Kind::Update;
-    }
-    if slot.orders && threshold != u64::MAX {
-        let first = access.guest_address();
-        access.chosen = kept(first, first + u64::from(access.size) - 1, threshold);
     }
     if slot.site == NO_SITE {
         return Special::Unexplained;

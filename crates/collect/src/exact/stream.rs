@@ -8,7 +8,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::Arc;
 
 use linewise_cache::Kind;
 use linewise_machine::namespace;
@@ -21,8 +20,7 @@ use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
-use super::code::{Code, NO_SITE, handover};
-use super::own_lines::OwnLines;
+use super::code::{Code, NO_SITE};
 use super::pieces::{Pieces, Special, special};
 use super::reading::Reading;
 pub use super::totals::{ExactThread, Totals};
@@ -74,7 +72,6 @@ pub(super) struct Stream {
     /// The machine of the target's ELF file.
     machine: u16,
     clock: Clock,
-    threshold: u64,
     batch: Batch,
     pub(super) threads: Vec<ExactThread>,
     /// See `ExactOutcome::counted`.
@@ -82,8 +79,6 @@ pub(super) struct Stream {
     /// Threads by the numbers under which they have lines for themselves.
     owners: HashMap<u16, u16>,
     pub(super) totals: Totals,
-    /// The tracer makes the order: nobody takes lines here.
-    in_order: bool,
     /// Nothing more comes.
     all: bool,
     /// The latest stamp handed out.
@@ -95,13 +90,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// `own_lines` where accesses to lines of one thread are left out.
-    pub(super) fn new(
-        region: Region,
-        threshold: u64,
-        machine: u16,
-        own_lines: Option<Arc<OwnLines>>,
-    ) -> Self {
+    /// `machine` is that of the target's ELF file.
+    pub(super) fn new(region: Region, machine: u16) -> Self {
         Self {
             region,
             readings: Vec::new(),
@@ -110,29 +100,21 @@ impl Stream {
             namespace: pid_namespace(),
             strangers: 0,
             replaced: HashMap::new(),
-            code: Code::new(threshold != u64::MAX, own_lines),
+            code: Code::default(),
             told: 0,
             machine,
             clock: Clock::new(),
-            threshold,
             batch: Batch::new(),
             threads: Vec::new(),
             counted: Vec::new(),
             owners: HashMap::new(),
             totals: Totals::default(),
-            in_order: false,
             all: false,
             reached: 0,
             time_ns: 0,
             last_look: monotonic_ns(),
             last_correction: monotonic_ns(),
         }
-    }
-
-    /// The tracer makes the order of threads.
-    pub(super) fn in_order(mut self, in_order: bool) -> Self {
-        self.in_order = in_order;
-        self
     }
 
     /// Reads what is there; how many words, at least 1 if anything. With `all` without regard for what may still
@@ -149,7 +131,7 @@ impl Stream {
         self.tell_calls(consumer);
         progress += self.merge(consumer, until);
         self.flush(consumer);
-        self.give_back(consumer);
+        self.give_back();
         let now = monotonic_ns();
         if now - self.last_look > LOOK_NS {
             self.last_look = now;
@@ -267,9 +249,6 @@ impl Stream {
             });
             self.counted.push(([0; 3], 0));
             self.owners.insert(ring.owner(), thread);
-            if let Some(lines) = &self.code.own_lines {
-                lines.add_thread(thread, ring.owner());
-            }
         }
         Reading {
             ring,
@@ -425,7 +404,6 @@ impl Stream {
             batch,
             totals,
             clock,
-            threshold,
             reached,
             time_ns: latest_ns,
             owners,
@@ -477,7 +455,6 @@ impl Stream {
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
-                        chosen: true,
                     };
                     let pieces = Pieces {
                         ring,
@@ -496,13 +473,10 @@ impl Stream {
                         }
                         None => {}
                     }
-                    match special(access, slot, *threshold) {
+                    match special(access, slot) {
                         Special::One(access) => {
-                            // Counted also where nobody wants it.
-                            if access.chosen || consumer.wants_orders() {
-                                batch.push(access);
-                                reading.untold = 0;
-                            }
+                            batch.push(access);
+                            reading.untold = 0;
                         }
                         Special::PartOfUpdate => others += 1,
                         Special::Unexplained => {
@@ -521,7 +495,6 @@ impl Stream {
                         thread,
                         kind: if store { Kind::Store } else { Kind::Load },
                         orders: slot.orders,
-                        chosen: true,
                     });
                     reading.untold = 0;
                 }
@@ -604,8 +577,7 @@ impl Stream {
                         let taken = words::Taken::unpack(words);
                         match owners.get(&taken.owner) {
                             Some(&owner) => {
-                                let bank = |number| code.bank(number);
-                                consumer.handover(&handover(bank, &taken, owner, time_ns, space));
+                                consumer.handover(&code.handover(&taken, owner, time_ns, space));
                             }
                             None => totals.unowned += 1,
                         }
@@ -660,7 +632,7 @@ impl Stream {
     }
 
     /// Frees what was read, and rings whose writers are done.
-    fn give_back<C: Consumer>(&mut self, consumer: &mut C) {
+    fn give_back(&mut self) {
         for entry in &mut self.readings {
             let Some(reading) = entry else { continue };
             if reading.freed != reading.position {
@@ -684,13 +656,8 @@ impl Stream {
                 if reading.replaced {
                     *self.replaced.entry(reading.pid).or_default() += 1;
                 }
-                if reading.kind == RingKind::Process
-                    && let Ok(space) = u16::try_from(reading.image)
-                {
-                    consumer.space_ended(space);
-                    if self.in_order {
-                        self.region.free_tables(reading.image);
-                    }
+                if reading.kind == RingKind::Process {
+                    self.region.free_tables(reading.image);
                 }
                 reading.ring.recycle();
                 *entry = None;

@@ -24,7 +24,7 @@ pub struct ExactThread {
 /// Sums over a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Accesses handed out, or kept from a consumer that wants only the chosen ones.
+    /// Accesses handed out.
     pub accesses: u64,
     /// Of those, how many were handed out later than their stamp says, see `DESIGN.md`.
     pub late: u64,

@@ -2,12 +2,11 @@
 
 use super::table;
 use crate::rows::{Address, Pid, Tid};
-use crate::rows_exact::{CacheCounts, CacheLevel, CacheSubject, Order};
+use crate::rows_exact::{CacheCounts, CacheLevel, CacheSubject};
 
 table! {
     CacheCounts in caches: "What a level of the simulated hierarchy said to the accesses that asked it.";
     latest: |_| None;
-    order: Order = "The order in which accesses of different threads were taken.",
     level: CacheLevel = "The level.",
     subject: CacheSubject = "Whose accesses: all, a thread's, an instruction's, or those of the instructions without a row.",
     cache: Option<u32> = "Number of the cache that the thread asks: of its core where the level is private, else of the shared cache; null unless the subject is a thread.",

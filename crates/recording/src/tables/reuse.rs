@@ -2,12 +2,11 @@
 
 use super::table;
 use crate::rows::Tid;
-use crate::rows_exact::{Measure, Order, ReuseBin, ReuseScope, Touch, Unit};
+use crate::rows_exact::{Measure, ReuseBin, ReuseScope, Touch, Unit};
 
 table! {
     ReuseBin in reuse: "Touches of one thread in one bin of a histogram of reuse distances.";
     latest: |_| None;
-    order: Order = "The order in which accesses of different threads were taken.",
     scope: ReuseScope = "Whose uses count as one stream: each thread's, or those behind one last-level cache.",
     cache: Option<u32> = "Number of the shared cache behind which the thread runs; null in private scope and in sums.",
     tid: Option<Tid> = "The thread that comes back; null in the sums over all threads (touch `other-thread`).",

@@ -3,12 +3,11 @@
 
 use super::table;
 use crate::rows::{Address, Pid};
-use crate::rows_exact::{Measure, Order, ReusePairBin, ReuseScope, Touch, Unit};
+use crate::rows_exact::{Measure, ReusePairBin, ReuseScope, Touch, Unit};
 
 table! {
     ReusePairBin in reuse_pairs: "Touches by the pair of instructions that used and came back, in one octave of distances.";
     latest: |_| None;
-    order: Order = "The order in which accesses of different threads were taken.",
     scope: ReuseScope = "Whose uses count as one stream: each thread's, or those behind one last-level cache.",
     pid: Option<Pid> = "The process of the instructions; null in the sum of the pairs that have no rows.",
     use_ip: Option<Address> = "The instruction that used; null likewise.",

@@ -2,12 +2,11 @@
 
 use super::table;
 use crate::rows::{Address, Operation, Pid, Tid};
-use crate::rows_exact::{Order, Sharing, TransferCount};
+use crate::rows_exact::{Sharing, TransferCount};
 
 table! {
     TransferCount in transfers: "Transfers of a line from an instruction of one thread to one of another.";
     latest: |_| None;
-    order: Order = "The order in which accesses of different threads were taken.",
     pid: Option<Pid> = "The process; null in the sum of the transfers that have no row of their own.",
     line: Option<Address> = "The first byte of the line; null likewise.",
     from_tid: Option<Tid> = "The thread that had the line; null likewise.",

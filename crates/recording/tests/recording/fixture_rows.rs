@@ -96,27 +96,32 @@ fn exact_run() -> ExactRun {
             memory: Some(92.5),
         },
         assumptions: vec!["inclusion: non-inclusive caches".into()],
-        sums: Order::ALL
-            .iter()
-            .map(|&order| SimulationSums {
-                order,
-                true_sharing: 64.0,
-                false_sharing: 640.0,
-                transfers_error: Some(12.5),
-                intra_socket_supplied: 704.0,
-                intra_socket_upgrades: 1.0,
-                inter_socket_supplied: 2.0,
-                inter_socket_upgrades: 3.0,
-                invalidations: 650.0,
-                written_back: 64.0,
-            })
-            .collect(),
+        order: Order::EqualRate,
+        sums: SimulationSums {
+            true_sharing: 64.0,
+            false_sharing: 640.0,
+            transfers_error: Some(12.5),
+            intra_socket_supplied: 704.0,
+            intra_socket_upgrades: 1.0,
+            inter_socket_supplied: 2.0,
+            inter_socket_upgrades: 3.0,
+            invalidations: 650.0,
+            written_back: 64.0,
+        },
+        repeats: vec![Repeat {
+            accesses: 64_010.0,
+            transfers: 703.0,
+            lines: vec![RepeatedLine {
+                pid: Pid(100),
+                line: Address(0x40_4040),
+                transfers: 640.0,
+            }],
+        }],
     }
 }
 
 fn reuse() -> Vec<ReuseBin> {
     let bin = |scope, touch| ReuseBin {
-        order: Order::Observed,
         scope,
         cache: (scope == ReuseScope::Shared).then_some(0),
         tid: (touch != Touch::OtherThread).then_some(Tid(101)),
@@ -132,7 +137,6 @@ fn reuse() -> Vec<ReuseBin> {
         .iter()
         .flat_map(|&scope| Touch::ALL.iter().map(move |&touch| bin(scope, touch)))
         .chain([ReuseBin {
-            order: Order::EqualRate,
             measure: Measure::Time,
             unit: Unit::Byte,
             miss_ratio_error: None,
@@ -143,7 +147,6 @@ fn reuse() -> Vec<ReuseBin> {
 
 fn reuse_pairs() -> Vec<ReusePairBin> {
     let pair = ReusePairBin {
-        order: Order::EqualRate,
         scope: ReuseScope::Private,
         pid: Some(Pid(100)),
         use_ip: Some(Address(0x40_1150)),
@@ -320,7 +323,6 @@ fn reuse_traps() -> Vec<ReuseTrap> {
 
 fn caches() -> Vec<CacheCounts> {
     let row = |subject| CacheCounts {
-        order: Order::Observed,
         level: CacheLevel::L1d,
         subject,
         cache: (subject == CacheSubject::Thread).then_some(1),
@@ -353,7 +355,6 @@ fn caches() -> Vec<CacheCounts> {
 
 fn transfers() -> Vec<TransferCount> {
     let row = |sharing| TransferCount {
-        order: Order::Observed,
         pid: Some(Pid(100)),
         line: Some(Address(0x40_4040)),
         from_tid: Some(Tid(101)),

@@ -52,7 +52,7 @@ fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done
 }
 
 #[test]
-fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_contend() {
+fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_take_turns() {
     let halves = Halves::default();
     let line = halves.line();
     assert!(matches!(
@@ -76,16 +76,11 @@ fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_conte
     assert_eq!(shared, TOUCHES_IN_A_ROW as usize);
     let deed = words::deed(0, 8, words::meta(3, false));
     line.notes_of(3).unwrap().note(0, deed, 4);
-    let taken = line.contend(64).unwrap();
+    let Touch::Taken(taken) = line.touch(64, 5, 9, true, no, never) else {
+        panic!("it was 3's");
+    };
     assert_eq!((taken.owner, taken.first, taken.again), (3, 10, true));
     assert_eq!((taken.quarters, taken.last), ([4, 0], [deed, 0]));
-    for _ in 0..100 {
-        assert!(matches!(
-            line.touch(64, 3, 9, true, no, never),
-            Touch::Shared
-        ));
-    }
-    assert!(line.contend(64).is_none());
 }
 
 #[test]
@@ -246,32 +241,6 @@ fn a_shared_line_that_is_loaded_for_long_is_constant_until_the_next_store() {
 }
 
 #[test]
-fn a_line_that_threads_contended_for_is_constant_when_it_is_loaded_for_long() {
-    for has_again in [false, true] {
-        let halves = Halves::default();
-        let line = halves.line();
-        let load = |me, number| line.touch(64, me, number, false, no, never);
-        line.touch(64, 3, 1, true, no, never);
-        line.touch(64, 5, 1, true, no, never);
-        if has_again {
-            while !matches!(load(3, 9), Touch::Again) {}
-        }
-        assert_eq!(line.contend(64).is_some(), has_again);
-        assert!(line.contend(64).is_none());
-        for _ in 0..100 {
-            assert!(matches!(load(3, 20), Touch::Shared));
-        }
-        assert!(matches!(load(3, LONG + 20), Touch::Shared));
-        assert!(matches!(load(3, LONG + 21), Touch::Constant));
-        assert!(matches!(
-            line.touch(64, 5, 2, true, no, never),
-            Touch::Shared
-        ));
-        assert!(matches!(load(3, LONG + 22), Touch::Shared));
-    }
-}
-
-#[test]
 fn a_line_that_its_owner_had_again_and_only_loaded_for_long_is_constant() {
     for (made, constant) in [(LONG + 10, true), (LONG + 9, false)] {
         let halves = Halves::default();
@@ -334,25 +303,16 @@ fn what_is_to_be_told_whole_is_nobodys_own() {
 }
 
 #[test]
-fn the_collector_takes_lines_that_the_target_has_again_and_frees_tables() {
+fn the_collector_frees_the_tables_of_a_space() {
     let region = Region::create().unwrap();
     let target = Region::open(std::path::Path::new(&region.path().unwrap())).unwrap();
-    let address = 0x7000_1234_5678;
-    let (number, at) = place(address);
-    let line = target.claim_table(4, number).unwrap().line(at);
-    line.touch(address & !63, 1, 0, true, no, never);
-    line.touch(address & !63, 2, 0, true, no, never);
-    while !matches!(
-        line.touch(address & !63, 1, 7, true, no, never),
-        Touch::Again
-    ) {}
-    assert!(region.contend(5, address).is_none(), "another space");
-    let taken = region.contend(4, address).unwrap();
-    assert_eq!((taken.line, taken.first), (address & !63, 8));
+    let (number, at) = place(0x7000_1234_5678);
+    let mut lines = [4, 9].map(|image| target.claim_table(image, number).unwrap().line(at));
+    for line in lines {
+        line.touch(0, 1, 0, true, no, never);
+    }
     region.free_tables(4);
-    let again = target.claim_table(9, number).unwrap().line(at);
-    assert!(matches!(
-        again.touch(0, 3, 0, true, no, never),
-        Touch::First
-    ));
+    lines[0] = target.claim_table(4, number).unwrap().line(at);
+    let touches = lines.map(|line| line.touch(0, 3, 0, true, no, never));
+    assert!(matches!(touches, [Touch::First, Touch::Taken(_)]));
 }

@@ -18,6 +18,7 @@ struct Numbers {
     execve: i64,
     execveat: i64,
     exit: i64,
+    exit_group: i64,
     futex: i64,
     fcntl: i64,
     /// Calls that wait for others if their file, which comes first, is none of a file system.
@@ -35,6 +36,7 @@ const X86_64: Numbers = Numbers {
     execve: 59,
     execveat: 322,
     exit: 60,
+    exit_group: 231,
     futex: 202,
     fcntl: 72,
     // read, write, pread64, pwrite64, readv, writev, fsync, fdatasync, preadv, pwritev, preadv2, pwritev2
@@ -61,6 +63,7 @@ const AARCH64: Numbers = Numbers {
     execve: 221,
     execveat: 281,
     exit: 93,
+    exit_group: 94,
     futex: 98,
     fcntl: 25,
     // The same calls in the same order.
@@ -224,7 +227,7 @@ pub(super) extern "C" fn on_call(
     };
     // SAFETY: as above.
     if let Some(end) = unsafe { writer::end(vcpu) } {
-        end.calls(vcpu);
+        end.opens(vcpu);
     }
     let numbers = numbers();
     let mut waits = numbers.may_wait(number, a1, a2);
@@ -253,17 +256,11 @@ pub(super) extern "C" fn on_call(
         }
         // SAFETY: as above.
         if shares && let Some(end) = unsafe { writer::end(vcpu) } {
-            end.makes();
             end.begins_order(vcpu);
             MAKING.set(Some((end.number_in_quarters(), cleared)));
         }
-        let in_order = order::is_on() || !shares && order::is_wanted();
         let shares = if shares { words::SHARES } else { 0 };
-        event(
-            EventKind::Creates,
-            cleared,
-            shares | if in_order { words::IN_ORDER } else { 0 },
-        );
+        event(EventKind::Creates, cleared, shares);
     } else if number == numbers.futex {
         // linux/futex.h; FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME lie above the command.
         match a2 & 127 {
@@ -290,12 +287,11 @@ pub(super) extern "C" fn on_call(
                 // Who ends stays in order until that is done.
                 None => waits && number != numbers.exit,
             };
+            if number == numbers.exit_group {
+                end.ends_process();
+            }
             end.begins_call(waits);
         }
-    }
-    // SAFETY: as above.
-    if waits && let Some(end) = unsafe { writer::end(vcpu) } {
-        end.rests(true);
     }
     if number == numbers.exit {
         event(EventKind::ThreadEnded, 0, 0);
@@ -345,7 +341,6 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
             }
             end.ends_call();
         }
-        end.rests(false);
         end.event(vcpu, EventKind::CallEnded, number as u64, result as u64);
     }
     if number == numbers().mmap && !(-4095..0).contains(&result) {

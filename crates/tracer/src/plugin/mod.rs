@@ -13,7 +13,6 @@ mod calls;
 mod code;
 mod configuration;
 mod exec;
-mod gate;
 mod guest;
 mod heap;
 mod lock;
@@ -145,8 +144,8 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
     surroundings::remember();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
-    if configuration.makes_order && direct {
-        order::want();
+    if configuration.makes_order {
+        order::want(direct);
     }
     if let Some(path) = configuration.heap {
         heap::open(&path, configuration.heap_returns)?;
@@ -215,7 +214,6 @@ unsafe extern "C" fn in_child() {
         process.become_child();
         writer::forget();
         shadow::forget();
-        gate::forget();
         order::forget();
         sleep::forget();
         process.guest.release();
@@ -394,7 +392,7 @@ extern "C" fn on_access<const SHARE: bool, const DIRECT: bool>(
     }
     let meta = direct_meta(info);
     let user = user as u64;
-    if SHARE && user & ORDERING == 0 && !is_chosen(address, meta) {
+    if SHARE && !is_chosen(address, meta) {
         return;
     }
     // SAFETY: QEMU calls it in the thread that runs this virtual CPU, and no callback is interrupted
@@ -495,7 +493,7 @@ extern "C" fn on_ordered_access<const SHARE: bool>(
         }
         order::met((user & SLOT_AND_BANK) >> 4);
     }
-    if !SHARE || ordering || is_chosen(address, meta) {
+    if !SHARE || is_chosen(address, meta) {
         let bank = (user & SLOT_AND_BANK) >> 16;
         let word = (address << 16) | (user & words::SLOT_BITS) | meta;
         if !SHARE && own && meta < words::MARK && end.follows(bank) {
@@ -554,10 +552,7 @@ extern "C" fn on_shared_access<const ORDERED: bool>(
         true => end.touches(vcpu, last, store),
         false => Told::No,
     };
-    let both = [(address, told), (last, told_of_next)];
-    let is_told = both
-        .iter()
-        .any(|(_, told)| matches!(told, Told::Yes | Told::Last { .. }));
+    let is_told = [told, told_of_next].contains(&Told::Yes);
     let ordering = user & ORDERING != 0;
     let kind = if store && user & UPDATES != 0 {
         2
@@ -583,11 +578,6 @@ extern "C" fn on_shared_access<const ORDERED: bool>(
     let word = (address << 16) | (slot_and_meta & (words::SLOT_BITS | 15));
     let bank = (slot_and_meta >> 16) as u32;
     end.marked_access(vcpu, word, bank, ordering || ORDERED, ordering || ORDERED);
-    for (address, told) in both {
-        if let Told::Last { next } = told {
-            end.own_again(vcpu, address, next);
-        }
-    }
     if ORDERED {
         if !own {
             for address in [address, last] {
@@ -643,7 +633,7 @@ extern "C" fn on_described_access<const SHARE: bool>(
         )
     };
     let user = user as u64;
-    if SHARE && user & ORDERING == 0 && !is_chosen(address, meta) {
+    if SHARE && !is_chosen(address, meta) {
         return;
     }
     write_marked::<SHARE>(vcpu, meta, address, user);

@@ -39,7 +39,7 @@ const LONGEST: u64 = 4 << 14;
 /// Of one access.
 const ACCESS: u64 = 4;
 /// How often a clock is looked at before its reader sleeps.
-const SPINS: u32 = 300;
+const SPINS: u32 = 2000;
 /// A sleeper looks so often whether something went wrong.
 const LOOK: Duration = Duration::from_millis(20);
 /// After so many looks at a thread that does not get on it is not waited for any more.
@@ -122,10 +122,14 @@ static LAST_REQUEST: AtomicU64 = AtomicU64::new(0);
 static VERSION: AtomicU32 = AtomicU32::new(0);
 /// The order is made.
 static WANTED: AtomicBool = AtomicBool::new(false);
+/// This QEMU describes accesses as that takes.
+static CAN_BE_MADE: AtomicBool = AtomicBool::new(false);
 /// There has been a second thread.
 static ON: AtomicBool = AtomicBool::new(false);
 /// Nobody waits any more, see [`translates`].
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Some thread ends the process: all others stop at the end of their epoch.
+static ENDING: AtomicBool = AtomicBool::new(false);
 /// Threads that QEMU does not take for running though they will go on in the middle of a block.
 static ASLEEP: AtomicU32 = AtomicU32::new(0);
 /// By the number under which a thread has lines: its place here, and one.
@@ -195,13 +199,21 @@ fn current_cpu() -> *mut c_void {
     }
 }
 
-/// Has the order made from the second thread on.
-pub(super) fn want() {
+/// Has the order made from the second thread on, if this QEMU `can` describe accesses as that takes.
+pub(super) fn want(can: bool) {
+    CAN_BE_MADE.store(can, Ordering::Relaxed);
     WANTED.store(true, Ordering::Relaxed);
 }
 
-pub(super) fn is_wanted() -> bool {
-    WANTED.load(Ordering::Relaxed)
+/// Counts that the order is not what it should be.
+fn is_forced() {
+    if let Some(process) = process::current() {
+        process
+            .region
+            .header()
+            .forced
+            .fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[inline(always)]
@@ -231,7 +243,12 @@ pub(super) fn owns(vcpu: u32, number: u16) {
 
 /// The program makes its second thread; the first is `vcpu`, with this clock. Only while it is in a system call.
 pub(super) fn begin(vcpu: u32, clock: u64) {
-    if !WANTED.load(Ordering::Relaxed) || is_on() || !finds_alone() {
+    if is_on() || !WANTED.load(Ordering::Relaxed) {
+        return;
+    }
+    if !CAN_BE_MADE.load(Ordering::Relaxed) || !finds_alone() {
+        WANTED.store(false, Ordering::Relaxed);
+        is_forced();
         return;
     }
     EPOCH_END.store(clock + SHORTEST, Ordering::SeqCst);
@@ -335,7 +352,10 @@ impl Turn {
     /// It may be that somebody waits for that, or that an epoch ends. The clock to go on with.
     #[cold]
     pub(super) fn looks_up(&self) -> u64 {
-        self.requests.store(0, Ordering::SeqCst);
+        if self.requests.swap(0, Ordering::SeqCst) != 0 {
+            // Its clock may be where it was.
+            self.tell();
+        }
         self.rejoins();
         let clock = self.clock.load(Ordering::Relaxed);
         self.has_come_to(clock, true);
@@ -344,12 +364,18 @@ impl Turn {
 
     /// Tells who waits for this clock, and ends the epochs up to it.
     fn has_come_to(&self, clock: u64, executes: bool) {
-        if clock >= self.wake_at.load(Ordering::SeqCst) {
+        self.tells_who_waits();
+        self.ends_epochs(clock, executes);
+        self.set_until();
+    }
+
+    /// Wakes who waits for a clock that this thread has come to. Who began to while it came there was perhaps not seen then.
+    fn tells_who_waits(&self) {
+        fence(Ordering::SeqCst);
+        if self.clock.load(Ordering::Relaxed) >= self.wake_at.load(Ordering::SeqCst) {
             self.wake_at.store(u64::MAX, Ordering::SeqCst);
             self.tell();
         }
-        self.ends_epochs(clock, executes);
-        self.set_until();
     }
 
     /// Waits for all others at the end of each epoch up to a clock.
@@ -362,6 +388,7 @@ impl Turn {
             self.waits(executes, || {
                 self.before(end, |other| other.requests.load(Ordering::Acquire) != 0)
             });
+            self.stops_if_ending(executes);
             // The first to go on sets the length of the next: all that was asked for in this one has been.
             let quiet = end.saturating_sub(LAST_REQUEST.load(Ordering::SeqCst));
             let next = end + quiet.clamp(SHORTEST, LONGEST);
@@ -482,13 +509,7 @@ impl Turn {
                         .state
                         .compare_exchange(state, RESTS, Ordering::SeqCst, Ordering::SeqCst);
                 if gone.is_ok() {
-                    if let Some(process) = process::current() {
-                        process
-                            .region
-                            .header()
-                            .forced
-                            .fetch_add(1, Ordering::Relaxed);
-                    }
+                    is_forced();
                     other.tell();
                 }
             }
@@ -502,6 +523,7 @@ impl Turn {
             other.clock.load(Ordering::Acquire) >= clock
                 || other.news.load(Ordering::SeqCst) != news
         };
+        self.tells_who_waits();
         let cpu = this_cpu();
         self.on.store(cpu, Ordering::Relaxed);
         let runs =
@@ -584,8 +606,38 @@ impl Turn {
                     && other.serial.load(Ordering::Relaxed) < serial
             })
         });
+        self.stops_if_ending(true);
         self.until.store(0, Ordering::SeqCst);
         end
+    }
+
+    /// Ends the process, at this thread's turn: waits until all that run have come to the end of the epoch, whence none goes on.
+    pub(super) fn ends_process(&self) {
+        let end = self.epoch_end.load(Ordering::Relaxed);
+        ENDING.store(true, Ordering::SeqCst);
+        self.clock.store(end, Ordering::SeqCst);
+        self.tell();
+        self.waits(false, || self.before(end, |_| false));
+    }
+
+    /// At the end of an epoch in which another ends the process: waits for that.
+    fn stops_if_ending(&self, executes: bool) {
+        if !ENDING.load(Ordering::SeqCst) {
+            return;
+        }
+        self.requests.store(0, Ordering::SeqCst);
+        self.tell();
+        let sleeps = || {
+            let is_on = || process::current().is_some_and(|process| !process.detached());
+            while is_on() && !GIVEN_UP.load(Ordering::SeqCst) {
+                futex_wait(&self.news, self.news.load(Ordering::SeqCst), LOOK);
+            }
+        };
+        if executes {
+            self.stands_still(sleeps);
+        } else {
+            sleeps();
+        }
     }
 
     /// If it was taken for resting and is not.
@@ -696,13 +748,7 @@ pub(super) fn translates() {
         .is_none_or(|qemu| unsafe { (qemu.code_bytes)() > (qemu.code_capacity)() / 8 * 7 });
     if is_full {
         GIVEN_UP.store(true, Ordering::SeqCst);
-        if let Some(process) = process::current() {
-            process
-                .region
-                .header()
-                .forced
-                .fetch_add(1, Ordering::Relaxed);
-        }
+        is_forced();
     }
 }
 

@@ -71,7 +71,8 @@ pub(super) fn waits(vcpu: u32, address: u64, expected: u32, bits: u32) -> bool {
             }
         }
         if word.load(Ordering::SeqCst) == TO_KERNEL {
-            return true;
+            // Its waker wakes it there at once.
+            return false;
         }
         me.takes_turn(false);
     }

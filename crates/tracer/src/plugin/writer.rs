@@ -5,7 +5,6 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::gate;
 use super::order::{self, Turn};
 use super::process;
 use super::shadow;
@@ -46,10 +45,6 @@ fn made_by(owner: u16) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Yes,
-    /// It is the last: from the access of this number on the thread has the line for itself again.
-    Last {
-        next: u64,
-    },
     /// It is noted with its line, and told when another takes that.
     WithItsLine,
     No,
@@ -75,8 +70,6 @@ pub(super) struct End {
     index: u32,
     log2_words: u8,
     open: bool,
-    /// The thread has begun and has not yet passed the gate.
-    new: bool,
     /// Accesses until a ring is asked for again, where there was none.
     refused: u32,
     /// The complement of the number under which the thread has lines for itself; 0, which is nobody's,
@@ -109,7 +102,6 @@ impl End {
             index: 0,
             log2_words: 0,
             open: false,
-            new: false,
             refused: 0,
             not_owner: 0,
             left: 0,
@@ -219,39 +211,12 @@ impl End {
         self.bank = u64::from(bank);
     }
 
-    /// The thread makes a system call; a new one waits for its maker here.
-    pub(super) fn calls(&mut self, vcpu: c_uint) {
-        if self.opens(vcpu) && std::mem::take(&mut self.new) && !order::is_on() {
-            gate::pass(self.ring);
-        }
-    }
-
     /// The thread is about to make the second one.
     pub(super) fn begins_order(&mut self, vcpu: c_uint) {
         if self.open && !order::is_on() {
             self.turn = Some(order::of(vcpu));
             order::owns(vcpu, !self.not_owner);
             order::begin(vcpu, self.number_in_quarters());
-        }
-    }
-
-    /// The thread makes another.
-    pub(super) fn makes(&self) {
-        if self.open {
-            gate::makes(self.ring);
-        }
-    }
-
-    /// The thread begins a system call that may wait for others, or ends it.
-    pub(super) fn rests(&self, rests: bool) {
-        if !self.open {
-            return;
-        }
-        // SAFETY: open, so `ring` was set.
-        let resting = unsafe { &(*self.ring).resting };
-        resting.store(rests.into(), Ordering::SeqCst);
-        if rests {
-            gate::rests();
         }
     }
 
@@ -342,8 +307,17 @@ impl End {
         if let Some(turn) = self.turn
             && turn.comes_to(self.number_in_quarters())
         {
+            // It may be the last that it does.
+            self.publish_counts();
             let clock = turn.looks_up();
             self.sets_clock(clock);
+        }
+    }
+
+    /// The thread is about to end the process, at its turn.
+    pub(super) fn ends_process(&self) {
+        if let Some(turn) = self.turn {
+            turn.ends_process();
         }
     }
 
@@ -368,6 +342,7 @@ impl End {
         if (taken || store && line.is_constant())
             && let Some(turn) = self.turn
         {
+            self.publish_counts();
             let clock = turn.requests();
             self.sets_clock(clock);
         }
@@ -377,11 +352,6 @@ impl End {
     pub(super) fn count(&mut self, kind: usize, quarters: u64) {
         self.quarters[kind] += quarters;
         self.base += quarters;
-    }
-
-    /// Tells that the thread has the line of an address for itself again, from its access of this number on.
-    pub(super) fn own_again(&mut self, vcpu: c_uint, address: u64, next: u64) {
-        self.write_event(vcpu, EventKind::OwnAgain, &[address & !63, next]);
     }
 
     /// Touches a line, maybe with a store; whether that has to be told.
@@ -409,21 +379,16 @@ impl End {
                 self.first_touches += 1;
                 Told::WithItsLine
             }
-            Touch::Again => Told::Last { next: number + 1 },
-            Touch::Shared => Told::Yes,
+            Touch::Again | Touch::Shared => Told::Yes,
             Touch::Taken(taken) => {
                 self.taken(vcpu, &taken);
-                if !order::is_on() || me == 0 || !taken.is_old(number) {
-                    return Told::Yes;
+                if order::is_on() && me != 0 && taken.is_old(number) {
+                    line.keep(me, number);
+                    for handed in handed_over(&taken, me, number) {
+                        self.taken(vcpu, &handed);
+                    }
                 }
-                let kept = line.keep(me, number);
-                for handed in handed_over(&taken, me, number) {
-                    self.taken(vcpu, &handed);
-                }
-                match kept {
-                    true => Told::Last { next: number + 1 },
-                    false => Told::Yes,
-                }
+                Told::Yes
             }
         }
     }
@@ -590,7 +555,6 @@ impl End {
             }
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);
-            self.new = true;
         }
         // SAFETY: open, so `ring` was set.
         let ring = unsafe { &*self.ring };
@@ -698,7 +662,6 @@ impl End {
     fn close(&mut self, region: &Region) {
         if self.open {
             region.close(self.index as usize);
-            gate::rests();
         }
         *self = Self::new();
     }

@@ -399,7 +399,6 @@ impl Region {
             ring.waited_ns.store(0, Ordering::Relaxed);
             ring.waits.store(0, Ordering::Relaxed);
             ring.waiting.store(0, Ordering::Relaxed);
-            ring.resting.store(0, Ordering::Relaxed);
             for count in ring.quarters.iter().chain([&ring.first_touches]) {
                 count.store(0, Ordering::Relaxed);
             }

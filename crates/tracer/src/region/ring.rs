@@ -19,9 +19,7 @@ pub(crate) struct RingHeader {
     pub(crate) first_touches: AtomicU64,
     /// See [`Ring::owner`].
     pub(crate) owner: AtomicU32,
-    /// The thread is in a system call that may wait for others.
-    pub(crate) resting: AtomicU32,
-    _writer: [u32; 16],
+    _writer: [u32; 17],
     pub(crate) tail: AtomicU64,
     pub(crate) waiting: AtomicU32,
     _reader: [u32; 29],

@@ -46,7 +46,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
 
 fn legend(out: &mut String, caches: &[CacheRow]) {
     out.push_str("<p class=\"keys\">");
-    let names = caches[0].classes().map(|(name, _, _)| name);
+    let names = caches[0].classes().map(|(name, _)| name);
     for (class, name) in std::iter::once(("hit", "hit")).chain(CLASSES.into_iter().zip(names)) {
         let _ = write!(
             out,
@@ -94,7 +94,7 @@ fn level(out: &mut String, row: &CacheRow, top: f64) {
             .classes()
             .iter()
             .zip(CLASSES)
-            .map(|(&(name, count, _), class)| (class, name, count / misses))
+            .map(|(&(name, count), class)| (class, name, count / misses))
             .collect();
         bar(out, bottom + 8.0, (LEFT, width), &parts);
     }
@@ -129,7 +129,7 @@ fn figures(out: &mut String, caches: &[CacheRow]) {
         "<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Level</th>\
          <th class=\"number\">Accesses</th><th class=\"number\">Hits</th>",
     );
-    for (name, _, _) in caches[0].classes() {
+    for (name, _) in caches[0].classes() {
         let _ = write!(out, "<th class=\"number\">{name}</th>");
     }
     out.push_str("</tr></thead>\n<tbody>\n");
@@ -138,22 +138,15 @@ fn figures(out: &mut String, caches: &[CacheRow]) {
             out,
             "<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>",
             size(row),
-            text::count_band(row.accesses, row.band.accesses),
-            text::count_band(row.hits, row.band.hits)
+            text::count(row.accesses),
+            text::count(row.hits)
         );
-        for (_, count, band) in row.classes() {
-            let _ = write!(
-                out,
-                "<td class=\"number\">{}</td>",
-                text::count_band(count, band)
-            );
+        for (_, count) in row.classes() {
+            let _ = write!(out, "<td class=\"number\">{}</td>", text::count(count));
         }
         out.push_str("</tr>\n");
     }
-    out.push_str(
-        "</tbody></table></div>\n<p class=\"quiet\">A range is what the two orders of the accesses \
-         give: each thread at the same rate, and as observed.</p>\n",
-    );
+    out.push_str("</tbody></table></div>\n");
 }
 
 fn misses(out: &mut String, report: &Report) {
@@ -239,7 +232,7 @@ fn levels(out: &mut String, levels: &[CacheRow], caches: &[CacheRow]) {
 pub(in super::super) fn commonest(levels: &[CacheRow]) -> &'static str {
     let mut sums = [("", 0.0); 5];
     for row in levels {
-        for (sum, (name, count, _)) in sums.iter_mut().zip(row.classes()) {
+        for (sum, (name, count)) in sums.iter_mut().zip(row.classes()) {
             *sum = (name, sum.1 + count);
         }
     }

@@ -174,14 +174,6 @@ fn dot(out: &mut String, cache: &CacheSize, sizes: Sizes, scale: Shares) {
         chart::percent(simulated),
         chart::percent(cache.miss_ratio),
     );
-    if let Some(band) = cache.simulated_band.filter(|band| band.differs(0.0)) {
-        let _ = write!(
-            out,
-            "<path class=\"other\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
-            TOP + scale.y(band.low),
-            TOP + scale.y(band.high)
-        );
-    }
     let _ = writeln!(
         out,
         "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/></g>"
@@ -195,18 +187,16 @@ fn figures(out: &mut String, caches: &[CacheSize]) {
     out.push_str(
         "<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Cache</th><th>Of</th>\
          <th class=\"number\">Ways</th><th class=\"number\">Miss ratio by the curve</th>\
-         <th class=\"number\">simulated</th><th class=\"number\">in both orders</th></tr></thead>\n\
-         <tbody>\n",
+         <th class=\"number\">simulated</th></tr></thead>\n<tbody>\n",
     );
     for cache in caches {
         let error = cache
             .miss_ratio_error
             .map_or_else(String::new, |error| format!(" ± {}", chart::percent(error)));
-        let none = || "–".to_owned();
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}{error}\
-             </td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+             </td><td class=\"number\">{}</td></tr>",
             Text(&distances::cache_name(cache)),
             if cache.shared {
                 "several cores"
@@ -218,10 +208,9 @@ fn figures(out: &mut String, caches: &[CacheSize]) {
                 ways => ways.to_string(),
             },
             chart::percent(cache.miss_ratio),
-            cache.simulated.map_or_else(none, chart::percent),
             cache
-                .simulated_band
-                .map_or_else(none, |band| Text(&text::percent_band(band)).to_string()),
+                .simulated
+                .map_or_else(|| "–".to_owned(), chart::percent),
         );
     }
     out.push_str("</tbody></table></div>\n");

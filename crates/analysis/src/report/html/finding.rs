@@ -123,9 +123,9 @@ fn title(out: &mut String, finding: &Finding) {
          <span>{}, {}</span></p></div>",
         text::percent(finding.cost.share),
         text::percent_range(finding.cost.interval),
-        match finding.orders {
-            Some(_) => "band of a model",
-            None => "90 % interval",
+        match finding.is_exact() {
+            true => "band of a model",
+            false => "90 % interval",
         },
     );
 }
@@ -334,9 +334,9 @@ fn accesses(out: &mut String, finding: &Finding) {
     if finding.accesses.is_empty() {
         return;
     }
-    let whole = match finding.orders {
-        Some(_) => "of the accesses that waited for the line",
-        None => "of the finding's sampled time",
+    let whole = match finding.is_exact() {
+        true => "of the accesses that waited for the line",
+        false => "of the finding's sampled time",
     };
     let _ = write!(
         out,
@@ -452,14 +452,8 @@ fn change(out: &mut String, finding: &Finding) {
 fn evidence(out: &mut String, finding: &Finding, duration_ns: u64) {
     let _ = writeln!(
         out,
-        "<p class=\"quiet\">Transfers: {}, {}. Rests on {}.</p>",
-        contention::transfers(
-            finding.transfers,
-            finding.transfers_interval,
-            finding.orders,
-            duration_ns
-        ),
-        contention::split(finding.false_share, finding.false_share_interval),
+        "<p class=\"quiet\">Transfers: {}. Rests on {}.</p>",
+        contention::transfers_of(finding, duration_ns),
         text::listing(&contention::evidence(&finding.evidence)),
     );
 }

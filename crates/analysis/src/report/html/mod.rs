@@ -309,6 +309,12 @@ fn footer(out: &mut String, report: &Report) {
     fact(out, "Source", &source, "wide");
     if report.is_exact() {
         fact(out, "Accesses", &contention::accesses_words(report), "");
+        if let Some(words) = contention::order_words(&report.run) {
+            fact(out, "Order", words, "");
+        }
+        if let Some(words) = contention::repeated_words(&report.run) {
+            fact(out, "Repeated", &words, "");
+        }
         if let Some(words) = contention::waited_words(&report.run) {
             fact(out, "Waited", &words, "");
         }
@@ -327,9 +333,8 @@ fn footer(out: &mut String, report: &Report) {
          Sharing is false when the accesses do not touch the same bytes. Cost is thread time lost. ",
     );
     out.push_str(if report.is_exact() {
-        "Transfers are those of a model of the caches, in two orders of the accesses: every thread at \
-         the same rate, and as observed under the emulator. Costs are transfers times the latency \
-         measured beside the run; ranges span both orders.</p>\n</footer>\n"
+        "Transfers are those of a model of the caches. Costs are transfers times the latency measured \
+         beside the run; ranges reach from its lowest to its highest.</p>\n</footer>\n"
     } else {
         "Ranges are 90 % intervals.</p>\n</footer>\n"
     });

@@ -92,7 +92,7 @@ fn facts(out: &mut String, prefetch: &Prefetch) {
         ),
         (
             "Transfers by false sharing",
-            text::count_band(prefetch.false_transfers, prefetch.false_transfers_band),
+            text::count(prefetch.false_transfers),
         ),
         (
             "Latency of memory",

@@ -17,8 +17,6 @@ const FEWEST_OCTAVES: usize = 16;
 const ROWS: usize = 10;
 /// Calls of a path that are shown.
 const CALLS: usize = 6;
-/// Orders that differ by less look the same.
-const ALIKE: f64 = 0.05;
 
 /// Writes the section, unless the recording has no reuse distances.
 pub(super) fn write(out: &mut String, report: &Report) {
@@ -34,16 +32,10 @@ pub(super) fn write(out: &mut String, report: &Report) {
         sampled(reuse),
     );
     basis(out, report);
-    legend(out, &report.cache_sizes, reuse.observed.is_some());
-    let observed = reuse.observed.as_ref();
-    let mut panels = vec![(
-        "Each thread by itself",
-        &reuse.private,
-        observed.map(|order| &order.private),
-    )];
+    legend(out, &report.cache_sizes);
+    let mut panels = vec![("Each thread by itself", &reuse.private)];
     if let Some(shared) = &reuse.shared {
-        let observed = observed.and_then(|order| order.shared.as_ref());
-        panels.push(("The threads behind each last-level cache", shared, observed));
+        panels.push(("The threads behind each last-level cache", shared));
     }
     let of_elements = |histogram: &Histogram, who: &str| {
         format!(
@@ -69,19 +61,18 @@ pub(super) fn write(out: &mut String, report: &Report) {
     panels.extend(
         elements
             .iter()
-            .map(|(title, histogram)| (title.as_str(), *histogram, None)),
+            .map(|(title, histogram)| (title.as_str(), *histogram)),
     );
     let drawn: Vec<Vec<Octave>> = panels
         .iter()
-        .map(|(_, histogram, _)| distances::octaves(histogram, &report.cache_sizes))
+        .map(|(_, histogram)| distances::octaves(histogram, &report.cache_sizes))
         .collect();
     let longest = drawn.iter().map(Vec::len).max().unwrap_or(0);
-    for ((title, histogram, observed), octaves) in panels.iter().zip(&drawn) {
+    for ((title, histogram), octaves) in panels.iter().zip(&drawn) {
         let panel = Panel {
             title,
             histogram,
             octaves,
-            observed: *observed,
             caches: &report.cache_sizes,
             slots: longest.max(FEWEST_OCTAVES),
         };
@@ -165,7 +156,7 @@ fn sampled(reuse: &Reuse) -> String {
     }
 }
 
-fn legend(out: &mut String, caches: &[CacheSize], observed: bool) {
+fn legend(out: &mut String, caches: &[CacheSize]) {
     out.push_str("<p class=\"keys\">");
     let caches = &caches[..caches.len().min(MOST_CACHES)];
     let key = |out: &mut String, class: &str, name: &str| {
@@ -184,12 +175,6 @@ fn legend(out: &mut String, caches: &[CacheSize], observed: bool) {
     }
     key(out, "cold", "first touch");
     key(out, "lost", "invalidated");
-    if observed {
-        out.push_str(
-            "<span><svg class=\"key\" width=\"22\" height=\"12\" aria-hidden=\"true\"><path \
-             class=\"other\" d=\"M0 6H22\"/></svg> in the observed order, where it differs</span>",
-        );
-    }
     out.push_str("</p>\n");
 }
 
@@ -207,7 +192,6 @@ struct Panel<'a> {
     title: &'a str,
     histogram: &'a Histogram,
     octaves: &'a [Octave],
-    observed: Option<&'a Histogram>,
     caches: &'a [CacheSize],
     /// Octaves on the axis.
     slots: usize,
@@ -242,50 +226,22 @@ impl Panel<'_> {
         scale.axis(out, TOP, WIDTH);
         // Two more for what has no distance, and a gap before them.
         let slot = (WIDTH - LEFT) / (self.slots as f64 + 2.6);
-        let observed = self
-            .observed
-            .map(|observed| distances::octaves(observed, self.caches));
         for (i, octave) in self.octaves.iter().enumerate() {
             let value = share(octave.count, all);
-            let other = observed.as_ref().zip(self.observed).map(|(octaves, of)| {
-                share(
-                    octaves.get(i).map_or(0.0, |octave| octave.count),
-                    of.accesses,
-                )
-            });
             let class = colour(octave.cache(), self.caches.len().min(MOST_CACHES));
             let words = format!("{}: {}", self.range(i), text::percent(value));
-            self.bar(
-                out,
-                scale,
-                (LEFT + slot * i as f64, slot),
-                (class, &words),
-                value,
-                other,
-            );
+            let x = LEFT + slot * i as f64;
+            self.bar(out, scale, (x, slot), (class, &words), value);
         }
         let right = LEFT + slot * (self.slots as f64 + 0.6);
-        let other = self.observed;
-        for (i, (class, name, value, other)) in [
-            (
-                "cold",
-                "first touch",
-                cold,
-                other.map(|of| share(of.cold, of.accesses)),
-            ),
-            (
-                "lost",
-                "invalidated",
-                lost,
-                other.map(|of| share(of.invalidated, of.accesses)),
-            ),
-        ]
-        .into_iter()
-        .enumerate()
+        for (i, (class, name, value)) in
+            [("cold", "first touch", cold), ("lost", "invalidated", lost)]
+                .into_iter()
+                .enumerate()
         {
             let words = format!("{name}: {}", text::percent(value));
             let x = right + slot * i as f64;
-            self.bar(out, scale, (x, slot), (class, &words), value, other);
+            self.bar(out, scale, (x, slot), (class, &words), value);
             let _ = writeln!(
                 out,
                 "<text class=\"label middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
@@ -322,33 +278,20 @@ impl Panel<'_> {
         (x, slot): (f64, f64),
         (class, words): (&str, &str),
         value: f64,
-        other: Option<f64>,
     ) {
         let y = scale.y(value);
-        let other = other.filter(|other| (other - value).abs() > ALIKE * other.max(value));
-        let order = other.map_or_else(String::new, |other| {
-            format!("; {} in the observed order", chart::percent(other))
-        });
         // The invisible full-height rectangle makes a short bar easy to point at.
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<g class=\"bin\"><title>{}{order}</title><rect class=\"catch\" x=\"{x:.1}\" \
+            "<g class=\"bin\"><title>{}</title><rect class=\"catch\" x=\"{x:.1}\" \
              y=\"{TOP}\" width=\"{slot:.1}\" height=\"{HEIGHT}\"/><rect class=\"{class}\" \
-             x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+             x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></g>",
             Text(words),
             x + slot * 0.08,
             TOP + y,
             slot * 0.84,
             HEIGHT - y,
         );
-        if let Some(other) = other {
-            let y = TOP + scale.y(other);
-            let _ = write!(
-                out,
-                "<path class=\"other\" d=\"M{x:.1} {y:.1}h{slot:.1}\"/>"
-            );
-        }
-        out.push_str("</g>\n");
     }
 
     fn ticks(&self, out: &mut String, slot: f64) {
@@ -378,25 +321,16 @@ fn range(octave: usize, unit_bytes: u64) -> String {
     }
 }
 
-type Drawn<'a> = (&'a str, &'a Histogram, Option<&'a Histogram>);
-
-fn figures(out: &mut String, panels: &[Drawn<'_>]) {
+fn figures(out: &mut String, panels: &[(&str, &Histogram)]) {
     out.push_str(
         "<details><summary>Figures, share of touches</summary><div class=\"scroll\"><table>\
          <thead><tr><th>Distance</th>",
     );
-    let mut columns = Vec::new();
-    for &(title, histogram, observed) in panels {
-        columns.push((title.to_owned(), histogram));
-        if let Some(observed) = observed {
-            columns.push((format!("{title}, observed order"), observed));
-        }
-    }
-    for (title, _) in &columns {
+    for (title, _) in panels {
         let _ = write!(out, "<th class=\"number\">{}</th>", Text(title));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
-    let octaves: Vec<Vec<Octave>> = columns
+    let octaves: Vec<Vec<Octave>> = panels
         .iter()
         .map(|(_, histogram)| distances::octaves(histogram, &[]))
         .collect();
@@ -412,15 +346,14 @@ fn figures(out: &mut String, panels: &[Drawn<'_>]) {
         let of = |octaves: &Vec<Octave>| octaves.get(octave).map_or(0.0, |octave| octave.count);
         let values: Vec<f64> = octaves
             .iter()
-            .zip(&columns)
+            .zip(panels)
             .map(|(octaves, (_, histogram))| share(of(octaves), histogram.accesses))
             .collect();
         row(&range(octave, panels[0].1.unit_bytes), &values);
     }
     let without = |value: fn(&Histogram) -> f64| -> Vec<f64> {
-        let of =
-            |(_, histogram): &(String, &Histogram)| share(value(histogram), histogram.accesses);
-        columns.iter().map(of).collect()
+        let of = |(_, histogram): &(&str, &Histogram)| share(value(histogram), histogram.accesses);
+        panels.iter().map(of).collect()
     };
     row("first touch", &without(|histogram| histogram.cold));
     row("invalidated", &without(|histogram| histogram.invalidated));

@@ -320,16 +320,7 @@ fn who(place: &Place<'_>) -> Vec<String> {
 }
 
 fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
-    let mut text = contention::transfers(
-        finding.transfers,
-        finding.transfers_interval,
-        finding.orders,
-        duration_ns,
-    );
-    text += &format!(
-        ", {}",
-        contention::split(finding.false_share, finding.false_share_interval)
-    );
+    let text = contention::transfers_of(finding, duration_ns);
     page.labelled("  transfers", INDENT + 2, Tone::Dim, &text);
     let text = contention::evidence(&finding.evidence).join(", ");
     page.labelled_in("  rests on", INDENT + 2, Tone::Dim, Tone::Dim, &text);

@@ -50,7 +50,7 @@ fn caches(page: &mut Page, report: &Report) {
     row(page, Tone::Dim, "simulated caches", &heads);
     for level in &report.caches {
         let mut cells = vec![text::count(level.accesses)];
-        let shares = std::iter::once(level.hits).chain(level.classes().map(|(_, count, _)| count));
+        let shares = std::iter::once(level.hits).chain(level.classes().map(|(_, count)| count));
         cells.extend(shares.map(|count| text::percent(share(count, level.accesses))));
         let size = match level.size_bytes {
             0 => String::new(),
@@ -59,7 +59,6 @@ fn caches(page: &mut Page, report: &Report) {
         let name = format!("  {}{size}", level.level.word());
         row(page, Tone::Plain, &name, &cells);
     }
-    orders(page, report);
     if !report.cache_sizes.is_empty() {
         let sizes = report.cache_sizes.iter().map(|cache| {
             let simulated = cache
@@ -106,29 +105,6 @@ fn caches(page: &mut Page, report: &Report) {
         rest(page, misses.by_place.len() - shown.len());
     }
     page.blank();
-}
-
-/// Says where the counts depend on the order of the accesses.
-fn orders(page: &mut Page, report: &Report) {
-    let bands = report.caches.iter().flat_map(|row| {
-        let classes = row.classes();
-        classes.map(|(name, _, band)| (row.level.word(), name, band, row.accesses))
-    });
-    // What is a thousandth of the accesses can be read off nowhere above.
-    let widest = bands
-        .filter(|(_, _, band, all)| band.differs(0.1) && band.high - band.low > 0.001 * all)
-        .max_by(|a, b| (a.2.high - a.2.low).total_cmp(&(b.2.high - b.2.low)));
-    if let Some((level, name, band, _)) = widest {
-        let line = format!(
-            "the two orders of the accesses differ most in {name} at {level}: {}",
-            text::count_band(band.low, band)
-                .split('(')
-                .nth(1)
-                .unwrap_or_default()
-                .trim_end_matches(')')
-        );
-        page.labelled("orders", INDENT, Tone::Dim, &line);
-    }
 }
 
 fn reuse(page: &mut Page, report: &Report) {

@@ -157,6 +157,12 @@ fn samples(page: &mut Page, report: &Report) {
     if report.is_exact() {
         let text = contention::accesses_words(report);
         page.labelled_in("accesses", INDENT, Tone::Dim, Tone::Dim, &text);
+        if let Some(text) = contention::order_words(&report.run) {
+            page.labelled_in("order", INDENT, Tone::Dim, Tone::Dim, text);
+        }
+        if let Some(text) = contention::repeated_words(&report.run) {
+            page.labelled_in("repeated", INDENT, Tone::Dim, Tone::Dim, &text);
+        }
         if let Some(text) = contention::waited_words(&report.run) {
             page.labelled_in("waited", INDENT, Tone::Dim, Tone::Dim, &text);
         }

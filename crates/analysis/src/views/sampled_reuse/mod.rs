@@ -26,12 +26,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_cache::reuse::{Histogram as Distances, stack_from_time};
 use linewise_recording::{
-    Frame, Order, ReuseOutcome, ReuseScope, ReuseTrap, ReuseWatch, RunInfo, Sample, Switch, Tid,
-    Time, Unit,
+    Frame, ReuseOutcome, ReuseScope, ReuseTrap, ReuseWatch, RunInfo, Sample, Switch, Tid, Time,
+    Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use super::band::Band;
 use super::place::{Places, SourcePlace};
 use super::reuse::{
     Bin, FunctionReuse, Histogram, PairReuse, Reuse, ReuseSource, Touches, heaviest,
@@ -162,7 +161,6 @@ pub fn sampled_reuse(input: &Input<'_>) -> Option<SampledResult> {
         doubt: doubt(input, &found, rates.as_ref().map(|(_, rates)| rates)),
     };
     let reuse = rates.as_ref().map(|(counts, _)| Reuse {
-        order: Order::Observed,
         source: ReuseSource::Sampled,
         rate: 1.0,
         private: private.histogram(counts.accesses),
@@ -170,7 +168,6 @@ pub fn sampled_reuse(input: &Input<'_>) -> Option<SampledResult> {
         by_thread: by_thread(&measured, &found, counts.accesses),
         private_bytes: None,
         shared_bytes: None,
-        observed: None,
         by_function: by_function(input, &measured, &private, counts.accesses),
         by_path: Vec::new(),
         pairs: pairs(
@@ -402,7 +399,6 @@ impl Sums {
             time_bins: bins(&time, scale),
             cold: 0.0,
             invalidated: self.invalidated * scale,
-            invalidated_band: Band::of(self.invalidated * scale),
             other_thread: 0.0,
             unfinished: self.unfinished() * scale,
             accesses: self.all * scale,

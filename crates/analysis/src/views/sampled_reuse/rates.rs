@@ -7,8 +7,6 @@ use linewise_recording::{
     Address, CacheSubject, Frame, Pid, RunInfo, Sample, SimulatedCache, Tables, Tid, Time,
 };
 
-use super::super::reuse::main_order;
-
 /// What an exact run knows that samples do not: how many accesses there are, and where.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExactCounts {
@@ -57,14 +55,11 @@ impl ExactCounts {
     #[must_use]
     pub fn new(info: &RunInfo, tables: &Tables) -> Option<Self> {
         let run = info.exact.as_ref()?;
-        let order = main_order(tables.caches.iter().map(|row| row.order))?;
         let first = tables.caches.iter().map(|row| row.level).min()?;
         let outermost = Outermost::new(&tables.frames);
         let mut places: BTreeMap<Function, BTreeMap<u32, f64>> = BTreeMap::new();
         for row in &tables.caches {
-            let counted = row.order == order
-                && row.level == first
-                && row.subject == CacheSubject::Instruction;
+            let counted = row.level == first && row.subject == CacheSubject::Instruction;
             if let (true, Some(pid), Some(ip)) = (counted, row.pid, row.ip)
                 && let Some((function, line)) = outermost.at(pid, ip)
             {

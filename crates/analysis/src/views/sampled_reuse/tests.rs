@@ -271,11 +271,8 @@ fn with_the_rate_of_an_exact_run_times_become_distances_and_mass_becomes_accesse
         super::super::exact_rows::info(),
         linewise_recording::Tables::default(),
     );
-    let mut row = super::super::exact_rows::total(
-        Order::EqualRate,
-        linewise_recording::CacheLevel::L1d,
-        [20e6, 0.0, 0.0],
-    );
+    let mut row =
+        super::super::exact_rows::total(linewise_recording::CacheLevel::L1d, [20e6, 0.0, 0.0]);
     row.subject = linewise_recording::CacheSubject::Instruction;
     (row.pid, row.ip) = (Some(Pid(1)), Some(Address(0x40)));
     exact_tables.caches.push(row);

@@ -1,9 +1,7 @@
 //! From the transfers of an exact run to what they would cost.
 //!
-//! The table `transfers` counts, for both orders of the accesses, how often a coherent hierarchy
-//! moved each line from an access of one thread to one of another. So nothing is estimated but
-//! the order, which is why transfers are a band: what the equal-rate order gives (the value) and
-//! what was observed.
+//! The table `transfers` counts how often a coherent hierarchy moved each line from an access of one
+//! thread to one of another. So transfers are not estimated, but what one takes is.
 //!
 //! ```text
 //! cost   =  transfers × (time of a transfer - time of a hit), both measured beside the run
@@ -17,14 +15,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheSubject, Latency, Operation, Order, Pid, RunInfo, Sharing, Tid,
+    Address, CacheCounts, CacheSubject, Latency, Operation, Pid, RunInfo, Sharing, Tid,
     TransferCount,
 };
 
 use super::super::encounter::Touch;
 use crate::resolve::byte_runs;
 
-use super::{Basis, Estimate, Flow, LineSharing, Orders, Others, Place, SharingView, ThreadTime};
+use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView, ThreadTime};
 
 /// Thread time for an access that waits for no other core, and all that lies between it and the
 /// next, ns. The repaired twins and controls of `fixtures/programs` took 0.24 to 4.3 natively, half of
@@ -73,36 +71,33 @@ pub fn exact(input: &ExactInput<'_>) -> (SharingView, ThreadTime) {
                     .rows
                     .push((row, from, to));
             }
-            _ => add_to_others(&mut view.others, row),
+            _ => match row.sharing {
+                Sharing::True => view.others.true_sharing += row.count,
+                Sharing::False => view.others.false_sharing += row.count,
+            },
         }
     }
     let operations = operations(input.caches);
+    let repeats = input.info.exact.iter().flat_map(|exact| &exact.repeats);
+    let mut repeated: HashMap<(Pid, Address), Vec<f64>> = HashMap::new();
+    for row in repeats.flat_map(|repeat| &repeat.lines) {
+        let counts = repeated.entry((row.pid, row.line)).or_default();
+        counts.push(row.transfers);
+    }
     for ((pid, line), rows) in lines {
+        let repeated = repeated.get(&(pid, line)).map_or(&[][..], Vec::as_slice);
+        let line_size = input.info.line_size;
         view.lines
-            .push(rows.line(pid, line, input.info.line_size, price, &operations));
+            .push(rows.line(pid, line, line_size, price, &operations, repeated));
     }
     view.lines.sort_by(|a, b| {
         b.cost_ns
             .value
             .total_cmp(&a.cost_ns.value)
-            .then(b.transfers.high.total_cmp(&a.transfers.high))
             .then(a.line.cmp(&b.line))
     });
     let time = thread_time(input.info, &view, price);
     (view, time)
-}
-
-fn add_to_others(others: &mut Others, row: &TransferCount) {
-    match row.order {
-        Order::Observed => others.orders.observed += row.count,
-        Order::EqualRate => {
-            others.orders.equal_rate += row.count;
-            match row.sharing {
-                Sharing::True => others.true_sharing += row.count,
-                Sharing::False => others.false_sharing += row.count,
-            }
-        }
-    }
 }
 
 /// What one transfer costs, ns: the value where nobody wants the line back at once, since that is
@@ -134,28 +129,13 @@ fn price(latencies: &[Latency]) -> Estimate {
 
 fn thread_time(info: &RunInfo, view: &SharingView, price: Estimate) -> ThreadTime {
     let accesses = info.exact.as_ref().map_or(0.0, |exact| exact.accesses);
-    let others = estimate(view.others.orders);
-    let mut lost = others.times(price);
+    let mut lost = Estimate::exactly(view.others.all()).times(price);
     for line in &view.lines {
         lost.add(line.cost_ns);
     }
     ThreadTime::Modelled {
-        work: Estimate {
-            value: accesses,
-            low: accesses,
-            high: accesses,
-        }
-        .times(ACCESS_NS),
+        work: Estimate::exactly(accesses).times(ACCESS_NS),
         lost,
-    }
-}
-
-/// The band of both orders. The equal-rate order does not depend on the machine: it is the value.
-fn estimate(orders: Orders) -> Estimate {
-    Estimate {
-        value: orders.equal_rate,
-        low: orders.lowest(),
-        high: orders.highest(),
     }
 }
 
@@ -181,6 +161,15 @@ fn operations(caches: &[CacheCounts]) -> HashMap<(Pid, Address), Operation> {
     operations
 }
 
+/// A count, and between what it lay in further runs of the command.
+pub(crate) fn spread(value: f64, repeated: &[f64]) -> Estimate {
+    Estimate {
+        value,
+        low: repeated.iter().copied().fold(value, f64::min),
+        high: repeated.iter().copied().fold(value, f64::max),
+    }
+}
+
 /// The transfers of one line: row, thread that had it, thread that fetched it.
 #[derive(Default)]
 struct Rows<'a> {
@@ -190,10 +179,8 @@ struct Rows<'a> {
 /// What one instruction of one thread did at a line.
 #[derive(Clone, Copy, Default)]
 struct Use {
-    /// Accesses that waited for the line, at equal rate.
+    /// Accesses that waited for the line.
     waited: f64,
-    /// The same as observed: it ranks those that never waited at equal rate.
-    observed: f64,
     bytes: u64,
     operation: Option<Operation>,
 }
@@ -206,8 +193,8 @@ impl Rows<'_> {
         line_size: u64,
         price: Estimate,
         operations: &HashMap<(Pid, Address), Operation>,
+        repeated: &[f64],
     ) -> LineSharing {
-        let mut orders = Orders::default();
         let mut flows: BTreeMap<(Tid, Tid), Flow> = BTreeMap::new();
         for &(row, from, to) in &self.rows {
             let flow = flows.entry((to, from)).or_insert(Flow {
@@ -216,28 +203,25 @@ impl Rows<'_> {
                 true_sharing: 0.0,
                 false_sharing: 0.0,
             });
-            match (row.order, row.sharing) {
-                (Order::Observed, _) => orders.observed += row.count,
-                (Order::EqualRate, Sharing::True) => flow.true_sharing += row.count,
-                (Order::EqualRate, Sharing::False) => flow.false_sharing += row.count,
-            }
-            if row.order == Order::EqualRate {
-                orders.equal_rate += row.count;
+            match row.sharing {
+                Sharing::True => flow.true_sharing += row.count,
+                Sharing::False => flow.false_sharing += row.count,
             }
         }
-        let transfers = estimate(orders);
+        let truly: f64 = flows.values().map(|flow| flow.true_sharing).sum();
         let falsely: f64 = flows.values().map(|flow| flow.false_sharing).sum();
+        let transfers = spread(truly + falsely, repeated);
         LineSharing {
             pid,
             line,
             transfers,
             cost_ns: transfers.times(price),
             flows: flows.into_values().collect(),
-            false_share: Estimate::exactly(falsely / orders.equal_rate.max(1.0)),
+            false_share: Estimate::exactly(falsely / transfers.value.max(1.0)),
             // The cores of the model are no CPUs of the machine.
             cpu_flows: BTreeMap::new(),
             places: self.places(pid, line, line_size, operations),
-            basis: Basis::Traced(orders),
+            basis: Basis::Traced,
         }
     }
 
@@ -258,19 +242,11 @@ impl Rows<'_> {
                 let used = uses.entry((tid, ip.unwrap_or_default())).or_default();
                 used.bytes |= bytes;
                 used.operation = used.operation.or(operation);
-                match row.order {
-                    Order::EqualRate => used.waited += waited,
-                    Order::Observed => used.observed += waited,
-                }
+                used.waited += waited;
             }
         }
         let mut uses: Vec<_> = uses.into_iter().collect();
-        uses.sort_by(|(a_key, a), (b_key, b)| {
-            b.waited
-                .total_cmp(&a.waited)
-                .then(b.observed.total_cmp(&a.observed))
-                .then(a_key.cmp(b_key))
-        });
+        uses.sort_by(|(a_key, a), (b_key, b)| b.waited.total_cmp(&a.waited).then(a_key.cmp(b_key)));
         let mut places = Vec::new();
         for ((tid, ip), used) in uses {
             let mut runs = byte_runs(used.bytes, line_size);

@@ -51,11 +51,7 @@ impl Followed {
     /// Thompson), which does not go below what was counted.
     #[must_use]
     pub fn scale(self, lines: &[&LineSharing], object: Option<(Address, u64)>) -> Estimate {
-        let all = Estimate {
-            value: 1.0,
-            low: 1.0,
-            high: 1.0,
-        };
+        let all = Estimate::exactly(1.0);
         if self.one_in == 1 {
             return all;
         }
@@ -92,7 +88,7 @@ mod tests {
 
     use linewise_recording::Pid;
 
-    use super::super::{Basis, Orders};
+    use super::super::Basis;
     use super::*;
 
     fn followed(one_in: u32) -> Followed {
@@ -106,17 +102,13 @@ mod tests {
         LineSharing {
             pid: Pid(1),
             line: Address(address),
-            transfers: Estimate {
-                value: count,
-                low: count,
-                high: count,
-            },
+            transfers: Estimate::exactly(count),
             cost_ns: Estimate::default(),
             flows: Vec::new(),
             false_share: Estimate::default(),
             cpu_flows: BTreeMap::new(),
             places: Vec::new(),
-            basis: Basis::Traced(Orders::default()),
+            basis: Basis::Traced,
         }
     }
 

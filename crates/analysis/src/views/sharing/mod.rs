@@ -17,13 +17,11 @@ mod thread_time;
 mod waits;
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
-
-use linewise_recording::{Address, CpuId, Pid, Tid};
-use serde::{Deserialize, Serialize};
 
 use super::encounter::Touch;
+use linewise_recording::{Address, CpuId, Pid, Tid};
 
+pub(crate) use exact::spread;
 pub use exact::{ExactInput, exact};
 pub(crate) use followed::ERRORS;
 pub use followed::Followed;
@@ -41,7 +39,7 @@ pub struct Place {
     /// What it did there.
     pub touch: Touch,
     /// What the accesses seen here stand for: sampled thread time in ns, or, from the exact source,
-    /// accesses that waited for the line at equal rate.
+    /// accesses that waited for the line.
     pub weight: f64,
     /// Samples.
     pub samples: u64,
@@ -114,47 +112,8 @@ pub enum Basis {
         /// Conflicting traps.
         traps: u64,
     },
-    /// Every access, in two orders.
-    Traced(Orders),
-}
-
-/// Transfers in the two orders of an exact run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Orders {
-    /// Each thread on a core of its own, one access a round, held back by synchronisation only.
-    pub equal_rate: f64,
-    /// As the machine ran the threads under the emulator.
-    pub observed: f64,
-}
-
-impl Orders {
-    /// Both, so many times.
-    #[must_use]
-    pub fn times(self, factor: f64) -> Self {
-        Self {
-            equal_rate: self.equal_rate * factor,
-            observed: self.observed * factor,
-        }
-    }
-
-    /// The lower of the two.
-    #[must_use]
-    pub fn lowest(self) -> f64 {
-        self.equal_rate.min(self.observed)
-    }
-
-    /// The higher of the two.
-    #[must_use]
-    pub fn highest(self) -> f64 {
-        self.equal_rate.max(self.observed)
-    }
-}
-
-impl AddAssign for Orders {
-    fn add_assign(&mut self, other: Self) {
-        self.equal_rate += other.equal_rate;
-        self.observed += other.observed;
-    }
+    /// Every access.
+    Traced,
 }
 
 /// A line that moved between threads.
@@ -164,7 +123,7 @@ pub struct LineSharing {
     pub pid: Pid,
     /// First byte of the line.
     pub line: Address,
-    /// Estimated transfers over the run.
+    /// Transfers over the run: estimated, or counted of every access.
     pub transfers: Estimate,
     /// Thread time lost over the run, ns.
     pub cost_ns: Estimate,
@@ -228,10 +187,16 @@ pub struct SharingView {
 /// Transfers of the lines of an exact run that are only known as a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Others {
-    /// By true sharing, at equal rate.
+    /// By true sharing.
     pub true_sharing: f64,
-    /// By false sharing, at equal rate.
+    /// By false sharing.
     pub false_sharing: f64,
-    /// Of both kinds, in both orders.
-    pub orders: Orders,
+}
+
+impl Others {
+    /// Of both kinds.
+    #[must_use]
+    pub fn all(self) -> f64 {
+        self.true_sharing + self.false_sharing
+    }
 }

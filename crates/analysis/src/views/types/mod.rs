@@ -17,13 +17,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Frame, Map, Operation, Order, Pid, Sample,
+    Address, CacheCounts, CacheLevel, CacheSubject, Frame, Map, Operation, Pid, Sample,
     SampleClass, SharedMemory, Thread, Tid, TransferCount, Trap, TypeMember, TypedAccess,
     UntypedReason, Watch,
 };
 use serde::{Deserialize, Serialize};
 
-use super::reuse::main_order;
 pub use layout::{Group, Layout};
 pub(crate) use layout::{declaration, padded_field};
 use reached::Holders;
@@ -410,14 +409,8 @@ impl<'a> Profile<'_, 'a> {
     }
 
     fn add_caches(&mut self) {
-        let rows = self.input.caches;
-        let Some(order) = main_order(rows.iter().map(|row| row.order)) else {
-            return;
-        };
-        let instructions = rows
-            .iter()
-            .filter(|row| row.order == order && row.subject == CacheSubject::Instruction);
-        for row in instructions {
+        let rows = self.input.caches.iter();
+        for row in rows.filter(|row| row.subject == CacheSubject::Instruction) {
             let (Some(pid), Some(ip)) = (row.pid, row.ip) else {
                 continue;
             };
@@ -453,10 +446,6 @@ impl<'a> Profile<'_, 'a> {
     }
 
     fn add_transfers(&mut self) {
-        let rows = self.input.transfers;
-        let Some(order) = main_order(rows.iter().map(|row| row.order)) else {
-            return;
-        };
         // What an instruction does to memory is known from the counts of the caches.
         let mut operations: HashMap<(Pid, Address), Operation> = HashMap::new();
         for row in self.input.caches {
@@ -471,7 +460,7 @@ impl<'a> Profile<'_, 'a> {
                 operations.insert((pid, ip), operation);
             }
         }
-        for row in rows.iter().filter(|row| row.order == order) {
+        for row in self.input.transfers {
             let (Some(pid), Some(line)) = (row.pid, row.line) else {
                 continue;
             };
@@ -675,7 +664,7 @@ fn misses(row: &CacheCounts) -> f64 {
     row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing
 }
 
-/// All accesses of an exact run, in its main order.
+/// All accesses of an exact run.
 fn accesses_of(rows: &[CacheCounts]) -> f64 {
     totals(rows)
         .filter(|row| row.level.is_first())
@@ -689,9 +678,7 @@ fn misses_of(rows: &[CacheCounts]) -> BTreeMap<CacheLevel, f64> {
 }
 
 fn totals(rows: &[CacheCounts]) -> impl Iterator<Item = &CacheCounts> {
-    let order: Option<Order> = main_order(rows.iter().map(|row| row.order));
-    rows.iter()
-        .filter(move |row| Some(row.order) == order && row.subject == CacheSubject::Total)
+    rows.iter().filter(|row| row.subject == CacheSubject::Total)
 }
 
 /// Who uses what how, most accesses first.

@@ -1,8 +1,8 @@
 //! The data profile of invented rows.
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Order, Sample, Tid, TypeMember,
-    TypedAccess, UntypedReason,
+    CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Sample, Tid, TypeMember, TypedAccess,
+    UntypedReason,
 };
 
 use super::super::exact_rows::{instruction, total};
@@ -243,20 +243,20 @@ fn what_has_no_type_is_counted_by_its_reason() {
 fn an_exact_run_gives_misses_by_level_and_shares_of_all_accesses() {
     let rows = [typed(0x10, "a", 0)];
     let members = members();
-    let row = |order, counts| CacheCounts {
+    let row = |counts| CacheCounts {
         loads: 90.0,
         stores: 10.0,
-        ..total(order, CacheLevel::L1d, counts)
+        ..total(CacheLevel::L1d, counts)
     };
     let caches = [
-        row(Order::EqualRate, [80.0, 20.0, 0.0]),
+        row([80.0, 20.0, 0.0]),
         instruction(
             0x10,
             CacheCounts {
                 loads: 40.0,
                 stores: 10.0,
                 subject: CacheSubject::Instruction,
-                ..total(Order::EqualRate, CacheLevel::L1d, [45.0, 5.0, 0.0])
+                ..total(CacheLevel::L1d, [45.0, 5.0, 0.0])
             },
         ),
     ];

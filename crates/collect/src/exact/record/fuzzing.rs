@@ -1,12 +1,9 @@
 //! For `crate::fuzzing`: an exact run without a target, whose rings somebody else writes.
 
-use std::sync::Arc;
-
 use linewise_machine::process::Ended;
 use linewise_recording::{Tables, Writer};
 use linewise_tracer::{Region, threshold};
 
-use super::super::own_lines::OwnLines;
 use super::super::stream::Stream;
 use super::*;
 
@@ -16,7 +13,7 @@ pub(crate) struct Reader {
     model: Model,
     region: Region,
     stream: Stream,
-    consumer: Both<Gathered, BothOrders>,
+    consumer: Both<Gathered, Measuring>,
 }
 
 /// [`Beginning`] without a recording.
@@ -51,6 +48,7 @@ impl Reader {
             element_bytes: is_on(3).then_some(8),
             call_paths: is_on(4),
             heap: HeapWhen::Loaded,
+            repeat: 1,
             flow: is_on(5).then_some(Wanted::Most),
             directory: PathBuf::new(),
             replace: true,
@@ -61,22 +59,15 @@ impl Reader {
         let model = model.expect("a machine");
         let measures = Measures::new(&model, &options).expect("measures");
         let region = Region::create().expect("memory to share");
-        let threshold = threshold(one_line_in);
-        region.set_threshold(threshold);
+        region.set_threshold(threshold(one_line_in));
         let heap = linewise_heap::Region::create().expect("memory to share");
         let teller = Teller::new(heap, options.flow.clone());
         let contents = model.simulated.then(|| Contents::new(&model));
         let follows = options.flow.is_some();
-        let orders = BothOrders::new(measures, Some(teller), follows, contents);
-        let mut consumer = Both(Gathered(Places::default()), orders);
-        let own_lines = options
-            .leaves_own(model.config.line_bytes)
-            .map(|_| Arc::new(OwnLines::new(region.clone())));
-        if let Some(lines) = &own_lines {
-            consumer.own_lines(lines);
-        }
+        let measuring = Measuring::new(measures, Some(teller), follows, contents);
+        let mut consumer = Both(Gathered(Places::default()), measuring);
         consumer.begin().expect("threads");
-        let stream = Stream::new(region.clone(), threshold, 62, own_lines);
+        let stream = Stream::new(region.clone(), 62);
         Self {
             options,
             model,
@@ -103,11 +94,11 @@ impl Reader {
         while self.stream.round(&mut self.consumer, true) > 0 {}
         self.stream.finish(&mut self.consumer);
         self.stream.vanished(0);
-        let Both(Gathered(places), orders) = self.consumer;
+        let Both(Gathered(places), measuring) = self.consumer;
         let (ended, by) = (Ended::Code(0), "target-exited");
         let outcome = super::super::outcome(self.stream, &self.region, ended, by, others);
-        let measured = orders.into_measured(&outcome.counted);
-        let tables: Tables = tables(&outcome, &measured, &self.model, &places, &self.options);
+        let results = measuring.finish(&outcome.counted);
+        let tables: Tables = tables(&outcome, &results, &self.model, &places, &self.options);
         push(writer, tables, true)
     }
 }

@@ -1,4 +1,4 @@
-//! Objects followed from their allocation to their end: all their accesses, in the observed order.
+//! Objects followed from their allocation to their end: all their accesses.
 //!
 //! Of the objects of a call chain, a size and a name so many are kept as a reservoir holds (Vitter, 1985,
 //! algorithm R): of all objects allocated each has the same chance. Their histories are whole, so those of one

@@ -1,4 +1,4 @@
-//! Everything that is measured in one order of the accesses: the simulated hierarchy, reuse
+//! Everything that is measured: the simulated hierarchy, reuse
 //! distances in private and in shared caches, and which lines move between whom.
 
 use linewise_cache::hierarchy::{
@@ -10,10 +10,8 @@ use linewise_cache::reuse::{
 };
 use linewise_cache::{Access, Kind};
 
-use super::super::EventKind;
-use super::super::access::{Handover, TracedEvent};
+use super::super::access::Handover;
 use super::super::calls::CallKind;
-use super::super::rounds::Turn;
 use super::ExactRecordOptions;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
@@ -24,7 +22,7 @@ use linewise_machine::procfs;
 
 /// Pairs of instructions, by the calls that led to them, that have rows of their own.
 const PAIRS: usize = 1024;
-/// Records of lines take at most this part of the machine's memory in each order, and may take so many bytes in any case.
+/// Records of lines take at most this part of the machine's memory, and may take so many bytes in any case.
 const CACHES_PART: u64 = 10;
 const LEAST_FOR_CACHES: u64 = 1 << 28;
 /// Transfers that have rows of their own.
@@ -74,7 +72,6 @@ impl ReuseShare {
 }
 
 /// Who has which line.
-#[derive(Clone)]
 enum Caches {
     /// Caches as the machine has them.
     Machine(Box<Hierarchy>),
@@ -82,8 +79,7 @@ enum Caches {
     Unbounded(Box<Unbounded>),
 }
 
-/// The measurement of one order, under way. A copy goes on by itself from the same state.
-#[derive(Clone)]
+/// The measurement, under way.
 pub(super) struct Measures {
     caches: Caches,
     private: Option<ReuseTracker>,
@@ -143,6 +139,11 @@ impl Counted {
             .zip(handed_over)
             .map(|(&(kinds, touched), handed_over)| (kinds, touched.saturating_sub(handed_over)))
             .collect();
+    }
+
+    /// All accesses; 0 where they are told one by one.
+    fn accesses(&self) -> u64 {
+        self.threads.iter().flat_map(|(kinds, _)| kinds).sum()
     }
 
     /// Adds to the caches what they were not told.
@@ -224,7 +225,6 @@ impl Measures {
             Hierarchy::new(&model.config).map(|caches| Caches::Machine(Box::new(caches)))
         } else {
             Unbounded::new(&model.config).map(|mut caches| {
-                // Each order has its own.
                 caches.set_limit((procfs::memory_bytes() / CACHES_PART).max(LEAST_FOR_CACHES));
                 Caches::Unbounded(Box::new(caches))
             })
@@ -277,13 +277,8 @@ impl Measures {
         }
     }
 
-    /// Takes the next accesses, in an order in which nobody asks for objects.
-    pub(super) fn take(&mut self, batch: &[Step]) {
-        self.take_with(batch, None);
-    }
-
     /// Takes the next accesses, and tells `objects` of them.
-    pub(super) fn take_with(&mut self, batch: &[Step], mut objects: Option<&mut Objects>) {
+    pub(super) fn take(&mut self, batch: &[Step], mut objects: Option<&mut Objects>) {
         let told = batch.iter().map(|step| u64::from(step.stands_for()));
         self.followed += told.sum::<u64>();
         let wants_served = objects.as_ref().is_some_and(|it| it.wants_served());
@@ -352,20 +347,18 @@ impl Measures {
         if handover.load_is_last {
             both.reverse();
         }
-        let steps: Vec<Step> = both.into_iter().flatten().map(Step::own).collect();
-        self.take_with(&steps, objects);
+        let steps: Vec<Step> = both.iter().flatten().map(Step::own).collect();
+        self.take(&steps, objects);
     }
 
-    /// Takes that accesses have passed that are not told.
-    pub(super) fn pass(&mut self, event: &TracedEvent) {
-        if event.kind == EventKind::Passed {
-            self.followed += event.a;
-            let thread = usize::from(event.thread);
-            if self.passed.len() <= thread {
-                self.passed.resize(thread + 1, 0);
-            }
-            self.passed[thread] += event.a;
+    /// Takes that so many accesses of a thread have passed that are not told.
+    pub(super) fn pass(&mut self, thread: u16, count: u64) {
+        self.followed += count;
+        let thread = usize::from(thread);
+        if self.passed.len() <= thread {
+            self.passed.resize(thread + 1, 0);
         }
+        self.passed[thread] += count;
     }
 
     /// Shows accesses to the trackers of reuse distances.
@@ -444,12 +437,13 @@ impl Measures {
             paths: self.paths,
             moves,
             other_moves,
-            followed: self.followed,
+            // The last of a thread that are not told are in no word of its ring.
+            followed: self.followed.max(counted.accesses()),
         }
     }
 }
 
-/// What was measured in one order.
+/// What was measured.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) report: Report,

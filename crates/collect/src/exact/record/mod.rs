@@ -1,4 +1,4 @@
-//! Recording an exact run: measure both orders while the program runs, and write what came of it.
+//! Recording an exact run: measure while the program runs, and write what came of it.
 
 mod blocks;
 mod contents;
@@ -7,11 +7,12 @@ pub(crate) mod fuzzing;
 mod lives;
 mod machine;
 mod measures;
+mod measuring;
 mod moves;
 mod objects;
-mod orders;
 mod paths;
 mod places;
+mod repeats;
 mod rows;
 mod step;
 
@@ -23,12 +24,11 @@ use linewise_machine::memory_latency::{cache_latency, memory_latency};
 use linewise_machine::process::{Ended, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
-    CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Order,
-    Overhead, Pid, RunInfo, Tables, Time, Writer,
+    CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Overhead, Pid,
+    Repeat, RunInfo, Tables, Time, Writer,
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
-use super::equal_rate::Meetings;
 use super::{ExactError, ExactOptions, ExactOutcome, HeapLoading, emulator, loss, trace};
 use crate::flow::Wanted;
 use crate::latencies;
@@ -40,8 +40,8 @@ pub use measures::{MeasureError, ReuseShare};
 use blocks::Teller;
 use contents::Contents;
 use machine::{Model, THIS_MACHINE};
-use measures::Measures;
-use orders::{BothMeasured, BothOrders};
+use measures::{Measured, Measures};
+use measuring::{Measuring, Results};
 use paths::PathRows;
 use places::Places;
 use rows::Names;
@@ -68,6 +68,9 @@ pub struct ExactRecordOptions {
     /// Whether heap blocks are recorded: a library is loaded into the command, which tells of all of them; where it cannot
     /// be loaded, nothing is probed. With [`HeapWhen::Loaded`] that is told in the recording only.
     pub heap: HeapWhen,
+    /// How many times the command is run, at least once. Of all but the first only what the counts came to is
+    /// [kept](linewise_recording::ExactRun::repeats).
+    pub repeat: u32,
     /// Whose objects to follow from their allocation to their end, if any: all accesses are told then. Takes
     /// `heap`.
     pub flow: Option<Wanted>,
@@ -131,7 +134,7 @@ pub struct ExactRecorded {
     pub failure: Option<crate::Error>,
 }
 
-/// Runs a command under the tracer, measures it in both orders, and writes the recording.
+/// Runs a command under the tracer, measures it, and writes the recording.
 ///
 /// A target that is still running when its recording ends is asked to end, see [`trace`]. `signals`
 /// are those that end it; call this from the only thread of the process.
@@ -149,7 +152,7 @@ pub fn record_exact(
     let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
     let model = Model::new(&options.machine, one_line_in, options.simulates())
         .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
-    let measures = Measures::new(&model, options).map_err(unmeasurable)?;
+    Measures::new(&model, options).map_err(unmeasurable)?;
     let mode = if options.replace {
         CreateMode::Replace
     } else {
@@ -158,14 +161,12 @@ pub fn record_exact(
     linewise_recording::check_place(&options.directory, mode)?;
 
     let mut heap_losses = Vec::new();
-    let wanted = options.heap != HeapWhen::Never;
-    let loading = wanted.then(|| heap(options, &mut heap_losses));
+    let loading = heap(options, &mut heap_losses);
     if options.heap != HeapWhen::Loaded {
         for loss in &heap_losses {
             tell(Event::Warning(&loss.detail));
         }
     }
-    let loading = loading.flatten();
     let mut info = describe(options, &model);
     let mut beginning = Beginning {
         directory: &options.directory,
@@ -175,23 +176,14 @@ pub fn record_exact(
         tell: &mut tell,
         places: Places::default(),
     };
-    let mut traced = options.trace.clone();
-    let teller = loading.map(|(region, loading)| {
-        traced.heap = Some(loading);
-        Teller::new(region, options.flow.clone())
-    });
-    let contents = model.simulated.then(|| Contents::new(&model));
-    let mut orders = BothOrders::new(measures, teller, options.flow.is_some(), contents)
-        .in_order(traced.makes_order());
-    traced.leave_own = options.leaves_own(model.config.line_bytes);
-    let outcome = trace(&traced, &mut Both(&mut beginning, &mut orders))?;
+    let traced = options.trace.clone();
+    let (outcome, results) = measured(options, traced, &model, loading, &mut beginning)?;
     let Beginning { writer, places, .. } = beginning;
-    let measured = orders.into_measured(&outcome.counted);
 
     let recorded = |failure| ExactRecorded {
         ended: outcome.ended,
         ended_by: outcome.ended_by,
-        accesses: measured.observed.followed,
+        accesses: results.measured.followed,
         waited_ns: outcome.waited_ns,
         failure,
     };
@@ -208,17 +200,21 @@ pub fn record_exact(
             }
         },
     };
-    let mut tables = tables(&outcome, &measured, &model, &places, options);
+    let mut tables = tables(&outcome, &results, &model, &places, options);
     tables.latencies = latencies(&mut tables.losses);
     tables.losses.append(&mut heap_losses);
     complete(
         &mut info,
         options,
         &outcome,
-        &measured,
+        &results,
         &model,
         &tables.latencies,
     );
+    if let Some(exact) = &mut info.exact {
+        let losses = &mut tables.losses;
+        exact.repeats = repeated(options, &model, &outcome, &results.measured, losses);
+    }
     let failure = write(writer, &info, tables).err();
     if let Some(error) = &failure {
         tell(Event::CutShort(error));
@@ -226,11 +222,79 @@ pub fn record_exact(
     Ok(recorded(failure))
 }
 
-/// What the heap recorder needs; why it cannot be loaded is a loss.
+/// Runs the command, and measures it.
+fn measured(
+    options: &ExactRecordOptions,
+    mut traced: ExactOptions,
+    model: &Model,
+    loading: Option<(linewise_heap::Region, HeapLoading)>,
+    beside: &mut impl Consumer,
+) -> Result<(ExactOutcome, Results), ExactError> {
+    let measures = Measures::new(model, options).map_err(ExactError::Measure)?;
+    let teller = loading.map(|(region, loading)| {
+        traced.heap = Some(loading);
+        Teller::new(region, options.flow.clone())
+    });
+    let contents = model.simulated.then(|| Contents::new(model));
+    let mut measuring = Measuring::new(measures, teller, options.flow.is_some(), contents);
+    traced.leave_own = options.leaves_own(model.config.line_bytes);
+    let outcome = trace(&traced, &mut Both(beside, &mut measuring))?;
+    let results = measuring.finish(&outcome.counted);
+    Ok((outcome, results))
+}
+
+/// Runs the command again, as often as it is asked for and it ends by itself.
+fn repeated(
+    options: &ExactRecordOptions,
+    model: &Model,
+    outcome: &ExactOutcome,
+    first: &Measured,
+    losses: &mut Vec<Loss>,
+) -> Vec<Repeat> {
+    let trace = ExactOptions {
+        keep_trace: None,
+        ..options.trace.clone()
+    };
+    let mut ended_by = outcome.ended_by;
+    let mut repeats = Vec::new();
+    for _ in 1..options.repeat {
+        if ended_by != "target-exited" {
+            break;
+        }
+        let loading = heap(options, &mut Vec::new());
+        let again = measured(options, trace.clone(), model, loading, &mut Nobody);
+        let (again, results) = match again {
+            Ok(again) => again,
+            Err(error) => {
+                losses.push(loss("not-repeated", 1, error.to_string()));
+                break;
+            }
+        };
+        ended_by = again.ended_by;
+        repeats.push(repeats::repeat(
+            (outcome, first),
+            &results.measured,
+            options.trace.one_line_in.max(1),
+        ));
+    }
+    repeats
+}
+
+/// Who wants no accesses.
+struct Nobody;
+
+impl Consumer for Nobody {
+    fn accesses(&mut self, _: &[TracedAccess]) {}
+}
+
+/// What the heap recorder needs, if it is wanted; why it cannot be loaded is a loss.
 fn heap(
     options: &ExactRecordOptions,
     losses: &mut Vec<Loss>,
 ) -> Option<(linewise_heap::Region, HeapLoading)> {
+    if options.heap == HeapWhen::Never {
+        return None;
+    }
     let loaded = crate::heap::load(&options.trace.command).and_then(|loading| {
         let environment = loading.environment(linewise_heap::TRACED);
         // QEMU splits its own list of variables at commas.
@@ -353,6 +417,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         heap: None,
         caches: Vec::new(),
         exact: Some(ExactRun {
+            order: options.trace.effective_order(),
             one_line_in: options.trace.one_line_in.max(1),
             element_bytes: options.element_bytes,
             call_paths: options.follows_calls(),
@@ -375,7 +440,7 @@ fn complete(
     info: &mut RunInfo,
     options: &ExactRecordOptions,
     outcome: &ExactOutcome,
-    measured: &BothMeasured,
+    results: &Results,
     model: &Model,
     latencies: &[Latency],
 ) {
@@ -396,29 +461,27 @@ fn complete(
         exact.level_ns = level_latencies(exact, latencies);
     }
     exact.emulator = emulator::version(&outcome.emulator);
-    exact.followed = measured.observed.followed;
+    exact.followed = results.measured.followed;
     exact.accesses = exact.followed as f64 * f64::from(exact.one_line_in);
     exact.late = outcome.totals.late;
     exact.waits = outcome.totals.waits;
     exact.waited_ns = outcome.waited_ns;
-    let profile = measured.observed.private.as_ref();
+    let profile = results.measured.private.as_ref();
     exact.reuse_rate = match (profile, exact.one_line_in) {
         (None, _) => 0.0,
         (Some(_), 2..) => 1.0,
         (Some(profile), _) => profile.rate,
     };
-    let names = names_of(outcome, measured, model, options);
-    if let Some((found, names)) = measured.heap.as_ref().filter(|it| it.1.recorded) {
+    let names = names_of(outcome, results, model, options);
+    if let Some((found, names)) = results.heap.as_ref().filter(|it| it.1.recorded) {
         info.heap = Some(found.run(names));
     }
-    for (order, measured) in in_orders(measured) {
-        exact.sums.push(rows::sums(order, measured, &names));
-    }
+    exact.sums = rows::sums(&results.measured, &names);
 }
 
 fn names_of<'a>(
     outcome: &'a ExactOutcome,
-    measured: &'a BothMeasured,
+    results: &'a Results,
     model: &'a Model,
     options: &ExactRecordOptions,
 ) -> Names<'a> {
@@ -427,7 +490,7 @@ fn names_of<'a>(
         instructions: &outcome.instructions,
         model,
         one_line_in: options.trace.one_line_in.max(1),
-        blocks: measured.heap.as_ref().map(|(found, _)| &found.lines),
+        blocks: results.heap.as_ref().map(|(found, _)| &found.lines),
     }
 }
 
@@ -489,26 +552,17 @@ fn latencies(losses: &mut Vec<Loss>) -> Vec<Latency> {
     rows
 }
 
-/// Both orders; a program of one thread has the same in both.
-fn in_orders(measured: &BothMeasured) -> [(Order, &measures::Measured); 2] {
-    let equal_rate = measured.equal_rate.as_ref().unwrap_or(&measured.observed);
-    [
-        (Order::Observed, &measured.observed),
-        (Order::EqualRate, equal_rate),
-    ]
-}
-
 fn tables(
     outcome: &ExactOutcome,
-    measured: &BothMeasured,
+    results: &Results,
     model: &Model,
     places: &Places,
     options: &ExactRecordOptions,
 ) -> Tables {
     let mut tables = Tables::default();
-    let names = names_of(outcome, measured, model, options);
-    if let Some((found, heap_names)) = &measured.heap {
-        let accesses = measured.observed.report.threads.iter();
+    let names = names_of(outcome, results, model, options);
+    if let Some((found, heap_names)) = &results.heap {
+        let accesses = results.measured.report.threads.iter();
         let accesses = (0u16..)
             .zip(accesses)
             .map(|(thread, it)| (it.accesses(), thread));
@@ -522,47 +576,18 @@ fn tables(
         tables.losses.extend(rows.losses);
     }
     let mut paths = PathRows::default();
-    for (order, measured) in in_orders(measured) {
-        rows::append(&mut tables, &mut paths, order, measured, &names);
-    }
+    rows::append(&mut tables, &mut paths, &results.measured, &names);
     tables.call_paths = paths.rows;
     tables.maps = places.maps(&outcome.maps);
     tables.threads = places.threads(&outcome.threads, &options.trace.command);
     tables.losses.extend(outcome.losses.iter().cloned());
-    if measured.observed.forgotten > 0 {
+    if results.measured.forgotten > 0 {
         tables.losses.push(loss(
             "lines-forgotten",
-            measured.observed.forgotten,
+            results.measured.forgotten,
             "lines that were given up and begun anew, since records of all that the target touched would have taken more than a \
              tenth of this machine's memory: who had them before is not known"
                 .to_owned(),
-        ));
-    }
-    if measured.dropped > 0 {
-        tables.losses.push(loss(
-            "equal-rate-dropped",
-            measured.dropped,
-            "events that the order of equal rate had no room for, beside hundreds of thousands that waited".to_owned(),
-        ));
-    }
-    if measured.forced_rounds > 0 {
-        tables.losses.push(loss(
-            "equal-rate-forced",
-            measured.forced_rounds,
-            "rounds of the equal rate in which a thread that the machine had not run for long was \
-             not waited for"
-                .to_owned(),
-        ));
-    }
-    let Meetings { threads, alone } = measured.meetings;
-    if alone > 0 && threads > 1 {
-        tables.losses.push(loss(
-            "equal-rate-apart",
-            alone,
-            format!(
-                "of {threads} threads met no other at equal rate: each ended before another began, or \
-                 began when the others had ended"
-            ),
         ));
     }
     tables

@@ -1,4 +1,4 @@
-//! The heap of an exact run, beside the observed order: which block an access touches.
+//! The heap of an exact run: which block an access touches.
 //!
 //! What is allocated changes only between accesses, at the place where the recorder told it. Looking one
 //! up takes a search, so one in sixteen accesses says what instructions do to which

@@ -195,8 +195,8 @@ fn unwind(stack: &mut Vec<Frame>, address: u64) {
     }
 }
 
-/// The rows of `call_paths`: paths that other rows name, and those that lead to them. The same paths
-/// of both orders are one.
+/// The rows of `call_paths`: paths that other rows name, and those that lead to them. Like paths of
+/// private and shared reuse are one.
 #[derive(Debug, Default)]
 pub(super) struct PathRows {
     pub(super) rows: Vec<CallPath>,

@@ -6,7 +6,7 @@ use linewise_cache::Kind;
 use linewise_cache::hierarchy::{Class, Counts, Level, Served};
 use linewise_cache::reuse::{Distances, Histogram, ReuseProfile};
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, Order, Pid, ReuseBin,
+    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, Pid, ReuseBin,
     ReusePairBin, ReuseScope, Sharing, SimulationSums, Tables, Tid, Touch, TransferCount, Unit,
 };
 
@@ -55,33 +55,26 @@ impl Names<'_> {
     }
 }
 
-/// Appends the rows of one order; the paths that they name go to `paths`.
+/// Appends the rows; the paths that they name go to `paths`.
 pub(super) fn append(
     tables: &mut Tables,
     paths: &mut PathRows,
-    order: Order,
     measured: &Measured,
     names: &Names<'_>,
 ) {
-    append_caches(&mut tables.caches, order, measured, names);
-    append_transfers(&mut tables.transfers, order, measured, names);
+    append_caches(&mut tables.caches, measured, names);
+    append_transfers(&mut tables.transfers, measured, names);
     for (scope, profile) in [
         (ReuseScope::Private, &measured.private),
         (ReuseScope::Shared, &measured.shared),
     ] {
         if let Some(profile) = profile {
-            append_reuse(&mut tables.reuse, order, scope, Unit::Line, profile, names);
+            append_reuse(&mut tables.reuse, scope, Unit::Line, profile, names);
             let calls = Calls {
                 paths: measured.paths.as_ref(),
                 rows: paths,
             };
-            append_pairs(
-                &mut tables.reuse_pairs,
-                (order, scope),
-                profile,
-                calls,
-                names,
-            );
+            append_pairs(&mut tables.reuse_pairs, scope, profile, calls, names);
         }
     }
     let scopes = [ReuseScope::Private, ReuseScope::Shared];
@@ -91,17 +84,17 @@ pub(super) fn append(
                 1 => Unit::Byte,
                 _ => Unit::Element,
             };
-            append_reuse(&mut tables.reuse, order, scope, unit, profile, names);
+            append_reuse(&mut tables.reuse, scope, unit, profile, names);
         }
     }
     if let Some(profile) = &measured.pairs {
         let (scope, unit) = (ReuseScope::Private, Unit::LinePair);
-        append_reuse(&mut tables.reuse, order, scope, unit, profile, names);
+        append_reuse(&mut tables.reuse, scope, unit, profile, names);
     }
 }
 
 /// The sums for `run.json`.
-pub(super) fn sums(order: Order, measured: &Measured, names: &Names<'_>) -> SimulationSums {
+pub(super) fn sums(measured: &Measured, names: &Names<'_>) -> SimulationSums {
     let scale = names.scale();
     let report = &measured.report;
     let transfers = report.core_transfers.total();
@@ -114,7 +107,6 @@ pub(super) fn sums(order: Order, measured: &Measured, names: &Names<'_>) -> Simu
         .map(|line| (line.transfers.total() as f64).powi(2))
         .sum();
     SimulationSums {
-        order,
         true_sharing: scaled(transfers.true_sharing),
         false_sharing: scaled(transfers.false_sharing),
         transfers_error: (names.one_line_in > 1)
@@ -171,7 +163,7 @@ fn levels(model: &Model) -> Vec<Asked> {
     levels
 }
 
-fn row(order: Order, asked: &Asked, counts: &Counts, scale: f64) -> CacheCounts {
+fn row(asked: &Asked, counts: &Counts, scale: f64) -> CacheCounts {
     let of_kind = |kind| -> f64 {
         let all = counts.of_kind(kind);
         let nearer: u64 = asked
@@ -195,7 +187,6 @@ fn row(order: Order, asked: &Asked, counts: &Counts, scale: f64) -> CacheCounts 
         0.0
     };
     CacheCounts {
-        order,
         level: asked.name,
         subject: CacheSubject::Total,
         cache: None,
@@ -222,12 +213,7 @@ fn row(order: Order, asked: &Asked, counts: &Counts, scale: f64) -> CacheCounts 
     }
 }
 
-fn append_caches(
-    rows: &mut Vec<CacheCounts>,
-    order: Order,
-    measured: &Measured,
-    names: &Names<'_>,
-) {
+fn append_caches(rows: &mut Vec<CacheCounts>, measured: &Measured, names: &Names<'_>) {
     let report = &measured.report;
     let scale = names.scale();
     // Those that miss most; ties by number, so that the order is always the same.
@@ -245,7 +231,7 @@ fn append_caches(
         others += &report.sites[site as usize];
     }
     for asked in &levels(names.model) {
-        rows.push(row(order, asked, &report.total, scale));
+        rows.push(row(asked, &report.total, scale));
         for (thread, counts) in (0u16..).zip(&report.threads) {
             let cache = if asked.level == Level::Llc {
                 names.model.group(thread)
@@ -257,7 +243,7 @@ fn append_caches(
                     subject: CacheSubject::Thread,
                     cache: Some(cache),
                     tid: names.tid(thread),
-                    ..row(order, asked, counts, scale)
+                    ..row(asked, counts, scale)
                 });
             }
         }
@@ -266,13 +252,13 @@ fn append_caches(
                 subject: CacheSubject::Instruction,
                 pid: names.pid(site),
                 ip: names.ip(site),
-                ..row(order, asked, &report.sites[site as usize], scale)
+                ..row(asked, &report.sites[site as usize], scale)
             });
         }
         if others.accesses() > 0 {
             rows.push(CacheCounts {
                 subject: CacheSubject::OtherInstructions,
-                ..row(order, asked, &others, scale)
+                ..row(asked, &others, scale)
             });
         }
     }
@@ -289,12 +275,7 @@ fn operation(counts: &Counts) -> Option<Operation> {
     }
 }
 
-fn append_transfers(
-    rows: &mut Vec<TransferCount>,
-    order: Order,
-    measured: &Measured,
-    names: &Names<'_>,
-) {
+fn append_transfers(rows: &mut Vec<TransferCount>, measured: &Measured, names: &Names<'_>) {
     let operation = |site: u32| operation(measured.report.sites.get(site as usize)?);
     let bit_shift = names
         .model
@@ -307,7 +288,6 @@ fn append_transfers(
     for &(key, moved) in &measured.moves {
         shown[usize::from(key.is_true)] += moved.count;
         rows.push(TransferCount {
-            order,
             pid: names.pid_of_thread(key.to_thread),
             line: Some(Address(key.line & ((1 << GUEST_BITS) - 1))),
             from_tid: names.tid(key.from_thread),
@@ -337,7 +317,6 @@ fn append_transfers(
         let count = (seen + others) as f64 * names.scale() - seen as f64;
         if count > 0.0 {
             rows.push(TransferCount {
-                order,
                 pid: None,
                 line: None,
                 from_tid: None,
@@ -373,7 +352,6 @@ fn bins(histogram: &Histogram) -> Vec<(Touch, u64, u64, f64)> {
 
 fn append_reuse(
     rows: &mut Vec<ReuseBin>,
-    order: Order,
     scope: ReuseScope,
     unit: Unit,
     profile: &ReuseProfile,
@@ -393,7 +371,6 @@ fn append_reuse(
         for (measure, histogram) in both(distances) {
             for (touch, from, to, count) in bins(histogram) {
                 rows.push(ReuseBin {
-                    order,
                     scope,
                     cache,
                     tid: names.tid(thread),
@@ -412,7 +389,6 @@ fn append_reuse(
         for (measure, histogram) in both(&profile.other_thread) {
             for bin in histogram.bins() {
                 rows.push(ReuseBin {
-                    order,
                     scope,
                     cache: None,
                     tid: None,
@@ -466,7 +442,7 @@ impl Calls<'_> {
 
 fn append_pairs(
     rows: &mut Vec<ReusePairBin>,
-    (order, scope): (Order, ReuseScope),
+    scope: ReuseScope,
     profile: &ReuseProfile,
     mut calls: Calls<'_>,
     names: &Names<'_>,
@@ -489,7 +465,6 @@ fn append_pairs(
             }
             for ((touch, from, to), count) in octaves {
                 rows.push(ReusePairBin {
-                    order,
                     scope,
                     pid: reused.and_then(|(site, _)| names.pid(site)),
                     use_ip: ip(used),

@@ -3,10 +3,8 @@
 use linewise_cache::{Access, Kind};
 
 use super::super::access::TracedAccess;
-use super::super::rounds::Turn;
 
-/// What measurements and rounds need to know of an access: it goes through two queues and from one CPU to
-/// another.
+/// What measurements need to know of an access: it goes through a queue and from one CPU to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     address: u64,
@@ -22,10 +20,8 @@ pub(super) struct Step {
 }
 
 const KIND: u8 = 3;
-const ORDERS: u8 = 1 << 2;
-const CHOSEN: u8 = 1 << 3;
-const LOOKED_AT: u8 = 1 << 4;
-const OWN: u8 = 1 << 5;
+const LOOKED_AT: u8 = 1 << 2;
+const OWN: u8 = 1 << 3;
 
 impl Step {
     /// See [`Step::time`].
@@ -45,7 +41,6 @@ impl Step {
     /// `looked_at`: trackers of reuse distances have to look at it.
     #[inline]
     pub(super) fn new(access: &TracedAccess, looked_at: bool) -> Self {
-        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         Self {
             address: access.address,
             site: access.site,
@@ -54,11 +49,23 @@ impl Step {
             thread: access.thread,
             // One access of the tracer, or the pieces of one of at most so many.
             size: access.size.min(u8::MAX.into()) as u8,
-            flags: access.kind as u8
-                | flag(access.orders, ORDERS)
-                | flag(access.chosen, CHOSEN)
-                | flag(looked_at, LOOKED_AT),
+            flags: access.kind as u8 | if looked_at { LOOKED_AT } else { 0 },
         }
+    }
+
+    /// A thread's last load or store to a line that it had for itself: it is counted there.
+    pub(super) fn own(access: &TracedAccess) -> Self {
+        let step = Self::new(access, false);
+        Self {
+            flags: step.flags | OWN,
+            ..step
+        }
+    }
+
+    /// The thread.
+    #[inline]
+    pub(super) fn thread(self) -> u16 {
+        self.thread
     }
 
     /// How many accesses of its thread it stands for: itself, and those before it that are not told. 0 if it
@@ -96,51 +103,6 @@ impl From<Step> for Access {
     }
 }
 
-impl Turn for Step {
-    #[inline]
-    fn thread(&self) -> u16 {
-        self.thread
-    }
-
-    #[inline]
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    #[inline]
-    fn last_byte(&self) -> u64 {
-        self.address + u64::from(self.size.max(1)) - 1
-    }
-
-    #[inline]
-    fn orders(&self) -> bool {
-        self.flags & ORDERS != 0
-    }
-
-    #[inline]
-    fn chosen(&self) -> bool {
-        self.flags & CHOSEN != 0
-    }
-
-    #[inline]
-    fn before(&self) -> u32 {
-        self.before
-    }
-
-    #[inline]
-    fn in_round(self, _round: u64, before: u32) -> Self {
-        Self { before, ..self }
-    }
-
-    fn own(access: TracedAccess) -> Self {
-        let step = Self::new(&access, false);
-        Self {
-            flags: step.flags | OWN,
-            ..step
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,11 +110,7 @@ mod tests {
     #[test]
     fn a_step_is_the_access_that_it_was_made_of() {
         for kind in [Kind::Load, Kind::Store, Kind::Update] {
-            for (orders, chosen, looked_at) in [
-                (true, false, false),
-                (false, true, false),
-                (false, false, true),
-            ] {
+            for looked_at in [true, false] {
                 let access = TracedAccess {
                     address: 0xffff_7fff_1234_5678,
                     time_ns: 640,
@@ -160,21 +118,15 @@ mod tests {
                     size: 64,
                     thread: u16::MAX - 1,
                     kind,
-                    before: 0,
-                    orders,
-                    chosen,
+                    before: 7,
+                    orders: false,
                 };
                 let step = Step::new(&access, looked_at);
                 assert_eq!(Access::from(step), access.access());
-                assert_eq!(
-                    (step.orders(), step.chosen(), step.looked_at()),
-                    (orders, chosen, looked_at)
-                );
-                assert_eq!((step.stands_for(), Step::own(access).stands_for()), (1, 0));
-                assert_eq!(step.in_round(0, 7).stands_for(), 8);
+                assert_eq!(step.looked_at(), looked_at);
+                assert_eq!((step.stands_for(), Step::own(&access).stands_for()), (8, 0));
                 assert_eq!(step.thread(), access.thread);
                 assert_eq!((step.time(), size_of::<Step>()), (10, 24));
-                assert_eq!(step.address(), access.address);
             }
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use linewise_machine::process::Ended;
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, Measure, Order, Recording, ReuseScope, Sharing, Tables,
-    Touch, Unit,
+    CacheCounts, CacheLevel, CacheSubject, Measure, Recording, ReuseScope, Sharing, Tables, Touch,
+    Unit,
 };
 
 use super::super::record::{
@@ -33,6 +33,7 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecor
         reuse: ReuseShare::OneLineIn(1),
         element_bytes: None,
         heap: HeapWhen::Never,
+        repeat: 1,
         flow: None,
         call_paths: true,
         directory,
@@ -78,14 +79,8 @@ fn misses(row: &CacheCounts) -> f64 {
     row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing
 }
 
-fn transfers(tables: &Tables, order: Order) -> f64 {
-    let of_order = |count: &&linewise_recording::TransferCount| count.order == order;
-    tables
-        .transfers
-        .iter()
-        .filter(of_order)
-        .map(|count| count.count)
-        .sum()
+fn transfers(tables: &Tables) -> f64 {
+    tables.transfers.iter().map(|count| count.count).sum()
 }
 
 #[test]
@@ -111,62 +106,60 @@ fn all_accesses_are_in_every_table() {
     assert_eq!(tables.threads.len(), 3);
     assert!(tables.samples.is_empty() && tables.watches.is_empty());
 
-    for order in Order::ALL {
-        let rows = || tables.caches.iter().filter(move |row| row.order == *order);
-        for row in rows() {
-            assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
-            let from = row.from_l2
-                + row.from_llc
-                + row.from_peer
-                + row.from_other_group
-                + row.from_other_socket
-                + row.from_local_dram
-                + row.from_remote_dram;
-            assert_eq!(misses(row), from, "{row:?}");
-        }
-        let sum = |level, subject| -> f64 {
-            rows()
-                .filter(|row| row.level == level && row.subject == subject)
-                .map(asked)
-                .sum()
-        };
-        for level in [CacheLevel::L1d, CacheLevel::L2, CacheLevel::L3] {
-            let total = sum(level, CacheSubject::Total);
-            assert!(total > 0.0);
-            assert_eq!(sum(level, CacheSubject::Thread), total);
-            let instructions = sum(level, CacheSubject::Instruction);
-            let others = sum(level, CacheSubject::OtherInstructions);
-            assert_eq!(instructions + others, total);
-        }
-        // An access that spans two lines counts for each.
-        let touches = sum(CacheLevel::L1d, CacheSubject::Total);
-        assert!(touches >= exact.accesses && touches < exact.accesses * 1.1);
-        for scope in ReuseScope::ALL {
-            for measure in Measure::ALL {
-                let counted: f64 = tables
-                    .reuse
-                    .iter()
-                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
-                    .filter(|row| row.unit == Unit::Line)
-                    .filter(|row| row.touch != Touch::OtherThread)
-                    .map(|row| row.count)
-                    .sum();
-                assert_eq!(counted, touches, "{order:?} {scope:?} {measure:?}");
-                let cold: f64 = tables
-                    .reuse
-                    .iter()
-                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
-                    .filter(|row| row.unit == Unit::Line && row.touch == Touch::Cold)
-                    .map(|row| row.count)
-                    .sum();
-                let paired: f64 = tables
-                    .reuse_pairs
-                    .iter()
-                    .filter(|row| (row.order, row.scope, row.measure) == (*order, *scope, *measure))
-                    .map(|row| row.count)
-                    .sum();
-                assert_eq!(paired + cold, touches, "{order:?} {scope:?} {measure:?}");
-            }
+    let rows = || tables.caches.iter();
+    for row in rows() {
+        assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
+        let from = row.from_l2
+            + row.from_llc
+            + row.from_peer
+            + row.from_other_group
+            + row.from_other_socket
+            + row.from_local_dram
+            + row.from_remote_dram;
+        assert_eq!(misses(row), from, "{row:?}");
+    }
+    let sum = |level, subject| -> f64 {
+        rows()
+            .filter(|row| row.level == level && row.subject == subject)
+            .map(asked)
+            .sum()
+    };
+    for level in [CacheLevel::L1d, CacheLevel::L2, CacheLevel::L3] {
+        let total = sum(level, CacheSubject::Total);
+        assert!(total > 0.0);
+        assert_eq!(sum(level, CacheSubject::Thread), total);
+        let instructions = sum(level, CacheSubject::Instruction);
+        let others = sum(level, CacheSubject::OtherInstructions);
+        assert_eq!(instructions + others, total);
+    }
+    // An access that spans two lines counts for each.
+    let touches = sum(CacheLevel::L1d, CacheSubject::Total);
+    assert!(touches >= exact.accesses && touches < exact.accesses * 1.1);
+    for scope in ReuseScope::ALL {
+        for measure in Measure::ALL {
+            let counted: f64 = tables
+                .reuse
+                .iter()
+                .filter(|row| (row.scope, row.measure) == (*scope, *measure))
+                .filter(|row| row.unit == Unit::Line)
+                .filter(|row| row.touch != Touch::OtherThread)
+                .map(|row| row.count)
+                .sum();
+            assert_eq!(counted, touches, "{scope:?} {measure:?}");
+            let cold: f64 = tables
+                .reuse
+                .iter()
+                .filter(|row| (row.scope, row.measure) == (*scope, *measure))
+                .filter(|row| row.unit == Unit::Line && row.touch == Touch::Cold)
+                .map(|row| row.count)
+                .sum();
+            let paired: f64 = tables
+                .reuse_pairs
+                .iter()
+                .filter(|row| (row.scope, row.measure) == (*scope, *measure))
+                .map(|row| row.count)
+                .sum();
+            assert_eq!(paired + cold, touches, "{scope:?} {measure:?}");
         }
     }
 }
@@ -179,29 +172,27 @@ fn without_the_sizes_of_caches_the_same_lines_move_and_nothing_misses_for_want_o
     let Some(lean) = counters("8", |options| options.caches = false) else {
         return;
     };
-    let moved = |recorded: &Recorded| transfers(&recorded.tables, Order::EqualRate);
+    let moved = |recorded: &Recorded| transfers(&recorded.tables);
     let (sized, moved) = (moved(&sized), moved(&lean));
     assert!((moved / sized - 1.0).abs() < 0.05, "{moved} beside {sized}");
     let exact = lean.recording.info().exact.as_ref().unwrap();
     let assumed = |text: &String| text.contains("--caches");
     assert!(exact.assumptions.iter().any(assumed));
-    for order in Order::ALL {
-        let rows = || lean.tables.caches.iter().filter(|row| row.order == *order);
-        for row in rows() {
-            assert_eq!(row.level, CacheLevel::Unbounded);
-            assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
-            assert_eq!((row.capacity, row.conflict), (0.0, 0.0));
-        }
-        let of = |subject| rows().filter(move |row| row.subject == subject).map(asked);
-        let total: f64 = of(CacheSubject::Total).sum();
-        assert_eq!(of(CacheSubject::Thread).sum::<f64>(), total);
-        let instructions: f64 = of(CacheSubject::Instruction).sum();
-        assert_eq!(
-            instructions + of(CacheSubject::OtherInstructions).sum::<f64>(),
-            total
-        );
-        assert!(total >= lean.outcome.accesses as f64);
+    let rows = || lean.tables.caches.iter();
+    for row in rows() {
+        assert_eq!(row.level, CacheLevel::Unbounded);
+        assert_eq!(asked(row), row.hits + misses(row), "{row:?}");
+        assert_eq!((row.capacity, row.conflict), (0.0, 0.0));
     }
+    let of = |subject| rows().filter(move |row| row.subject == subject).map(asked);
+    let total: f64 = of(CacheSubject::Total).sum();
+    assert_eq!(of(CacheSubject::Thread).sum::<f64>(), total);
+    let instructions: f64 = of(CacheSubject::Instruction).sum();
+    assert_eq!(
+        instructions + of(CacheSubject::OtherInstructions).sum::<f64>(),
+        total
+    );
+    assert!(total >= lean.outcome.accesses as f64);
 }
 
 #[test]
@@ -221,7 +212,7 @@ fn what_only_one_thread_touches_is_counted_though_it_is_left_out() {
     else {
         return;
     };
-    let moved = |recorded: &Recorded| transfers(&recorded.tables, Order::EqualRate);
+    let moved = |recorded: &Recorded| transfers(&recorded.tables);
     let (all, left, apart) = (moved(&whole), moved(&near), moved(&far));
     assert!((left / all - 1.0).abs() < 0.05, "{left} beside {all}");
     assert!(apart < left / 1000.0, "{apart} beside {left}");
@@ -232,7 +223,7 @@ fn what_only_one_thread_touches_is_counted_though_it_is_left_out() {
     }
     let told = |recorded: &Recorded, subject| -> [f64; 3] {
         let rows = recorded.tables.caches.iter();
-        rows.filter(|row| row.order == Order::EqualRate && row.subject == subject)
+        rows.filter(|row| row.subject == subject)
             .fold([0.0; 3], |[loads, stores, updates], row| {
                 [
                     loads + row.loads,
@@ -268,25 +259,20 @@ fn false_sharing_has_its_line_its_bytes_and_its_instructions() {
         return;
     };
     // At equal rate every increment but a few finds the line with the other thread.
-    let (near_transfers, far_transfers) = (
-        transfers(&near.tables, Order::EqualRate),
-        transfers(&far.tables, Order::EqualRate),
-    );
+    let (near_transfers, far_transfers) = (transfers(&near.tables), transfers(&far.tables));
     assert!(near_transfers > TIMES as f64, "{near_transfers}");
     assert!(near_transfers > 20.0 * far_transfers, "{far_transfers}");
     for recorded in [&near, &far] {
         let exact = recorded.recording.info().exact.as_ref().unwrap();
-        for sums in &exact.sums {
-            let counted = transfers(&recorded.tables, sums.order);
-            assert_eq!(counted, sums.true_sharing + sums.false_sharing);
-            assert_eq!(sums.transfers_error, None);
-        }
+        let (sums, counted) = (&exact.sums, transfers(&recorded.tables));
+        assert_eq!(counted, sums.true_sharing + sums.false_sharing);
+        assert_eq!(sums.transfers_error, None);
     }
     let heaviest = near
         .tables
         .transfers
         .iter()
-        .filter(|row| row.order == Order::EqualRate && row.sharing == Sharing::False)
+        .filter(|row| row.sharing == Sharing::False)
         .max_by(|a, b| a.count.total_cmp(&b.count))
         .unwrap();
     assert_eq!(heaviest.from_bytes & heaviest.to_bytes, 0);
@@ -321,16 +307,12 @@ fn a_share_of_the_lines_is_scaled_back_and_has_an_error() {
     assert_eq!(info.one_line_in, 4);
     assert_eq!(info.accesses, 4.0 * info.followed as f64);
     assert!(info.followed < whole.outcome.accesses);
-    for sums in &info.sums {
-        assert!(sums.transfers_error.is_some());
-        let counted = transfers(&share.tables, sums.order);
-        assert_eq!(counted, sums.true_sharing + sums.false_sharing);
-    }
+    assert!(info.sums.transfers_error.is_some());
+    let counted = transfers(&share.tables);
+    assert_eq!(counted, info.sums.true_sharing + info.sums.false_sharing);
     let touches = |measure| -> f64 {
         let chosen = |row: &&linewise_recording::ReuseBin| {
-            row.order == Order::Observed
-                && row.scope == ReuseScope::Private
-                && row.measure == measure
+            row.scope == ReuseScope::Private && row.measure == measure
         };
         let rows = share.tables.reuse.iter().filter(chosen);
         rows.map(|row| row.count).sum()
@@ -342,7 +324,7 @@ fn a_share_of_the_lines_is_scaled_back_and_has_an_error() {
 }
 
 #[test]
-fn without_reuse_there_are_no_rows_of_it_and_one_thread_is_alike_in_both_orders() {
+fn without_reuse_there_are_no_rows_of_it_and_one_thread_has_no_transfers() {
     let programs = Programs::new();
     let program = programs.compile("counts");
     let mut options = options(programs.path().join("one.linewise"), &program, &[]);
@@ -351,16 +333,6 @@ fn without_reuse_there_are_no_rows_of_it_and_one_thread_is_alike_in_both_orders(
         return;
     };
     assert!(recorded.tables.reuse.is_empty() && recorded.tables.reuse_pairs.is_empty());
-    let of = |order: Order| -> Vec<CacheCounts> {
-        let rows = recorded.tables.caches.iter();
-        rows.filter(|row| row.order == order)
-            .map(|row| CacheCounts {
-                order: Order::Observed,
-                ..row.clone()
-            })
-            .collect()
-    };
-    assert_eq!(of(Order::Observed), of(Order::EqualRate));
     assert!(recorded.tables.transfers.is_empty());
 }
 

@@ -439,7 +439,7 @@ impl Expected {
             return Some("found nothing".to_owned());
         };
         let wrong = |what: &str| Some(format!("wrong {what}: {}", first.summary()));
-        if first.kind != answer.kind {
+        if !answer.kind.split(',').any(|kind| kind == first.kind) {
             return wrong("kind");
         }
         if answer

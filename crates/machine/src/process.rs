@@ -150,6 +150,14 @@ pub struct Manner {
     pub fixed_addresses: bool,
 }
 
+/// Whether [`Manner::fixed_addresses`] would change anything: not where they are fixed already, or the kernel refuses.
+#[must_use]
+pub fn may_fix_addresses() -> bool {
+    // SAFETY: asks only.
+    let now = unsafe { libc::personality(ASK_PERSONALITY) };
+    now >= 0 && now & libc::ADDR_NO_RANDOMIZE == 0
+}
+
 /// A child process that waits, before exec, until it is let go. A child that is dropped unreleased
 /// ends without having run anything.
 #[derive(Debug)]

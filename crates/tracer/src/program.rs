@@ -130,6 +130,8 @@ pub struct Qemu {
     pub region: Vec<u8>,
     /// Whether a traced program is replaced: it has begun, so the next one runs in any case.
     pub again: bool,
+    /// Whether addresses are the same in every run only for us: the program is not to see the mark of that.
+    pub fixed: bool,
 }
 
 impl Qemu {
@@ -148,6 +150,9 @@ impl Qemu {
         plugin.extend(&self.region);
         if self.again {
             plugin.extend(b",again=on");
+        }
+        if self.fixed {
+            plugin.extend(b",fixed=on");
         }
         words.extend([b"-plugin".to_vec(), plugin]);
         let mut kept = Vec::new();
@@ -231,6 +236,7 @@ mod tests {
             plugin: b"p.so".to_vec(),
             region: b"/r".to_vec(),
             again: false,
+            fixed: false,
         };
         let program = Program {
             path: "./a".into(),
@@ -250,6 +256,7 @@ mod tests {
             plugin: b"p.so".to_vec(),
             region: b"/r".to_vec(),
             again: false,
+            fixed: false,
         };
         let program = Program {
             path: "/bin/x".into(),

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use linewise_machine::process;
 use linewise_tracer::program::{self, Program, Qemu, Refusal};
 
 use super::ExactError;
@@ -124,6 +125,7 @@ impl Launch {
                 plugin: doubled,
                 region: region.into_bytes(),
                 again: false,
+                fixed: process::may_fix_addresses(),
             },
         })
     }

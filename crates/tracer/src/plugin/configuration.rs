@@ -9,6 +9,8 @@ pub(super) struct Arguments {
     pub(super) region: Option<String>,
     /// A program was replaced by this one: see [`exec`].
     pub(super) again: bool,
+    /// Addresses were made the same in every run: see [`exec::hide_fixed_addresses`].
+    pub(super) fixed: bool,
     pub(super) unknown: Option<String>,
 }
 
@@ -19,6 +21,7 @@ impl Arguments {
             match word.split_once('=') {
                 Some(("region", value)) => this.region = Some(value.to_owned()),
                 Some(("again", value)) => this.again = value == "on",
+                Some(("fixed", value)) => this.fixed = value == "on",
                 _ => this.unknown = Some(word),
             }
         }

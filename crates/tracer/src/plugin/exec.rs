@@ -181,11 +181,40 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         return untraced(trouble);
     }
     announce(true);
+    let before = personality(ASK);
+    let fixed = before >= 0 && before & libc::ADDR_NO_RANDOMIZE == 0;
+    let again = Qemu {
+        fixed,
+        ..again.clone()
+    };
     let (words, mut environment) = again.command(program, environment);
     // QEMU gives its guest the variables in the opposite order.
     environment.reverse();
+    if fixed {
+        personality(before | libc::ADDR_NO_RANDOMIZE);
+    }
     execute(&words, &environment);
+    if fixed {
+        hide_fixed_addresses();
+    }
     untraced(ExecTrouble::Exec);
+}
+
+/// personality(2): leaves it as it is and returns it.
+const ASK: i32 = -1;
+
+fn personality(new: i32) -> i32 {
+    // SAFETY: it takes a number. All bits set are 32, since that is what the kernel looks at.
+    unsafe { libc::personality(libc::c_ulong::from(new as u32)) }
+}
+
+/// Takes back what had this process begin with the same addresses in every run: they stay, and the program and those that it
+/// executes outside of the trace see the system's own setting.
+pub(super) fn hide_fixed_addresses() {
+    let now = personality(ASK);
+    if now >= 0 {
+        personality(now & !libc::ADDR_NO_RANDOMIZE);
+    }
 }
 
 /// `execve`; returns if it failed.

@@ -99,6 +99,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
         )
     };
     let mut arguments = Arguments::of(arguments);
+    if arguments.fixed {
+        exec::hide_fixed_addresses();
+    }
     match install(id, &target, system, &mut arguments) {
         Ok(()) => 0,
         // The guest's program runs all the same, as it would without us; that it is missing is told by who reads.

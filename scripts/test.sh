@@ -92,7 +92,7 @@ step() {
         printf 'FAILED  %-10s %4d s  %d passed, %d failed\n' \
             "$name" $((SECONDS - start)) "$good" "$bad"
         what_failed "$log" | sed 's/^/        | /'
-        trouble+=("$name: $(grep -E -- ' --- FAILED$|^missed: ' "$log" || tail -n 1 "$log")")
+        trouble+=("$name: $(grep -E -- ' --- FAILED$|^missed: |  FAILED$|^DIFFERS ' "$log" || tail -n 1 "$log")")
     fi
 }
 

@@ -418,8 +418,7 @@ fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {
     if let Some(exact) = &info.exact {
         let sum = transfers.true_sharing + transfers.false_sharing;
         let error = ERRORS * exact.sums.transfers_error.unwrap_or(0.0);
-        let repeated: Vec<f64> = exact.repeats.iter().map(|it| it.transfers).collect();
-        let seen = spread(sum, &repeated);
+        let seen = repeated(exact).map_or(Interval::exactly(sum), |it| it.transfers);
         transfers.interval = Interval {
             low: (seen.low - error).max(0.0),
             high: seen.high + error,

@@ -195,7 +195,7 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
     }
     execute(&words, &environment);
     if fixed {
-        hide_fixed_addresses();
+        personality(before);
     }
     untraced(ExecTrouble::Exec);
 }

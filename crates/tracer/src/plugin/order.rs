@@ -546,11 +546,7 @@ impl Turn {
                 futex_wait(&other.news, news, LOOK);
                 self.dozes.store(0, Ordering::Relaxed);
             };
-            if executes {
-                self.stands_still(sleeps);
-            } else {
-                sleeps();
-            }
+            self.stands_still(executes, sleeps);
             woken = came();
         }
         other.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -572,10 +568,10 @@ impl Turn {
         )
     }
 
-    /// Does something for which QEMU does not take this thread for running.
-    fn stands_still(&self, what: impl FnOnce()) {
+    /// Does something for which QEMU does not take this thread for running, which it does if it `executes`.
+    fn stands_still(&self, executes: bool, what: impl FnOnce()) {
         let cpu = self.cpu.load(Ordering::Relaxed);
-        let Some(executing) = executing().filter(|_| !cpu.is_null()) else {
+        let Some(executing) = executing().filter(|_| executes && !cpu.is_null()) else {
             return what();
         };
         ASLEEP.fetch_add(1, Ordering::SeqCst);
@@ -627,17 +623,12 @@ impl Turn {
         }
         self.requests.store(0, Ordering::SeqCst);
         self.tell();
-        let sleeps = || {
+        self.stands_still(executes, || {
             let is_on = || process::current().is_some_and(|process| !process.detached());
             while is_on() && !GIVEN_UP.load(Ordering::SeqCst) {
                 futex_wait(&self.news, self.news.load(Ordering::SeqCst), LOOK);
             }
-        };
-        if executes {
-            self.stands_still(sleeps);
-        } else {
-            sleeps();
-        }
+        });
     }
 
     /// If it was taken for resting and is not.

@@ -198,6 +198,7 @@ step reuse target/release/linewise bench reuse --gate
 step answers cargo xtask answers --runs 1 --seconds 2
 step repairs cargo xtask repairs --pairs 1 --seconds 1.4
 step structures cargo xtask structures --runs 1 --seconds 1.2
+step structures cargo xtask structures --source exact --runs 1
 step advice cargo xtask advice --quick --pairs 3 --seconds 0.5
 step conformance cargo xtask conformance --core
 if has strace; then

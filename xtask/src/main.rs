@@ -103,7 +103,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "structures",
         "the kind of sharing of fourteen concurrent structures, packed on a line and padded\n\
-         [--threads 2] [--runs 5] [--seconds 2 of CPU time] [--only PROGRAM]",
+         [--threads 2] [--runs 5] [--seconds 2 of CPU time] [--source timer|exact] [--only PROGRAM]",
     ),
     (
         "heap",

@@ -119,8 +119,8 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
                 Ok(1.0 - cpu_seconds(&twins.repaired, threads, rounds)? / before)
             })
             .collect();
-        let bad = recorded(root, &linewise, &twins.broken, threads, rounds)?;
-        let good = recorded(root, &linewise, &twins.repaired, threads, rounds)?;
+        let bad = recorded(root, &linewise, &[], &twins.broken, threads, rounds)?;
+        let good = recorded(root, &linewise, &[], &twins.repaired, threads, rounds)?;
         let finding = bad.findings.into_iter().next();
         let is_named = |it: &Finding| {
             kinds.contains(&it.kind.as_str())

@@ -54,6 +54,8 @@ pub(crate) const PROGRAMS: [(&str, &[(&str, Truth)]); 14] = [
 ];
 /// Findings that cost less are not judged.
 const NOISE: f64 = 0.02;
+/// Rounds of a program under the emulator.
+const EXACT_ROUNDS: u64 = 20_000;
 /// Of all runs so many must be right, and so few may say what is wrong.
 const RIGHT: f64 = 0.9;
 const WRONG: f64 = 0.04;
@@ -121,7 +123,9 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let runs = arguments.count("--runs", 5)?;
     let seconds: f64 = arguments.value("--seconds")?.unwrap_or(2.0);
     let only: Option<String> = arguments.value("--only")?;
+    let source: String = arguments.value("--source")?.unwrap_or("timer".to_owned());
     arguments.finish()?;
+    let options = ["--source", source.as_str()];
     let linewise = release_binary(root)?;
     let mut all = Vec::new();
     let (mut of_one_kind, mut told_of) = (0, 0);
@@ -131,11 +135,14 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
         }
         let twins = Twins::compile(root, "structures", program, "-O2")?;
         for (form, binary) in [("packed", &twins.broken), ("padded", &twins.repaired)] {
-            let rounds = calibrate(binary, threads, seconds)?;
+            let rounds = match source.as_str() {
+                "exact" => EXACT_ROUNDS,
+                _ => calibrate(binary, threads, seconds)?,
+            };
             let mut said = Vec::new();
             let before = all.len();
             for _ in 0..runs {
-                let report = recorded(root, &linewise, binary, threads, rounds)?;
+                let report = recorded(root, &linewise, &options, binary, threads, rounds)?;
                 let verdict = verdict(&report, variables, form == "packed", program == "condvar");
                 if verdict != Verdict::Right || said.is_empty() {
                     said.push(words(&report));

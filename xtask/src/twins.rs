@@ -81,10 +81,11 @@ impl Twins {
     }
 }
 
-/// What linewise says of a program with these threads and rounds.
+/// What linewise says of a program with these threads and rounds, recorded with these options.
 pub(crate) fn recorded(
     root: &Path,
     linewise: &Path,
+    options: &[&str],
     program: &Path,
     threads: usize,
     rounds: u64,
@@ -92,7 +93,7 @@ pub(crate) fn recorded(
     let recording = root.join("target/twins.linewise");
     let words = [threads.to_string(), rounds.to_string()];
     let words = words.each_ref().map(String::as_str);
-    record(linewise, &recording, &[], program, &words, Stdio::null())?;
+    record(linewise, &recording, options, program, &words, Stdio::null())?;
     report(linewise, &recording)
 }
 

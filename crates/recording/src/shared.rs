@@ -10,6 +10,9 @@ use crate::rows::{Address, Map, Pid};
 /// Mappings that are homes, at most: more files are shared by nobody, but by a program that makes them without end.
 const HOMES: usize = 1 << 16;
 
+/// Shared mappings of a process, at most; those beyond are taken for its own.
+const PIECES: usize = 1 << 12;
+
 /// The device and inode of what lies behind a mapping.
 type Backing = (u32, u64);
 
@@ -86,7 +89,8 @@ impl SharedMemory {
         *pieces = (pieces.drain(..))
             .flat_map(|it| it.without(map.start.0, map.end.0))
             .collect();
-        let Some(piece) = piece.filter(|it| it.start < it.end) else {
+        let has_room = pieces.len() < PIECES;
+        let Some(piece) = piece.filter(|it| it.start < it.end && has_room) else {
             return;
         };
         pieces.push(piece);
@@ -114,6 +118,12 @@ impl SharedMemory {
     /// Forgets the processes for which `lives` says no. Their mappings stay homes.
     pub fn keep(&mut self, lives: impl Fn(Pid) -> bool) {
         self.processes.retain(|&pid, _| lives(pid));
+    }
+
+    /// Whether a process has any.
+    #[must_use]
+    pub fn has(&self, pid: Pid) -> bool {
+        self.processes.get(&pid).is_some_and(|it| !it.is_empty())
     }
 
     /// The home of an address of a process: itself, where its memory is not shared.

@@ -25,6 +25,7 @@
 //! interrupted in that moment writes its note when it goes on, which may be much later: so the notes of owners that
 //! follow each other have two places, in turn.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::region::{MOST_OWNERS, Region};
@@ -151,6 +152,16 @@ const CLAIMED: u32 = 1;
 const USED: u32 = 2;
 
 impl Table {
+    /// Whether anything was written to the first half of a line.
+    pub(crate) fn has(&self, at: usize) -> bool {
+        const PAGE: usize = 4096;
+        let page = (ptr::from_ref(&self.first[at]) as usize) & !(PAGE - 1);
+        let mut resident = 0u8;
+        // SAFETY: a page of this table; one byte for it.
+        let failed = unsafe { libc::mincore(page as *mut _, PAGE, &mut resident) } != 0;
+        failed || resident & 1 != 0
+    }
+
     #[inline(always)]
     pub(crate) fn line(&self, at: usize) -> Line<'_> {
         Line {

@@ -11,12 +11,18 @@ use super::calls::CallKind;
 /// Bits of an address that are the guest's own; those above are the number of the address space.
 pub const GUEST_BITS: u32 = 48;
 
+/// The number of an image, in its place in an address.
+pub(super) fn space_of(image: u32) -> u64 {
+    u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS
+}
+
 /// One access of the target, in its place among all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedAccess {
     /// First byte: the guest's address in the low 48 bits, above them the number of the address
     /// space (0 for the launched program; a new one for each fork and exec), so that equal addresses
-    /// of different processes are different lines. Memory that processes share is not recognised.
+    /// of different processes are different lines. Of memory that processes share it is its
+    /// [home](linewise_recording::SharedMemory::home): the address that it has where it was first mapped.
     pub address: u64,
     /// CLOCK_MONOTONIC ns, never decreasing. Taken once for up to sixteen accesses.
     pub time_ns: u64,
@@ -72,7 +78,7 @@ pub struct TracedEvent {
 }
 
 impl TracedEvent {
-    /// An event as a ring has it; `space` is the part of an address that tells its address space.
+    /// An event as a ring has it; `place` makes an address of the guest's what it is in [`TracedAccess::address`].
     #[cold]
     pub(super) fn of(
         kind: EventKind,
@@ -80,11 +86,11 @@ impl TracedEvent {
         b: u64,
         thread: u16,
         time_ns: u64,
-        space: u64,
+        place: impl Fn(u64) -> u64,
     ) -> Self {
         let a = match kind {
-            EventKind::FutexWaits | EventKind::FutexWakes => a | space,
-            EventKind::Creates if a != 0 => a | space,
+            EventKind::FutexWaits | EventKind::FutexWakes => place(a),
+            EventKind::Creates if a != 0 => place(a),
             _ => a,
         };
         Self {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use linewise_cache::Kind;
-use linewise_recording::{Address, Map, MapKind, Pid, Time};
+use linewise_recording::{Address, Map, MapKind, Pid, SharedMemory, Time};
 use linewise_tracer::words::{self, ExecTrouble};
 
-use super::access::{Handover, TracedAccess};
+use super::access::{Handover, TracedAccess, space_of};
 use super::clock::Clock;
 
 /// An instruction that accessed memory, or could have.
@@ -85,6 +85,8 @@ pub(super) struct Code {
     /// The mappings of each process, by their places in `maps`.
     maps_of: HashMap<Pid, Vec<u32>>,
     path_bytes: usize,
+    /// The memory that processes share, by image: what stands for a process there is its number.
+    pub(super) shared: SharedMemory,
     /// Programs that ran untraced beyond those.
     pub(super) more_untraced: u64,
     /// Instructions and mappings that there was no room for.
@@ -145,6 +147,12 @@ impl Code {
         self.banks.get(number)
     }
 
+    /// Where the accesses of an image to an address count: at its home, if its memory is shared.
+    pub(super) fn home(&self, image: u32, address: u64) -> u64 {
+        let (image, address) = self.shared.home(Pid(image), Address(address));
+        address.0 | space_of(image.0)
+    }
+
     /// Names what was done to a line by the thread that another took it from. `space` is the part of an
     /// address that tells its address space.
     pub(super) fn handover(
@@ -191,12 +199,12 @@ impl Code {
         kind: u64,
         rest: &[u64],
         program: u32,
-        pid: Pid,
+        (pid, image): (Pid, u32),
         clock: &Clock,
     ) {
         let done = match kind {
             words::DEFINES_BLOCK => self.define_block(rest, program, pid),
-            words::DEFINES_MAP => self.define_map(rest, pid, clock),
+            words::DEFINES_MAP => self.define_map(rest, (pid, image), clock),
             words::DEFINES_UNTRACED => self.define_untraced(rest),
             _ => None,
         };
@@ -278,11 +286,18 @@ impl Code {
         self.maps.push(map);
     }
 
-    fn define_map(&mut self, rest: &[u64], pid: Pid, clock: &Clock) -> Option<()> {
-        let (fields, path) = rest.split_first_chunk::<5>()?;
+    fn define_map(
+        &mut self,
+        rest: &[u64],
+        (pid, image): (Pid, u32),
+        clock: &Clock,
+    ) -> Option<()> {
+        let (fields, path) = rest.split_first_chunk::<7>()?;
         let path = String::from_utf8_lossy(&words::text(path)?).into_owned();
         let writable = fields[4] & 2 != 0;
-        self.add_map(Map {
+        let shared = fields[4] & words::SHARED_MAP != 0;
+        let backing = shared.then_some((fields[5] as u32, fields[6]));
+        let map = Map {
             pid,
             time: Time(clock.ns(fields[0])),
             start: Address(fields[1]),
@@ -297,9 +312,14 @@ impl Code {
             },
             path,
             build_id: String::new(),
-            device: None,
-            inode: None,
+            device: backing.map(|it| it.0),
+            inode: backing.map(|it| it.1),
+        };
+        self.shared.add(&Map {
+            pid: Pid(image),
+            ..map.clone()
         });
+        self.add_map(map);
         Some(())
     }
 

@@ -16,7 +16,7 @@ use linewise_recording::Pid;
 use linewise_tracer::words::{self, EventKind};
 use linewise_tracer::{Region, Ring, RingKind, RingState, pid_namespace, stamp};
 
-use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent};
+use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent, space_of};
 use super::batch::Batch;
 use super::calls::CallKind;
 use super::clock::Clock;
@@ -218,6 +218,7 @@ impl Stream {
         } else if is_new {
             if let Some(above) = above {
                 self.code.inherit(above.pid, Pid(pid));
+                self.code.shared.forked(Pid(parent), Pid(image));
             }
             let program = match above {
                 Some(above) => above.program,
@@ -268,7 +269,7 @@ impl Stream {
             late: false,
             late_from: 0,
             quantum,
-            space: u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS,
+            space: space_of(image),
             parent: parent.min(u32::from(u16::MAX)) as u16,
             accesses: 0,
             untold: 0,
@@ -303,7 +304,7 @@ impl Stream {
                 rest.clear();
                 rest.extend((reading.position + 1..end).map(|at| reading.ring.word(at)));
                 self.code
-                    .define(kind, &rest, program, Pid(reading.pid), &self.clock);
+                    .define(kind, &rest, program, (Pid(reading.pid), reading.image), &self.clock);
                 reading.position = end;
             }
             if reading.freed != reading.position {
@@ -425,6 +426,12 @@ impl Stream {
             ..
         } = *reading;
         let mut position = reading.position;
+        let shares = code.shared.has(Pid(reading.image));
+        let image = reading.image;
+        let place = |address| match shares {
+            true => code.home(image, address),
+            false => address | space,
+        };
         let mut bank = code.bank(reading.bank);
         let mut time_ns = reading.time_ns.max(*latest_ns);
         // Accesses are words, but for those that are joined with another or not described.
@@ -447,7 +454,7 @@ impl Stream {
                 }
                 if slot.special {
                     let mut access = TracedAccess {
-                        address: words::address(word) | space,
+                        address: place(words::address(word)),
                         time_ns,
                         site: slot.site,
                         before: reading.untold,
@@ -487,7 +494,7 @@ impl Stream {
                 } else {
                     // Made in its place: a copy would wait for each of its fields.
                     batch.push(TracedAccess {
-                        address: words::address(word) | space,
+                        address: place(words::address(word)),
                         time_ns,
                         site: slot.site,
                         before: reading.untold,
@@ -564,7 +571,7 @@ impl Stream {
                         0,
                         thread,
                         time_ns,
-                        space,
+                        place,
                     ));
                 }
             }
@@ -600,7 +607,7 @@ impl Stream {
                         if kind == EventKind::ThreadStarted {
                             a = u64::from(pid) | (u64::from(reading.tid) << 32);
                         }
-                        consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, space));
+                        consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, place));
                     }
                     None => totals.malformed += 1,
                 }

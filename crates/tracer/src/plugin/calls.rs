@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::code::Architecture;
 use super::guest::Map;
-use super::{exec, order, process, sleep, writer};
+use super::{exec, guest, order, process, shared, sleep, writer};
 use crate::words::{self, EventKind};
 
 /// Numbers of the calls that are looked at, by architecture.
 struct Numbers {
     mmap: i64,
+    munmap: i64,
+    mremap: i64,
+    shmat: i64,
     clone: i64,
     fork: i64,
     vfork: i64,
@@ -30,6 +33,9 @@ struct Numbers {
 /// asm/unistd_64.h of Linux.
 const X86_64: Numbers = Numbers {
     mmap: 9,
+    munmap: 11,
+    mremap: 25,
+    shmat: 30,
     clone: 56,
     fork: 57,
     vfork: 58,
@@ -57,6 +63,9 @@ const X86_64: Numbers = Numbers {
 /// asm-generic/unistd.h of Linux; it has no fork and no vfork.
 const AARCH64: Numbers = Numbers {
     mmap: 222,
+    munmap: 215,
+    mremap: 216,
+    shmat: 196,
     clone: 220,
     fork: -1,
     vfork: -1,
@@ -299,6 +308,8 @@ pub(super) extern "C" fn on_call(
         unsafe { writer::close(vcpu) };
     } else if number == numbers.mmap {
         MMAP.set([a2, a3, a4, a5, a6]);
+    } else if number == numbers.munmap {
+        shared::remove(a1, a1.saturating_add(a2));
     } else if number == numbers.execve || number == numbers.execveat {
         let call = if number == numbers.execve {
             exec::Call::Path {
@@ -343,13 +354,46 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
         }
         end.event(vcpu, EventKind::CallEnded, number as u64, result as u64);
     }
-    if number == numbers().mmap && !(-4095..0).contains(&result) {
-        mapped(result as u64);
+    let numbers = numbers();
+    if (-4095..0).contains(&result) {
+    } else if number == numbers.mmap {
+        mapped(vcpu, result as u64);
+    } else if number == numbers.shmat || number == numbers.mremap && shared::is_used() {
+        map_shared(vcpu, result as u64, None);
     }
 }
 
-fn mapped(start: u64) {
+/// The thread of a virtual CPU has mapped what others may have as well, `length` bytes or all that lies there; `false` if it has not.
+fn map_shared(vcpu: c_uint, start: u64, length: Option<u64>) -> bool {
+    let maps = guest::own_maps().into_iter();
+    let found = maps.filter(|map| map.backing.is_some());
+    let found = found.filter(|map| map.start <= start && start < map.end);
+    let Some(mut map) = found.last().filter(Map::may_change) else {
+        return false;
+    };
+    map.offset += start - map.start;
+    map.start = start;
+    if let Some(length) = length {
+        map.end = start.saturating_add(length.next_multiple_of(4096));
+    }
+    // SAFETY: called in the thread that runs this virtual CPU; the reference ends here.
+    if let Some(end) = unsafe { writer::end(vcpu) } {
+        end.share_all(vcpu, map.start, map.end);
+    }
+    if let Some(process) = process::current() {
+        process.guest().map(map);
+    }
+    true
+}
+
+fn mapped(vcpu: c_uint, start: u64) {
+    /// The bits of the flags that say for whom it is.
+    const FOR_WHOM: u64 = 3;
     let [length, rights, flags, descriptor, offset] = MMAP.get();
+    shared::remove(start, start.saturating_add(length));
+    if flags & FOR_WHOM != libc::MAP_PRIVATE as u64 && map_shared(vcpu, start, Some(length)) {
+        return;
+    }
     let path = if flags & libc::MAP_ANONYMOUS as u64 == 0 {
         std::fs::read_link(format!("/proc/self/fd/{}", descriptor as i32))
             .map(|path| std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string()))
@@ -370,6 +414,7 @@ fn mapped(start: u64) {
         offset,
         executable: rights & libc::PROT_EXEC as u64 != 0,
         writable: rights & libc::PROT_WRITE as u64 != 0,
+        backing: None,
         path,
     });
 }

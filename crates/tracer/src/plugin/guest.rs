@@ -16,7 +16,18 @@ pub(super) struct Map {
     pub(super) offset: u64,
     pub(super) executable: bool,
     pub(super) writable: bool,
+    /// Device (major number times 2^20 plus minor) and inode of what is behind it, if that is for all to see.
+    pub(super) backing: Option<(u32, u64)>,
     pub(super) path: Vec<u8>,
+}
+
+impl Map {
+    /// Whether anybody is likely to write to it, which is shared: a file that is mapped to be read only is none of those, but a piece of
+    /// memory is.
+    pub(super) fn may_change(&self) -> bool {
+        const MEMORY: [&[u8]; 4] = [b"/dev/shm/", b"/dev/zero", b"/memfd:", b"/SYSV"];
+        self.writable || MEMORY.iter().any(|place| self.path.starts_with(place))
+    }
 }
 
 /// Code that is wanted: file offsets of a module, all of it if there are none.
@@ -73,12 +84,19 @@ fn parse(line: &[u8]) -> Option<Map> {
         (*field, rest) = rest.split_at(length);
     }
     let (start, end) = text(fields[0])?.split_once('-')?;
+    let backing = || {
+        let (major, minor) = text(fields[3])?.split_once(':')?;
+        let hexadecimal = |text| u32::from_str_radix(text, 16).ok();
+        let device = (hexadecimal(major)? << 20) | hexadecimal(minor)?;
+        Some((device, text(fields[4])?.parse().ok()?))
+    };
     Some(Map {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         offset: u64::from_str_radix(text(fields[2])?, 16).ok()?,
         executable: fields[1].contains(&b'x'),
         writable: fields[1].contains(&b'w'),
+        backing: fields[1].contains(&b's').then(backing).flatten(),
         path: rest.trim_ascii_start().to_vec(),
     })
 }
@@ -155,7 +173,11 @@ impl Guest {
             map.start,
             map.end,
             map.offset,
-            u64::from(map.executable) | (u64::from(map.writable) << 1),
+            u64::from(map.executable)
+                | (u64::from(map.writable) << 1)
+                | map.backing.map_or(0, |_| words::SHARED_MAP),
+            map.backing.map_or(0, |it| it.0.into()),
+            map.backing.map_or(0, |it| it.1),
         ];
         words::push_text(&mut rest, &map.path[..map.path.len().min(4096)]);
         self.record.clear();
@@ -229,7 +251,9 @@ mod tests {
         let map = parse(b"7f00-8f00 r-xp 00001000 08:01 1234     /opt/a b/c.so").unwrap();
         assert_eq!((map.start, map.end, map.offset), (0x7f00, 0x8f00, 0x1000));
         assert!(map.executable && !map.writable);
-        assert_eq!(map.path, b"/opt/a b/c.so");
+        assert_eq!((map.path, map.backing), (b"/opt/a b/c.so".to_vec(), None));
+        let map = parse(b"7f00-8f00 rw-s 00000000 00:1f 77    /dev/zero (deleted)").unwrap();
+        assert_eq!(map.backing, Some((0x1f, 77)));
         assert_eq!(parse(b"1-2 rw-p 0 0 0").unwrap().path, b"");
         assert_eq!(parse(b""), None);
     }

@@ -19,6 +19,7 @@ mod lock;
 mod order;
 mod process;
 mod shadow;
+mod shared;
 mod sleep;
 mod surroundings;
 mod writer;
@@ -219,6 +220,7 @@ unsafe extern "C" fn in_child() {
         shadow::forget();
         order::forget();
         sleep::forget();
+        shared::forget_lock();
         process.guest.release();
         process.guest().announce_all();
     }

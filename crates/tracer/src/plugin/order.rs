@@ -755,11 +755,22 @@ pub(super) fn is_at_work(number: u16) -> bool {
 
 /// Where the order has the line of an address: of one all accesses to which are told, beyond the guest's memory.
 pub(super) fn place(address: u64) -> u64 {
-    const BEYOND: u64 = 1 << (words::ADDRESS_BITS - 1);
     match shadow::find(address).is_some_and(Line::is_told) {
-        true => address ^ BEYOND,
+        true => beyond(address),
         false => address,
     }
+}
+
+/// Beyond the guest's memory.
+const BEYOND: u64 = 1 << (words::ADDRESS_BITS - 1);
+
+pub(super) fn beyond(address: u64) -> u64 {
+    address | BEYOND
+}
+
+/// The address whose [`place`] that is.
+pub(super) fn address(place: u64) -> u64 {
+    place & !BEYOND
 }
 
 /// Whether an instruction lately met a line of others, so that its thread waits for its turn before it. It counts.

@@ -49,6 +49,23 @@ pub(super) fn make(address: u64) -> Option<Line<'static>> {
     find(address)
 }
 
+/// The lines from an address to another of which anything may be known.
+pub(super) fn touched(from: u64, to: u64) -> impl Iterator<Item = u64> {
+    /// Those whose states lie on one page.
+    const TOGETHER: u64 = 128 << 6;
+    let begins = (from & !(TOGETHER - 1)..to).step_by(TOGETHER as usize);
+    let is_used = |&address: &u64| {
+        let (number, at) = place(address);
+        let table = TABLES_OF_LINES[number].load(Ordering::Acquire);
+        // SAFETY: as in `find`.
+        !table.is_null() && unsafe { &*table }.has(at)
+    };
+    begins
+        .filter(is_used)
+        .flat_map(|begin| (begin..begin + TOGETHER).step_by(64))
+        .filter(move |line| (from & !63..to).contains(line))
+}
+
 /// In a child of fork: the tables are its parent's.
 pub(super) fn forget() {
     let count = COUNT.swap(0, Ordering::Relaxed) as usize;

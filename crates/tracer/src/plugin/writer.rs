@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::order::{self, Turn};
 use super::process;
-use super::shadow;
+use super::{shadow, shared};
 use crate::clock;
 use crate::own::{Line, Notes, Touch};
 use crate::region::{Region, RingHeader, RingKind, futex_wait};
@@ -371,7 +371,7 @@ impl End {
             true => number,
             false => made_by(owner),
         };
-        let whole = || process.tells_whole(address);
+        let whole = || process.tells_whole(address) || shared::has(address);
         match line.touch(address, me, number, store, whole, made) {
             Touch::Own => Told::WithItsLine,
             Touch::Constant => Told::No,
@@ -406,7 +406,8 @@ impl End {
         let me = self.owner();
         self.asks_for(line, me, store);
         let number = self.number_in_quarters() >> 2;
-        let touch = line.touch(address & !63, me, number, store, || false, |_| number);
+        let whole = || shared::has(order::address(address));
+        let touch = line.touch(address & !63, me, number, store, whole, |_| number);
         if let Touch::Taken(taken) = touch
             && me != 0
             && taken.is_old(number)
@@ -423,6 +424,22 @@ impl End {
         };
         if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, true, || true, made_by) {
             self.taken(vcpu, &taken);
+        }
+    }
+
+    /// All accesses to what others may have from now on are told, also where the thread had it for itself before.
+    pub(super) fn share_all(&mut self, vcpu: c_uint, from: u64, to: u64) {
+        shared::add(from, to);
+        let leaves_own = process::current().is_some_and(process::Process::leaves_own);
+        for address in shadow::touched(from, to) {
+            if let Some(line) = shadow::find(order::beyond(address)) {
+                line.touch(address, 0, 0, true, || true, made_by);
+            }
+            if leaves_own {
+                self.share(vcpu, address);
+            } else if let Some(line) = shadow::find(address) {
+                line.touch(address, 0, 0, true, || true, made_by);
+            }
         }
     }
 

@@ -138,6 +138,27 @@ pub(crate) enum Touch {
     Taken(Taken),
 }
 
+/// What a line does not know of who touches it.
+pub(crate) trait Others {
+    /// All accesses to the line are told for good.
+    fn want_all(&self) -> bool {
+        false
+    }
+
+    /// How many accesses a thread has made, or somewhat less.
+    fn made(&self, owner: u16) -> u64;
+
+    /// In the order that is made: whether all other threads could have come to the line lately, had they wanted it.
+    fn had_time(&self) -> bool {
+        true
+    }
+
+    /// There: at which of its accesses who takes the line asked for it, if it had to.
+    fn asked(&self) -> Option<u64> {
+        None
+    }
+}
+
 /// Which table is where: one of these for each.
 #[repr(C)]
 pub(crate) struct TableEntry {
@@ -213,8 +234,7 @@ impl<'a> Line<'a> {
     }
 
     /// Thread `me` touches the line that begins at `address`, with its access of this number, which may be
-    /// a store. `whole`: all accesses to it are told for good. With 0 for `me` it is nobody's touch. `made`: how many
-    /// accesses a thread has made, or somewhat less.
+    /// a store. With 0 for `me` it is nobody's touch.
     #[cold]
     pub(crate) fn touch(
         self,
@@ -222,8 +242,7 @@ impl<'a> Line<'a> {
         me: u16,
         number: u64,
         store: bool,
-        whole: impl Fn() -> bool,
-        made: impl Fn(u16) -> u64 + Copy,
+        others: &impl Others,
     ) -> Touch {
         let number = number & NUMBER;
         let mine = u64::from(me) << OWNER_SHIFT;
@@ -231,7 +250,7 @@ impl<'a> Line<'a> {
             let state = self.state_when_taken();
             let owner = (state >> OWNER_SHIFT) as u16;
             let (new, touch) = if state == UNTOUCHED {
-                if me == 0 || whole() {
+                if me == 0 || others.want_all() {
                     (TOLD, Touch::Shared)
                 } else {
                     (mine | number, Touch::First)
@@ -253,7 +272,7 @@ impl<'a> Line<'a> {
                         .store(u64::from(me) << TOUCHED_BY_SHIFT, Ordering::Relaxed);
                     self.remember(state, 0, mark(me, number));
                     (MAY_BE_OWN | state & SECOND, Touch::Shared)
-                } else if state & !SECOND == MAY_BE_OWN && self.is_in_a_row(me) {
+                } else if state & !SECOND == MAY_BE_OWN && self.is_in_a_row(me, others) {
                     let second = !state & SECOND;
                     self.clear(second);
                     (
@@ -261,9 +280,9 @@ impl<'a> Line<'a> {
                         Touch::Again,
                     )
                 } else if store {
-                    self.remember_store(state, me, number, made);
+                    self.remember_store(state, me, number, others);
                     return Touch::Shared;
-                } else if self.is_loaded_for_long(state, me, number, made) {
+                } else if self.is_loaded_for_long(state, me, number, others) {
                     self.second.touched.store(bit(me), Ordering::Relaxed);
                     (CONSTANT | state & SECOND, Touch::Shared)
                 } else {
@@ -278,13 +297,13 @@ impl<'a> Line<'a> {
                 let by_me = u64::from(me) << TOUCHED_BY_SHIFT;
                 let (new, touched) = match taken.again {
                     _ if me == 0 => (TOLD, 0),
-                    _ if !store && taken.was_stored_long_before(made(owner)) => {
+                    _ if !store && taken.was_stored_long_before(others.made(owner)) => {
                         (CONSTANT | state & SECOND, bit(me) | bit(owner))
                     }
                     false => (MAY_BE_OWN | state & SECOND, by_me),
                     true => (
                         MAY_BE_OWN | state & SECOND,
-                        self.doublings(&taken) << DOUBLINGS_SHIFT | by_me,
+                        self.doublings(&taken, others) << DOUBLINGS_SHIFT | by_me,
                     ),
                 };
                 self.second.touched.store(touched, Ordering::Relaxed);
@@ -378,7 +397,7 @@ impl<'a> Line<'a> {
     }
 
     /// Counts a touch of a shared line; whether the thread now made enough of them.
-    fn is_in_a_row(self, me: u16) -> bool {
+    fn is_in_a_row(self, me: u16, others: &impl Others) -> bool {
         let touched = self.second.touched.load(Ordering::Relaxed);
         let doublings = touched >> DOUBLINGS_SHIFT;
         let touched = if (touched >> TOUCHED_BY_SHIFT) as u16 == me {
@@ -386,9 +405,12 @@ impl<'a> Line<'a> {
         } else {
             doublings << DOUBLINGS_SHIFT | u64::from(me) << TOUCHED_BY_SHIFT
         };
-        self.second.touched.store(touched, Ordering::Relaxed);
         let row = u64::from(touched as u32);
-        row >= TOUCHES_IN_A_ROW << doublings.min(MOST_DOUBLINGS)
+        let enough = row >= TOUCHES_IN_A_ROW << doublings.min(MOST_DOUBLINGS);
+        let had_time = !enough || others.had_time();
+        let touched = if had_time { touched } else { touched - row };
+        self.second.touched.store(touched, Ordering::Relaxed);
+        enough && had_time
     }
 
     /// Remembers of a shared line the first load since the last store, and that store; either may be 0. They stand in
@@ -402,10 +424,10 @@ impl<'a> Line<'a> {
 
     /// Remembers a store to a shared line, unless it follows another that is remembered: threads that contend for it
     /// should not contend for this as well.
-    fn remember_store(self, state: u64, me: u16, number: u64, made: impl Fn(u16) -> u64) {
+    fn remember_store(self, state: u64, me: u16, number: u64, others: &impl Others) {
         let [loaded, stored] = &self.notes(state).last;
         let last = stored.load(Ordering::Relaxed);
-        let follows = last != 0 && since(last, me, number, made) < LONG / 8;
+        let follows = last != 0 && since(last, me, number, others) < LONG / 8;
         if !follows || loaded.load(Ordering::Relaxed) != 0 {
             self.remember(state, 0, mark(me, number));
         }
@@ -417,7 +439,7 @@ impl<'a> Line<'a> {
         state: u64,
         me: u16,
         number: u64,
-        made: impl Fn(u16) -> u64,
+        others: &impl Others,
     ) -> bool {
         let [loaded, stored] = &self.notes(state).last;
         let (load, store) = (
@@ -429,14 +451,15 @@ impl<'a> Line<'a> {
         }
         [load, store]
             .into_iter()
-            .any(|mark| mark != 0 && since(mark, me, number, &made) >= LONG)
+            .any(|mark| mark != 0 && since(mark, me, number, others) >= LONG)
     }
 
     /// How often [`TOUCHES_IN_A_ROW`] is doubled, when this is taken from a thread that had the line again.
-    fn doublings(self, taken: &Taken) -> u64 {
+    fn doublings(self, taken: &Taken, others: &impl Others) -> u64 {
         let before = self.second.touched.load(Ordering::Relaxed) >> DOUBLINGS_SHIFT;
         let quarters = u64::from(taken.quarters[0]) + u64::from(taken.quarters[1]);
-        match quarters < 4 * WORTH_IT {
+        let until_asked = others.asked().map(|at| at.saturating_sub(taken.first));
+        match (quarters / 4).min(until_asked.unwrap_or(u64::MAX)) < WORTH_IT {
             true => (before + 1).min(MOST_DOUBLINGS),
             false => before.saturating_sub(1),
         }
@@ -522,9 +545,9 @@ fn mark(thread: u16, number: u64) -> u64 {
 }
 
 /// How many accesses the thread of a mark has made since; `me` is at this number.
-fn since(mark: u64, me: u16, number: u64, made: impl Fn(u16) -> u64) -> u64 {
+fn since(mark: u64, me: u16, number: u64, others: &impl Others) -> u64 {
     let who = (mark >> OWNER_SHIFT) as u16;
-    let made = if who == me { number } else { made(who) };
+    let made = if who == me { number } else { others.made(who) };
     made.saturating_sub(mark & NUMBER)
 }
 

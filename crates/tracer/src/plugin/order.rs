@@ -71,6 +71,10 @@ pub(super) struct Turn {
     pub(super) state: AtomicU32,
     /// It waits for the end of the epoch to take a line.
     requests: AtomicU32,
+    /// Where it last began to wait for that, where that ended, and where it did so before.
+    asked_at: AtomicU64,
+    asked_until: AtomicU64,
+    asked_before: AtomicU64,
     /// QEMU's own name for it.
     cpu: AtomicPtr<c_void>,
     /// The CPU that it was last seen on.
@@ -97,6 +101,9 @@ impl Turn {
             serial: AtomicU64::new(0),
             state: AtomicU32::new(NONE),
             requests: AtomicU32::new(0),
+            asked_at: AtomicU64::new(0),
+            asked_until: AtomicU64::new(0),
+            asked_before: AtomicU64::new(0),
             cpu: AtomicPtr::new(ptr::null_mut()),
             on: AtomicU32::new(0),
             tid: AtomicU32::new(0),
@@ -592,6 +599,10 @@ impl Turn {
             return clock;
         }
         LAST_REQUEST.fetch_max(end, Ordering::SeqCst);
+        self.asked_at.store(clock, Ordering::Release);
+        let before = self.asked_until.load(Ordering::Relaxed);
+        self.asked_before.store(before, Ordering::Release);
+        self.asked_until.store(end, Ordering::Release);
         self.requests.store(1, Ordering::SeqCst);
         self.clock.store(end, Ordering::SeqCst);
         self.tell();
@@ -605,6 +616,28 @@ impl Turn {
         self.stops_if_ending(true);
         self.until.store(0, Ordering::SeqCst);
         end
+    }
+
+    /// At its turn: whether no other thread waits for a line, or did so within an epoch of the shortest. It could not come to any other
+    /// in that time. The same in every run, though others may be ahead, and even have asked for another line there.
+    pub(super) fn others_had_time(&self) -> bool {
+        let clock = self.clock.load(Ordering::Relaxed);
+        self.others().all(|other| {
+            let mut until = other.asked_until.load(Ordering::Acquire);
+            if until > clock {
+                if other.asked_at.load(Ordering::Acquire) < clock {
+                    return false;
+                }
+                until = other.asked_before.load(Ordering::Acquire);
+            }
+            clock >= until + SHORTEST
+        })
+    }
+
+    /// At which clock it asked for a line, if it has just waited for that.
+    pub(super) fn asked(&self) -> Option<u64> {
+        let waited = self.asked_until.load(Ordering::Relaxed) == self.clock.load(Ordering::Relaxed);
+        waited.then(|| self.asked_at.load(Ordering::Relaxed))
     }
 
     /// Ends the process, at this thread's turn: waits until all that run have come to the end of the epoch, whence none goes on.

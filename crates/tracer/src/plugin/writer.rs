@@ -9,7 +9,7 @@ use super::order::{self, Turn};
 use super::process;
 use super::{shadow, shared};
 use crate::clock;
-use crate::own::{Line, Notes, Touch};
+use crate::own::{Line, Notes, Others, Touch};
 use crate::region::{Region, RingHeader, RingKind, futex_wait};
 use crate::words::{self, EventKind};
 
@@ -365,14 +365,9 @@ impl End {
         if order::is_on() {
             self.asks_for(line, me, store);
         }
+        let others = self.others(process.tells_whole(address) || shared::has(address));
         let number = self.number_in_quarters() >> 2;
-        let made = |owner| match order::is_on() {
-            // Clocks are one time.
-            true => number,
-            false => made_by(owner),
-        };
-        let whole = || process.tells_whole(address) || shared::has(address);
-        match line.touch(address, me, number, store, whole, made) {
+        match line.touch(address, me, number, store, &others) {
             Touch::Own => Told::WithItsLine,
             Touch::Constant => Told::No,
             Touch::First => {
@@ -393,6 +388,14 @@ impl End {
         }
     }
 
+    fn others(&self, wanted: bool) -> OfProcess {
+        OfProcess {
+            wanted,
+            number: self.number_in_quarters() >> 2,
+            turn: self.turn.filter(|_| order::is_on()),
+        }
+    }
+
     /// Lets accesses pass, in quarters, that are told one by one.
     pub(super) fn let_pass(&mut self, quarters: u64) {
         self.base += quarters;
@@ -406,8 +409,8 @@ impl End {
         let me = self.owner();
         self.asks_for(line, me, store);
         let number = self.number_in_quarters() >> 2;
-        let whole = || shared::has(order::address(address));
-        let touch = line.touch(address & !63, me, number, store, whole, |_| number);
+        let others = self.others(shared::has(order::address(address)));
+        let touch = line.touch(address & !63, me, number, store, &others);
         if let Touch::Taken(taken) = touch
             && me != 0
             && taken.is_old(number)
@@ -422,7 +425,8 @@ impl End {
         let Some(line) = shadow::make(address) else {
             return;
         };
-        if let Touch::Taken(taken) = line.touch(address & !63, 0, 0, true, || true, made_by) {
+        let touch = line.touch(address & !63, 0, 0, true, &self.others(true));
+        if let Touch::Taken(taken) = touch {
             self.taken(vcpu, &taken);
         }
     }
@@ -430,15 +434,16 @@ impl End {
     /// All accesses to what others may have from now on are told, also where the thread had it for itself before.
     pub(super) fn share_all(&mut self, vcpu: c_uint, from: u64, to: u64) {
         shared::add(from, to);
+        let others = self.others(true);
         let leaves_own = process::current().is_some_and(process::Process::leaves_own);
         for address in shadow::touched(from, to) {
             if let Some(line) = shadow::find(order::beyond(address)) {
-                line.touch(address, 0, 0, true, || true, made_by);
+                line.touch(address, 0, 0, true, &others);
             }
             if leaves_own {
                 self.share(vcpu, address);
             } else if let Some(line) = shadow::find(address) {
-                line.touch(address, 0, 0, true, || true, made_by);
+                line.touch(address, 0, 0, true, &others);
             }
         }
     }
@@ -690,6 +695,35 @@ fn handed_over(taken: &words::Taken, me: u16, number: u64) -> impl Iterator<Item
     taken
         .neighbours()
         .filter_map(move |address| shadow::find(address)?.hand_over(address, owner, me, number))
+}
+
+/// The threads of this process beside one.
+struct OfProcess {
+    wanted: bool,
+    number: u64,
+    turn: Option<&'static Turn>,
+}
+
+impl Others for OfProcess {
+    fn want_all(&self) -> bool {
+        self.wanted
+    }
+
+    fn made(&self, owner: u16) -> u64 {
+        match self.turn {
+            // Clocks are one time.
+            Some(_) => self.number,
+            None => made_by(owner),
+        }
+    }
+
+    fn had_time(&self) -> bool {
+        self.turn.is_none_or(Turn::others_had_time)
+    }
+
+    fn asked(&self) -> Option<u64> {
+        self.turn.and_then(Turn::asked).map(|quarters| quarters >> 2)
+    }
 }
 
 struct Ends(UnsafeCell<[End; VCPUS]>);

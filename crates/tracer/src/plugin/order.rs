@@ -33,9 +33,11 @@ use crate::region::{futex_wait, futex_wake};
 use crate::words;
 
 /// Accesses of an epoch, in quarters: few while threads take lines from each other, which costs them the rest of the epoch, more
-/// the longer they do not.
+/// the longer they do not. An epoch is as long as this part of the time in which nobody did: so much who wants a line may
+/// fall behind whom it need not wait for.
 const SHORTEST: u64 = 4 << 6;
-const LONGEST: u64 = 4 << 14;
+const LONGEST: u64 = 4 << 12;
+const PART: u64 = 16;
 /// Of one access.
 const ACCESS: u64 = 4;
 /// How often a clock is looked at before its reader sleeps.
@@ -398,7 +400,7 @@ impl Turn {
             self.stops_if_ending(executes);
             // The first to go on sets the length of the next: all that was asked for in this one has been.
             let quiet = end.saturating_sub(LAST_REQUEST.load(Ordering::SeqCst));
-            let next = end + quiet.clamp(SHORTEST, LONGEST);
+            let next = end + (quiet / PART).clamp(SHORTEST, LONGEST);
             let next =
                 match EPOCH_END.compare_exchange(end, next, Ordering::SeqCst, Ordering::SeqCst) {
                     Ok(_) => next,

@@ -118,9 +118,14 @@ pub(crate) struct Line<'a> {
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Notes {
-    quarters: [AtomicU32; 2],
+    /// Loads, and stores and updates, in quarters of an access as far as they are counted, and above them the parts of the line that
+    /// they touched ([`words::granules`]).
+    did: [AtomicU32; 2],
     last: [AtomicU64; 2],
 }
+
+const GRANULES_SHIFT: u32 = 16;
+const COUNT: u32 = (1 << GRANULES_SHIFT) - 1;
 
 /// What a touch comes to.
 pub(crate) enum Touch {
@@ -434,13 +439,7 @@ impl<'a> Line<'a> {
     }
 
     /// Whether a shared line, which is loaded, was last stored to [long](LONG) before, or has been loaded for long since.
-    fn is_loaded_for_long(
-        self,
-        state: u64,
-        me: u16,
-        number: u64,
-        others: &impl Others,
-    ) -> bool {
+    fn is_loaded_for_long(self, state: u64, me: u16, number: u64, others: &impl Others) -> bool {
         let [loaded, stored] = &self.notes(state).last;
         let (load, store) = (
             loaded.load(Ordering::Relaxed),
@@ -468,8 +467,8 @@ impl<'a> Line<'a> {
     /// Empties the place of notes that is next.
     fn clear(self, second: u64) {
         let notes = self.notes(second);
-        for quarters in &notes.quarters {
-            quarters.store(0, Ordering::Relaxed);
+        for did in &notes.did {
+            did.store(0, Ordering::Relaxed);
         }
         for last in &notes.last {
             last.store(0, Ordering::Relaxed);
@@ -479,30 +478,37 @@ impl<'a> Line<'a> {
     /// What the owner did.
     fn taken(self, address: u64, state: u64) -> Taken {
         let notes = self.notes(state);
+        let did = notes.did.each_ref().map(|it| it.load(Ordering::Relaxed));
         Taken {
             owner: (state >> OWNER_SHIFT) as u16,
             again: state & AGAIN != 0,
             line: address,
             first: state & NUMBER,
-            quarters: notes
-                .quarters
-                .each_ref()
-                .map(|it| it.load(Ordering::Relaxed)),
+            quarters: did.map(|it| it as u16),
+            granules: did.map(|it| (it >> GRANULES_SHIFT) as u16),
             last: notes.last.each_ref().map(|it| it.load(Ordering::Relaxed)),
         }
     }
 }
 
 impl Notes {
-    /// Notes an access of the owner; `store` is 0 or 1.
+    /// Notes an access of the owner to these parts of the line; `store` is 0 or 1.
     #[inline(always)]
-    pub(crate) fn note(&self, store: usize, deed: u64, quarters: u32) {
-        let count = &self.quarters[store];
-        count.store(
-            count.load(Ordering::Relaxed).wrapping_add(quarters),
-            Ordering::Relaxed,
-        );
+    pub(crate) fn note(&self, store: usize, deed: u64, quarters: u32, granules: u16) {
+        let did = &self.did[store];
+        let before = did.load(Ordering::Relaxed);
+        let count = ((before & COUNT) + quarters).min(COUNT);
+        let granules = u32::from(granules) << GRANULES_SHIFT;
+        did.store(before & !COUNT | granules | count, Ordering::Relaxed);
         self.last[store].store(deed, Ordering::Relaxed);
+    }
+
+    /// Notes that an update loaded these as well.
+    #[inline(always)]
+    pub(crate) fn note_loaded(&self, granules: u16) {
+        let did = &self.did[0];
+        let granules = u32::from(granules) << GRANULES_SHIFT;
+        did.store(did.load(Ordering::Relaxed) | granules, Ordering::Relaxed);
     }
 }
 

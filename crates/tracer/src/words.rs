@@ -289,8 +289,10 @@ pub struct Taken {
     pub line: u64,
     /// Number of the thread's access that was the first.
     pub first: u64,
-    /// Loads, and stores and updates, in quarters of an access. They wrap around.
-    pub quarters: [u32; 2],
+    /// Loads, and stores and updates, in quarters of an access, at most `u16::MAX`.
+    pub quarters: [u16; 2],
+    /// What it loaded and what it stored to: a bit for each [`GRANULE`] bytes. Updates did both.
+    pub granules: [u16; 2],
     /// The last load and the last store, if any: see [`deed`].
     pub last: [u64; 2],
 }
@@ -303,7 +305,10 @@ impl Taken {
             u64::from(self.owner) | (u64::from(self.again) << 16),
             self.line,
             self.first,
-            u64::from(self.quarters[0]) | (u64::from(self.quarters[1]) << 32),
+            u64::from(self.quarters[0])
+                | (u64::from(self.granules[0]) << 16)
+                | (u64::from(self.quarters[1]) << 32)
+                | (u64::from(self.granules[1]) << 48),
             self.last[0],
             self.last[1],
         ]
@@ -317,10 +322,22 @@ impl Taken {
             again: words[0] >> 16 & 1 != 0,
             line: words[1] & ((1 << ADDRESS_BITS) - 1) & !63,
             first: words[2] & ((1 << NUMBER_BITS) - 1),
-            quarters: [words[3] as u32, (words[3] >> 32) as u32],
+            quarters: [words[3] as u16, (words[3] >> 32) as u16],
+            granules: [(words[3] >> 16) as u16, (words[3] >> 48) as u16],
             last: [words[4], words[5]],
         }
     }
+}
+
+/// Bytes of a part of a line that is told apart where its owner did something.
+pub const GRANULE: u64 = 4;
+
+/// The parts of a line that `size` bytes at `offset` lie in, which do not reach beyond it: a bit for each.
+#[inline(always)]
+#[must_use]
+pub fn granules(offset: u64, size: u64) -> u16 {
+    let last = (offset + size - 1) / GRANULE;
+    ((2u32 << last) - (1u32 << (offset / GRANULE))) as u16
 }
 
 /// Packs an access to a line that its thread has for itself: `number` of the thread's accesses in units of
@@ -484,11 +501,12 @@ mod tests {
 
         #[test]
         fn what_was_taken_comes_back(
-            owner: u16, again: bool, line: u64, first: u64, quarters: [u32; 2], last: [u64; 2]
+            owner: u16, again: bool, line: u64, first: u64, quarters: [u16; 2], granules: [u16; 2],
+            last: [u64; 2]
         ) {
             let line = line & ((1 << ADDRESS_BITS) - 1) & !63;
             let first = first & ((1 << NUMBER_BITS) - 1);
-            let taken = Taken { owner, again, line, first, quarters, last };
+            let taken = Taken { owner, again, line, first, quarters, granules, last };
             prop_assert_eq!(Taken::unpack(taken.pack()), taken);
         }
 

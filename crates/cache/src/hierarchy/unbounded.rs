@@ -282,6 +282,17 @@ impl Unbounded {
         }
     }
 
+    /// Notes what a thread did to the line that begins at an address before its last access there: the bytes that it touched, and
+    /// those of them that it stored to, a bit for each or as many as a bit stands for. It is counted nowhere.
+    pub fn did(&mut self, thread: u16, address: u64, touched: u64, stored: u64) {
+        let core = self.core_of.get(usize::from(thread));
+        let line = address >> self.line_shift;
+        if let Some(recent) = core.and_then(|&core| self.cores[core as usize].recent(line)) {
+            recent.did.touched |= touched;
+            recent.did.stored |= stored;
+        }
+    }
+
     #[cold]
     fn meet(&mut self, thread: usize, site: usize) {
         for thread in self.core_of.len()..=thread {

@@ -134,6 +134,11 @@ pub struct Handover {
     pub store: Option<TracedAccess>,
     /// The last access was the load.
     pub load_is_last: bool,
+    /// Address of the line's first byte.
+    pub line: u64,
+    /// The bytes of the line that were loaded and those that were stored to, a bit for each, as far as the last load and store do not
+    /// tell; next to bytes of theirs they are told by fours.
+    pub more: [u64; 2],
 }
 
 /// Who takes the accesses, while the target runs.

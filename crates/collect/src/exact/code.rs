@@ -183,12 +183,25 @@ impl Code {
         let [load, store] = taken.last.map(|deed| (deed != 0).then_some(deed));
         let number = |deed: Option<u64>| deed.map(|deed| words::deed_number(deed, taken.first));
         let known = |access: &TracedAccess| access.site != NO_SITE;
+        let load_is_last = number(load) > number(store);
+        let last = [
+            load.map(|deed| access(deed, false)).filter(known),
+            store.map(|deed| access(deed, true)).filter(known),
+        ];
+        let more = |kind: usize| {
+            let last = last[kind].map_or(0, |access| {
+                words::granules(access.address & 63, access.size.into())
+            });
+            bytes_of(taken.granules[kind] & !last)
+        };
         Handover {
             thread,
             again: taken.again,
-            load: load.map(|deed| access(deed, false)).filter(known),
-            store: store.map(|deed| access(deed, true)).filter(known),
-            load_is_last: number(load) > number(store),
+            load: last[0],
+            store: last[1],
+            load_is_last,
+            line: taken.line | space,
+            more: [more(0), more(1)],
         }
     }
 
@@ -286,12 +299,7 @@ impl Code {
         self.maps.push(map);
     }
 
-    fn define_map(
-        &mut self,
-        rest: &[u64],
-        (pid, image): (Pid, u32),
-        clock: &Clock,
-    ) -> Option<()> {
+    fn define_map(&mut self, rest: &[u64], (pid, image): (Pid, u32), clock: &Clock) -> Option<()> {
         let (fields, path) = rest.split_first_chunk::<7>()?;
         let path = String::from_utf8_lossy(&words::text(path)?).into_owned();
         let writable = fields[4] & 2 != 0;
@@ -337,9 +345,42 @@ impl Code {
     }
 }
 
+/// The bytes of parts of a line.
+fn bytes_of(granules: u16) -> u64 {
+    let parts = (0..16).filter(|part| granules >> part & 1 != 0);
+    parts.fold(0, |bytes, part| {
+        bytes | ((1 << words::GRANULE) - 1) << (part * words::GRANULE)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_last_store_does_not_tell_is_told_by_fours() {
+        let mut code = Code::default();
+        code.banks.make(0).unwrap()[0] = Slot {
+            site: 7,
+            ..UNDEFINED
+        };
+        let last = words::deed(0, 8, words::meta(0, true));
+        let taken = words::Taken {
+            line: 0x1000,
+            granules: [
+                words::granules(60, 4),
+                words::granules(8, 1) | words::granules(14, 4),
+            ],
+            last: [0, last],
+            ..words::Taken::default()
+        };
+        let told = code.handover(&taken, 0, 0, 0);
+        assert_eq!(told.more, [0xf << 60, 0xff << 12]);
+        assert_eq!(
+            told.store.map(|it| (it.address, it.size)),
+            Some((0x1008, 1))
+        );
+    }
 
     #[test]
     fn the_last_piece_of_a_wide_access_that_is_handed_over_stands_for_all_that_is_on_the_line() {

@@ -41,13 +41,10 @@ impl Others for Wanted {
 fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 7, true, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 7, true, &NEVER), Touch::First));
     assert!(matches!(line.touch(64, 3, 8, true, &NEVER), Touch::Own));
     let deed = words::deed(0, 8, words::meta(3, true));
-    line.notes_of(3).unwrap().note(1, deed, 4);
+    line.notes_of(3).unwrap().note(1, deed, 4, 0b1100);
     let Touch::Taken(taken) = line.touch(64, 5, 1, true, &NEVER) else {
         panic!("not taken");
     };
@@ -57,40 +54,32 @@ fn a_line_is_its_first_threads_own_until_another_comes_and_is_told_what_was_done
         line: 64,
         first: 7,
         quarters: [0, 4],
+        granules: [0, 0b1100],
         last: [0, deed],
     };
     assert_eq!(taken, expected);
-    assert!(matches!(
-        line.touch(64, 3, 9, true, &NEVER),
-        Touch::Shared
-    ));
+    assert!(matches!(line.touch(64, 3, 9, true, &NEVER), Touch::Shared));
 }
 
 #[test]
 fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_take_turns() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 1, true, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 1, true, &NEVER), Touch::First));
     assert!(matches!(
         line.touch(64, 5, 1, true, &NEVER),
         Touch::Taken(_)
     ));
     for turn in 0..100 {
         let me = [3, 5][turn % 2];
-        assert!(matches!(
-            line.touch(64, me, 2, true, &NEVER),
-            Touch::Shared
-        ));
+        assert!(matches!(line.touch(64, me, 2, true, &NEVER), Touch::Shared));
     }
     let shared = (0..100)
         .take_while(|_| matches!(line.touch(64, 3, 9, true, &NEVER), Touch::Shared))
         .count();
     assert_eq!(shared, TOUCHES_IN_A_ROW as usize);
     let deed = words::deed(0, 8, words::meta(3, false));
-    line.notes_of(3).unwrap().note(0, deed, 4);
+    line.notes_of(3).unwrap().note(0, deed, 4, 0b1100);
     let Touch::Taken(taken) = line.touch(64, 5, 9, true, &NEVER) else {
         panic!("it was 3's");
     };
@@ -102,10 +91,7 @@ fn a_shared_line_is_own_again_after_touches_in_a_row_and_not_where_threads_take_
 fn the_late_note_of_an_interrupted_owner_does_not_reach_the_next_ones() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 1, true, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 1, true, &NEVER), Touch::First));
     let late = line.notes_of(3).unwrap();
     assert!(matches!(
         line.touch(64, 5, 1, true, &NEVER),
@@ -113,8 +99,8 @@ fn the_late_note_of_an_interrupted_owner_does_not_reach_the_next_ones() {
     ));
     while !matches!(line.touch(64, 5, 9, true, &NEVER), Touch::Again) {}
     let deed = words::deed(0, 8, words::meta(3, true));
-    line.notes_of(5).unwrap().note(1, deed, 4);
-    late.note(1, words::deed(7, 16, words::meta(3, true)), 400);
+    line.notes_of(5).unwrap().note(1, deed, 4, 0b1100);
+    late.note(1, words::deed(7, 16, words::meta(3, true)), 400, 0b1100);
     let Touch::Taken(taken) = line.touch(64, 3, 2, true, &NEVER) else {
         panic!("not taken");
     };
@@ -130,7 +116,7 @@ fn what_is_remembered_of_a_shared_line_does_not_reach_the_notes_of_who_has_it_ag
     let shared = halves.0.state.load(Ordering::Relaxed);
     while !matches!(line.touch(64, 5, 9, true, &NEVER), Touch::Again) {}
     let deed = words::deed(0, 8, words::meta(5, true));
-    line.notes_of(5).unwrap().note(1, deed, 4);
+    line.notes_of(5).unwrap().note(1, deed, 4, 0b1100);
     // A thread that saw it shared, and was interrupted.
     line.remember(shared, 0, mark(3, 2));
     let Touch::Taken(taken) = line.touch(64, 3, 3, true, &NEVER) else {
@@ -143,13 +129,10 @@ fn what_is_remembered_of_a_shared_line_does_not_reach_the_notes_of_who_has_it_ag
 fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 1, false, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 1, false, &NEVER), Touch::First));
     line.notes_of(3)
         .unwrap()
-        .note(0, words::deed(0, 8, words::meta(3, false)), 4);
+        .note(0, words::deed(0, 8, words::meta(3, false)), 4, 0b1100);
     assert!(matches!(
         line.touch(64, 5, 1, false, &NEVER),
         Touch::Taken(_)
@@ -160,22 +143,13 @@ fn a_line_that_nobody_stores_to_is_constant_and_each_threads_first_load_is_told(
             Touch::Constant
         ));
     }
-    assert!(matches!(
-        line.touch(64, 9, 1, false, &NEVER),
-        Touch::Shared
-    ));
+    assert!(matches!(line.touch(64, 9, 1, false, &NEVER), Touch::Shared));
     assert!(matches!(
         line.touch(64, 9, 2, false, &NEVER),
         Touch::Constant
     ));
-    assert!(matches!(
-        line.touch(64, 9, 3, true, &NEVER),
-        Touch::Shared
-    ));
-    assert!(matches!(
-        line.touch(64, 5, 4, false, &NEVER),
-        Touch::Shared
-    ));
+    assert!(matches!(line.touch(64, 9, 3, true, &NEVER), Touch::Shared));
+    assert!(matches!(line.touch(64, 5, 4, false, &NEVER), Touch::Shared));
 }
 
 #[test]
@@ -194,10 +168,7 @@ fn a_line_that_is_taken_by_who_died_is_told_for_good() {
 fn who_touches_a_line_oftener_has_to_do_so_for_longer_the_more_often_others_come() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 1, true, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 1, true, &NEVER), Touch::First));
     let mut touches = Vec::new();
     for _ in 0..4 {
         assert!(matches!(
@@ -215,13 +186,10 @@ fn a_line_that_its_owner_only_prepared_is_constant_as_well() {
     for (made, constant) in [(100 + LONG, true), (99, false)] {
         let halves = Halves::default();
         let line = halves.line();
-        assert!(matches!(
-            line.touch(64, 3, 64, true, &NEVER),
-            Touch::First
-        ));
+        assert!(matches!(line.touch(64, 3, 64, true, &NEVER), Touch::First));
         line.notes_of(3)
             .unwrap()
-            .note(1, words::deed(1, 8, words::meta(3, true)), 4);
+            .note(1, words::deed(1, 8, words::meta(3, true)), 4, 0b1100);
         let touch = line.touch(64, 5, 1, false, &Made(made));
         assert!(matches!(touch, Touch::Taken(_)));
         let next = line.touch(64, 5, 2, false, &NEVER);
@@ -274,13 +242,10 @@ fn a_line_that_its_owner_had_again_and_only_loaded_for_long_is_constant() {
 fn a_line_that_its_storer_left_long_ago_is_constant_for_who_comes_later() {
     let halves = Halves::default();
     let line = halves.line();
-    assert!(matches!(
-        line.touch(64, 3, 64, true, &NEVER),
-        Touch::First
-    ));
+    assert!(matches!(line.touch(64, 3, 64, true, &NEVER), Touch::First));
     line.notes_of(3)
         .unwrap()
-        .note(1, words::deed(1, 8, words::meta(3, true)), 4);
+        .note(1, words::deed(1, 8, words::meta(3, true)), 4, 0b1100);
     assert!(matches!(
         line.touch(64, 5, 1, false, &NEVER),
         Touch::Taken(_)

@@ -274,7 +274,12 @@ impl End {
     ) -> bool {
         let number = self.number_in_quarters() >> (2 + words::DEED_UNIT_BITS);
         let deed = words::deed(number, offset, slot_and_meta);
-        notes.note(slot_and_meta as usize & 1, deed, quarters as u32);
+        let store = slot_and_meta as usize & 1;
+        let granules = words::granules(offset, 1 << (slot_and_meta >> 1 & 7));
+        notes.note(store, deed, quarters as u32, granules);
+        if kind == 2 {
+            notes.note_loaded(granules);
+        }
         self.pass::<ORDERED>(kind, quarters)
     }
 
@@ -722,7 +727,9 @@ impl Others for OfProcess {
     }
 
     fn asked(&self) -> Option<u64> {
-        self.turn.and_then(Turn::asked).map(|quarters| quarters >> 2)
+        self.turn
+            .and_then(Turn::asked)
+            .map(|quarters| quarters >> 2)
     }
 }
 

@@ -341,7 +341,7 @@ impl Measures {
         }
     }
 
-    /// Takes what a thread did to a line that it had for itself: its last load and store stand for all of it.
+    /// Takes what a thread did to a line that it had for itself: its last load and store stand for all that is counted of it.
     pub(super) fn hand_over(&mut self, handover: &Handover, objects: Option<&mut Objects>) {
         let mut both = [handover.load, handover.store];
         if handover.load_is_last {
@@ -349,6 +349,10 @@ impl Measures {
         }
         let steps: Vec<Step> = both.iter().flatten().map(Step::own).collect();
         self.take(&steps, objects);
+        if let Caches::Unbounded(caches) = &mut self.caches {
+            let [loaded, stored] = handover.more;
+            caches.did(handover.thread, handover.line, loaded | stored, stored);
+        }
     }
 
     /// Takes that so many accesses of a thread have passed that are not told.

@@ -93,7 +93,14 @@ pub(crate) fn recorded(
     let recording = root.join("target/twins.linewise");
     let words = [threads.to_string(), rounds.to_string()];
     let words = words.each_ref().map(String::as_str);
-    record(linewise, &recording, options, program, &words, Stdio::null())?;
+    record(
+        linewise,
+        &recording,
+        options,
+        program,
+        &words,
+        Stdio::null(),
+    )?;
     report(linewise, &recording)
 }
 

@@ -13,5 +13,5 @@ mod votes;
 mod waits;
 mod whole;
 
-pub(crate) use change::{PARTED, allocate_aligned};
+pub(crate) use change::{allocate_aligned, is_of_elements};
 pub use findings::{Advice, advise};

@@ -286,12 +286,7 @@ impl Code {
         self.maps.push(map);
     }
 
-    fn define_map(
-        &mut self,
-        rest: &[u64],
-        (pid, image): (Pid, u32),
-        clock: &Clock,
-    ) -> Option<()> {
+    fn define_map(&mut self, rest: &[u64], (pid, image): (Pid, u32), clock: &Clock) -> Option<()> {
         let (fields, path) = rest.split_first_chunk::<7>()?;
         let path = String::from_utf8_lossy(&words::text(path)?).into_owned();
         let writable = fields[4] & 2 != 0;

@@ -303,8 +303,13 @@ impl Stream {
                 }
                 rest.clear();
                 rest.extend((reading.position + 1..end).map(|at| reading.ring.word(at)));
-                self.code
-                    .define(kind, &rest, program, (Pid(reading.pid), reading.image), &self.clock);
+                self.code.define(
+                    kind,
+                    &rest,
+                    program,
+                    (Pid(reading.pid), reading.image),
+                    &self.clock,
+                );
                 reading.position = end;
             }
             if reading.freed != reading.position {

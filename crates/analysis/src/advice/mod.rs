@@ -1,5 +1,6 @@
 //! Advice: lines that moved become findings, each with its object, its evidence and a change.
 
+mod accesses;
 mod called_from;
 mod change;
 mod findings;

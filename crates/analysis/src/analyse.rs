@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Pid, Repeat,
-    RunInfo, SampleClass, SharedMemory, Tables, Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Repeat, RunInfo,
+    SampleClass, SharedMemory, Tables, Tid,
 };
 
 use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
@@ -633,14 +633,6 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<Str
         notes.push(
             "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells why accesses miss and what prefetching would bring.".to_owned(),
         );
-    }
-    let processes: std::collections::BTreeSet<Pid> =
-        (tables.threads.iter()).map(|thread| thread.pid).collect();
-    if processes.len() > 1 {
-        notes.push(format!(
-            "Of the {} processes each was followed by itself: lines that they share with each other (shared memory, mapped files) are not among those counted. `--source timer` finds them.",
-            processes.len()
-        ));
     }
     if exact.order == Order::AsRun {
         notes.push(

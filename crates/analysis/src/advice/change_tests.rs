@@ -469,21 +469,25 @@ fn fields_of_one_object_are_moved_and_not_called_objects() {
         accessed_type: "ArcInner<Stats>".to_owned(),
         ..object()
     };
-    let of = |fields: [&str; 2]| {
+    let of = |line: &LineRow, fields: [&str; 2]| {
         let [sent, received] = fields;
         let rows = [
             super::super::parts::tests::at(1, 0, sent, 1),
             super::super::parts::tests::at(2, 8, received, 2),
         ];
-        propose(FALSE, &heap, std::slice::from_ref(&line), &rows, &[]).text
+        propose(FALSE, &heap, std::slice::from_ref(line), &rows, &[]).text
     };
-    let said = of(["data.sent", "data.received"]);
+    let said = of(&line, ["data.sent", "data.received"]);
     let moved = "Move `data.received` to another line than `data.sent`";
     assert!(said.starts_with(moved), "{said}");
+    // In an element of an array.
+    line.fields[0].path = "[3].data".to_owned();
+    let said = of(&line, ["data.sent", "data.received"]);
+    assert!(said.starts_with(moved), "{said}");
     // What only knows the whole member.
-    let said = of(["data", "data"]);
+    let said = of(&line, ["data", "data"]);
     assert!(!said.contains("different ones"), "{said}");
-    let said = of(["data.slots[]", "data.slots[]"]);
+    let said = of(&line, ["data.slots[]", "data.slots[]"]);
     let elements = "Give each element of `data.slots` lines of its own";
     assert!(said.starts_with(elements), "{said}");
 }

@@ -36,10 +36,11 @@ fn of_element(path: &str) -> &str {
     rest.map_or(path, |(_, rest)| rest)
 }
 
-/// What to call a field: one that has a number only, as those of a tuple in Rust, with its type.
+/// What to call a field: one that has a number only, as those of a tuple in Rust (`__0` in debug info), with its type.
 pub(super) fn told(field: &str, type_name: &str) -> String {
-    match field.starts_with(|c: char| c.is_ascii_digit()) && !type_name.is_empty() {
-        true => format!("{type_name}.{field}"),
+    let number = field.strip_prefix("__").unwrap_or(field);
+    match number.starts_with(|c: char| c.is_ascii_digit()) && !type_name.is_empty() {
+        true => format!("{type_name}.{number}"),
         false => field.to_owned(),
     }
 }
@@ -100,7 +101,10 @@ pub(super) fn every_element(path: &str) -> String {
             (_, Some((_, rest))) => rest,
         })
         .collect();
-    parts.join("[]").trim_end_matches("[]").to_owned()
+    // Which of a block's objects it is in, is not what a member is called.
+    let every = parts.join("[]");
+    let every = every.strip_prefix("[].").unwrap_or(&every);
+    every.trim_end_matches("[]").to_owned()
 }
 
 /// Their names as the subject of a sentence, of the elements of an array only the array's.
@@ -155,6 +159,7 @@ mod tests {
     #[test]
     fn fields_of_tuples_are_told_with_their_type() {
         assert_eq!(told("0", "shop::Pair"), "shop::Pair.0");
+        assert_eq!(told("__1", "shop::Pair"), "shop::Pair.1");
         assert_eq!([told("key", "shop::Pair"), told("0", "")], ["key", "0"]);
     }
 

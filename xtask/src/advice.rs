@@ -531,7 +531,9 @@ fn sort(finding: &Advised) -> &'static str {
         _ if begins("Move ") => "move a member",
         _ if begins("Give each ") => "align elements",
         _ if begins("Allocate the block") => ALLOCATE,
-        _ if begins("Let each thread use a part") => "part an array",
+        _ if begins("Let each thread use a part") || begins("Let each thread's part") => {
+            "part an array"
+        }
         _ if begins("Keep what each thread writes") => "arrays by thread",
         _ if begins("Threads fight over a lock") => "split a lock",
         _ if begins("Threads really share") => "share less",

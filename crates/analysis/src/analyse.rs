@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Pid, Repeat,
-    RunInfo, SampleClass, SharedMemory, Tables, Tid,
+    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Repeat, RunInfo,
+    SampleClass, SharedMemory, Tables, Tid,
 };
 
-use crate::advice::{Advice, PARTED, advise, allocate_aligned};
+use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
 use crate::locality;
 use crate::model::{
-    FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA, Samples,
-    Sharing, ThreadRow, TimelineBin, Transfers,
+    Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
+    Samples, Sharing, ThreadRow, TimelineBin, Transfers,
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
@@ -161,10 +161,14 @@ const GROWN: f64 = 1.25;
 ///
 /// A type that no such finding names keeps its layout: nothing is known to move.
 fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
+    let is_moved = |finding: &Finding| {
+        finding.kind == FindingKind::FalseSharing
+            && !is_of_elements(&finding.change, &finding.object)
+    };
     for row in &mut report.types {
         let mut gain: Option<Interval> = None;
         for finding in &report.findings {
-            if finding.kind == FindingKind::FalseSharing && is_type_of(row, &finding.object) {
+            if is_moved(finding) && is_type_of(row, &finding.object) {
                 let gain = gain.get_or_insert_default();
                 gain.low += finding.expected_gain.low;
                 gain.high = (gain.high + finding.expected_gain.high).min(1.0);
@@ -184,8 +188,7 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
             .and_then(|row| row.layout.as_ref())
             .filter(|layout| !layout.source.is_empty());
         if let Some(layout) = layout
-            && finding.kind == FindingKind::FalseSharing
-            && !finding.change.starts_with(PARTED)
+            && is_moved(finding)
         {
             // A stack or a mapping is no array of them.
             let elements = match finding.object.kind {
@@ -630,14 +633,6 @@ fn exact_notes(exact: &ExactRun, view: &SharingView, tables: &Tables) -> Vec<Str
         notes.push(
             "The sizes of caches were not simulated: transfers are those between caches that never lose a line for want of room, an upper bound. How many accesses miss at each size is told by the curve, from the reuse of the followed lines; --caches simulates every level, and tells why accesses miss and what prefetching would bring.".to_owned(),
         );
-    }
-    let processes: std::collections::BTreeSet<Pid> =
-        (tables.threads.iter()).map(|thread| thread.pid).collect();
-    if processes.len() > 1 {
-        notes.push(format!(
-            "Of the {} processes each was followed by itself: lines that they share with each other (shared memory, mapped files) are not among those counted. `--source timer` finds them.",
-            processes.len()
-        ));
     }
     if exact.order == Order::AsRun {
         notes.push(

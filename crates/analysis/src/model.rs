@@ -278,10 +278,16 @@ pub struct Finding {
     pub false_share_interval: Interval,
     /// What is fought over.
     pub object: ObjectRow,
-    /// The contended lines of the object, by address; the first is the dearest.
+    /// The contended lines of the object, dearest first, at most 16.
     pub lines: Vec<LineRow>,
-    /// Who touches it and where in the source, dearest first.
+    /// How many lines moved, with those that are not in `lines`; 0 in reports that do not tell.
+    #[serde(default)]
+    pub line_count: u64,
+    /// Who touches it and where in the source, dearest first; of many the dearest, and those of each thread.
     pub accesses: Vec<AccessRow>,
+    /// What is not in `accesses`.
+    #[serde(default)]
+    pub unlisted: Unlisted,
     /// What to change, in a sentence or two.
     pub change: String,
     /// Source to paste, empty when there is none to propose.
@@ -421,12 +427,21 @@ pub struct AccessRow {
     /// The field touched, empty if unknown.
     pub field: String,
     /// Share of the finding's sampled time that this place took, 0 to 1; of an exact run, of the
-    /// accesses that waited for its lines.
+    /// accesses that waited for its lines. With what the same code of this thread does that is not listed.
     pub share: f64,
     /// Address of the contended line that it touched.
     pub line_address: u64,
     /// Why the function or line is missing and what to install; empty when nothing is missing.
     pub missing: String,
+}
+
+/// Places in the source that a finding does not list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unlisted {
+    /// How many.
+    pub places: u64,
+    /// Their share, in the unit of [`AccessRow::share`], 0 to 1.
+    pub share: f64,
 }
 
 /// Calls that lead to a place.

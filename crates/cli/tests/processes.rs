@@ -46,15 +46,20 @@ fn two_processes_on_one_line_are_found_and_on_two_lines_not() {
 }
 
 #[test]
-fn an_exact_run_says_that_it_does_not_see_what_processes_share() {
+fn an_exact_run_sees_what_processes_share() {
     let place = Place::new();
     let source = "crates/cli/tests/processes.c";
     let Some(program) = place.compile("gcc", source, "bug", &[]) else {
         return;
     };
-    let mut command = place.linewise("run --source exact --json --".split(' '));
-    let output = place.finish(command.arg(&program).args(["0.1", "memfd"]));
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let notes = output.json()["notes"].to_string();
-    assert!(notes.contains("each was followed by itself"), "{notes}");
+    for kind in KINDS {
+        let mut command = place.linewise("run --source exact --json --".split(' '));
+        let output = place.finish(command.arg(&program).args(["0.1", kind]));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let report = output.json();
+        let moved = report["sharing"]["transfers"]["false"].as_f64();
+        assert!(moved.unwrap() > 100.0, "{kind}: {moved:?}");
+        let notes = report["notes"].to_string();
+        assert!(!notes.contains("processes"), "{notes}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Advice: lines that moved become findings, each with its object, its evidence and a change.
 
+mod accesses;
 mod called_from;
 mod change;
 mod findings;
@@ -13,5 +14,5 @@ mod votes;
 mod waits;
 mod whole;
 
-pub(crate) use change::{PARTED, allocate_aligned};
+pub(crate) use change::{allocate_aligned, is_of_elements};
 pub use findings::{Advice, advise};

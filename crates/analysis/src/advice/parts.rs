@@ -32,6 +32,8 @@ pub(super) struct OnLine<'a> {
     /// The line, and where on it the dearest of them begins, bytes.
     pub(super) line: u64,
     pub(super) at: u32,
+    /// Share of the finding's time.
+    share: f64,
     is_lock: bool,
 }
 
@@ -91,12 +93,19 @@ pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
 }
 
 impl<'a> Part<'a> {
-    /// What of two parts is in each other's way on one line, the one that lies before the other first: a thread at the one
-    /// and another at the other, of which one writes.
+    /// What of two parts is in each other's way on one line, the dearest where there are several, and the one that lies
+    /// before the other first: a thread at the one and another at the other, of which one writes.
     pub(super) fn in_the_way<'b>(&'b self, other: &'b Self) -> Option<[&'b OnLine<'a>; 2]> {
         let common = |(line, mine)| Some((mine, other.lines.get(line)?));
-        let mut pairs = self.lines.iter().filter_map(common);
-        let (a, b) = pairs.find(|(a, b)| a.disturbs(b))?;
+        let pairs = self.lines.iter().filter_map(common);
+        let cost = |(a, b): &(&OnLine<'_>, &OnLine<'_>)| a.share + b.share;
+        let (a, b) = pairs.filter(|(a, b)| a.disturbs(b)).reduce(|dearest, it| {
+            if cost(&it) > cost(&dearest) {
+                it
+            } else {
+                dearest
+            }
+        })?;
         Some(if b.at < a.at { [b, a] } else { [a, b] })
     }
 
@@ -120,6 +129,7 @@ impl<'a> Part<'a> {
                 at: access.offset,
                 ..OnLine::default()
             });
+            on_line.share += access.share;
             on_line.is_lock |= is_lock(access);
             *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {

@@ -1,17 +1,47 @@
 //! Paths to what is touched, as debug info names it: `rings[3].slots[1]`.
 
 use super::parts::OnLine;
-use crate::model::LineRow;
+use crate::model::{LineField, LineRow};
 
-/// What the dearest access to a part touches, as the line's fields tell, which know one object on it from another;
-/// else as the access does.
+/// What the dearest access to a part touches, as the line's fields tell, which know one object on it from another, and as
+/// far as the access does, which knows the members of a field; else as the access does alone.
 pub(super) fn path_of(part: &OnLine<'_>, lines: &[LineRow]) -> String {
-    let line = lines.iter().find(|line| line.address == part.line);
-    let mut fields = line.into_iter().flat_map(|line| &line.fields);
     let named = part.fields.first().copied().unwrap_or_default();
-    match fields.find(|it| part.at.wrapping_sub(it.offset) < it.size) {
-        Some(field) if !named.is_empty() => field.path.clone(),
+    match field_of(part, lines) {
+        Some(field) if !named.is_empty() => {
+            let within = named.strip_prefix(of_element(&field.path));
+            let within = within.filter(|rest| rest.starts_with(['.', '[']));
+            format!("{}{}", field.path, within.unwrap_or_default())
+        }
         _ => named.to_owned(),
+    }
+}
+
+/// The field on the line that the dearest access to a part touches.
+fn field_of<'l>(part: &OnLine<'_>, lines: &'l [LineRow]) -> Option<&'l LineField> {
+    let line = lines.iter().find(|line| line.address == part.line)?;
+    let holds = |it: &&LineField| part.at.wrapping_sub(it.offset) < it.size;
+    line.fields.iter().find(holds)
+}
+
+/// Whether one value holds both: then there are no two of which each thread could have its own.
+pub(super) fn in_one_value(ends: [&OnLine<'_>; 2], lines: &[LineRow]) -> bool {
+    let [first, second] = ends.map(|end| field_of(end, lines));
+    matches!((first, second), (Some(a), Some(b)) if std::ptr::eq(a, b))
+}
+
+/// A path without the element of an array that it begins with: `sent` of `[3].sent`.
+fn of_element(path: &str) -> &str {
+    let rest = path.strip_prefix('[').and_then(|it| it.split_once("]."));
+    rest.map_or(path, |(_, rest)| rest)
+}
+
+/// What to call a field: one that has a number only, as those of a tuple in Rust (`__0` in debug info), with its type.
+pub(super) fn told(field: &str, type_name: &str) -> String {
+    let number = field.strip_prefix("__").unwrap_or(field);
+    match number.starts_with(|c: char| c.is_ascii_digit()) && !type_name.is_empty() {
+        true => format!("{type_name}.{number}"),
+        false => field.to_owned(),
     }
 }
 
@@ -37,7 +67,15 @@ pub(super) enum Parting<'a> {
     Members,
 }
 
-pub(super) fn parting<'a>(first: &str, second: &'a str) -> Parting<'a> {
+/// `in_one_value`: both are within one value, so that the same elements, of which the index is not known, are different ones.
+pub(super) fn parting<'a>(first: &str, second: &'a str, in_one_value: bool) -> Parting<'a> {
+    let unknown = second.rsplit_once("[]");
+    if let Some((array, rest)) = unknown.filter(|_| in_one_value && first == second) {
+        return Parting::Elements {
+            array: every_element(array),
+            rest,
+        };
+    }
     let same = (first.bytes().zip(second.bytes()))
         .take_while(|(a, b)| a == b)
         .count();
@@ -63,7 +101,10 @@ pub(super) fn every_element(path: &str) -> String {
             (_, Some((_, rest))) => rest,
         })
         .collect();
-    parts.join("[]").trim_end_matches("[]").to_owned()
+    // Which of a block's objects it is in, is not what a member is called.
+    let every = parts.join("[]");
+    let every = every.strip_prefix("[].").unwrap_or(&every);
+    every.trim_end_matches("[]").to_owned()
 }
 
 /// Their names as the subject of a sentence, of the elements of an array only the array's.
@@ -103,7 +144,7 @@ mod tests {
 
     #[test]
     fn paths_part_at_elements_or_at_members() {
-        let of = |first: &str, second: &str| match parting(first, second) {
+        let of = |first: &str, second: &str| match parting(first, second, true) {
             Parting::Elements { array, rest } => format!("{array}|{rest}"),
             Parting::Members => String::new(),
         };
@@ -112,6 +153,14 @@ mod tests {
         assert_eq!(of("[0].y", "[1].n"), "|.n");
         assert_eq!(of("c[0].hits", "d[0].hits"), "");
         assert_eq!(of("head", "tail"), "");
+        assert_eq!(of("sums[].n", "sums[].n"), "sums|.n");
+    }
+
+    #[test]
+    fn fields_of_tuples_are_told_with_their_type() {
+        assert_eq!(told("0", "shop::Pair"), "shop::Pair.0");
+        assert_eq!(told("__1", "shop::Pair"), "shop::Pair.1");
+        assert_eq!([told("key", "shop::Pair"), told("0", "")], ["key", "0"]);
     }
 
     #[test]

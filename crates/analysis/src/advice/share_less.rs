@@ -1,10 +1,10 @@
 //! What to change where threads really share bytes.
 
-use linewise_recording::ObjectKind;
+use linewise_recording::{ObjectKind, Operation};
 
 use super::change::{Change, Language, delegated, touched_fields};
 use super::locks::is_lock;
-use super::paths::{common_array, each_of};
+use super::paths::{common_array, each_of, told};
 use super::waits;
 use crate::model::{AccessRow, Interval, LineRow, ObjectRow};
 
@@ -68,7 +68,7 @@ fn name(object: &ObjectRow, fields: &[&str]) -> String {
     let elements = Some(fields).filter(|fields| fields.len() > 1);
     let array = elements.and_then(common_array);
     match array.or(fields.first().copied()) {
-        Some(field) => format!("`{field}`"),
+        Some(field) => format!("`{}`", told(field, &object.accessed_type)),
         None if object.kind == ObjectKind::Static && !object.name.is_empty() => {
             format!("`{}`", object.name)
         }
@@ -108,7 +108,7 @@ fn barrier(it: Shared<'_>) -> String {
 fn spinning(it: Shared<'_>, field: &str) -> String {
     let what = match field {
         "" => "a word".to_owned(),
-        field => format!("`{field}`"),
+        field => format!("`{}`", told(field, &it.object.accessed_type)),
     };
     let padding = padding(it.false_share);
     format!(
@@ -133,7 +133,11 @@ fn readers_lock(it: Shared<'_>) -> String {
 
 fn one_writer(it: Shared<'_>, fields: &[&str], mutual: bool) -> String {
     let padding = padding(it.false_share);
-    let name = match fields {
+    let fields: Vec<String> = (fields.iter())
+        .map(|field| told(field, &it.object.accessed_type))
+        .collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let name = match fields.as_slice() {
         [] => "What they share".to_owned(),
         fields => each_of(fields),
     };
@@ -165,8 +169,31 @@ fn lock(it: Shared<'_>) -> String {
     )
 }
 
+/// The fields in conflict, dearest first: those that a thread writes which takes part, or, if none of them is seen to
+/// write, those that any thread writes; what is only read waits for what lies beside it.
+fn fields_in_conflict(accesses: &[AccessRow]) -> Vec<&str> {
+    /// A thread with a smaller share of the time takes no part: it sets up what others use.
+    const PART: f64 = 0.01;
+    let all: f64 = accesses.iter().map(|it| it.share).sum();
+    let takes_part = |tid: u32| {
+        let own = accesses.iter().filter(|it| it.tid == tid);
+        own.map(|it| it.share).sum::<f64>() >= PART * all
+    };
+    let written = |which: &dyn Fn(&AccessRow) -> bool| {
+        let writes = |it: &&AccessRow| it.op != Operation::Load && which(it);
+        let written = touched_fields(accesses.iter().filter(writes));
+        let mut fields = touched_fields(accesses);
+        fields.retain(|field| written.contains(field));
+        fields
+    };
+    let mut found = [written(&|it| takes_part(it.tid)), written(&|_| true)]
+        .into_iter()
+        .filter(|fields| !fields.is_empty());
+    found.next().unwrap_or_else(|| touched_fields(accesses))
+}
+
 fn same_bytes(it: Shared<'_>) -> String {
-    let fields = touched_fields(it.accesses);
+    let fields = fields_in_conflict(it.accesses);
     let name = name(it.object, &fields);
     let padding = padding(it.false_share);
     let what = match name.as_str() {

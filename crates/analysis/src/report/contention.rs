@@ -4,8 +4,8 @@
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Report, Run, Samples, Sharing,
-    ThreadRow, TypeRow, TypeVote,
+    Band, Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Repeated, Report, Run, Samples,
+    Sharing, ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
 
@@ -254,7 +254,11 @@ pub(crate) fn accesses_words(report: &Report) -> String {
 
 /// Whose order of the threads an exact run took; `None` from samples.
 pub(crate) fn order_words(run: &Run) -> Option<&'static str> {
+    let differed =
+        |it: Repeated| it.accesses.low < it.accesses.high || it.transfers.low < it.transfers.high;
     Some(match run.order? {
+        // What the program asks the system, as the time, may be answered otherwise each time.
+        Order::EqualRate if run.repeated.is_some_and(differed) => "all threads at equal rate",
         Order::EqualRate => "all threads at equal rate, the same in every run",
         Order::AsRun => "as the emulator ran the threads",
     })
@@ -400,13 +404,16 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
         return vec![format!("anything: there is not a single {what}")];
     }
     if report.is_exact() {
-        return [
-            "sharing in the kernel on the threads' behalf: the emulator does not see it",
-            "sharing of memory between processes: their lines are told apart",
-            "another interleaving than the two that were looked at",
-        ]
-        .map(str::to_owned)
-        .into();
+        let order = match report.run.order {
+            Some(Order::AsRun) => {
+                "another order of the threads than the emulator's own, which is the one that was looked at"
+            }
+            _ => {
+                "another order of the threads than all at equal rate, which is the one that was looked at"
+            }
+        };
+        let kernel = "sharing in the kernel on the threads' behalf: the emulator does not see it";
+        return [kernel, order].map(str::to_owned).into();
     }
     let total = samples.total as f64;
     // No sample at a place that takes the share p has the probability (1 - p)^total; at 10 % that
@@ -493,12 +500,41 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
             )),
         },
         [_] => {}
-        lines => facts.push(match several {
-            true => format!("on {}", text::plural(lines.len() as u64, "line")),
-            false => text::plural(lines.len() as u64, "line"),
-        }),
+        _ => {
+            let lines = text::plural(line_count(finding), "line");
+            facts.push(match several {
+                true => format!("{lines} of all together"),
+                false => lines,
+            });
+        }
     }
     facts
+}
+
+/// How many lines of a finding moved, as far as the report tells.
+fn line_count(finding: &Finding) -> u64 {
+    finding.line_count.max(finding.lines.len() as u64)
+}
+
+/// The lines that are not drawn if `drawn` are: `and 14 more lines of this object`.
+pub(crate) fn more_lines(finding: &Finding, drawn: usize) -> Option<String> {
+    let drawn = finding.lines.len().min(drawn) as u64;
+    let hidden = line_count(finding) - drawn;
+    let of = match finding.object.count {
+        0 | 1 => "this object",
+        _ => "these objects",
+    };
+    (hidden > 0).then(|| format!("and {} of {of}", text::plural(hidden, "more line")))
+}
+
+/// What a picture of a line does not show; empty if it shows all that was seen.
+pub(crate) fn not_drawn(finding: &Finding) -> &'static str {
+    match finding.is_exact() {
+        true => {
+            "Drawn are the accesses between which the line moved; what a thread does while it has the line to itself is not."
+        }
+        false => "",
+    }
 }
 
 /// The members of a type as they are drawn: those that lie over each other, as in a union, are one.
@@ -614,12 +650,11 @@ pub(crate) fn round_trip(run: &Run) -> String {
     };
     let median = text::nanoseconds(median);
     match run.round_trip_range_ns {
-        Some(range) => format!(
-            "{median} between cores (seen {} to {})",
-            text::nanoseconds(range.low),
-            text::nanoseconds(range.high)
+        Some(Interval { low, high }) if low < high => format!(
+            "{median} between cores (seen {})",
+            text::nanoseconds_band(Band { low, high })
         ),
-        None => format!("{median} between cores"),
+        _ => format!("{median} between cores"),
     }
 }
 
@@ -650,6 +685,71 @@ mod tests {
         let ids: Vec<u32> = view.names.iter().map(|name| name.id).collect();
         assert_eq!(ids, [41_312, 41_313, 41_314, 41_315]);
         assert_eq!((view.pairs[0].a, view.pairs[0].b), (2, 3));
+    }
+
+    #[test]
+    fn an_order_is_the_same_in_every_run_unless_repeats_differed() {
+        let mut run = sample::traced().run;
+        let same = "all threads at equal rate, the same in every run";
+        assert_eq!(order_words(&run), Some("all threads at equal rate"));
+        let repeated = run.repeated.as_mut().expect("repeated runs");
+        repeated.accesses = repeated.transfers;
+        assert_eq!(order_words(&run), Some(same));
+        run.repeated = None;
+        assert_eq!(order_words(&run), Some(same));
+    }
+
+    #[test]
+    fn what_an_exact_run_does_not_exclude_is_another_order_than_its_own() {
+        let mut report = sample::traced();
+        let said = not_excluded(&report).join(" ");
+        assert!(said.contains("than all at equal rate"), "{said}");
+        assert!(
+            !said.contains("two") && !said.contains("processes"),
+            "{said}"
+        );
+        report.run.order = Some(Order::AsRun);
+        assert!(
+            not_excluded(&report)
+                .join(" ")
+                .contains("the emulator's own")
+        );
+    }
+
+    #[test]
+    fn a_round_trip_that_did_not_change_has_no_range() {
+        let mut run = sample::traced().run;
+        run.round_trip_ns = Some(315.0);
+        let mut said = |low, high| {
+            run.round_trip_range_ns = Some(Interval { low, high });
+            round_trip(&run)
+        };
+        assert_eq!(said(315.0, 315.0), "315 ns between cores");
+        let range = "315 ns between cores (seen 300 ns to 330 ns)";
+        assert_eq!(said(300.0, 330.0), range);
+    }
+
+    #[test]
+    fn the_lines_of_a_finding_are_counted_also_where_few_are_described() {
+        let mut finding = sample::traced().findings[0].clone();
+        let line = finding.lines[0].clone();
+        finding.lines = vec![line; 16];
+        finding.line_count = 33;
+        assert!(extent_words(&finding).contains(&"33 lines".to_owned()));
+        let more = |finding: &Finding| more_lines(finding, 2);
+        assert_eq!(
+            more(&finding).as_deref(),
+            Some("and 31 more lines of this object")
+        );
+        finding.object.count = 3;
+        assert!(extent_words(&finding).contains(&"33 lines of all together".to_owned()));
+        assert_eq!(
+            more(&finding).as_deref(),
+            Some("and 31 more lines of these objects")
+        );
+        finding.lines.truncate(1);
+        finding.line_count = 0;
+        assert_eq!(more(&finding), None);
     }
 
     #[test]

@@ -45,6 +45,14 @@ impl Mark {
         }
     }
 
+    /// The same for who does not know the drawing: what both means.
+    pub(crate) fn explained(self) -> &'static str {
+        match self {
+            Self::Update => "reads and writes, in one instruction or in several",
+            _ => self.meaning(),
+        }
+    }
+
     fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Update }
     }

@@ -8,7 +8,7 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead};
 use super::model::{
     AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
     Lost, Matrix, ObjectRow, Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
-    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote,
+    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -501,6 +501,8 @@ fn counters() -> Finding {
                 .collect(),
         }],
         accesses,
+        line_count: 1,
+        unlisted: Unlisted::default(),
         change: "Give each element of `counters` a line of its own: align `struct counter` to \
                  64 bytes, so that every thread counts on a line that no other thread writes."
             .to_owned(),
@@ -592,6 +594,8 @@ fn queue_lock() -> Finding {
             fields: vec![field(20, 4, "", "")],
         }],
         accesses,
+        line_count: 1,
+        unlisted: Unlisted::default(),
         change: "worker-0 and worker-2 both need these bytes. Take the lock less often, for \
                  example for a batch of items, or give each thread a queue of its own."
             .to_owned(),

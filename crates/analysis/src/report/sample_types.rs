@@ -27,6 +27,7 @@ fn field(name: &str, offset: u64, size: u64, uses: [f64; 3], tids: &[u32]) -> Fi
                 name: "worker".to_owned(),
                 loads: loads / count,
                 stores: stores / count,
+                updates: 0.0,
             })
             .collect(),
     }

@@ -199,6 +199,39 @@ pub(crate) fn callers(callers: &[String], limit: usize) -> String {
     callers.join(" ← ")
 }
 
+/// `inlined into push and worker` in at most `columns`. Where that is too long the functions of a language's library are left
+/// out, and then the innermost others: whose code it is says more than how it is wrapped.
+pub(crate) fn inlined_into(functions: &[String], columns: usize) -> String {
+    let words = |shown: &[String]| {
+        let more = match functions.len() - shown.len() {
+            0 => String::new(),
+            more => format!(", {more} more"),
+        };
+        let words = format!("inlined into {}{more}", listing(shown));
+        sanitise(&words).into_owned()
+    };
+    let fits = |shown: &[String]| columns_of(&words(shown)) <= columns;
+    let is_own = |it: &&String| !is_of_a_language(it);
+    let own: Vec<String> = functions.iter().filter(is_own).cloned().collect();
+    let shown = match own.as_slice() {
+        _ if fits(functions) => functions,
+        [] => functions,
+        own => {
+            let ends = (0..own.len()).map(|from| &own[from..]);
+            let mut ends = ends.filter(|it| fits(it) || it.len() == 1);
+            ends.next().unwrap_or(own)
+        }
+    };
+    shorten(&words(shown), columns).into_owned()
+}
+
+/// Whether a function is of the library of Rust or C++, by its name.
+fn is_of_a_language(function: &str) -> bool {
+    let path = function.trim_start_matches(['<', '&', '*']);
+    let crates = ["core::", "std::", "alloc::", "__gnu_cxx::", "__rust"];
+    crates.iter().any(|it| path.starts_with(it))
+}
+
 /// `called from push (queue.c:41) ← worker (main.c:12)`, with its share where there are others.
 pub(crate) fn called_from(chain: &CallChain, limit: usize) -> String {
     let share = match chain.share {
@@ -529,6 +562,32 @@ mod tests {
             assert_eq!(callers(&chain, 9), main);
         }
         assert_eq!(callers(&[], 9), "");
+    }
+
+    #[test]
+    fn of_a_chain_of_inlined_functions_the_programs_own_stay() {
+        let chain = [
+            "<core::sync::atomic::Atomic<u64>>::fetch_add",
+            "chan::main::{{closure}}",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            inlined_into(&chain, 70),
+            "inlined into chan::main::{{closure}}, 2 more"
+        );
+        assert!(inlined_into(&chain, 200).contains("fetch_add"));
+        let own = ["push", "a_longer_worker"].map(str::to_owned);
+        assert_eq!(
+            inlined_into(&own, 36),
+            "inlined into a_longer_worker, 1 more"
+        );
+        assert_eq!(
+            inlined_into(&own, 37),
+            "inlined into push and a_longer_worker"
+        );
+        let short = inlined_into(&chain[..1], 40);
+        assert!(short.starts_with("inlined into <core") && short.ends_with("fetch_add"));
     }
 
     #[test]

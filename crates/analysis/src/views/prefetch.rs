@@ -364,7 +364,11 @@ fn judge(result: &mut Prefetch, touches: f64) {
             Verdict::NoMatter,
             "Hardly any neighbour is used before it is lost: fetching it takes bandwidth and saves nothing.",
         ),
-        Some(pairs) if pairs.gain_ns > 0.0 && result.gain_band.high >= 0.0 => (
+        Some(pairs) if pairs.gain_ns > 0.0 && quiet => (
+            Verdict::Unclear,
+            "Hardly any reuse goes to memory: neighbours are used after first touches alone, which other prefetchers of the processor may have fetched already.",
+        ),
+        Some(pairs) if pairs.gain_ns > 0.0 && result.gain_band.high > 0.0 => (
             Verdict::Helps,
             "Neighbours are used after most misses. Other prefetchers of the processor may have fetched them already.",
         ),

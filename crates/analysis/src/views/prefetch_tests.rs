@@ -201,3 +201,13 @@ fn a_latency_that_was_not_measured_is_said_to_be_assumed() {
         None
     );
 }
+
+#[test]
+fn what_saves_nothing_is_not_said_to_help() {
+    // No reuse goes to memory; the neighbours of first touches are used.
+    let rows: Vec<ReuseBin> = lines(0.0).into_iter().chain(pairs(0.0, 0.0)).collect();
+    let found = view(&rows, 0.0, &[]);
+    assert_eq!(found.gain_band, Band::of(0.0));
+    assert!(found.neighbours.expect("pairs").gain_ns > 0.0);
+    assert_eq!(found.verdict, Verdict::Unclear);
+}

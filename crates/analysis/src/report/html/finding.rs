@@ -55,13 +55,12 @@ pub(super) fn write(out: &mut String, finding: &Finding, report: &Report) {
     for line in finding.lines.iter().take(LINES) {
         drawing(out, finding, line);
     }
-    let hidden = finding.lines.len().saturating_sub(LINES) as u64;
-    if hidden > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\">and {} of this object</p>",
-            text::plural(hidden, "more line")
-        );
+    if let Some(more) = contention::more_lines(finding, LINES) {
+        let _ = writeln!(out, "<p class=\"quiet\">{more}</p>");
+    }
+    let missing = contention::not_drawn(finding);
+    if !finding.lines.is_empty() && !missing.is_empty() {
+        let _ = writeln!(out, "<p class=\"quiet\">{missing}</p>");
     }
     accesses(out, finding);
     change(out, finding);
@@ -321,7 +320,7 @@ fn legend(out: &mut String, touchers: &[Toucher<'_>]) {
         .collect();
     out.push_str("<p class=\"legend\">");
     for mark in used {
-        let _ = write!(out, "<b>{}</b> {}  ", mark.letter(), mark.meaning());
+        let _ = write!(out, "<b>{}</b> {}  ", mark.letter(), mark.explained());
     }
     let hidden: usize = touchers.iter().skip(ROWS).map(|t| t.threads.len()).sum();
     if hidden > 0 {
@@ -354,6 +353,14 @@ fn accesses(out: &mut String, finding: &Finding) {
             out,
             "<p class=\"quiet\">{} in the JSON report</p>",
             text::plural(hidden, "more access")
+        );
+    }
+    if finding.unlisted.places > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"quiet\">{}, {}</p>",
+            text::plural(finding.unlisted.places, "more place"),
+            text::percent(finding.unlisted.share)
         );
     }
 }

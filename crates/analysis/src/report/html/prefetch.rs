@@ -78,7 +78,7 @@ fn facts(out: &mut String, prefetch: &Prefetch) {
     let gain = &prefetch.gain_band;
     let mut facts = vec![
         (
-            "Gain G = T_m − T_fs",
+            "Waits for memory less those by false sharing",
             format!(
                 "{} ({} to {})",
                 text::nanoseconds(prefetch.gain_ns),

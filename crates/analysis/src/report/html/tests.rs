@@ -163,7 +163,9 @@ fn an_exact_report_says_whose_order_it_is_and_nothing_that_only_a_timer_knows() 
     let document = render(&sample::traced());
     for words in [
         "Transfers: 13 M, 97 % by false sharing.",
-        "all threads at equal rate, the same in every run",
+        "all threads at equal rate<",
+        "what a thread does while it has the line to itself is not",
+        "reads and writes, in one instruction or in several",
         "13,400,000 accesses that waited for the line",
         "118,204,311",
         "band of a model",

@@ -317,14 +317,18 @@ fn reached(out: &mut String, holders: &[Reached]) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// `worker 41312: 12 R, 700 W; worker 41313: 9 R, 0 W`.
+/// `worker 41312: 12 R, 700 W; worker 41313: 9 U`.
 fn who(threads: &[FieldThread]) -> String {
     let threads: Vec<String> = threads
         .iter()
         .take(4)
         .map(|thread| {
-            let (reads, writes) = (text::count(thread.loads), text::count(thread.stores));
-            format!("{} {}: {reads} R, {writes} W", thread.name, thread.tid)
+            let writes = thread.stores - thread.updates;
+            let uses = [(thread.loads, 'R'), (writes, 'W'), (thread.updates, 'U')];
+            let uses = uses.into_iter().filter(|(count, _)| *count > 0.0);
+            let uses = uses.map(|(count, letter)| format!("{} {letter}", text::count(count)));
+            let uses: Vec<String> = uses.collect();
+            format!("{} {}: {}", thread.name, thread.tid, uses.join(", "))
         })
         .collect();
     threads.join("; ")

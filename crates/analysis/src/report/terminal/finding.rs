@@ -28,13 +28,15 @@ pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
     for line in finding.lines.iter().take(LINES_DRAWN) {
         line_drawing::print(page, line, &finding.accesses);
     }
-    let hidden = finding.lines.len().saturating_sub(LINES_DRAWN) as u64;
-    if hidden > 0 {
-        let more = format!("and {} of this object", text::plural(hidden, "more line"));
+    if let Some(more) = contention::more_lines(finding, LINES_DRAWN) {
         page.line(&[(Tone::Plain, "  "), (Tone::Dim, &more)]);
     }
+    if !finding.lines.is_empty() {
+        let missing = contention::not_drawn(finding);
+        page.labelled_in("", 2, Tone::Dim, Tone::Dim, missing);
+    }
     page.blank();
-    places(page, &finding.accesses);
+    places(page, finding);
     page.blank();
     transfers(page, finding, duration_ns);
     change(page, finding);
@@ -162,20 +164,19 @@ fn group(accesses: &[AccessRow]) -> Vec<Place<'_>> {
     places
 }
 
-fn places(page: &mut Page, accesses: &[AccessRow]) {
-    let places = group(accesses);
+fn places(page: &mut Page, finding: &Finding) {
+    let places = group(&finding.accesses);
     let mut before: Option<&AccessRow> = None;
     for place in places.iter().take(PLACES) {
         print_place(page, place, before);
         before = place.rows.first().copied();
     }
-    if let Some(rest @ [_, ..]) = places.get(PLACES..) {
-        let share = rest.iter().map(|place| place.share).sum();
-        let more = format!(
-            "  {:>6}  {}",
-            text::percent(share),
-            text::plural(rest.len() as u64, "more place")
-        );
+    let rest = places.get(PLACES..).unwrap_or_default();
+    let hidden = rest.len() as u64 + finding.unlisted.places;
+    if hidden > 0 {
+        let share: f64 = rest.iter().map(|place| place.share).sum();
+        let share = text::percent(share + finding.unlisted.share);
+        let more = format!("  {share:>6}  {}", text::plural(hidden, "more place"));
         page.line(&[(Tone::Dim, &more)]);
     }
 }
@@ -220,9 +221,7 @@ fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
         ]);
     }
     if !first.inlined_into.is_empty() {
-        let into = format!("inlined into {}", text::listing(&first.inlined_into));
-        let into = text::sanitise(&into);
-        let into = text::shorten(&into, room);
+        let into = text::inlined_into(&first.inlined_into, room);
         page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
     }
     let said = before.is_some_and(|before| before.called_from == first.called_from);
@@ -372,6 +371,25 @@ mod tests {
             who_is_at(&[(1, 8, 0), (1, 8, 64), (2, 0, 0)]),
             ["w 1 at +8 (20 %)", "w 2 at +0 (10 %)"]
         );
+    }
+
+    #[test]
+    fn places_that_are_not_listed_are_in_the_last_share() {
+        let mut finding = sample::traced().findings[0].clone();
+        let pattern = finding.accesses[0].clone();
+        finding.accesses = (0..8)
+            .map(|line| AccessRow {
+                line,
+                share: 0.1,
+                ..pattern.clone()
+            })
+            .collect();
+        finding.unlisted.places = 30;
+        finding.unlisted.share = 0.2;
+        let mut page = Page::new(80, false);
+        places(&mut page, &finding);
+        let said = page.finish();
+        assert!(said.contains("40 %  32 more places"), "{said}");
     }
 
     #[test]

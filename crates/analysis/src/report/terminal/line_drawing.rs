@@ -148,7 +148,7 @@ fn legend(page: &mut Page, touchers: &[Toucher<'_>], keyed: &[(char, &LineField)
         .collect();
     let meanings: Vec<String> = used
         .iter()
-        .map(|mark| format!("{} {}", mark.letter(), mark.meaning()))
+        .map(|mark| format!("{} {}", mark.letter(), mark.explained()))
         .collect();
     page.line(&[(Tone::Plain, MARGIN), (Tone::Dim, &meanings.join("   "))]);
     for (letter, field) in keyed {

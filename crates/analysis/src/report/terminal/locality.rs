@@ -228,14 +228,19 @@ fn prefetch(page: &mut Page, report: &Report) {
         return;
     };
     let gain = &prefetch.gain_band;
-    let words = format!(
-        "{} {} G = {} ({} to {}).",
+    let mut words = format!(
+        "{} {}",
         distances::prefetch_words(prefetch.verdict),
-        prefetch.doubt,
-        text::nanoseconds(prefetch.gain_ns),
-        text::nanoseconds(gain.low),
-        text::nanoseconds(gain.high),
+        prefetch.doubt
     );
+    if gain.low < gain.high {
+        words += &format!(
+            " The waits for memory that it can save, less those by false sharing that it can add: {} ({} to {}).",
+            text::nanoseconds(prefetch.gain_ns),
+            text::nanoseconds(gain.low),
+            text::nanoseconds(gain.high),
+        );
+    }
     page.labelled("prefetch", INDENT, Tone::Dim, &words);
     page.blank();
 }

@@ -22,6 +22,8 @@ const HOLDERS_IN_LINE: usize = 3;
 const HOLDER: usize = 45;
 /// A type below this share of the run is not drawn.
 const SLIGHT: f64 = 0.02;
+/// A type of the system's below this share of the run is not listed.
+const OF_SYSTEM: f64 = 0.01;
 /// Files without debug info that are named.
 const MISSING: usize = 2;
 /// Columns of a name.
@@ -59,7 +61,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     };
     let head = format!("{of:>11}  {:>8}  {:>9}  bounces", "size", "accesses");
     page.line(&[(Tone::Dim, format!("{}{head}", pad("types", NAME)))]);
-    for row in report.types.iter().take(ROWS) {
+    for row in listed(report).into_iter().take(ROWS) {
         let size = match row.size {
             0 => "?".to_owned(),
             size => text::bytes(size),
@@ -82,13 +84,24 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     working_set(page, report);
     let told =
         |row: &TypeRow| row.fields.iter().any(|field| !field.padding) || !row.reached.is_empty();
-    let dear = report.types.iter();
+    let dear = listed(report).into_iter();
     let drawn = dear.filter(|row| row.cost.share >= SLIGHT && told(row));
     for row in drawn.take(DRAWN) {
         page.blank();
         draw(page, row);
     }
     page.blank();
+}
+
+/// The types in the order in which they are listed: those that only code of the system's libraries touches, as its loader's,
+/// come behind the program's, as far as these matter, and where they do not matter themselves they are left out.
+fn listed(report: &Report) -> Vec<&TypeRow> {
+    let is_dear = |row: &TypeRow| row.cost.share >= OF_SYSTEM;
+    let is_of_system = |row: &TypeRow| row.owner.contains(".so");
+    let mut rows: Vec<&TypeRow> = report.types.iter().collect();
+    rows.retain(|row| is_dear(row) || !is_of_system(row));
+    rows.sort_by_key(|row| (!is_dear(row), is_of_system(row)));
+    rows
 }
 
 /// Why the first level misses, or what waiting is likely to be for, by type.
@@ -289,11 +302,7 @@ fn draw(page: &mut Page, row: &TypeRow) {
 /// as there is room for.
 fn who(threads: &[FieldThread], room: usize) -> String {
     let words = |thread: &FieldThread, named: bool| {
-        let mark = match (thread.loads > 0.0, thread.stores > 0.0) {
-            (true, true) => "U",
-            (false, true) => "W",
-            _ => "R",
-        };
+        let mark = thread.letter();
         let name = text::sanitise(&thread.name);
         match named {
             true => format!("{mark} {} {}", text::shorten(&name, THREAD), thread.tid),
@@ -390,5 +399,31 @@ fn suggestion(page: &mut Page, layout: &Layout) {
     }
     for line in text::wrap_source(&layout.source, page.width() - 10) {
         page.line(&[(Tone::Remedy, format!("          {line}"))]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample;
+    use super::*;
+
+    #[test]
+    fn types_of_the_loader_do_not_hide_the_programs() {
+        let mut report = sample::profiled();
+        let pattern = report.types[0].clone();
+        let row = |name: &str, owner: &str, share: f64| {
+            let mut row = pattern.clone();
+            (row.name, row.owner) = (name.to_owned(), owner.to_owned());
+            row.cost.share = share;
+            row
+        };
+        report.types = vec![
+            row("struct link_map", "libc.so.6", 0.3),
+            row("struct own", "", 0.2),
+            row("Elf64_Sym", "ld-linux-x86-64.so.2", 0.005),
+            row("struct rare", "", 0.001),
+        ];
+        let names: Vec<&str> = listed(&report).iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["struct own", "struct link_map", "struct rare"]);
     }
 }

@@ -60,6 +60,10 @@ pub(super) struct Usage<'a> {
     pub(super) objects: &'a super::Objects,
     /// Cost by member.
     pub(super) costs: &'a BTreeMap<usize, f64>,
+    /// Use by member, all threads.
+    pub(super) uses: &'a BTreeMap<usize, super::Use>,
+    /// Whether `objects` has each thread that was seen; an exact run tells only those between which lines moved.
+    pub(super) has_all_threads: bool,
     /// All cost of the run.
     pub(super) whole: f64,
     pub(super) names: &'a HashMap<Tid, &'a str>,
@@ -332,14 +336,24 @@ fn why(usage: &Usage<'_>, units: &[Unit], group: &[usize]) -> String {
             .collect();
         names.join(", ")
     };
-    match (writers.is_empty(), readers.is_empty()) {
-        (true, true) => "not seen in use".to_owned(),
+    let members = || group.iter().flat_map(|unit| &units[*unit].members);
+    let uses = || members().filter_map(|member| usage.uses.get(member));
+    let is_written = uses().any(|it| it.stores > 0.0);
+    let said = match (writers.is_empty(), readers.is_empty()) {
+        (true, true) if is_written => return "written".to_owned(),
+        (true, true) if uses().any(|it| it.loads > 0.0) => return "only read".to_owned(),
+        (true, true) => return "not seen in use".to_owned(),
+        (true, false) if is_written => format!("written, read by {}", list(&readers)),
         (true, false) => format!("only read, by {}", list(&readers)),
         (false, true) => format!("written by {}", list(&writers)),
         (false, false) if readers.is_subset(&writers) => {
             format!("read and written by {}", list(&writers))
         }
         (false, false) => format!("written by {}, read by {}", list(&writers), list(&readers)),
+    };
+    match usage.has_all_threads {
+        true => said,
+        false => format!("{said}, and maybe others"),
     }
 }
 

@@ -221,20 +221,41 @@ pub struct FieldThread {
     pub loads: f64,
     /// Stores and updates seen.
     pub stores: f64,
+    /// Those of them that read as well.
+    #[serde(default)]
+    pub updates: f64,
+}
+
+impl FieldThread {
+    /// `R`, `W`, or `U` for both, as in the picture of a line.
+    #[must_use]
+    pub fn letter(&self) -> char {
+        match (self.loads + self.updates > 0.0, self.stores > 0.0) {
+            (true, true) => 'U',
+            (false, true) => 'W',
+            _ => 'R',
+        }
+    }
 }
 
 /// Loads and stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Use {
     loads: f64,
+    /// With the updates.
     stores: f64,
+    updates: f64,
 }
 
 impl Use {
     fn add(&mut self, operation: Option<Operation>, count: f64) {
         match operation {
             Some(Operation::Load) | None => self.loads += count,
-            Some(Operation::Store | Operation::Update) => self.stores += count,
+            Some(Operation::Store) => self.stores += count,
+            Some(Operation::Update) => {
+                self.stores += count;
+                self.updates += count;
+            }
         }
     }
 }
@@ -446,7 +467,7 @@ impl<'a> Profile<'_, 'a> {
     }
 
     fn add_transfers(&mut self) {
-        // What an instruction does to memory is known from the counts of the caches.
+        // Older recordings tell what an instruction does to memory by the counts of the caches only.
         let mut operations: HashMap<(Pid, Address), Operation> = HashMap::new();
         for row in self.input.caches {
             if let (Some(pid), Some(ip)) = (row.pid, row.ip) {
@@ -465,17 +486,22 @@ impl<'a> Profile<'_, 'a> {
                 continue;
             };
             let ends = [
-                (row.from_ip, row.from_tid, row.from_bytes),
-                (row.to_ip, row.to_tid, row.to_bytes),
+                (
+                    row.from_ip,
+                    row.from_tid,
+                    row.from_bytes,
+                    row.from_operation,
+                ),
+                (row.to_ip, row.to_tid, row.to_bytes, row.to_operation),
             ];
-            for (ip, tid, bytes) in ends {
+            for (ip, tid, bytes, operation) in ends {
                 let (Some(ip), Some(tid)) = (ip, tid) else {
                     continue;
                 };
                 let Ok((typed, members)) = self.at(pid, ip) else {
                     continue;
                 };
-                let operation = operations.get(&(pid, ip)).copied();
+                let operation = operation.or_else(|| operations.get(&(pid, ip)).copied());
                 let seen = self.seen.entry(key(typed)).or_default();
                 seen.bounces = true;
                 seen.holders.add_thread(typed, tid, operation, row.count);
@@ -548,6 +574,8 @@ impl<'a> Profile<'_, 'a> {
                         members,
                         objects: &seen.objects,
                         costs: &seen.costs,
+                        uses: &seen.uses,
+                        has_all_threads: sampled,
                         whole,
                         names: &names,
                     })
@@ -692,6 +720,7 @@ fn field_threads<'u>(
             name: names.get(&tid).copied().unwrap_or_default().to_owned(),
             loads: uses.loads,
             stores: uses.stores,
+            updates: uses.updates,
         })
         .collect();
     threads.sort_by(|a, b| {

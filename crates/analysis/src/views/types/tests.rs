@@ -1,8 +1,8 @@
 //! The data profile of invented rows.
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Sample, Tid, TypeMember, TypedAccess,
-    UntypedReason,
+    CacheCounts, CacheLevel, CacheSubject, CpuId, Operation, Sample, Sharing, Tid, TypeMember,
+    TypedAccess, UntypedReason,
 };
 
 use super::super::exact_rows::{instruction, total};
@@ -112,6 +112,9 @@ fn a_type_has_the_cost_of_its_accesses_by_field_and_thread() {
         ]
     );
     assert_eq!(row.fields[2].threads.len(), 2);
+    // As in the picture of a line, what both reads and writes is `U`.
+    let letters = |field: usize| row.fields[field].threads[0].letter();
+    assert_eq!([letters(0), letters(2)], ['U', 'R']);
     assert_eq!(view.coverage.typed, 4.0);
 }
 
@@ -275,6 +278,56 @@ fn an_exact_run_gives_misses_by_level_and_shares_of_all_accesses() {
     );
     assert_eq!((row.misses[0].misses, row.misses[0].share), (5.0, 0.25));
     assert_eq!((row.fields[0].loads, row.fields[0].stores), (40.0, 10.0));
+}
+
+#[test]
+fn a_layout_of_an_exact_run_does_not_claim_to_know_all_threads() {
+    let typed = [
+        typed(0x10, "a", 0),
+        typed(0x20, "b", 8),
+        typed(0x30, "c", 16),
+        typed(0x40, "c", 16),
+    ];
+    let moved = |from: (u32, u64, u64), to: (u32, u64, u64), operation| TransferCount {
+        pid: Some(sampled_rows::PID),
+        line: Some(Address(OBJECT)),
+        from_tid: Some(Tid(from.0)),
+        to_tid: Some(Tid(to.0)),
+        from_ip: Some(Address(from.1)),
+        from_operation: Some(Operation::Update),
+        to_ip: Some(Address(to.1)),
+        to_operation: Some(operation),
+        from_bytes: 0xff << from.2,
+        to_bytes: 0xff << to.2,
+        from_block: None,
+        to_block: None,
+        sharing: Sharing::False,
+        count: 10.0,
+    };
+    let transfers = [
+        moved((1, 0x10, 0), (2, 0x20, 8), Operation::Update),
+        moved((2, 0x20, 8), (3, 0x30, 16), Operation::Load),
+    ];
+    // Threads store to `c` while they have the line for themselves.
+    let stores = CacheCounts {
+        stores: 5.0,
+        pid: Some(sampled_rows::PID),
+        ..instruction(0x40, total(CacheLevel::L1d, [0.0, 0.0, 0.0]))
+    };
+    let members = members();
+    let view = types(&Input {
+        caches: &[stores],
+        transfers: &transfers,
+        ..input(&typed, &members, &[])
+    });
+    let view = view.expect("typed accesses");
+    let layout = view.types[0].layout.as_ref().expect("a layout");
+    let whys: Vec<&str> = layout.groups.iter().map(|it| it.why.as_str()).collect();
+    assert!(whys.contains(&"written by 1, and maybe others"), "{whys:?}");
+    assert!(
+        whys.contains(&"written, read by 3, and maybe others"),
+        "{whys:?}"
+    );
 }
 
 #[test]

@@ -133,8 +133,7 @@ impl<'c> Client<'c> {
     /// Whether nothing was asked of this shard that is not yet answered.
     #[inline(always)]
     fn is_idle(&self, shard: usize) -> bool {
-        // SAFETY: this thread alone has the core and its lanes, and nobody borrows them now.
-        unsafe { (*(*self.core()).lane(shard)).is_idle() }
+        self.look(|core| core.is_idle(shard))
     }
 
     /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it

@@ -70,6 +70,10 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
         // After everything that may run functions or callbacks the lane is looked at anew: they may
         // have begun a line.
         loop {
+            // Or have asked another shard. (In a callback nothing runs here, so this is not refused.)
+            if (*core).strict && (*core).last_shard != shard {
+                let _ = keep_order(core, shard);
+            }
             let runs_here = (*core).runs_here(shard);
             if (*lane).is_filling() {
                 // Once: callbacks that always ask further would have it go on for ever.
@@ -167,15 +171,6 @@ pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) ->
     }
 }
 
-/// Whether nothing is being filled, waits or flies to `shard`.
-///
-/// # Safety
-/// `core` is valid and not borrowed.
-pub(crate) unsafe fn is_quiet(core: *mut Core, shard: usize) -> bool {
-    // SAFETY: the contract.
-    unsafe { (*(*core).lane(shard)).is_quiet() }
-}
-
 /// Sends everything and takes all answers.
 ///
 /// # Safety
@@ -185,12 +180,12 @@ pub(crate) unsafe fn drain(core: *mut Core) {
     unsafe {
         loop {
             let mut worked = false;
-            let mut quiet = true;
+            let mut idle = true;
             for shard in 0..(*core).count {
                 worked |= exchange(core, shard, true);
-                quiet &= is_quiet(core, shard);
+                idle &= (*core).is_idle(shard);
             }
-            if quiet {
+            if idle {
                 (*core).ladder.reset();
                 return;
             }
@@ -203,7 +198,10 @@ pub(crate) unsafe fn drain(core: *mut Core) {
     }
 }
 
-/// With [`Ordered::Client`]: waits for what was asked of another shard.
+/// With [`Ordered::Client`]: waits for what was asked of another shard. Then all lanes but that to `shard`
+/// are idle, and stay so while that one is not.
+///
+/// [`Ordered::Client`]: crate::Ordered::Client
 ///
 /// # Safety
 /// `core` is valid and not borrowed.
@@ -211,20 +209,17 @@ pub(crate) unsafe fn drain(core: *mut Core) {
 pub(crate) unsafe fn keep_order(core: *mut Core, shard: usize) -> Result<(), Error> {
     // SAFETY: the contract.
     unsafe {
-        let last = std::mem::replace(&mut (*core).last_shard, shard);
-        if last == shard || last == NONE || is_quiet(core, last) {
-            return Ok(());
-        }
-        if let Err(error) = (*core).may_wait() {
-            (*core).last_shard = last;
-            return Err(error);
-        }
-        while !is_quiet(core, last) {
-            if !exchange(core, last, true) {
+        // What runs meanwhile may ask: until nothing is on its way, the last shard is the one it went to.
+        while !(*core).is_next(shard) {
+            (*core).may_wait()?;
+            let last = (*core).last_shard;
+            if exchange(core, last, true) {
+                (*core).ladder.reset();
+            } else {
                 wait(core, Until::Lane(last));
             }
         }
-        (*core).ladder.reset();
+        (*core).last_shard = shard;
         Ok(())
     }
 }
@@ -248,7 +243,7 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
         let free = |shard: usize| inner(core).shards[shard].seat.is_free();
         let alone = match until {
             Until::Lane(shard) => free(shard),
-            Until::Any => (0..(*core).count).any(|shard| free(shard) && !is_quiet(core, shard)),
+            Until::Any => (0..(*core).count).any(|shard| free(shard) && !(*core).is_idle(shard)),
         };
         if slow || alone {
             wait_slowly(core, until, sleep);
@@ -294,7 +289,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
         let nap = &raw mut (*core).nap;
         let asked = |shard: usize| match until {
             Until::Lane(one) => one == shard,
-            Until::Any => !is_quiet(core, shard),
+            Until::Any => !(*core).is_idle(shard),
         };
         let mut worked = false;
         if sitting::count() > usize::from((*core).seat != NONE) {

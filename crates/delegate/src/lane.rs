@@ -296,7 +296,7 @@ impl Lane {
         count + more == capacity
     }
 
-    /// Whether no request waits, flies or is being filled in.
+    /// Whether no request waits, flies or is being filled in, and no callback of one runs.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.unsettled == 0
@@ -305,11 +305,6 @@ impl Lane {
     /// Whether there is nothing but the line being filled.
     pub(crate) fn is_first(&self) -> bool {
         self.unsettled == 1 && self.is_filling()
-    }
-
-    /// Whether nothing is being filled, waits or flies.
-    pub(crate) fn is_quiet(&self) -> bool {
-        !self.is_filling() && self.pending.is_empty() && self.flying == 0
     }
 
     pub(crate) fn pending(&self) -> usize {

@@ -36,7 +36,7 @@ use crate::turn::turn;
 /// `fork`) it is given up: what was sent is done, but callbacks do not run. One that is forgotten
 /// (`mem::forget`) before all is sent keeps the values of the shards that it asked from ending.
 pub struct Client<'c> {
-    /// From a box, which is freed when the client has left; forgotten clients keep it.
+    /// From a box, which is freed when the client has left or was given up; forgotten clients keep it.
     core: NonNull<Core>,
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
@@ -597,11 +597,11 @@ impl Drop for Client<'_> {
         let leaves = leaves && self.look(|core| core.inner.gate.check_process().is_ok());
         // SAFETY: this thread alone has the core, nobody borrows it now, and it may wait where it leaves.
         unsafe {
-            if !leaves {
-                exchange::give_up(core);
+            if leaves {
+                exchange::leave(core);
+            } else if !exchange::give_up(core) {
                 return;
             }
-            exchange::leave(core);
             // Made by `Box::leak` in `join`; nothing of the thread or a server names it any more.
             drop(Box::from_raw(core));
         }

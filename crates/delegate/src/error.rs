@@ -42,6 +42,9 @@ pub enum Error {
     /// The time was over before the answer was there.
     #[error("the time was over before the answer was there; the function may have run, or may yet")]
     TimedOut,
+    /// The answer of a reply was taken before.
+    #[error("the answer of this reply was taken before")]
+    Taken,
     /// Values that are used together live in different shards.
     #[error("values that are used together must live in one shard")]
     Apart,

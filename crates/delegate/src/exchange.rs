@@ -10,6 +10,7 @@ use crate::lane::{Lane, Sort};
 use crate::own::run_own_line;
 use crate::running;
 use crate::sitting;
+use crate::sync::Ordering;
 use crate::wait::LONGEST_NAP;
 
 /// What a client waits for.
@@ -324,23 +325,31 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
     }
 }
 
-/// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects
-/// the answers, and the memory is kept, since servers write there. Its shard is served where this
-/// thread waits, until the thread ends and leaves the seat.
+/// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects the
+/// answers, and callbacks that wait for them are lost with what they captured. The servers forget its channels when
+/// all that was sent is answered. Its shard is served where this thread waits, until the thread ends and leaves
+/// the seat; true if it has none, so that nothing names the core any more.
 ///
 /// # Safety
-/// `core` is valid and not borrowed, and not used again.
+/// `core` is valid and not borrowed, and only freed after this.
 #[cold]
-pub(crate) unsafe fn give_up(core: *mut Core) {
+pub(crate) unsafe fn give_up(core: *mut Core) -> bool {
     // SAFETY: the contract; nothing here calls back.
     unsafe {
-        if inner(core).gate.check_process().is_err() {
-            return;
+        let domain = inner(core);
+        if domain.gate.check_process().is_err() {
+            return false;
         }
         flush(core);
-        for shard in 0..(*core).count {
-            (*(*core).lane(shard)).forget_pending();
+        for (index, shard) in domain.shards.iter().enumerate() {
+            let lane = (*core).lane(index);
+            (*lane).forget_pending();
+            let channel = &(*lane).channel;
+            channel.left.store(true, Ordering::Release);
+            shard.ring();
         }
+        domain.close_account((*core).number, counters(core).read());
+        (*core).seat == NONE
     }
 }
 
@@ -378,7 +387,7 @@ pub(crate) unsafe fn leave(core: *mut Core) {
         let domain = inner(core).clone();
         for (index, shard) in domain.shards.iter().enumerate() {
             let channel = &(*(*core).lane(index)).channel;
-            channel.left.store(true, crate::sync::Ordering::Release);
+            channel.left.store(true, Ordering::Release);
             shard.unregister(channel);
         }
         sitting::stand(core.cast());

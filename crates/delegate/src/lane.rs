@@ -728,8 +728,8 @@ fn next(index: usize, step: usize, lines: usize) -> usize {
 impl Drop for Lane {
     fn drop(&mut self) {
         for record in self.all.drain(..) {
-            // SAFETY: made by `Box::into_raw` in `record`, and dropped once. The client waited for
-            // all its answers, so no callback is left in it.
+            // SAFETY: made by `Box::into_raw` in `record`, and dropped once. Callbacks that are left in it, of a
+            // client that was given up, are bytes here: what they borrow may be gone.
             drop(unsafe { Box::from_raw(record) });
         }
     }

@@ -33,8 +33,9 @@ use crate::turn::turn;
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
-/// `fork`) it is given up: what was sent is done, but callbacks do not run. One that is forgotten
-/// (`mem::forget`) before all is sent keeps the values of the shards that it asked from ending.
+/// `fork`) it is given up: what was sent is done, but callbacks do not run, and what they captured is not
+/// dropped. One that is forgotten (`mem::forget`) keeps its memory, and before all is sent the values of the
+/// shards that it asked from ending.
 pub struct Client<'c> {
     /// From a box, which is freed when the client has left or was given up; forgotten clients keep it.
     core: NonNull<Core>,
@@ -342,8 +343,9 @@ impl<'c> Client<'c> {
     /// client (or in this one, if the value is in the client's own shard).
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; then neither is run. `then` gets
-    /// [`Error::Panicked`] if the function panics.
+    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; [`Error::Nested`] with [`Ordered::Client`](crate::Ordered::Client), where a
+    /// callback would have to wait before it asks another shard. Then
+    /// neither is run. `then` gets [`Error::Panicked`] if the function panics.
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.
@@ -436,7 +438,7 @@ impl<'c> Client<'c> {
     /// Runs `function` on the value, without an answer. What it throws is lost.
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`].
+    /// As [`Client::apply_async`].
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.

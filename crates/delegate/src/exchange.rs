@@ -1,7 +1,6 @@
 //! What a client and its shards exchange: lines begun, sent and collected, waiting for them, and leaving.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::core::{Core, NONE, call_back, counters, inner, rethrow, serve_own};
 use crate::error::Error;
@@ -225,7 +224,8 @@ pub(crate) unsafe fn keep_order(core: *mut Core, shard: usize) -> Result<(), Err
     }
 }
 
-/// One step of waiting: serves what this thread may serve, else spins, yields or sleeps.
+/// One step of waiting: serves what this thread may serve, else spins, yields or sleeps, not much longer than
+/// the core's `nap`.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and the caller may wait.
@@ -249,18 +249,6 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
         if slow || alone {
             wait_slowly(core, until, sleep);
         }
-    }
-}
-
-/// The same, for not much longer than `nap`. Where other fibres run meanwhile, they come back in that time.
-///
-/// # Safety
-/// As for [`wait`].
-pub(crate) unsafe fn wait_at_most(core: *mut Core, until: Until, nap: Duration) {
-    // SAFETY: the contract.
-    unsafe {
-        (*core).nap = (*core).nap.min(nap);
-        wait(core, until);
     }
 }
 

@@ -419,24 +419,21 @@ impl Lane {
     fn end(&mut self) -> Key {
         // Loaded one by one: as one vector they could not be forwarded from the stores that began the
         // line, and would wait until every store before those has left the core.
-        // SAFETY: plain fields of ours.
-        let (operand, identity) = unsafe {
-            (
+        // SAFETY: plain fields of ours, and the record of the line being filled.
+        let key = unsafe {
+            let (operand, identity) = (
                 read_volatile(&raw const self.operand),
                 read_volatile(&raw const self.identity),
-            )
-        };
-        let key = Key {
-            kind: self.kind,
-            operand,
-            identity,
-        };
-        // SAFETY: the record of the line being filled.
-        unsafe {
+            );
             (*self.record).kind = self.kind;
             (*self.record).common = self.common;
             (*self.record).count = self.count;
-        }
+            Key {
+                kind: self.kind,
+                operand,
+                identity,
+            }
+        };
         self.kind = std::ptr::null();
         self.common = std::ptr::null();
         key

@@ -445,12 +445,18 @@ impl Shard {
             }
         }
         // One that was given up stays until what it sent is answered: values wait for that.
-        let mut gone = Vec::new();
+        let (mut gone, mut some_stay) = (Vec::new(), false);
         for ends in [&mut state.ends, &mut state.idle.ends] {
-            gone.extend(ends.extract_if(.., |end| end.is_left() && !end.is_asked()));
-            if ends.iter().any(ServerEnd::is_left) {
-                self.bell.ring();
-            }
+            gone.extend(ends.extract_if(.., |end| {
+                // Looked at before its lines, all of which were sent then.
+                let is_left = end.is_left();
+                let is_over = is_left && !end.is_asked();
+                some_stay |= is_left && !is_over;
+                is_over
+            }));
+        }
+        if some_stay {
+            self.bell.ring();
         }
         state.idle.next = 0;
         for end in &gone {

@@ -53,7 +53,12 @@ fn clients_that_are_given_up_keep_no_memory() {
     round(500);
     let now = bytes();
     let [reserved, resident] = [0, 1].map(|which| now[which].saturating_sub(before[which]));
-    assert!(resident < 4 << 20, "{resident} bytes for 500 clients");
+    // The address sanitizer keeps what was freed for a while.
+    let keeps = std::env::var_os("ASAN_OPTIONS").is_some();
+    assert!(
+        keeps || resident < 4 << 20,
+        "{resident} bytes for 500 clients"
+    );
     // The memory of the domain's shards is given back, too.
     assert!(reserved < 32 << 30, "{reserved} bytes are reserved");
 }

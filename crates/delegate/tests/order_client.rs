@@ -65,6 +65,9 @@ const FAR: u32 = 1000;
 /// The first callback of `ask`'s requests asks another shard, which comes late.
 fn asks_far(ask: fn(&'static Asker)) {
     let domain = Arc::new(Domain::flat(2).ordered(Ordered::Client).build().unwrap());
+    // Before anybody sits, as who waits for them sits for that long.
+    let far = domain.own(1, || 0u64).unwrap();
+    let own = domain.own_slice(0, 1, |_| 0u64).unwrap();
     let sits = Arc::new(Barrier::new(2));
     let (others, other_sits) = (domain.clone(), sits.clone());
     let other = std::thread::spawn(move || {
@@ -73,12 +76,11 @@ fn asks_far(ask: fn(&'static Asker)) {
         std::thread::sleep(Duration::from_millis(50));
         drop(other);
     });
-    let far = domain.own(1, || 0u64).unwrap();
     sits.wait();
     let asker: &'static Asker = Box::leak(Box::new(Asker {
         client: domain.client_at(0).unwrap(),
         far,
-        own: domain.own_slice(0, 1, |_| 0u64).unwrap(),
+        own,
         ran: Log::default(),
         asked: RefCell::default(),
         answer: Cell::new(None),

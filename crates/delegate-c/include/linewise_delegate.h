@@ -45,7 +45,8 @@
 // A client's requests to one shard run in the order they were made; to different shards in any order.
 #define LINEWISE_ORDER_SHARD 0
 
-// All requests of a client run in the order they were made. Slow where shards alternate.
+// All requests of a client run in the order they were made. Slow where shards alternate. A callback that would
+// have to wait before it asks another shard is refused (LINEWISE_NESTED).
 #define LINEWISE_ORDER_CLIENT 1
 
 // Threads are pinned where `server_cpus` and `client_cpus` say, or nowhere.

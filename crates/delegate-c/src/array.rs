@@ -189,12 +189,11 @@ pub unsafe extern "C" fn linewise_array_new(
 ) -> i32 {
     edge(|| {
         // SAFETY: the contract.
-        let domain = unsafe { linewise_domain::of(domain)? };
+        let (domain, options) =
+            unsafe { (linewise_domain::of(domain)?, versioned(options, "options")?) };
         if array.is_null() {
             return Err(Failure::null("array"));
         }
-        // SAFETY: the contract.
-        let options = unsafe { versioned(options, "options")? };
         if options.count == 0 || options.value_bytes == 0 {
             return Err(Failure::argument(
                 "an array needs a count and the bytes of a value",

@@ -24,7 +24,8 @@ pub const LINEWISE_FLAT_DOORBELL: u32 = 5;
 pub const LINEWISE_DIRECT: u32 = 0xffff_ffff;
 /// A client's requests to one shard run in the order they were made; to different shards in any order.
 pub const LINEWISE_ORDER_SHARD: u32 = 0;
-/// All requests of a client run in the order they were made. Slow where shards alternate.
+/// All requests of a client run in the order they were made. Slow where shards alternate. A callback that would
+/// have to wait before it asks another shard is refused (LINEWISE_NESTED).
 pub const LINEWISE_ORDER_CLIENT: u32 = 1;
 /// Threads are pinned where `server_cpus` and `client_cpus` say, or nowhere.
 pub const LINEWISE_PLACE_GIVEN: u32 = 0;

@@ -126,14 +126,13 @@ impl Arena {
     ) -> Result<u32, Error> {
         let layout = layout::<T>(count).ok_or(Error::Full { bytes: self.bytes })?;
         let offset = self.allocate(layout)?;
-        // SAFETY: the offset was given out by this arena, for so many values.
-        let start = unsafe { self.base.add(offset as usize * UNIT) }.cast::<T>();
+        let start = self.at::<T>(offset);
         let built = catch_unwind(AssertUnwindSafe(|| {
             let mut guard = Building { start, built: 0 };
             for index in 0..count {
                 let value = build(index);
-                // SAFETY: there is room for `count` values, of which this one is not there yet; nobody else
-                // knows of it.
+                // SAFETY: the offset was given out for `count` values, of which this one is not there yet; nobody
+                // else knows of it.
                 let placed = unsafe {
                     let place = start.add(index);
                     place.write(value);

@@ -58,7 +58,7 @@ pub(crate) struct Channel {
     pub(crate) run_here: Counter,
     /// The shard's server has an end of it. Changed with the shard's list of channels locked.
     pub(crate) known: AtomicBool,
-    /// The client is gone, and all its lines are answered.
+    /// The client is gone: this ends when all lines that it sent are answered.
     pub(crate) left: AtomicBool,
     /// Where the client sleeps.
     pub(crate) parker: Arc<Parker>,
@@ -153,6 +153,11 @@ impl ServerEnd {
     /// Whether no line was answered since this was asked last.
     pub(crate) fn was_idle(&mut self) -> bool {
         std::mem::replace(&mut self.looked_at, self.answered) == self.answered
+    }
+
+    /// Whether the client is gone.
+    pub(crate) fn is_left(&self) -> bool {
+        self.channel.left.load(Ordering::Acquire)
     }
 
     /// Whether a line waits.

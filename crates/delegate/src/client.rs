@@ -33,10 +33,11 @@ use crate::turn::turn;
 ///
 /// `'c` is what callbacks may borrow; it outlives the client. Dropping the client waits until all its
 /// requests are answered. Where it must not wait (in a delegated function, in a callback, in a child of
-/// `fork`) it is given up: what was sent is done, but callbacks do not run. One that is forgotten
-/// (`mem::forget`) before all is sent keeps the values of the shards that it asked from ending.
+/// `fork`) it is given up: what was sent is done, but callbacks do not run, and what they captured is not
+/// dropped. One that is forgotten (`mem::forget`) keeps its memory, and before all is sent the values of the
+/// shards that it asked from ending.
 pub struct Client<'c> {
-    /// From a box, which is freed when the client has left; forgotten clients keep it.
+    /// From a box, which is freed when the client has left or was given up; forgotten clients keep it.
     core: NonNull<Core>,
     callbacks: PhantomData<Cell<&'c ()>>,
     stays: PhantomData<*mut ()>,
@@ -133,8 +134,7 @@ impl<'c> Client<'c> {
     /// Whether nothing was asked of this shard that is not yet answered.
     #[inline(always)]
     fn is_idle(&self, shard: usize) -> bool {
-        // SAFETY: this thread alone has the core and its lanes, and nobody borrows them now.
-        unsafe { (*(*self.core()).lane(shard)).is_idle() }
+        self.look(|core| core.is_idle(shard))
     }
 
     /// Whether a call on this shard runs inline: it is the own one, nothing that was asked of it
@@ -343,8 +343,9 @@ impl<'c> Client<'c> {
     /// client (or in this one, if the value is in the client's own shard).
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; then neither is run. `then` gets
-    /// [`Error::Panicked`] if the function panics.
+    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; [`Error::Nested`] with [`Ordered::Client`](crate::Ordered::Client), where a
+    /// callback would have to wait before it asks another shard. Then
+    /// neither is run. `then` gets [`Error::Panicked`] if the function panics.
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.
@@ -437,7 +438,7 @@ impl<'c> Client<'c> {
     /// Runs `function` on the value, without an answer. What it throws is lost.
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`].
+    /// As [`Client::apply_async`].
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.
@@ -598,11 +599,11 @@ impl Drop for Client<'_> {
         let leaves = leaves && self.look(|core| core.inner.gate.check_process().is_ok());
         // SAFETY: this thread alone has the core, nobody borrows it now, and it may wait where it leaves.
         unsafe {
-            if !leaves {
-                exchange::give_up(core);
+            if leaves {
+                exchange::leave(core);
+            } else if !exchange::give_up(core) {
                 return;
             }
-            exchange::leave(core);
             // Made by `Box::leak` in `join`; nothing of the thread or a server names it any more.
             drop(Box::from_raw(core));
         }

@@ -156,15 +156,30 @@ impl Core {
         shard == self.inline_seat && !is_nested()
     }
 
+    /// Reads the lane to `shard`, which the domain has. What `read` is given in this crate calls nothing that
+    /// could change it.
+    #[inline(always)]
+    pub(crate) fn look_at<R>(&self, shard: usize, read: impl FnOnce(&Lane) -> R) -> R {
+        // SAFETY: the lanes live as long as the core, whose thread alone has them, and this one only reads now.
+        read(unsafe { &*self.lane(shard) })
+    }
+
+    /// Whether nothing was asked of `shard` that is not yet answered, its callbacks included.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self, shard: usize) -> bool {
+        self.look_at(shard, Lane::is_idle)
+    }
+
+    /// Whether `shard` can be asked now where all requests keep their order.
+    pub(crate) fn is_next(&self, shard: usize) -> bool {
+        let last = self.last_shard;
+        last == shard || last == NONE || self.is_idle(last)
+    }
+
     /// Whether a request to `shard` goes into a line without a wait before.
     pub(crate) fn has_room(&self, shard: usize) -> bool {
-        // SAFETY: the lanes live as long as the core, and nobody changes them while this looks.
-        let (lane, last) = unsafe {
-            let last = self.last_shard;
-            let alone = !self.strict || last == shard || last == NONE;
-            (&*self.lane(shard), (!alone).then(|| &*self.lane(last)))
-        };
-        last.is_none_or(Lane::is_quiet) && lane.has_room(self.most_pending)
+        let room = |lane: &Lane| lane.has_room(self.most_pending);
+        (!self.strict || self.is_next(shard)) && self.look_at(shard, room)
     }
 
     /// Refuses a call that would wait where waiting cannot end.
@@ -255,9 +270,10 @@ pub(crate) unsafe fn release(core: *mut Core, done: &Done) {
     }
     let _inside = Inside::callback();
     // SAFETY: the contract.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { done.release() })) {
-        // SAFETY: the contract.
-        unsafe { keep_first(&raw mut (*core).thrown, payload) };
+    unsafe {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| done.release())) {
+            keep_first(&raw mut (*core).thrown, payload);
+        }
     }
 }
 

@@ -157,12 +157,13 @@ impl Builder {
         } else {
             self.pending.unwrap_or(2 * self.lines)
         };
+        let gate = Arc::new(Gate::new()?);
         let shards = (0..self.shards)
-            .map(|_| Shard::new(self.shard_bytes, self.timed).map(Arc::new))
+            .map(|_| Shard::new(self.shard_bytes, self.timed, gate.clone()).map(Arc::new))
             .collect::<Result<Box<[_]>, _>>()?;
         let inner = Arc::new(Inner {
             shards,
-            gate: Arc::new(Gate::new()?),
+            gate,
             settings: Settings {
                 lines: self.lines,
                 pending,
@@ -181,8 +182,7 @@ impl Builder {
         if self.flat.is_none() {
             for (index, shard) in domain.inner.shards.iter().enumerate() {
                 let cpu = place::nth(&self.server_cpus, index);
-                let server =
-                    crate::server::start(index, shard.clone(), domain.inner.gate.clone(), cpu)?;
+                let server = crate::server::start(index, shard.clone(), cpu)?;
                 lock(&domain.servers).push(server);
             }
         }

@@ -13,7 +13,8 @@ pub enum Error {
     /// The domain was shut down before the call.
     #[error("the domain is shut down; requests made before the shutdown were answered")]
     Shutdown,
-    /// A waiting call inside a delegated function or a callback would wait for itself.
+    /// A waiting call inside a delegated function or a callback would wait for itself. With
+    /// [`Ordered::Client`](crate::Ordered::Client) also one that would have to wait first, to keep the order.
     #[error(
         "a waiting call inside a delegated function or a callback would wait for itself; use \
          apply_async or post there, or make the call in a fibre"
@@ -42,6 +43,9 @@ pub enum Error {
     /// The time was over before the answer was there.
     #[error("the time was over before the answer was there; the function may have run, or may yet")]
     TimedOut,
+    /// The answer of a reply was taken before.
+    #[error("the answer of this reply was taken before")]
+    Taken,
     /// Values that are used together live in different shards.
     #[error("values that are used together must live in one shard")]
     Apart,

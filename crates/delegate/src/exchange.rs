@@ -1,7 +1,6 @@
 //! What a client and its shards exchange: lines begun, sent and collected, waiting for them, and leaving.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::core::{Core, NONE, call_back, counters, inner, rethrow, serve_own};
 use crate::error::Error;
@@ -10,6 +9,7 @@ use crate::lane::{Lane, Sort};
 use crate::own::run_own_line;
 use crate::running;
 use crate::sitting;
+use crate::sync::Ordering;
 use crate::wait::LONGEST_NAP;
 
 /// What a client waits for.
@@ -70,6 +70,10 @@ pub(crate) unsafe fn open(core: *mut Core, shard: usize, sort: &Sort) {
         // After everything that may run functions or callbacks the lane is looked at anew: they may
         // have begun a line.
         loop {
+            // Or have asked another shard. (In a callback nothing runs here, so this is not refused.)
+            if (*core).strict && (*core).last_shard != shard {
+                let _ = keep_order(core, shard);
+            }
             let runs_here = (*core).runs_here(shard);
             if (*lane).is_filling() {
                 // Once: callbacks that always ask further would have it go on for ever.
@@ -167,15 +171,6 @@ pub(crate) unsafe fn exchange(core: *mut Core, shard: usize, send_open: bool) ->
     }
 }
 
-/// Whether nothing is being filled, waits or flies to `shard`.
-///
-/// # Safety
-/// `core` is valid and not borrowed.
-pub(crate) unsafe fn is_quiet(core: *mut Core, shard: usize) -> bool {
-    // SAFETY: the contract.
-    unsafe { (*(*core).lane(shard)).is_quiet() }
-}
-
 /// Sends everything and takes all answers.
 ///
 /// # Safety
@@ -185,12 +180,12 @@ pub(crate) unsafe fn drain(core: *mut Core) {
     unsafe {
         loop {
             let mut worked = false;
-            let mut quiet = true;
+            let mut idle = true;
             for shard in 0..(*core).count {
                 worked |= exchange(core, shard, true);
-                quiet &= is_quiet(core, shard);
+                idle &= (*core).is_idle(shard);
             }
-            if quiet {
+            if idle {
                 (*core).ladder.reset();
                 return;
             }
@@ -203,7 +198,10 @@ pub(crate) unsafe fn drain(core: *mut Core) {
     }
 }
 
-/// With [`Ordered::Client`]: waits for what was asked of another shard.
+/// With [`Ordered::Client`]: waits for what was asked of another shard. Then all lanes but that to `shard`
+/// are idle, and stay so while that one is not.
+///
+/// [`Ordered::Client`]: crate::Ordered::Client
 ///
 /// # Safety
 /// `core` is valid and not borrowed.
@@ -211,25 +209,23 @@ pub(crate) unsafe fn drain(core: *mut Core) {
 pub(crate) unsafe fn keep_order(core: *mut Core, shard: usize) -> Result<(), Error> {
     // SAFETY: the contract.
     unsafe {
-        let last = std::mem::replace(&mut (*core).last_shard, shard);
-        if last == shard || last == NONE || is_quiet(core, last) {
-            return Ok(());
-        }
-        if let Err(error) = (*core).may_wait() {
-            (*core).last_shard = last;
-            return Err(error);
-        }
-        while !is_quiet(core, last) {
-            if !exchange(core, last, true) {
+        // What runs meanwhile may ask: until nothing is on its way, the last shard is the one it went to.
+        while !(*core).is_next(shard) {
+            (*core).may_wait()?;
+            let last = (*core).last_shard;
+            if exchange(core, last, true) {
+                (*core).ladder.reset();
+            } else {
                 wait(core, Until::Lane(last));
             }
         }
-        (*core).ladder.reset();
+        (*core).last_shard = shard;
         Ok(())
     }
 }
 
-/// One step of waiting: serves what this thread may serve, else spins, yields or sleeps.
+/// One step of waiting: serves what this thread may serve, else spins, yields or sleeps, not much longer than
+/// the core's `nap`.
 ///
 /// # Safety
 /// `core` is valid and not borrowed, and the caller may wait.
@@ -248,23 +244,11 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
         let free = |shard: usize| inner(core).shards[shard].seat.is_free();
         let alone = match until {
             Until::Lane(shard) => free(shard),
-            Until::Any => (0..(*core).count).any(|shard| free(shard) && !is_quiet(core, shard)),
+            Until::Any => (0..(*core).count).any(|shard| free(shard) && !(*core).is_idle(shard)),
         };
         if slow || alone {
             wait_slowly(core, until, sleep);
         }
-    }
-}
-
-/// The same, for not much longer than `nap`. Where other fibres run meanwhile, they come back in that time.
-///
-/// # Safety
-/// As for [`wait`].
-pub(crate) unsafe fn wait_at_most(core: *mut Core, until: Until, nap: Duration) {
-    // SAFETY: the contract.
-    unsafe {
-        (*core).nap = (*core).nap.min(nap);
-        wait(core, until);
     }
 }
 
@@ -294,7 +278,7 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
         let nap = &raw mut (*core).nap;
         let asked = |shard: usize| match until {
             Until::Lane(one) => one == shard,
-            Until::Any => !is_quiet(core, shard),
+            Until::Any => !(*core).is_idle(shard),
         };
         let mut worked = false;
         if sitting::count() > usize::from((*core).seat != NONE) {
@@ -329,23 +313,31 @@ unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
     }
 }
 
-/// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects
-/// the answers, and the memory is kept, since servers write there. Its shard is served where this
-/// thread waits, until the thread ends and leaves the seat.
+/// Gives the client up where it must not wait: sends what request lines are free for. Nobody collects the
+/// answers, and callbacks that wait for them are lost with what they captured. The servers forget its channels when
+/// all that was sent is answered. Its shard is served where this thread waits, until the thread ends and leaves
+/// the seat; true if it has none, so that nothing names the core any more.
 ///
 /// # Safety
-/// `core` is valid and not borrowed, and not used again.
+/// `core` is valid and not borrowed, and only freed after this.
 #[cold]
-pub(crate) unsafe fn give_up(core: *mut Core) {
+pub(crate) unsafe fn give_up(core: *mut Core) -> bool {
     // SAFETY: the contract; nothing here calls back.
     unsafe {
-        if inner(core).gate.check_process().is_err() {
-            return;
+        let domain = inner(core);
+        if domain.gate.check_process().is_err() {
+            return false;
         }
         flush(core);
-        for shard in 0..(*core).count {
-            (*(*core).lane(shard)).forget_pending();
+        for (index, shard) in domain.shards.iter().enumerate() {
+            let lane = (*core).lane(index);
+            (*lane).forget_pending();
+            let channel = &(*lane).channel;
+            channel.left.store(true, Ordering::Release);
+            shard.ring();
         }
+        domain.close_account((*core).number, counters(core).read());
+        (*core).seat == NONE
     }
 }
 
@@ -383,7 +375,7 @@ pub(crate) unsafe fn leave(core: *mut Core) {
         let domain = inner(core).clone();
         for (index, shard) in domain.shards.iter().enumerate() {
             let channel = &(*(*core).lane(index)).channel;
-            channel.left.store(true, crate::sync::Ordering::Release);
+            channel.left.store(true, Ordering::Release);
             shard.unregister(channel);
         }
         sitting::stand(core.cast());

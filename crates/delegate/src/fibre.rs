@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::core::{self, Core};
 use crate::error::Error;
 use crate::exchange::{Until, exchange, wait};
-use crate::panics::{NoUnwind, keep_first, quietly};
+use crate::panics::{NoUnwind, discard, quietly};
 use crate::running;
 
 type Fibre = Coroutine<(), (), (), DefaultStack>;
@@ -124,8 +124,9 @@ impl Client<'_> {
                 match result {
                     Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
                     Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
-                    // SAFETY: a variable of this function.
-                    Err(payload) => unsafe { keep_first(&raw mut thrown, payload) },
+                    // What was thrown first says best what went wrong.
+                    Err(payload) if thrown.is_none() => thrown = Some(payload),
+                    Err(payload) => discard(payload),
                 }
             }
             if spawned.borrow().is_empty() && !fibres.is_empty() {

@@ -21,7 +21,9 @@ pub enum Ordered {
     #[default]
     Shard,
     /// All requests of a client run in the order they were made: before it asks another shard, it
-    /// waits until what it asked of the last is answered. Slow where shards alternate.
+    /// waits until what it asked of the last is answered. Slow where shards alternate. A callback cannot
+    /// wait: there asking another shard than the last is [`Error::Nested`], while that has something to
+    /// answer or callbacks to run.
     Client,
 }
 

@@ -296,7 +296,7 @@ impl Lane {
         count + more == capacity
     }
 
-    /// Whether no request waits, flies or is being filled in.
+    /// Whether no request waits, flies or is being filled in, and no callback of one runs.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.unsettled == 0
@@ -305,11 +305,6 @@ impl Lane {
     /// Whether there is nothing but the line being filled.
     pub(crate) fn is_first(&self) -> bool {
         self.unsettled == 1 && self.is_filling()
-    }
-
-    /// Whether nothing is being filled, waits or flies.
-    pub(crate) fn is_quiet(&self) -> bool {
-        !self.is_filling() && self.pending.is_empty() && self.flying == 0
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -424,24 +419,21 @@ impl Lane {
     fn end(&mut self) -> Key {
         // Loaded one by one: as one vector they could not be forwarded from the stores that began the
         // line, and would wait until every store before those has left the core.
-        // SAFETY: plain fields of ours.
-        let (operand, identity) = unsafe {
-            (
+        // SAFETY: plain fields of ours, and the record of the line being filled.
+        let key = unsafe {
+            let (operand, identity) = (
                 read_volatile(&raw const self.operand),
                 read_volatile(&raw const self.identity),
-            )
-        };
-        let key = Key {
-            kind: self.kind,
-            operand,
-            identity,
-        };
-        // SAFETY: the record of the line being filled.
-        unsafe {
+            );
             (*self.record).kind = self.kind;
             (*self.record).common = self.common;
             (*self.record).count = self.count;
-        }
+            Key {
+                kind: self.kind,
+                operand,
+                identity,
+            }
+        };
         self.kind = std::ptr::null();
         self.common = std::ptr::null();
         key
@@ -733,8 +725,8 @@ fn next(index: usize, step: usize, lines: usize) -> usize {
 impl Drop for Lane {
     fn drop(&mut self) {
         for record in self.all.drain(..) {
-            // SAFETY: made by `Box::into_raw` in `record`, and dropped once. The client waited for
-            // all its answers, so no callback is left in it.
+            // SAFETY: made by `Box::into_raw` in `record`, and dropped once. Callbacks that are left in it, of a
+            // client that was given up, are bytes here: what they borrow may be gone.
             drop(unsafe { Box::from_raw(record) });
         }
     }

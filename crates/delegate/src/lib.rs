@@ -130,7 +130,8 @@
 //! Threads that wait spin, then yield, then sleep; an idle domain uses no CPU. A waiting call inside a
 //! delegated function or a callback is [`Error::Nested`], whatever client it is of; inside a
 //! [fibre](Client::fibres) it lets other fibres run. A shard that nobody serves (a flat client left, a
-//! server was shut down) is served by who waits for it, or polls a future of it. In a flat domain a thread
+//! server was shut down) is served by who waits for it, or polls a future of it; polling a future of the own
+//! seat serves that, too. In a flat domain a thread
 //! serves when it calls, polls or waits: one that does something else for long lets the others wait, and
 //! so does one that forgets its client, until it ends. So in a flat domain do not block on anything but the
 //! domain, and take the seat of the data that you use most ([`Domain::client_at`]): [`Domain::client`] takes any.
@@ -166,7 +167,8 @@
 //! # Fork
 //!
 //! A child of `fork` has none of the domain's threads. There every call is refused
-//! ([`Error::Forked`]), also one of a client made before the fork; dropping a domain, a client or a
+//! ([`Error::Forked`]), also one of a client made before the fork, and so is the answer to a call of the
+//! parent; what the parent was asked does not run there. Dropping a domain, a client or a
 //! value waits for nobody and runs no callback. Do not fork inside a delegated
 //! function, a callback or a fibre and return from it in the child. (Before Linux 4.14 only calls that
 //! need no client are refused; a client made before the fork must not be used there.)

@@ -46,7 +46,8 @@ const ALONE: u32 = 1 << 3;
 /// What a client says about a line of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// How many requests the line holds, 1 to 63.
+    /// How many requests the line holds, at most 63. None where what threw meanwhile kept the first from being
+    /// written.
     pub count: u32,
     /// Which entry of the channel's table of operations they call.
     pub operation: u32,

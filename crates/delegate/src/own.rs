@@ -1,6 +1,7 @@
 //! Calls on the client's own shard that run here and now, without a request line.
 
 use crate::core::{Core, call_back, counters, inner, rethrow, serve_own};
+use crate::exchange::keep_order;
 use crate::inside::Inside;
 use crate::job::{Answers, Run};
 use crate::lane::{Done, Lane};
@@ -89,9 +90,13 @@ pub(crate) unsafe fn count_own_calls(core: *mut Core, calls: usize) {
 pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
     // SAFETY: the contract.
     unsafe {
-        let idle = run_own_line(core, lane) && (*lane).is_idle();
+        let mut ran = run_own_line(core, lane);
+        // What ran may have asked another shard, which comes first then.
+        if ran && (*core).strict {
+            ran = keep_order(core, (*core).inline_seat).is_ok();
+        }
         rethrow(core);
-        idle
+        ran && (*lane).is_idle()
     }
 }
 

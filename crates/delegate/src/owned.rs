@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, UNIT, layout};
 use crate::inner::Inner;
-use crate::inside::is_nested;
+use crate::inside::is_serving;
 use crate::oneshot;
 use crate::reply::Reply;
 use crate::shard::{Ended, Shard};
@@ -107,8 +107,8 @@ impl<T> Drop for Block<T> {
         }
         // Requests that name the value may be on their way, in lines that were begun before now.
         shard.end(self.ended(shard));
-        // After the end nobody comes for it. (Within a delegated function who left the seat last looks again.)
-        if !self.inner.gate.is_open() && !is_nested() {
+        // After the end nobody comes for it. (Within a delegated function who leaves the seat last looks again.)
+        if !self.inner.gate.is_open() && !is_serving() {
             shard.serve_if_free();
         }
     }
@@ -217,8 +217,11 @@ impl<T: Send + 'static> Owned<T> {
     ///
     /// The value comes also after a shutdown. Where nobody waits for the reply, it is dropped on the server.
     ///
-    /// The reply's errors: [`Error::Forked`](crate::Error::Forked) in a child of `fork`;
-    /// [`Error::Shutdown`](crate::Error::Shutdown) if a client that holds requests was forgotten, and the domain has ended.
+    /// A client that holds requests may send them whenever it likes, also after a shutdown, and one that was forgotten
+    /// (`mem::forget`) never does: then the value does not come, and [`Reply::wait`] does not return
+    /// ([`Reply::wait_timeout`] does).
+    ///
+    /// The reply's errors: [`Error::Forked`](crate::Error::Forked) in a child of `fork`.
     pub fn into_inner(self) -> Reply<T> {
         let only = |values: Vec<Slot<T>>| values.into_iter().next().expect("one value").0;
         self.0.into_inner(only)

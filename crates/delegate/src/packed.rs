@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::job::{Captured, Forms, Kind, Operand, Typed, identity};
-use crate::lane::Sort;
+use crate::lane::{Lane, Sort};
 use crate::owned::Target;
 
 /// Lines that carry an operand in each request before one for the whole line is tried again.
@@ -115,11 +115,8 @@ impl<'c> Client<'c> {
             identity,
         };
         let forms = Forms::of::<T, F, C>();
-        // SAFETY: the lanes are not borrowed while user code runs, and this thread alone has them.
-        let same = unsafe {
-            let lane = (*self.core()).lane(target.shard as usize);
-            (*lane).takes(&raw const forms.same, operand, identity)
-        };
+        let takes = |lane: &Lane| lane.takes(&raw const forms.same, operand, identity);
+        let same = self.look(|core| core.look_at(target.shard(), takes));
         if same {
             self.push_typed(target, &forms.same, known, operand, (), then);
         } else {

@@ -48,16 +48,15 @@ fn interleave(sockets: impl Iterator<Item = Vec<u32>>) -> Vec<u32> {
 
 /// The CPUs where this process may run; none if the kernel does not tell.
 fn allowed() -> Vec<u32> {
-    // SAFETY: a CPU set is plain bits, and zero is an empty one.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is valid for its size, and the call fills it.
-    let known =
-        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } == 0;
-    (0..libc::CPU_SETSIZE as usize)
-        // SAFETY: the number is below the size of the set.
-        .filter(|&cpu| known && unsafe { libc::CPU_ISSET(cpu, &set) })
-        .map(|cpu| cpu as u32)
-        .collect()
+    let mut cpus: Vec<_> = (0..libc::CPU_SETSIZE as u32).collect();
+    // SAFETY: a CPU set is plain bits, and zero is an empty one. It is valid for its size, which the call fills,
+    // and the numbers are below that.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let known = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) == 0;
+        cpus.retain(|cpu| known && libc::CPU_ISSET(*cpu as usize, &set));
+    }
+    cpus
 }
 
 /// The CPU for the thread of this number, if there is a plan.
@@ -77,13 +76,13 @@ pub fn pin(cpu: u32) -> Result<(), Error> {
     if cpu as usize >= libc::CPU_SETSIZE as usize {
         return Err(system("no such CPU".to_owned()));
     }
-    // SAFETY: a CPU set is plain bits, and zero is an empty one.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below the size of the set, checked above.
-    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    // SAFETY: the set is valid for its size; 0 is the calling thread.
-    let result =
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+    // SAFETY: a CPU set is plain bits, and zero is an empty one. The number is below its size, checked above, and
+    // it is valid for that; 0 is the calling thread.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
     if result == 0 {
         Ok(())
     } else {

@@ -239,8 +239,7 @@ where
     /// Calls the operation on the value with `operand`; the callback gets `tag` with the answer.
     ///
     /// # Errors
-    /// [`Error::Shutdown`], [`Error::Forked`], [`Error::Foreign`]; then the operation is not called, and neither is the
-    /// callback, which gets [`Error::Panicked`] if the operation panics.
+    /// As [`Client::apply_async`]: then the operation is not called, and neither is the callback, which gets [`Error::Panicked`] if the operation panics.
     ///
     /// # Panics
     /// If a callback panics that is run meanwhile.

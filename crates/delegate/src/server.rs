@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::error::Error;
-use crate::gate::Gate;
 use crate::place;
 use crate::shard::{Shard, token};
 use crate::wait::Ladder;
@@ -13,7 +12,6 @@ use crate::wait::Ladder;
 pub(crate) fn start(
     index: usize,
     shard: Arc<Shard>,
-    gate: Arc<Gate>,
     cpu: Option<u32>,
 ) -> Result<JoinHandle<()>, Error> {
     let (seated, wait) = std::sync::mpsc::channel();
@@ -26,7 +24,7 @@ pub(crate) fn start(
             // The builder waits for this; it is there.
             let _ = seated.send(pinned);
             if sits {
-                serve(&shard, &gate);
+                serve(&shard);
                 shard.leave();
             }
         })
@@ -44,17 +42,19 @@ pub(crate) fn start(
     }
 }
 
-fn serve(shard: &Shard, gate: &Gate) {
+fn serve(shard: &Shard) {
     let mut ladder = Ladder::new();
     loop {
         // SAFETY: this thread holds the seat until this returns, and passes end before the next begins.
         unsafe {
             if shard.pass_with(!ladder.is_crowded()) {
                 ladder.reset();
-            } else if !gate.is_open() {
+            } else if !shard.gate.is_open() {
                 return shard.seal();
             } else if ladder.step() {
-                shard.parker.sleep(|| shard.has_work() || !gate.is_open());
+                shard
+                    .parker
+                    .sleep(|| shard.has_work() || !shard.gate.is_open());
             }
         }
     }

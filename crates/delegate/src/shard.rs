@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::arena::Arena;
 use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
-use crate::inside::Inside;
+use crate::gate::Gate;
+use crate::inside::{Inside, is_serving};
 use crate::panics::{NoUnwind, quietly};
 use crate::running;
 use crate::stats::ShardCounters;
@@ -67,6 +68,11 @@ impl Seat {
     /// Gives the seat back.
     pub fn leave(&self) {
         self.holder.store(0, Ordering::Release);
+    }
+
+    /// Whether `holder` has it.
+    pub(crate) fn is_held_by(&self, holder: u64) -> bool {
+        self.holder.load(Ordering::Relaxed) == holder
     }
 
     /// Whether nobody holds it.
@@ -212,6 +218,8 @@ pub(crate) struct Shard {
     channels: Mutex<Vec<Arc<Channel>>>,
     errands: Mutex<Errands>,
     pub(crate) counters: ShardCounters,
+    /// The domain's.
+    pub(crate) gate: Arc<Gate>,
     /// Whether to read the clock at every visit.
     timed: bool,
     /// The arena's base: constant, so clients read it without the seat.
@@ -233,10 +241,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK_AHEAD_BYTES: usize = 1 << 20;
 
 impl Shard {
-    pub(crate) fn new(bytes: usize, timed: bool) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, timed: bool, gate: Arc<Gate>) -> Result<Self, Error> {
         let arena = Arena::reserve(bytes)?;
         Ok(Self {
             seat: Seat::new(),
+            gate,
             timed,
             base: arena.base(),
             state: UnsafeCell::new(State {
@@ -312,9 +321,20 @@ impl Shard {
             .collect()
     }
 
-    /// Serves once if nobody holds the seat. True if something was done. The caller is not inside a pass.
+    /// Serves once if this thread holds the seat. True if something was done.
+    pub(crate) fn serve_if_held(&self) -> bool {
+        if !self.seat.is_held_by(token()) || is_serving() || self.gate.check_forked().is_err() {
+            return false;
+        }
+        // SAFETY: this thread holds the seat, in the process that the domain lives in. No pass is running: in
+        // one, users' code runs as a delegated function.
+        unsafe { self.pass() }
+    }
+
+    /// Serves once if nobody holds the seat. True if something was done. Not in a child of fork, where what
+    /// its parent was asked is not run again. The caller is not inside a pass.
     pub(crate) fn serve_if_free(&self) -> bool {
-        if !self.seat.try_take(token()) {
+        if self.gate.check_forked().is_err() || !self.seat.try_take(token()) {
             return false;
         }
         // SAFETY: the seat was taken just now.
@@ -418,16 +438,37 @@ impl Shard {
 
     #[cold]
     fn refresh(&self, state: &mut State) {
-        let channels = lock(&self.channels);
-        let stays = |end: &ServerEnd| !end.channel.left.load(Ordering::Acquire);
-        state.ends.retain(stays);
-        state.idle.ends.retain(stays);
-        state.idle.next = 0;
+        let mut channels = lock(&self.channels);
         for channel in channels.iter() {
             if !channel.known.swap(true, Ordering::Relaxed) {
                 state.ends.push(ServerEnd::new(channel.clone()));
             }
         }
+        // One that was given up stays until what it sent is answered: values wait for that.
+        let (mut gone, mut some_stay) = (Vec::new(), false);
+        for ends in [&mut state.ends, &mut state.idle.ends] {
+            gone.extend(ends.extract_if(.., |end| {
+                // Looked at before its lines, all of which were sent then.
+                let is_left = end.is_left();
+                let is_over = is_left && !end.is_asked();
+                some_stay |= is_left && !is_over;
+                is_over
+            }));
+        }
+        if some_stay {
+            self.bell.ring();
+        }
+        state.idle.next = 0;
+        for end in &gone {
+            end.channel.known.store(false, Ordering::Relaxed);
+        }
+        if !gone.is_empty() {
+            channels.retain(|channel| channel.known.load(Ordering::Relaxed));
+        }
+        drop(channels);
+        // What requests of a client that was given up threw ends with their channel.
+        let _inside = Inside::function();
+        drop(gone);
     }
 
     #[cold]
@@ -475,6 +516,8 @@ impl Shard {
 /// Ends the values that no request can name any more.
 #[cold]
 fn end_values(state: &mut State) {
+    // Also where a channel ends that a value waited for.
+    let _inside = Inside::function();
     let answered = |ends: &[ServerEnd], idle: &Idle, channel: &Arc<Channel>, opened: u64| {
         ends.iter()
             .chain(&idle.ends)
@@ -497,7 +540,6 @@ fn end_values(state: &mut State) {
             .retain(|(channel, opened)| !answered(ends, idle, channel, *opened));
         if ended[index].after.is_empty() {
             let over = ended.swap_remove(index);
-            let _inside = Inside::function();
             match over.take {
                 // What `send` wakes and drops may throw.
                 Some(take) => quietly(|| take(arena)),

@@ -60,8 +60,7 @@ pub(crate) fn stand(client: *const ()) {
     let _ = SITTING.try_with(|sitting| sitting.0.borrow_mut().retain(stays));
 }
 
-/// Serves every shard whose seat this thread holds. True if something was done. The caller is not
-/// inside a delegated function.
+/// Serves every shard whose seat this thread holds. True if something was done.
 pub(crate) fn serve() -> bool {
     let at = |index: usize| {
         let shard = |sitting: &Sitting| Some(sitting.0.borrow().get(index)?.shard.clone());
@@ -71,9 +70,7 @@ pub(crate) fn serve() -> bool {
     let mut index = 0;
     // One at a time: a delegated function may change the list.
     while let Some(shard) = at(index) {
-        // SAFETY: this thread holds the seats of the list, and no delegated function, hence no pass, is
-        // running.
-        worked |= unsafe { shard.pass() };
+        worked |= shard.serve_if_held();
         index += 1;
     }
     worked

@@ -133,7 +133,9 @@ impl Client<'_> {
                 if worked {
                     (*core).ladder.reset();
                 } else {
-                    exchange::wait_at_most(core, Until::Any, left.unwrap_or(nap).min(nap));
+                    // Where other fibres run meanwhile, they come back in that time.
+                    (*core).nap = (*core).nap.min(left.unwrap_or(nap)).min(nap);
+                    exchange::wait(core, Until::Any);
                 }
             }
         }

@@ -73,7 +73,8 @@ unsafe fn turn_own(core: *mut Core, lane: *mut Lane, shard: usize, sort: &Sort) 
 }
 
 /// Gives the answers of a line to their callbacks. True if they were plain and for requests of this
-/// `sort`, and the lane has nothing but that line, which still has its share in its callback.
+/// `sort`, and callbacks have neither thrown nor asked this shard: no line is being filled or waits for room, and
+/// the line still has its share in its callback.
 ///
 /// # Safety
 /// As for [`turn`], and this is the line's only time.

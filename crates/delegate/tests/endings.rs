@@ -255,3 +255,55 @@ fn values_that_own_values_end_also_after_their_domain() {
         }
     });
 }
+
+#[test]
+fn a_value_that_a_callback_drops_after_the_shutdown_ends() {
+    within(LONG, || {
+        for flat in [false, true] {
+            let ended = Arc::new(AtomicUsize::new(0));
+            let domain = match flat {
+                true => Domain::flat(1).build().unwrap(),
+                false => Domain::dedicated(1).build().unwrap(),
+            };
+            let keep = domain.own(0, || 0_u64).unwrap();
+            let count = ended.clone();
+            let node = move || Node {
+                _next: None,
+                ended: count,
+            };
+            let value = domain.own(0, node).unwrap();
+            let client = domain.client().unwrap();
+            let drops = move |_| drop(value);
+            client.apply_async(&keep, |_| (), drops).unwrap();
+            domain.shutdown().unwrap();
+            client.barrier().unwrap();
+            drop(client);
+            assert_eq!(ended.load(Ordering::Relaxed), 1, "flat: {flat}");
+        }
+    });
+}
+
+/// Throws a value's handle, which ends with what was thrown.
+#[test]
+fn what_a_given_up_request_throws_may_own_values() {
+    within(LONG, || {
+        let domain = Domain::dedicated(1).build().unwrap();
+        let keep = domain.own(0, || 0_u64).unwrap();
+        let ended = Arc::new(AtomicUsize::new(0));
+        let count = ended.clone();
+        let node = move || Node {
+            _next: None,
+            ended: count,
+        };
+        let value = domain.own(0, node).unwrap();
+        let (client, gone) = (domain.client().unwrap(), domain.client().unwrap());
+        gone.post(&keep, |_| std::panic::panic_any(value)).unwrap();
+        client
+            .apply_async(&keep, |_| (), move |_| drop(gone))
+            .unwrap();
+        client.barrier().unwrap();
+        while ended.load(Ordering::Relaxed) == 0 {
+            client.apply(&keep, |value| *value += 1).unwrap();
+        }
+    });
+}

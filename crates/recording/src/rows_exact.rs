@@ -261,7 +261,8 @@ pub struct CacheCounts {
 /// simulated hierarchy (table `transfers`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransferCount {
-    /// The process; `None` in the sum of all transfers that have no row of their own.
+    /// The process that the memory is of, the first that mapped it if processes share it; `None` in the sum of all transfers that have
+    /// no row of their own.
     pub pid: Option<Pid>,
     /// First byte of the line; `None` likewise, as all below but `sharing` and `count`.
     pub line: Option<Address>,

@@ -253,12 +253,18 @@ pub(crate) fn accesses_words(report: &Report) -> String {
 }
 
 /// Whose order of the threads an exact run took; `None` from samples.
-pub(crate) fn order_words(run: &Run) -> Option<&'static str> {
+pub(crate) fn order_words(report: &Report) -> Option<&'static str> {
     let differed =
         |it: Repeated| it.accesses.low < it.accesses.high || it.transfers.low < it.transfers.high;
-    Some(match run.order? {
-        // What the program asks the system, as the time, may be answered otherwise each time.
-        Order::EqualRate if run.repeated.is_some_and(differed) => "all threads at equal rate",
+    // What the program asks the system, as the time, may be answered otherwise each time all the same.
+    let by_the_machine = || {
+        let losses = ["order-forced", "order-by-the-kernel", "order-of-processes"];
+        losses.iter().any(|&loss| report.losses.get(loss).is_some())
+    };
+    Some(match report.run.order? {
+        Order::EqualRate if report.run.repeated.is_some_and(differed) || by_the_machine() => {
+            "all threads at equal rate"
+        }
         Order::EqualRate => "all threads at equal rate, the same in every run",
         Order::AsRun => "as the emulator ran the threads",
     })
@@ -689,14 +695,17 @@ mod tests {
 
     #[test]
     fn an_order_is_the_same_in_every_run_unless_repeats_differed() {
-        let mut run = sample::traced().run;
+        let mut report = sample::traced();
         let same = "all threads at equal rate, the same in every run";
-        assert_eq!(order_words(&run), Some("all threads at equal rate"));
-        let repeated = run.repeated.as_mut().expect("repeated runs");
+        assert_eq!(order_words(&report), Some("all threads at equal rate"));
+        let repeated = report.run.repeated.as_mut().expect("repeated runs");
         repeated.accesses = repeated.transfers;
-        assert_eq!(order_words(&run), Some(same));
-        run.repeated = None;
-        assert_eq!(order_words(&run), Some(same));
+        assert_eq!(order_words(&report), Some(same));
+        report.run.repeated = None;
+        assert_eq!(order_words(&report), Some(same));
+        let lost = report.losses.values().next().expect("a loss").clone();
+        report.losses.insert("order-by-the-kernel".to_owned(), lost);
+        assert_eq!(order_words(&report), Some("all threads at equal rate"));
     }
 
     #[test]

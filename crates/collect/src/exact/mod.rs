@@ -336,7 +336,13 @@ fn trace_to<C: Consumer>(
     }
     stream.finish(consumer);
     let vanished = stream.vanished(root);
-    let mut outcome = outcome(stream, &region, ended, ended_by, others);
+    let mut outcome = outcome(
+        stream,
+        &region,
+        options.effective_order(),
+        (ended, ended_by),
+        others,
+    );
     if vanished > 0 {
         outcome.losses.push(loss(
             "untraced-program",
@@ -356,8 +362,8 @@ const SIGILL: i32 = 4;
 fn outcome(
     stream: Stream,
     region: &Region,
-    ended: Ended,
-    ended_by: &'static str,
+    order: Order,
+    (ended, ended_by): (Ended, &'static str),
     others: usize,
 ) -> ExactOutcome {
     let mut losses = Vec::new();
@@ -378,6 +384,23 @@ fn outcome(
         "times that a thread that did not get on for two seconds, or waited in a call that was not expected to wait, was not \
          waited for by the others, or that this QEMU has not what making an order takes: from there on the order is the \
          machine's"
+            .to_owned(),
+    );
+    lose(
+        "order-by-the-kernel",
+        region.came_back(),
+        "times that a thread came back from a wait that the kernel ended (a sleep, a poll, a pipe, a process): its place in the order \
+         is the machine's, so counts may differ from run to run; --repeat N tells by how much"
+            .to_owned(),
+    );
+    lose(
+        "order-of-processes",
+        match order {
+            Order::EqualRate => totals.between_processes,
+            Order::AsRun => 0,
+        },
+        "accesses to memory that another process mapped first: the threads of each process are in an order that is made, those of \
+         different processes in the emulator's, so counts may differ from run to run"
             .to_owned(),
     );
     lose(

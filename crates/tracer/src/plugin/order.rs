@@ -21,12 +21,12 @@
 //! A thread that waits for long leaves the state in which QEMU takes it for running, so that others can be alone for a
 //! moment; within such a moment nobody waits.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use super::qemu::{self, current_cpu, executing, finds_alone};
 use super::{process, shadow};
 use crate::own::Line;
 use crate::region::{futex_wait, futex_wake};
@@ -148,66 +148,6 @@ static MET: [AtomicU8; 1 << 22] = [const { AtomicU8::new(0) }; 1 << 22];
 /// After meeting a line of others.
 const MEETS: u8 = 2;
 
-/// QEMU's functions with which a thread leaves the state of running and comes back to it.
-#[derive(Clone, Copy)]
-struct Executing {
-    end: unsafe extern "C" fn(*mut c_void),
-    start: unsafe extern "C" fn(*mut c_void),
-    alone: unsafe extern "C" fn(),
-    together: unsafe extern "C" fn(),
-    code_bytes: unsafe extern "C" fn() -> usize,
-    code_capacity: unsafe extern "C" fn() -> usize,
-}
-
-static EXECUTING: OnceLock<Option<Executing>> = OnceLock::new();
-/// Where QEMU notes that a virtual CPU has the others stand still, in bytes from where that begins, and one.
-static ALONE_AT: AtomicU32 = AtomicU32::new(0);
-
-fn executing() -> Option<Executing> {
-    *EXECUTING.get_or_init(|| {
-        // SAFETY: names that end in NUL, looked up in what the process has loaded; functions of these names have
-        // these types since QEMU 2.8.
-        unsafe {
-            let find = |name: &[u8]| {
-                let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr().cast::<c_char>());
-                (!found.is_null()).then_some(found)
-            };
-            Some(Executing {
-                end: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
-                    b"cpu_exec_end\0",
-                )?),
-                start: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
-                    b"cpu_exec_start\0",
-                )?),
-                alone: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    b"start_exclusive\0",
-                )?),
-                together: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    b"end_exclusive\0",
-                )?),
-                code_bytes: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
-                    find(b"tcg_code_size\0")?,
-                ),
-                code_capacity: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
-                    find(b"tcg_code_capacity\0")?,
-                ),
-            })
-        }
-    })
-}
-
-/// QEMU's name for this thread; null if it cannot be told.
-fn current_cpu() -> *mut c_void {
-    // SAFETY: the variable of this name is a pointer of each thread.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_DEFAULT, c"current_cpu".as_ptr());
-        if found.is_null() {
-            return ptr::null_mut();
-        }
-        *found.cast::<*mut c_void>()
-    }
-}
-
 /// Has the order made from the second thread on, if this QEMU `can` describe accesses as that takes.
 pub(super) fn want(can: bool) {
     CAN_BE_MADE.store(can, Ordering::Relaxed);
@@ -265,41 +205,10 @@ pub(super) fn begin(vcpu: u32, clock: u64) {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// Finds out where QEMU notes that a virtual CPU is alone, by being so for a moment.
-fn finds_alone() -> bool {
-    const LOOKED_AT: usize = 1 << 10;
-    let (cpu, Some(executing)) = (current_cpu(), executing()) else {
-        return false;
-    };
-    if cpu.is_null() {
-        return false;
-    }
-    let read = || -> [u8; LOOKED_AT] {
-        // SAFETY: the structure of a virtual CPU is larger; bytes.
-        unsafe { ptr::read_volatile(cpu.cast()) }
-    };
-    let before = read();
-    // SAFETY: called in a system call, so this thread is not taken for running.
-    unsafe { (executing.alone)() };
-    let during = read();
-    // SAFETY: as above.
-    unsafe { (executing.together)() };
-    let after = read();
-    let mut found = (0..LOOKED_AT).filter(|&at| (before[at], during[at], after[at]) == (0, 1, 0));
-    let (Some(at), None) = (found.next(), found.next()) else {
-        return false;
-    };
-    ALONE_AT.store(at as u32 + 1, Ordering::Relaxed);
-    true
-}
-
 impl Turn {
     /// Whether this thread has all others stand still.
     fn is_alone(&self) -> bool {
-        let cpu = self.cpu.load(Ordering::Relaxed).cast::<u8>();
-        let at = ALONE_AT.load(Ordering::Relaxed);
-        // SAFETY: a byte of the structure of this thread's virtual CPU, see `finds_alone`.
-        !cpu.is_null() && at != 0 && unsafe { ptr::read_volatile(cpu.add(at as usize - 1)) } != 0
+        qemu::is_alone(self.cpu.load(Ordering::Relaxed))
     }
 
     fn key(&self) -> (u64, u64) {
@@ -685,6 +594,12 @@ impl Turn {
             .others()
             .map(|other| other.clock.load(Ordering::Acquire))
             .min();
+        if least.is_some()
+            && let Some(process) = process::current()
+        {
+            let came_back = &process.region.header().came_back;
+            came_back.fetch_add(1, Ordering::Relaxed);
+        }
         let clock = self.clock.load(Ordering::Relaxed).max(least.unwrap_or(0));
         self.set_clock(clock);
         self.set_state(RUNS);

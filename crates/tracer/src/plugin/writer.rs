@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::order::{self, Turn};
+use super::others::{self, OfProcess};
 use super::process;
 use super::{shadow, shared};
 use crate::clock;
-use crate::own::{Line, Notes, Others, Touch};
+use crate::own::{Line, Notes, Touch};
 use crate::region::{Region, RingHeader, RingKind, futex_wait};
 use crate::words::{self, EventKind};
 
@@ -32,14 +33,6 @@ const NO_BANK: u64 = u64::MAX;
 const SAMPLE_BITS: u32 = 8;
 /// After so many accesses that are not told a new stamp is taken, in quarters.
 const STAMP_AFTER_QUARTERS: i64 = 4 * MARK_EVERY as i64;
-
-/// How many accesses each thread had made when one was last sampled, by the number under which it has lines.
-static MADE: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
-
-/// That of one thread.
-fn made_by(owner: u16) -> u64 {
-    MADE[usize::from(owner)].load(Ordering::Relaxed)
-}
 
 /// Whether an access is written to the ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -482,8 +475,7 @@ impl End {
         if order::is_on() {
             self.looks_up();
         } else if self.not_owner != 0 {
-            MADE[usize::from(!self.not_owner)]
-                .store(self.number_in_quarters() >> 2, Ordering::Relaxed);
+            others::has_made(!self.not_owner, self.number_in_quarters() >> 2);
         }
     }
 
@@ -700,37 +692,6 @@ fn handed_over(taken: &words::Taken, me: u16, number: u64) -> impl Iterator<Item
     taken
         .neighbours()
         .filter_map(move |address| shadow::find(address)?.hand_over(address, owner, me, number))
-}
-
-/// The threads of this process beside one.
-struct OfProcess {
-    wanted: bool,
-    number: u64,
-    turn: Option<&'static Turn>,
-}
-
-impl Others for OfProcess {
-    fn want_all(&self) -> bool {
-        self.wanted
-    }
-
-    fn made(&self, owner: u16) -> u64 {
-        match self.turn {
-            // Clocks are one time.
-            Some(_) => self.number,
-            None => made_by(owner),
-        }
-    }
-
-    fn had_time(&self) -> bool {
-        self.turn.is_none_or(Turn::others_had_time)
-    }
-
-    fn asked(&self) -> Option<u64> {
-        self.turn
-            .and_then(Turn::asked)
-            .map(|quarters| quarters >> 2)
-    }
 }
 
 struct Ends(UnsafeCell<[End; VCPUS]>);

@@ -107,6 +107,8 @@ pub(crate) struct Header {
     configuration_length: AtomicU32,
     /// How often a thread that did not get on was not waited for in the order that is made.
     pub(crate) forced: AtomicU64,
+    /// How often one came back from a wait that the kernel ended, while others ran.
+    pub(crate) came_back: AtomicU64,
 }
 
 /// The shared memory. Who writes to it is let go when the last handle of its maker is dropped.
@@ -277,6 +279,12 @@ impl Region {
     #[must_use]
     pub fn forced(&self) -> u64 {
         self.header().forced.load(Ordering::Relaxed)
+    }
+
+    /// There: how often a thread came back from a wait that the kernel ended, while others ran.
+    #[must_use]
+    pub fn came_back(&self) -> u64 {
+        self.header().came_back.load(Ordering::Relaxed)
     }
 
     /// Lets whoever still writes run on without waiting or being read.

@@ -309,7 +309,7 @@ fn footer(out: &mut String, report: &Report) {
     fact(out, "Source", &source, "wide");
     if report.is_exact() {
         fact(out, "Accesses", &contention::accesses_words(report), "");
-        if let Some(words) = contention::order_words(&report.run) {
+        if let Some(words) = contention::order_words(report) {
             fact(out, "Order", words, "");
         }
         if let Some(words) = contention::repeated_words(&report.run) {

@@ -157,7 +157,7 @@ fn samples(page: &mut Page, report: &Report) {
     if report.is_exact() {
         let text = contention::accesses_words(report);
         page.labelled_in("accesses", INDENT, Tone::Dim, Tone::Dim, &text);
-        if let Some(text) = contention::order_words(&report.run) {
+        if let Some(text) = contention::order_words(report) {
             page.labelled_in("order", INDENT, Tone::Dim, Tone::Dim, text);
         }
         if let Some(text) = contention::repeated_words(&report.run) {

@@ -41,6 +41,13 @@ impl Names<'_> {
         Some(self.threads.get(usize::from(thread))?.pid)
     }
 
+    /// The process whose memory an address is, at its home if it is shared.
+    fn pid_of(&self, address: u64) -> Option<Pid> {
+        let space = (address >> GUEST_BITS) as u16;
+        let thread = self.threads.iter().find(|thread| thread.space == space)?;
+        Some(thread.pid)
+    }
+
     pub(super) fn ip(&self, site: u32) -> Option<Address> {
         let instruction = self.instructions.get(site as usize)?;
         Some(Address(instruction.address))
@@ -288,7 +295,9 @@ fn append_transfers(rows: &mut Vec<TransferCount>, measured: &Measured, names: &
     for &(key, moved) in &measured.moves {
         shown[usize::from(key.is_true)] += moved.count;
         rows.push(TransferCount {
-            pid: names.pid_of_thread(key.to_thread),
+            pid: names
+                .pid_of(key.line)
+                .or_else(|| names.pid_of_thread(key.to_thread)),
             line: Some(Address(key.line & ((1 << GUEST_BITS) - 1))),
             from_tid: names.tid(key.from_thread),
             to_tid: names.tid(key.to_thread),

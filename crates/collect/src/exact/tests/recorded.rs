@@ -83,6 +83,66 @@ fn transfers(tables: &Tables) -> f64 {
     tables.transfers.iter().map(|count| count.count).sum()
 }
 
+/// True and false transfers of two threads that do the same beside each other, as `equal.c` has it, with what is recorded by default.
+fn beside_each_other(how: &str) -> Option<(f64, f64)> {
+    let programs = Programs::new();
+    let program = programs.compile("equal");
+    let mut options = options(programs.path().join("made.linewise"), &program, &[how]);
+    options.caches = false;
+    options.call_paths = false;
+    options.reuse = ReuseShare::None;
+    let recorded = record(&options)?;
+    let sum = |sharing| {
+        let rows = recorded.tables.transfers.iter();
+        rows.filter(|row| row.sharing == sharing)
+            .map(|row| row.count)
+            .sum()
+    };
+    Some((sum(Sharing::True), sum(Sharing::False)))
+}
+
+#[test]
+fn nobody_starves_who_wants_a_line_and_waits_for_another() {
+    // Each of 10,000 times that one adds, the other did so before.
+    let Some((moved, _)) = beside_each_other("compare") else {
+        return;
+    };
+    assert!(moved >= 18_000.0, "{moved}");
+}
+
+#[test]
+fn two_threads_that_begin_to_share_after_a_long_time_are_soon_at_equal_rate() {
+    let Some((moved, in_vain)) = beside_each_other("phases") else {
+        return;
+    };
+    for of_a_phase in [moved, in_vain] {
+        assert!(
+            (19_000.0..20_500.0).contains(&of_a_phase),
+            "{moved} {in_vain}"
+        );
+    }
+}
+
+#[test]
+fn lines_that_threads_come_to_now_and_then_move_as_often_as_taking_turns_would_move_them() {
+    let Some((moved, in_vain)) = beside_each_other("pick") else {
+        return;
+    };
+    // What the program itself prints when it counts as if threads took turns.
+    const IN_TURNS: f64 = 10_023.0;
+    let moved = moved + in_vain;
+    assert!((moved - IN_TURNS).abs() < 0.05 * IN_TURNS, "{moved}");
+}
+
+#[test]
+fn who_reads_what_another_wrote_before_shares_truly() {
+    let Some((moved, in_vain)) = beside_each_other("read") else {
+        return;
+    };
+    // A thousand lines of eight words, of which the writer's last store tells one word.
+    assert!(moved >= 1_000.0 && in_vain < 50.0, "{moved} {in_vain}");
+}
+
 #[test]
 fn all_accesses_are_in_every_table() {
     let Some(recorded) = counters("8", |_| {}) else {

@@ -259,7 +259,7 @@ pub(crate) fn order_words(report: &Report) -> Option<&'static str> {
     // What the program asks the system, as the time, may be answered otherwise each time all the same.
     let by_the_machine = || {
         let losses = ["order-forced", "order-by-the-kernel", "order-of-processes"];
-        losses.iter().any(|&loss| report.losses.get(loss).is_some())
+        losses.iter().any(|&loss| report.losses.contains_key(loss))
     };
     Some(match report.run.order? {
         Order::EqualRate if report.run.repeated.is_some_and(differed) || by_the_machine() => {

@@ -365,10 +365,9 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
 
 /// The thread of a virtual CPU has mapped what others may have as well, `length` bytes or all that lies there; `false` if it has not.
 fn map_shared(vcpu: c_uint, start: u64, length: Option<u64>) -> bool {
-    let maps = guest::own_maps().into_iter();
-    let found = maps.filter(|map| map.backing.is_some());
-    let found = found.filter(|map| map.start <= start && start < map.end);
-    let Some(mut map) = found.last().filter(Map::may_change) else {
+    let mut maps = guest::own_maps().into_iter();
+    let found = maps.find(|map| map.start <= start && start < map.end);
+    let Some(mut map) = found.filter(|map| map.backing.is_some() && map.may_change()) else {
         return false;
     };
     map.offset += start - map.start;

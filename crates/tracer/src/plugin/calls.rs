@@ -192,7 +192,12 @@ fn on_futex(
     };
     match command {
         0 | 9 => {
-            let ours = operation & PRIVATE != 0 || order::is_cleared_by_an_end(address);
+            let ours = match order::is_cleared_by_an_end(address) {
+                _ if operation & PRIVATE != 0 => true,
+                // It is about to be cleared: QEMU does so after the last that is heard of the thread.
+                Some(false) => sleep::changes_soon(address, value as u32),
+                ends => ends.is_some(),
+            };
             timeout != 0 || !ours || sleep::waits(vcpu, address, value as u32, bits)
         }
         1 | 10 => {

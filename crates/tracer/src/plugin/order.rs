@@ -669,13 +669,12 @@ pub(super) fn forget() {
     ASLEEP.store(0, Ordering::Relaxed);
 }
 
-/// Whether the word at this address tells the end of a thread.
-pub(super) fn is_cleared_by_an_end(address: u64) -> bool {
+/// Whether the word at this address tells the end of a thread, which lives if this is `Some(true)`.
+pub(super) fn is_cleared_by_an_end(address: u64) -> Option<bool> {
     let high = HIGH.load(Ordering::SeqCst) as usize;
-    ALL[..high].iter().any(|turn| {
-        turn.cleared.load(Ordering::Relaxed) == address
-            && turn.state.load(Ordering::Relaxed) != NONE
-    })
+    let of_it = |turn: &&Turn| turn.cleared.load(Ordering::Relaxed) == address;
+    let lives = |turn: &Turn| turn.state.load(Ordering::Relaxed) != NONE;
+    ALL[..high].iter().filter(of_it).map(lives).max()
 }
 
 /// A block is translated. QEMU throws all blocks away when it has no room for more, also one in whose middle a thread sleeps

@@ -79,6 +79,17 @@ pub(super) fn waits(vcpu: u32, address: u64, expected: u32, bits: u32) -> bool {
     false
 }
 
+/// Waits for the word at `address` to lose a value, for some milliseconds.
+pub(super) fn changes_soon(address: u64, expected: u32) -> bool {
+    const LOOKS: u32 = 100;
+    (0..LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        value(address) != Some(expected)
+    })
+}
+
 /// A sleeper goes to the kernel by itself, and stays in the queue; `false` if it was woken just now.
 fn goes_to_kernel(vcpu: u32) -> bool {
     let mut queue = QUEUE.lock();

@@ -305,8 +305,8 @@ impl Code {
         let writable = fields[4] & 2 != 0;
         let shared = fields[4] & words::SHARED_MAP != 0;
         let backing = shared.then_some((fields[5] as u32, fields[6]));
-        let map = Map {
-            pid,
+        let mut map = Map {
+            pid: Pid(image),
             time: Time(clock.ns(fields[0])),
             start: Address(fields[1]),
             end: Address(fields[2]),
@@ -323,10 +323,8 @@ impl Code {
             device: backing.map(|it| it.0),
             inode: backing.map(|it| it.1),
         };
-        self.shared.add(&Map {
-            pid: Pid(image),
-            ..map.clone()
-        });
+        self.shared.add(&map);
+        map.pid = pid;
         self.add_map(map);
         Some(())
     }

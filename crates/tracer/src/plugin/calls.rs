@@ -361,7 +361,9 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
     }
     let numbers = numbers();
     if (-4095..0).contains(&result) {
-    } else if number == numbers.mmap {
+        return;
+    }
+    if number == numbers.mmap {
         mapped(vcpu, result as u64);
     } else if number == numbers.shmat || number == numbers.mremap && shared::is_used() {
         map_shared(vcpu, result as u64, None);

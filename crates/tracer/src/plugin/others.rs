@@ -19,18 +19,18 @@ pub(super) fn has_made(owner: u16, accesses: u64) {
 }
 
 /// The threads of this process beside one.
-pub(super) struct OfProcess {
+pub(super) struct OfProcess<W> {
     /// All accesses to the line are told for good.
-    pub(super) wanted: bool,
+    pub(super) wanted: W,
     /// The one's accesses so far.
     pub(super) number: u64,
     /// Its place in the order, if that is made.
     pub(super) turn: Option<&'static Turn>,
 }
 
-impl Others for OfProcess {
+impl<W: Fn() -> bool> Others for OfProcess<W> {
     fn want_all(&self) -> bool {
-        self.wanted
+        (self.wanted)()
     }
 
     fn made(&self, owner: u16) -> u64 {

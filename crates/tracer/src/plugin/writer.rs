@@ -363,7 +363,7 @@ impl End {
         if order::is_on() {
             self.asks_for(line, me, store);
         }
-        let others = self.others(process.tells_whole(address) || shared::has(address));
+        let others = self.others(|| process.tells_whole(address) || shared::has(address));
         let number = self.number_in_quarters() >> 2;
         match line.touch(address, me, number, store, &others) {
             Touch::Own => Told::WithItsLine,
@@ -386,7 +386,7 @@ impl End {
         }
     }
 
-    fn others(&self, wanted: bool) -> OfProcess {
+    fn others<W: Fn() -> bool>(&self, wanted: W) -> OfProcess<W> {
         OfProcess {
             wanted,
             number: self.number_in_quarters() >> 2,
@@ -407,7 +407,7 @@ impl End {
         let me = self.owner();
         self.asks_for(line, me, store);
         let number = self.number_in_quarters() >> 2;
-        let others = self.others(shared::has(order::address(address)));
+        let others = self.others(|| shared::has(order::address(address)));
         let touch = line.touch(address & !63, me, number, store, &others);
         if let Touch::Taken(taken) = touch
             && me != 0
@@ -423,7 +423,7 @@ impl End {
         let Some(line) = shadow::make(address) else {
             return;
         };
-        let touch = line.touch(address & !63, 0, 0, true, &self.others(true));
+        let touch = line.touch(address & !63, 0, 0, true, &self.others(|| true));
         if let Touch::Taken(taken) = touch {
             self.taken(vcpu, &taken);
         }
@@ -432,7 +432,7 @@ impl End {
     /// All accesses to what others may have from now on are told, also where the thread had it for itself before.
     pub(super) fn share_all(&mut self, vcpu: c_uint, from: u64, to: u64) {
         shared::add(from, to);
-        let others = self.others(true);
+        let others = self.others(|| true);
         let leaves_own = process::current().is_some_and(process::Process::leaves_own);
         for address in shadow::touched(from, to) {
             if let Some(line) = shadow::find(order::beyond(address)) {

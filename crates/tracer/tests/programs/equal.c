@@ -45,7 +45,7 @@ static unsigned next(unsigned long *state)
     return *state >> 56;
 }
 
-/* Entries at random: a quarter of them lies on each line. */
+/* Entries at random: four lie on each line. */
 static void *pick(void *side)
 {
     unsigned long state = side ? 982 : 5;

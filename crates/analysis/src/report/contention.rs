@@ -258,7 +258,7 @@ pub(crate) fn order_words(report: &Report) -> Option<&'static str> {
         |it: Repeated| it.accesses.low < it.accesses.high || it.transfers.low < it.transfers.high;
     // What the program asks the system, as the time, may be answered otherwise each time all the same.
     let by_the_machine = || {
-        let losses = ["order-forced", "order-by-the-kernel", "order-of-processes"];
+        let losses = ["order-forced", "order-by-the-kernel"];
         losses.iter().any(|&loss| report.losses.contains_key(loss))
     };
     Some(match report.run.order? {

@@ -336,13 +336,7 @@ fn trace_to<C: Consumer>(
     }
     stream.finish(consumer);
     let vanished = stream.vanished(root);
-    let mut outcome = outcome(
-        stream,
-        &region,
-        options.effective_order(),
-        (ended, ended_by),
-        others,
-    );
+    let mut outcome = outcome(stream, &region, (ended, ended_by), others);
     if vanished > 0 {
         outcome.losses.push(loss(
             "untraced-program",
@@ -362,7 +356,6 @@ const SIGILL: i32 = 4;
 fn outcome(
     stream: Stream,
     region: &Region,
-    order: Order,
     (ended, ended_by): (Ended, &'static str),
     others: usize,
 ) -> ExactOutcome {
@@ -389,18 +382,9 @@ fn outcome(
     lose(
         "order-by-the-kernel",
         region.came_back(),
-        "times that a thread came back from a wait that the kernel ended (a sleep, a poll, a pipe, a process): its place in the order \
-         is the machine's, so counts may differ from run to run; --repeat N tells by how much"
-            .to_owned(),
-    );
-    lose(
-        "order-of-processes",
-        match order {
-            Order::EqualRate => totals.between_processes,
-            Order::AsRun => 0,
-        },
-        "accesses to memory that another process mapped first: the threads of each process are in an order that is made, those of \
-         different processes in the emulator's, so counts may differ from run to run"
+        "times that a thread came back from a wait that the kernel ended (a sleep, a poll, a pipe, a process), or a process came to \
+         memory that others use already: its place in the order is the machine's, so counts may differ from run to run; --repeat N \
+         tells by how much"
             .to_owned(),
     );
     lose(

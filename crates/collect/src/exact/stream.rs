@@ -6,7 +6,6 @@
 //! and its word comes too late for that: its accesses are handed out with the time reached by then,
 //! which is closer to when they happened than their stamp, and counted ([`Totals::late`]).
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -434,13 +433,8 @@ impl Stream {
         let mut position = reading.position;
         let shares = code.shared.has(Pid(reading.image));
         let image = reading.image;
-        let between = Cell::new(0u64);
         let place = |address| match shares {
-            true => {
-                let home = code.home(image, address);
-                between.set(between.get() + u64::from(home >> GUEST_BITS != space >> GUEST_BITS));
-                home
-            }
+            true => code.home(image, address),
             false => address | space,
         };
         let mut bank = code.bank(reading.bank);
@@ -636,7 +630,6 @@ impl Stream {
             totals.late += emitted - reading.late_from;
             reading.late_from = 0;
         }
-        totals.between_processes += between.get();
         reading.position = position;
         reading.time_ns = time_ns;
         reading.accesses += emitted;
@@ -677,6 +670,7 @@ impl Stream {
                 }
                 if reading.kind == RingKind::Process {
                     self.region.free_tables(reading.image);
+                    self.region.free_turns(reading.image);
                 }
                 reading.ring.recycle();
                 *entry = None;

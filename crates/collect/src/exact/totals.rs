@@ -34,8 +34,6 @@ pub struct Totals {
     pub malformed: u64,
     /// Accesses of code that was never defined.
     pub unexplained: u64,
-    /// Accesses to memory that another process mapped first.
-    pub between_processes: u64,
     /// Words of threads beyond the 65,535 that have numbers.
     pub unnumbered: u64,
     /// Lines that were taken from a thread whose ring had not been seen yet.

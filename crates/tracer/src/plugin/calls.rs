@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::code::Architecture;
 use super::guest::Map;
-use super::{exec, guest, order, process, shared, sleep, writer};
+use super::sleep::{self, Futex};
+use super::{exec, guest, joint, order, process, shared, writer};
+use crate::region::Turn;
 use crate::words::{self, EventKind};
 
 /// Numbers of the calls that are looked at, by architecture.
@@ -159,32 +161,25 @@ pub(super) extern "C" fn on_vcpu_init(_id: u64, vcpu: c_uint) {
     if let Some((clock, cleared)) = MAKING.take()
         && order::is_on()
     {
-        order::enter(vcpu, clock + 4);
-        order::of(vcpu).cleared.store(cleared, Ordering::Relaxed);
+        order::enter(vcpu, joint::group(), clock + order::ACCESS);
+        order::clears(vcpu, cleared);
         MADE.set(Some(vcpu));
     }
 }
 
 /// It is no more, and the word that tells that is cleared.
 pub(super) fn on_vcpu_gone(vcpu: c_uint) {
-    if order::is_on() {
-        let turn = order::of(vcpu);
-        let cleared = turn.cleared.load(Ordering::Relaxed);
-        if cleared != 0 {
-            let clock = turn.clock.load(Ordering::Relaxed);
-            sleep::wakes(clock, cleared, u32::MAX, u32::MAX);
-        }
-        turn.ends();
+    if let Some((clock, cleared)) = order::ends(vcpu)
+        && cleared != 0
+    {
+        sleep::wakes(clock, &Futex::at(cleared, false), u32::MAX, u32::MAX);
     }
 }
 
 /// A call of futex begins, at its thread's turn: address, operation, value, timeout, bits. Whether it may wait in the kernel.
-fn on_futex(
-    vcpu: c_uint,
-    clock: u64,
-    [address, operation, value, timeout, bits]: [u64; 5],
-) -> bool {
-    const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
+fn on_futex(turn: &Turn, [address, operation, value, timeout, bits]: [u64; 5]) -> bool {
+    let clock = turn.clock.load(Ordering::Relaxed);
+    let futex = Futex::at(address, operation & libc::FUTEX_PRIVATE_FLAG as u64 != 0);
     let command = operation & 127;
     let bits = match command {
         9 | 10 => bits as u32,
@@ -192,21 +187,18 @@ fn on_futex(
     };
     match command {
         0 | 9 => {
-            let ours = match order::is_cleared_by_an_end(address) {
-                _ if operation & PRIVATE != 0 => true,
-                // It is about to be cleared: QEMU does so after the last that is heard of the thread.
-                Some(false) => sleep::changes_soon(address, value as u32),
-                ends => ends.is_some(),
-            };
-            timeout != 0 || !ours || sleep::waits(vcpu, address, value as u32, bits)
+            // It is about to be cleared: QEMU does so after the last that is heard of the thread.
+            let changes = order::is_cleared_by_an_end(address) == Some(false)
+                && sleep::changes_soon(&futex, value as u32);
+            timeout != 0 || !changes && sleep::waits(turn, &futex, value as u32, bits)
         }
         1 | 10 => {
-            sleep::wakes(clock, address, value as u32, bits);
+            sleep::wakes(clock, &futex, value as u32, bits);
             false
         }
         // Those that are handed on look for themselves.
         3..=5 => {
-            sleep::wakes(clock, address, u32::MAX, u32::MAX);
+            sleep::wakes(clock, &futex, u32::MAX, u32::MAX);
             false
         }
         7 => false,
@@ -269,9 +261,16 @@ pub(super) extern "C" fn on_call(
             }
         }
         // SAFETY: as above.
-        if shares && let Some(end) = unsafe { writer::end(vcpu) } {
-            end.begins_order(vcpu);
-            MAKING.set(Some((end.number_in_quarters(), cleared)));
+        if let Some(end) = unsafe { writer::end(vcpu) } {
+            if shares {
+                end.begins_order(vcpu);
+                MAKING.set(Some((end.clock(), cleared)));
+            } else {
+                if shared::is_used() {
+                    end.joins_processes(vcpu);
+                }
+                joint::forks(vcpu, end.clock());
+            }
         }
         let shares = if shares { words::SHARES } else { 0 };
         event(EventKind::Creates, cleared, shares);
@@ -293,18 +292,13 @@ pub(super) extern "C" fn on_call(
     }
     event(EventKind::CallBegan, number as u64, u64::from(waits));
     if ordered {
-        let futex = (number == numbers.futex).then_some([a1, a2, a3, a4, a6]);
-        // SAFETY: as above.
-        if let Some(end) = unsafe { writer::end(vcpu) } {
-            let waits = match futex {
-                Some(words) => on_futex(vcpu, end.number_in_quarters(), words),
-                // Who ends stays in order until that is done.
-                None => waits && number != numbers.exit,
-            };
-            if number == numbers.exit_group {
-                end.ends_process();
-            }
-            end.begins_call(waits);
+        let words = [a1, a2, a3, a4, a6];
+        match order::of(vcpu) {
+            None => {}
+            Some(turn) if number == numbers.exit_group => turn.ends_process(),
+            Some(turn) if number == numbers.futex => turn.calls(on_futex(turn, words)),
+            // Who ends stays in order until that is done.
+            Some(turn) => turn.calls(waits && number != numbers.exit),
         }
     }
     if number == numbers.exit {
@@ -347,13 +341,18 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
     // SAFETY: QEMU calls it in the thread that runs this virtual CPU.
     if let Some(end) = unsafe { writer::end(vcpu) } {
         if order::is_on() {
-            if number == numbers().futex {
-                sleep::waited(vcpu);
+            if number == numbers().futex
+                && let Some(turn) = order::of(vcpu)
+            {
+                sleep::waited(turn);
             }
             if let Some(made) = MADE.take()
                 && result < 0
             {
-                order::of(made).ends();
+                order::ends(made);
+            }
+            if [numbers().clone, numbers().fork, numbers().vfork].contains(&number) {
+                joint::forked(result);
             }
             end.ends_call();
         }
@@ -374,7 +373,10 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
 fn map_shared(vcpu: c_uint, start: u64, length: Option<u64>) -> bool {
     let mut maps = guest::own_maps().into_iter();
     let found = maps.find(|map| map.start <= start && start < map.end);
-    let Some(mut map) = found.filter(|map| map.backing.is_some() && map.may_change()) else {
+    let Some((mut map, backing)) = found
+        .filter(Map::may_change)
+        .and_then(|map| map.backing.map(|backing| (map, backing)))
+    else {
         return false;
     };
     map.offset += start - map.start;
@@ -382,9 +384,14 @@ fn map_shared(vcpu: c_uint, start: u64, length: Option<u64>) -> bool {
     if let Some(length) = length {
         map.end = start.saturating_add(length.next_multiple_of(4096));
     }
+    shared::add(map.start, map.end, backing, map.offset);
     // SAFETY: called in the thread that runs this virtual CPU; the reference ends here.
     if let Some(end) = unsafe { writer::end(vcpu) } {
         end.share_all(vcpu, map.start, map.end);
+        // What has no name is nobody else's before this process forks.
+        if !map.path.starts_with(b"/dev/zero") {
+            end.joins_processes(vcpu);
+        }
     }
     if let Some(process) = process::current() {
         process.guest().map(map);

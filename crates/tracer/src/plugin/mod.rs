@@ -15,6 +15,7 @@ mod configuration;
 mod exec;
 mod guest;
 mod heap;
+mod joint;
 mod lock;
 mod order;
 mod others;
@@ -130,6 +131,8 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
         .take()
         .ok_or("no region=PATH was given; linewise starts the tracer itself")?;
     let region = Region::open(Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    // Of the program that this process executed before.
+    region.free_own_turns();
     let configuration = Configuration::parse(&region.configuration())?;
     let version = qemu_plugin_version.load(Ordering::Relaxed);
     let api = Api::find(version).map_err(|name| format!("it has no {name}"))?;
@@ -220,8 +223,7 @@ unsafe extern "C" fn in_child() {
         process.become_child();
         writer::forget();
         shadow::forget();
-        order::forget();
-        sleep::forget();
+        joint::forget();
         shared::forget_lock();
         process.guest.release();
         process.guest().announce_all();

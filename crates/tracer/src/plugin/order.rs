@@ -21,25 +21,24 @@
 //! A thread that waits for long leaves the state in which QEMU takes it for running, so that others can be alone for a
 //! moment; within such a moment nobody waits.
 
-use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use super::qemu::{self, current_cpu, executing, finds_alone};
-use super::{process, shadow};
+use super::{joint, process, shadow};
 use crate::own::Line;
-use crate::region::{futex_wait, futex_wake};
+use crate::region::{CALLS, JOINT, RESTS, RUNS, Time, Turn, futex_wait};
 use crate::words;
 
 /// Accesses of an epoch, in quarters: few while threads take lines from each other, which costs them the rest of the epoch, more
 /// the longer they do not. An epoch is as long as this part of the time in which nobody did: so much who wants a line may
 /// fall behind whom it need not wait for.
-const SHORTEST: u64 = 4 << 6;
+pub(super) const SHORTEST: u64 = 4 << 6;
 const LONGEST: u64 = 4 << 12;
 const PART: u64 = 16;
 /// Of one access.
-const ACCESS: u64 = 4;
+pub(super) const ACCESS: u64 = 4;
 /// How often a clock is looked at before its reader sleeps.
 const SPINS: u32 = 2000;
 /// A sleeper looks so often whether something went wrong.
@@ -49,86 +48,14 @@ const PATIENCE: u32 = 100;
 /// After so many at one that sleeps in a call which should not wait: it may wait for a lock of QEMU's, whose holder has no CPU.
 const CALL_PATIENCE: u32 = 10;
 
-/// No thread has this place.
-const NONE: u32 = 0;
-/// It executes the program.
-pub(super) const RUNS: u32 = 1;
-/// It is in a system call that waits for nobody.
-const CALLS: u32 = 2;
-/// It may wait for others.
-const RESTS: u32 = 3;
-
-/// A thread in the order.
-#[repr(C, align(128))]
-pub(super) struct Turn {
-    /// The quarters of accesses that it made or let pass.
-    pub(super) clock: AtomicU64,
-    /// There it looks up: an epoch ends, or somebody waits for that.
-    pub(super) until: AtomicU64,
-    epoch_end: AtomicU64,
-    /// Others were seen to have come so far, and so has it without looking.
-    limit: AtomicU64,
-    /// Threads by the order in which they were made, from 1.
-    serial: AtomicU64,
-    pub(super) state: AtomicU32,
-    /// It waits for the end of the epoch to take a line.
-    requests: AtomicU32,
-    /// Where it last began to wait for that, where that ended, and where it did so before.
-    asked_at: AtomicU64,
-    asked_until: AtomicU64,
-    asked_before: AtomicU64,
-    /// QEMU's own name for it.
-    cpu: AtomicPtr<c_void>,
-    /// The CPU that it was last seen on.
-    on: AtomicU32,
-    tid: AtomicU32,
-    /// It sleeps until another gets on.
-    dozes: AtomicU32,
-    /// The word that is cleared when it ends.
-    pub(super) cleared: AtomicU64,
-    /// Who waits for it waits until its clock has come to this, the least of what they want.
-    wake_at: AtomicU64,
-    /// Counts what may let somebody go on.
-    news: AtomicU32,
-    sleepers: AtomicU32,
-}
-
-impl Turn {
-    const fn new() -> Self {
-        Self {
-            clock: AtomicU64::new(0),
-            until: AtomicU64::new(0),
-            epoch_end: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            serial: AtomicU64::new(0),
-            state: AtomicU32::new(NONE),
-            requests: AtomicU32::new(0),
-            asked_at: AtomicU64::new(0),
-            asked_until: AtomicU64::new(0),
-            asked_before: AtomicU64::new(0),
-            cpu: AtomicPtr::new(ptr::null_mut()),
-            on: AtomicU32::new(0),
-            tid: AtomicU32::new(0),
-            dozes: AtomicU32::new(0),
-            cleared: AtomicU64::new(0),
-            wake_at: AtomicU64::new(0),
-            news: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-        }
-    }
-}
-
-const TURNS: usize = 1 << 16;
-/// By virtual CPU. All zero, so that no page of it exists until it is touched.
-static ALL: [Turn; TURNS] = [const { Turn::new() }; TURNS];
-/// One past the highest that was used.
+/// By virtual CPU: its thread's place in the order, and one.
+static PLACES: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
+/// By virtual CPU: the word that is cleared when its thread ends.
+static CLEARED: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
+/// One past the highest of which anything is known.
 static HIGH: AtomicU32 = AtomicU32::new(0);
-static SERIAL: AtomicU64 = AtomicU64::new(0);
-/// The end of the epoch in which the first threads are, and of the last in which one asked for a line.
-static EPOCH_END: AtomicU64 = AtomicU64::new(0);
-static LAST_REQUEST: AtomicU64 = AtomicU64::new(0);
-/// Changes when a thread comes into the order.
-static VERSION: AtomicU32 = AtomicU32::new(0);
+/// The order of this process's threads, as long as it has no memory in common with others.
+pub(super) static OWN: Time = Time::new();
 /// The order is made.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// This QEMU describes accesses as that takes.
@@ -137,11 +64,12 @@ static CAN_BE_MADE: AtomicBool = AtomicBool::new(false);
 static ON: AtomicBool = AtomicBool::new(false);
 /// Nobody waits any more, see [`translates`].
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// Some thread ends the process: all others stop at the end of their epoch.
+/// Some thread ends the process, or changes its order: all others stop at the end of their epoch.
 static ENDING: AtomicBool = AtomicBool::new(false);
+pub(super) static CHANGING: AtomicBool = AtomicBool::new(false);
 /// Threads that QEMU does not take for running though they will go on in the middle of a block.
 static ASLEEP: AtomicU32 = AtomicU32::new(0);
-/// By the number under which a thread has lines: its place here, and one.
+/// By the number under which a thread has lines: its place in the order, and one.
 static OWNERS: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
 /// By instruction: before how many of its next executions its thread waits for its turn.
 static MET: [AtomicU8; 1 << 22] = [const { AtomicU8::new(0) }; 1 << 22];
@@ -165,33 +93,58 @@ fn is_forced() {
     }
 }
 
+/// Counts that somebody's place in the order is the machine's.
+pub(super) fn comes_by_the_kernel() {
+    if let Some(process) = process::current() {
+        let came_back = &process.region.header().came_back;
+        came_back.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[inline(always)]
 pub(super) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The place of a virtual CPU.
-#[inline(always)]
-pub(super) fn of(vcpu: u32) -> &'static Turn {
-    &ALL[vcpu as usize & (TURNS - 1)]
+/// All threads in orders, of all processes.
+pub(super) fn turns() -> &'static [Turn] {
+    process::current().map_or(&[], |process| process.region.turns())
+}
+
+/// The threads of this process that are or were in the order.
+pub(super) fn own_turns() -> impl Iterator<Item = &'static Turn> {
+    let image = process::current().map(|process| process.image.load(Ordering::Relaxed));
+    turns()
+        .iter()
+        .filter(move |turn| Some(turn.image.load(Ordering::Relaxed)) == image)
+}
+
+/// The thread of a virtual CPU, if it is in the order.
+pub(super) fn of(vcpu: u32) -> Option<&'static Turn> {
+    let place = PLACES[vcpu as usize & (PLACES.len() - 1)].load(Ordering::Relaxed);
+    turns().get((place as usize).checked_sub(1)?)
 }
 
 /// The thread that has lines under this number, if it is in the order.
 fn owner(number: u16) -> Option<&'static Turn> {
     let place = OWNERS[usize::from(number)].load(Ordering::Relaxed);
-    (place != 0).then(|| of(place - 1))
+    let turn = turns().get((place as usize).checked_sub(1)?)?;
+    (turn.owner.load(Ordering::Relaxed) == u32::from(number)).then_some(turn)
 }
 
-/// A thread has lines under this number from now on.
+/// The thread of a virtual CPU, which is this one, has lines under this number from now on.
 pub(super) fn owns(vcpu: u32, number: u16) {
-    OWNERS[usize::from(number)].store(vcpu + 1, Ordering::Relaxed);
-    let me = of(vcpu);
+    let Some(me) = of(vcpu) else { return };
+    let place = PLACES[vcpu as usize & (PLACES.len() - 1)].load(Ordering::Relaxed);
+    OWNERS[usize::from(number)].store(place, Ordering::Relaxed);
+    me.owner.store(number.into(), Ordering::Relaxed);
     me.cpu.store(current_cpu(), Ordering::Relaxed);
     me.tid.store(process::ids().1 as u32, Ordering::Relaxed);
 }
 
-/// The program makes its second thread; the first is `vcpu`, with this clock. Only while it is in a system call.
-pub(super) fn begin(vcpu: u32, clock: u64) {
+/// The order is made from here on: there will be a second thread, or another process with the same memory. The first thread is
+/// `vcpu`, with this clock. Only while it is in a system call.
+pub(super) fn begin(vcpu: u32, group: u32, clock: u64) {
     if is_on() || !WANTED.load(Ordering::Relaxed) {
         return;
     }
@@ -200,9 +153,20 @@ pub(super) fn begin(vcpu: u32, clock: u64) {
         is_forced();
         return;
     }
-    EPOCH_END.store(clock + SHORTEST, Ordering::SeqCst);
-    enter(vcpu, clock);
-    ON.store(true, Ordering::Relaxed);
+    if group != JOINT {
+        OWN.epoch_end.store(clock + SHORTEST, Ordering::SeqCst);
+    }
+    if enter(vcpu, group, clock).is_some() {
+        ON.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The threads of a group that run.
+pub(super) fn in_group(group: u32) -> impl Iterator<Item = &'static Turn> {
+    turns().iter().filter(move |turn| {
+        matches!(turn.state.load(Ordering::SeqCst), RUNS | CALLS)
+            && turn.group.load(Ordering::SeqCst) == group
+    })
 }
 
 impl Turn {
@@ -218,18 +182,20 @@ impl Turn {
         )
     }
 
-    /// Something happened that others may wait for.
-    fn tell(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) != 0 {
-            futex_wake(&self.news);
+    /// What it has in common with those that it waits for.
+    fn time(&self) -> &'static Time {
+        match process::current() {
+            Some(process) if self.group.load(Ordering::Relaxed) == JOINT => {
+                &process.region.header().joint
+            }
+            _ => &OWN,
         }
     }
 
     fn set_state(&self, state: u32) {
         self.state.store(state, Ordering::SeqCst);
         if state == RUNS {
-            VERSION.fetch_add(1, Ordering::SeqCst);
+            self.time().version.fetch_add(1, Ordering::SeqCst);
         } else {
             self.tell();
         }
@@ -251,9 +217,9 @@ impl Turn {
     }
 
     /// Comes in at a clock.
-    fn set_clock(&self, clock: u64) {
-        self.epoch_end
-            .store(EPOCH_END.load(Ordering::SeqCst), Ordering::Relaxed);
+    pub(super) fn set_clock(&self, clock: u64) {
+        let end = self.time().epoch_end.load(Ordering::SeqCst);
+        self.epoch_end.store(end, Ordering::Relaxed);
         self.wake_at.store(u64::MAX, Ordering::SeqCst);
         self.clock.store(clock, Ordering::SeqCst);
         self.limit.store(0, Ordering::Relaxed);
@@ -275,16 +241,15 @@ impl Turn {
             self.tell();
         }
         self.rejoins();
-        let clock = self.clock.load(Ordering::Relaxed);
-        self.has_come_to(clock, true);
-        clock
+        self.has_come_to(true)
     }
 
-    /// Tells who waits for this clock, and ends the epochs up to it.
-    fn has_come_to(&self, clock: u64, executes: bool) {
+    /// Tells who waits for the clock that this thread has come to, and ends the epochs up to it; the clock to go on with.
+    fn has_come_to(&self, executes: bool) -> u64 {
         self.tells_who_waits();
-        self.ends_epochs(clock, executes);
+        self.ends_epochs(executes);
         self.set_until();
+        self.clock.load(Ordering::Relaxed)
     }
 
     /// Wakes who waits for a clock that this thread has come to. Who began to while it came there was perhaps not seen then.
@@ -296,27 +261,34 @@ impl Turn {
         }
     }
 
-    /// Waits for all others at the end of each epoch up to a clock.
-    fn ends_epochs(&self, clock: u64, executes: bool) {
+    /// Waits for all others at the end of each epoch up to its clock.
+    fn ends_epochs(&self, executes: bool) {
         loop {
             let end = self.epoch_end.load(Ordering::Relaxed);
-            if clock < end {
+            if self.clock.load(Ordering::Relaxed) < end {
                 return;
             }
-            self.waits(executes, || {
-                self.before(end, |other| other.requests.load(Ordering::Acquire) != 0)
-            });
-            self.stops_if_ending(executes);
+            self.waits_for_end(end, executes);
+            if self.stops_if_asked(executes) {
+                continue;
+            }
             // The first to go on sets the length of the next: all that was asked for in this one has been.
-            let quiet = end.saturating_sub(LAST_REQUEST.load(Ordering::SeqCst));
+            let time = self.time();
+            let quiet = end.saturating_sub(time.last_request.load(Ordering::SeqCst));
             let next = end + (quiet / PART).clamp(SHORTEST, LONGEST);
-            let next =
-                match EPOCH_END.compare_exchange(end, next, Ordering::SeqCst, Ordering::SeqCst) {
-                    Ok(_) => next,
-                    Err(set) => set,
-                };
-            self.epoch_end.store(next, Ordering::Relaxed);
+            let before =
+                time.epoch_end
+                    .compare_exchange(end, next, Ordering::SeqCst, Ordering::SeqCst);
+            self.epoch_end
+                .store(before.err().unwrap_or(next), Ordering::Relaxed);
         }
+    }
+
+    /// Waits for all others at the end of an epoch, and for those that take lines there.
+    pub(super) fn waits_for_end(&self, end: u64, executes: bool) {
+        self.waits(executes, || {
+            self.before(end, |other| other.requests.load(Ordering::Acquire) != 0)
+        });
     }
 
     /// Whom to wait for until all others have come to the end of an epoch, and those of them that take lines there, if
@@ -342,12 +314,8 @@ impl Turn {
     }
 
     fn others(&self) -> impl Iterator<Item = &'static Turn> {
-        let me: *const Turn = self;
-        ALL[..HIGH.load(Ordering::SeqCst) as usize]
-            .iter()
-            .filter(move |&other| {
-                !ptr::eq(other, me) && matches!(other.state.load(Ordering::SeqCst), RUNS | CALLS)
-            })
+        let (me, group) = (ptr::from_ref(self), self.group.load(Ordering::SeqCst));
+        in_group(group).filter(move |&other| !ptr::eq(other, me))
     }
 
     /// Waits until all others that run are ahead. `executes`: in the middle of a block.
@@ -398,10 +366,10 @@ impl Turn {
         let mut looks = 0;
         let mut last = (ptr::null(), 0);
         loop {
-            let version = VERSION.load(Ordering::SeqCst);
+            let version = self.time().version.load(Ordering::SeqCst);
             let found = blocker();
             fence(Ordering::SeqCst);
-            if VERSION.load(Ordering::SeqCst) != version {
+            if self.time().version.load(Ordering::SeqCst) != version {
                 continue;
             }
             let Some((other, clock)) = found else { return };
@@ -420,7 +388,9 @@ impl Turn {
             looks += 1;
             // In a call of which that was not expected, and not for want of a CPU.
             let calls = other.state.load(Ordering::SeqCst) == CALLS;
-            if looks > PATIENCE || calls && looks > CALL_PATIENCE && !other.is_runnable() {
+            if looks > CALL_PATIENCE && other.is_gone() {
+                other.leaves();
+            } else if looks > PATIENCE || calls && looks > CALL_PATIENCE && !other.is_runnable() {
                 let state = if calls { CALLS } else { RUNS };
                 let gone =
                     other
@@ -474,16 +444,18 @@ impl Turn {
 
     /// Whether the machine may run it, as the kernel says.
     fn is_runnable(&self) -> bool {
-        std::fs::read_to_string(self.called_in_kernel())
-            .is_ok_and(|text| text.starts_with("running"))
+        let status = std::fs::read_to_string(self.file_in_kernel("stat"));
+        status.is_ok_and(|text| {
+            text.rsplit_once(") ")
+                .is_some_and(|(_, it)| it.starts_with('R'))
+        })
     }
 
-    /// The file that says in which call the thread is.
-    pub(super) fn called_in_kernel(&self) -> String {
-        format!(
-            "/proc/self/task/{}/syscall",
-            self.tid.load(Ordering::Relaxed)
-        )
+    /// A file of `/proc` on the thread.
+    pub(super) fn file_in_kernel(&self, name: &str) -> String {
+        let (pid, tid) = (&self.pid, &self.tid);
+        let [pid, tid] = [pid, tid].map(|id| id.load(Ordering::Relaxed));
+        format!("/proc/{pid}/task/{tid}/{name}")
     }
 
     /// Does something for which QEMU does not take this thread for running, which it does if it `executes`.
@@ -493,11 +465,7 @@ impl Turn {
             return what();
         };
         ASLEEP.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: QEMU's functions with what it calls this thread, in a callback of a block that it executes.
-        unsafe { (executing.end)(cpu) };
-        what();
-        // SAFETY: as above.
-        unsafe { (executing.start)(cpu) };
+        qemu::stands_still(&executing, cpu, what);
         ASLEEP.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -509,7 +477,7 @@ impl Turn {
         if self.is_alone() || clock >= end {
             return clock;
         }
-        LAST_REQUEST.fetch_max(end, Ordering::SeqCst);
+        self.time().last_request.fetch_max(end, Ordering::SeqCst);
         self.asked_at.store(clock, Ordering::Release);
         let before = self.asked_until.load(Ordering::Relaxed);
         self.asked_before.store(before, Ordering::Release);
@@ -524,7 +492,7 @@ impl Turn {
                     && other.serial.load(Ordering::Relaxed) < serial
             })
         });
-        self.stops_if_ending(true);
+        self.stops_if_asked(true);
         self.until.store(0, Ordering::SeqCst);
         end
     }
@@ -551,28 +519,33 @@ impl Turn {
         waited.then(|| self.asked_at.load(Ordering::Relaxed))
     }
 
-    /// Ends the process, at this thread's turn: waits until all that run have come to the end of the epoch, whence none goes on.
+    /// Ends the process, at this thread's turn: waits until all that run have come to the end of the epoch, whence none of its threads
+    /// goes on.
     pub(super) fn ends_process(&self) {
         let end = self.epoch_end.load(Ordering::Relaxed);
         ENDING.store(true, Ordering::SeqCst);
         self.clock.store(end, Ordering::SeqCst);
         self.tell();
         self.waits(false, || self.before(end, |_| false));
+        own_turns().for_each(Turn::leaves);
     }
 
-    /// At the end of an epoch in which another ends the process: waits for that.
-    fn stops_if_ending(&self, executes: bool) {
-        if !ENDING.load(Ordering::SeqCst) {
-            return;
+    /// At the end of an epoch in which another ends the process or changes its order: waits for that. Whether the clock is another
+    /// now.
+    fn stops_if_asked(&self, executes: bool) -> bool {
+        let is_asked = || ENDING.load(Ordering::SeqCst) || CHANGING.load(Ordering::SeqCst);
+        if !is_asked() {
+            return false;
         }
         self.requests.store(0, Ordering::SeqCst);
         self.tell();
         self.stands_still(executes, || {
             let is_on = || process::current().is_some_and(|process| !process.detached());
-            while is_on() && !GIVEN_UP.load(Ordering::SeqCst) {
+            while is_asked() && is_on() && !GIVEN_UP.load(Ordering::SeqCst) {
                 futex_wait(&self.news, self.news.load(Ordering::SeqCst), LOOK);
             }
         });
+        !ENDING.load(Ordering::SeqCst)
     }
 
     /// If it was taken for resting and is not.
@@ -590,19 +563,29 @@ impl Turn {
         if matches!(state, Ok(_) | Err(RUNS)) {
             return;
         }
-        let least = self
-            .others()
-            .map(|other| other.clock.load(Ordering::Acquire))
-            .min();
-        if least.is_some()
-            && let Some(process) = process::current()
-        {
-            let came_back = &process.region.header().came_back;
-            came_back.fetch_add(1, Ordering::Relaxed);
+        let mut least;
+        loop {
+            while CHANGING.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            joint::adopts(self);
+            let group = self.group.load(Ordering::SeqCst);
+            least = self
+                .others()
+                .map(|other| other.clock.load(Ordering::Acquire))
+                .min();
+            let clock = self.clock.load(Ordering::Relaxed);
+            self.set_clock(clock.max(least.unwrap_or(0)));
+            self.set_state(RUNS);
+            // Who changes the order may not have seen that it is back.
+            if !CHANGING.load(Ordering::SeqCst) && joint::group() == group {
+                break;
+            }
+            self.set_state(RESTS);
         }
-        let clock = self.clock.load(Ordering::Relaxed).max(least.unwrap_or(0));
-        self.set_clock(clock);
-        self.set_state(RUNS);
+        if least.is_some() {
+            comes_by_the_kernel();
+        }
     }
 
     /// A system call begins, at the thread's turn; one that `waits` for others, or one that does not.
@@ -616,14 +599,15 @@ impl Turn {
         // It may have made or woken others.
         self.limit.store(0, Ordering::Relaxed);
         let clock = self.clock.load(Ordering::Relaxed) + ACCESS;
-        if self.comes_to(clock) {
-            self.has_come_to(clock, false);
+        match self.comes_to(clock) {
+            true => self.has_come_to(false),
+            false => clock,
         }
-        clock
     }
 
     /// Another thread, at its turn, lets this one go on, at its time.
     pub(super) fn is_woken_at(&self, clock: u64) {
+        joint::adopts(self);
         let clock = self.clock.load(Ordering::Relaxed).max(clock + ACCESS);
         self.set_clock(clock);
         self.set_state(RUNS);
@@ -633,48 +617,77 @@ impl Turn {
     pub(super) fn rests(&self) {
         self.set_state(RESTS);
     }
-
-    /// It has ended, or was never made.
-    pub(super) fn ends(&self) {
-        self.set_state(NONE);
-    }
 }
 
-/// A thread comes into the order.
-pub(super) fn enter(vcpu: u32, clock: u64) {
-    let turn = of(vcpu);
-    turn.serial.store(
-        SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
-        Ordering::Relaxed,
-    );
-    turn.requests.store(0, Ordering::Relaxed);
-    turn.cleared.store(0, Ordering::Relaxed);
+/// A thread comes into the order of a group; `None` if there is no place for it.
+pub(super) fn enter(vcpu: u32, group: u32, clock: u64) -> Option<&'static Turn> {
+    let turn = make(group, clock);
+    if let Some(turn) = turn {
+        has_place(vcpu, turn);
+    }
+    turn
+}
+
+/// A thread that begins at a clock; `None` if there is no place for it.
+pub(super) fn make(group: u32, clock: u64) -> Option<&'static Turn> {
+    let process = process::current()?;
+    let image = process.image.load(Ordering::Relaxed);
+    let Some(turn) = process.region.claim_turn(image) else {
+        is_forced();
+        return None;
+    };
+    turn.group.store(group, Ordering::Relaxed);
+    let before = turn.time().serial.fetch_add(1, Ordering::SeqCst);
+    turn.serial.store(before + 1, Ordering::Relaxed);
     turn.set_clock(clock);
-    HIGH.fetch_max(vcpu + 1, Ordering::SeqCst);
     turn.set_state(RUNS);
+    Some(turn)
 }
 
-/// A child of fork has one thread.
-pub(super) fn forget() {
-    let high = HIGH.load(Ordering::Relaxed) as usize;
-    let cpu = current_cpu();
-    for turn in &ALL[..high] {
-        if turn.cpu.load(Ordering::Relaxed) != cpu {
-            turn.state.store(NONE, Ordering::Relaxed);
-        }
-        turn.sleepers.store(0, Ordering::Relaxed);
-        turn.requests.store(0, Ordering::Relaxed);
-        turn.dozes.store(0, Ordering::Relaxed);
-    }
-    ASLEEP.store(0, Ordering::Relaxed);
+/// That is the thread of a virtual CPU.
+pub(super) fn has_place(vcpu: u32, turn: &'static Turn) {
+    let first: *const Turn = turns().as_ptr();
+    // SAFETY: both are of the same array.
+    let place = unsafe { ptr::from_ref(turn).offset_from(first) } as u32;
+    PLACES[vcpu as usize & (PLACES.len() - 1)].store(place + 1, Ordering::Relaxed);
+    HIGH.fetch_max(vcpu + 1, Ordering::SeqCst);
+}
+
+/// The word at an address is cleared when the thread of a virtual CPU ends.
+pub(super) fn clears(vcpu: u32, address: u64) {
+    CLEARED[vcpu as usize & (CLEARED.len() - 1)].store(address, Ordering::Relaxed);
+}
+
+/// The thread of a virtual CPU has ended, or was never made; its clock, and the word that is cleared.
+pub(super) fn ends(vcpu: u32) -> Option<(u64, u64)> {
+    let image = process::current()?.image.load(Ordering::Relaxed);
+    // Else it was given back, when the process began to end.
+    let turn = of(vcpu).filter(|turn| turn.image.load(Ordering::Relaxed) == image)?;
+    PLACES[vcpu as usize & (PLACES.len() - 1)].store(0, Ordering::Relaxed);
+    let clock = turn.clock.load(Ordering::Relaxed);
+    turn.leaves();
+    let cleared = CLEARED[vcpu as usize & (CLEARED.len() - 1)].load(Ordering::Relaxed);
+    Some((clock, cleared))
 }
 
 /// Whether the word at this address tells the end of a thread, which lives if this is `Some(true)`.
 pub(super) fn is_cleared_by_an_end(address: u64) -> Option<bool> {
     let high = HIGH.load(Ordering::SeqCst) as usize;
-    let of_it = |turn: &&Turn| turn.cleared.load(Ordering::Relaxed) == address;
-    let lives = |turn: &Turn| turn.state.load(Ordering::Relaxed) != NONE;
-    ALL[..high].iter().filter(of_it).map(lives).max()
+    let of_it = |&vcpu: &usize| CLEARED[vcpu].load(Ordering::Relaxed) == address;
+    let lives = |vcpu: usize| PLACES[vcpu].load(Ordering::Relaxed) != 0;
+    (0..high.min(CLEARED.len())).filter(of_it).map(lives).max()
+}
+
+/// In a child of fork: it has one thread, and that no place so far.
+pub(super) fn forget() {
+    let high = HIGH.swap(0, Ordering::Relaxed) as usize;
+    for vcpu in 0..high.min(PLACES.len()) {
+        PLACES[vcpu].store(0, Ordering::Relaxed);
+        CLEARED[vcpu].store(0, Ordering::Relaxed);
+    }
+    ASLEEP.store(0, Ordering::Relaxed);
+    CHANGING.store(false, Ordering::Relaxed);
+    ENDING.store(false, Ordering::Relaxed);
 }
 
 /// A block is translated. QEMU throws all blocks away when it has no room for more, also one in whose middle a thread sleeps

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::order::Turn;
+use super::joint;
 use crate::own::Others;
+use crate::region::Turn;
 
 /// How many accesses each thread had made when one was last sampled, by the number under which it has lines.
 static MADE: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
@@ -48,6 +49,6 @@ impl<W: Fn() -> bool> Others for OfProcess<W> {
     fn asked(&self) -> Option<u64> {
         self.turn
             .and_then(Turn::asked)
-            .map(|quarters| quarters >> 2)
+            .map(|quarters| quarters.wrapping_sub(joint::shift()) >> 2)
     }
 }

@@ -1,9 +1,9 @@
 //! What is used of QEMU beside its interface for plugins: how a thread leaves the state of running, and how full the translated code is.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// QEMU's functions with which a thread leaves the state of running and comes back to it.
 #[derive(Clone, Copy)]
@@ -14,6 +14,8 @@ pub(super) struct Executing {
     pub(super) together: unsafe extern "C" fn(),
     pub(super) code_bytes: unsafe extern "C" fn() -> usize,
     pub(super) code_capacity: unsafe extern "C" fn() -> usize,
+    /// Has all code translated anew, before this thread executes more of it.
+    pub(super) flush: unsafe extern "C" fn(*mut c_void),
 }
 
 static EXECUTING: OnceLock<Option<Executing>> = OnceLock::new();
@@ -23,47 +25,124 @@ static ALONE_AT: AtomicU32 = AtomicU32::new(0);
 /// Those of this QEMU; `None` if it has not all of them.
 pub(super) fn executing() -> Option<Executing> {
     *EXECUTING.get_or_init(|| {
-        // SAFETY: names that end in NUL, looked up in what the process has loaded; functions of these names have
-        // these types since QEMU 2.8.
+        // SAFETY: functions of these names have these types since QEMU 2.8.
         unsafe {
-            let find = |name: &[u8]| {
-                let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr().cast::<c_char>());
-                (!found.is_null()).then_some(found)
-            };
             Some(Executing {
-                end: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
-                    b"cpu_exec_end\0",
-                )?),
-                start: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(
-                    b"cpu_exec_start\0",
-                )?),
+                end: of_a_cpu(c"cpu_exec_end")?,
+                start: of_a_cpu(c"cpu_exec_start")?,
                 alone: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    b"start_exclusive\0",
+                    c"start_exclusive",
                 )?),
                 together: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    b"end_exclusive\0",
+                    c"end_exclusive",
                 )?),
                 code_bytes: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
-                    find(b"tcg_code_size\0")?,
+                    find(c"tcg_code_size")?,
                 ),
                 code_capacity: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
-                    find(b"tcg_code_capacity\0")?,
+                    find(c"tcg_code_capacity")?,
                 ),
+                flush: of_a_cpu(c"tb_flush")?,
             })
         }
     })
 }
 
+/// What QEMU has under this name.
+fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a name that ends in NUL, looked up in what the process has loaded.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// QEMU's function of this name, which is given a virtual CPU or an event.
+///
+/// # Safety
+/// It is such a function.
+unsafe fn of_a_cpu(name: &CStr) -> Option<unsafe extern "C" fn(*mut c_void)> {
+    // SAFETY: the caller's promise.
+    find(name).map(|found| unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(found)
+    })
+}
+
+/// What a thread that reads what QEMU frees later (RCU) holds while it executes a block: who frees waits for that. QEMU's
+/// `rcu_read_lock`, which others call as a function of their own.
+struct Reading {
+    /// Of this thread: the time since which it reads, 0 if it does not, whether somebody waits for its end, and how deep it is nested.
+    reader: unsafe extern "C" fn() -> *mut Reader,
+    time: *const AtomicU64,
+    /// What to set for who waits, and how.
+    event: *mut c_void,
+    set: unsafe extern "C" fn(*mut c_void),
+}
+
+/// QEMU's `struct rcu_reader_data`, which has begun so since 2.3.
+#[repr(C)]
+struct Reader {
+    since: AtomicU64,
+    waited_for: AtomicBool,
+    depth: AtomicU32,
+}
+
+// SAFETY: functions and variables of QEMU's, which stay.
+unsafe impl Send for Reading {}
+// SAFETY: as above; the variables are atomic, or used by QEMU's function alone.
+unsafe impl Sync for Reading {}
+
+static READING: OnceLock<Option<Reading>> = OnceLock::new();
+
+impl Reading {
+    fn find() -> Option<Self> {
+        // SAFETY: functions and variables of these names have these types since QEMU 7.0.
+        unsafe {
+            Some(Self {
+                reader: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut Reader>(
+                    find(c"get_ptr_rcu_reader")?,
+                ),
+                time: find(c"rcu_gp_ctr")?.cast(),
+                event: find(c"rcu_gp_event")?,
+                set: of_a_cpu(c"qemu_event_set")?,
+            })
+        }
+    }
+}
+
+/// Does something for which a thread that executes a block, `cpu` by QEMU's name, does not count as running: others may be alone
+/// meanwhile, and free what nobody reads. Without the latter a program that forks could stand still for ever: who forks waits for who
+/// frees, who waits for all that read.
+pub(super) fn stands_still(executing: &Executing, cpu: *mut c_void, what: impl FnOnce()) {
+    let reading = READING.get_or_init(Reading::find).as_ref();
+    // SAFETY: QEMU's functions and variables, as they say; the reader is this thread's.
+    let reader = reading.map(|it| (it, unsafe { &*(it.reader)() }));
+    let reader = reader.filter(|(_, reader)| {
+        reader.depth.load(Ordering::Relaxed) == 1 && reader.since.load(Ordering::Relaxed) != 0
+    });
+    if let Some((reading, reader)) = &reader {
+        reader.since.store(0, Ordering::SeqCst);
+        if reader.waited_for.swap(false, Ordering::SeqCst) {
+            // SAFETY: QEMU's own event, which lives for good.
+            unsafe { (reading.set)(reading.event) };
+        }
+    }
+    // SAFETY: QEMU's functions with what it calls this thread, in a callback of a block that it executes.
+    unsafe { (executing.end)(cpu) };
+    what();
+    // SAFETY: as above.
+    unsafe { (executing.start)(cpu) };
+    if let Some((reading, reader)) = &reader {
+        // SAFETY: a variable of QEMU's.
+        let now = unsafe { (*reading.time).load(Ordering::Relaxed) };
+        reader.since.store(now, Ordering::SeqCst);
+    }
+}
+
 /// QEMU's name for this thread; null if it cannot be told.
 pub(super) fn current_cpu() -> *mut c_void {
-    // SAFETY: the variable of this name is a pointer of each thread.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_DEFAULT, c"current_cpu".as_ptr());
-        if found.is_null() {
-            return ptr::null_mut();
-        }
-        *found.cast::<*mut c_void>()
-    }
+    find(c"current_cpu").map_or(ptr::null_mut(), |found| {
+        // SAFETY: the variable of this name is a pointer of each thread.
+        unsafe { *found.cast::<*mut c_void>() }
+    })
 }
 
 /// Finds out where QEMU notes that a virtual CPU is alone, by being so for a moment.
@@ -92,6 +171,16 @@ pub(super) fn finds_alone() -> bool {
     };
     ALONE_AT.store(at as u32 + 1, Ordering::Relaxed);
     true
+}
+
+/// In a child of fork, in the call: its maker had all others stand still for that, and QEMU 7.2 has it do so for ever.
+pub(super) fn is_not_alone() {
+    if is_alone(current_cpu())
+        && let Some(executing) = executing()
+    {
+        // SAFETY: QEMU's function; this thread is alone, as it says.
+        unsafe { (executing.together)() };
+    }
 }
 
 /// Whether the thread of a virtual CPU, which is this one, has all others stand still.

@@ -1,77 +1,100 @@
 //! Waiting on futexes, in the made order.
 //!
-//! Whom the kernel wakes, and when he runs again, is the machine's. So a thread that waits on a futex of its process enters
-//! a queue here, at its turn, and sleeps; who wakes him, at its own turn, sets his clock. Then the call goes to
+//! Whom the kernel wakes, and when he runs again, is the machine's. So a thread that waits on a futex notes that with its
+//! [turn](Turn), at its turn, and sleeps there; who wakes him, at its own turn, sets his clock. Then the call goes to
 //! the kernel, which finds that the word has changed. A word that has not changed is waited for again, as the kernel would if the
-//! wait had come later than the wake. Who waits with a time limit, or for another process, waits in the kernel.
+//! wait had come later than the wake. Who waits with a time limit waits in the kernel.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::exec::peek;
-use super::lock::Lock;
-use super::{order, process};
-use crate::region::{futex_wait, futex_wake};
+use super::{order, process, shared};
+use crate::region::{RESTS, Turn, futex_wait, futex_wake};
 
 /// How often a sleeper looks whether anybody is there to wake it.
 const LOOK: Duration = Duration::from_millis(20);
-
 /// After so many looks it sleeps in the kernel: there a signal that came in the meantime is seen.
 const LOOKS: u32 = 50;
+/// After so many it does not wait to be woken where the word has changed: that was a process that is not traced.
+const LOOKS_AT_OTHERS: u32 = 5;
 /// How long who wakes another that the kernel has to wake waits for it to be there.
 const PATIENCE: u32 = 20_000;
 
-struct Waiter {
-    address: u64,
-    expected: u32,
-    bits: u32,
-    vcpu: u32,
-    in_kernel: bool,
-}
-
-static QUEUE: Lock<Vec<Waiter>> = Lock::new(Vec::new());
-/// By virtual CPU: what a sleeper sleeps on.
-static SLEEPS: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
+/// In [`Turn::sleep`]: it does not wait on a futex, or has been woken.
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
-/// It is to sleep in the kernel.
-const TO_KERNEL: u32 = 2;
+/// It sleeps in the kernel.
+const IN_KERNEL: u32 = 2;
+/// It is just being woken.
+const WAKING: u32 = 3;
+/// It is to sleep in the kernel, whence its waker wakes it at once.
+const TO_KERNEL: u32 = 4;
 
-fn word_of(vcpu: u32) -> &'static AtomicU32 {
-    &SLEEPS[vcpu as usize & 0xffff]
+/// What names a futex: its process's image and address, or device, inode and place of what is behind it.
+type Name = [u64; 3];
+/// In the place of a device.
+const OF_A_PROCESS: u64 = u64::MAX;
+
+/// A futex, for threads of this process alone or for all that have its memory.
+#[derive(Clone, Copy)]
+pub(super) struct Futex {
+    address: u64,
+    name: Name,
+    for_others: bool,
 }
 
-fn value(address: u64) -> Option<u32> {
-    let mut bytes = [0; 4];
-    (peek(address, &mut bytes) == 4).then(|| u32::from_le_bytes(bytes))
-}
-
-/// A thread, at its turn, waits while the word at `address` has a value; it is back at its turn, or may have to wait in the
-/// kernel, which is `true`.
-pub(super) fn waits(vcpu: u32, address: u64, expected: u32, bits: u32) -> bool {
-    let me = order::of(vcpu);
-    let word = word_of(vcpu);
-    while value(address) == Some(expected) {
-        word.store(ASLEEP, Ordering::SeqCst);
-        QUEUE.lock().push(Waiter {
+impl Futex {
+    /// That at an address, for this process alone if that is said to be so.
+    pub(super) fn at(address: u64, private: bool) -> Self {
+        let home = (!private).then(|| shared::home(address)).flatten();
+        let image = process::current().map_or(0, |it| it.image.load(Ordering::Relaxed));
+        Self {
             address,
-            expected,
-            bits,
-            vcpu,
-            in_kernel: false,
-        });
+            name: home.unwrap_or([OF_A_PROCESS, image.into(), address]),
+            for_others: home.is_some(),
+        }
+    }
+
+    fn value(&self) -> Option<u32> {
+        let mut bytes = [0; 4];
+        (peek(self.address, &mut bytes) == 4).then(|| u32::from_le_bytes(bytes))
+    }
+}
+
+/// A thread, at its turn, waits while a word has a value; it is back at its turn, or may have to wait in the kernel, which is
+/// `true`.
+pub(super) fn waits(me: &Turn, futex: &Futex, expected: u32, bits: u32) -> bool {
+    let is_changed = || futex.for_others && futex.value() != Some(expected);
+    while futex.value() == Some(expected) {
+        for (place, part) in me.futex.iter().zip(futex.name) {
+            place.store(part, Ordering::Relaxed);
+        }
+        me.address.store(futex.address, Ordering::Relaxed);
+        me.since
+            .store(me.clock.load(Ordering::Relaxed), Ordering::Relaxed);
+        me.expected.store(expected, Ordering::Relaxed);
+        me.bits.store(bits, Ordering::Relaxed);
+        me.sleep.store(ASLEEP, Ordering::SeqCst);
         me.rests();
         let mut looks = 0;
-        while word.load(Ordering::SeqCst) == ASLEEP {
-            let interrupted = futex_wait(word, ASLEEP, LOOK);
+        loop {
+            let sleep = me.sleep.load(Ordering::SeqCst);
+            if !matches!(sleep, ASLEEP | WAKING) {
+                break;
+            }
+            let interrupted = futex_wait(&me.sleep, sleep, LOOK);
             looks += 1;
             let detached = process::current().is_none_or(process::Process::detached);
-            if (interrupted || detached || looks >= LOOKS) && goes_to_kernel(vcpu) {
+            let alone = looks >= LOOKS || looks >= LOOKS_AT_OTHERS && is_changed();
+            let goes = interrupted || detached || alone;
+            // Who was waking it may be dead.
+            let is_left = looks > 2 * LOOKS && changes(me, WAKING, IN_KERNEL);
+            if is_left || goes && changes(me, ASLEEP, IN_KERNEL) {
                 return true;
             }
         }
-        if word.load(Ordering::SeqCst) == TO_KERNEL {
-            // Its waker wakes it there at once.
+        if me.sleep.load(Ordering::SeqCst) == TO_KERNEL {
             return false;
         }
         me.takes_turn(false);
@@ -79,70 +102,81 @@ pub(super) fn waits(vcpu: u32, address: u64, expected: u32, bits: u32) -> bool {
     false
 }
 
-/// Waits for the word at `address` to lose a value, for some milliseconds.
-pub(super) fn changes_soon(address: u64, expected: u32) -> bool {
+fn changes(turn: &Turn, from: u32, to: u32) -> bool {
+    turn.sleep
+        .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+}
+
+/// Waits for a word to lose a value, for some milliseconds.
+pub(super) fn changes_soon(futex: &Futex, expected: u32) -> bool {
     const LOOKS: u32 = 100;
     (0..LOOKS).any(|look| {
         if look > 0 {
             std::thread::sleep(Duration::from_micros(50));
         }
-        value(address) != Some(expected)
-    })
-}
-
-/// A sleeper goes to the kernel by itself, and stays in the queue; `false` if it was woken just now.
-fn goes_to_kernel(vcpu: u32) -> bool {
-    let mut queue = QUEUE.lock();
-    let entry = queue.iter_mut().find(|waiter| waiter.vcpu == vcpu);
-    entry.is_some_and(|waiter| {
-        waiter.in_kernel = true;
-        true
+        futex.value() != Some(expected)
     })
 }
 
 /// The call of a thread is over: it waits no longer.
-pub(super) fn waited(vcpu: u32) {
-    QUEUE.lock().retain(|waiter| waiter.vcpu != vcpu);
-}
-
-/// A thread, at its turn, wakes those that wait on a word, `most` of them.
-pub(super) fn wakes(clock: u64, address: u64, most: u32, bits: u32) {
-    let mut woken = Vec::new();
-    QUEUE.lock().retain(|waiter| {
-        let wakes =
-            woken.len() < most as usize && waiter.address == address && waiter.bits & bits != 0;
-        if wakes {
-            woken.push((waiter.vcpu, waiter.expected, waiter.in_kernel));
-        }
-        !wakes
-    });
-    for (vcpu, expected, in_kernel) in woken {
-        order::of(vcpu).is_woken_at(clock);
-        // The kernel wakes who is there, and who would not see that anything changed.
-        let by_kernel = in_kernel || value(address) == Some(expected);
-        let word = word_of(vcpu);
-        word.store(if by_kernel { TO_KERNEL } else { AWAKE }, Ordering::SeqCst);
-        futex_wake(word);
-        if by_kernel {
-            is_awaited(vcpu, address);
-        }
-    }
-}
-
-/// Waits until a thread waits in the kernel.
-fn is_awaited(vcpu: u32, address: u64) {
-    let path = order::of(vcpu).called_in_kernel();
-    let call = format!("{} {address:#x} ", libc::SYS_futex);
+pub(super) fn waited(me: &Turn) {
     for _ in 0..PATIENCE {
-        if std::fs::read_to_string(&path).is_ok_and(|text| text.starts_with(&call)) {
-            return;
+        if me.sleep.load(Ordering::SeqCst) != WAKING {
+            break;
         }
         std::thread::sleep(Duration::from_micros(50));
     }
+    me.sleep.store(AWAKE, Ordering::SeqCst);
 }
 
-/// In a child of fork, which has one thread.
-pub(super) fn forget() {
-    QUEUE.release();
-    QUEUE.lock().clear();
+/// A thread, at its turn, wakes those that wait on a word, `most` of them: who waits longest comes first.
+pub(super) fn wakes(clock: u64, futex: &Futex, most: u32, bits: u32) {
+    let waits = |turn: &&Turn| {
+        matches!(turn.sleep.load(Ordering::SeqCst), ASLEEP | IN_KERNEL)
+            && turn.state.load(Ordering::SeqCst) == RESTS
+            && turn.bits.load(Ordering::Relaxed) & bits != 0
+            && (turn.futex.iter().zip(futex.name))
+                .all(|(place, part)| place.load(Ordering::Relaxed) == part)
+    };
+    let mut waiting: Vec<_> = order::turns().iter().filter(waits).collect();
+    waiting.sort_by_key(|turn| [&turn.since, &turn.serial].map(|it| it.load(Ordering::Relaxed)));
+    let mut woken = 0;
+    for turn in waiting {
+        if woken == most {
+            return;
+        }
+        // It may go to the kernel in between, and come back from there by itself.
+        let in_kernel = !changes(turn, ASLEEP, WAKING);
+        if in_kernel && !changes(turn, IN_KERNEL, WAKING) {
+            continue;
+        }
+        woken += 1;
+        turn.is_woken_at(clock);
+        // The kernel wakes who is there, and who would not see that anything changed.
+        let expected = turn.expected.load(Ordering::Relaxed);
+        let by_kernel = in_kernel || futex.value() == Some(expected);
+        let to = if by_kernel { TO_KERNEL } else { AWAKE };
+        turn.sleep.store(to, Ordering::SeqCst);
+        futex_wake(&turn.sleep);
+        if by_kernel {
+            is_awaited(turn);
+        }
+    }
+}
+
+/// Waits until a thread waits in the kernel, if that tells.
+fn is_awaited(turn: &Turn) {
+    let path = turn.file_in_kernel("syscall");
+    let address = turn.address.load(Ordering::Relaxed);
+    let call = format!("{} {address:#x} ", libc::SYS_futex);
+    for _ in 0..PATIENCE {
+        match std::fs::read_to_string(&path) {
+            Ok(text) if !text.starts_with(&call) => {}
+            Ok(_) => return,
+            // Another process's, where that is not for all to see.
+            Err(_) => return std::thread::sleep(Duration::from_millis(5)),
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }

@@ -5,13 +5,13 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::order::{self, Turn};
+use super::order;
 use super::others::{self, OfProcess};
 use super::process;
-use super::{shadow, shared};
+use super::{joint, shadow, shared};
 use crate::clock;
 use crate::own::{Line, Notes, Touch};
-use crate::region::{Region, RingHeader, RingKind, futex_wait};
+use crate::region::{Region, RingHeader, RingKind, Turn, futex_wait};
 use crate::words::{self, EventKind};
 
 /// Virtual CPUs that can be told apart. QEMU numbers them by how many live at a time.
@@ -207,9 +207,25 @@ impl End {
     /// The thread is about to make the second one.
     pub(super) fn begins_order(&mut self, vcpu: c_uint) {
         if self.open && !order::is_on() {
-            self.turn = Some(order::of(vcpu));
+            order::begin(vcpu, joint::group(), self.clock());
+            self.has_turn(vcpu);
+        }
+    }
+
+    /// Others may have memory in common with this process. In a call.
+    pub(super) fn joins_processes(&mut self, vcpu: c_uint) {
+        if self.open {
+            joint::joins(vcpu, self.turn.filter(|_| order::is_on()), self.clock());
+            self.has_turn(vcpu);
+        }
+    }
+
+    /// Its place in the order is that of the virtual CPU.
+    fn has_turn(&mut self, vcpu: c_uint) {
+        self.turn = order::of(vcpu);
+        if let Some(turn) = self.turn {
             order::owns(vcpu, !self.not_owner);
-            order::begin(vcpu, self.number_in_quarters());
+            self.sets_clock(turn.clock.load(Ordering::Relaxed));
         }
     }
 
@@ -282,7 +298,7 @@ impl End {
     pub(super) fn pass<const ORDERED: bool>(&mut self, kind: usize, quarters: u64) -> bool {
         self.quarters[kind] += quarters;
         self.left -= quarters as i64;
-        let looks_up = |turn: &Turn| turn.comes_to(self.number_in_quarters());
+        let looks_up = |turn: &Turn| turn.comes_to(self.clock());
         (ORDERED && self.turn.is_some_and(looks_up)) || self.left <= 0
     }
 
@@ -295,15 +311,21 @@ impl End {
         }
     }
 
-    /// The thread is at this number of its accesses.
+    /// Its clock in the order: its accesses so far, in quarters, as they are counted there.
+    #[inline(always)]
+    pub(super) fn clock(&self) -> u64 {
+        self.number_in_quarters().wrapping_add(joint::shift())
+    }
+
     fn sets_clock(&mut self, clock: u64) {
-        self.base = clock.wrapping_add(self.left as u64);
+        let number = clock.wrapping_sub(joint::shift());
+        self.base = number.wrapping_add(self.left as u64);
     }
 
     /// The access is done, and all that there is to tell of it told.
     pub(super) fn looks_up(&mut self) {
         if let Some(turn) = self.turn
-            && turn.comes_to(self.number_in_quarters())
+            && turn.comes_to(self.clock())
         {
             // It may be the last that it does.
             self.publish_counts();
@@ -312,21 +334,7 @@ impl End {
         }
     }
 
-    /// The thread is about to end the process, at its turn.
-    pub(super) fn ends_process(&self) {
-        if let Some(turn) = self.turn {
-            turn.ends_process();
-        }
-    }
-
-    /// A system call begins, which may wait for others or not.
-    pub(super) fn begins_call(&mut self, waits: bool) {
-        if let Some(turn) = self.turn {
-            turn.calls(waits);
-        }
-    }
-
-    /// It is over.
+    /// A system call is over.
     pub(super) fn ends_call(&mut self) {
         if let Some(turn) = self.turn {
             let clock = turn.called();
@@ -431,7 +439,6 @@ impl End {
 
     /// All accesses to what others may have from now on are told, also where the thread had it for itself before.
     pub(super) fn share_all(&mut self, vcpu: c_uint, from: u64, to: u64) {
-        shared::add(from, to);
         let others = self.others(|| true);
         let leaves_own = process::current().is_some_and(process::Process::leaves_own);
         for address in shadow::touched(from, to) {
@@ -568,9 +575,7 @@ impl End {
             }
             seen(vcpu);
             if order::is_on() {
-                self.turn = Some(order::of(vcpu));
-                order::owns(vcpu, !self.not_owner);
-                self.sets_clock(order::of(vcpu).clock.load(Ordering::Relaxed));
+                self.has_turn(vcpu);
             }
             let (pid, tid) = process::ids();
             self.event(vcpu, EventKind::ThreadStarted, pid, tid);

@@ -1,7 +1,7 @@
 //! The memory that the target and the collector share, and its rings.
 //!
 //! ```text
-//! header | configuration, a text | ring headers | ring 0 | ring 1 | ... | tables of lines
+//! header | configuration, a text | ring headers | turns | ring 0 | ring 1 | ... | tables of lines
 //! ```
 //!
 //! One anonymous file (memfd) holds it all, reserved at its full length and filled as it is
@@ -23,6 +23,7 @@ mod mapping;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::fs::File;
 use std::io;
@@ -40,6 +41,7 @@ pub(crate) use futex::{futex_wait, futex_wake};
 pub use fuzzing::RingPlace;
 pub(crate) use ring::{OPEN, RingHeader};
 pub use ring::{Ring, RingKind, RingState};
+pub(crate) use turns::{CALLS, JOINT, RESTS, RUNS, Time, Turn};
 
 use crate::own::{TABLES, Table, TableEntry};
 use crate::words;
@@ -55,13 +57,14 @@ const LARGE_WORDS: u64 = 1 << 17;
 const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 const HEADER_BYTES: usize = 4096;
 const CONFIGURATION_BYTES: usize = 1 << 20;
 const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
 const ENTRIES_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
-const DATA_OFFSET: usize =
+const TURNS_OFFSET: usize =
     (ENTRIES_OFFSET + TABLES * size_of::<TableEntry>()).next_multiple_of(4096);
+const DATA_OFFSET: usize = (TURNS_OFFSET + turns::TURNS * size_of::<Turn>()).next_multiple_of(4096);
 const TABLES_OFFSET: usize = ring_offset(RINGS);
 const TABLE_BYTES: usize = size_of::<Table>();
 const LENGTH: usize = TABLES_OFFSET + TABLES * TABLE_BYTES;
@@ -109,6 +112,10 @@ pub(crate) struct Header {
     pub(crate) forced: AtomicU64,
     /// How often one came back from a wait that the kernel ended, while others ran.
     pub(crate) came_back: AtomicU64,
+    /// The order of processes that may have memory in common.
+    pub(crate) joint: Time,
+    /// One past the highest place of a thread in the order that was ever used.
+    turns_used: AtomicU32,
 }
 
 /// The shared memory. Who writes to it is let go when the last handle of its maker is dropped.

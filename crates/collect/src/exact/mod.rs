@@ -14,6 +14,7 @@ mod calls;
 mod clock;
 mod code;
 mod emulator;
+mod ending;
 mod error;
 mod kept;
 mod launch;
@@ -259,17 +260,12 @@ fn trace_to<C: Consumer>(
     region
         .set_configuration(&configuration)
         .map_err(ExactError::Memory)?;
-    // The linker's variables are words of the command.
-    let (linker, environment): (Vec<_>, Vec<_>) = environment
-        .iter()
-        .cloned()
-        .partition(|(name, _)| launch::is_for_the_guest(name));
+    let (command, environment) = launch.command(process::environment(environment));
     let manner = Manner {
         fixed_addresses: true,
         ..Manner::default()
     };
-    let held = HeldChild::fork(&launch.command(linker), &environment, manner)
-        .map_err(ExactError::Start)?;
+    let held = HeldChild::fork(&command, environment, manner).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
     // After the fork, which wants a process of one thread, and before the target begins.
@@ -335,6 +331,7 @@ fn trace_to<C: Consumer>(
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
+    let ended = ending::of_the_program(ended, &launch.qemu.path);
     let vanished = stream.vanished(root);
     let mut outcome = outcome(
         stream,

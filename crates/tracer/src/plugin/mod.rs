@@ -16,6 +16,7 @@ mod exec;
 mod guest;
 mod heap;
 mod lock;
+mod messages;
 mod order;
 mod others;
 mod process;
@@ -148,6 +149,7 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
     qemu.again = true;
     exec::remember(qemu);
     surroundings::remember();
+    messages::lead_here();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
     if configuration.makes_order {

@@ -116,6 +116,8 @@ pub(crate) fn reap(pid: u32) {
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 /// What SIGXFSZ did when this process began.
 static FILE_TOO_LARGE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+/// What SIGPIPE did then: Rust's runtime ignores it.
+static BROKEN_PIPE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 /// Called by the loader, before that runtime.
 #[used]
@@ -126,6 +128,12 @@ static BEFORE_MAIN: extern "C" fn() = {
         let is_closed = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } < 0;
         let closed = (0..3).filter(is_closed).fold(0, |bits, fd| bits | 1 << fd);
         CLOSED.store(closed, Ordering::Relaxed);
+        // SAFETY: SIG_IGN is a valid disposition, and so is what was there.
+        unsafe {
+            let before = libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, before);
+            BROKEN_PIPE.store(before, Ordering::Relaxed);
+        }
     }
     look
 };
@@ -310,8 +318,7 @@ impl HeldChild {
                 let mut none: libc::sigset_t = std::mem::zeroed();
                 libc::sigemptyset(&mut none);
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-                // Rust ignores SIGPIPE; the target shall start with the default.
-                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::signal(libc::SIGPIPE, BROKEN_PIPE.load(Ordering::Relaxed));
                 libc::signal(libc::SIGXFSZ, FILE_TOO_LARGE.load(Ordering::Relaxed));
                 for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & 1 << fd != 0) {
                     libc::close(fd);

@@ -41,7 +41,7 @@ use linewise_tracer::{Region, threshold};
 pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
 pub use calls::CallKind;
 pub use code::Instruction;
-pub use emulator::plugin;
+pub use emulator::{check_descriptors, plugin};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
@@ -182,8 +182,9 @@ pub fn trace<C: Consumer>(
     };
     let writer = TraceWriter::create(keep).map_err(no_file)?;
     let mut both = Both(consumer, writer);
-    let mut outcome = trace_to(options, &mut both)?;
+    let traced = trace_to(options, &mut both);
     let mut writer = both.1;
+    let mut outcome = traced.inspect_err(|_| writer.discard())?;
     let tables = Tables {
         threads: std::mem::take(&mut outcome.threads),
         instructions: std::mem::take(&mut outcome.instructions),

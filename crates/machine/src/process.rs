@@ -659,9 +659,12 @@ mod tests {
 
     #[test]
     fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
-        let held =
-            HeldChild::fork(&words(&["sh", "-c", "exit 7"]), environment(&[]), Manner::default())
-                .unwrap();
+        let held = HeldChild::fork(
+            &words(&["sh", "-c", "exit 7"]),
+            environment(&[]),
+            Manner::default(),
+        )
+        .unwrap();
         let name = crate::procfs::command_line(held.pid()).unwrap();
         assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
         let mut child = held.release().unwrap();

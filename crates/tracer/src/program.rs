@@ -267,7 +267,14 @@ mod tests {
             arguments: words(&["zero", "one"]),
             machine: 62,
         };
-        let variables = ["A=1", "LD_PRELOAD=/l.so", "LD_A=x,y", "LD_B", "LD_C=1", "B="];
+        let variables = [
+            "A=1",
+            "LD_PRELOAD=/l.so",
+            "LD_A=x,y",
+            "LD_B",
+            "LD_C=1",
+            "B=",
+        ];
         let (line, environment) = qemu.command(program, words(&variables));
         assert_eq!(
             line,

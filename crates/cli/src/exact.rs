@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use linewise_collect::exact::{
     ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
-    record_exact,
+    check_descriptors, record_exact,
 };
 use linewise_collect::{Event, HeapWhen, Wanted};
 use linewise_machine::signals::StopSignals;
@@ -205,6 +205,7 @@ pub(crate) fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> anyhow::Result<ExactRecorded> {
+    check_descriptors()?;
     let reuse = match args.reuse {
         None => ReuseShare::default(),
         Some(ReuseChoice::None) => ReuseShare::None,

@@ -1,5 +1,6 @@
 //! Exit codes and the last words of a failure.
 
+use std::io;
 use std::process::ExitCode;
 
 use linewise_machine::process::Ended;
@@ -13,6 +14,9 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 pub(crate) const NO_SUCH_COMMAND: u8 = 127;
 
+/// EMFILE.
+const TOO_MANY_OPEN_FILES: i32 = 24;
+
 /// The target's own end as an exit code.
 pub(crate) fn of_target(ended: Option<Ended>) -> ExitCode {
     match ended {
@@ -22,17 +26,25 @@ pub(crate) fn of_target(ended: Option<Ended>) -> ExitCode {
     }
 }
 
-/// An error with its causes, on one line. A cause that the error's own text tells is not told again.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its causes, on one line, and what helps against a want of descriptors, which may come anywhere. A cause that
+/// the error's own text tells is not told again.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut lacks_descriptors = false;
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let told = error.to_string();
         if !text.contains(&told) {
             text.push_str(": ");
             text.push_str(&told);
         }
+        lacks_descriptors |= error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.raw_os_error() == Some(TOO_MANY_OPEN_FILES));
         cause = error.source();
+    }
+    if lacks_descriptors && !text.contains("ulimit -n") {
+        text.push_str("; allow more open files: ulimit -n 1024");
     }
     text
 }
@@ -71,6 +83,8 @@ pub(crate) fn report_failure(error: &anyhow::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::chain;
 
     #[test]
@@ -79,6 +93,8 @@ mod tests {
         let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
         let told = chain(&linewise_collect::Error::NotExecutable { program, source });
         assert_eq!(told.matches("permission denied").count(), 1, "{told}");
+        let told = chain(&io::Error::from_raw_os_error(super::TOO_MANY_OPEN_FILES));
+        assert!(told.ends_with("ulimit -n 1024"), "{told}");
         let untold = anyhow::anyhow!("disk full").context("cannot write x");
         assert_eq!(chain(untold.as_ref()), "cannot write x: disk full");
     }

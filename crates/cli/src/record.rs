@@ -248,6 +248,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let (outcome, unresolved) = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
+    if outcome.failure.is_some() && linewise_recording::Recording::open(&directory).is_err() {
+        // It was told; there is nothing to show.
+        return Ok(exit_code(&args.collect, &outcome, unresolved));
+    }
     let failed = match panics::caught(|| report::show(&directory, &args.show)) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(exit::report_failure(&error)),

@@ -60,16 +60,18 @@ impl Scratch {
                 Err(error) => return Err(error.into()),
             };
             let lock = lock(&folder);
-            let mut mark = folder.make_file(OsStr::new(MARK), 0o600)?;
-            let own = Mark::of(std::process::id()).context("/proc does not tell of linewise")?;
-            mark.write_all(own.to_text().as_bytes())
-                .context("cannot write its mark")?;
-            return Ok(Self(Arc::new(Place {
+            // From here on it is removed also when it cannot be marked, on a full disk for one.
+            let scratch = Self(Arc::new(Place {
                 around,
                 name,
                 folder,
                 _lock: lock,
-            })));
+            }));
+            let mut mark = scratch.0.folder.make_file(OsStr::new(MARK), 0o600)?;
+            let own = Mark::of(std::process::id()).context("/proc does not tell of linewise")?;
+            mark.write_all(own.to_text().as_bytes())
+                .context("cannot write its mark")?;
+            return Ok(scratch);
         }
         anyhow::bail!("no name is free");
     }

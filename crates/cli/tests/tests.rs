@@ -6,6 +6,7 @@ mod crowds;
 mod diff;
 mod ending;
 mod exact;
+mod exact_alone;
 mod exact_faults;
 mod exact_programs;
 mod flow;

@@ -214,7 +214,8 @@ pub fn record(
                 tracer: guard.as_ref().map(Guard::pid),
                 ..Manner::default()
             };
-            let held = HeldChild::fork(command, &environment, manner).map_err(Error::Fork)?;
+            let environment = process::environment(&environment);
+            let held = HeldChild::fork(command, environment, manner).map_err(Error::Fork)?;
             (Beginning::Held(held, command), family)
         }
         Target::Attach(pids) => (Beginning::Processes(pids), Family::none()),

@@ -116,6 +116,8 @@ pub(crate) fn reap(pid: u32) {
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 /// What SIGXFSZ did when this process began.
 static FILE_TOO_LARGE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+/// What SIGPIPE did then: Rust's runtime ignores it.
+static BROKEN_PIPE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 /// Called by the loader, before that runtime.
 #[used]
@@ -126,6 +128,12 @@ static BEFORE_MAIN: extern "C" fn() = {
         let is_closed = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } < 0;
         let closed = (0..3).filter(is_closed).fold(0, |bits, fd| bits | 1 << fd);
         CLOSED.store(closed, Ordering::Relaxed);
+        // SAFETY: SIG_IGN is a valid disposition, and so is what was there.
+        unsafe {
+            let before = libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, before);
+            BROKEN_PIPE.store(before, Ordering::Relaxed);
+        }
     }
     look
 };
@@ -189,8 +197,10 @@ fn strings(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
         })
 }
 
-/// Our environment as it is, also what has no name, with variables replaced where they stand or added behind.
-fn settings(variables: &[(OsString, OsString)]) -> Vec<OsString> {
+/// Our environment as it is, also what has no name, with variables replaced where they stand or added behind. Call it
+/// while this process has a single thread.
+#[must_use]
+pub fn environment(variables: &[(OsString, OsString)]) -> Vec<OsString> {
     let mut settings = Vec::new();
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
@@ -253,21 +263,20 @@ pub fn allowed_calls() -> u32 {
 }
 
 impl HeldChild {
-    /// Forks a child that will run `command` (searched on PATH) when it is released, with the
-    /// environment of this process and `variables` replaced in it or added behind. Call it while this process has a
-    /// single thread.
+    /// Forks a child that will run `command` (searched on PATH) when it is released, with such an [`environment`].
+    /// Call it while this process has a single thread.
     ///
     /// # Errors
     /// EAGAIN, ENOMEM: no process to be had. InvalidInput: a word with a NUL byte, or no word.
     pub fn fork(
         command: &[OsString],
-        variables: &[(OsString, OsString)],
+        environment: Vec<OsString>,
         manner: Manner,
     ) -> io::Result<Self> {
         let words = strings(command.iter().cloned())?;
         let mut pointers: Vec<*const libc::c_char> =
             words.iter().map(|word| word.as_ptr()).collect();
-        let settings = strings(settings(variables).into_iter())?;
+        let settings = strings(environment.into_iter())?;
         let mut environment: Vec<*const libc::c_char> =
             settings.iter().map(|setting| setting.as_ptr()).collect();
         environment.push(std::ptr::null());
@@ -309,8 +318,7 @@ impl HeldChild {
                 let mut none: libc::sigset_t = std::mem::zeroed();
                 libc::sigemptyset(&mut none);
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-                // Rust ignores SIGPIPE; the target shall start with the default.
-                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::signal(libc::SIGPIPE, BROKEN_PIPE.load(Ordering::Relaxed));
                 libc::signal(libc::SIGXFSZ, FILE_TOO_LARGE.load(Ordering::Relaxed));
                 for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & 1 << fd != 0) {
                     libc::close(fd);
@@ -651,8 +659,12 @@ mod tests {
 
     #[test]
     fn a_held_child_runs_nothing_before_its_release_and_its_code_comes_back() {
-        let held =
-            HeldChild::fork(&words(&["sh", "-c", "exit 7"]), &[], Manner::default()).unwrap();
+        let held = HeldChild::fork(
+            &words(&["sh", "-c", "exit 7"]),
+            environment(&[]),
+            Manner::default(),
+        )
+        .unwrap();
         let name = crate::procfs::command_line(held.pid()).unwrap();
         assert!(!name.contains(&"exit 7".to_owned()), "{name:?}");
         let mut child = held.release().unwrap();
@@ -663,7 +675,7 @@ mod tests {
     fn a_program_that_does_not_exist_says_so_at_release() {
         let held = HeldChild::fork(
             &words(&["no-such-program-anywhere"]),
-            &[],
+            environment(&[]),
             Manner::default(),
         )
         .unwrap();
@@ -704,7 +716,12 @@ mod tests {
 
     #[test]
     fn a_killed_child_tells_its_signal() {
-        let held = HeldChild::fork(&words(&["sleep", "60"]), &[], Manner::default()).unwrap();
+        let held = HeldChild::fork(
+            &words(&["sleep", "60"]),
+            environment(&[]),
+            Manner::default(),
+        )
+        .unwrap();
         let mut child = held.release().unwrap();
         signal(child.pid, libc::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap(), Ended::Signal(libc::SIGKILL));

@@ -132,6 +132,17 @@ impl Outlet {
         }
     }
 
+    /// Removes what [`make`](Self::make) put in place; a device or a pipe stays.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn unmake(&self) -> Result<(), Error> {
+        match self.kind {
+            OutletKind::New | OutletKind::Replace { .. } => self.folder.remove_file(&self.name),
+            OutletKind::Stream { .. } => Ok(()),
+        }
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.child(&self.name)
     }

@@ -137,6 +137,9 @@ pub struct Qemu {
 impl Qemu {
     /// The words and the environment that run `program`. Variables of the dynamic linker are for
     /// the guest alone: QEMU is a program of the host and must not load the guest's libraries.
+    ///
+    /// QEMU gives its guest the last variable first, those among the words before all others, and of equal names the one
+    /// that comes last here: turned round, the guest sees them in their order and `getenv` finds what it would find.
     #[must_use]
     pub fn command(
         &self,
@@ -156,9 +159,10 @@ impl Qemu {
         }
         words.extend([b"-plugin".to_vec(), plugin]);
         let mut kept = Vec::new();
-        for variable in environment {
-            // QEMU splits at commas; what holds one stays where it is.
-            if variable.starts_with(b"LD_") && !variable.contains(&b',') {
+        for variable in environment.into_iter().rev() {
+            // QEMU splits at commas and refuses what has no value; such a one stays where it is.
+            let goes = !variable.contains(&b',') && variable.contains(&b'=');
+            if variable.starts_with(b"LD_") && goes {
                 words.extend([b"-E".to_vec(), variable]);
             } else {
                 kept.push(variable);
@@ -263,7 +267,15 @@ mod tests {
             arguments: words(&["zero", "one"]),
             machine: 62,
         };
-        let (line, environment) = qemu.command(program, words(&["A=1", "LD_PRELOAD=/l.so"]));
+        let variables = [
+            "A=1",
+            "LD_PRELOAD=/l.so",
+            "LD_A=x,y",
+            "LD_B",
+            "LD_C=1",
+            "B=",
+        ];
+        let (line, environment) = qemu.command(program, words(&variables));
         assert_eq!(
             line,
             words(&[
@@ -273,6 +285,8 @@ mod tests {
                 "-plugin",
                 "p.so,region=/r",
                 "-E",
+                "LD_C=1",
+                "-E",
                 "LD_PRELOAD=/l.so",
                 "-0",
                 "zero",
@@ -280,6 +294,6 @@ mod tests {
                 "one"
             ])
         );
-        assert_eq!(environment, words(&["A=1"]));
+        assert_eq!(environment, words(&["B=", "LD_B", "LD_A=x,y", "A=1"]));
     }
 }

@@ -1,5 +1,7 @@
 //! What the exact source needs on this machine, and whether it is there.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,6 +15,24 @@ use super::launch::find_plugin;
 /// [`ExactError::NoPlugin`] when it is not there.
 pub fn plugin() -> Result<PathBuf, ExactError> {
     find_plugin()
+}
+
+/// Descriptors that a recording opens at a time, and some more.
+const DESCRIPTORS: usize = 16;
+
+/// Whether there are descriptors enough: asked before all else, since later it is anybody's who opens one.
+///
+/// # Errors
+/// [`ExactError::Descriptors`].
+pub fn check_descriptors() -> Result<(), ExactError> {
+    let input = io::stdin();
+    let opened: Vec<_> = (0..DESCRIPTORS)
+        .map_while(|_| input.as_fd().try_clone_to_owned().ok())
+        .collect();
+    match opened.len() == DESCRIPTORS {
+        true => Ok(()),
+        false => Err(ExactError::Descriptors(DESCRIPTORS)),
+    }
 }
 
 /// An emulator's name with the version that it tells; the name alone if it tells none.

@@ -93,6 +93,12 @@ pub enum ExactError {
         /// How it ended.
         ended: Ended,
     },
+    /// Not enough descriptors.
+    #[error(
+        "too few open files are allowed: the exact source opens {0} at a time beside those that are open; \
+         allow more: ulimit -n 1024"
+    )]
+    Descriptors(usize),
     /// No shared memory.
     #[error("no memory to share with the target: {0}; see `ulimit -v` and `ulimit -n`")]
     Memory(#[source] io::Error),

@@ -240,6 +240,7 @@ fn read_columns(count: usize, bytes: &[u8]) -> Option<Vec<TracedAccess>> {
 /// Writes a trace.
 #[derive(Debug)]
 pub(super) struct TraceWriter {
+    outlet: Outlet,
     file: BufWriter<File>,
     written: u64,
     max_bytes: u64,
@@ -253,13 +254,15 @@ pub(super) struct TraceWriter {
 
 impl TraceWriter {
     pub(super) fn create(keep: &KeepTrace) -> io::Result<Self> {
-        let made = Outlet::find(&keep.path).and_then(|outlet| outlet.make());
-        let mut file = BufWriter::new(made.map_err(|error| match error {
+        let plain = |error| match error {
             linewise_recording::Error::Write { source, .. } => source,
             other => io::Error::other(other),
-        })?);
+        };
+        let outlet = Outlet::find(&keep.path).map_err(plain)?;
+        let mut file = BufWriter::new(outlet.make().map_err(plain)?);
         file.write_all(MAGIC)?;
         Ok(Self {
+            outlet,
             file,
             written: MAGIC.len() as u64,
             max_bytes: keep.max_bytes,
@@ -323,6 +326,15 @@ impl TraceWriter {
         if let (None, Err(error)) = (&self.error, self.file.flush()) {
             self.error = Some(error);
         }
+        let kept = self.file.get_ref().metadata();
+        if self.error.is_some() && kept.is_ok_and(|it| it.len() <= MAGIC.len() as u64) {
+            self.discard();
+        }
+    }
+
+    /// Nothing was traced: leaves no empty file.
+    pub(super) fn discard(&self) {
+        let _ = self.outlet.unmake();
     }
 }
 

@@ -84,11 +84,6 @@ pub(super) fn find_plugin() -> Result<PathBuf, ExactError> {
     library::find(PLUGIN, "LINEWISE_TRACER").map_err(|looked| ExactError::NoPlugin { looked })
 }
 
-/// Whether a variable is of the dynamic linker: QEMU itself must not see it.
-pub(super) fn is_for_the_guest(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(b"LD_")
-}
-
 impl Launch {
     /// Finds all that `command` needs. `region` is [`linewise_tracer::Region::path`].
     pub(super) fn find(command: &[OsString], region: String) -> Result<Self, ExactError> {
@@ -148,23 +143,11 @@ impl Launch {
         text
     }
 
-    /// The words to execute, with these variables for the program alone, beside or in place of ours.
-    pub(super) fn command(&self, more: Vec<(OsString, OsString)>) -> Vec<OsString> {
-        let ours = env::vars_os()
-            .filter(|(name, _)| is_for_the_guest(name))
-            .filter(|(name, _)| more.iter().all(|(other, _)| other != name));
-        let environment = ours
-            .collect::<Vec<_>>()
-            .into_iter()
-            .chain(more)
-            .map(|(name, value)| {
-                let mut variable = name.into_vec();
-                variable.push(b'=');
-                variable.extend(value.into_vec());
-                variable
-            })
-            .collect();
-        let (words, _) = self.qemu.command(self.program.clone(), environment);
-        words.into_iter().map(OsString::from_vec).collect()
+    /// The words to execute, and the environment for QEMU that gives the program this one.
+    pub(super) fn command(&self, environment: Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
+        let environment = environment.into_iter().map(OsString::into_vec).collect();
+        let (words, kept) = self.qemu.command(self.program.clone(), environment);
+        let strings = |list: Vec<Vec<u8>>| list.into_iter().map(OsString::from_vec).collect();
+        (strings(words), strings(kept))
     }
 }

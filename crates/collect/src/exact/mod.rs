@@ -14,6 +14,7 @@ mod calls;
 mod clock;
 mod code;
 mod emulator;
+mod ending;
 mod error;
 mod kept;
 mod launch;
@@ -40,7 +41,7 @@ use linewise_tracer::{Region, threshold};
 pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
 pub use calls::CallKind;
 pub use code::Instruction;
-pub use emulator::plugin;
+pub use emulator::{check_descriptors, plugin};
 pub use error::ExactError;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
@@ -181,8 +182,9 @@ pub fn trace<C: Consumer>(
     };
     let writer = TraceWriter::create(keep).map_err(no_file)?;
     let mut both = Both(consumer, writer);
-    let mut outcome = trace_to(options, &mut both)?;
+    let traced = trace_to(options, &mut both);
     let mut writer = both.1;
+    let mut outcome = traced.inspect_err(|_| writer.discard())?;
     let tables = Tables {
         threads: std::mem::take(&mut outcome.threads),
         instructions: std::mem::take(&mut outcome.instructions),
@@ -259,17 +261,12 @@ fn trace_to<C: Consumer>(
     region
         .set_configuration(&configuration)
         .map_err(ExactError::Memory)?;
-    // The linker's variables are words of the command.
-    let (linker, environment): (Vec<_>, Vec<_>) = environment
-        .iter()
-        .cloned()
-        .partition(|(name, _)| launch::is_for_the_guest(name));
+    let (command, environment) = launch.command(process::environment(environment));
     let manner = Manner {
         fixed_addresses: true,
         ..Manner::default()
     };
-    let held = HeldChild::fork(&launch.command(linker), &environment, manner)
-        .map_err(ExactError::Start)?;
+    let held = HeldChild::fork(&command, environment, manner).map_err(ExactError::Start)?;
     let root = held.pid();
     let signals = StopSignals::block().map_err(ExactError::Wait)?;
     // After the fork, which wants a process of one thread, and before the target begins.
@@ -335,6 +332,7 @@ fn trace_to<C: Consumer>(
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
+    let ended = ending::of_the_program(ended, &launch.qemu.path);
     let vanished = stream.vanished(root);
     let mut outcome = outcome(stream, &region, (ended, ended_by), others);
     if vanished > 0 {

@@ -187,9 +187,7 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         fixed,
         ..again.clone()
     };
-    let (words, mut environment) = again.command(program, environment);
-    // QEMU gives its guest the variables in the opposite order.
-    environment.reverse();
+    let (words, environment) = again.command(program, environment);
     if fixed {
         personality(before | libc::ADDR_NO_RANDOMIZE);
     }

@@ -17,6 +17,7 @@ mod guest;
 mod heap;
 mod joint;
 mod lock;
+mod messages;
 mod order;
 mod others;
 mod process;
@@ -151,6 +152,7 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
     qemu.again = true;
     exec::remember(qemu);
     surroundings::remember();
+    messages::lead_here();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
     calls::remember(architecture);
     if configuration.makes_order {

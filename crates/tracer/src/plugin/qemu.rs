@@ -165,11 +165,14 @@ pub(super) fn finds_alone() -> bool {
     // SAFETY: as above.
     unsafe { (executing.together)() };
     let after = read();
-    let mut found = (0..LOOKED_AT).filter(|&at| (before[at], during[at], after[at]) == (0, 1, 0));
+    // A child of fork is so from its beginning, see `is_not_alone`.
+    let mut found = (0..LOOKED_AT)
+        .filter(|&at| before[at] <= 1 && during[at] == before[at] + 1 && after[at] == before[at]);
     let (Some(at), None) = (found.next(), found.next()) else {
         return false;
     };
     ALONE_AT.store(at as u32 + 1, Ordering::Relaxed);
+    is_not_alone();
     true
 }
 

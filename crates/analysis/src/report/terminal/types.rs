@@ -22,8 +22,6 @@ const HOLDERS_IN_LINE: usize = 3;
 const HOLDER: usize = 45;
 /// A type below this share of the run is not drawn.
 const SLIGHT: f64 = 0.02;
-/// A type of the system's below this share of the run is not listed.
-const OF_SYSTEM: f64 = 0.01;
 /// Files without debug info that are named.
 const MISSING: usize = 2;
 /// Columns of a name.
@@ -93,14 +91,12 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     page.blank();
 }
 
-/// The types in the order in which they are listed: those that only code of the system's libraries touches, as its loader's,
-/// come behind the program's, as far as these matter, and where they do not matter themselves they are left out.
+/// The types in the order in which they are listed, without those of the system's libraries that do not matter.
 fn listed(report: &Report) -> Vec<&TypeRow> {
-    let is_dear = |row: &TypeRow| row.cost.share >= OF_SYSTEM;
-    let is_of_system = |row: &TypeRow| row.owner.contains(".so");
     let mut rows: Vec<&TypeRow> = report.types.iter().collect();
-    rows.retain(|row| is_dear(row) || !is_of_system(row));
-    rows.sort_by_key(|row| (!is_dear(row), is_of_system(row)));
+    rows.retain(|row| row.rank() != (true, true));
+    // A report that an older linewise made has them by their shares alone.
+    rows.sort_by_key(|row| row.rank());
     rows
 }
 

@@ -29,6 +29,8 @@ use reached::Holders;
 
 /// Types that a result names, at most; the rest is a sum.
 const MOST_TYPES: usize = 100;
+/// The share of the run from which on a type matters.
+const DEAR: f64 = 0.01;
 /// Reasons why debug info is missing that a result names, at most.
 const MOST_MISSING: usize = 4;
 /// Objects of one type whose use by threads is told apart, at most.
@@ -138,6 +140,18 @@ pub struct TypeRow {
     /// program, and where nothing tells.
     #[serde(default)]
     pub owner: String,
+}
+
+impl TypeRow {
+    /// Whether code of the system's libraries alone touches it, as of the loader.
+    pub(crate) fn is_of_system(&self) -> bool {
+        self.owner.contains(".so")
+    }
+
+    /// Of types that matter equally much, the program's come first: the system's would push them out of sight.
+    pub(crate) fn rank(&self) -> (bool, bool) {
+        (self.cost.share < DEAR, self.is_of_system())
+    }
 }
 
 /// What the accesses of a type cost.
@@ -587,10 +601,9 @@ impl<'a> Profile<'_, 'a> {
             })
             .collect();
         rows.sort_by(|a, b| {
-            b.cost
-                .share
-                .total_cmp(&a.cost.share)
-                .then_with(|| a.name.cmp(&b.name))
+            let by_share = b.cost.share.total_cmp(&a.cost.share);
+            let by_rank = a.rank().cmp(&b.rank());
+            by_rank.then(by_share).then_with(|| a.name.cmp(&b.name))
         });
         rows.truncate(MOST_TYPES);
         let missing = self.missing.into_iter();

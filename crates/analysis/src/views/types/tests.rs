@@ -177,11 +177,8 @@ fn a_type_that_the_program_cannot_change_gets_no_advice_and_stays_in_the_table()
     assert_eq!(row.layout, None);
 }
 
-#[test]
-fn whose_code_touches_a_type_tells_whose_it_is() {
-    let (rows, samples) = shared();
-    let members = members();
-    let map = |start: u64, path: &str| Map {
+fn map(start: u64, path: &str) -> Map {
+    Map {
         pid: sampled_rows::PID,
         time: linewise_recording::Time(0),
         start: Address(start),
@@ -194,7 +191,32 @@ fn whose_code_touches_a_type_tells_whose_it_is() {
         build_id: String::new(),
         device: None,
         inode: None,
+    }
+}
+
+#[test]
+fn types_of_the_system_stand_behind_those_of_the_program() {
+    let (mut rows, mut samples) = shared();
+    let members = members();
+    rows.push(sampled_rows::typed(0x40, "struct link_map"));
+    samples.extend((0..40).map(|_| sample(1, 0x40, 0x9000, Operation::Load)));
+    let first = |maps: &[Map]| {
+        let view = types(&Input {
+            maps,
+            ..input(&rows, &members, &samples)
+        })
+        .expect("typed accesses");
+        view.types[0].name.clone()
     };
+    let loader = map(0x40, "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2");
+    assert_eq!(first(&[map(0x10, "/srv/app"), loader]), "struct both");
+    assert_eq!(first(&[map(0x40, "/srv/app")]), "struct link_map");
+}
+
+#[test]
+fn whose_code_touches_a_type_tells_whose_it_is() {
+    let (rows, samples) = shared();
+    let members = members();
     let owner = |maps: &[Map]| {
         let view = types(&Input {
             maps,

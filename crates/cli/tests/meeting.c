@@ -1,5 +1,5 @@
 // Processes that meet in memory that they share: at an atomic counter, a mutex, semaphores around a ring, a barrier. What they do
-// does not depend on time. meeting KIND-OF-MEMORY HOW PROCESSES TIMES
+// does not depend on time. meeting KIND-OF-MEMORY HOW PROCESSES TIMES [threads]; without words threads of a child meet
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -66,6 +66,28 @@ __attribute__((noinline)) static void meet(struct meeting *here, const char *how
     }
 }
 
+static void *count(void *word)
+{
+    for (int i = 0; i < 10000; i++)
+        __atomic_fetch_add((uint64_t *)word, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// Two threads of a forked child count in memory of its own.
+static int in_child(void)
+{
+    if (fork() == 0) {
+        static _Alignas(64) uint64_t word;
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++)
+            pthread_create(&threads[i], NULL, count, &word);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        _exit(0);
+    }
+    return wait(NULL) < 0;
+}
+
 static void *idle(void *word)
 {
     while (!__atomic_load_n((int *)word, __ATOMIC_ACQUIRE))
@@ -76,7 +98,7 @@ static void *idle(void *word)
 int main(int arguments, char **argument)
 {
     if (arguments < 5)
-        return 2;
+        return in_child();
     int processes = atoi(argument[3]), done = 0;
     long times = atol(argument[4]);
     pthread_t thread;

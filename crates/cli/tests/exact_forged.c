@@ -16,7 +16,7 @@
 #ifndef RINGS_USED
 #define RINGS_USED 72
 #endif
-enum { RINGS = 4096, RING_HEADER = 384, TABLES = 1024, FORGED = 50 };
+enum { RINGS = 4096, RING_HEADER = 384, TABLES = 1024, TURN = 256, FORGED = 50 };
 static const uint64_t RINGS_OFFSET = 4096 + (1 << 20), WORDS = 1 << 17;
 
 static char *shared(void) {
@@ -76,6 +76,7 @@ int main(int count, char **arguments) {
         return 9;
     }
     uint64_t data = (RINGS_OFFSET + RINGS * RING_HEADER + TABLES * 12 + 4095) / 4096 * 4096;
+    data += RINGS * TURN;
     words = (volatile uint64_t *)(base + data + FORGED * WORDS * 8);
     /* Nobody claimed that ring, so that it may not be written to yet. */
     if (mprotect((void *)words, WORDS * 8, PROT_READ | PROT_WRITE) != 0) {

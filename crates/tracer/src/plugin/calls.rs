@@ -169,11 +169,14 @@ pub(super) extern "C" fn on_vcpu_init(_id: u64, vcpu: c_uint) {
 
 /// It is no more, and the word that tells that is cleared.
 pub(super) fn on_vcpu_gone(vcpu: c_uint) {
-    if let Some((clock, cleared)) = order::ends(vcpu)
+    let cleared = order::cleared_by(vcpu);
+    if let Some(turn) = order::of(vcpu)
         && cleared != 0
     {
+        let clock = turn.clock.load(Ordering::Relaxed);
         sleep::wakes(clock, &Futex::at(cleared, false), u32::MAX, u32::MAX);
     }
+    order::ends(vcpu);
 }
 
 /// A call of futex begins, at its thread's turn: address, operation, value, timeout, bits. Whether it may wait in the kernel.

@@ -658,16 +658,20 @@ pub(super) fn clears(vcpu: u32, address: u64) {
     CLEARED[vcpu as usize & (CLEARED.len() - 1)].store(address, Ordering::Relaxed);
 }
 
-/// The thread of a virtual CPU has ended, or was never made; its clock, and the word that is cleared.
-pub(super) fn ends(vcpu: u32) -> Option<(u64, u64)> {
-    let image = process::current()?.image.load(Ordering::Relaxed);
+/// The word that is cleared when the thread of a virtual CPU ends; 0 if there is none.
+pub(super) fn cleared_by(vcpu: u32) -> u64 {
+    CLEARED[vcpu as usize & (CLEARED.len() - 1)].load(Ordering::Relaxed)
+}
+
+/// The thread of a virtual CPU has ended, or was never made.
+pub(super) fn ends(vcpu: u32) {
+    let image = process::current().map(|process| process.image.load(Ordering::Relaxed));
     // Else it was given back, when the process began to end.
-    let turn = of(vcpu).filter(|turn| turn.image.load(Ordering::Relaxed) == image)?;
-    PLACES[vcpu as usize & (PLACES.len() - 1)].store(0, Ordering::Relaxed);
-    let clock = turn.clock.load(Ordering::Relaxed);
-    turn.leaves();
-    let cleared = CLEARED[vcpu as usize & (CLEARED.len() - 1)].load(Ordering::Relaxed);
-    Some((clock, cleared))
+    let is_mine = |turn: &&Turn| Some(turn.image.load(Ordering::Relaxed)) == image;
+    if let Some(turn) = of(vcpu).filter(is_mine) {
+        PLACES[vcpu as usize & (PLACES.len() - 1)].store(0, Ordering::Relaxed);
+        turn.leaves();
+    }
 }
 
 /// Whether the word at this address tells the end of a thread, which lives if this is `Some(true)`.

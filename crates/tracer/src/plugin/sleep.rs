@@ -14,9 +14,10 @@ use crate::region::{RESTS, Turn, futex_wait, futex_wake};
 
 /// How often a sleeper looks whether anybody is there to wake it.
 const LOOK: Duration = Duration::from_millis(20);
-/// After so many looks it sleeps in the kernel: there a signal that came in the meantime is seen.
+/// After so many looks it sleeps in the kernel: there a signal that came in the meantime is seen. Where the word has changed it looks
+/// as often again, since somebody is about to wake it.
 const LOOKS: u32 = 50;
-/// After so many it does not wait to be woken where the word has changed: that was a process that is not traced.
+/// Where that may be a process that is not traced, and wakes nobody here.
 const LOOKS_AT_OTHERS: u32 = 5;
 /// How long who wakes another that the kernel has to wake waits for it to be there.
 const PATIENCE: u32 = 20_000;
@@ -65,7 +66,10 @@ impl Futex {
 /// A thread, at its turn, waits while a word has a value; it is back at its turn, or may have to wait in the kernel, which is
 /// `true`.
 pub(super) fn waits(me: &Turn, futex: &Futex, expected: u32, bits: u32) -> bool {
-    let is_changed = || futex.for_others && futex.value() != Some(expected);
+    let most_changed = match futex.for_others {
+        true => LOOKS_AT_OTHERS,
+        false => LOOKS,
+    };
     while futex.value() == Some(expected) {
         for (place, part) in me.futex.iter().zip(futex.name) {
             place.store(part, Ordering::Relaxed);
@@ -77,7 +81,7 @@ pub(super) fn waits(me: &Turn, futex: &Futex, expected: u32, bits: u32) -> bool 
         me.bits.store(bits, Ordering::Relaxed);
         me.sleep.store(ASLEEP, Ordering::SeqCst);
         me.rests();
-        let mut looks = 0;
+        let (mut looks, mut changed) = (0, 0);
         loop {
             let sleep = me.sleep.load(Ordering::SeqCst);
             if !matches!(sleep, ASLEEP | WAKING) {
@@ -85,9 +89,10 @@ pub(super) fn waits(me: &Turn, futex: &Futex, expected: u32, bits: u32) -> bool 
             }
             let interrupted = futex_wait(&me.sleep, sleep, LOOK);
             looks += 1;
+            changed += u32::from(futex.value() != Some(expected));
+            let is_alone = changed >= most_changed || changed == 0 && looks >= LOOKS;
             let detached = process::current().is_none_or(process::Process::detached);
-            let alone = looks >= LOOKS || looks >= LOOKS_AT_OTHERS && is_changed();
-            let goes = interrupted || detached || alone;
+            let goes = interrupted || detached || is_alone;
             // Who was waking it may be dead.
             let is_left = looks > 2 * LOOKS && changes(me, WAKING, IN_KERNEL);
             if is_left || goes && changes(me, ASLEEP, IN_KERNEL) {

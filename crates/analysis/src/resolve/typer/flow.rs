@@ -5,7 +5,7 @@
 //! of [`super::value`]. The debug info has the last word where both say something, unless the code
 //! knows the larger object: of `&p->count` the code knows that it lies in `*p`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -18,6 +18,7 @@ use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
 use super::said::{Said, learn};
 use super::scope::{Scope, Variable};
+use super::slots::Slots;
 use super::stack::Present;
 use super::value::{Base, Value};
 
@@ -57,7 +58,7 @@ pub(super) trait Surroundings {
 pub(super) struct State {
     pub(super) registers: [Value; 16],
     /// Values on the stack, by distance from the canonical frame address.
-    pub(super) slots: BTreeMap<i64, Value>,
+    pub(super) slots: Slots,
     /// What lies in the frame.
     pub(super) present: Present,
 }
@@ -206,7 +207,7 @@ impl Flow<'_, '_, '_> {
         let first = 0x4000_0000 | symbol(block, 0);
         State {
             registers: std::array::from_fn(|register| Value::unknown(first + register as u32)),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             present: Present::default(),
         }
     }
@@ -249,26 +250,12 @@ impl Flow<'_, '_, '_> {
             changed |= joined != *old;
             *old = joined;
         }
-        let room = MOST_SLOTS.saturating_sub(old.slots.len());
-        let mut added = 0;
-        for (slot, new) in &new.slots {
-            match old.slots.get_mut(slot) {
-                Some(old) => {
-                    let met = 0xc000_0000 | (symbol(number, 0) ^ (*slot as u32 & 0xffff));
-                    let joined = old.join(*new, met, self.layouts);
-                    let joined = self.within_one(number, *old, *new, joined);
-                    changed |= joined != *old;
-                    *old = joined;
-                }
-                None if added < room => {
-                    old.slots.insert(*slot, *new);
-                    added += 1;
-                    changed = true;
-                }
-                None => {}
-            }
-        }
         changed
+            | old.slots.join(&new.slots, MOST_SLOTS, |slot, old, new| {
+                let met = 0xc000_0000 | (symbol(number, 0) ^ (slot as u32 & 0xffff));
+                let joined = old.join(new, met, self.layouts);
+                self.within_one(number, old, new, joined)
+            })
     }
 
     /// What `old` and `new` are together, `joined`, where both lead into the same variable: a loop goes through it from
@@ -358,12 +345,11 @@ impl Flow<'_, '_, '_> {
         // The type that they are in, where in it, and what holds them if that is none.
         let place = match address.base {
             Base::Frame => {
-                let slot = state
-                    .slots
-                    .get(&address.plus)
-                    .filter(|_| size == 8 && times == 0);
-                if let Some(value) = slot {
-                    return self.kept(*value, at, address.plus);
+                if size == 8
+                    && times == 0
+                    && let Some(value) = state.slots.get(address.plus)
+                {
+                    return self.kept(value, at, address.plus);
                 }
                 let local = || {
                     let (variable, _) = self.declared(at, address.plus, size)?;
@@ -635,9 +621,9 @@ fn store(state: &mut State, address: Value, value: Value) {
     }
     // A constant is often what a variable is cleared with before somebody else fills it.
     if value.as_constant().is_some() {
-        state.slots.remove(&address.plus);
-    } else if state.slots.len() < MOST_SLOTS {
-        state.slots.insert(address.plus, value);
+        state.slots.remove(address.plus);
+    } else {
+        state.slots.put(address.plus, value, MOST_SLOTS);
     }
 }
 

@@ -23,6 +23,7 @@ mod moved;
 mod quick;
 mod said;
 mod scope;
+mod slots;
 mod stack;
 mod value;
 

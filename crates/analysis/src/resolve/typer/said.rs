@@ -123,11 +123,9 @@ impl Flow<'_, '_, '_> {
                 let within = i64::try_from(variable.within).unwrap_or(0);
                 let layout = self.layouts.layout(variable.kind);
                 let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
-                let old = state.slots.get(&slot);
-                let known = old.map_or(said, |old| self.better(*old, said, Through::UNKNOWN));
-                if old.is_some() || state.slots.len() < MOST_SLOTS {
-                    state.slots.insert(slot, known);
-                }
+                let old = state.slots.get(slot);
+                let known = old.map_or(said, |old| self.better(old, said, Through::UNKNOWN));
+                state.slots.put(slot, known, MOST_SLOTS);
             }
             Place::Frame(_) | Place::BehindRegister { .. } => {}
         }

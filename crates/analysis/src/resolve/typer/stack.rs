@@ -132,7 +132,7 @@ impl Flow<'_, '_, '_> {
                 None => (value.plus, NAMELESS),
             };
             let end = start.saturating_add_unsigned(bytes);
-            slots.retain(|slot, kept| kept.base != Base::Frame || *slot < start || *slot >= end);
+            slots.retain(|slot, kept| kept.base != Base::Frame || slot < start || slot >= end);
         }
     }
 

@@ -76,7 +76,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
             .flatten();
         let frames = resolve_code(tables, &mut resolver);
         let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
-        let last = resolver.typed_accesses(untyped.from_the_end(), &callers);
+        let last = resolver.typed_accesses(untyped.take_last(), &callers);
         let first = match helper {
             Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
             None => Typed::default(),
@@ -123,7 +123,7 @@ impl<'c> Untyped<'c> {
         self.code.get(taken).unwrap_or_default()
     }
 
-    fn from_the_start(&self) -> impl Iterator<Item = (Pid, Address)> {
+    fn take_first(&self) -> impl Iterator<Item = (Pid, Address)> {
         all(move || {
             self.take(|left| {
                 let at = left.end.min(left.start + TAKEN_AT_ONCE);
@@ -132,7 +132,7 @@ impl<'c> Untyped<'c> {
         })
     }
 
-    fn from_the_end(&self) -> impl Iterator<Item = (Pid, Address)> {
+    fn take_last(&self) -> impl Iterator<Item = (Pid, Address)> {
         all(move || {
             self.take(|left| {
                 let at = left.start.max(left.end.saturating_sub(TAKEN_AT_ONCE));
@@ -162,7 +162,7 @@ fn types_of(
 ) -> Typed {
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
-    resolver.typed_accesses(untyped.from_the_start(), callers)
+    resolver.typed_accesses(untyped.take_first(), callers)
 }
 
 /// Adds the rows of later instructions, and the members of types that are not there.

@@ -89,12 +89,15 @@ pub(super) struct Leaf {
     pub(super) bits: bool,
 }
 
+/// Where a pointer is asked for: type, offset, size and multiple.
+type Asked = (EntryId, u64, u64, u64);
+
 /// What was read so far.
 #[derive(Default)]
 pub(super) struct Known {
     layouts: RefCell<HashMap<EntryId, Rc<Layout>, Quick>>,
-    /// What pointers lead to, by type, offset, size and multiple.
-    pointees: RefCell<HashMap<(EntryId, u64, u64, u64), Option<TypeId>, Quick>>,
+    /// What pointers lead to.
+    pointees: RefCell<HashMap<Asked, Option<TypeId>, Quick>>,
 }
 
 /// The types of one module.

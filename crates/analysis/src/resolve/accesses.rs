@@ -29,14 +29,16 @@ impl Resolver<'_> {
         callers: &Callers<'_>,
     ) -> (Vec<TypedAccess>, Vec<TypeMember>) {
         let mut rows = Vec::new();
-        let mut types: BTreeMap<(String, u64, String), (usize, EntryId)> = BTreeMap::new();
+        // Of types that are called the same, the one that the first of the instructions touches.
+        type First = ((Pid, Address), usize, EntryId);
+        let mut types: BTreeMap<(String, u64, String), First> = BTreeMap::new();
         let mut given = Vec::new();
         for (pid, ip) in code {
             let (row, kind, argument) = self.typed(pid, ip);
             if let Some(argument) = argument {
                 given.push((rows.len(), argument));
             }
-            if let Some(kind) = kind
+            if let Some((module, kind)) = kind
                 && types.len() < MOST_TYPES
             {
                 let key = (
@@ -44,13 +46,15 @@ impl Resolver<'_> {
                     row.type_size,
                     row.declared_at.clone(),
                 );
-                types.entry(key).or_insert(kind);
+                let this = ((pid, ip), module, kind);
+                let first = types.entry(key).or_insert(this);
+                *first = this.min(*first);
             }
             rows.push(row);
         }
         self.ask_callers(&mut rows, given, callers);
         let mut members = Vec::new();
-        for ((type_name, type_size, declared_at), (module, kind)) in types {
+        for ((type_name, type_size, declared_at), (_, module, kind)) in types {
             let Some(typer) = self.module(module).and_then(Typer::new) else {
                 continue;
             };

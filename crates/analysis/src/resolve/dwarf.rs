@@ -751,8 +751,8 @@ pub(super) fn weighed<'a>(
     scale: &Scale<'_>,
 ) -> Option<gimli::Dwarf<Bytes<'a>>> {
     weight::abbreviations(&dwarf, scale)?;
-    // Units that share abbreviations (dwz, LTO) would otherwise parse them again each.
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    // Units are read several times: here, by whoever asks for entries, and by addr2line.
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
     weight::units(&dwarf, scale)?;
     Some(dwarf)
 }

@@ -1,7 +1,9 @@
 //! Which addresses of a recording to resolve, and all of them resolved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use linewise_recording::{
@@ -25,9 +27,9 @@ const MOST_TOUCHED: usize = 64;
 /// Types are looked up by two threads, each with the debug info in its own memory, where that is at most so many bytes
 /// and there are at least so many instructions.
 const MOST_READ_TWICE: u64 = 64 << 20;
-const LEAST_FOR_TWO: usize = 256;
-/// One in so many instructions is left to the thread that names functions and variables as well.
-const SHARE_BESIDE_NAMES: usize = 3;
+const LEAST_FOR_TWO: usize = 64;
+/// So many of them are taken at once: mostly those of one function.
+const TAKEN_AT_ONCE: usize = 16;
 /// Debug info nests deeply; as much as the main thread has.
 const STACK_BYTES: usize = 8 << 20;
 
@@ -59,28 +61,27 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
     let code: Vec<(Pid, Address)> = accessing_code(tables).into_iter().collect();
-    let (mine, others) = code.split_at(match resolver.debug_size(&code) {
-        Some(0..=MOST_READ_TWICE) if code.len() >= LEAST_FOR_TWO => code.len() / SHARE_BESIDE_NAMES,
-        _ => code.len(),
-    });
+    let two = matches!(resolver.debug_size(&code), Some(0..=MOST_READ_TWICE))
+        && code.len() >= LEAST_FOR_TWO;
+    let untyped = Untyped::new(&code);
     let callers = Callers::new(tables);
     let ((frames, objects, fields, mut typed), more) = thread::scope(|scope| {
-        let helper = (!others.is_empty())
+        let helper = two
             .then(|| {
                 thread::Builder::new()
                     .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, || types_of(tables, files, others, &callers))
+                    .spawn_scoped(scope, || types_of(tables, files, &untyped, &callers))
                     .ok()
             })
             .flatten();
         let frames = resolve_code(tables, &mut resolver);
         let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
-        let typed = resolver.typed_accesses(mine.iter().copied(), &callers);
-        let more = match helper {
+        let last = resolver.typed_accesses(untyped.take_last(), &callers);
+        let first = match helper {
             Some(helper) => helper.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            None => resolver.typed_accesses(others.iter().copied(), &callers),
+            None => Typed::default(),
         };
-        ((frames, objects, fields, typed), more)
+        ((frames, objects, fields, first), last)
     });
     add_types(&mut typed, more);
     let (typed_accesses, type_members) = typed;
@@ -98,6 +99,57 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
     }
 }
 
+/// Instructions whose types are asked for. Two threads take them from both ends until they meet, so that only one
+/// function is analysed by both.
+struct Untyped<'c> {
+    code: &'c [(Pid, Address)],
+    left: Mutex<Range<usize>>,
+}
+
+impl<'c> Untyped<'c> {
+    fn new(code: &'c [(Pid, Address)]) -> Self {
+        let left = Mutex::new(0..code.len());
+        Self { code, left }
+    }
+
+    /// The next ones as `cut` divides what is left of them into what is taken and what stays.
+    fn take(
+        &self,
+        cut: impl Fn(Range<usize>) -> (Range<usize>, Range<usize>),
+    ) -> &'c [(Pid, Address)] {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, rest) = cut(left.clone());
+        *left = rest;
+        self.code.get(taken).unwrap_or_default()
+    }
+
+    fn take_first(&self) -> impl Iterator<Item = (Pid, Address)> {
+        all(move || {
+            self.take(|left| {
+                let at = left.end.min(left.start + TAKEN_AT_ONCE);
+                (left.start..at, at..left.end)
+            })
+        })
+    }
+
+    fn take_last(&self) -> impl Iterator<Item = (Pid, Address)> {
+        all(move || {
+            self.take(|left| {
+                let at = left.start.max(left.end.saturating_sub(TAKEN_AT_ONCE));
+                (at..left.end, left.start..at)
+            })
+        })
+    }
+}
+
+/// Everything that `next` gives before it gives nothing.
+fn all<'c, T: Copy + 'c>(next: impl Fn() -> &'c [T]) -> impl Iterator<Item = T> {
+    std::iter::repeat_with(next)
+        .take_while(|taken| !taken.is_empty())
+        .flatten()
+        .copied()
+}
+
 /// Rows of what instructions touch, and the members of those types.
 type Typed = (Vec<TypedAccess>, Vec<TypeMember>);
 
@@ -105,12 +157,12 @@ type Typed = (Vec<TypedAccess>, Vec<TypeMember>);
 fn types_of(
     tables: &Tables,
     files: &dyn Files,
-    code: &[(Pid, Address)],
+    untyped: &Untyped<'_>,
     callers: &Callers<'_>,
 ) -> Typed {
     let store = Store::default();
     let mut resolver = Resolver::new(&tables.maps, &tables.threads, files, &store);
-    resolver.typed_accesses(code.iter().copied(), callers)
+    resolver.typed_accesses(untyped.take_first(), callers)
 }
 
 /// Adds the rows of later instructions, and the members of types that are not there.
@@ -119,6 +171,7 @@ fn add_types((rows, members): &mut Typed, (more_rows, more_members): Typed) {
         (&member.type_name, member.type_size, &member.declared_at)
     }
     rows.extend(more_rows);
+    rows.sort_by_key(|row| (row.pid, row.ip));
     let known: HashSet<_> = members.iter().map(key).collect();
     let mut new = more_members;
     new.retain(|member| !known.contains(&key(member)));

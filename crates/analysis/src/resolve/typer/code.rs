@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+};
 
+use super::flow::full;
 use super::scope::Range;
 
 /// Instructions of one function that are looked at, at most.
@@ -18,11 +21,22 @@ pub(super) struct Block {
     pub(super) next: Vec<usize>,
 }
 
+/// What an instruction writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// General registers: bits with iced's numbers.
+    registers: u16,
+    /// Whether its first operand is written.
+    pub(super) first_operand: bool,
+}
+
 /// A function, decoded.
 #[derive(Debug)]
 pub(super) struct Code {
     /// All instructions, by address.
     pub(super) instructions: Vec<Instruction>,
+    /// What each of them writes.
+    pub(super) written: Vec<Written>,
     /// All blocks, by address.
     pub(super) blocks: Vec<Block>,
     /// Number of the block where the function begins.
@@ -56,6 +70,9 @@ impl Code {
             return None;
         }
         instructions.sort_by_key(Instruction::ip);
+        let mut factory = InstructionInfoFactory::new();
+        let written = |instruction: &Instruction| Written::by(instruction, &mut factory);
+        let written = instructions.iter().map(written).collect();
         let entry = parts.first().map_or(0, |(start, _)| *start);
         let mut blocks: Vec<Block> = Vec::new();
         for (number, instruction) in instructions.iter().enumerate() {
@@ -105,6 +122,7 @@ impl Code {
         Some(Self {
             entry: starts.get(&entry).copied().unwrap_or(0),
             instructions,
+            written,
             blocks,
         })
     }
@@ -131,6 +149,34 @@ impl Code {
             .partition_point(|block| block.instructions.start <= number)
             .checked_sub(1)
     }
+}
+
+impl Written {
+    fn by(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Self {
+        let info = factory.info(instruction);
+        let registers = info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+            .filter_map(|used| full(used.register()))
+            .fold(0, |all, register| all | 1 << register);
+        Self {
+            registers,
+            first_operand: writes(info.op0_access()),
+        }
+    }
+
+    /// Iced's numbers of the general registers.
+    pub(super) fn registers(self) -> impl Iterator<Item = usize> {
+        (0..16).filter(move |register| self.registers >> register & 1 != 0)
+    }
+}
+
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 /// Where a branch leads, if the code says.

@@ -5,12 +5,10 @@
 //! of [`super::value`]. The debug info has the last word where both say something, unless the code
 //! knows the larger object: of `&p->count` the code knows that it lies in `*p`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::super::dwarf::EntryId;
 use super::calls::{self, Signature};
@@ -18,8 +16,9 @@ use super::code::Code;
 use super::frames::Row;
 use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
-use super::said::learn;
-use super::scope::{DWARF_RBP, DWARF_RSP, Scope, Variable};
+use super::said::{Said, learn};
+use super::scope::{Scope, Variable};
+use super::slots::Slots;
 use super::stack::Present;
 use super::value::{Base, Value};
 
@@ -37,7 +36,7 @@ const CALL_CLOBBERS: [usize; 9] = [RAX, 1, RDX, 6, RDI, 8, 9, 10, 11];
 pub(super) const RAX: usize = 0;
 const RDX: usize = 2;
 pub(super) const RSP: usize = 4;
-const RBP: usize = 5;
+pub(super) const RBP: usize = 5;
 pub(super) const RDI: usize = 7;
 
 /// The rest of the module, as far as the code of one function refers to it.
@@ -59,7 +58,7 @@ pub(super) trait Surroundings {
 pub(super) struct State {
     pub(super) registers: [Value; 16],
     /// Values on the stack, by distance from the canonical frame address.
-    pub(super) slots: BTreeMap<i64, Value>,
+    pub(super) slots: Slots,
     /// What lies in the frame.
     pub(super) present: Present,
 }
@@ -69,6 +68,7 @@ pub(super) struct Flow<'f, 'd, 'a> {
     pub(super) code: &'f Code,
     pub(super) scope: &'f Scope,
     pub(super) rows: &'f [Row],
+    pub(super) said: &'f [Said],
     pub(super) layouts: &'f Layouts<'d, 'a>,
     pub(super) holders: &'f Holders,
     pub(super) program: &'f dyn Surroundings,
@@ -94,7 +94,6 @@ impl Flow<'_, '_, '_> {
         queue.insert(self.code.entry);
         // What nothing is known to lead to comes last: what is not known there would be taken for what holds behind it.
         let mut unreached = 0..blocks.len();
-        let mut factory = InstructionInfoFactory::new();
         while let Some(number) = queue
             .pop_first()
             .or_else(|| unreached.find(|block| visits[*block] == 0))
@@ -110,7 +109,7 @@ impl Flow<'_, '_, '_> {
             states[number].get_or_insert_with(|| state.clone());
             for instruction in blocks[number].instructions.clone() {
                 self.settle(&mut state, instruction);
-                self.step(&mut state, instruction, &mut factory);
+                self.step(&mut state, instruction);
             }
             for &next in &successors[number] {
                 let changed = match &mut states[next] {
@@ -140,13 +139,12 @@ impl Flow<'_, '_, '_> {
     pub(super) fn before(&self, states: &[State], number: usize) -> Option<State> {
         let block = self.code.block_of(number)?;
         let mut state = states.get(block)?.clone();
-        let mut factory = InstructionInfoFactory::new();
         for instruction in self.code.blocks.get(block)?.instructions.clone() {
             self.settle(&mut state, instruction);
             if instruction == number {
                 return Some(state);
             }
-            self.step(&mut state, instruction, &mut factory);
+            self.step(&mut state, instruction);
         }
         None
     }
@@ -209,7 +207,7 @@ impl Flow<'_, '_, '_> {
         let first = 0x4000_0000 | symbol(block, 0);
         State {
             registers: std::array::from_fn(|register| Value::unknown(first + register as u32)),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             present: Present::default(),
         }
     }
@@ -252,26 +250,12 @@ impl Flow<'_, '_, '_> {
             changed |= joined != *old;
             *old = joined;
         }
-        let room = MOST_SLOTS.saturating_sub(old.slots.len());
-        let mut added = 0;
-        for (slot, new) in &new.slots {
-            match old.slots.get_mut(slot) {
-                Some(old) => {
-                    let met = 0xc000_0000 | (symbol(number, 0) ^ (*slot as u32 & 0xffff));
-                    let joined = old.join(*new, met, self.layouts);
-                    let joined = self.within_one(number, *old, *new, joined);
-                    changed |= joined != *old;
-                    *old = joined;
-                }
-                None if added < room => {
-                    old.slots.insert(*slot, *new);
-                    added += 1;
-                    changed = true;
-                }
-                None => {}
-            }
-        }
         changed
+            | old.slots.join(&new.slots, MOST_SLOTS, |slot, old, new| {
+                let met = 0xc000_0000 | (symbol(number, 0) ^ (slot as u32 & 0xffff));
+                let joined = old.join(new, met, self.layouts);
+                self.within_one(number, old, new, joined)
+            })
     }
 
     /// What `old` and `new` are together, `joined`, where both lead into the same variable: a loop goes through it from
@@ -302,36 +286,6 @@ impl Flow<'_, '_, '_> {
                 ..joined
             },
             _ => joined,
-        }
-    }
-
-    /// Brings in what the debug info says from instruction `number` on.
-    pub(super) fn settle(&self, state: &mut State, number: usize) {
-        let Some(address) = self.address(number) else {
-            return;
-        };
-        let after = self.rows.partition_point(|row| row.range.start <= address);
-        if let Some(row) = after.checked_sub(1).and_then(|row| self.rows.get(row))
-            && address < row.range.end
-        {
-            let register = match row.register {
-                DWARF_RSP => Some(RSP),
-                DWARF_RBP => Some(RBP),
-                _ => None,
-            };
-            if let Some(register) = register {
-                state.registers[register] = Value::at(Base::Frame, row.offset.wrapping_neg());
-            }
-        }
-        let variables = &self.scope.variables;
-        let first = variables.partition_point(|variable| variable.range.start < address);
-        let new = variables
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .take_while(|variable| variable.range.start == address);
-        for variable in new {
-            self.apply_one(state, variable);
         }
     }
 
@@ -391,12 +345,11 @@ impl Flow<'_, '_, '_> {
         // The type that they are in, where in it, and what holds them if that is none.
         let place = match address.base {
             Base::Frame => {
-                let slot = state
-                    .slots
-                    .get(&address.plus)
-                    .filter(|_| size == 8 && times == 0);
-                if let Some(value) = slot {
-                    return self.kept(*value, at, address.plus);
+                if size == 8
+                    && times == 0
+                    && let Some(value) = state.slots.get(address.plus)
+                {
+                    return self.kept(value, at, address.plus);
                 }
                 let local = || {
                     let (variable, _) = self.declared(at, address.plus, size)?;
@@ -441,12 +394,7 @@ impl Flow<'_, '_, '_> {
     }
 
     /// What instruction `number` makes of `state`.
-    pub(super) fn step(
-        &self,
-        state: &mut State,
-        number: usize,
-        factory: &mut InstructionInfoFactory,
-    ) {
+    pub(super) fn step(&self, state: &mut State, number: usize) {
         let Some(instruction) = self.code.instructions.get(number) else {
             return;
         };
@@ -460,17 +408,9 @@ impl Flow<'_, '_, '_> {
         if self.modelled(state, number, instruction).is_some() {
             return;
         }
-        for used in factory.info(instruction).used_registers() {
-            let writes = matches!(
-                used.access(),
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            );
-            if let Some(register) = full(used.register()).filter(|_| writes) {
-                state.registers[register] = Value::unknown(symbol(number, register));
-            }
+        let written = self.code.written.get(number);
+        for register in written.into_iter().flat_map(|it| it.registers()) {
+            state.registers[register] = Value::unknown(symbol(number, register));
         }
     }
 
@@ -681,9 +621,9 @@ fn store(state: &mut State, address: Value, value: Value) {
     }
     // A constant is often what a variable is cleared with before somebody else fills it.
     if value.as_constant().is_some() {
-        state.slots.remove(&address.plus);
-    } else if state.slots.len() < MOST_SLOTS {
-        state.slots.insert(address.plus, value);
+        state.slots.remove(address.plus);
+    } else {
+        state.slots.put(address.plus, value, MOST_SLOTS);
     }
 }
 

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 
 use super::super::dwarf::EntryId;
 use super::layout::{Layouts, Part, Shape, TypeId};
+use super::quick::Quick;
 
 /// Holders that are told apart in one module, at most.
 const MOST_HOLDERS: usize = 1 << 20;
@@ -126,7 +127,7 @@ pub(super) struct Holders(RefCell<Numbered>);
 #[derive(Default)]
 struct Numbered {
     holders: Vec<Holder>,
-    numbers: HashMap<Holder, u32>,
+    numbers: HashMap<Holder, u32, Quick>,
 }
 
 impl Holders {

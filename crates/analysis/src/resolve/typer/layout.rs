@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::super::dwarf::{Debug, Entry, EntryId};
 use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
 use super::POINTER;
+use super::quick::Quick;
 
 /// Aliases and qualifiers in a row that are followed, at most.
 const MOST_ALIASES: usize = 32;
@@ -88,8 +89,16 @@ pub(super) struct Leaf {
     pub(super) bits: bool,
 }
 
-/// The types that were read so far.
-pub(super) type Known = RefCell<HashMap<EntryId, Rc<Layout>>>;
+/// Where a pointer is asked for: type, offset, size and multiple.
+type Asked = (EntryId, u64, u64, u64);
+
+/// What was read so far.
+#[derive(Default)]
+pub(super) struct Known {
+    layouts: RefCell<HashMap<EntryId, Rc<Layout>, Quick>>,
+    /// What pointers lead to.
+    pointees: RefCell<HashMap<Asked, Option<TypeId>, Quick>>,
+}
 
 /// The types of one module.
 pub(super) struct Layouts<'d, 'a> {
@@ -123,11 +132,12 @@ impl<'d, 'a> Layouts<'d, 'a> {
 
     /// The type at `id`, behind its other names and qualifiers.
     pub(super) fn layout(&self, id: EntryId) -> Rc<Layout> {
-        if let Some(known) = self.known.borrow().get(&id) {
+        if let Some(known) = self.known.layouts.borrow().get(&id) {
             return Rc::clone(known);
         }
         let layout = Rc::new(self.read(id));
-        self.known.borrow_mut().insert(id, Rc::clone(&layout));
+        let mut layouts = self.known.layouts.borrow_mut();
+        layouts.insert(id, Rc::clone(&layout));
         layout
     }
 
@@ -683,6 +693,18 @@ impl<'d, 'a> Layouts<'d, 'a> {
         size: u64,
         times: u64,
     ) -> Option<TypeId> {
+        let asked = (kind, offset, size, times);
+        if let Some(known) = self.known.pointees.borrow().get(&asked) {
+            return *known;
+        }
+        let found = self.find_pointee(kind, offset, size, times);
+        if self.step(0) {
+            self.known.pointees.borrow_mut().insert(asked, found);
+        }
+        found
+    }
+
+    fn find_pointee(&self, kind: EntryId, offset: u64, size: u64, times: u64) -> Option<TypeId> {
         let leaves = self.search(kind, offset, size, times, true);
         let fits = |leaf: &Leaf| leaf.size == size && (leaf.offset == offset || times != 0);
         if !leaves.iter().any(fits) {

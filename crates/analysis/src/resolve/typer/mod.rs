@@ -20,8 +20,10 @@ mod given;
 mod holder;
 mod layout;
 mod moved;
+mod quick;
 mod said;
 mod scope;
+mod slots;
 mod stack;
 mod value;
 
@@ -46,6 +48,8 @@ pub(in crate::resolve) use holder::Argument;
 use holder::{Holder, Holders};
 use layout::{Known, Layouts, Leaf, Shape, TypeId};
 use moved::Moved;
+use quick::Quick;
+use said::Said;
 use scope::{Range, Scope};
 use stack::only_writes;
 use value::Base;
@@ -103,6 +107,8 @@ pub(super) struct Cache<'a> {
     frames: OnceCell<Option<Frames<'a>>>,
     /// What functions take and return, by where they begin.
     signatures: RefCell<HashMap<u64, Option<Rc<Signature>>>>,
+    /// Where calls lead, by their addresses.
+    targets: RefCell<HashMap<u64, Option<u64>, Quick>>,
     /// What holds the pointers that functions return, by where they begin.
     returned: RefCell<HashMap<u64, Option<Holder>>>,
     /// Functions that are looked into from others at the moment.
@@ -118,6 +124,8 @@ struct Analysed {
     code: Option<Code>,
     scope: Scope,
     rows: Vec<Row>,
+    /// What the debug info says at each instruction.
+    said: Vec<Said>,
     states: Vec<State>,
     /// What called functions say is in its frame.
     lent: Vec<(i64, TypeId)>,
@@ -228,6 +236,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             code,
             scope: &function.scope,
             rows: &function.rows,
+            said: &function.said,
             layouts: &self.layouts,
             holders: &self.cache.holders,
             program: self,
@@ -469,52 +478,31 @@ impl<'m, 'a> Typer<'m, 'a> {
         }
         let start = scope.ranges.first().map_or(0, |range| range.start);
         let signature = self.signature(start).unwrap_or_default();
-        let flow = |lent: &[(i64, TypeId)]| {
-            code.as_ref().map_or_else(Default::default, |code| {
-                let flow = Flow {
-                    code,
-                    scope: &scope,
-                    rows: &rows,
-                    layouts: &self.layouts,
-                    holders: &self.cache.holders,
-                    program: self,
-                    lent,
-                    signature: &signature,
-                };
-                let states = flow.run();
-                let lent = flow.lent(&states);
-                (states, lent)
-            })
-        };
-        // What lies in the frame is known when the code has been followed once; then what is loaded
-        // from there is known as well.
-        let (mut states, lent) = flow(&[]);
-        if !lent.is_empty() {
-            (states, _) = flow(&lent);
-        }
-        let moved = code.as_ref().map_or_else(Moved::default, |code| {
-            let flow = Flow {
-                code,
-                scope: &scope,
-                rows: &rows,
-                layouts: &self.layouts,
-                holders: &self.cache.holders,
-                program: self,
-                lent: &lent,
-                signature: &signature,
-            };
-            flow.moved(&states)
-        });
-        Some(Analysed {
+        let mut function = Analysed {
             id,
-            code,
+            said: code
+                .as_ref()
+                .map_or_else(Vec::new, |code| Said::of(code, &scope, &rows)),
+            code: None,
             scope,
             rows,
-            states,
-            lent,
-            moved,
+            states: Vec::new(),
+            lent: Vec::new(),
+            moved: Moved::default(),
             signature,
-        })
+        };
+        if let Some(code) = code {
+            function.states = self.flow(&function, &code).run();
+            function.lent = self.flow(&function, &code).lent(&function.states);
+            // What lies in the frame is known when the code has been followed once; then what is loaded
+            // from there is known as well.
+            if !function.lent.is_empty() {
+                function.states = self.flow(&function, &code).run();
+            }
+            function.moved = self.flow(&function, &code).moved(&function.states);
+            function.code = Some(code);
+        }
+        Some(function)
     }
 
     fn frames(&self) -> Option<&Frames<'a>> {
@@ -593,7 +581,9 @@ impl Surroundings for Typer<'_, '_> {
     }
 
     fn target(&self, call: &Instruction) -> Option<u64> {
-        calls::target(self.module, call)
+        let mut targets = self.cache.targets.borrow_mut();
+        let target = targets.entry(call.ip());
+        *target.or_insert_with(|| calls::target(self.module, call))
     }
 
     fn called(&self, start: u64) -> Option<Rc<Signature>> {

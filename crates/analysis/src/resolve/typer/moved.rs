@@ -167,7 +167,7 @@ impl Flow<'_, '_, '_> {
                     forget(instruction, &mut now, &mut factory);
                     now.registers.extend(loaded);
                 }
-                self.step(&mut state, number, &mut factory);
+                self.step(&mut state, number);
             }
             if copies.between.len() + copies.by_code.len() > MOST_COPIES {
                 break;

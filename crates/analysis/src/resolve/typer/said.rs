@@ -1,13 +1,76 @@
 //! What the debug info says of registers and slots of the stack, put together with what the code says.
 
+use iced_x86::Instruction;
+
 use super::POINTER;
-use super::flow::{Flow, MOST_SLOTS, RSP, State, from_dwarf};
+use super::code::Code;
+use super::flow::{Flow, MOST_SLOTS, RBP, RSP, State, from_dwarf};
+use super::frames::Row;
 use super::holder::{Holder, Through};
 use super::layout::Shape;
-use super::scope::{Place, Variable};
+use super::scope::{DWARF_RBP, DWARF_RSP, Place, Scope, Variable};
 use super::value::{Base, Value};
 
+/// What the debug info says from an instruction on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The register that leads to the frame, and how far its canonical address is from there.
+    frame: Option<(usize, i64)>,
+    /// Numbers of the variables in registers whose code begins there.
+    variables: std::ops::Range<usize>,
+}
+
+impl Said {
+    /// At each instruction of a function: `rows` are sorted by where they begin, as the variables of `scope` are.
+    pub(super) fn of(code: &Code, scope: &Scope, rows: &[Row]) -> Vec<Self> {
+        let (mut row, mut first) = (0, 0);
+        let said = |address: u64| {
+            let begun = |row: &Row| row.range.start <= address;
+            row += count(rows, row, begun);
+            let current = row.checked_sub(1).and_then(|row| rows.get(row));
+            let register = |row: &Row| match row.register {
+                DWARF_RSP => Some((RSP, row.offset)),
+                DWARF_RBP => Some((RBP, row.offset)),
+                _ => None,
+            };
+            first += count(&scope.variables, first, |it| it.range.start < address);
+            let new = count(&scope.variables, first, |it| it.range.start == address);
+            Self {
+                frame: current
+                    .filter(|row| address < row.range.end)
+                    .and_then(register),
+                variables: first..first + new,
+            }
+        };
+        code.instructions
+            .iter()
+            .map(Instruction::ip)
+            .map(said)
+            .collect()
+    }
+}
+
+/// How many of `all` in a row, from number `first` on, are as wanted.
+fn count<T>(all: &[T], first: usize, wanted: impl Fn(&T) -> bool) -> usize {
+    let rest = all.get(first..).unwrap_or_default();
+    rest.iter().take_while(|it| wanted(it)).count()
+}
+
 impl Flow<'_, '_, '_> {
+    /// Brings in what the debug info says from instruction `number` on.
+    pub(super) fn settle(&self, state: &mut State, number: usize) {
+        let Some(said) = self.said.get(number) else {
+            return;
+        };
+        if let Some((register, offset)) = said.frame {
+            state.registers[register] = Value::at(Base::Frame, offset.wrapping_neg());
+        }
+        let variables = self.scope.variables.get(said.variables.clone());
+        for variable in variables.unwrap_or_default() {
+            self.apply_one(state, variable);
+        }
+    }
+
     /// Brings in these variables.
     pub(super) fn apply(&self, state: &mut State, variables: &[&Variable]) {
         for variable in variables {
@@ -16,7 +79,7 @@ impl Flow<'_, '_, '_> {
     }
 
     /// Brings in one.
-    pub(super) fn apply_one(&self, state: &mut State, variable: &Variable) {
+    fn apply_one(&self, state: &mut State, variable: &Variable) {
         match variable.place {
             Place::Value { register, minus } => {
                 let Some(register) = from_dwarf(register) else {
@@ -60,11 +123,9 @@ impl Flow<'_, '_, '_> {
                 let within = i64::try_from(variable.within).unwrap_or(0);
                 let layout = self.layouts.layout(variable.kind);
                 let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
-                let old = state.slots.get(&slot);
-                let known = old.map_or(said, |old| self.better(*old, said, Through::UNKNOWN));
-                if old.is_some() || state.slots.len() < MOST_SLOTS {
-                    state.slots.insert(slot, known);
-                }
+                let old = state.slots.get(slot);
+                let known = old.map_or(said, |old| self.better(old, said, Through::UNKNOWN));
+                state.slots.put(slot, known, MOST_SLOTS);
             }
             Place::Frame(_) | Place::BehindRegister { .. } => {}
         }
@@ -141,6 +202,9 @@ impl Flow<'_, '_, '_> {
 
 /// Puts `known` in the place of the unknown number `old`, wherever that was copied to.
 pub(super) fn learn(state: &mut State, old: Value, known: Value) {
+    if old.distance_from(old).is_none() {
+        return;
+    }
     let copies = state.registers.iter_mut().chain(state.slots.values_mut());
     for value in copies {
         if let Some(distance) = value.distance_from(old) {

@@ -132,7 +132,7 @@ impl Flow<'_, '_, '_> {
                 None => (value.plus, NAMELESS),
             };
             let end = start.saturating_add_unsigned(bytes);
-            slots.retain(|slot, kept| kept.base != Base::Frame || *slot < start || *slot >= end);
+            slots.retain(|slot, kept| kept.base != Base::Frame || slot < start || slot >= end);
         }
     }
 
@@ -147,12 +147,11 @@ impl Flow<'_, '_, '_> {
         let Some(address) = self.operand_address(state, number) else {
             return;
         };
-        let mut factory = InstructionInfoFactory::new();
-        let writes = matches!(
-            factory.info(instruction).op0_access(),
-            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        );
-        if writes && address.base == Base::Frame && address.times == 0 {
+        let writes = self.code.written.get(number);
+        if writes.is_some_and(|it| it.first_operand)
+            && address.base == Base::Frame
+            && address.times == 0
+        {
             let size = instruction.memory_size().size() as u64;
             state.present.written(address.plus, size, self.layouts);
         }
@@ -162,7 +161,6 @@ impl Flow<'_, '_, '_> {
     /// distance from the canonical frame address and type, sorted, each once.
     pub(super) fn lent(&self, states: &[State]) -> Vec<(i64, TypeId)> {
         let mut lent = Vec::new();
-        let mut factory = InstructionInfoFactory::new();
         for (block, state) in self.code.blocks.iter().zip(states) {
             let calls = |number: &usize| {
                 self.code.instructions.get(*number).is_some_and(|it| {
@@ -181,7 +179,7 @@ impl Flow<'_, '_, '_> {
                 if calls(&number) {
                     self.lent_by(&state, number, &mut lent);
                 }
-                self.step(&mut state, number, &mut factory);
+                self.step(&mut state, number);
             }
             if lent.len() > MOST_LENT {
                 lent.sort_unstable();
@@ -223,12 +221,21 @@ impl Flow<'_, '_, '_> {
     }
 
     /// The variables that are anywhere in the code declared to hold the `size` bytes that begin `distance`
-    /// bytes from the canonical frame address, the bytes of each, and how far that is from its start.
-    fn in_frame(&self, distance: i64, size: u64) -> impl Iterator<Item = (&Variable, u64, u64)> {
+    /// bytes from the canonical frame address, the bytes of each, and how far that is from its start; with `address`
+    /// those that are declared at the instruction there.
+    fn in_frame(
+        &self,
+        distance: i64,
+        size: u64,
+        address: Option<u64>,
+    ) -> impl Iterator<Item = (&Variable, u64, u64)> {
         self.scope.in_frame.iter().filter_map(move |variable| {
             let Place::Frame(start) = variable.place else {
                 return None;
             };
+            if address.is_some_and(|address| !variable.range.contains(&address)) {
+                return None;
+            }
             let bytes = variable.size?;
             let offset = within(start, bytes, distance)?.checked_add(variable.within)?;
             self.reaches(variable.kind, offset, size)
@@ -251,8 +258,7 @@ impl Flow<'_, '_, '_> {
         distance: i64,
         size: u64,
     ) -> Option<(&Variable, u64)> {
-        self.in_frame(distance, size)
-            .filter(|(variable, _, _)| variable.range.contains(&address))
+        self.in_frame(distance, size, Some(address))
             .max_by_key(|(variable, size, _)| (*size, variable.entry))
             .map(|(variable, _, offset)| (variable, offset))
     }
@@ -271,7 +277,7 @@ impl Flow<'_, '_, '_> {
         // Nothing is declared for this code. Compilers use memory of the frame again, so whoever else
         // says something about it must say the same.
         let mut said: Vec<(u64, EntryId, u64)> = self
-            .in_frame(distance, size)
+            .in_frame(distance, size, None)
             .map(|(variable, bytes, offset)| (bytes, variable.kind, offset))
             .chain(self.lent.iter().filter_map(|(start, kind)| {
                 let bytes = self.layouts.layout(kind.0).size;

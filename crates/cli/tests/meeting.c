@@ -131,6 +131,6 @@ int main(int arguments, char **argument)
     uint64_t sum = here->added + here->counted + here->sum;
     for (int number = 0; number < processes; number++)
         sum += here->own[number];
-    printf("%lu\n", (unsigned long)sum);
+    fprintf(stderr, "%lu\n", (unsigned long)sum);
     return 0;
 }

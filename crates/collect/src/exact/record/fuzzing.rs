@@ -1,7 +1,7 @@
 //! For `crate::fuzzing`: an exact run without a target, whose rings somebody else writes.
 
 use linewise_machine::process::Ended;
-use linewise_recording::{Order, Tables, Writer};
+use linewise_recording::{Tables, Writer};
 use linewise_tracer::{Region, threshold};
 
 use super::super::stream::Stream;
@@ -96,13 +96,7 @@ impl Reader {
         self.stream.vanished(0);
         let Both(Gathered(places), measuring) = self.consumer;
         let (ended, by) = (Ended::Code(0), "target-exited");
-        let outcome = super::super::outcome(
-            self.stream,
-            &self.region,
-            Order::EqualRate,
-            (ended, by),
-            others,
-        );
+        let outcome = super::super::outcome(self.stream, &self.region, (ended, by), others);
         let results = measuring.finish(&outcome.counted);
         let tables: Tables = tables(&outcome, &results, &self.model, &places, &self.options);
         push(writer, tables, true)

@@ -209,6 +209,28 @@ fn on_futex(turn: &Turn, [address, operation, value, timeout, bits]: [u64; 5]) -
     }
 }
 
+/// A thread makes another, which `shares` its memory or is a process of its own; at its end the word at `cleared` is cleared, if that
+/// is not 0.
+fn makes(vcpu: c_uint, shares: bool, cleared: u64) {
+    // SAFETY: called in the thread that runs this virtual CPU; the reference ends here.
+    let Some(end) = (unsafe { writer::end(vcpu) }) else {
+        return;
+    };
+    if cleared != 0 && process::current().is_some_and(process::Process::leaves_own) {
+        // Whoever joins the new thread may do so by loading that.
+        end.share(vcpu, cleared);
+    }
+    if shares {
+        end.begins_order(vcpu);
+        MAKING.set(Some((end.clock(), cleared)));
+        return;
+    }
+    if shared::is_used() {
+        end.joins_processes(vcpu);
+    }
+    joint::forks(vcpu, end.clock());
+}
+
 /// A system call begins.
 pub(super) extern "C" fn on_call(
     _id: u64,
@@ -256,25 +278,7 @@ pub(super) extern "C" fn on_call(
         };
         // QEMU makes a process of its own of what vfork would let share the memory.
         let shares = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
-        if cleared != 0 && process::current().is_some_and(process::Process::leaves_own) {
-            // Whoever joins the new thread may do so by loading that.
-            // SAFETY: QEMU calls it in the thread that runs this virtual CPU; the reference ends here.
-            if let Some(end) = unsafe { writer::end(vcpu) } {
-                end.share(vcpu, cleared);
-            }
-        }
-        // SAFETY: as above.
-        if let Some(end) = unsafe { writer::end(vcpu) } {
-            if shares {
-                end.begins_order(vcpu);
-                MAKING.set(Some((end.clock(), cleared)));
-            } else {
-                if shared::is_used() {
-                    end.joins_processes(vcpu);
-                }
-                joint::forks(vcpu, end.clock());
-            }
-        }
+        makes(vcpu, shares, cleared);
         let shares = if shares { words::SHARES } else { 0 };
         event(EventKind::Creates, cleared, shares);
     } else if number == numbers.futex {

@@ -119,9 +119,17 @@ pub(super) fn own_turns() -> impl Iterator<Item = &'static Turn> {
         .filter(move |turn| Some(turn.image.load(Ordering::Relaxed)) == image)
 }
 
+fn place_of(vcpu: u32) -> &'static AtomicU32 {
+    &PLACES[vcpu as usize & (PLACES.len() - 1)]
+}
+
+fn cleared_word(vcpu: u32) -> &'static AtomicU64 {
+    &CLEARED[vcpu as usize & (CLEARED.len() - 1)]
+}
+
 /// The thread of a virtual CPU, if it is in the order.
 pub(super) fn of(vcpu: u32) -> Option<&'static Turn> {
-    let place = PLACES[vcpu as usize & (PLACES.len() - 1)].load(Ordering::Relaxed);
+    let place = place_of(vcpu).load(Ordering::Relaxed);
     turns().get((place as usize).checked_sub(1)?)
 }
 
@@ -135,7 +143,7 @@ fn owner(number: u16) -> Option<&'static Turn> {
 /// The thread of a virtual CPU, which is this one, has lines under this number from now on.
 pub(super) fn owns(vcpu: u32, number: u16) {
     let Some(me) = of(vcpu) else { return };
-    let place = PLACES[vcpu as usize & (PLACES.len() - 1)].load(Ordering::Relaxed);
+    let place = place_of(vcpu).load(Ordering::Relaxed);
     OWNERS[usize::from(number)].store(place, Ordering::Relaxed);
     me.owner.store(number.into(), Ordering::Relaxed);
     me.cpu.store(current_cpu(), Ordering::Relaxed);
@@ -649,18 +657,18 @@ pub(super) fn has_place(vcpu: u32, turn: &'static Turn) {
     let first: *const Turn = turns().as_ptr();
     // SAFETY: both are of the same array.
     let place = unsafe { ptr::from_ref(turn).offset_from(first) } as u32;
-    PLACES[vcpu as usize & (PLACES.len() - 1)].store(place + 1, Ordering::Relaxed);
+    place_of(vcpu).store(place + 1, Ordering::Relaxed);
     HIGH.fetch_max(vcpu + 1, Ordering::SeqCst);
 }
 
 /// The word at an address is cleared when the thread of a virtual CPU ends.
 pub(super) fn clears(vcpu: u32, address: u64) {
-    CLEARED[vcpu as usize & (CLEARED.len() - 1)].store(address, Ordering::Relaxed);
+    cleared_word(vcpu).store(address, Ordering::Relaxed);
 }
 
 /// The word that is cleared when the thread of a virtual CPU ends; 0 if there is none.
 pub(super) fn cleared_by(vcpu: u32) -> u64 {
-    CLEARED[vcpu as usize & (CLEARED.len() - 1)].load(Ordering::Relaxed)
+    cleared_word(vcpu).load(Ordering::Relaxed)
 }
 
 /// The thread of a virtual CPU has ended, or was never made.
@@ -669,7 +677,7 @@ pub(super) fn ends(vcpu: u32) {
     // Else it was given back, when the process began to end.
     let is_mine = |turn: &&Turn| Some(turn.image.load(Ordering::Relaxed)) == image;
     if let Some(turn) = of(vcpu).filter(is_mine) {
-        PLACES[vcpu as usize & (PLACES.len() - 1)].store(0, Ordering::Relaxed);
+        place_of(vcpu).store(0, Ordering::Relaxed);
         turn.leaves();
     }
 }

@@ -66,8 +66,8 @@ unsafe fn of_a_cpu(name: &CStr) -> Option<unsafe extern "C" fn(*mut c_void)> {
     })
 }
 
-/// What a thread that reads what QEMU frees later (RCU) holds while it executes a block: who frees waits for that. QEMU's
-/// `rcu_read_lock`, which others call as a function of their own.
+/// What a thread holds while it executes a block, so that QEMU frees nothing that it may be reading (RCU): what `rcu_read_lock` and
+/// `rcu_read_unlock` touch, which QEMU has no functions for.
 struct Reading {
     /// Of this thread: the time since which it reads, 0 if it does not, whether somebody waits for its end, and how deep it is nested.
     reader: unsafe extern "C" fn() -> *mut Reader,

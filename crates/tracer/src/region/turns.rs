@@ -96,18 +96,21 @@ pub(crate) struct Turn {
 }
 
 impl Region {
-    /// All that were ever in use.
+    /// All places.
+    fn all_turns(&self) -> &[Turn] {
+        // SAFETY: inside the mapping by its layout, which is aligned for it; atomics, for which any bytes are valid.
+        unsafe { std::slice::from_raw_parts(self.0.at(super::TURNS_OFFSET), TURNS) }
+    }
+
+    /// Those that were ever in use.
     pub(crate) fn turns(&self) -> &[Turn] {
         let used = self.header().turns_used.load(Ordering::SeqCst) as usize;
-        // SAFETY: inside the mapping by its layout, which is aligned for it; atomics, for which any bytes are valid.
-        unsafe { std::slice::from_raw_parts(self.0.at(super::TURNS_OFFSET), used.min(TURNS)) }
+        &self.all_turns()[..used.min(TURNS)]
     }
 
     /// A place that nobody has, for a thread of this process, which has this image; `None` if there is none.
     pub(crate) fn claim_turn(&self, image: u32) -> Option<&Turn> {
-        // SAFETY: as in `turns`.
-        let all: &[Turn] =
-            unsafe { std::slice::from_raw_parts(self.0.at(super::TURNS_OFFSET), TURNS) };
+        let all = self.all_turns();
         let claims = |turn: &Turn| {
             turn.state.load(Ordering::Relaxed) == NONE
                 && turn

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 host=$(rustc -vV | sed -n 's/^host: //p')
-flags='--cfg fuzzing -Cdebug-assertions -Ccodegen-units=16 -Cpasses=sancov-module'
+flags='--cfg fuzzing -Ccodegen-units=16 -Cpasses=sancov-module'
 for pass in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$pass"
 done

@@ -400,6 +400,16 @@ fn a_line_table_of_millions_of_rows_in_some_kilobytes_is_too_large() {
 }
 
 #[test]
+fn a_unit_whose_code_ends_behind_the_last_address_has_none() {
+    let lines = "    .byte 'a', 0, 0, 0, 0, 0\n6:\n";
+    let source = assembly(lines, "", 0).replace(".quad 16", ".quad -16");
+    let Some(reason) = reason_of(&source, &[]) else {
+        return;
+    };
+    assert!(!reason.is_empty());
+}
+
+#[test]
 fn names_of_megabytes_are_cut() {
     let name = "a".repeat(3 << 20);
     let source =

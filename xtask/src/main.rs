@@ -59,8 +59,8 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "exact-stability",
-        "transfers that exact runs of one program count on one CPU and on two\n\
-         [--runs 10] [--times 1000000] [--json]",
+        "transfers that exact runs count on one CPU, on two and beside stress-ng, and what turns would cause\n\
+         [--runs 7] [--only NAME] [--json]",
     ),
     (
         "cachegrind",

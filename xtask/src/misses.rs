@@ -106,7 +106,8 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     let work = root.join("target/typed");
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let program = work.join("misses");
-    compile(root, &program, "misses.c", &["cc", "-g", "-O2", "-pthread"])?;
+    let source = root.join("fixtures/programs/typed/misses.c");
+    compile(&program, &source, &["cc", "-g", "-O2", "-pthread"])?;
     let classes = |source: &str, cause: &str, type_name: &str, seconds: usize| {
         let recording = work.join(format!("misses_{cause}_{source}.linewise"));
         let words = [cause, &seconds.to_string()];

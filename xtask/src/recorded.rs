@@ -1,4 +1,4 @@
-//! Programs of fixtures/programs/typed, compiled, recorded and reported by the real binary.
+//! Programs of the project, compiled, recorded and reported by the real binary.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,21 +7,16 @@ use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 
 /// Compiles `source` to `binary`; `compiler` is the tool and its options.
-pub(crate) fn compile(
-    root: &Path,
-    binary: &Path,
-    source: &str,
-    compiler: &[&str],
-) -> anyhow::Result<()> {
+pub(crate) fn compile(binary: &Path, source: &Path, compiler: &[&str]) -> anyhow::Result<()> {
     let (tool, flags) = compiler.split_first().context("a compiler")?;
     let status = Command::new(tool)
         .args(flags)
         .arg("-o")
         .arg(binary)
-        .arg(root.join("fixtures/programs/typed").join(source))
+        .arg(source)
         .status()
         .with_context(|| format!("running {tool}"))?;
-    ensure!(status.success(), "{source} does not compile");
+    ensure!(status.success(), "{} does not compile", source.display());
     Ok(())
 }
 

@@ -67,12 +67,12 @@ impl Twins {
     ) -> anyhow::Result<Self> {
         let work = root.join("target").join(folder);
         fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
-        let source = format!("../{folder}/{program}.c");
+        let source = root.join(format!("fixtures/programs/{folder}/{program}.c"));
         let made = |name: String, defined: Option<&'static str>| {
             let binary = work.join(name);
             let mut words = vec!["cc", level, "-g", "-pthread"];
             words.extend(defined);
-            compile(root, &binary, &source, &words).map(|()| binary)
+            compile(&binary, &source, &words).map(|()| binary)
         };
         Ok(Self {
             broken: made(program.to_owned(), None)?,

@@ -109,6 +109,8 @@ const PROGRAMS: [Program; 10] = [
 ];
 /// The program with a struct that two threads share falsely.
 const SHARED: &str = "both.c";
+/// Where they are.
+const SOURCES: &str = "fixtures/programs/typed";
 
 /// What the comparison prints.
 #[derive(Debug, Deserialize, Serialize)]
@@ -224,11 +226,12 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     );
     let work = root.join("target/typed");
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    let sources = root.join(SOURCES);
     let mut rows = Vec::new();
     for program in &PROGRAMS {
         let name = program.name();
         let binary = binary(&work, &name);
-        compile(root, &binary, program.source, program.compiler)?;
+        compile(&binary, &sources.join(program.source), program.compiler)?;
         rows.push(Row {
             language: program.language,
             source: name,
@@ -273,7 +276,7 @@ fn twin(root: &Path, linewise: &Path, work: &Path) -> anyhow::Result<Twin> {
     let define = format!("-DLAYOUT=\"{}\"", pasted.display());
     let repaired = work.join("both_repaired");
     let compiler = ["cc", "-g", "-O2", "-pthread", &define];
-    compile(root, &repaired, SHARED, &compiler)?;
+    compile(&repaired, &root.join(SOURCES).join(SHARED), &compiler)?;
     let exact = |program: &Path| -> anyhow::Result<f64> {
         let recording = program.with_extension("exact.linewise");
         let words = ["1"];

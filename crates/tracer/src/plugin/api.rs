@@ -28,6 +28,7 @@ pub(super) struct Block([u8; 0]);
 pub(super) struct Instruction([u8; 0]);
 
 pub(super) type OnVcpu = extern "C" fn(id: u64, vcpu: c_uint);
+pub(super) type OnFlush = extern "C" fn(id: u64);
 pub(super) type OnReset = extern "C" fn(id: u64);
 pub(super) type OnTranslation = extern "C" fn(id: u64, block: *mut Block);
 pub(super) type OnAccess = extern "C" fn(vcpu: c_uint, info: u32, address: u64, user: *mut c_void);
@@ -63,6 +64,8 @@ pub(super) struct Api {
     pub(super) register_instruction:
         unsafe extern "C" fn(*mut Instruction, OnInstruction, flags: c_int, user: *mut c_void),
     pub(super) register_vcpu_exit: unsafe extern "C" fn(u64, OnVcpu),
+    /// For when all translated code has just been thrown away, while all threads stand still.
+    pub(super) register_flush: unsafe extern "C" fn(u64, OnFlush),
     pub(super) register_translation: unsafe extern "C" fn(u64, OnTranslation),
     pub(super) register_call: unsafe extern "C" fn(u64, OnCall),
     pub(super) register_call_end: unsafe extern "C" fn(u64, OnCallEnd),
@@ -137,6 +140,7 @@ impl Api {
             register_vcpu_init: function!(c"qemu_plugin_register_vcpu_init_cb"),
             register_instruction: function!(c"qemu_plugin_register_vcpu_insn_exec_cb"),
             register_vcpu_exit: function!(c"qemu_plugin_register_vcpu_exit_cb"),
+            register_flush: function!(c"qemu_plugin_register_flush_cb"),
             register_translation: function!(c"qemu_plugin_register_vcpu_tb_trans_cb"),
             register_call: function!(c"qemu_plugin_register_vcpu_syscall_cb"),
             register_call_end: function!(c"qemu_plugin_register_vcpu_syscall_ret_cb"),

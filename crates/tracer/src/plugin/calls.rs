@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::code::Architecture;
 use super::guest::Map;
 use super::sleep::{self, Futex};
-use super::{exec, guest, joint, order, process, shared, writer};
+use super::{exec, guest, joint, order, process, qemu, shared, writer};
 use crate::region::Turn;
 use crate::words::{self, EventKind};
 
@@ -158,6 +158,7 @@ const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
 
 /// A virtual CPU is made: by its maker, in the call that makes the thread.
 pub(super) extern "C" fn on_vcpu_init(_id: u64, vcpu: c_uint) {
+    qemu::finds_links();
     if let Some((clock, cleared)) = MAKING.take()
         && order::is_on()
     {

@@ -191,6 +191,7 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
         );
         (api.register_vcpu_init)(id, calls::on_vcpu_init);
         (api.register_vcpu_exit)(id, on_vcpu_exit);
+        (api.register_flush)(id, qemu::on_flush);
         (api.register_call)(id, calls::on_call);
         (api.register_call_end)(id, calls::on_call_end);
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));

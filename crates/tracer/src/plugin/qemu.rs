@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// QEMU's functions with which a thread leaves the state of running and comes back to it.
 #[derive(Clone, Copy)]
@@ -195,4 +195,82 @@ pub(super) fn is_alone(cpu: *mut c_void) -> bool {
     let byte = cpu.cast::<u8>();
     // SAFETY: a byte of the structure of this thread's virtual CPU, see `finds_alone`.
     !cpu.is_null() && at != 0 && unsafe { ptr::read_volatile(byte.add(at as usize - 1)) } != 0
+}
+
+/// QEMU's list of virtual CPUs, and what forgets the callbacks of the instruction that one executed last: QEMU before 8.0 leaves them
+/// noted where a block ends within such an instruction, and calls them at the next access of a helper that has none.
+struct Noted {
+    list: *const List,
+    lock: unsafe extern "C" fn(),
+    unlock: unsafe extern "C" fn(),
+    forget: unsafe extern "C" fn(*mut c_void),
+}
+
+// SAFETY: functions and a variable of QEMU's, which stay; the variable is read under its lock.
+unsafe impl Send for Noted {}
+// SAFETY: as above.
+unsafe impl Sync for Noted {}
+
+/// The head of QEMU's list of virtual CPUs, and the like links in each of them.
+#[repr(C)]
+struct List {
+    next: *mut u8,
+    /// The links of the one before, of the head those of the last.
+    before: *mut u8,
+}
+
+static NOTED: OnceLock<Option<Noted>> = OnceLock::new();
+/// Where the links are in a virtual CPU, in bytes from where that begins; 0 if that is not known.
+static LINKS_AT: AtomicUsize = AtomicUsize::new(0);
+
+impl Noted {
+    fn find() -> Option<Self> {
+        let without = |name| {
+            // SAFETY: functions of these names have this type since QEMU 2.12.
+            find(name).map(|found| unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(found)
+            })
+        };
+        Some(Self {
+            list: find(c"cpus")?.cast(),
+            lock: without(c"cpu_list_lock")?,
+            unlock: without(c"cpu_list_unlock")?,
+            // SAFETY: the function of this name has that type since QEMU 4.2.
+            forget: unsafe { of_a_cpu(c"qemu_plugin_disable_mem_helpers")? },
+        })
+    }
+}
+
+/// When the first virtual CPU was made and no other: finds out where it has its links.
+pub(super) fn finds_links() {
+    /// A virtual CPU is smaller.
+    const LARGEST: usize = 1 << 17;
+    if let Some(noted) = NOTED.get_or_init(Noted::find)
+        && LINKS_AT.load(Ordering::Relaxed) == 0
+    {
+        // SAFETY: QEMU's variable, which no thread changes before there is a second one.
+        let list = unsafe { noted.list.read() };
+        let at = (list.before as usize).wrapping_sub(list.next as usize);
+        if (1..LARGEST).contains(&at) {
+            LINKS_AT.store(at, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All code was thrown away, and with it the callbacks: none may be noted, or QEMU would call what it has freed.
+pub(super) extern "C" fn on_flush(_id: u64) {
+    let at = LINKS_AT.load(Ordering::Relaxed);
+    let Some(noted) = NOTED.get_or_init(Noted::find).as_ref().filter(|_| at != 0) else {
+        return;
+    };
+    // SAFETY: QEMU's functions and list; who is in the list is not freed while its lock is held, and has links there.
+    unsafe {
+        (noted.lock)();
+        let mut cpu = (*noted.list).next;
+        while !cpu.is_null() {
+            (noted.forget)(cpu.cast());
+            cpu = (*cpu.add(at).cast::<List>()).next;
+        }
+        (noted.unlock)();
+    }
 }

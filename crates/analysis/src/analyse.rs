@@ -374,20 +374,30 @@ fn repeated(exact: &ExactRun) -> Option<Repeated> {
 
 fn thread_rows(info: &RunInfo, tables: &Tables) -> Vec<ThreadRow> {
     let accesses = accesses_by_thread(&tables.caches);
-    let mut rows: Vec<ThreadRow> = tables
-        .threads
-        .iter()
-        .map(|thread| ThreadRow {
+    // A thread that executes another program has a row for each, and the name that it had last.
+    let mut rows: BTreeMap<(u32, u32), ThreadRow> = BTreeMap::new();
+    let mut threads: Vec<_> = tables.threads.iter().collect();
+    threads.sort_by_key(|thread| thread.end);
+    for thread in threads {
+        let row = rows.entry((thread.pid.0, thread.tid.0));
+        let row = row.or_insert_with(|| ThreadRow {
             tid: thread.tid.0,
             pid: thread.pid.0,
-            name: thread.name.clone(),
-            cpu_time_ns: thread.cpu_time_ns,
+            name: String::new(),
+            cpu_time_ns: 0,
             accesses: info
                 .exact
                 .is_some()
                 .then(|| accesses.get(&thread.tid).copied().unwrap_or(0.0) as u64),
-        })
-        .collect();
+        });
+        row.name.clone_from(&thread.name);
+        // Each program's row of an exact run has what the thread used since it began.
+        row.cpu_time_ns = match info.exact {
+            Some(_) => thread.cpu_time_ns.max(row.cpu_time_ns),
+            None => thread.cpu_time_ns + row.cpu_time_ns,
+        };
+    }
+    let mut rows: Vec<ThreadRow> = rows.into_values().collect();
     // All of a run have accesses or none has.
     rows.sort_by_key(|row| (std::cmp::Reverse((row.accesses, row.cpu_time_ns)), row.tid));
     rows

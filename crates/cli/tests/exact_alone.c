@@ -7,7 +7,8 @@
    moves, jail X        changes its working directory, or its root directory to X
    reads, writes        reads a byte, or writes until it cannot
    opens                what the next descriptor is
-   spawns X...          runs X and ends as it does */
+   spawns X...          runs X and ends as it does
+   stays FILE           ends before its child, which writes FILE at its end */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,15 @@ static int spawns(char **words) {
     return WEXITSTATUS(status);
 }
 
+static void stays(const char *file) {
+    if (fork()) return;
+    static volatile long kept[1000];
+    for (long i = 0; i < 6000000; i++) kept[i % 1000] += i;
+    FILE *end = fopen(file, "w");
+    fprintf(end, "%ld\n", kept[7]);
+    _exit(fclose(end));
+}
+
 int main(int words_count, char **words) {
     const char *word = words_count > 1 ? words[1] : "", *more = words_count > 2 ? words[2] : "";
     char byte;
@@ -81,6 +91,10 @@ int main(int words_count, char **words) {
         return errno == EPIPE ? ends_with(26) : 96;
     }
     if (IS("opens")) return ends_with(30 + open("/dev/null", O_RDONLY));
+    if (IS("stays")) {
+        stays(more);
+        return 34;
+    }
     if (IS("spawns")) return spawns(words + 2);
     return 0;
 }

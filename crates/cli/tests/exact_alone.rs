@@ -9,7 +9,7 @@ use std::process::Command;
 
 use linewise_recording::Recording;
 
-use crate::util::{BINARY, Place, emulator, root, skip};
+use crate::util::{BINARY, Place, emulator, root, skip, until};
 
 const RECORD: [&str; 8] = [
     "record", "--source", "exact", "--quiet", "--force", "-o", "made", "--",
@@ -219,4 +219,56 @@ fn a_program_that_is_not_there_leaves_no_trace() {
     let (code, _, said) = ended(&mut place.linewise(words));
     assert_eq!(code, Some(127), "{said}");
     assert!(!place.path("made.trace").exists() && !place.path("made.linewise").exists());
+}
+
+#[test]
+fn a_child_that_goes_on_without_the_recorder_does_all_that_it_would() {
+    let place = Place::new();
+    let Some(program) = program(&place) else {
+        return;
+    };
+    let name = |number| place.path(&format!("stayed-{number}"));
+    // Several at once, since what went wrong once hung on when the threads were looked at.
+    let runs: Vec<_> = (0..8)
+        .map(|number| {
+            let output = format!("made-{number}");
+            let words = [
+                "record", "--source", "exact", "--quiet", "-o", &output, "--",
+            ];
+            let mut command = place.linewise(words);
+            command.arg(&program).arg("stays").arg(name(number));
+            command
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for run in runs {
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(34), ""));
+    }
+    for number in 0..8 {
+        until("the child's end", || {
+            fs::metadata(name(number))
+                .ok()
+                .filter(|file| file.len() > 0)
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_executes_another_program_is_one_thread() {
+    if !emulator() {
+        return;
+    }
+    let place = Place::new();
+    let script = "for i in {1..100}; do :; done; exec bash -c 'exec true'";
+    let mut command = place.linewise("run --source exact --json --".split(' '));
+    let report = place.finish(command.args(["bash", "-c", script])).json();
+    let run = &report["run"];
+    let threads = run["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), 1, "{threads:#?}");
+    assert_eq!(threads[0]["name"], "true");
+    assert_eq!(threads[0]["accesses"], run["samples"], "{run:#}");
 }

@@ -361,6 +361,19 @@ impl Config {
         self
     }
 
+    /// The core of thread `thread`. Beyond the list, threads share the cores of all but the first: it made them, and meets each.
+    ///
+    /// # Panics
+    /// If the configuration has no thread, which [`Self::check`] refuses.
+    #[must_use]
+    pub fn core_of_thread(&self, thread: usize) -> u32 {
+        let place = match (thread, self.threads.len()) {
+            (0, _) | (_, 1) => 0,
+            (thread, threads) => 1 + (thread - 1) % (threads - 1),
+        };
+        self.threads[place]
+    }
+
     /// What valgrind's cachegrind simulates for data: one first-level cache for all threads, and
     /// a last level that is asked only when the first level misses. Both are LRU, non-inclusive,
     /// and do not tell stores from loads.
@@ -387,7 +400,7 @@ impl Config {
         }
     }
 
-    /// Places threads on CPUs: thread `t` on `cpus[t]`, further threads from the front again.
+    /// Places threads on CPUs: thread `t` on `cpus[t]`, further threads from the second on again.
     ///
     /// # Errors
     ///

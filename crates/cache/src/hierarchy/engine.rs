@@ -87,7 +87,7 @@ pub(super) struct Engine<M> {
     pub(super) granule: u32,
     /// The core of each thread seen or placed.
     core_of: Vec<u8>,
-    placement: Vec<u32>,
+    config: Config,
     pub(super) group_of: Vec<u8>,
     /// Cores of each group.
     pub(super) members: Vec<u128>,
@@ -149,7 +149,7 @@ impl<M: Mask> Engine<M> {
             offset_mask: u64::from(line_bytes) - 1,
             granule: (line_bytes / M::BITS.min(line_bytes)).trailing_zeros(),
             core_of: Vec::new(),
-            placement: config.threads.clone(),
+            config: config.clone(),
             group_of: config.cores.iter().map(|core| core.group as u8).collect(),
             members,
             socket_of: config.groups.iter().map(|group| group.socket).collect(),
@@ -355,7 +355,7 @@ impl<M: Mask> Engine<M> {
 
     fn know_thread(&mut self, thread: usize) {
         while self.core_of.len() <= thread {
-            let core = self.placement[self.core_of.len() % self.placement.len()];
+            let core = self.config.core_of_thread(self.core_of.len());
             self.core_of.push(core as u8);
             self.threads.push(Counts::default());
         }

@@ -158,7 +158,7 @@ pub struct Unbounded {
     line_shift: u32,
     /// A bit of a set of bytes is so many, as a power of two: more than one where lines have more than 64.
     granule: u32,
-    placement: Vec<u32>,
+    config: Config,
     /// The core of each thread that was met.
     core_of: Vec<u32>,
     group_of: Vec<u32>,
@@ -197,7 +197,7 @@ impl Unbounded {
         Ok(Self {
             line_shift: config.line_bytes.trailing_zeros(),
             granule: (config.line_bytes / u64::BITS).max(1).trailing_zeros(),
-            placement: config.threads.clone(),
+            config: config.clone(),
             group_of: config.cores.iter().map(|core| core.group).collect(),
             socket_of: config.groups.iter().map(|group| group.socket).collect(),
             cores: vec![Core::new(); config.cores.len()],
@@ -296,8 +296,7 @@ impl Unbounded {
     #[cold]
     fn meet(&mut self, thread: usize, site: usize) {
         for thread in self.core_of.len()..=thread {
-            let core = self.placement[thread % self.placement.len()];
-            self.core_of.push(core);
+            self.core_of.push(self.config.core_of_thread(thread));
         }
         let threads = self.core_of.len();
         self.threads.resize(threads, Counts::default());

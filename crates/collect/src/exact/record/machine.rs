@@ -48,8 +48,9 @@ impl SimulatedMachine {
     pub const NAMES: [&'static str; 5] = ["2x10", "2x10x2", "epyc-8x8", "apple", "vm-2"];
 }
 
-/// Cores that are simulated at least.
-const CORES: usize = 16;
+/// Cores that are simulated at least: with caches, and without, where a core costs nothing that it does not use.
+const CORES: usize = 32;
+const CORES_WITHOUT_CACHES: usize = Config::MOST_CORES;
 
 /// The simulation's view of a machine.
 #[derive(Clone, Debug)]
@@ -94,10 +95,14 @@ impl Model {
             .iter()
             .map(|Assumption { what, assumed }| format!("{what}: {assumed}"))
             .collect();
-        if widen(&mut config) {
+        let cores = match simulated {
+            true => CORES,
+            false => CORES_WITHOUT_CACHES,
+        };
+        if widen(&mut config, cores) {
             assumptions.push(format!(
-                "core: each thread has a core of its own, up to {CORES} of them, all like those of \
-                 the machine"
+                "core: each thread has a core of its own, up to {cores} of them, all like those of \
+                 the machine; further threads share those of all but the first"
             ));
         }
         if one_line_in > 1 {
@@ -130,17 +135,16 @@ impl Model {
 
     /// The number of the core of a thread.
     pub(super) fn core(&self, thread: u16) -> u32 {
-        let threads = &self.config.threads;
-        threads[usize::from(thread) % threads.len()]
+        self.config.core_of_thread(thread.into())
     }
 }
 
 /// Adds cores like those that there are, in the same groups, so that few threads have to share one:
 /// lines do not move between threads of one core, and who shares with whom would be an accident of
 /// how the threads are numbered. Whether there was need.
-fn widen(config: &mut Config) -> bool {
+fn widen(config: &mut Config, cores: usize) -> bool {
     let own = config.cores.len();
-    for at in own..CORES.max(own) {
+    for at in own..cores.max(own) {
         config.threads.push(at as u32);
         config.cores.push(config.cores[at % own]);
     }
@@ -257,12 +261,16 @@ mod tests {
         let model = Model::new(&SimulatedMachine::named("2x10").unwrap(), 1, true).unwrap();
         assert_eq!(model.group(0), 0);
         assert_eq!(model.group(10), 1);
-        assert_eq!(model.core(20), model.core(0));
+        assert_eq!(model.core(20), model.core(1));
         let two = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1, true).unwrap();
-        let cores: std::collections::BTreeSet<u32> =
-            (0..16).map(|thread| two.core(thread)).collect();
-        assert_eq!(cores.len(), 16, "a core for each thread");
-        assert!((0..16).all(|thread| two.group(thread) == 0));
+        let cores = |model: &Model, threads: u16| -> std::collections::BTreeSet<u32> {
+            (0..threads).map(|thread| model.core(thread)).collect()
+        };
+        assert_eq!(cores(&two, 32).len(), 32, "a core for each thread");
+        assert!((0..32).all(|thread| two.group(thread) == 0));
+        let unbounded = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1, false).unwrap();
+        assert_eq!(cores(&unbounded, 128).len(), 128);
+        assert!((1..2000).all(|thread| unbounded.core(thread) != unbounded.core(0)));
         let apple = Model::new(&SimulatedMachine::named("apple").unwrap(), 1, true).unwrap();
         assert_eq!(apple.last_level, CacheLevel::L2);
     }

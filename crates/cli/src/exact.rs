@@ -226,6 +226,7 @@ pub(crate) fn record(
     trace.one_line_in = args.lines.unwrap_or(1);
     trace.only = args.only.clone();
     trace.duration = common.duration;
+    trace.adopt_orphans = true;
     if args.order == Some(OrderChoice::AsRun) {
         trace.order = Order::AsRun;
     }

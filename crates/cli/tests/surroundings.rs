@@ -231,6 +231,82 @@ fn wrong_options_give_125_and_run_nothing() {
 }
 
 #[test]
+fn an_option_that_means_nothing_for_the_source_is_refused_with_the_reason() {
+    let place = Place::new();
+    for (options, words) in [
+        (
+            "--source exact --overhead 2%",
+            "--overhead is an option of the timer: the exact source sees every access",
+        ),
+        (
+            "--source exact --rate 100",
+            "--rate is an option of the timer",
+        ),
+        (
+            "--source exact --sample-by auto",
+            "--sample-by is an option of the timer",
+        ),
+        (
+            "--source exact --guard auto",
+            "--guard is an option of the timer: the exact source sets no traps",
+        ),
+        (
+            "--source exact --reuse sampled",
+            "take --reuse all or --reuse 1/64",
+        ),
+        (
+            "--source exact --element 8 --reuse none",
+            "--element is about reuse",
+        ),
+        (
+            "--source exact --calls --lines 1/64",
+            "leave out --lines, or --calls",
+        ),
+        (
+            "--source exact --calls --only libc",
+            "leave out --only, or --calls",
+        ),
+        (
+            "--source exact --calls --reuse none",
+            "leave out --reuse none, or --calls",
+        ),
+        (
+            "--source exact --order equal-rate --only libc",
+            "--only follows a part",
+        ),
+        ("--source exact --max-size 1GB", "--keep-trace"),
+        ("--source timer --reuse 1/64", "add --source exact"),
+        (
+            "--lines 1/64",
+            "--lines is an option of the exact source: add --source exact",
+        ),
+        ("--only libc", "--only is an option of the exact source"),
+        ("--order as-run", "--order is an option of the exact source"),
+        ("--repeat 2", "--repeat is an option of the exact source"),
+        (
+            "--keep-trace",
+            "--keep-trace is an option of the exact source",
+        ),
+        (
+            "--machine 2x10",
+            "--machine is an option of the exact source",
+        ),
+        ("--caches", "--caches is an option of the exact source"),
+        ("--element 8", "--element is an option of the exact source"),
+        ("--calls", "--calls is an option of the exact source"),
+    ] {
+        let mut command = place.linewise(["record"]);
+        command.args(options.split(' '));
+        let output = place.finish(command.args(["--", "sh", "-c", "echo ran > ran"]));
+        assert_eq!(output.code, Some(125), "{options}: {}", output.stderr);
+        let told = output.stderr.split_whitespace().collect::<Vec<_>>();
+        assert!(told.join(" ").contains(words), "{options}: {told:?}");
+        assert!(!place.path("ran").exists(), "{options}");
+        assert!(!place.path("run.linewise").exists(), "{options}");
+    }
+}
+
+#[test]
 fn who_is_started_with_ends_of_children_ignored_hears_of_the_targets_end() {
     let place = Place::new();
     let Some(target) = place.target() else { return };

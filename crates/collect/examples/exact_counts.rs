@@ -61,7 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stores: 0,
         updates: 0,
     };
-    let outcome = trace(&ExactOptions::new(command), &StopSignals::block()?, &mut simulation)?;
+    let outcome = trace(
+        &ExactOptions::new(command),
+        &StopSignals::block()?,
+        &mut simulation,
+    )?;
     for loss in &outcome.losses {
         eprintln!("loss: {} {}: {}", loss.what, loss.count, loss.detail);
     }

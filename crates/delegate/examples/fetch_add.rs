@@ -4,7 +4,6 @@
 //! measured in turns with the atomic and the round trip of one line, several times in one run.
 //!
 //! `cargo run --release -p linewise-delegate --example fetch_add -- [ROUNDS] [MILLISECONDS]`
-#![expect(unsafe_code, reason = "fibres are not safe, whatever runs them")]
 
 use std::cell::Cell;
 use std::hint::black_box;

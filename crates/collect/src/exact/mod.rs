@@ -470,15 +470,13 @@ fn outcome(
     for untraced in &stream.code.untraced {
         lose("untraced-program", 1, error::untraced_text(untraced));
     }
-    if ended == Ended::Signal(SIGILL) {
-        lose(
-            "illegal-instruction",
-            1,
-            "the target ended by SIGILL: QEMU emulates no AVX-512 (nor, before 7.2, AVX); build it for \
+    lose(
+        "illegal-instruction",
+        u64::from(ended == Ended::Signal(SIGILL)),
+        "the target ended by SIGILL: QEMU emulates no AVX-512 (nor, before 7.2, AVX); build it for \
              x86-64-v3 or less, or let it choose at run time"
-                .to_owned(),
-        );
-    }
+            .to_owned(),
+    );
     ExactOutcome {
         ended,
         ended_by,

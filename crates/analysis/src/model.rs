@@ -98,7 +98,7 @@ pub struct Report {
     /// Why the first-level cache misses, type by type, those with the most misses first; at most 100. Likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<MissRow>,
-    /// What fills each cache of the machine, the nearest to the core first; of samples only, else the field is not there.
+    /// What fills each cache of the machine, the nearest to the core first; by samples, or as an exact run with `--caches` held it, else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub working_set: Vec<LevelSet>,
     /// What happens to objects of a type from allocation to end, those with the most histories first; at most 20. Of a

@@ -277,13 +277,13 @@ fn what_has_no_room_is_summed() {
 }
 
 #[test]
-fn threads_beyond_the_placement_begin_again_at_the_front() {
+fn threads_beyond_the_placement_begin_again_at_the_second() {
     let report = simulate(
-        &socket(2),
-        &[store(0, 0), store(2, 0), store(3, 0), store(700, 64)],
+        &socket(3),
+        &[store(1, 0), store(3, 0), store(4, 0), store(700, 64)],
     );
     assert_eq!(report.core_transfers.total(), moved(1, 0));
-    assert_eq!(report.thread_transfers.get(2, 3), moved(1, 0));
+    assert_eq!(report.thread_transfers.get(3, 4), moved(1, 0));
     assert_eq!(report.threads.len(), 701);
 }
 

@@ -97,6 +97,31 @@ impl ExactArgs {
         }
     }
 
+    /// Fails where one option leaves another without a meaning.
+    fn check(&self) -> anyhow::Result<()> {
+        let no_reuse = self.reuse == Some(ReuseChoice::None);
+        if self.element.is_some() && no_reuse {
+            bail!("--element is about reuse, which --reuse none leaves out: give one of the two");
+        }
+        let hides_calls = match (self.lines, &self.only) {
+            (Some(2..), _) => Some("--lines"),
+            (_, Some(_)) => Some("--only"),
+            _ => no_reuse.then_some("--reuse none"),
+        };
+        if let Some(other) = hides_calls.filter(|_| self.calls) {
+            bail!(
+                "--calls tells reuse by calls, which are seen only where all accesses are followed and reuse is \
+                 measured: leave out {other}, or --calls"
+            );
+        }
+        if self.order == Some(OrderChoice::EqualRate) && self.only.is_some() {
+            bail!(
+                "--order equal-rate takes seeing all that threads do, and --only follows a part: leave out one of the two"
+            );
+        }
+        Ok(())
+    }
+
     /// The first option that was given though only the exact source knows it.
     pub(crate) fn given(&self) -> Option<&'static str> {
         [
@@ -205,6 +230,7 @@ pub(crate) fn record(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> anyhow::Result<ExactRecorded> {
+    args.check()?;
     check_descriptors()?;
     let reuse = match args.reuse {
         None => ReuseShare::default(),
@@ -226,6 +252,7 @@ pub(crate) fn record(
     trace.one_line_in = args.lines.unwrap_or(1);
     trace.only = args.only.clone();
     trace.duration = common.duration;
+    trace.adopt_orphans = true;
     if args.order == Some(OrderChoice::AsRun) {
         trace.order = Order::AsRun;
     }

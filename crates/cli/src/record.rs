@@ -36,21 +36,21 @@ pub(crate) struct CollectArgs {
     source: Source,
     #[command(flatten)]
     exact: ExactArgs,
-    /// What recording may cost, as a share of the target's CPU time
-    #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = parse_percent)]
-    overhead: f64,
-    /// Samples a second of thread time, instead of as many as the overhead allows
+    /// With the timer: what recording may cost, as a share of the target's CPU time, 2% unless told otherwise
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    overhead: Option<f64>,
+    /// With the timer: samples a second of thread time, instead of as many as the overhead allows
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// What has a timer of its own: each CPU, which costs the command nothing when it switches threads, or each of its threads
-    #[arg(long, value_enum, default_value_t = SampleByArg::Auto, value_name = "WHAT")]
-    sample_by: SampleByArg,
+    /// With the timer: what has one of its own: each CPU, which costs the command nothing when it switches threads, or each of its threads; auto unless told otherwise
+    #[arg(long, value_enum, value_name = "WHAT")]
+    sample_by: Option<SampleByArg>,
     /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Guard the target against traps that lose their reason, which some hypervisors deliver and which end it. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
-    #[arg(long, value_enum, default_value_t = GuardWhen::Auto, value_name = "WHEN")]
-    guard: GuardWhen,
+    /// With the timer: guard the target against traps that lose their reason, which some hypervisors deliver and which end it; auto unless told otherwise. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
+    #[arg(long, value_enum, value_name = "WHEN")]
+    guard: Option<GuardWhen>,
     /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6). Without this `run` loads the library where that can be and probes nothing, and `record` does neither
     #[arg(long, value_enum, value_name = "WHEN")]
     heap: Option<HeapArg>,
@@ -96,7 +96,31 @@ impl AttachArgs {
     }
 }
 
+/// `--overhead` unless told otherwise.
+const OVERHEAD: f64 = 0.02;
+
 impl CollectArgs {
+    /// The first option that was given though only the timer knows it, and why the exact source does not.
+    fn of_the_timer(&self) -> Option<(&'static str, &'static str)> {
+        let all = "the exact source sees every access (--lines 1/64 follows fewer)";
+        [
+            (self.overhead.is_some(), "--overhead", all),
+            (self.rate.is_some(), "--rate", all),
+            (
+                self.sample_by.is_some(),
+                "--sample-by",
+                "the exact source takes no samples",
+            ),
+            (
+                self.guard.is_some(),
+                "--guard",
+                "the exact source sets no traps",
+            ),
+        ]
+        .into_iter()
+        .find_map(|(given, option, reason)| given.then_some((option, reason)))
+    }
+
     /// Whose objects are followed, if any.
     fn wanted(&self) -> Option<Wanted> {
         self.flow.as_deref().map(|name| match name {
@@ -304,19 +328,19 @@ fn collect(
         target,
         directory: directory.to_owned(),
         replace: args.force,
-        overhead: args.overhead,
+        overhead: args.overhead.unwrap_or(OVERHEAD),
         rate: args.rate,
         duration: args.duration,
         guard: match args.guard {
-            GuardWhen::Auto => None,
-            GuardWhen::On => Some(true),
-            GuardWhen::Off => Some(false),
+            None | Some(GuardWhen::Auto) => None,
+            Some(GuardWhen::On) => Some(true),
+            Some(GuardWhen::Off) => Some(false),
         },
         reuse: args.exact.samples_reuse()?,
         sample_by: match args.sample_by {
-            SampleByArg::Auto => SampleBy::Auto,
-            SampleByArg::Cpu => SampleBy::Cpu,
-            SampleByArg::Thread => SampleBy::Thread,
+            None | Some(SampleByArg::Auto) => SampleBy::Auto,
+            Some(SampleByArg::Cpu) => SampleBy::Cpu,
+            Some(SampleByArg::Thread) => SampleBy::Thread,
         },
         heap: args.heap(unasked),
         flow: args.wanted(),
@@ -391,8 +415,8 @@ fn collect_exactly(
              give the command, or leave out --source exact"
         );
     }
-    if args.rate.is_some() {
-        bail!("--rate is an option of the timer: the exact source sees every access (see --lines)");
+    if let Some((option, reason)) = args.of_the_timer() {
+        bail!("{option} is an option of the timer: {reason}, so leave it out, or --source exact");
     }
     let common = exact::Common {
         command: &args.command,

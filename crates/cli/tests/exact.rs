@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use linewise_recording::{Recording, RunInfo};
 
-use crate::util::{BINARY, Place, emulator, signal};
+use crate::util::{BINARY, Place, alive, emulator, signal};
 
 fn info(place: &Place) -> RunInfo {
     let recording = Recording::open(&place.path("made.linewise")).unwrap();
@@ -80,6 +80,78 @@ fn an_interrupt_and_a_duration_end_the_recording_properly() {
     let info = info(&place);
     assert!(info.complete);
     assert_eq!(info.ended_by, "duration");
+}
+
+/// A shell with a child, and one whose parent has ended, all waiting.
+const FAMILY: &str =
+    "sleep 200 & echo $! > child; (sleep 200 & echo $! > orphan); echo $$ > own; wait";
+
+#[test]
+fn what_descends_from_a_target_ends_with_it_whatever_ends_the_recording() {
+    if !emulator() {
+        return;
+    }
+    for source in ["exact", "timer"] {
+        for duration in [true, false] {
+            let place = Place::new();
+            let mut command = place.interruptible(["record", "--source", source, "-o", "made"]);
+            if duration {
+                command.args(["--duration", "3s"]);
+            }
+            let running = place.start(command.args(["--", "sh", "-c", FAMILY]));
+            let all = ["own", "child", "orphan"].map(|name| place.wait_for(name));
+            if !duration {
+                signal(&running.child.id().to_string(), "TERM");
+            }
+            let output = running.finish();
+            let code = if duration { 0 } else { 128 + 15 };
+            assert_eq!(output.code, Some(code), "{source}: {}", output.stderr);
+            for pid in all {
+                assert!(!alive(&pid), "{source}, by its duration: {duration}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_target_leaves_behind_goes_on_when_it_ends_by_itself() {
+    if !emulator() {
+        return;
+    }
+    for source in ["exact", "timer"] {
+        let place = Place::new();
+        let script = "sleep 200 & echo $! > child";
+        let mut command = place.linewise(["record", "--source", source, "-o", "made", "--"]);
+        let output = place.finish(command.args(["sh", "-c", script]));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let child = place.wait_for("child");
+        assert!(alive(&child), "{source}");
+        signal(&child, "KILL");
+    }
+}
+
+#[test]
+fn who_is_asked_twice_does_not_outlive_the_recording() {
+    if !emulator() {
+        return;
+    }
+    let place = Place::new();
+    let child = "trap 'echo asked > asked' TERM; echo $$ > child; while :; do sleep 0.05; done";
+    let script = format!("sh -c \"{}\" & wait", child.replace('$', "\\$"));
+    let mut command = place.linewise(RECORD);
+    let running = place.start(command.args(["sh", "-c", &script]));
+    let child = place.wait_for("child");
+    let own = running.child.id().to_string();
+    signal(&own, "TERM");
+    place.wait_for("asked");
+    // The root has ended by now, or is about to; its child has not.
+    assert!(alive(&child));
+    // Not so soon that it is taken for an echo of the first.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&own, "TERM");
+    let output = running.finish();
+    assert_eq!(output.code, Some(128 + 15), "{}", output.stderr);
+    assert!(!alive(&child));
 }
 
 #[test]

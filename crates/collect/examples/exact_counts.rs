@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy, Level};
 use linewise_cache::{Access, Kind};
 use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_machine::signals::StopSignals;
 
 struct Simulation {
     hierarchy: Hierarchy,
@@ -60,7 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stores: 0,
         updates: 0,
     };
-    let outcome = trace(&ExactOptions::new(command), &mut simulation)?;
+    let outcome = trace(
+        &ExactOptions::new(command),
+        &StopSignals::block()?,
+        &mut simulation,
+    )?;
     for loss in &outcome.losses {
         eprintln!("loss: {} {}: {}", loss.what, loss.count, loss.detail);
     }

@@ -26,6 +26,7 @@ use linewise_cache::Access;
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy};
 use linewise_cache::reuse::{Choice, ReuseOptions, ReuseTracker, Sampling};
 use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_machine::signals::StopSignals;
 
 /// One line in so many, where lines are chosen.
 const ONE_IN: u32 = 64;
@@ -123,7 +124,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let before = cpu_seconds().unwrap_or_default();
     let start = std::time::Instant::now();
-    let outcome = trace(&options, &mut work)?;
+    let outcome = trace(&options, &StopSignals::block()?, &mut work)?;
     let wall = start.elapsed().as_secs_f64();
     let after = cpu_seconds().unwrap_or_default();
     for loss in &outcome.losses {

@@ -34,7 +34,7 @@ use crate::latencies::Latencies;
 use crate::runs::Runs;
 use crate::samplers::Samplers;
 use crate::silence::Silence;
-use crate::watch::{CHUNK, Closed, Watcher};
+use crate::watch::{CHUNK, Closed, Watcher, watched_bytes};
 
 mod awaited;
 mod closing;
@@ -134,7 +134,7 @@ impl Collector {
             stacks: Stacks::default(),
             callers: Callers::default(),
             maps: Maps::default(),
-            board: Board::new(info.line_size),
+            board: Board::new(watched_bytes(info.line_size)),
             watcher: Watcher::new(info.line_size, registers, guard),
             postponed: Postponed::default(),
             runs: Runs::default(),
@@ -512,7 +512,7 @@ impl Collector {
             for (chunk, record) in traps {
                 let trap = self.trap(
                     row.id,
-                    row.address.line(self.info.line_size),
+                    row.address.line(watched_bytes(self.info.line_size)),
                     chunk,
                     &record,
                     row.operation,

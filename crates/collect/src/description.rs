@@ -45,12 +45,7 @@ pub(crate) fn describe(
         ended_by: String::new(),
         exit_code: None,
         exit_signal: None,
-        // Watches know lines of eight chunks.
-        line_size: topology
-            .as_ref()
-            .and_then(|topology| topology.line_size().map(u64::from))
-            .filter(|&size| size == 64)
-            .unwrap_or(64),
+        line_size: line_size(topology.as_ref()),
         cpus: topology
             .as_ref()
             .map_or(1, |topology| topology.cpus.len() as u32),
@@ -69,6 +64,14 @@ pub(crate) fn describe(
         heap: None,
         caches: topology.as_ref().map_or_else(Vec::new, caches),
     }
+}
+
+/// What the machine says, and 64 where it says nothing that a line can be.
+fn line_size(topology: Option<&Topology>) -> u64 {
+    topology
+        .and_then(|topology| topology.line_size().map(u64::from))
+        .filter(|size| size.is_power_of_two() && (8..=65_536).contains(size))
+        .unwrap_or(64)
 }
 
 /// The data caches of the first CPU, by level.
@@ -108,4 +111,24 @@ fn caches(topology: &Topology) -> Vec<SimulatedCache> {
         .collect();
     caches.sort_by_key(|cache| cache.level);
     caches
+}
+
+#[cfg(test)]
+mod tests {
+    use linewise_topology::synthetic;
+
+    use super::*;
+
+    #[test]
+    fn the_line_is_as_long_as_the_machine_says() {
+        let mut machine = synthetic::apple_of_three_clusters();
+        assert_eq!(line_size(Some(&machine)), 128);
+        for nonsense in [48, 4, 1 << 20] {
+            for cache in &mut machine.caches {
+                cache.line_bytes = Some(nonsense);
+            }
+            assert_eq!(line_size(Some(&machine)), 64, "{nonsense}");
+        }
+        assert_eq!(line_size(None), 64);
+    }
 }

@@ -6,9 +6,78 @@
 //! target descends from the target, whatever became of the processes between.
 
 use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
 
-use linewise_machine::process::{self, Child};
+use linewise_machine::process::{self, Child, Ended};
 use linewise_machine::procfs;
+
+/// How long a target whose time is over may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A signal that comes so soon after the first is the same one again: timeout(1) sends each twice.
+const ECHO: Duration = Duration::from_millis(100);
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// A launched target that was asked to end, with all that descends from it.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    asked: Instant,
+    by_duration: bool,
+    killing: bool,
+}
+
+impl Ending {
+    /// Asks the target and the `members` of its family (SIGTERM). What they start after this, to end in good order, is
+    /// not asked. A target whose time is over is [ordered](Self::look) to after ten seconds.
+    ///
+    /// # Errors
+    /// The kernel's, of waiting for the target.
+    pub(crate) fn ask(target: &mut Child, members: &[u32], by_duration: bool) -> io::Result<Self> {
+        // One that is already ending does not mind another.
+        if target.try_wait()?.is_none() {
+            let _ = process::signal(target.pid(), SIGTERM);
+        }
+        for &pid in members.iter().filter(|&&pid| pid != target.pid()) {
+            let _ = process::signal(pid, SIGTERM);
+        }
+        Ok(Self {
+            asked: Instant::now(),
+            by_duration,
+            killing: false,
+        })
+    }
+
+    /// Somebody asks again: the user insists.
+    pub(crate) fn insist(&mut self) {
+        self.killing |= self.asked.elapsed() > ECHO;
+    }
+
+    /// How the target ended, once all have; kills who goes on though the user insists or patience is at its end.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) fn look(
+        &mut self,
+        target: &mut Child,
+        members: impl FnOnce() -> Vec<u32>,
+    ) -> io::Result<Option<Ended>> {
+        self.killing |= self.by_duration && self.asked.elapsed() > PATIENCE;
+        // First, since what it started until then is among the others.
+        let ended = target.try_wait()?;
+        let mut left = members();
+        if ended.is_none() && left.is_empty() {
+            // Where /proc tells nothing, the target itself is known.
+            left.push(target.pid());
+        }
+        if self.killing {
+            // Again and again, for what was forked meanwhile. Whom we may not end, we do not wait for.
+            left.retain(|&pid| process::signal(pid, SIGKILL).is_ok());
+        }
+        Ok(ended.filter(|_| left.is_empty()))
+    }
+}
 
 /// The descendants of a launched target.
 #[derive(Debug)]
@@ -16,6 +85,8 @@ pub(crate) struct Family {
     /// What descended from this process before there was a target.
     strangers: HashSet<u32>,
     adopts: bool,
+    /// The target, where its orphans are not adopted.
+    below: Option<u32>,
 }
 
 impl Family {
@@ -24,6 +95,7 @@ impl Family {
         Self {
             strangers: descendants().into_iter().collect(),
             adopts: process::adopt_orphans().is_ok(),
+            below: None,
         }
     }
 
@@ -32,11 +104,26 @@ impl Family {
         Self {
             strangers: HashSet::new(),
             adopts: false,
+            below: None,
+        }
+    }
+
+    /// The family of a target beside which this process may have other children: without orphans.
+    pub(crate) fn below(target: u32) -> Self {
+        Self {
+            below: Some(target),
+            ..Self::none()
         }
     }
 
     /// All that are alive, the target among them.
     pub(crate) fn members(&self) -> Vec<u32> {
+        if let Some(target) = self.below {
+            let below = procfs::descendants(&[target]).unwrap_or_default();
+            let mut members = descendants();
+            members.retain(|&pid| pid == target || below.contains(&pid));
+            return members;
+        }
         let mut members = descendants();
         members.retain(|pid| !self.strangers.contains(pid));
         members

@@ -21,18 +21,13 @@ use crate::bug;
 use crate::collector::{Collector, FlowRecorder, ReuseSampling};
 use crate::description::describe;
 use crate::error::Error;
-use crate::family::Family;
+use crate::family::{Ending, Family};
 use crate::flow::Wanted;
 use crate::heap::{self, HeapRecorder, Source};
 use crate::latencies::Latencies;
 use crate::samplers::Samplers;
 use crate::samplers::cpus::CpuSamplers;
 use crate::samplers::threads::{ThreadSamplers, finer_period_ns};
-
-/// How long a target that was asked to end is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A signal that comes so soon after the first is the same one again.
-const ECHO: Duration = Duration::from_millis(100);
 
 /// Places of 8 bytes that an object is watched at, at most.
 const MOST_PLACES: u32 = 3;
@@ -175,8 +170,11 @@ enum Running {
     Processes(Vec<Attachment>),
 }
 
-/// Records until the target ends (of named processes the last), the duration is over, or one of `signals` comes. Call it from the
-/// only thread of the process. The target is never stopped; nothing stays armed in it.
+/// Records until the target ends (of named processes the last), the duration is over, or one of `signals` asks for that: any,
+/// of a target that ran before; SIGTERM, of a launched one, which gets the others ([`Heard::pass_on`]). Call it from the only
+/// thread of the process. The target is never stopped; nothing stays armed in it.
+///
+/// [`Heard::pass_on`]: linewise_machine::signals::Heard::pass_on
 ///
 /// A launched target that is still running when its recording ends is asked to end (SIGTERM) with
 /// all processes that descend from it, and waited for. From here on this process is the one that
@@ -668,43 +666,20 @@ fn settle(
     if ended_by == "target-exited" {
         return child.wait().map(Some).map_err(Error::Wait);
     }
-    // A target that is already ending does not mind another. What it starts after this, to end in good order, is not
-    // asked to end.
-    if child.try_wait().map_err(Error::Wait)?.is_none() {
-        let _ = process::signal(child.pid(), SIGTERM);
-    }
-    for pid in family.members() {
-        if pid != child.pid() {
-            let _ = process::signal(pid, SIGTERM);
-        }
-    }
-    let asked = Instant::now();
-    let mut killing = false;
+    let wait = Error::Wait;
+    let by_duration = ended_by == "duration";
+    let mut ending = Ending::ask(child, &family.members(), by_duration).map_err(wait)?;
     loop {
         family.reap(child);
-        let ended = child.try_wait().map_err(Error::Wait)?;
-        let mut left = family.members();
-        if ended.is_none() && left.is_empty() {
-            // Where /proc tells nothing, the target itself is known.
-            left.push(child.pid());
-        }
-        if killing {
-            // Again and again, for what was forked meanwhile. Whom we may not end, we do not wait for.
-            left.retain(|&pid| process::signal(pid, SIGKILL).is_ok());
-        }
-        if ended.is_some() && left.is_empty() {
-            return Ok(ended);
+        if let Some(ended) = ending.look(child, || family.members()).map_err(wait)? {
+            return Ok(Some(ended));
         }
         process::wait_readable(&[signals.raw_fd()], Duration::from_millis(20));
-        // The user insists, or the target does not listen. timeout(1) sends each signal twice.
-        let again = signals.next().is_some_and(|came| came.pass_on(child.pid()));
-        let insists = again && asked.elapsed() > ECHO;
-        killing |= insists || ended_by == "duration" && asked.elapsed() > PATIENCE;
+        if signals.next().is_some_and(|came| came.pass_on(child.pid())) {
+            ending.insist();
+        }
     }
 }
-
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
 
 /// A loss row.
 pub(crate) fn loss(what: &str, count: u64, detail: String) -> Loss {

@@ -67,9 +67,16 @@ struct Awaited<T> {
     ticket: T,
 }
 
+/// Bytes of what a watch chooses its chunks from: the line, or of a longer one the 64 bytes where the access was, since
+/// the mask of a watch's row has eight bits.
+pub(crate) fn watched_bytes(line_size: u64) -> u64 {
+    line_size.min(8 * CHUNK)
+}
+
 /// All open watches and breakpoints. `T` is what the caller wants back with a breakpoint.
 pub(crate) struct Watcher<T> {
-    line_size: u64,
+    /// See [`watched_bytes`].
+    watched_bytes: u64,
     registers: u32,
     next_id: u64,
     watches: HashMap<Tid, LineWatch>,
@@ -114,7 +121,7 @@ impl<T> Watcher<T> {
     pub(crate) fn new(line_size: u64, registers: u32, guard: Option<Guard>) -> Self {
         Self {
             guard,
-            line_size,
+            watched_bytes: watched_bytes(line_size),
             registers,
             next_id: 1,
             watches: HashMap::new(),
@@ -180,8 +187,8 @@ impl<T> Watcher<T> {
     ) -> Result<u32, Refused> {
         self.protect(choice.watched)?;
         let published = &choice.published;
-        let line = published.address.line(self.line_size);
-        let chunks = choose_chunks(choice, self.line_size, self.registers, chance);
+        let line = published.address.line(self.watched_bytes);
+        let chunks = choose_chunks(choice, self.watched_bytes, self.registers, chance);
         let on = match published.operation {
             // Two loads do not disturb each other.
             Operation::Load => BreakOn::Write,
@@ -190,7 +197,7 @@ impl<T> Watcher<T> {
         let mut group = Group::default();
         let opened = &mut group.0;
         let mut refused = None;
-        for index in in_order(chunks, choice, self.line_size) {
+        for index in in_order(chunks, choice, self.watched_bytes) {
             let address = line.0 + u64::from(index) * CHUNK;
             let first = opened.first().map(|chunk| &chunk.event);
             match Event::breakpoint(choice.watched.0, address, CHUNK as u32, on, first) {
@@ -337,23 +344,32 @@ impl<T> Watcher<T> {
 
 /// Half of the registers go to chunks that the thread is known to touch, the rest anywhere else:
 /// each chunk keeps a chance, so that the rates estimated for it stay unbiased.
-fn choose_chunks(choice: &Choice, line_size: u64, registers: u32, chance: &mut Chance) -> u8 {
-    let published = chunk_mask(choice.published.address, choice.published.size, line_size);
+fn choose_chunks(choice: &Choice, watched_bytes: u64, registers: u32, chance: &mut Chance) -> u8 {
+    let published = chunk_mask(
+        choice.published.address,
+        choice.published.size,
+        watched_bytes,
+    );
     let known = if choice.known_chunks == 0 {
         published
     } else {
         choice.known_chunks
     };
+    let all = chunk_mask(Address(0), watched_bytes as u32, watched_bytes);
     let favourites = chance.chunks(known, registers / 2);
     let rest = registers - favourites.count_ones();
-    favourites | chance.chunks(!favourites, rest)
+    favourites | chance.chunks(all & !favourites, rest)
 }
 
 /// The chunks under watch, the leader of their group first: its trap ends the watch of all, so it is the one after which
 /// nothing more is to be learned, the published one, or else one that the thread is not expected at. Where that is led by
 /// the thread's own word, whether it uses the other's would be looked at for microseconds.
-fn in_order(chunks: u8, choice: &Choice, line_size: u64) -> Vec<u8> {
-    let published = chunk_mask(choice.published.address, choice.published.size, line_size);
+fn in_order(chunks: u8, choice: &Choice, watched_bytes: u64) -> Vec<u8> {
+    let published = chunk_mask(
+        choice.published.address,
+        choice.published.size,
+        watched_bytes,
+    );
     let is_in = |mask: u8, index: u8| mask & (1 << index) != 0;
     let mut order: Vec<u8> = (0..8).filter(|&index| is_in(chunks, index)).collect();
     order.sort_by_key(|&index| match is_in(published, index) {
@@ -410,20 +426,38 @@ mod tests {
     use linewise_recording::{CpuId, Pid};
 
     #[test]
-    fn every_chunk_is_watched_now_and_then_and_known_ones_more_often() {
-        let choice = Choice {
+    fn of_a_longer_line_the_64_bytes_are_watched_where_the_access_was() {
+        let watcher = Watcher::<()>::new(128, 4, None);
+        assert_eq!(watcher.watched_bytes, 64);
+        assert_eq!(Watcher::<()>::new(32, 4, None).watched_bytes, 32);
+        let mut chance = Chance::seeded(11);
+        let choice = choice(0x10c8, 0);
+        for _ in 0..100 {
+            let chosen = choose_chunks(&choice, 64, 4, &mut chance);
+            assert!(chosen & 0b10 != 0, "the chunk of the access is known");
+            assert_eq!(choose_chunks(&choice, 32, 4, &mut chance), 0b1111);
+        }
+    }
+
+    fn choice(address: u64, known_chunks: u8) -> Choice {
+        Choice {
             published: Published {
                 time: Time(0),
                 pid: Pid(1),
                 tid: Tid(1),
                 cpu: CpuId(0),
-                address: Address(0x1000),
+                address: Address(address),
                 size: 8,
                 operation: Operation::Store,
             },
             watched: Tid(2),
-            known_chunks: 0b1000,
-        };
+            known_chunks,
+        }
+    }
+
+    #[test]
+    fn every_chunk_is_watched_now_and_then_and_known_ones_more_often() {
+        let choice = choice(0x1000, 0b1000);
         let mut chance = Chance::seeded(11);
         let mut counts = [0; 8];
         for _ in 0..4000 {

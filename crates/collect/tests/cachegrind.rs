@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy, Level};
 use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_machine::signals::StopSignals;
 
 /// Set in the process that traces: what both sides are shown has to be in its environment.
 const TRACE: &str = "LINEWISE_TEST_TRACE";
@@ -44,7 +45,12 @@ fn traced(command: &str) {
         references: 0,
     };
     let command = command.split(' ').map(Into::into).collect();
-    let outcome = trace(&ExactOptions::new(command), &mut simulation).unwrap();
+    let outcome = trace(
+        &ExactOptions::new(command),
+        &StopSignals::block().unwrap(),
+        &mut simulation,
+    )
+    .unwrap();
     assert!(outcome.losses.is_empty(), "{:?}", outcome.losses);
     let total = simulation.hierarchy.finish().total;
     println!(

@@ -5,7 +5,7 @@
 //! No panic leaves a function: it becomes [`LINEWISE_INTERNAL`](error::LINEWISE_INTERNAL). What the
 //! caller passes in is trusted as far as C can only promise it: pointers are valid or null, functions
 //! return. One that throws an exception of C++ instead ends the process, wherever it runs.
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "is called from C, and takes its pointers")]
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
 pub mod array;

@@ -1,6 +1,6 @@
 //! What C passes in and gets back: older and newer versions of the structures, and wrong arguments.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls the functions as C does")]
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};

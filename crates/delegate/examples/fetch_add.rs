@@ -4,7 +4,6 @@
 //! measured in turns with the atomic and the round trip of one line, several times in one run.
 //!
 //! `cargo run --release -p linewise-delegate --example fetch_add -- [ROUNDS] [MILLISECONDS]`
-#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::hint::black_box;

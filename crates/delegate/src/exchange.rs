@@ -272,7 +272,7 @@ pub(crate) unsafe fn wait_for_line(core: *mut Core, lane: *mut Lane, shard: usiz
 
 #[cold]
 unsafe fn wait_slowly(core: *mut Core, until: Until, sleep: bool) {
-    // SAFETY: as for the caller; the shards outlive the call.
+    // SAFETY: the contract of `wait`, which alone calls this; the clone of the domain keeps its shards.
     unsafe {
         let domain = inner(core).clone();
         let nap = &raw mut (*core).nap;

@@ -1,6 +1,6 @@
 //! Fibres: many waiting callers on one thread, alone and beside what else the thread does.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "fibres are not safe, whatever runs them")]
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

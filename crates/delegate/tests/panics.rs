@@ -1,6 +1,6 @@
 //! Panics where nobody expects them: in destructors, of payloads among others.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "fibres are not safe, whatever runs them")]
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};

@@ -1,6 +1,6 @@
 //! What the runtime promises when things go wrong: panics, shutdown, nesting, fork, leaks, one CPU.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "forks, and runs fibres")]
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Replies that are asked for twice, in a child of fork, in a seat, and beside others who ask without end.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "forks, and waits for the child")]
 
 mod within;
 
@@ -25,7 +25,7 @@ fn in_a_child(body: impl FnOnce() -> bool) -> bool {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let is_true = body();
-        // SAFETY: as above.
+        // SAFETY: ends the child, and takes a number only.
         unsafe { libc::_exit(i32::from(!is_true)) };
     }
     let begun = Instant::now();

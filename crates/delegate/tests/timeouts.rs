@@ -106,7 +106,7 @@ fn calls_with_a_time_do_not_hold_fibres_up() {
         let client = domain.client().unwrap();
         let (late, answered) = (Cell::new(0), Cell::new(0));
         // SAFETY: the bodies leave nothing in their thread over a waiting call.
-        #[allow(unsafe_code)]
+        #[expect(unsafe_code, reason = "fibres are not safe, whatever runs them")]
         unsafe {
             client.fibres(|fibres| {
                 for _ in 0..5 {

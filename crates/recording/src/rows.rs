@@ -252,7 +252,8 @@ pub struct Watch {
     pub size: u32,
     /// The published access: what it did.
     pub operation: Operation,
-    /// Bit i set: chunk i (8 bytes each, from the first byte of the line) was watched.
+    /// Bit i set: chunk i was watched (8 bytes each, from the first byte of the line; of a line of more than 64 bytes,
+    /// of those aligned 64 that hold the published access).
     pub chunks: u8,
     /// The CPU where the publisher was sampled.
     pub publisher_cpu: CpuId,
@@ -268,7 +269,7 @@ pub struct Watch {
 pub struct Trap {
     /// The watch that it belongs to.
     pub watch: u64,
-    /// The chunk that was touched: 0 is the first 8 bytes of the line.
+    /// The chunk that was touched, counted as in [`Watch::chunks`].
     pub chunk: u8,
     /// Time that the thread ran from arming to this access, in ns, as the kernel counted it.
     pub exposure_ns: u64,

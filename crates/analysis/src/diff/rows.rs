@@ -386,8 +386,14 @@ fn threads(report: &Report) -> Values {
     values
 }
 
-/// What the kernel calls a program that was started by this command.
+/// What the kernel calls a program that was started by this command, or that has the process `pid N (command)`.
 fn program_name(command: &str) -> &str {
+    let of_process = || {
+        let (pid, words) = command.strip_prefix("pid ")?.split_once(" (")?;
+        pid.parse::<u32>().ok()?;
+        words.strip_suffix(')')
+    };
+    let command = of_process().unwrap_or(command);
     let path = command.split(' ').next().unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
     name.get(..15).unwrap_or(name)

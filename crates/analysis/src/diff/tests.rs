@@ -156,3 +156,24 @@ fn quantiles_are_those_of_the_tables() {
         assert!((quantile(p) - z).abs() < 1e-3, "{p}: {}", quantile(p));
     }
 }
+
+#[test]
+fn threads_named_as_the_program_are_called_that_also_where_its_process_was_attached_to() {
+    let mut before = everyday();
+    let mut names = Vec::new();
+    for command in [
+        "/opt/server-before --fast",
+        "pid 4194 (/opt/server-before --fast)",
+    ] {
+        before.run.command = command.to_owned();
+        before.run.threads[0].name = "server-before".to_owned();
+        let after = before.clone();
+        let diff = diff(&before, &after).unwrap();
+        let threads = diff.changes.iter().filter(|it| it.view == View::Threads);
+        names.push(threads.map(|it| it.name.clone()).collect::<Vec<_>>());
+    }
+    let is_there = |name: &str| names[0].iter().any(|it| it == name);
+    assert!(is_there("threads named as the program"), "{names:?}");
+    assert!(!is_there("server-before"), "{names:?}");
+    assert_eq!(names[0], names[1]);
+}

@@ -437,6 +437,18 @@ fn log_likelihood(fits: &[Vec<usize>], shares: &[f64]) -> f64 {
 /// A place and its variant: index of the place, index of the variant. The first place is who frees.
 type Chosen = Vec<usize>;
 
+/// The places that the most histories tell of, in order.
+fn most_seen(counts: &BTreeMap<u64, BTreeMap<Vec<Token>, u64>>) -> Vec<u64> {
+    let mut offsets: Vec<(u64, u64)> = counts
+        .iter()
+        .map(|(offset, variants)| (*offset, variants.values().sum()))
+        .collect();
+    offsets.sort_by_key(|(_, seen)| std::cmp::Reverse(*seen));
+    offsets.truncate(MOST_PLACES);
+    offsets.sort_unstable();
+    offsets.into_iter().map(|(offset, _)| offset).collect()
+}
+
 /// All choices of variants that were seen together, pair by pair: those with the fewest guesses first, of these
 /// those of the most common variants.
 fn candidates(lives: &[Life]) -> Vec<Candidate> {
@@ -459,14 +471,7 @@ fn candidates(lives: &[Life]) -> Vec<Candidate> {
     }
     // Places that nothing touches say nothing.
     counts.retain(|_, variants| variants.keys().any(|variant| !variant.is_empty()));
-    let mut offsets: Vec<(u64, u64)> = counts
-        .iter()
-        .map(|(offset, variants)| (*offset, variants.values().sum()))
-        .collect();
-    offsets.sort_by_key(|(_, seen)| std::cmp::Reverse(*seen));
-    offsets.truncate(MOST_PLACES);
-    offsets.sort_unstable();
-    let offsets: Vec<u64> = offsets.into_iter().map(|(offset, _)| offset).collect();
+    let offsets = most_seen(&counts);
     let mut variants = vec![frequent(&freers)];
     variants.extend(offsets.iter().map(|offset| frequent(&counts[offset])));
     // How often two variants were seen together.

@@ -218,7 +218,11 @@ impl Model {
 
     fn one(&mut self, access: &Access) {
         let threads = &self.config.threads;
-        let core = threads[usize::from(access.thread) % threads.len()] as usize;
+        let mut place = usize::from(access.thread);
+        while place >= threads.len() {
+            place = (place + 1 - threads.len()).min(place - 1);
+        }
+        let core = threads[place] as usize;
         let group = self.cores[core].group;
         let line = access.address / self.line_bytes;
         let writes = access.kind.writes();

@@ -15,6 +15,7 @@ use linewise_bench::reuse::{
 use linewise_cache::Access;
 use linewise_cache::reuse::{Choice, Grouping, ReuseOptions, ReuseTracker, Sampling};
 use linewise_collect::exact::{Consumer, ExactError, ExactOptions, TracedAccess, trace};
+use linewise_machine::signals::StopSignals;
 use linewise_recording::write_file;
 
 use crate::say::ProgressLine;
@@ -226,7 +227,8 @@ fn traced(
         ..ExactOptions::new(command)
     };
     let mut trackers = Trackers::new(part)?;
-    let outcome = trace(&options, &mut trackers)?;
+    let signals = StopSignals::block().context("cannot wait for signals")?;
+    let outcome = trace(&options, &signals, &mut trackers)?;
     let name = spec.name;
     let text = fs::read_to_string(&output)
         .with_context(|| format!("{name} left no truth and ended with {:?}", outcome.ended))?;

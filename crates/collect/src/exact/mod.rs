@@ -33,7 +33,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use linewise_machine::process::{self, Ended, HeldChild, Manner, monotonic_ns};
+use linewise_machine::process::{self, Child, Ended, HeldChild, Manner, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{Loss, Map, Order, Time};
 use linewise_tracer::{Region, threshold};
@@ -58,6 +58,7 @@ pub(crate) use clock::Clock;
 pub(crate) use launch::on_path;
 pub(crate) use only::ranges as function_ranges;
 
+use crate::family::{Ending, Family};
 use kept::TraceWriter;
 use launch::Launch;
 use stream::Stream;
@@ -85,6 +86,9 @@ pub struct ExactOptions {
     pub heap: Option<HeapLoading>,
     /// Keep the trace.
     pub keep_trace: Option<KeepTrace>,
+    /// Take the place of init for the command's orphans, so that they end with it. Only where this process has no other
+    /// children: it is not to be told of their end.
+    pub adopt_orphans: bool,
     /// End after this long.
     pub duration: Option<Duration>,
 }
@@ -101,6 +105,7 @@ impl ExactOptions {
             order: Order::default(),
             heap: None,
             keep_trace: None,
+            adopt_orphans: false,
             duration: None,
         }
     }
@@ -160,21 +165,25 @@ const SHORT_NAP: Duration = Duration::from_millis(1);
 const LITTLE: u64 = 1 << 13;
 /// How often the command is asked whether it has ended.
 const ASK_NS: u64 = 2_000_000;
-/// After this long the request to end becomes an order.
-const GRACE: Duration = Duration::from_secs(10);
+/// The same once it was asked to end: its family is looked for, too.
+const ASK_ENDING_NS: u64 = 20_000_000;
 
 /// Runs a command under the tracer and hands its accesses to `consumer` until it ends, the duration
-/// is over, or SIGINT, SIGTERM or SIGHUP comes; then it is asked to end (SIGTERM), and after ten
-/// seconds ordered to.
+/// is over, or SIGTERM is among `signals`; the others it gets ([`Heard::pass_on`]). Where it has not ended by itself, it is
+/// asked to (SIGTERM), with all that [descends from it](ExactOptions::adopt_orphans), and waited for; after ten seconds of its duration, or when SIGTERM
+/// comes again, all are killed.
+///
+/// [`Heard::pass_on`]: linewise_machine::signals::Heard::pass_on
 ///
 /// # Errors
 /// See [`ExactError`].
 pub fn trace<C: Consumer>(
     options: &ExactOptions,
+    signals: &StopSignals,
     consumer: &mut C,
 ) -> Result<ExactOutcome, ExactError> {
     let Some(keep) = &options.keep_trace else {
-        return trace_to(options, consumer);
+        return trace_to(options, signals, consumer);
     };
     let no_file = |source| ExactError::Keep {
         path: keep.path.clone(),
@@ -182,7 +191,7 @@ pub fn trace<C: Consumer>(
     };
     let writer = TraceWriter::create(keep).map_err(no_file)?;
     let mut both = Both(consumer, writer);
-    let traced = trace_to(options, &mut both);
+    let traced = trace_to(options, signals, &mut both);
     let mut writer = both.1;
     let mut outcome = traced.inspect_err(|_| writer.discard())?;
     let tables = Tables {
@@ -231,6 +240,7 @@ fn loss(what: &str, count: u64, detail: String) -> Loss {
 
 fn trace_to<C: Consumer>(
     options: &ExactOptions,
+    signals: &StopSignals,
     consumer: &mut C,
 ) -> Result<ExactOutcome, ExactError> {
     let region = Region::create().map_err(ExactError::Memory)?;
@@ -266,9 +276,9 @@ fn trace_to<C: Consumer>(
         fixed_addresses: true,
         ..Manner::default()
     };
+    let before = options.adopt_orphans.then(Family::before_the_first);
     let held = HeldChild::fork(&command, environment, manner).map_err(ExactError::Start)?;
     let root = held.pid();
-    let signals = StopSignals::block().map_err(ExactError::Wait)?;
     // After the fork, which wants a process of one thread, and before the target begins.
     consumer.begin().map_err(ExactError::Threads)?;
     let mut stream = Stream::new(region.clone(), launch.program.machine);
@@ -276,50 +286,14 @@ fn trace_to<C: Consumer>(
     let _hold = region.hold().ok();
     let mut child = held.release().map_err(ExactError::Start)?;
 
-    let start = monotonic_ns();
-    let mut asked = start;
-    let mut ended_by = "target-exited";
-    let mut ending: Option<u64> = None;
-    let ended = loop {
-        let words = stream.round(consumer, false);
-        let now = monotonic_ns();
-        if now - asked > ASK_NS || words == 0 {
-            asked = now;
-            if let Some(ended) = child.try_wait().map_err(ExactError::Wait)? {
-                break ended;
-            }
-            let over = options
-                .duration
-                .is_some_and(|duration| u128::from(now - start) >= duration.as_nanos());
-            let interrupted = signals.next().is_some_and(|came| came.pass_on(root));
-            match ending {
-                None if over || interrupted => {
-                    ended_by = if interrupted {
-                        "interrupted"
-                    } else {
-                        "duration"
-                    };
-                    ending = Some(now);
-                    let _ = process::signal(root, SIGTERM);
-                }
-                Some(since)
-                    if interrupted
-                        || ended_by == "duration" && u128::from(now - since) > GRACE.as_nanos() =>
-                {
-                    let _ = process::signal(root, SIGKILL);
-                }
-                _ => {}
-            }
-        }
-        if words < LITTLE {
-            region.prepare_sleep();
-            match stream.round(consumer, false) {
-                0 => region.sleep(LONG_NAP),
-                words if words < LITTLE => region.sleep(SHORT_NAP),
-                _ => {}
-            }
-        }
-    };
+    let family = before.unwrap_or_else(|| Family::below(root));
+    let (ended, ended_by) = follow(
+        options,
+        signals,
+        (&region, &mut stream),
+        (&mut child, &family),
+        consumer,
+    )?;
     let others = stream.others(root);
     // What others still write is as old as the command's end, or comes after it.
     region.detach();
@@ -328,7 +302,7 @@ fn trace_to<C: Consumer>(
             break;
         }
     }
-    if !region.installed() || stream.threads.is_empty() && ending.is_none() {
+    if !region.installed() || stream.threads.is_empty() && ended_by == "target-exited" {
         return Err(ExactError::NotInstalled { ended });
     }
     stream.finish(consumer);
@@ -347,8 +321,66 @@ fn trace_to<C: Consumer>(
     Ok(outcome)
 }
 
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
+/// Reads what the command does until it has ended, by itself or because it was to: how, and why.
+fn follow<C: Consumer>(
+    options: &ExactOptions,
+    signals: &StopSignals,
+    (region, stream): (&Region, &mut Stream),
+    (child, family): (&mut Child, &Family),
+    consumer: &mut C,
+) -> Result<(Ended, &'static str), ExactError> {
+    let root = child.pid();
+    let start = monotonic_ns();
+    let mut asked = start;
+    let mut ending: Option<(Ending, &'static str)> = None;
+    loop {
+        let words = stream.round(consumer, false);
+        let now = monotonic_ns();
+        let is_due = match ending {
+            None => words == 0 || now - asked > ASK_NS,
+            Some(_) => now - asked > ASK_ENDING_NS,
+        };
+        if is_due {
+            asked = now;
+            family.reap(child);
+            let interrupted = || signals.next().is_some_and(|came| came.pass_on(root));
+            if let Some((ending, ended_by)) = &mut ending {
+                if interrupted() {
+                    ending.insist();
+                }
+                let ended = ending.look(child, || family.members());
+                if let Some(ended) = ended.map_err(ExactError::Wait)? {
+                    return Ok((ended, ended_by));
+                }
+            } else {
+                if let Some(ended) = child.try_wait().map_err(ExactError::Wait)? {
+                    return Ok((ended, "target-exited"));
+                }
+                let over = options
+                    .duration
+                    .is_some_and(|duration| u128::from(now - start) >= duration.as_nanos());
+                let ended_by = match (interrupted(), over) {
+                    (true, _) => Some("interrupted"),
+                    (false, true) => Some("duration"),
+                    (false, false) => None,
+                };
+                if let Some(ended_by) = ended_by {
+                    let asking = Ending::ask(child, &family.members(), ended_by == "duration");
+                    ending = Some((asking.map_err(ExactError::Wait)?, ended_by));
+                }
+            }
+        }
+        if words < LITTLE {
+            region.prepare_sleep();
+            match stream.round(consumer, false) {
+                0 => region.sleep(LONG_NAP),
+                words if words < LITTLE => region.sleep(SHORT_NAP),
+                _ => {}
+            }
+        }
+    }
+}
+
 const SIGILL: i32 = 4;
 
 fn outcome(
@@ -438,15 +470,13 @@ fn outcome(
     for untraced in &stream.code.untraced {
         lose("untraced-program", 1, error::untraced_text(untraced));
     }
-    if ended == Ended::Signal(SIGILL) {
-        lose(
-            "illegal-instruction",
-            1,
-            "the target ended by SIGILL: QEMU emulates no AVX-512 (nor, before 7.2, AVX); build it for \
+    lose(
+        "illegal-instruction",
+        u64::from(ended == Ended::Signal(SIGILL)),
+        "the target ended by SIGILL: QEMU emulates no AVX-512 (nor, before 7.2, AVX); build it for \
              x86-64-v3 or less, or let it choose at run time"
-                .to_owned(),
-        );
-    }
+            .to_owned(),
+    );
     ExactOutcome {
         ended,
         ended_by,

@@ -7,7 +7,7 @@ table! {
     Trap in traps: "One access of a watched chunk.";
     latest: |row| Some(row.time);
     watch: u64 = "The watch that it belongs to: `watches.id`.",
-    chunk: u8 = "The chunk that was touched: 0 is the first 8 bytes of the line.",
+    chunk: u8 = "The chunk that was touched, counted as in `watches.chunks`.",
     exposure_ns: u64 = "Time that the thread ran from arming to this access, ns.",
     time: Time = "When the access happened, CLOCK_MONOTONIC ns.",
     pid: Pid = "The accessing process.",

@@ -15,7 +15,7 @@ table! {
     address: Address = "The published access: its first byte.",
     size: u32 = "The published access: how many bytes.",
     operation: Operation = "The published access: what it did.",
-    chunks: u8 = "Bit i is set when chunk i of the line (8 bytes each) was watched.",
+    chunks: u8 = "Bit i is set when chunk i of the line (8 bytes each; of a line of more than 64 bytes, of those aligned 64 with the published access) was watched.",
     publisher_cpu: CpuId = "The CPU where the publisher was sampled.",
     outcome: WatchOutcome = "How it ended.",
     exposure_ns: u64 = "Time that the thread ran while it was armed, ns; a chunk that trapped has its own.",

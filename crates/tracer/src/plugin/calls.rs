@@ -232,6 +232,28 @@ fn makes(vcpu: c_uint, shares: bool, cleared: u64) {
     joint::forks(vcpu, end.clock());
 }
 
+/// What a call executes, if that is what it does.
+fn executes(number: i64, [a1, a2, a3, a4, a5]: [u64; 5]) -> Option<exec::Call> {
+    let numbers = numbers();
+    if number == numbers.execve {
+        Some(exec::Call::Path {
+            path: a1,
+            arguments: a2,
+            environment: a3,
+        })
+    } else if number == numbers.execveat {
+        Some(exec::Call::At {
+            directory: a1,
+            path: a2,
+            arguments: a3,
+            environment: a4,
+            flags: a5,
+        })
+    } else {
+        None
+    }
+}
+
 /// A system call begins.
 pub(super) extern "C" fn on_call(
     _id: u64,
@@ -257,7 +279,7 @@ pub(super) extern "C" fn on_call(
             end.event(vcpu, kind, a, b);
         }
     };
-    // SAFETY: as above.
+    // SAFETY: QEMU calls us in the thread that runs this virtual CPU; the reference ends here.
     if let Some(end) = unsafe { writer::end(vcpu) } {
         end.opens(vcpu);
     }
@@ -265,7 +287,7 @@ pub(super) extern "C" fn on_call(
     let mut waits = numbers.may_wait(number, a1, a2);
     let ordered = order::is_on();
     if ordered {
-        // SAFETY: as above.
+        // SAFETY: QEMU calls us in the thread that runs this virtual CPU; the reference ends here.
         if let Some(end) = unsafe { writer::end(vcpu) } {
             end.takes_turn(false);
         }
@@ -311,28 +333,13 @@ pub(super) extern "C" fn on_call(
     }
     if number == numbers.exit {
         event(EventKind::ThreadEnded, 0, 0);
-        // SAFETY: as above.
+        // SAFETY: QEMU calls us in the thread that runs this virtual CPU, and no reference to its end is left.
         unsafe { writer::close(vcpu) };
     } else if number == numbers.mmap {
         MMAP.set([a2, a3, a4, a5, a6]);
     } else if number == numbers.munmap {
         shared::remove(a1, a1.saturating_add(a2));
-    } else if number == numbers.execve || number == numbers.execveat {
-        let call = if number == numbers.execve {
-            exec::Call::Path {
-                path: a1,
-                arguments: a2,
-                environment: a3,
-            }
-        } else {
-            exec::Call::At {
-                directory: a1,
-                path: a2,
-                arguments: a3,
-                environment: a4,
-                flags: a5,
-            }
-        };
+    } else if let Some(call) = executes(number, [a1, a2, a3, a4, a5]) {
         exec::replace(call, |traced| {
             let kind = if traced {
                 EventKind::ExecTraced

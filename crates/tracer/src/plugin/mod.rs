@@ -239,6 +239,32 @@ extern "C" fn on_vcpu_exit(_id: u64, vcpu: c_uint) {
     calls::on_vcpu_gone(vcpu);
 }
 
+/// The bytes of an instruction, in `room`.
+///
+/// # Safety
+/// QEMU has handed out the instruction, and for the time of this call.
+unsafe fn code_of<'a>(
+    api: &Api,
+    instruction: *mut Instruction,
+    room: &'a mut [u8; 16],
+) -> &'a [u8] {
+    // SAFETY: QEMU's functions on an instruction of its own, by the contract; it has at least the `length` bytes that
+    // it says, and the room is as large.
+    unsafe {
+        let length = (api.instruction_size)(instruction).min(room.len());
+        match api.instruction_data {
+            InstructionData::Points(data) => {
+                let data: *const u8 = data(instruction).cast();
+                std::ptr::copy_nonoverlapping(data, room.as_mut_ptr(), length);
+            }
+            InstructionData::Copies(copy) => {
+                copy(instruction, room.as_mut_ptr().cast(), length);
+            }
+        }
+        &room[..length]
+    }
+}
+
 /// Asks for a callback at each access of a block, and tells the collector what the block is.
 extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mut Block) {
     let Some(process) = process::current() else {
@@ -265,17 +291,7 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
             let instruction = (api.block_instruction)(block, index);
             let address = (api.instruction_address)(instruction);
             let mut bytes = [0u8; 16];
-            let length = (api.instruction_size)(instruction).min(bytes.len());
-            match api.instruction_data {
-                InstructionData::Points(data) => {
-                    let data: *const u8 = data(instruction).cast();
-                    std::ptr::copy_nonoverlapping(data, bytes.as_mut_ptr(), length);
-                }
-                InstructionData::Copies(copy) => {
-                    copy(instruction, bytes.as_mut_ptr().cast(), length);
-                }
-            }
-            let bytes = &bytes[..length];
+            let bytes = code_of(api, instruction, &mut bytes);
             if heap::is_marker(bytes) {
                 let user = std::ptr::null_mut();
                 let (flags, kinds) = (api::NO_REGISTERS, api::LOADS_AND_STORES);

@@ -127,12 +127,12 @@ fn pairs(input: &Input<'_>) -> Pairs {
         let Some(traps) = by_watch.get(&watch.id) else {
             continue;
         };
-        let chunk = (watch.address.0 - watch.address.line(input.info.line_size).0) / 8;
+        let chunk = watch.address.0 % input.info.line_size.min(64) / 8;
         let meets = |trap: &&Trap| overlap(watch, trap);
         let kind = match traps.iter().any(meets) {
             true => 0,
             // Where it was not watched, nobody knows.
-            false if watch.chunks & (1 << chunk.min(7)) == 0 => continue,
+            false if watch.chunks & (1 << chunk) == 0 => continue,
             false => 1,
         };
         let (pid, address) = input.shared.home(watch.pid, watch.address);

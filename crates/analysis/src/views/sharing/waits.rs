@@ -66,6 +66,13 @@ struct Other {
     absent_rate: f64,
 }
 
+/// How many of the others one meets at a time, each of which is `at_line` for a share of its time.
+fn crowd_of(others: &[Other], met_share: f64, at_line: impl Fn(Tid) -> f64) -> f64 {
+    let all = met_share.max(f64::MIN_POSITIVE);
+    let each = |other: &Other| other.present.value / all * at_line(other.tid);
+    others.iter().map(each).sum::<f64>() * met_share.max(1.0)
+}
+
 /// Transfers to one thread and what they cost it.
 pub(super) fn wait_of(
     tid: Tid,
@@ -112,15 +119,11 @@ pub(super) fn wait_of(
         met_share.add(other.present);
     }
     let absent_rate: f64 = others.iter().map(|other| other.absent_rate).sum();
-    let crowd = others
-        .iter()
-        .map(|other| {
-            let at_line = (stays.threads.get(&other.tid))
-                .map_or(0.0, |stay| stay.share_beside(other.tid, tid, on_cpus));
-            other.present.value / met_share.value.max(f64::MIN_POSITIVE) * at_line
-        })
-        .sum::<f64>()
-        * met_share.value.max(1.0);
+    let at_line = |other: Tid| {
+        let stay = stays.threads.get(&other);
+        stay.map_or(0.0, |stay| stay.share_beside(other, tid, on_cpus))
+    };
+    let crowd = crowd_of(&others, met_share.value, at_line);
     let locked = stay.places.keys().all(|place| place.locked);
     let price = Price::of(stay, curves, crowd);
     // Each locked instruction of a visit takes its time also where the line stays.

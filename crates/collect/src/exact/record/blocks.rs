@@ -206,15 +206,21 @@ impl Teller {
                 None
             }
             Record::Label { key, words, bytes } => {
-                let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                if self.labels.len() < MOST_LABELS {
-                    let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
-                    self.label_numbers.insert(key, self.labels.len() as u16);
-                    self.labels.push(text.into_owned());
-                }
+                self.keep_label(key, words, bytes);
                 None
             }
         }
+    }
+
+    /// Numbers the name that a program gave to blocks, if there is room for it.
+    fn keep_label(&mut self, key: u64, words: &[u64], bytes: usize) {
+        if self.labels.len() >= MOST_LABELS {
+            return;
+        }
+        let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
+        self.label_numbers.insert(key, self.labels.len() as u16);
+        self.labels.push(text.into_owned());
     }
 
     /// Whether objects of this call chain and name are followed.

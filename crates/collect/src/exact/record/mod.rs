@@ -136,8 +136,8 @@ pub struct ExactRecorded {
 
 /// Runs a command under the tracer, measures it, and writes the recording.
 ///
-/// A target that is still running when its recording ends is asked to end, see [`trace`]. `signals`
-/// are those that end it; call this from the only thread of the process.
+/// What `signals` do, and what becomes of a target that is still running when its recording ends, is as with [`trace`]. Call
+/// this from the only thread of the process.
 ///
 /// # Errors
 /// [`crate::Error::Exact`] when the command cannot be traced or its machine not be simulated,
@@ -145,7 +145,7 @@ pub struct ExactRecorded {
 /// failure to write after the command has begun is no error but part of what is returned.
 pub fn record_exact(
     options: &ExactRecordOptions,
-    _signals: &StopSignals,
+    signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<ExactRecorded, crate::Error> {
     let one_line_in = options.trace.one_line_in.max(1);
@@ -177,7 +177,7 @@ pub fn record_exact(
         places: Places::default(),
     };
     let traced = options.trace.clone();
-    let (outcome, results) = measured(options, traced, &model, loading, &mut beginning)?;
+    let (outcome, results) = measured(options, signals, traced, &model, loading, &mut beginning)?;
     let Beginning { writer, places, .. } = beginning;
 
     let recorded = |failure| ExactRecorded {
@@ -213,7 +213,14 @@ pub fn record_exact(
     );
     if let Some(exact) = &mut info.exact {
         let losses = &mut tables.losses;
-        exact.repeats = repeated(options, &model, &outcome, &results.measured, losses);
+        exact.repeats = repeated(
+            options,
+            signals,
+            &model,
+            &outcome,
+            &results.measured,
+            losses,
+        );
     }
     let failure = write(writer, &info, tables).err();
     if let Some(error) = &failure {
@@ -225,6 +232,7 @@ pub fn record_exact(
 /// Runs the command, and measures it.
 fn measured(
     options: &ExactRecordOptions,
+    signals: &StopSignals,
     mut traced: ExactOptions,
     model: &Model,
     loading: Option<(linewise_heap::Region, HeapLoading)>,
@@ -238,7 +246,7 @@ fn measured(
     let contents = model.simulated.then(|| Contents::new(model));
     let mut measuring = Measuring::new(measures, teller, options.flow.is_some(), contents);
     traced.leave_own = options.leaves_own(model.config.line_bytes);
-    let outcome = trace(&traced, &mut Both(beside, &mut measuring))?;
+    let outcome = trace(&traced, signals, &mut Both(beside, &mut measuring))?;
     let results = measuring.finish(&outcome.counted);
     Ok((outcome, results))
 }
@@ -246,6 +254,7 @@ fn measured(
 /// Runs the command again, as often as it is asked for and it ends by itself.
 fn repeated(
     options: &ExactRecordOptions,
+    signals: &StopSignals,
     model: &Model,
     outcome: &ExactOutcome,
     first: &Measured,
@@ -262,7 +271,7 @@ fn repeated(
             break;
         }
         let loading = heap(options, &mut Vec::new());
-        let again = measured(options, trace.clone(), model, loading, &mut Nobody);
+        let again = measured(options, signals, trace.clone(), model, loading, &mut Nobody);
         let (again, results) = match again {
             Ok(again) => again,
             Err(error) => {

@@ -67,6 +67,7 @@ fn what_cannot_be_traced_is_named_with_what_to_do() {
     let trace_it = |name: &str| {
         trace(
             &ExactOptions::new(vec![name.into()]),
+            &StopSignals::block().unwrap(),
             &mut Counts::default(),
         )
         .unwrap_err()
@@ -89,7 +90,7 @@ fn without_a_thread_to_measure_with_the_target_does_not_begin() {
     let made = programs.path().join("made");
     let words = ["-c", &format!("echo > {}", made.display())];
     let options = ExactOptions::new(command(Path::new("/bin/sh"), &words));
-    match trace(&options, &mut Alone) {
+    match trace(&options, &StopSignals::block().unwrap(), &mut Alone) {
         Err(error @ ExactError::NoQemu { .. }) => println!("skipped: {error}"),
         Err(error @ ExactError::Threads(_)) => {
             assert!(error.to_string().contains("ulimit -u"), "{error}");

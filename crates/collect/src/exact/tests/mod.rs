@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use linewise_cache::Kind;
+use linewise_machine::signals::StopSignals;
 
 use super::{Consumer, ExactError, ExactOptions, ExactOutcome, TracedAccess, trace};
 
@@ -98,7 +99,7 @@ pub(super) fn try_trace<C: Consumer>(
     options: &ExactOptions,
     consumer: &mut C,
 ) -> Option<ExactOutcome> {
-    match trace(options, consumer) {
+    match trace(options, &StopSignals::block().unwrap(), consumer) {
         Ok(outcome) => Some(outcome),
         Err(error @ ExactError::NoQemu { .. }) => {
             println!("skipped: {error}");

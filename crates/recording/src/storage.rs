@@ -540,7 +540,8 @@ fn check_size<R: Row>(path: &Path, metadata: &ParquetMetaData, size: u64) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{Loss, Tid, Time};
+    use crate::tables::Loss;
+    use crate::values::{Tid, Time};
 
     /// Accepts some bytes, then is full.
     struct SmallDisk {

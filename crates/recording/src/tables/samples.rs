@@ -1,14 +1,7 @@
-//! Table `samples`: one interrupted instruction of one thread.
-
-use super::table;
-use crate::rows::{
-    Address, AddressOrigin, CpuId, Operation, Pid, Sample, SampleClass, StackId, Tid, Time,
-    UnknownReason,
-};
-
 table! {
-    Sample in samples: "One interrupted instruction of one thread.";
+    Sample in samples: "One interrupted instruction of one thread.",
     latest: |row| Some(row.time);
+
     time: Time = "When the timer fired, CLOCK_MONOTONIC ns.",
     pid: Pid = "The process of the interrupted thread.",
     tid: Tid = "The interrupted thread.",

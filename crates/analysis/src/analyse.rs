@@ -330,7 +330,7 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         } else {
             format!("pid {} ({command})", info.pid)
         },
-        source: info.source.clone(),
+        source: info.source,
         source_reason: info.source_reason.clone(),
         duration_ns: info.end.since(info.start),
         threads: thread_rows(info, tables),

@@ -5,7 +5,7 @@ use std::path::Path;
 use linewise_machine::facts::Facts;
 use linewise_machine::sysfs;
 use linewise_recording::{
-    CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Time,
+    CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Source, Time,
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
@@ -38,7 +38,7 @@ pub(crate) fn describe(
         command: Vec::new(),
         pid: Pid(0),
         launched: false,
-        source: "timer".to_owned(),
+        source: Source::Timer,
         source_reason: format!("{no_counters}; {sampled} is sampled"),
         start,
         end: start,

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use linewise_recording::{CreateMode, Recording, RunInfo, Switch, Writer};
-//! use linewise_recording::{CpuId, Overhead, Pid, Tid, Time};
+//! use linewise_recording::{CpuId, Overhead, Pid, Source, Tid, Time};
 //!
 //! # let directory = tempfile::tempdir()?;
 //! # let dir = &directory.path().join("trial.linewise");
@@ -22,7 +22,7 @@
 //!     command: vec!["./counters".into(), "--threads=2".into()],
 //!     pid: Pid(100),
 //!     launched: true,
-//!     source: "timer".into(),
+//!     source: Source::Timer,
 //!     source_reason: "no PMU".into(),
 //!     start: Time(1_000),
 //!     end: Time(1_000),

@@ -12,6 +12,7 @@ use crate::folder::Folder;
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Loss, Row, Tables, all_tables};
+use crate::values::Source;
 
 /// `run.json` is read up to this size; it holds one command line and some facts.
 const RUN_BYTES: u64 = 16 << 20;
@@ -29,8 +30,8 @@ impl Recording {
     ///
     /// # Errors
     /// [`Error::Read`] if there is nothing, [`Error::NotARecording`] if there is something else,
-    /// [`Error::NewerFormat`] if a later linewise wrote it, [`Error::Damaged`] if its `run.json`
-    /// does not hold together.
+    /// [`Error::NewerFormat`] or [`Error::NewerSource`] if a later linewise wrote it,
+    /// [`Error::Damaged`] if its `run.json` does not hold together.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let info = read_run(dir)?;
         Ok(Self {
@@ -223,6 +224,14 @@ fn parse_run(path: &Path, text: &[u8]) -> Result<RunInfo, Error> {
     }
     if version == 0 {
         return Err(Error::damaged(path, "there is no format_version 0"));
+    }
+    if let Some(found) = value["source"].as_str()
+        && Source::from_word(found).is_none()
+    {
+        return Err(Error::NewerSource {
+            path: path.to_owned(),
+            found: found.to_owned(),
+        });
     }
     let info = RunInfo::deserialize(value).map_err(|e| Error::damaged(path, e))?;
     // Analyses mask addresses with it.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::values::{Address, CacheLevel, Order, Pid, Time};
+use crate::values::{Address, CacheLevel, Order, Pid, Source, Time};
 
 /// The version of the recording format that this crate writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -22,8 +22,8 @@ pub struct RunInfo {
     pub pid: Pid,
     /// Whether linewise started the target (`false`: attached).
     pub launched: bool,
-    /// Where the rows come from: `timer` or `exact`.
-    pub source: String,
+    /// Where the rows come from.
+    pub source: Source,
     /// Why that source was chosen, one line.
     pub source_reason: String,
     /// When recording began.

@@ -91,6 +91,12 @@ macro_rules! words {
             }
         }
 
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
         impl crate::column::Word for $name {
             const WORDS: &'static [&'static str] = Self::WORDS;
 
@@ -201,6 +207,59 @@ words!(
         Stack = "stack",
         /// Any other mapping.
         Mapping = "mapping",
+    }
+);
+
+words!(
+    /// Where the rows of a recording come from. A further source is a variant: what differs by source is a method here,
+    /// or a match that names every variant.
+    Source {
+        /// Interrupts in proportion to the CPU time of threads that run at nearly full speed.
+        Timer = "timer",
+        /// Every access, under an emulator.
+        Exact = "exact",
+    }
+);
+
+impl Source {
+    /// Whether every access was seen, and not samples of them.
+    #[must_use]
+    pub fn is_exact(self) -> bool {
+        matches!(self, Self::Exact)
+    }
+
+    /// Whether the program ran under an emulator: its seconds and its CPUs are not those of the machine.
+    #[must_use]
+    pub fn is_emulated(self) -> bool {
+        matches!(self, Self::Exact)
+    }
+
+    /// What is seen one by one: `sample` or `access`.
+    #[must_use]
+    pub fn observation(self) -> &'static str {
+        match self {
+            Self::Timer => "sample",
+            Self::Exact => "access",
+        }
+    }
+
+    /// What shares are shares of.
+    #[must_use]
+    pub fn weight(self) -> Weight {
+        match self {
+            Self::Timer => Weight::ThreadTime,
+            Self::Exact => Weight::Accesses,
+        }
+    }
+}
+
+words!(
+    /// What a source weighs its observations in.
+    Weight {
+        /// Nanoseconds of thread time.
+        ThreadTime = "time",
+        /// Accesses.
+        Accesses = "accesses",
     }
 );
 

@@ -459,7 +459,9 @@ fn inspect(folder: &Folder, mode: CreateMode) -> Result<Found, Error> {
     if is_recording {
         match read_run_in(folder) {
             // What a later linewise wrote, or what was damaged since, is a recording too.
-            Ok(_) | Err(Error::NewerFormat { .. } | Error::Damaged { .. }) => {}
+            Ok(_)
+            | Err(Error::NewerFormat { .. } | Error::NewerSource { .. } | Error::Damaged { .. }) => {
+            }
             Err(Error::NotARecording { .. }) => {
                 return Err(occupied(dir, "its run.json is not one of linewise"));
             }

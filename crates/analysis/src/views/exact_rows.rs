@@ -2,7 +2,7 @@
 
 use linewise_recording::{
     Address, CacheCounts, CacheLevel, CacheSubject, ExactRun, Frame, Measure, Pid, ReuseBin,
-    ReusePairBin, ReuseScope, RunInfo, SimulatedCache, Tid, Touch, Unit,
+    ReusePairBin, ReuseScope, RunInfo, SimulatedCache, Source, Tid, Touch, Unit,
 };
 
 /// An exact run on a machine with a first level of 64 lines and a shared second of 1024.
@@ -21,7 +21,7 @@ pub(super) fn info() -> RunInfo {
         command: vec!["./counters".into()],
         pid: Pid(7),
         launched: true,
-        source: "exact".into(),
+        source: Source::Exact,
         source_reason: "asked for".into(),
         start: linewise_recording::Time(0),
         end: linewise_recording::Time(1_000_000),

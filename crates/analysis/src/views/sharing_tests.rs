@@ -2,7 +2,7 @@
 
 use linewise_recording::{
     AddressOrigin, CpuId, Latency, Map, MapKind, Overhead, RunInfo, Sample, SampleClass,
-    SharedMemory, StackId, Switch, Time, Trap, Watch, WatchOutcome,
+    SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
 };
 
 use super::*;
@@ -179,7 +179,7 @@ impl Rows {
             command: vec![],
             pid: Pid(1),
             launched: true,
-            source: "timer".into(),
+            source: Source::Timer,
             source_reason: String::new(),
             start: Time(SECOND),
             end: Time(2 * SECOND),

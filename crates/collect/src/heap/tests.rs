@@ -20,7 +20,7 @@ fn info() -> RunInfo {
         command: vec!["./invented".into()],
         pid: Pid(1),
         launched: true,
-        source: "timer".into(),
+        source: linewise_recording::Source::Timer,
         source_reason: String::new(),
         start: Time(0),
         end: Time(0),

@@ -11,7 +11,7 @@ pub(crate) fn info() -> RunInfo {
         command: vec!["./counters".into(), "--threads=2".into()],
         pid: Pid(100),
         launched: true,
-        source: "timer".into(),
+        source: Source::Timer,
         source_reason: "this machine has no PMU".into(),
         start: Time(1_000_000),
         end: Time(2_001_000_000),

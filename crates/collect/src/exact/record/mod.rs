@@ -25,7 +25,7 @@ use linewise_machine::process::{Ended, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
     CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Overhead, Pid,
-    Repeat, RunInfo, Tables, Time, Writer,
+    Repeat, RunInfo, Source, Tables, Time, Writer,
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
@@ -396,7 +396,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
             .collect(),
         pid: Pid(0),
         launched: true,
-        source: "exact".to_owned(),
+        source: Source::Exact,
         source_reason: options.reason.clone(),
         start,
         end: start,

@@ -17,6 +17,7 @@
 //! # let dir = &directory.path().join("trial.linewise");
 //! let mut info = RunInfo {
 //!     format_version: linewise_recording::FORMAT_VERSION,
+//!     id: "8f14e45fceea167a5a36dedd4bea2543".into(),
 //!     linewise_version: "0.1.0".into(),
 //!     complete: false,
 //!     command: vec!["./counters".into(), "--threads=2".into()],
@@ -32,6 +33,8 @@
 //!     line_size: 64,
 //!     cpus: 2,
 //!     watchpoint_bytes: 32,
+//!     host: "tower".into(),
+//!     boot_id: String::new(),
 //!     cpu_model: "AMD EPYC".into(),
 //!     hypervisor: "KVM".into(),
 //!     kernel: "6.18".into(),

@@ -5,13 +5,17 @@ use serde::{Deserialize, Serialize};
 use crate::values::{Address, CacheLevel, Order, Pid, Source, Time};
 
 /// The version of the recording format that this crate writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The facts of a run that are not rows (file `run.json`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Format version of the tables beside it.
     pub format_version: u32,
+    /// A random number, 128 bits in lower-case hex, by which the recording is known wherever it lies; empty in recordings
+    /// of format 1.
+    #[serde(default)]
+    pub id: String,
     /// The version of linewise that wrote it.
     pub linewise_version: String,
     /// Whether the recording was ended properly; false while it is written and after a crash.
@@ -43,6 +47,13 @@ pub struct RunInfo {
     pub cpus: u32,
     /// Bytes that one watchpoint covers times how many a thread has.
     pub watchpoint_bytes: u32,
+    /// The machine's name; empty in recordings of format 1, or if the system does not tell it.
+    #[serde(default)]
+    pub host: String,
+    /// The kernel's name for the time since the machine was started, within which CLOCK_MONOTONIC counts on; empty
+    /// likewise.
+    #[serde(default)]
+    pub boot_id: String,
     /// CPU model as the kernel names it.
     pub cpu_model: String,
     /// Hypervisor vendor, empty on bare metal.

@@ -16,6 +16,7 @@ pub(super) fn info() -> RunInfo {
     };
     RunInfo {
         format_version: linewise_recording::FORMAT_VERSION,
+        id: String::new(),
         linewise_version: "0.1.0".into(),
         complete: true,
         command: vec!["./counters".into()],
@@ -31,6 +32,8 @@ pub(super) fn info() -> RunInfo {
         line_size: 64,
         cpus: 2,
         watchpoint_bytes: 32,
+        host: String::new(),
+        boot_id: String::new(),
         cpu_model: String::new(),
         hypervisor: String::new(),
         kernel: String::new(),

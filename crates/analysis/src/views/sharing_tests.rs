@@ -72,7 +72,7 @@ impl Rows {
                 ip: Address(0x40_0010),
                 sp: Address(0x7000),
                 stack: StackId(0),
-                weight_ns: WEIGHT,
+                weight: WEIGHT,
                 class: SampleClass::Access,
                 access_ip: Address(0x40_0000 + u64::from(tid)),
                 address: Address(address),
@@ -174,6 +174,7 @@ impl Rows {
     fn view_with(&self, latencies: &[Latency]) -> SharingView {
         let info = RunInfo {
             format_version: 1,
+            id: String::new(),
             linewise_version: String::new(),
             complete: true,
             command: vec![],
@@ -189,6 +190,8 @@ impl Rows {
             line_size: 64,
             cpus: 2,
             watchpoint_bytes: 32,
+            host: String::new(),
+            boot_id: String::new(),
             cpu_model: String::new(),
             hypervisor: String::new(),
             kernel: String::new(),

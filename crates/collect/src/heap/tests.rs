@@ -15,6 +15,7 @@ use crate::follow::Stacks;
 fn info() -> RunInfo {
     RunInfo {
         format_version: linewise_recording::FORMAT_VERSION,
+        id: String::new(),
         linewise_version: "0.1.0".into(),
         complete: false,
         command: vec!["./invented".into()],
@@ -30,6 +31,8 @@ fn info() -> RunInfo {
         line_size: 64,
         cpus: 2,
         watchpoint_bytes: 32,
+        host: String::new(),
+        boot_id: String::new(),
         cpu_model: String::new(),
         hypervisor: String::new(),
         kernel: String::new(),

@@ -32,12 +32,12 @@ pub trait Row: sealed::Buffered + Clone + Sized + Send + 'static {
     /// [`Error::Encode`] if Arrow refuses the batch (over 2 GiB of text in one column).
     fn to_batch(rows: &[Self]) -> Result<RecordBatch, Error>;
 
-    /// The rows of an Arrow batch. Columns are found by name, others than the known are ignored.
+    /// The rows of an Arrow batch of the format `version`. Columns are found by name, others than the known are ignored.
     ///
     /// # Errors
     /// [`Error::Damaged`] when a column is missing, of another type, null where that means
     /// nothing, or holds an unknown word.
-    fn from_batch(batch: &RecordBatch) -> Result<Vec<Self>, Error>;
+    fn from_batch(batch: &RecordBatch, version: u32) -> Result<Vec<Self>, Error>;
 
     /// The moment that the row tells about last, if it tells about any.
     fn latest(&self) -> Option<Time> {
@@ -87,15 +87,22 @@ pub struct TableColumns {
     pub columns: &'static [Column],
 }
 
+/// The name that a column has in the format `version`, by what it was called before which format.
+fn name_in<'a>(version: u32, name: &'a str, former: &[(u32, &'a str)]) -> &'a str {
+    let older = former.iter().find(|(before, _)| version < *before);
+    older.map_or(name, |(_, former)| former)
+}
+
 /// Defines a table: its row, a struct, and each of its columns as `name: type = "description"`. Attributes of the struct
-/// and more of its documentation go before its name.
+/// and more of its documentation go before its name. A column that had another name in older formats is
+/// `name (former before 2): type`.
 macro_rules! table {
     (
         $(#[$meta:meta])*
         $row:ident in $table:ident: $description:literal
         $(, latest: $latest:expr)?
         $(, expected: $expected:expr)?;
-        $($field:ident: $cell:ty = $text:literal,)+
+        $($field:ident $(($former:ident before $version:literal))?: $cell:ty = $text:literal,)+
     ) => {
         use super::*;
 
@@ -134,10 +141,12 @@ macro_rules! table {
                 })
             }
 
-            fn from_batch(batch: &RecordBatch) -> Result<Vec<Self>, Error> {
+            fn from_batch(batch: &RecordBatch, version: u32) -> Result<Vec<Self>, Error> {
                 let damaged = |reason| Error::damaged(Path::new(Self::TABLE), reason);
                 $(
-                    let mut $field = decode_column::<$cell>(batch, stringify!($field))
+                    let former = [$(($version, stringify!($former)))?];
+                    let name = name_in(version, stringify!($field), &former);
+                    let mut $field = decode_column::<$cell>(batch, name)
                         .map_err(damaged)?
                         .into_iter();
                 )+

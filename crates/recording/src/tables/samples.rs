@@ -9,7 +9,7 @@ table! {
     ip: Address = "The interrupted instruction pointer, before the skid rule.",
     sp: Address = "The user stack pointer.",
     stack: StackId = "The call chain: `stacks.id`.",
-    weight_ns: u64 = "Thread time that the sample stands for, ns.",
+    weight (weight_ns before 2): u64 = "What the sample stands for, in the weight of the source: of the timer thread time, ns.",
     class: SampleClass = "What the sample turned out to be.",
     access_ip: Address = "The instruction that waited, after the skid rule; 0 when unknown.",
     address: Address = "The first byte that it touched; 0 unless the class is `access` or a futex call of the class `kernel`.",

@@ -174,10 +174,10 @@ fn plain(words: &str) -> String {
 fn document() -> String {
     let mut found = HashMap::new();
     types(VALUES, &mut found);
+    types(RUN, &mut found);
     for view in VIEWS {
         types(view, &mut found);
     }
-    types(RUN, &mut found);
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
     let mut queue = vec!["Report".to_owned()];

@@ -211,8 +211,7 @@ words!(
 );
 
 words!(
-    /// Where the rows of a recording come from. A further source is a variant: what differs by source is a method here,
-    /// or a match that names every variant.
+    /// Where the rows of a recording come from. Further sources are further values.
     Source {
         /// Interrupts in proportion to the CPU time of threads that run at nearly full speed.
         Timer = "timer",
@@ -221,6 +220,7 @@ words!(
     }
 );
 
+// What differs by source is a method here, or a match that names every variant: a further one is then asked for.
 impl Source {
     /// Whether every access was seen, and not samples of them.
     #[must_use]

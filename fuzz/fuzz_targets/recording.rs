@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     let place = place();
     let _ = fs::remove_dir_all(place);
     fs::create_dir(place).expect("a folder");
-    let fixture = include_str!("../../fixtures/recordings/v1.linewise/run.json");
+    let fixture = include_str!("../../fixtures/recordings/v2.linewise/run.json");
     fs::write(
         place.join("run.json"),
         fixture.replace("\"complete\": true", "\"complete\": false"),

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 thread_local! {
     static PLACE: RefCell<(TempDir, RunInfo)> = RefCell::new({
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/v1.linewise");
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/v2.linewise");
         let info = Recording::open(&fixture).expect("a fixture").info().clone();
         (tempfile::tempdir().expect("a folder for temporary files"), info)
     });

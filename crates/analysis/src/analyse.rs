@@ -246,7 +246,7 @@ fn sharing_of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> (Sharin
 
 /// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
 fn thread_ns(tables: &Tables) -> f64 {
-    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
+    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight).sum();
     cpu_time_ns(tables).max(sampled) as f64
 }
 
@@ -259,7 +259,7 @@ fn cpu_time_ns(tables: &Tables) -> u64 {
 fn in_the_kernel(samples: &Samples, tables: &Tables) -> Option<String> {
     const LITTLE: f64 = 0.5;
     let used_ns = cpu_time_ns(tables);
-    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
+    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight).sum();
     let (seen, all) = match samples.kernel {
         Some(_) => (samples.in_user_code() as f64, samples.total as f64),
         None => (sampled as f64, used_ns as f64),
@@ -330,7 +330,7 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         } else {
             format!("pid {} ({command})", info.pid)
         },
-        source: info.source.clone(),
+        source: info.source,
         source_reason: info.source_reason.clone(),
         duration_ns: info.end.since(info.start),
         threads: thread_rows(info, tables),
@@ -710,12 +710,12 @@ fn timeline(
         let Some(bin) = bins.get_mut(slice) else {
             continue;
         };
-        bin.thread_ns += sample.weight_ns as f64;
+        bin.thread_ns += sample.weight as f64;
         let (pid, address) = shared.home(sample.pid, sample.address);
         if sample.class == SampleClass::Access
             && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
         {
-            bin.contended_ns += sample.weight_ns as f64 * share;
+            bin.contended_ns += sample.weight as f64 * share;
         }
     }
     let mut latencies = tables.latencies.iter().peekable();

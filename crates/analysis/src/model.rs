@@ -110,21 +110,13 @@ pub struct Report {
     pub heap: Option<HeapTotals>,
 }
 
-impl Report {
-    /// Whether every access was seen, under an emulator, and not samples of a run at full speed.
-    #[must_use]
-    pub fn is_exact(&self) -> bool {
-        self.run.source == "exact"
-    }
-}
-
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The command line, or `pid 123 (name)`.
     pub command: String,
-    /// The source of the samples: `timer` or `exact`.
-    pub source: String,
+    /// Where it comes from.
+    pub source: linewise_recording::Source,
     /// Why that source, one line.
     pub source_reason: String,
     /// Wall time recorded.

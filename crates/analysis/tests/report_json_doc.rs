@@ -23,9 +23,7 @@ const VIEWS: [&str; 12] = [
     include_str!("../src/views/working_set.rs"),
 ];
 const RUN: &str = include_str!("../../recording/src/run.rs");
-const ROWS: &str = include_str!("../../recording/src/rows.rs");
-const EXACT_ROWS: &str = include_str!("../../recording/src/rows_exact.rs");
-const FLOW_ROWS: &str = include_str!("../../recording/src/rows_flow.rs");
+const VALUES: &str = include_str!("../../recording/src/values.rs");
 
 const INTRODUCTION: &str = "\
 # The JSON report
@@ -175,13 +173,11 @@ fn plain(words: &str) -> String {
 
 fn document() -> String {
     let mut found = HashMap::new();
-    types(ROWS, &mut found);
-    types(EXACT_ROWS, &mut found);
-    types(FLOW_ROWS, &mut found);
+    types(VALUES, &mut found);
+    types(RUN, &mut found);
     for view in VIEWS {
         types(view, &mut found);
     }
-    types(RUN, &mut found);
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
     let mut queue = vec!["Report".to_owned()];

@@ -16,7 +16,7 @@ use linewise_recording::Order;
 
 /// Where samples or accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Source {
+pub(crate) enum SourceChoice {
     /// The best that this machine has: the timer
     Auto,
     /// Interrupts in proportion to CPU time: nearly full speed, estimates

@@ -13,7 +13,7 @@ use linewise_collect::{
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
 
-use crate::exact::{self, ExactArgs, Source};
+use crate::exact::{self, ExactArgs, SourceChoice};
 use crate::report::{self, OutputArgs};
 use crate::say::{ProgressLine, say};
 use crate::scratch::{Place, Scratch};
@@ -32,8 +32,8 @@ pub(crate) struct CollectArgs {
     #[command(flatten)]
     attach: AttachArgs,
     /// What to record with
-    #[arg(long, value_enum, default_value_t = Source::Auto, value_name = "SOURCE")]
-    source: Source,
+    #[arg(long, value_enum, default_value_t = SourceChoice::Auto, value_name = "SOURCE")]
+    source: SourceChoice,
     #[command(flatten)]
     exact: ExactArgs,
     /// With the timer: what recording may cost, as a share of the target's CPU time, 2% unless told otherwise
@@ -242,8 +242,8 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     }
     if outcome.failure.is_none() {
         let what = match args.collect.source {
-            Source::Exact => "accesses measured",
-            Source::Auto | Source::Timer => "samples",
+            SourceChoice::Exact => "accesses measured",
+            SourceChoice::Auto | SourceChoice::Timer => "samples",
         };
         say(&format!(
             "{} {what} in {place}; see `linewise report {place}`",
@@ -311,7 +311,7 @@ fn collect(
     directory: &Path,
     scratch: Option<Arc<Place>>,
 ) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
-    if args.source == Source::Exact {
+    if args.source == SourceChoice::Exact {
         return collect_exactly(args, unasked, directory, scratch);
     }
     if let Some(option) = args.exact.given() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use linewise_recording::{Recording, RunInfo};
+use linewise_recording::{Recording, RunInfo, Source};
 
 use crate::util::{BINARY, Place, alive, emulator, signal};
 
@@ -33,7 +33,7 @@ fn input_output_and_exit_code_are_the_targets_own() {
     assert!(output.stderr.contains("accesses measured"));
     let info = info(&place);
     assert!(info.complete);
-    assert_eq!((info.source.as_str(), info.exit_code), ("exact", Some(7)));
+    assert_eq!((info.source, info.exit_code), (Source::Exact, Some(7)));
     assert!(info.exact.unwrap().accesses > 10_000.0);
 
     // A report of it can be made, and does not speak of samples that there are none of.

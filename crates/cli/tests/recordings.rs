@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::util::{Place, root, skip};
+use linewise_recording::Recording;
+
+use crate::util::{Place, emulator, root, skip};
 
 #[test]
 fn a_recording_of_the_same_name_is_kept_without_force() {
@@ -39,6 +41,30 @@ fn a_recording_of_the_same_name_is_kept_without_force() {
         fs::read(place.path("one.linewise/run.json")).unwrap(),
         first
     );
+}
+
+#[test]
+fn every_recording_has_an_id_of_its_own_and_names_the_machine_and_its_start() {
+    let place = Place::new();
+    let mut ids = Vec::new();
+    for source in ["timer", "timer", "exact"] {
+        if source == "exact" && !emulator() {
+            continue;
+        }
+        let words = ["record", "--force", "-o", "one", "--source", source, "true"];
+        let output = place.finish(&mut place.linewise(words));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let recording = Recording::open(&place.path("one.linewise")).unwrap();
+        let info = recording.info();
+        assert_eq!(info.id.len(), 32, "{}", info.id);
+        assert!(!ids.contains(&info.id), "{ids:?}");
+        ids.push(info.id.clone());
+        let named = [("hostname", &info.host), ("random/boot_id", &info.boot_id)];
+        for (file, told) in named {
+            let text = fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap();
+            assert_eq!(text.trim(), told);
+        }
+    }
 }
 
 #[test]

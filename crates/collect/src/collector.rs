@@ -413,7 +413,7 @@ impl Collector {
             ip: Address(record.ip),
             sp: Address(sp),
             stack: self.stacks.id(&self.callers.chain(&record)),
-            weight_ns: (record.period as f64 * self.duty.weight()) as u64,
+            weight: (record.period as f64 * self.duty.weight()) as u64,
             class: SampleClass::Unknown,
             access_ip: Address(0),
             address: Address(0),

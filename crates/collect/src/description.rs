@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use linewise_machine::facts::Facts;
+use linewise_machine::facts::{Facts, random_id};
 use linewise_machine::sysfs;
 use linewise_recording::{
-    CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Time,
+    CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Source, Time,
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
@@ -33,12 +33,16 @@ pub(crate) fn describe(
     };
     RunInfo {
         format_version: FORMAT_VERSION,
+        id: random_id(Path::new("/"))
+            .known()
+            .cloned()
+            .unwrap_or_default(),
         linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
         complete: false,
         command: Vec::new(),
         pid: Pid(0),
         launched: false,
-        source: "timer".to_owned(),
+        source: Source::Timer,
         source_reason: format!("{no_counters}; {sampled} is sampled"),
         start,
         end: start,
@@ -52,6 +56,8 @@ pub(crate) fn describe(
         watchpoint_bytes: watchpoints.map_or(0, |watch| {
             (watch.count - taken.min(watch.count)) * crate::watch::CHUNK as u32
         }),
+        host: facts.host.known().cloned().unwrap_or_default(),
+        boot_id: facts.boot_id.known().cloned().unwrap_or_default(),
         cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
         hypervisor: facts.hypervisor.name().to_owned(),
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),

@@ -135,6 +135,10 @@ pub struct Facts {
     pub cpu_vendor: Fact<String>,
     /// Whether the machine is virtual.
     pub hypervisor: Hypervisor,
+    /// The machine's name.
+    pub host: Fact<String>,
+    /// What tells this time since the machine was started from every other.
+    pub boot_id: Fact<String>,
     /// What `uname -r` says.
     pub kernel_release: Fact<String>,
     /// `kernel.perf_event_paranoid`.
@@ -175,6 +179,8 @@ impl Facts {
             cpu_model: cpu_model(&cpuinfo),
             cpu_vendor: cpu_vendor(&cpuinfo),
             hypervisor: hypervisor(root, &cpuinfo),
+            host: text_fact(root, "proc/sys/kernel/hostname"),
+            boot_id: text_fact(root, "proc/sys/kernel/random/boot_id"),
             kernel_release: text_fact(root, "proc/sys/kernel/osrelease"),
             perf_event_paranoid: number_fact(root, "proc/sys/kernel/perf_event_paranoid"),
             perf_event_mlock_kb: number_fact(root, "proc/sys/kernel/perf_event_mlock_kb"),
@@ -303,6 +309,15 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Hypervisor {
         Hypervisor::Unnamed
     } else {
         Hypervisor::None
+    }
+}
+
+/// A random number of 128 bits in lower-case hex, another at each call.
+#[must_use]
+pub fn random_id(root: &Path) -> Fact<String> {
+    match text_fact(root, "proc/sys/kernel/random/uuid") {
+        Fact::Known(uuid) => Fact::Known(uuid.replace('-', "")),
+        unknown => unknown,
     }
 }
 
@@ -447,6 +462,15 @@ mod tests {
             .join("../../fixtures/sysfs")
             .join(name);
         Facts::read(&root, &[root.join("usr/bin")])
+    }
+
+    #[test]
+    fn a_random_id_is_128_bits_and_never_comes_again() {
+        let [one, other] = [(), ()].map(|()| random_id(Path::new("/")));
+        let id = one.known().expect("an id");
+        assert_eq!(id.len(), 32, "{id}");
+        assert!(u128::from_str_radix(id, 16).is_ok(), "{id}");
+        assert_ne!(one, other);
     }
 
     #[test]

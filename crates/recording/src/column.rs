@@ -10,15 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field as ArrowField};
 
-use crate::rows::{
-    Address, AddressOrigin, CpuId, MapKind, ObjectKind, Operation, Pid, SampleClass, StackId, Tid,
-    Time, UnknownReason, WatchOutcome,
-};
-use crate::rows_exact::{CacheLevel, CacheSubject, Measure, ReuseScope, Sharing, Touch, Unit};
-use crate::rows_flow::{HistoryOutcome, PathEvent};
-use crate::rows_heap::Allocator;
-use crate::rows_reuse::ReuseOutcome;
-use crate::rows_types::UntypedReason;
+use crate::values::{Address, CpuId, Pid, StackId, Tid, Time};
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,66 +227,57 @@ impl Cell for String {
     }
 }
 
-/// Cells that are one of a set of words.
-macro_rules! word_cells {
-    ($($cell:ty),+ $(,)?) => {$(
-        impl Cell for $cell {
-            const KIND: ColumnKind = ColumnKind::Words(<$cell>::WORDS);
+/// An enumeration that stands in a column as words.
+pub(crate) trait Word: Copy {
+    const WORDS: &'static [&'static str];
 
-            fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef {
-                Arc::new(StringArray::from_iter_values(cells.map(|cell| cell.word())))
-            }
+    fn word(self) -> &'static str;
 
-            fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
-                let array: &StringArray = typed(array, Self::KIND)?;
-                array.iter().map(|word| parse(word.unwrap_or_default(), <$cell>::from_word)).collect()
-            }
-        }
-
-        impl Cell for Option<$cell> {
-            const KIND: ColumnKind = ColumnKind::Words(<$cell>::WORDS);
-            const NULLABLE: bool = true;
-
-            fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef {
-                Arc::new(cells.map(|cell| cell.map(<$cell>::word)).collect::<StringArray>())
-            }
-
-            fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
-                let array: &StringArray = typed(array, Self::KIND)?;
-                array
-                    .iter()
-                    .map(|word| word.map(|word| parse(word, <$cell>::from_word)).transpose())
-                    .collect()
-            }
-        }
-    )+};
+    fn from_word(word: &str) -> Option<Self>;
 }
 
-fn parse<T>(word: &str, from_word: impl Fn(&str) -> Option<T>) -> Result<T, String> {
-    from_word(word).ok_or_else(|| format!("holds the unknown word {word:?}"))
+impl<W: Word> Cell for W {
+    const KIND: ColumnKind = ColumnKind::Words(W::WORDS);
+
+    fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef
+    where
+        Self: 'a,
+    {
+        Arc::new(StringArray::from_iter_values(cells.map(|cell| cell.word())))
+    }
+
+    fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
+        let array: &StringArray = typed(array, Self::KIND)?;
+        array
+            .iter()
+            .map(|word| parse(word.unwrap_or_default()))
+            .collect()
+    }
 }
 
-word_cells!(
-    AddressOrigin,
-    Allocator,
-    CacheLevel,
-    CacheSubject,
-    HistoryOutcome,
-    MapKind,
-    Measure,
-    ObjectKind,
-    Operation,
-    PathEvent,
-    ReuseOutcome,
-    ReuseScope,
-    SampleClass,
-    Sharing,
-    Touch,
-    Unit,
-    UnknownReason,
-    UntypedReason,
-    WatchOutcome,
-);
+impl<W: Word> Cell for Option<W> {
+    const KIND: ColumnKind = W::KIND;
+    const NULLABLE: bool = true;
+
+    fn encode<'a>(cells: impl Iterator<Item = &'a Self>) -> ArrayRef
+    where
+        Self: 'a,
+    {
+        Arc::new(cells.map(|cell| cell.map(W::word)).collect::<StringArray>())
+    }
+
+    fn decode(array: &dyn Array) -> Result<Vec<Self>, String> {
+        let array: &StringArray = typed(array, Self::KIND)?;
+        array
+            .iter()
+            .map(|word| word.map(parse).transpose())
+            .collect()
+    }
+}
+
+fn parse<W: Word>(word: &str) -> Result<W, String> {
+    W::from_word(word).ok_or_else(|| format!("holds the unknown word {word:?}"))
+}
 
 impl Cell for Vec<Address> {
     const KIND: ColumnKind = ColumnKind::Addresses;

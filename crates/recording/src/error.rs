@@ -44,6 +44,18 @@ pub enum Error {
         found: u32,
     },
 
+    /// The rows come from a source that only a later linewise has.
+    #[error(
+        "{} was recorded with the source {found:?}, which this linewise does not know; read it with the linewise that wrote it, or a later one",
+        path.display()
+    )]
+    NewerSource {
+        /// The file that says so.
+        path: PathBuf,
+        /// The source it names.
+        found: String,
+    },
+
     /// A file of the recording does not hold what it should.
     #[error(
         "{} is damaged ({reason}); copy the recording again, or record again",

@@ -11,18 +11,19 @@
 //!
 //! ```
 //! use linewise_recording::{CreateMode, Recording, RunInfo, Switch, Writer};
-//! use linewise_recording::{CpuId, Overhead, Pid, Tid, Time};
+//! use linewise_recording::{CpuId, Overhead, Pid, Source, Tid, Time};
 //!
 //! # let directory = tempfile::tempdir()?;
 //! # let dir = &directory.path().join("trial.linewise");
 //! let mut info = RunInfo {
 //!     format_version: linewise_recording::FORMAT_VERSION,
+//!     id: "8f14e45fceea167a5a36dedd4bea2543".into(),
 //!     linewise_version: "0.1.0".into(),
 //!     complete: false,
 //!     command: vec!["./counters".into(), "--threads=2".into()],
 //!     pid: Pid(100),
 //!     launched: true,
-//!     source: "timer".into(),
+//!     source: Source::Timer,
 //!     source_reason: "no PMU".into(),
 //!     start: Time(1_000),
 //!     end: Time(1_000),
@@ -32,6 +33,8 @@
 //!     line_size: 64,
 //!     cpus: 2,
 //!     watchpoint_bytes: 32,
+//!     host: "tower".into(),
+//!     boot_id: String::new(),
 //!     cpu_model: "AMD EPYC".into(),
 //!     hypervisor: "KVM".into(),
 //!     kernel: "6.18".into(),
@@ -64,16 +67,11 @@ mod folder;
 mod outlet;
 mod pages;
 mod recording;
-mod rows;
-mod rows_exact;
-mod rows_flow;
-mod rows_heap;
-mod rows_reuse;
-mod rows_types;
 mod run;
 mod shared;
 mod storage;
 mod tables;
+mod values;
 mod writer;
 
 pub use column::{Column, ColumnKind};
@@ -81,14 +79,9 @@ pub use error::Error;
 pub use folder::{Folder, Found};
 pub use outlet::{Outlet, write_file};
 pub use recording::Recording;
-pub use rows::*;
-pub use rows_exact::*;
-pub use rows_flow::*;
-pub use rows_heap::*;
-pub use rows_reuse::*;
-pub use rows_types::*;
 pub use run::*;
 pub use shared::SharedMemory;
 pub use storage::Damage;
-pub use tables::{Row, TableColumns, Tables, schema, table_columns};
+pub use tables::*;
+pub use values::*;
 pub use writer::{CreateMode, Writer, check_place, recording_path, write_table};

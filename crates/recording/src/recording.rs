@@ -9,46 +9,13 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::rows::{
-    Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Trap, Watch,
-};
-use crate::rows_exact::{
-    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
-};
-use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::{HeapBlock, HeapSite};
-use crate::rows_reuse::{ReuseTrap, ReuseWatch};
-use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{Damage, MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
-use crate::tables::{Row, Tables, all_tables};
+use crate::tables::{Loss, Row, Tables, all_tables};
+use crate::values::Source;
 
 /// `run.json` is read up to this size; it holds one command line and some facts.
 const RUN_BYTES: u64 = 16 << 20;
-
-/// The tables that only an exact run fills.
-const EXACT_TABLES: [&str; 4] = [
-    ReuseBin::TABLE,
-    ReusePairBin::TABLE,
-    CacheCounts::TABLE,
-    TransferCount::TABLE,
-];
-
-/// The tables that recordings had not before instructions were typed, and before objects were followed, those of an
-/// exact run without heap blocks, and before allocations were summed up.
-const LATER_TABLES: [&str; 8] = [
-    TypedAccess::TABLE,
-    TypeMember::TABLE,
-    History::TABLE,
-    HistoryAccess::TABLE,
-    PathStep::TABLE,
-    BlockUse::TABLE,
-    CacheContent::TABLE,
-    HeapSite::TABLE,
-];
-
-/// The tables that only sampled reuse fills.
-const SAMPLED_REUSE_TABLES: [&str; 2] = [ReuseWatch::TABLE, ReuseTrap::TABLE];
 
 /// A recording on disk, finished or cut short.
 #[derive(Debug)]
@@ -63,8 +30,8 @@ impl Recording {
     ///
     /// # Errors
     /// [`Error::Read`] if there is nothing, [`Error::NotARecording`] if there is something else,
-    /// [`Error::NewerFormat`] if a later linewise wrote it, [`Error::Damaged`] if its `run.json`
-    /// does not hold together.
+    /// [`Error::NewerFormat`] or [`Error::NewerSource`] if a later linewise wrote it,
+    /// [`Error::Damaged`] if its `run.json` does not hold together.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let info = read_run(dir)?;
         Ok(Self {
@@ -106,15 +73,7 @@ impl Recording {
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             read => return read,
         }
-        // Recordings had no such tables before there was an exact source, sampled reuse, a heap recorder or
-        // types, or before calls were followed.
-        let calls = self.info.exact.as_ref().is_some_and(|run| run.call_paths);
-        let expected = (self.info.exact.is_some() || !EXACT_TABLES.contains(&R::TABLE))
-            && (calls || R::TABLE != CallPath::TABLE)
-            && (self.info.reuse.is_some() || !SAMPLED_REUSE_TABLES.contains(&R::TABLE))
-            && (self.info.heap.is_some() || R::TABLE != HeapBlock::TABLE)
-            && !LATER_TABLES.contains(&R::TABLE);
-        if self.info.complete && expected {
+        if self.info.complete && R::expected(&self.info) {
             return Err(Error::MissingTable { path });
         }
         let mut rows = Vec::new();
@@ -138,7 +97,7 @@ impl Recording {
         let mut room = MOST_MEMORY;
         macro_rules! read_all {
             ($($table:ident: $row:ident,)+) => {
-                $(tables.$table = self.read_within::<$row>(&mut room)?;)+
+                $(tables.$table = self.read_within::<crate::tables::$row>(&mut room)?;)+
             };
         }
         all_tables!(read_all);
@@ -265,6 +224,14 @@ fn parse_run(path: &Path, text: &[u8]) -> Result<RunInfo, Error> {
     }
     if version == 0 {
         return Err(Error::damaged(path, "there is no format_version 0"));
+    }
+    if let Some(found) = value["source"].as_str()
+        && Source::from_word(found).is_none()
+    {
+        return Err(Error::NewerSource {
+            path: path.to_owned(),
+            found: found.to_owned(),
+        });
     }
     let info = RunInfo::deserialize(value).map_err(|e| Error::damaged(path, e))?;
     // Analyses mask addresses with it.

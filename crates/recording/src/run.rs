@@ -2,19 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{Address, Pid, Time};
-use crate::rows_exact::{CacheLevel, Order};
-use crate::rows_heap::HeapRun;
-use crate::rows_reuse::SampledReuse;
+use crate::values::{Address, CacheLevel, Order, Pid, Source, Time};
 
 /// The version of the recording format that this crate writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The facts of a run that are not rows (file `run.json`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Format version of the tables beside it.
     pub format_version: u32,
+    /// A random number, 128 bits in lower-case hex, by which the recording is known wherever it lies; empty in recordings
+    /// of format 1.
+    #[serde(default)]
+    pub id: String,
     /// The version of linewise that wrote it.
     pub linewise_version: String,
     /// Whether the recording was ended properly; false while it is written and after a crash.
@@ -25,8 +26,8 @@ pub struct RunInfo {
     pub pid: Pid,
     /// Whether linewise started the target (`false`: attached).
     pub launched: bool,
-    /// Where the rows come from: `timer` or `exact`.
-    pub source: String,
+    /// Where the rows come from.
+    pub source: Source,
     /// Why that source was chosen, one line.
     pub source_reason: String,
     /// When recording began.
@@ -46,6 +47,13 @@ pub struct RunInfo {
     pub cpus: u32,
     /// Bytes that one watchpoint covers times how many a thread has.
     pub watchpoint_bytes: u32,
+    /// The machine's name; empty in recordings of format 1, or if the system does not tell it.
+    #[serde(default)]
+    pub host: String,
+    /// The kernel's name for the time since the machine was started, within which CLOCK_MONOTONIC counts on; empty
+    /// likewise.
+    #[serde(default)]
+    pub boot_id: String,
     /// CPU model as the kernel names it.
     pub cpu_model: String,
     /// Hypervisor vendor, empty on bare metal.
@@ -232,4 +240,61 @@ pub struct Overhead {
     pub collector_cpu_ns: u64,
     /// Highest resident size of the collector, bytes.
     pub collector_rss_bytes: u64,
+}
+
+/// What the heap recorder did (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeapRun {
+    /// Processes that the recorder was loaded into.
+    pub processes: u64,
+    /// Blocks of which the recorder told, all together.
+    pub blocks: u64,
+    /// Blocks alive when the recording ended or their process did, by what the recorder saw: estimated where it sampled.
+    pub live_blocks: f64,
+    /// Their bytes, likewise.
+    pub live_bytes: f64,
+    /// Blocks with a row.
+    pub rows: u64,
+    /// The largest mean distance of sampled blocks, in allocated bytes; 0 when every block was told of.
+    pub sampled_bytes: u64,
+    /// What the recorder took from the program's threads, ns.
+    pub spent_ns: u64,
+    /// How the allocator was probed from outside; `None` where a library in the program told of blocks.
+    #[serde(default)]
+    pub probed: Option<ProbedHeap>,
+}
+
+/// Probes on the allocator of a program that no library can be loaded into (part of `run.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbedHeap {
+    /// Share of the recorded time during which they were in place, 0 to 1.
+    pub share: f64,
+    /// How often they were placed: blocks are known from an allocation to the end of a slice, at most.
+    pub slices: u64,
+    /// Calls and returns that were told.
+    pub hits: u64,
+    /// Measured cost of a call to the calling thread, ns.
+    pub entry_ns: f64,
+    /// The same for functions that the processor must step through, ns.
+    pub stepped_ns: f64,
+    /// Measured cost of a return, ns.
+    pub return_ns: f64,
+    /// Frees that were seen.
+    pub frees: u64,
+    /// Of these the ones of blocks whose allocation had not been seen.
+    pub frees_of_unknown: u64,
+}
+
+/// How reuse was sampled (part of `run.json`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledReuse {
+    /// Chunks that can be watched at a time.
+    pub slots: u32,
+    /// Nanoseconds between two traps of a chunk that is touched all the time, measured before the
+    /// recording on an idle CPU.
+    pub offset_ns: f64,
+    /// Its standard deviation from trap to trap, ns: shorter times are not told apart.
+    pub deviation_ns: f64,
+    /// Samples that were offered to the slots.
+    pub offered: u64,
 }

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use crate::rows::{Address, Map, Pid};
+use crate::tables::Map;
+use crate::values::{Address, Pid};
 
 /// Mappings that are homes, at most: more files are shared by nobody, but by a program that makes them without end.
 const HOMES: usize = 1 << 16;
@@ -183,7 +184,7 @@ impl SharedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{MapKind, Time};
+    use crate::values::{MapKind, Time};
 
     fn map(pid: u32, start: u64, end: u64, offset: u64, inode: Option<u64>) -> Map {
         Map {

@@ -318,7 +318,7 @@ pub(crate) fn compact<R: Row>(folder: &Folder) -> Result<(), Error> {
         let segment = folder.child(name);
         let opened = folder.open_file(name);
         let (batches, failure) = match opened.and_then(|file| decode::<R>(&segment, file)) {
-            Ok(reader) => (Some(reader), None),
+            Ok((reader, _)) => (Some(reader), None),
             Err(error) => (None, Some(Err(error))),
         };
         batches
@@ -353,12 +353,13 @@ pub(crate) fn read_rows<R: Row>(path: &Path, room: &mut u64) -> Result<Vec<R>, E
         let mut left = allowed;
         let too_large = || Error::too_large(path, allowed);
         let mut rows = Vec::new();
-        for batch in decode::<R>(path, file)? {
+        let (batches, version) = decode::<R>(path, file)?;
+        for batch in batches {
             let batch = batch.map_err(|e| Error::decoding(path, ParquetError::from(e)))?;
             left = left
                 .checked_sub(memory_of::<R>(&batch))
                 .ok_or_else(too_large)?;
-            rows.extend(R::from_batch(&batch).map_err(|error| match error {
+            rows.extend(R::from_batch(&batch, version).map_err(|error| match error {
                 Error::Damaged { reason, .. } => Error::damaged(path, reason),
                 other => other,
             })?);
@@ -389,8 +390,8 @@ fn memory_of<R: Row>(batch: &RecordBatch) -> u64 {
     (batch.num_rows() * size_of::<R>() + behind.sum::<usize>()) as u64
 }
 
-/// The batches of a file that is open, called `path` in errors.
-fn decode<R: Row>(path: &Path, file: File) -> Result<ParquetRecordBatchReader, Error> {
+/// The batches of a file that is open, called `path` in errors, and its format.
+fn decode<R: Row>(path: &Path, file: File) -> Result<(ParquetRecordBatchReader, u32), Error> {
     let size = file.metadata().map_err(|e| Error::read(path, e))?.len();
     check_footer(path, &file, size)?;
     // The types follow from Parquet's own schema; the Arrow schema beside it is for others, and
@@ -400,14 +401,12 @@ fn decode<R: Row>(path: &Path, file: File) -> Result<ParquetRecordBatchReader, E
     let (bytes, headers) = (clone()?, clone()?);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
         .map_err(|e| Error::decoding(path, e))?;
-    check_identity::<R>(path, builder.metadata())?;
+    let version = check_identity::<R>(path, builder.metadata())?;
     check_size::<R>(path, builder.metadata(), size)?;
     check_bytes(path, builder.metadata(), bytes)?;
     let rows = rows_at_once(path, builder.metadata(), &headers)?;
-    builder
-        .with_batch_size(rows)
-        .build()
-        .map_err(|e| Error::decoding(path, e))
+    let batches = builder.with_batch_size(rows).build();
+    Ok((batches.map_err(|e| Error::decoding(path, e))?, version))
 }
 
 /// How many rows to decode together. Refuses pages that are larger than any that is written.
@@ -446,7 +445,8 @@ fn value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-fn check_identity<R: Row>(path: &Path, metadata: &ParquetMetaData) -> Result<(), Error> {
+/// The format of a file that linewise wrote for this table.
+fn check_identity<R: Row>(path: &Path, metadata: &ParquetMetaData) -> Result<u32, Error> {
     let foreign = |reason: String| Error::NotARecording {
         path: path.to_owned(),
         reason,
@@ -462,7 +462,7 @@ fn check_identity<R: Row>(path: &Path, metadata: &ParquetMetaData) -> Result<(),
         });
     }
     match value(metadata, TABLE_KEY) {
-        Some(table) if table == R::TABLE => Ok(()),
+        Some(table) if table == R::TABLE => Ok(version),
         table => Err(foreign(format!(
             "it holds the table {:?}, not {:?}",
             table.unwrap_or_default(),
@@ -540,7 +540,8 @@ fn check_size<R: Row>(path: &Path, metadata: &ParquetMetaData, size: u64) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{Loss, Tid, Time};
+    use crate::tables::Loss;
+    use crate::values::{Tid, Time};
 
     /// Accepts some bytes, then is full.
     struct SmallDisk {

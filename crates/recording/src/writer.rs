@@ -16,22 +16,13 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::folder::{Folder, temporary};
 use crate::recording::read_run_in;
-use crate::rows::{
-    Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
-};
-use crate::rows_exact::{
-    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
-};
-use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::{HeapBlock, HeapSite};
-use crate::rows_reuse::{ReuseTrap, ReuseWatch};
-use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
 use crate::storage::{
     Effort, FILE_PERMISSIONS, FileRole, RUN_FILE, compact, segment_name, segments_of, table_name,
     write_rows,
 };
 use crate::tables::{Row, Tables, all_tables};
+use crate::values::Time;
 
 /// Rows of one table that wait at most; more are written without being asked.
 const SEGMENT_ROWS: usize = 16_384;
@@ -245,7 +236,7 @@ impl Writer {
 
     fn compact_all(&self) -> Result<(), Error> {
         macro_rules! compact_all {
-            ($($table:ident: $row:ident,)+) => { $(compact::<$row>(&self.folder)?;)+ };
+            ($($table:ident: $row:ident,)+) => { $(compact::<crate::tables::$row>(&self.folder)?;)+ };
         }
         all_tables!(compact_all);
         Ok(())
@@ -284,7 +275,7 @@ impl Writer {
 
     fn write_segments(&mut self) -> Result<(), Error> {
         macro_rules! write_all {
-            ($($table:ident: $row:ident,)+) => { $(self.write_segment::<$row>()?;)+ };
+            ($($table:ident: $row:ident,)+) => { $(self.write_segment::<crate::tables::$row>()?;)+ };
         }
         all_tables!(write_all);
         Ok(())
@@ -468,7 +459,9 @@ fn inspect(folder: &Folder, mode: CreateMode) -> Result<Found, Error> {
     if is_recording {
         match read_run_in(folder) {
             // What a later linewise wrote, or what was damaged since, is a recording too.
-            Ok(_) | Err(Error::NewerFormat { .. } | Error::Damaged { .. }) => {}
+            Ok(_)
+            | Err(Error::NewerFormat { .. } | Error::NewerSource { .. } | Error::Damaged { .. }) => {
+            }
             Err(Error::NotARecording { .. }) => {
                 return Err(occupied(dir, "its run.json is not one of linewise"));
             }

@@ -20,6 +20,7 @@ mod tests;
 
 use std::fmt;
 
+use linewise_recording::Source;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Interval, Report};
@@ -44,9 +45,9 @@ pub enum Incomparable {
     /// One counts what the other samples.
     Sources {
         /// The source of the first.
-        before: String,
+        before: Source,
         /// The source of the second.
-        after: String,
+        after: Source,
     },
     /// There is nothing in it.
     Empty {
@@ -95,8 +96,8 @@ pub struct Diff {
 pub struct Side {
     /// The command line.
     pub command: String,
-    /// The source: `timer` or `exact`.
-    pub source: String,
+    /// The source.
+    pub source: Source,
     /// Wall time recorded, ns.
     pub duration_ns: u64,
     /// Its threads.
@@ -114,7 +115,7 @@ impl Side {
         let run = &report.run;
         Self {
             command: run.command.clone(),
-            source: run.source.clone(),
+            source: run.source,
             duration_ns: run.duration_ns,
             threads: run.threads.len() as u64,
             samples: report.samples.total,
@@ -238,8 +239,8 @@ pub struct Change {
 pub fn diff(before: &Report, after: &Report) -> Result<Diff, Incomparable> {
     if before.run.source != after.run.source {
         return Err(Incomparable::Sources {
-            before: before.run.source.clone(),
-            after: after.run.source.clone(),
+            before: before.run.source,
+            after: after.run.source,
         });
     }
     if let Some(empty) = [before, after].into_iter().find(|it| it.samples.total == 0) {

@@ -64,8 +64,7 @@ struct Part {
 
 /// All rows that are worth one on a side.
 pub(super) fn rows(before: &Report, after: &Report) -> Vec<Row> {
-    let exact = before.is_exact();
-    let transfers = if exact {
+    let transfers = if before.run.source.is_emulated() {
         Unit::PerMillion
     } else {
         Unit::PerSecond
@@ -229,7 +228,7 @@ fn sharing_cost(report: &Report) -> Values {
 
 fn transfer_rate(report: &Report) -> Values {
     let transfers = report.sharing.transfers;
-    let by = if report.is_exact() {
+    let by = if report.run.source.is_emulated() {
         let accesses: u64 = report.run.threads.iter().filter_map(|it| it.accesses).sum();
         accesses as f64 / 1e6
     } else {

@@ -1,5 +1,6 @@
 //! Invented reports side by side.
 
+use linewise_recording::Source;
 use serde_json::json;
 
 use super::*;
@@ -138,7 +139,7 @@ fn costs_are_doubted_where_the_machine_changed_its_state() {
 #[test]
 fn recordings_of_two_sources_are_refused() {
     let (before, mut after) = (everyday(), everyday());
-    after.run.source = "exact".to_owned();
+    after.run.source = Source::Exact;
     let refused = diff(&before, &after).unwrap_err();
     assert!(matches!(refused, Incomparable::Sources { .. }));
     assert!(refused.to_string().contains("`exact`"));

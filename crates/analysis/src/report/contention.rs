@@ -95,7 +95,7 @@ pub(crate) fn cpus(report: &Report) -> View {
 }
 
 fn view(names: Vec<Name>, matrix: &Matrix, report: &Report) -> View {
-    let per_second = !report.is_exact();
+    let per_second = !report.run.source.is_emulated();
     // A run without a duration has no rate; its plain counts are better than nothing.
     let seconds = match report.run.duration_ns {
         ns if per_second && ns > 0 => ns as f64 / 1e9,
@@ -234,17 +234,21 @@ pub(crate) fn contended_share(report: &Report) -> Option<f64> {
     (all > 0.0).then(|| contended / all)
 }
 
-/// What the report's source sees one by one: `sample` or `access`.
-pub(crate) fn observation(report: &Report) -> &'static str {
-    if report.is_exact() {
-        "access"
-    } else {
-        "sample"
-    }
+/// What an exact run rests on: a label and words each.
+pub(crate) fn exact_facts(report: &Report) -> Vec<(&'static str, String)> {
+    let facts = [
+        ("accesses", Some(accesses_words(report))),
+        ("order", order_words(report).map(str::to_owned)),
+        ("repeated", repeated_words(&report.run)),
+        ("waited", waited_words(&report.run)),
+    ];
+    let told = facts.into_iter();
+    told.filter_map(|(label, words)| Some((label, words?)))
+        .collect()
 }
 
 /// The accesses of an exact run, and whether they are all.
-pub(crate) fn accesses_words(report: &Report) -> String {
+fn accesses_words(report: &Report) -> String {
     let count = text::integer(report.samples.total);
     match report.run.one_line_in {
         Some(one_in @ 2..) => format!("{count}, those of one line in {one_in}"),
@@ -253,7 +257,7 @@ pub(crate) fn accesses_words(report: &Report) -> String {
 }
 
 /// Whose order of the threads an exact run took; `None` from samples.
-pub(crate) fn order_words(report: &Report) -> Option<&'static str> {
+fn order_words(report: &Report) -> Option<&'static str> {
     let differed =
         |it: Repeated| it.accesses.low < it.accesses.high || it.transfers.low < it.transfers.high;
     // What the program asks the system, as the time, may be answered otherwise each time all the same.
@@ -271,7 +275,7 @@ pub(crate) fn order_words(report: &Report) -> Option<&'static str> {
 }
 
 /// Between what the counts of several runs lie; `None` of one run.
-pub(crate) fn repeated_words(run: &Run) -> Option<String> {
+fn repeated_words(run: &Run) -> Option<String> {
     let repeated = run.repeated?;
     Some(format!(
         "{} runs: {} accesses, {} transfers",
@@ -282,7 +286,7 @@ pub(crate) fn repeated_words(run: &Run) -> Option<String> {
 }
 
 /// How long the program waited for an exact run to be read; `None` if it did not.
-pub(crate) fn waited_words(run: &Run) -> Option<String> {
+fn waited_words(run: &Run) -> Option<String> {
     let waited = run.waited_ns.filter(|&ns| ns > 0)?;
     Some(format!(
         "{} of thread time, until linewise had read what was there; nothing is lost by it",
@@ -360,13 +364,13 @@ pub(crate) fn looked_at(report: &Report) -> String {
     let samples = &report.samples;
     let looked = format!(
         "{} of {}",
-        text::plural(samples.total, observation(report)),
+        text::plural(samples.total, report.run.source.observation()),
         text::plural(report.run.threads.len() as u64, "thread"),
     );
     let share = |part: u64, all: u64| text::percent(part as f64 / all.max(1) as f64);
     let waiting = share(samples.accesses, samples.in_user_code());
     match samples.kernel {
-        _ if report.is_exact() => looked,
+        _ if report.run.source.is_exact() => looked,
         Some(kernel @ 1..) => format!(
             "{looked}; {} in the kernel, where nothing is watched; {waiting} of the rest wait for memory at a known address",
             share(kernel, samples.total)
@@ -406,10 +410,10 @@ const MANY: usize = 8;
 pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     let samples = &report.samples;
     if samples.total == 0 {
-        let what = observation(report);
+        let what = report.run.source.observation();
         return vec![format!("anything: there is not a single {what}")];
     }
-    if report.is_exact() {
+    if report.run.source.is_exact() {
         let order = match report.run.order {
             Some(Order::AsRun) => {
                 "another order of the threads than the emulator's own, which is the one that was looked at"

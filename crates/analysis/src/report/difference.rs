@@ -21,10 +21,7 @@ pub(super) fn verdict(diff: &Diff) -> String {
 
 /// A side in one line: how it was recorded.
 pub(super) fn facts(side: &Side) -> String {
-    let seen = match side.source.as_str() {
-        "exact" => text::plural(side.samples, "access"),
-        _ => text::plural(side.samples, "sample"),
-    };
+    let seen = text::plural(side.samples, side.source.observation());
     let trip = side
         .round_trip_ns
         .map(|ns| format!(", round trip {}", text::nanoseconds(ns)))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{ObjectKind, Operation, Order, Overhead};
+use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 
 use super::model::{
     AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
@@ -48,7 +48,7 @@ pub(crate) fn everyday() -> Report {
         schema: SCHEMA,
         run: Run {
             command: "./counters --threads 4 --seconds 3".to_owned(),
-            source: "timer".to_owned(),
+            source: Source::Timer,
             source_reason: "this VM has no PMU; the timer needs none".to_owned(),
             duration_ns: 3_204_000_000,
             threads,
@@ -262,7 +262,7 @@ pub(crate) fn too_short() -> Report {
 pub(crate) fn traced() -> Report {
     let mut report = everyday();
     let run = &mut report.run;
-    run.source = "exact".to_owned();
+    run.source = Source::Exact;
     run.one_line_in = Some(1);
     run.order = Some(Order::EqualRate);
     run.repeated = Some(Repeated {

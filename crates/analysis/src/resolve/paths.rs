@@ -220,7 +220,7 @@ fn sampled(tables: &Tables) -> Sampled {
                 sample.access_ip,
                 offset,
             );
-            *sampled.entry(key).or_default() += sample.weight_ns as f64;
+            *sampled.entry(key).or_default() += sample.weight as f64;
         }
     }
     sampled

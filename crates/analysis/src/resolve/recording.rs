@@ -447,7 +447,7 @@ fn hottest_lines(tables: &Tables, line_size: u64) -> Vec<((Pid, Address), Heat<'
             sample.pid,
             sample.address,
             sample.time,
-            sample.weight_ns,
+            sample.weight,
             false,
         );
     }

@@ -2,7 +2,7 @@
 
 use linewise_recording::{
     Address, CacheCounts, CacheLevel, CacheSubject, ExactRun, Frame, Measure, Pid, ReuseBin,
-    ReusePairBin, ReuseScope, RunInfo, SimulatedCache, Tid, Touch, Unit,
+    ReusePairBin, ReuseScope, RunInfo, SimulatedCache, Source, Tid, Touch, Unit,
 };
 
 /// An exact run on a machine with a first level of 64 lines and a shared second of 1024.
@@ -16,12 +16,13 @@ pub(super) fn info() -> RunInfo {
     };
     RunInfo {
         format_version: linewise_recording::FORMAT_VERSION,
+        id: String::new(),
         linewise_version: "0.1.0".into(),
         complete: true,
         command: vec!["./counters".into()],
         pid: Pid(7),
         launched: true,
-        source: "exact".into(),
+        source: Source::Exact,
         source_reason: "asked for".into(),
         start: linewise_recording::Time(0),
         end: linewise_recording::Time(1_000_000),
@@ -31,6 +32,8 @@ pub(super) fn info() -> RunInfo {
         line_size: 64,
         cpus: 2,
         watchpoint_bytes: 32,
+        host: String::new(),
+        boot_id: String::new(),
         cpu_model: String::new(),
         hypervisor: String::new(),
         kernel: String::new(),

@@ -204,7 +204,7 @@ fn sampled<'a>(input: &Input<'a>, mut add: impl FnMut(&'a Sample, Classes)) {
             .get(&(home, address.line(line_size)))
             .copied()
             .unwrap_or_default();
-        let time = sample.weight_ns as f64;
+        let time = sample.weight as f64;
         let mut classes = [0.0; 5];
         classes[TRUE] = truly * time;
         classes[FALSE] = falsely * time;

@@ -18,7 +18,7 @@ pub(crate) fn sample(tid: u32, ip: u64, address: u64) -> Sample {
         ip: Address(ip),
         sp: Address(0),
         stack: StackId(0),
-        weight_ns: 100,
+        weight: 100,
         class: SampleClass::Access,
         access_ip: Address(ip),
         address: Address(address),

@@ -2,7 +2,7 @@
 
 use linewise_recording::{
     AddressOrigin, CpuId, Latency, Map, MapKind, Overhead, RunInfo, Sample, SampleClass,
-    SharedMemory, StackId, Switch, Time, Trap, Watch, WatchOutcome,
+    SharedMemory, Source, StackId, Switch, Time, Trap, Watch, WatchOutcome,
 };
 
 use super::*;
@@ -72,7 +72,7 @@ impl Rows {
                 ip: Address(0x40_0010),
                 sp: Address(0x7000),
                 stack: StackId(0),
-                weight_ns: WEIGHT,
+                weight: WEIGHT,
                 class: SampleClass::Access,
                 access_ip: Address(0x40_0000 + u64::from(tid)),
                 address: Address(address),
@@ -174,12 +174,13 @@ impl Rows {
     fn view_with(&self, latencies: &[Latency]) -> SharingView {
         let info = RunInfo {
             format_version: 1,
+            id: String::new(),
             linewise_version: String::new(),
             complete: true,
             command: vec![],
             pid: Pid(1),
             launched: true,
-            source: "timer".into(),
+            source: Source::Timer,
             source_reason: String::new(),
             start: Time(SECOND),
             end: Time(2 * SECOND),
@@ -189,6 +190,8 @@ impl Rows {
             line_size: 64,
             cpus: 2,
             watchpoint_bytes: 32,
+            host: String::new(),
+            boot_id: String::new(),
             cpu_model: String::new(),
             hypervisor: String::new(),
             kernel: String::new(),

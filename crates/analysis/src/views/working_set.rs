@@ -146,7 +146,7 @@ pub fn working_set(input: &Input<'_>) -> Vec<LevelSet> {
     };
     let mut times: BTreeMap<Tid, u64> = BTreeMap::new();
     for sample in accesses() {
-        *times.entry(sample.tid).or_default() += sample.weight_ns;
+        *times.entry(sample.tid).or_default() += sample.weight;
     }
     let Some(busiest) = times.into_iter().max_by_key(|(_, time)| *time) else {
         return Vec::new();

@@ -211,7 +211,7 @@ fn measure(spec: &ReuseSpec, scratch: &Path) -> anyhow::Result<Row> {
         measured.add(bin.from, bin.count);
     }
     let expected = truth.temporal.distances().time;
-    let thread_ns: u64 = tables.samples.iter().map(|sample| sample.weight_ns).sum();
+    let thread_ns: u64 = tables.samples.iter().map(|sample| sample.weight).sum();
     Ok(Row {
         name: spec.name,
         threads: spec.threads,

@@ -58,7 +58,7 @@ impl Collector {
                 cpu: sample.cpu,
                 address: sample.address,
                 sample_ip: sample.access_ip,
-                weight_ns: sample.weight_ns,
+                weight_ns: sample.weight,
             };
             reuse.watches.sampled(candidate, &mut self.chance);
         }

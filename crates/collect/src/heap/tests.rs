@@ -15,12 +15,13 @@ use crate::follow::Stacks;
 fn info() -> RunInfo {
     RunInfo {
         format_version: linewise_recording::FORMAT_VERSION,
+        id: String::new(),
         linewise_version: "0.1.0".into(),
         complete: false,
         command: vec!["./invented".into()],
         pid: Pid(1),
         launched: true,
-        source: "timer".into(),
+        source: linewise_recording::Source::Timer,
         source_reason: String::new(),
         start: Time(0),
         end: Time(0),
@@ -30,6 +31,8 @@ fn info() -> RunInfo {
         line_size: 64,
         cpus: 2,
         watchpoint_bytes: 32,
+        host: String::new(),
+        boot_id: String::new(),
         cpu_model: String::new(),
         hypervisor: String::new(),
         kernel: String::new(),

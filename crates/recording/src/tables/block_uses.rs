@@ -1,12 +1,7 @@
-//! Table `block_uses`: what instructions did to the heap blocks of a call chain, in an exact run.
-
-use super::table;
-use crate::rows::{Address, Pid, StackId};
-use crate::rows_exact::BlockUse;
-
 table! {
-    BlockUse in block_uses: "What one instruction of an exact run did to the heap blocks of one call chain.";
-    latest: |_| None;
+    BlockUse in block_uses: "What one instruction of an exact run did to the heap blocks of one call chain.",
+    expected: |_| false;
+
     pid: Pid = "The process.",
     stack: StackId = "The call chain that allocated the blocks: `stacks.id`.",
     label: String = "The name that the program gave them; empty if none.",

@@ -1,12 +1,8 @@
-//! Table `cache_contents`: what fills the simulated caches, and which sets are too full.
-
-use super::table;
-use crate::rows::{Address, Pid, StackId, Tid};
-use crate::rows_exact::{CacheContent, CacheLevel};
-
 table! {
-    CacheContent in cache_contents: "Lines of one kind that a simulated cache holds on average, or that press each other out of one of its associativity sets.";
-    latest: |_| None;
+    /// Of one kind are lines whose last access was by one instruction, in heap blocks of one call chain or in none.
+    CacheContent in cache_contents: "Lines of one kind that a simulated cache holds on average, or that press each other out of one of its associativity sets.",
+    expected: |_| false;
+
     level: CacheLevel = "The level.",
     tid: Option<Tid> = "The thread whose private cache it is, the one with the most accesses; null at a level that several cores share.",
     set: Option<u64> = "The associativity set; null for the whole cache.",

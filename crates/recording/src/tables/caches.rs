@@ -1,12 +1,9 @@
-//! Table `caches`: what a level of the simulated hierarchy said to the accesses that asked it.
-
-use super::table;
-use crate::rows::{Address, Pid, Tid};
-use crate::rows_exact::{CacheCounts, CacheLevel, CacheSubject};
-
 table! {
-    CacheCounts in caches: "What a level of the simulated hierarchy said to the accesses that asked it.";
-    latest: |_| None;
+    /// `loads + stores + updates` = `hits` + the five classes of misses, and the misses = the sum of the `from_` columns.
+    /// An access that reaches into the next line counts once for each.
+    CacheCounts in caches: "What a level of the simulated hierarchy said to the accesses that asked it.",
+    expected: |run| run.exact.is_some();
+
     level: CacheLevel = "The level.",
     subject: CacheSubject = "Whose accesses: all, a thread's, an instruction's, or those of the instructions without a row.",
     cache: Option<u32> = "Number of the cache that the thread asks: of its core where the level is private, else of the shared cache; null unless the subject is a thread.",
@@ -16,7 +13,7 @@ table! {
     loads: f64 = "Loads that asked this level.",
     stores: f64 = "Stores that asked this level.",
     updates: f64 = "Accesses that read and write in one instruction that asked this level.",
-    hits: f64 = "Accesses that it served; at the last level also those that a core of its group served.",
+    hits: f64 = "Accesses that it served; at the last level also those that a core of its group served (`from_peer` of the levels above).",
     compulsory: f64 = "Misses: the cache never had the line.",
     capacity: f64 = "Misses: a fully associative cache of the same size would have lost the line too.",
     conflict: f64 = "Misses: a fully associative cache of the same size would still have the line.",

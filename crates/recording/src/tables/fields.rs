@@ -1,11 +1,6 @@
-//! Table `fields`: a field of an object, resolved when the recording ended.
-
-use super::table;
-use crate::rows::{Address, Field, Pid};
-
 table! {
     Field in fields: "A field of an object, resolved when the recording ended.";
-    latest: |_| None;
+
     pid: Pid = "The process of the object.",
     object: Address = "The first byte of the object: `objects.address`.",
     offset: u64 = "Offset of the field in the object, bytes.",

@@ -1,15 +1,12 @@
-//! Table `frames`: one source-level frame of a code address; inlined code has several.
-
-use super::table;
-use crate::rows::{Address, Frame, Pid};
-
 table! {
+    /// An address inside inlined code has several, innermost first. Rows of a return address are of the call before it;
+    /// where the instruction there has rows of its own, those of the call stand at the byte before.
     Frame in frames: "One source-level frame of a code address; inlined code has several.";
-    latest: |_| None;
+
     pid: Pid = "The process.",
     address: Address = "The code address.",
     depth: u32 = "0 is the innermost.",
-    function: String = "Demangled function name; empty if unknown.",
+    function: String = "Demangled function name; `module+0xoffset` if only that is known, empty if not even that.",
     file: String = "Source file; empty if unknown.",
     line: u32 = "Source line; 0 if unknown.",
     module: String = "The path of the module.",

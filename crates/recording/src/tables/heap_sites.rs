@@ -1,12 +1,7 @@
-//! Table `heap_sites`: what each call chain allocated, all together.
-
-use super::table;
-use crate::rows::{Pid, StackId, Time};
-use crate::rows_heap::{Allocator, HeapSite};
-
 table! {
-    HeapSite in heap_sites: "What one call chain allocated in a process, all blocks together, also those without a row in `heap_blocks`.";
-    latest: |_row| None::<Time>;
+    HeapSite in heap_sites: "What one call chain allocated in a process, all blocks together, also those without a row in `heap_blocks`.",
+    expected: |_| false;
+
     pid: Pid = "The process.",
     stack: StackId = "The call chain of the allocations, return addresses only: `stacks.id`.",
     allocator: Allocator = "What was asked for memory.",

@@ -1,12 +1,9 @@
-//! Table `histories`: objects that were watched from their allocation on.
-
-use super::table;
-use crate::rows::{Address, Pid, StackId, Tid, Time};
-use crate::rows_flow::{History, HistoryOutcome};
-
 table! {
-    History in histories: "What was watched of an object from its allocation on; two rows with the same `address` and `allocated` if that were three places.";
-    latest: |row| Some(row.freed.unwrap_or(row.allocated));
+    /// The head of an object access history (Pesterev, 2010, section 5.3).
+    History in histories: "What was watched of an object from its allocation on; two rows with the same `address` and `allocated` if that were three places.",
+    latest: |row| Some(row.freed.unwrap_or(row.allocated)),
+    expected: |_| false;
+
     id: u64 = "A number of its own, from 1.",
     pid: Pid = "The process.",
     address: Address = "First byte of the object.",

@@ -1,12 +1,9 @@
-//! Table `history_accesses`: accesses to watched bytes of objects.
-
-use super::table;
-use crate::rows::{Address, CpuId, Operation, Tid, Time};
-use crate::rows_flow::HistoryAccess;
-
 table! {
-    HistoryAccess in history_accesses: "An access to watched bytes of an object.";
-    latest: |row| Some(row.time);
+    /// Table 5.2 of Pesterev, 2010.
+    HistoryAccess in history_accesses: "An access to watched bytes of an object.",
+    latest: |row| Some(row.time),
+    expected: |_| false;
+
     history: u64 = "The history: `histories.id`.",
     time: Time = "When, CLOCK_MONOTONIC ns.",
     tid: Tid = "The accessing thread.",

@@ -1,11 +1,8 @@
-//! Table `latencies`: the cost of moving a line between two CPUs, as measured at one moment.
-
-use super::table;
-use crate::rows::{CpuId, Latency, Time};
-
 table! {
-    Latency in latencies: "The cost of moving a line between two CPUs, as measured at one moment.";
+    /// The round trip is always of that moment; the costs are repeated from an earlier row where it shows that they still hold.
+    Latency in latencies: "The cost of moving a line between two CPUs, as measured at one moment.",
     latest: |row| Some(row.time);
+
     time: Time = "When it was measured, CLOCK_MONOTONIC ns.",
     cpu_a: CpuId = "One CPU.",
     cpu_b: CpuId = "The other CPU.",

@@ -1,14 +1,10 @@
-//! Table `losses`: something that was not recorded.
-
-use super::table;
-use crate::rows::{Loss, Tid, Time};
-
 table! {
-    Loss in losses: "Something that was not recorded.";
+    Loss in losses: "Something that was not recorded.",
     latest: |row| Some(row.time);
+
     time: Time = "When it was noticed, CLOCK_MONOTONIC ns.",
     tid: Option<Tid> = "The thread; null if it concerns none in particular.",
-    what: String = "What was lost, a short word: `ring-buffer-full`, `watchpoint-refused`.",
+    what: String = "What was lost, a short word: `ring-buffer-full`, `watchpoint-refused`, `thread-not-followed`, ...",
     count: u64 = "How many were lost.",
     detail: String = "A sentence for the report's footer.",
 }

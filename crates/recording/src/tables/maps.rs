@@ -1,11 +1,7 @@
-//! Table `maps`: a mapping of the target.
-
-use super::table;
-use crate::rows::{Address, Map, MapKind, Pid, Time};
-
 table! {
-    Map in maps: "A mapping of the target.";
+    Map in maps: "A mapping of the target.",
     latest: |row| Some(row.time);
+
     pid: Pid = "The process.",
     time: Time = "When it was first seen, CLOCK_MONOTONIC ns.",
     start: Address = "Its first byte.",
@@ -16,6 +12,6 @@ table! {
     kind: MapKind = "What it is.",
     path: String = "The file, or the kernel's name in brackets, or empty.",
     build_id: String = "GNU build id in lower-case hex; empty if the file has none.",
-    device: Option<u32> = "Device of the file behind it, major number times 2^20 plus minor; null unless the mapping is shared.",
+    device: Option<u32> = "Device of the file behind it, major number times 2^20 plus minor; null unless the mapping is shared: processes that map the same file have its bytes in common.",
     inode: Option<u64> = "Inode of that file; null unless the mapping is shared.",
 }

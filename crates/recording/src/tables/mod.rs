@@ -2,53 +2,17 @@
 //!
 //! A new table is one file with a [`table!`] and one line in [`all_tables!`].
 
-mod block_uses;
-mod cache_contents;
-mod caches;
-mod call_paths;
-mod fields;
-mod frames;
-mod heap_blocks;
-mod heap_sites;
-mod histories;
-mod history_accesses;
-mod latencies;
-mod losses;
-mod maps;
-mod objects;
-mod path_traces;
-mod reuse;
-mod reuse_pairs;
-mod reuse_traps;
-mod reuse_watches;
-mod samples;
-mod stacks;
-mod switches;
-mod threads;
-mod transfers;
-mod traps;
-mod type_members;
-mod typed_accesses;
-mod watches;
-
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
-use crate::column::Column;
+use crate::column::{Cell, Column, decode_column};
 use crate::error::Error;
-use crate::rows::{
-    Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
-};
-use crate::rows_exact::{
-    BlockUse, CacheContent, CacheCounts, CallPath, ReuseBin, ReusePairBin, TransferCount,
-};
-use crate::rows_flow::{History, HistoryAccess, PathStep};
-use crate::rows_heap::{HeapBlock, HeapSite};
-use crate::rows_reuse::{ReuseTrap, ReuseWatch};
-use crate::rows_types::{TypeMember, TypedAccess};
+use crate::run::RunInfo;
 use crate::storage::Damage;
+use crate::values::*;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
 /// sealed.
@@ -68,15 +32,23 @@ pub trait Row: sealed::Buffered + Clone + Sized + Send + 'static {
     /// [`Error::Encode`] if Arrow refuses the batch (over 2 GiB of text in one column).
     fn to_batch(rows: &[Self]) -> Result<RecordBatch, Error>;
 
-    /// The rows of an Arrow batch. Columns are found by name, others than the known are ignored.
+    /// The rows of an Arrow batch of the format `version`. Columns are found by name, others than the known are ignored.
     ///
     /// # Errors
     /// [`Error::Damaged`] when a column is missing, of another type, null where that means
     /// nothing, or holds an unknown word.
-    fn from_batch(batch: &RecordBatch) -> Result<Vec<Self>, Error>;
+    fn from_batch(batch: &RecordBatch, version: u32) -> Result<Vec<Self>, Error>;
 
     /// The moment that the row tells about last, if it tells about any.
-    fn latest(&self) -> Option<Time>;
+    fn latest(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether a recording of such a run that ended properly has this table. Tables are younger than recordings, and of
+    /// old ones only those with a certain source or option have them.
+    fn expected(_run: &RunInfo) -> bool {
+        true
+    }
 }
 
 pub(crate) mod sealed {
@@ -115,79 +87,97 @@ pub struct TableColumns {
     pub columns: &'static [Column],
 }
 
-/// Implements [`Row`] for a struct: names each of its fields once, with its description.
+/// The name that a column has in the format `version`, by what it was called before which format.
+fn name_in<'a>(version: u32, name: &'a str, former: &[(u32, &'a str)]) -> &'a str {
+    let older = former.iter().find(|(before, _)| version < *before);
+    older.map_or(name, |(_, former)| former)
+}
+
+/// Defines a table: its row, a struct, and each of its columns as `name: type = "description"`. Attributes of the struct
+/// and more of its documentation go before its name. A column that had another name in older formats is
+/// `name (former before 2): type`.
 macro_rules! table {
     (
-        $row:ident in $table:ident: $description:literal;
-        latest: $latest:expr;
-        $($field:ident: $cell:ty = $text:literal,)+
+        $(#[$meta:meta])*
+        $row:ident in $table:ident: $description:literal
+        $(, latest: $latest:expr)?
+        $(, expected: $expected:expr)?;
+        $($field:ident $(($former:ident before $version:literal))?: $cell:ty = $text:literal,)+
     ) => {
-        impl $crate::tables::Row for $row {
+        use super::*;
+
+        #[doc = concat!($description, " Table `", stringify!($table), "`.")]
+        ///
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $row {
+            $(
+                #[doc = $text]
+                pub $field: $cell,
+            )+
+        }
+
+        impl Row for $row {
             const TABLE: &'static str = stringify!($table);
             const DESCRIPTION: &'static str = $description;
 
-            fn columns() -> &'static [$crate::column::Column] {
-                const COLUMNS: &[$crate::column::Column] = &[$($crate::column::Column {
+            fn columns() -> &'static [Column] {
+                const COLUMNS: &[Column] = &[$(Column {
                     name: stringify!($field),
-                    kind: <$cell as $crate::column::Cell>::KIND,
-                    nullable: <$cell as $crate::column::Cell>::NULLABLE,
+                    kind: <$cell as Cell>::KIND,
+                    nullable: <$cell as Cell>::NULLABLE,
                     description: $text,
                 },)+];
                 COLUMNS
             }
 
-            fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, $crate::error::Error> {
+            fn to_batch(rows: &[Self]) -> Result<RecordBatch, Error> {
                 let columns = vec![$(
-                    <$cell as $crate::column::Cell>::encode(rows.iter().map(|row| &row.$field)),
+                    <$cell as Cell>::encode(rows.iter().map(|row| &row.$field)),
                 )+];
-                arrow_array::RecordBatch::try_new($crate::tables::schema::<Self>(), columns).map_err(
-                    |error| $crate::error::Error::Encode {
-                        table: Self::TABLE,
-                        reason: error.to_string(),
-                    },
-                )
+                RecordBatch::try_new(schema::<Self>(), columns).map_err(|error| Error::Encode {
+                    table: Self::TABLE,
+                    reason: error.to_string(),
+                })
             }
 
-            fn from_batch(
-                batch: &arrow_array::RecordBatch,
-            ) -> Result<Vec<Self>, $crate::error::Error> {
-                let damaged = |reason| {
-                    $crate::error::Error::damaged(std::path::Path::new(Self::TABLE), reason)
-                };
+            fn from_batch(batch: &RecordBatch, version: u32) -> Result<Vec<Self>, Error> {
+                let damaged = |reason| Error::damaged(Path::new(Self::TABLE), reason);
                 $(
-                    let mut $field = $crate::column::decode_column::<$cell>(
-                        batch,
-                        stringify!($field),
-                    )
-                    .map_err(damaged)?
-                    .into_iter();
+                    let former = [$(($version, stringify!($former)))?];
+                    let name = name_in(version, stringify!($field), &former);
+                    let mut $field = decode_column::<$cell>(batch, name)
+                        .map_err(damaged)?
+                        .into_iter();
                 )+
                 (0..batch.num_rows())
-                    .map(|_| {
-                        Some(Self { $($field: $field.next()?,)+ })
-                    })
+                    .map(|_| Some(Self { $($field: $field.next()?,)+ }))
                     .collect::<Option<Vec<_>>>()
                     .ok_or_else(|| damaged("columns of unequal length".to_owned()))
             }
 
-            fn latest(&self) -> Option<$crate::rows::Time> {
-                let latest: fn(&Self) -> Option<$crate::rows::Time> = $latest;
+            $(fn latest(&self) -> Option<Time> {
+                let latest: fn(&Self) -> Option<Time> = $latest;
                 latest(self)
-            }
+            })?
+
+            $(fn expected(run: &RunInfo) -> bool {
+                let expected: fn(&RunInfo) -> bool = $expected;
+                expected(run)
+            })?
         }
 
-        impl $crate::tables::sealed::Buffered for $row {
-            fn rows(tables: &$crate::tables::Tables) -> &Vec<Self> {
+        impl sealed::Buffered for $row {
+            fn rows(tables: &Tables) -> &Vec<Self> {
                 &tables.$table
             }
 
-            fn rows_mut(tables: &mut $crate::tables::Tables) -> &mut Vec<Self> {
+            fn rows_mut(tables: &mut Tables) -> &mut Vec<Self> {
                 &mut tables.$table
             }
         }
     };
 }
-use table;
 
 /// Calls a macro with every table, in the order of the documentation.
 macro_rules! all_tables {
@@ -228,6 +218,11 @@ pub(crate) use all_tables;
 
 macro_rules! declare_tables {
     ($($table:ident: $row:ident,)+) => {
+        $(
+            mod $table;
+            pub use $table::$row;
+        )+
+
         /// The rows of all tables of a recording, in memory.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Tables {

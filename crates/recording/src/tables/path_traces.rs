@@ -1,12 +1,9 @@
-//! Table `path_traces`: the paths of objects, made of histories when the recording ended.
-
-use super::table;
-use crate::rows::{Address, Operation, Pid, StackId};
-use crate::rows_flow::{PathEvent, PathStep};
-
 table! {
-    PathStep in path_traces: "A step of a path that objects of a type take from allocation to end, made of histories when the recording ended.";
-    latest: |_| None;
+    /// Table 4.1 of Pesterev, 2010. Paths are told apart by the sequence of their instructions and by where the thread
+    /// changes; a step may come several times in a row.
+    PathStep in path_traces: "A step of a path that objects of a type take from allocation to end, made of histories when the recording ended.",
+    expected: |_| false;
+
     type_name: String = "The type: of a block its label, else what most of its accesses name; empty if unknown.",
     size: u64 = "Bytes of these objects.",
     pid: Pid = "The process.",

@@ -1,12 +1,7 @@
-//! Table `reuse`: touches of one thread in one bin of a histogram of reuse distances.
-
-use super::table;
-use crate::rows::Tid;
-use crate::rows_exact::{Measure, ReuseBin, ReuseScope, Touch, Unit};
-
 table! {
-    ReuseBin in reuse: "Touches of one thread in one bin of a histogram of reuse distances.";
-    latest: |_| None;
+    ReuseBin in reuse: "Touches of one thread in one bin of a histogram of reuse distances.",
+    expected: |run| run.exact.is_some();
+
     scope: ReuseScope = "Whose uses count as one stream: each thread's, or those behind one last-level cache.",
     cache: Option<u32> = "Number of the shared cache behind which the thread runs; null in private scope and in sums.",
     tid: Option<Tid> = "The thread that comes back; null in the sums over all threads (touch `other-thread`).",
@@ -16,5 +11,5 @@ table! {
     from: u64 = "The smallest distance of the bin, in units or accesses; 0 where there is no distance.",
     to: u64 = "The first distance above the bin; 0 where there is no distance.",
     count: f64 = "Touches, scaled back to all units where some were sampled.",
-    miss_ratio_error: Option<f64> = "Standard error, from sampling, of the miss ratio of an LRU cache of `from` units, all threads together; null when nothing was sampled.",
+    miss_ratio_error: Option<f64> = "Standard error, from sampling, of the miss ratio of an LRU cache of `from` units, all threads together; null when nothing was sampled or the measure is not `stack`.",
 }

@@ -1,17 +1,12 @@
-//! Table `reuse_pairs`: touches by the pair of instructions that used and came back, in one octave
-//! of distances.
-
-use super::table;
-use crate::rows::{Address, Pid};
-use crate::rows_exact::{Measure, ReusePairBin, ReuseScope, Touch, Unit};
-
 table! {
-    ReusePairBin in reuse_pairs: "Touches by the pair of instructions that used and came back, in one octave of distances.";
-    latest: |_| None;
+    /// The two may be the same. Cold touches follow no use.
+    ReusePairBin in reuse_pairs: "Touches by the pair of instructions that used and came back, in one octave of distances.",
+    expected: |run| run.exact.is_some();
+
     scope: ReuseScope = "Whose uses count as one stream: each thread's, or those behind one last-level cache.",
     pid: Option<Pid> = "The process of the instructions; null in the sum of the pairs that have no rows.",
     use_ip: Option<Address> = "The instruction that used; null likewise.",
-    use_path: Option<u32> = "The calls that led there, a row of `call_paths`; null likewise, or where no call is known.",
+    use_path: Option<u32> = "The calls that led there, a row of `call_paths`; null likewise, or where no call is known: in the thread's first function, or where calls were not followed.",
     reuse_ip: Option<Address> = "The instruction that came back; null likewise.",
     reuse_path: Option<u32> = "The calls that led there; null as for the use.",
     measure: Measure = "How the distance is counted: distinct units in between, or accesses.",

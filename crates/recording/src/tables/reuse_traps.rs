@@ -1,12 +1,8 @@
-//! Table `reuse_traps`: accesses of chunks that are watched for their reuses.
-
-use super::table;
-use crate::rows::{Address, CpuId, Operation, Tid, Time};
-use crate::rows_reuse::ReuseTrap;
-
 table! {
-    ReuseTrap in reuse_traps: "An access of a chunk that is watched for its reuses.";
-    latest: |row| Some(row.time);
+    ReuseTrap in reuse_traps: "An access of a chunk that is watched for its reuses.",
+    latest: |row| Some(row.time),
+    expected: |run| run.reuse.is_some();
+
     watch: u64 = "The watch: `reuse_watches.id`.",
     time: Time = "When, CLOCK_MONOTONIC ns.",
     tid: Tid = "The accessing thread.",

@@ -1,14 +1,7 @@
-//! Table `samples`: one interrupted instruction of one thread.
-
-use super::table;
-use crate::rows::{
-    Address, AddressOrigin, CpuId, Operation, Pid, Sample, SampleClass, StackId, Tid, Time,
-    UnknownReason,
-};
-
 table! {
-    Sample in samples: "One interrupted instruction of one thread.";
+    Sample in samples: "One interrupted instruction of one thread.",
     latest: |row| Some(row.time);
+
     time: Time = "When the timer fired, CLOCK_MONOTONIC ns.",
     pid: Pid = "The process of the interrupted thread.",
     tid: Tid = "The interrupted thread.",
@@ -16,7 +9,7 @@ table! {
     ip: Address = "The interrupted instruction pointer, before the skid rule.",
     sp: Address = "The user stack pointer.",
     stack: StackId = "The call chain: `stacks.id`.",
-    weight_ns: u64 = "Thread time that the sample stands for, ns.",
+    weight (weight_ns before 2): u64 = "What the sample stands for, in the weight of the source: of the timer thread time, ns.",
     class: SampleClass = "What the sample turned out to be.",
     access_ip: Address = "The instruction that waited, after the skid rule; 0 when unknown.",
     address: Address = "The first byte that it touched; 0 unless the class is `access` or a futex call of the class `kernel`.",

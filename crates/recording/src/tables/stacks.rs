@@ -1,11 +1,7 @@
-//! Table `stacks`: a call chain, shared by the samples and traps that name it.
-
-use super::table;
-use crate::rows::{Address, Stack, StackId};
-
 table! {
+    #[derive(Eq, Hash)]
     Stack in stacks: "A call chain, shared by the samples and traps that name it.";
-    latest: |_| None;
+
     id: StackId = "Its id, unique in the recording.",
-    frames: Vec<Address> = "The interrupted instruction, then the return address of each caller.",
+    frames: Vec<Address> = "User-space addresses, innermost first: the interrupted instruction, then the return address of each caller.",
 }

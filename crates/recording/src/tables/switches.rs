@@ -1,11 +1,7 @@
-//! Table `switches`: a stay of a thread on a CPU.
-
-use super::table;
-use crate::rows::{CpuId, Switch, Tid, Time};
-
 table! {
-    Switch in switches: "A stay of a thread on a CPU.";
+    Switch in switches: "A stay of a thread on a CPU.",
     latest: |row| Some(row.end);
+
     tid: Tid = "The thread.",
     cpu: CpuId = "The CPU.",
     start: Time = "When it came, CLOCK_MONOTONIC ns.",

@@ -1,11 +1,7 @@
-//! Table `threads`: one thread of the target.
-
-use super::table;
-use crate::rows::{Address, Pid, Thread, Tid, Time};
-
 table! {
-    Thread in threads: "One thread of the target.";
+    Thread in threads: "One thread of the target.",
     latest: |row| Some(row.end);
+
     pid: Pid = "Its process.",
     tid: Tid = "Its id.",
     name: String = "Its name when it was last seen.",

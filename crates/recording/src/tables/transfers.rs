@@ -1,13 +1,8 @@
-//! Table `transfers`: transfers of a line from an instruction of one thread to one of another.
-
-use super::table;
-use crate::rows::{Address, Operation, Pid, Tid};
-use crate::rows_exact::{Sharing, TransferCount};
-
 table! {
-    TransferCount in transfers: "Transfers of a line from an instruction of one thread to one of another.";
-    latest: |_| None;
-    pid: Option<Pid> = "The process; null in the sum of the transfers that have no row of their own.",
+    TransferCount in transfers: "Transfers of a line from an instruction of one thread to one of another, in the simulated hierarchy.",
+    expected: |run| run.exact.is_some();
+
+    pid: Option<Pid> = "The process that the memory is of, the first that mapped it if processes share it; null in the sum of the transfers that have no row of their own.",
     line: Option<Address> = "The first byte of the line; null likewise.",
     from_tid: Option<Tid> = "The thread that had the line; null likewise.",
     to_tid: Option<Tid> = "The thread that fetched it; null likewise.",

@@ -1,14 +1,11 @@
-//! Table `traps`: one access of a watched chunk.
-
-use super::table;
-use crate::rows::{Address, CpuId, Operation, Pid, StackId, Tid, Time, Trap};
-
 table! {
-    Trap in traps: "One access of a watched chunk.";
+    /// A watch has at most one for each of its chunks.
+    Trap in traps: "One access of a watched chunk.",
     latest: |row| Some(row.time);
+
     watch: u64 = "The watch that it belongs to: `watches.id`.",
     chunk: u8 = "The chunk that was touched, counted as in `watches.chunks`.",
-    exposure_ns: u64 = "Time that the thread ran from arming to this access, ns.",
+    exposure_ns: u64 = "Time that the thread ran from arming to this access, as the kernel counted it, ns.",
     time: Time = "When the access happened, CLOCK_MONOTONIC ns.",
     pid: Pid = "The accessing process.",
     tid: Tid = "The accessing thread.",

@@ -1,11 +1,7 @@
-//! Table `type_members`: a direct member of a type that an instruction touches.
-
-use super::table;
-use crate::rows_types::TypeMember;
-
 table! {
-    TypeMember in type_members: "A direct member of a type that an instruction touches, resolved when the recording ended.";
-    latest: |_| None;
+    TypeMember in type_members: "A direct member of a type that an instruction touches, resolved when the recording ended.",
+    expected: |_| false;
+
     type_name: String = "The type: `typed_accesses.type_name`.",
     type_size: u64 = "`typed_accesses.type_size`.",
     declared_at: String = "`typed_accesses.declared_at`.",
@@ -15,5 +11,5 @@ table! {
     bits: u64 = "Bits of a bit field; 0 for every other member.",
     name: String = "Its name; empty for a base class and for an unnamed struct or union.",
     member_type: String = "Its type.",
-    language: String = "The language of the type: `c`, `c++`, `rust`, or empty.",
+    language: String = "The language of the type: `c`, `c++`, `rust`, `go`, or empty.",
 }

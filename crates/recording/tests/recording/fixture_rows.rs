@@ -6,12 +6,13 @@ use linewise_recording::*;
 pub(crate) fn info() -> RunInfo {
     RunInfo {
         format_version: FORMAT_VERSION,
+        id: "8f14e45fceea167a5a36dedd4bea2543".into(),
         linewise_version: "0.1.0".into(),
         complete: true,
         command: vec!["./counters".into(), "--threads=2".into()],
         pid: Pid(100),
         launched: true,
-        source: "timer".into(),
+        source: Source::Timer,
         source_reason: "this machine has no PMU".into(),
         start: Time(1_000_000),
         end: Time(2_001_000_000),
@@ -21,6 +22,8 @@ pub(crate) fn info() -> RunInfo {
         line_size: 64,
         cpus: 2,
         watchpoint_bytes: 32,
+        host: "tower".into(),
+        boot_id: "3f2a1c9e-5d47-4b86-9a0e-7c1d2b3e4f50".into(),
         cpu_model: "AMD EPYC".into(),
         hypervisor: "KVM".into(),
         kernel: "6.18.0".into(),
@@ -423,7 +426,7 @@ fn sample(i: u64) -> Sample {
         ip: Address(0x40_1154),
         sp: Address(0x7fff_0000_1000 - u64::from(thread) * 0x10_0000),
         stack: StackId(thread),
-        weight_ns: 1_000_000,
+        weight: 1_000_000,
         class: SampleClass::Access,
         access_ip: Address(0x40_1150),
         address: Address(0x40_4040 + u64::from(thread) * 8),
@@ -486,7 +489,7 @@ pub(crate) fn tables() -> Tables {
         } else {
             String::new()
         },
-        // Younger than the oldest recording of this version.
+        // The recording of format 1 is older and holds the same rows.
         device: None,
         inode: None,
     };

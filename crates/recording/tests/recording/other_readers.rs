@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use linewise_recording::{Recording, Row, Sample, table_columns};
+use linewise_recording::{FORMAT_VERSION, Recording, Row, Sample, table_columns};
+
+use crate::versions::fixture;
 
 /// Prints, for each library there is: its name, then rows and distinct words of a column, then
 /// the rows of each table.
@@ -18,18 +20,18 @@ def pyarrow():
     samples = read("samples")
     note = samples.schema.field("time").metadata[b"description"].decode()
     assert "CLOCK_MONOTONIC" in note, note
-    return samples["weight_ns"].to_pylist(), samples["class"].to_pylist(), [read(t).num_rows for t in tables]
+    return samples["weight"].to_pylist(), samples["class"].to_pylist(), [read(t).num_rows for t in tables]
 def polars():
     import polars
     read = lambda table: polars.read_parquet(path(table))
     samples = read("samples")
-    return samples["weight_ns"].to_list(), samples["class"].to_list(), [read(t).height for t in tables]
+    return samples["weight"].to_list(), samples["class"].to_list(), [read(t).height for t in tables]
 def duckdb():
     import duckdb
     rows = lambda column: [row[0] for row in duckdb.sql(f"select {column} from '{path('samples')}'").fetchall()]
     count = lambda table: duckdb.sql(f"select count(*) from '{path(table)}'").fetchall()[0][0]
     for table in tables: duckdb.sql(f"select * from '{path(table)}'").fetchall()
-    return rows("weight_ns"), rows("class"), [count(t) for t in tables]
+    return rows("weight"), rows("class"), [count(t) for t in tables]
 for library in (pyarrow, polars, duckdb):
     try:
         weights, classes, counts = library()
@@ -49,10 +51,10 @@ fn python(dir: &Path, tables: &str) -> std::io::Result<Output> {
 
 #[test]
 fn pyarrow_polars_and_duckdb_read_the_same_rows() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings/v1.linewise");
+    let dir = fixture(FORMAT_VERSION);
     let recording = Recording::open(&dir).unwrap();
     let samples = recording.read::<Sample>().unwrap();
-    let weight: u64 = samples.iter().map(|sample| sample.weight_ns).sum();
+    let weight: u64 = samples.iter().map(|sample| sample.weight).sum();
     let accesses = samples
         .iter()
         .filter(|sample| sample.address.0 != 0)

@@ -44,7 +44,7 @@ fn thirty_seconds_of_eight_threads_fit_in_20_mb() {
                     access_ip: Address(ip),
                     sp: Address(0x7fff_0000_0000 + thread * 0x10_0000 - numbers.below(512) * 16),
                     stack: StackId(numbers.below(5000) as u32),
-                    weight_ns: 990_000 + numbers.below(20_000),
+                    weight: 990_000 + numbers.below(20_000),
                     address: Address(0x7f00_0000_0000 + numbers.below(64 << 20)),
                     size: 1 << numbers.below(4),
                     operation: Some(Operation::ALL[numbers.below(3) as usize]),

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use linewise_recording::{FORMAT_VERSION, Recording, table_columns};
+use linewise_recording::{FORMAT_VERSION, Recording, Row, RunInfo, Sample, table_columns};
 
 use crate::fixture_rows;
 
-fn fixture(version: u32) -> PathBuf {
+pub(crate) fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(format!("../../fixtures/recordings/v{version}.linewise"))
 }
@@ -21,6 +21,29 @@ fn a_recording_of_every_format_version_opens() {
         assert_eq!(tables.samples.len(), 200, "version {version}");
         assert!(tables.damage.is_empty());
     }
+}
+
+#[test]
+fn format_1_names_no_recording_and_no_host_and_is_the_same_else() {
+    let [old, new] = [1, 2].map(|version| Recording::open(&fixture(version)).unwrap());
+    let unnamed = RunInfo {
+        format_version: 1,
+        id: String::new(),
+        host: String::new(),
+        boot_id: String::new(),
+        ..new.info().clone()
+    };
+    assert_eq!(*old.info(), unnamed);
+    assert_eq!(old.tables().unwrap(), new.tables().unwrap());
+}
+
+#[test]
+fn the_former_name_of_a_column_counts_in_former_formats_alone() {
+    let rows = fixture_rows::tables().samples;
+    let batch = Sample::to_batch(&rows).unwrap();
+    assert_eq!(Sample::from_batch(&batch, 2).unwrap(), rows);
+    let error = Sample::from_batch(&batch, 1).unwrap_err().to_string();
+    assert!(error.contains("no column weight_ns"), "{error}");
 }
 
 #[test]

@@ -402,6 +402,18 @@ fn a_later_format_version_is_refused_by_its_number() {
 }
 
 #[test]
+fn a_source_that_only_a_later_linewise_has_is_refused_by_its_name() {
+    let (_directory, dir) = finished();
+    let text = fs::read_to_string(dir.join("run.json")).unwrap();
+    let text = text.replace("\"source\": \"timer\"", "\"source\": \"ibs\"");
+    fs::write(dir.join("run.json"), text).unwrap();
+    let error = Recording::open(&dir).unwrap_err().to_string();
+    assert!(error.contains("\"ibs\""), "{error}");
+    assert!(error.contains("later one"), "{error}");
+    Writer::create(&dir, &fixture_rows::info(), CreateMode::Replace).unwrap();
+}
+
+#[test]
 fn a_line_size_that_is_no_power_of_two_is_refused() {
     for size in ["0", "63", "18446744073709551615"] {
         let (_directory, dir) = finished();

@@ -28,8 +28,8 @@ pub(super) fn write(out: &mut String, report: &Report) {
         return;
     }
     out.push_str("<div class=\"controls\" id=\"matrix-controls\" hidden>\n");
-    // The cores of an exact run are a model's, not CPUs of the machine.
-    if !report.is_exact() {
+    // The cores of an emulated run are a model's, not CPUs of the machine.
+    if !report.run.source.is_emulated() {
         out.push_str(
             "<div role=\"group\" aria-label=\"Rows and columns\">\
              <button type=\"button\" data-axis=\"threads\" aria-pressed=\"true\">Threads</button>\
@@ -44,7 +44,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
          </div>\n",
     );
     panel(out, "threads", "Threads", &threads);
-    if !report.is_exact() {
+    if !report.run.source.is_emulated() {
         panel(out, "cpus", "CPUs", &cpus);
     }
     out.push_str("</div>\n</section>\n");

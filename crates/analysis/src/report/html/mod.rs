@@ -307,16 +307,9 @@ fn footer(out: &mut String, report: &Report) {
     out.push_str("<footer>\n<h2>What this rests on</h2>\n<dl class=\"facts\">\n");
     let source = format!("{}: {}", report.run.source, report.run.source_reason);
     fact(out, "Source", &source, "wide");
-    if report.is_exact() {
-        fact(out, "Accesses", &contention::accesses_words(report), "");
-        if let Some(words) = contention::order_words(report) {
-            fact(out, "Order", words, "");
-        }
-        if let Some(words) = contention::repeated_words(&report.run) {
-            fact(out, "Repeated", &words, "");
-        }
-        if let Some(words) = contention::waited_words(&report.run) {
-            fact(out, "Waited", &words, "");
+    if report.run.source.is_exact() {
+        for (term, words) in contention::exact_facts(report) {
+            fact(out, &capital(term), &words, "");
         }
     } else {
         samples(out, &report.samples);
@@ -332,7 +325,7 @@ fn footer(out: &mut String, report: &Report) {
         "</dl>\n<p class=\"quiet\">A transfer is a line moving from one core's cache to another's. \
          Sharing is false when the accesses do not touch the same bytes. Cost is thread time lost. ",
     );
-    out.push_str(if report.is_exact() {
+    out.push_str(if report.run.source.is_exact() {
         "Transfers are those of a model of the caches. Costs are transfers times the latency measured \
          beside the run; ranges reach from its lowest to its highest.</p>\n</footer>\n"
     } else {

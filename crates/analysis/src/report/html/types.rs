@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
+use linewise_recording::Source;
+
 use super::super::contention;
 use super::super::model::{
     Coverage, FieldRow, FieldThread, Interval, Layout, Reached, Report, TypeRow,
@@ -58,11 +60,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         }
         return;
     }
-    let of = if report.is_exact() {
-        "Share of accesses"
-    } else {
-        "Share of time"
-    };
+    let of = report.run.source.weight();
     // A column that has nothing to tell takes room from the others.
     let missed = report.types.iter().any(|row| !row.misses.is_empty());
     let allocated = report.types.iter().any(|row| !row.allocated_at.is_empty());
@@ -71,7 +69,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         out,
         "<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n\
          <div class=\"scroll\"><table class=\"wide types\"><thead><tr><th>Type</th>\
-         <th class=\"number\">Size</th><th class=\"number\">{of}</th>\
+         <th class=\"number\">Size</th><th class=\"number\">Share of {of}</th>\
          <th class=\"number\">Accesses</th>{}<th>Bounces</th><th>Declared</th>{}</tr></thead>\n<tbody>\n",
         heading(missed, "<th class=\"number\">Misses</th>"),
         heading(allocated, "<th>Allocated by</th>"),
@@ -130,9 +128,9 @@ fn misses(out: &mut String, report: &Report) {
     if report.misses.is_empty() {
         return;
     }
-    let (what, of) = match report.is_exact() {
-        true => ("Misses of the first level", "Share of misses"),
-        false => ("Waiting, by likely cause", "Share of waiting"),
+    let (what, of) = match report.run.source {
+        Source::Exact => ("Misses of the first level", "Share of misses"),
+        Source::Timer => ("Waiting, by likely cause", "Share of waiting"),
     };
     let _ = write!(
         out,
@@ -188,9 +186,9 @@ fn working_set(out: &mut String, report: &Report) {
             "<h3>Working set: {} of {}</h3>\n<p class=\"quiet\">{} {} in use",
             level.level.word(),
             text::bytes(level.size_bytes),
-            match report.run.source.as_str() {
-                "exact" => "In the simulated cache, on average",
-                _ => "At least",
+            match report.run.source {
+                Source::Exact => "In the simulated cache, on average",
+                Source::Timer => "At least",
             },
             text::bytes(level.in_use_bytes as u64)
         );

@@ -216,7 +216,7 @@ mod tests {
             let mut report = sample::everyday();
             report.run.command.clone_from(&name);
             report.run.machine.clone_from(&name);
-            report.run.source.clone_from(&name);
+            report.run.source_reason.clone_from(&name);
             report.run.threads[0].name.clone_from(&name);
             report.notes.push(name.clone());
             report.run.round_trip_ns = Some(number);

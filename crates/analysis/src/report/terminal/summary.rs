@@ -154,17 +154,9 @@ fn threads(page: &mut Page, run: &Run) {
 
 fn samples(page: &mut Page, report: &Report) {
     let samples = &report.samples;
-    if report.is_exact() {
-        let text = contention::accesses_words(report);
-        page.labelled_in("accesses", INDENT, Tone::Dim, Tone::Dim, &text);
-        if let Some(text) = contention::order_words(report) {
-            page.labelled_in("order", INDENT, Tone::Dim, Tone::Dim, text);
-        }
-        if let Some(text) = contention::repeated_words(&report.run) {
-            page.labelled_in("repeated", INDENT, Tone::Dim, Tone::Dim, &text);
-        }
-        if let Some(text) = contention::waited_words(&report.run) {
-            page.labelled_in("waited", INDENT, Tone::Dim, Tone::Dim, &text);
+    if report.run.source.is_exact() {
+        for (label, text) in contention::exact_facts(report) {
+            page.labelled_in(label, INDENT, Tone::Dim, Tone::Dim, &text);
         }
         return;
     }

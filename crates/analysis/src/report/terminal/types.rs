@@ -1,6 +1,8 @@
 //! The data profile: which types are dear to touch, why the cache misses at them, and the dearest of them
 //! member by member.
 
+use linewise_recording::Source;
+
 use super::super::contention;
 use super::super::model::{
     Coverage, FieldRow, FieldThread, Interval, Layout, LevelSet, Reached, Report, TypeRow,
@@ -52,11 +54,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         }
         return;
     }
-    let of = if report.is_exact() {
-        "of accesses"
-    } else {
-        "of time"
-    };
+    let of = format!("of {}", report.run.source.weight());
     let head = format!("{of:>11}  {:>8}  {:>9}  bounces", "size", "accesses");
     page.line(&[(Tone::Dim, format!("{}{head}", pad("types", NAME)))]);
     for row in listed(report).into_iter().take(ROWS) {
@@ -111,9 +109,9 @@ fn misses(page: &mut Page, report: &Report) {
     }
     page.blank();
     // A wait is not a miss, and its cause is told by rules.
-    let (what, of) = match report.is_exact() {
-        true => ("L1 misses", "of misses"),
-        false => ("waiting, by likely cause", "share"),
+    let (what, of) = match report.run.source {
+        Source::Exact => ("L1 misses", "of misses"),
+        Source::Timer => ("waiting, by likely cause", "share"),
     };
     let classes = ["first", "capacity", "conflict", "true", "false"];
     let head: String = classes.iter().map(|it| format!("{it:>9}")).collect();
@@ -155,9 +153,9 @@ fn working_set(page: &mut Page, report: &Report) {
         return;
     }
     page.blank();
-    let head = match report.run.source.as_str() {
-        "exact" => "working set, in the simulated caches on average",
-        _ => "working set, at least",
+    let head = match report.run.source {
+        Source::Exact => "working set, in the simulated caches on average",
+        Source::Timer => "working set, at least",
     };
     page.line(&[(Tone::Dim, head.to_owned())]);
     for level in &report.working_set {

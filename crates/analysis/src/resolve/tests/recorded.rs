@@ -16,7 +16,7 @@ __attribute__((noinline)) void worker(void) { pair.left++; }
 int main(void) { worker(); return (int)(pair.right + one + two); }
 ";
 
-pub(super) fn sample(address: Address, ip: Address, stack: StackId, weight_ns: u64) -> Sample {
+pub(super) fn sample(address: Address, ip: Address, stack: StackId, weight: u64) -> Sample {
     Sample {
         time: Time(5),
         pid: PID,
@@ -25,7 +25,7 @@ pub(super) fn sample(address: Address, ip: Address, stack: StackId, weight_ns: u
         ip,
         sp: Address(0),
         stack,
-        weight_ns,
+        weight,
         class: SampleClass::Access,
         access_ip: ip,
         address,

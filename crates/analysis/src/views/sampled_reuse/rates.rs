@@ -121,10 +121,10 @@ impl Rates {
         frames: &[Frame],
         lost_ns: f64,
     ) -> Self {
-        let sampled_ns: f64 = samples.iter().map(|sample| sample.weight_ns as f64).sum();
+        let sampled_ns: f64 = samples.iter().map(|sample| sample.weight as f64).sum();
         // More than half is not lost, whatever the estimates say.
         let kept = 1.0 - (lost_ns / sampled_ns.max(1.0)).min(0.5);
-        let time_of = |sample: &Sample| sample.weight_ns as f64 * kept;
+        let time_of = |sample: &Sample| sample.weight as f64 * kept;
         let outermost = Outermost::new(frames);
         // By function and line: thread time, and samples.
         let mut times: BTreeMap<Function, BTreeMap<u32, (f64, u32)>> = BTreeMap::new();

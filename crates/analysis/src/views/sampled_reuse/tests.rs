@@ -256,7 +256,7 @@ fn with_the_rate_of_an_exact_run_times_become_distances_and_mass_becomes_accesse
             ip: Address(0x40),
             sp: Address(0),
             stack: StackId(0),
-            weight_ns: 250_000,
+            weight: 250_000,
             class: linewise_recording::SampleClass::Access,
             access_ip: Address(0x40),
             address: Address(0x1000),

@@ -277,12 +277,12 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
     for sample in input.samples {
         let slice = sample.time.0 / SLICE_NS;
         let seen = running.entry((slice, sample.tid)).or_default();
-        seen.weight_ns += sample.weight_ns as f64;
+        seen.weight_ns += sample.weight as f64;
         seen.samples += 1;
         seen.moments.note(sample.cpu, sample.time);
         seen.unknown += u64::from(sample.class == SampleClass::Unknown);
         if sample.class == SampleClass::Kernel && sample.address != Address(0) {
-            *in_calls.entry(home(sample).1).or_default() += sample.weight_ns as f64;
+            *in_calls.entry(home(sample).1).or_default() += sample.weight as f64;
         }
         let operation = (sample.operation).filter(|_| sample.class == SampleClass::Access);
         let (address, key) = home(sample);
@@ -292,7 +292,7 @@ pub(super) fn stays(input: &Input<'_>, curves: &Curves) -> (Lines, RunningSlices
             continue;
         };
         let line = lines.entry(key).or_default();
-        let weight = sample.weight_ns as f64;
+        let weight = sample.weight as f64;
         if line.slices.is_empty() {
             line.first_ns = sample.time.0;
         }

@@ -399,7 +399,7 @@ impl<'a> Profile<'_, 'a> {
             let found = self.at(code.0, code.1);
             self.cover(1.0, code, found.as_ref().map(|_| ()).map_err(|it| *it));
             let Ok((row, members)) = found else { continue };
-            let weight = sample.weight_ns as f64;
+            let weight = sample.weight as f64;
             let home = self.input.shared.home(sample.pid, sample.address);
             let line = home.1.line(self.input.line_size).0;
             let seen = self.seen.entry(key(row)).or_default();

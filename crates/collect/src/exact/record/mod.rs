@@ -19,13 +19,13 @@ mod step;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use linewise_machine::facts::Facts;
+use linewise_machine::facts::{Facts, random_id};
 use linewise_machine::memory_latency::{cache_latency, memory_latency};
 use linewise_machine::process::{Ended, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
     CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Overhead, Pid,
-    Repeat, RunInfo, Tables, Time, Writer,
+    Repeat, RunInfo, Source, Tables, Time, Writer,
 };
 
 use super::access::{Both, Consumer, TracedAccess, TracedEvent};
@@ -397,6 +397,10 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
     let words = &options.trace.command;
     RunInfo {
         format_version: FORMAT_VERSION,
+        id: random_id(Path::new("/"))
+            .known()
+            .cloned()
+            .unwrap_or_default(),
         linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
         complete: false,
         command: words
@@ -405,7 +409,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
             .collect(),
         pid: Pid(0),
         launched: true,
-        source: "exact".to_owned(),
+        source: Source::Exact,
         source_reason: options.reason.clone(),
         start,
         end: start,
@@ -415,6 +419,8 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         line_size: u64::from(model.config.line_bytes),
         cpus: options.machine.topology.cpus.len() as u32,
         watchpoint_bytes: 0,
+        host: facts.host.known().cloned().unwrap_or_default(),
+        boot_id: facts.boot_id.known().cloned().unwrap_or_default(),
         cpu_model: facts.cpu_model.known().cloned().unwrap_or_default(),
         hypervisor: facts.hypervisor.name().to_owned(),
         kernel: facts.kernel_release.known().cloned().unwrap_or_default(),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use linewise_machine::process::Ended;
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, Measure, Recording, ReuseScope, Sharing, Tables, Touch,
-    Unit,
+    CacheCounts, CacheLevel, CacheSubject, Measure, Recording, ReuseScope, Sharing, Source, Tables,
+    Touch, Unit,
 };
 
 use super::super::record::{
@@ -156,7 +156,7 @@ fn all_accesses_are_in_every_table() {
     assert_eq!(outcome.ended, Ended::Code(0));
     let info = recording.info();
     assert!(info.complete);
-    assert_eq!(info.source, "exact");
+    assert_eq!(info.source, Source::Exact);
     assert_eq!(info.exit_code, Some(0));
     let exact = info.exact.as_ref().unwrap();
     assert_eq!(exact.accesses, outcome.accesses as f64);

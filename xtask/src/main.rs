@@ -41,7 +41,7 @@ use arguments::Arguments;
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     (
         "tidy",
-        "file sizes, crate arrows, unsafe, stray words, commands in the documents",
+        "file sizes, crate arrows, circles of files, unsafe, stray words, commands in the documents",
     ),
     (
         "licences",

@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: the rules of the house that the compiler does not know.
 
 mod arrows;
+mod circles;
 mod documents;
+mod modules;
 mod sources;
 
 use std::fs;
@@ -34,6 +36,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<Vec<Problem>> {
         problems.extend(sources::problems(file));
     }
     problems.extend(arrows::problems(&Metadata::read(root)?));
+    problems.extend(circles::problems(&files)?);
     problems.extend(documents::problems(root, &files)?);
     Ok(problems)
 }

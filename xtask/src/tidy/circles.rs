@@ -1,0 +1,590 @@
+//! No circles: files of a crate that take names from each other in a loop, a folder's `mod.rs` and
+//! the files below it included.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::File;
+use super::modules::{self, Uses};
+use crate::Problem;
+
+/// Circles that are one idea in several files, each with its reason.
+const ALLOWED: &[(&[&str], &str)] = &[
+    (
+        &[
+            "crates/analysis/src/advice/accesses.rs",
+            "crates/analysis/src/advice/findings.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/advice/change.rs",
+            "crates/analysis/src/advice/share_less.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/diff/mod.rs",
+            "crates/analysis/src/diff/rows.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/report/html/caches.rs",
+            "crates/analysis/src/report/html/chart.rs",
+            "crates/analysis/src/report/html/curve.rs",
+            "crates/analysis/src/report/html/finding.rs",
+            "crates/analysis/src/report/html/flow.rs",
+            "crates/analysis/src/report/html/matrix.rs",
+            "crates/analysis/src/report/html/mod.rs",
+            "crates/analysis/src/report/html/prefetch.rs",
+            "crates/analysis/src/report/html/reuse.rs",
+            "crates/analysis/src/report/html/timeline.rs",
+            "crates/analysis/src/report/html/types.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/resolve/dwarf.rs",
+            "crates/analysis/src/resolve/split.rs",
+            "crates/analysis/src/resolve/weight.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/resolve/modules.rs",
+            "crates/analysis/src/resolve/typer/calls.rs",
+            "crates/analysis/src/resolve/typer/code.rs",
+            "crates/analysis/src/resolve/typer/flow.rs",
+            "crates/analysis/src/resolve/typer/holder.rs",
+            "crates/analysis/src/resolve/typer/layout.rs",
+            "crates/analysis/src/resolve/typer/mod.rs",
+            "crates/analysis/src/resolve/typer/moved.rs",
+            "crates/analysis/src/resolve/typer/said.rs",
+            "crates/analysis/src/resolve/typer/slots.rs",
+            "crates/analysis/src/resolve/typer/stack.rs",
+            "crates/analysis/src/resolve/typer/value.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/resolve/typer/frames.rs",
+            "crates/analysis/src/resolve/typer/scope.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/views/sharing/exact.rs",
+            "crates/analysis/src/views/sharing/mod.rs",
+            "crates/analysis/src/views/sharing/thread_time.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/analysis/src/views/types/layout.rs",
+            "crates/analysis/src/views/types/mod.rs",
+            "crates/analysis/src/views/types/reached.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/bench/src/fetch_add/delegated.rs",
+            "crates/bench/src/fetch_add/harness.rs",
+            "crates/bench/src/fetch_add/messages.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/bench/src/fetch_add/rates.rs",
+            "crates/bench/src/fetch_add/table.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/bench/src/run.rs",
+            "crates/bench/src/workloads/alternating.rs",
+            "crates/bench/src/workloads/false_sharing.rs",
+            "crates/bench/src/workloads/migratory.rs",
+            "crates/bench/src/workloads/mod.rs",
+            "crates/bench/src/workloads/point_to_point.rs",
+            "crates/bench/src/workloads/producer_consumer.rs",
+            "crates/bench/src/workloads/read_write.rs",
+            "crates/bench/src/workloads/write_volume.rs",
+            "crates/bench/src/workloads/write_volume_plain.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/cache/src/hierarchy/array.rs",
+            "crates/cache/src/hierarchy/config.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/cache/src/hierarchy/counts.rs",
+            "crates/cache/src/hierarchy/outcome.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/cache/src/hierarchy/engine.rs",
+            "crates/cache/src/hierarchy/l1.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/cache/src/reuse/chosen.rs",
+            "crates/cache/src/reuse/engine.rs",
+            "crates/cache/src/reuse/profile.rs",
+            "crates/cache/src/reuse/tracker.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/cli/src/doctor.rs",
+            "crates/cli/src/doctor/matrix.rs",
+            "crates/cli/src/doctor/remedies.rs",
+            "crates/cli/src/doctor/report.rs",
+            "crates/cli/src/doctor/text.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/collect/src/attach.rs",
+            "crates/collect/src/bug.rs",
+            "crates/collect/src/collector.rs",
+            "crates/collect/src/collector/awaited.rs",
+            "crates/collect/src/collector/flow.rs",
+            "crates/collect/src/collector/reuse.rs",
+            "crates/collect/src/error.rs",
+            "crates/collect/src/exact/emulator.rs",
+            "crates/collect/src/exact/error.rs",
+            "crates/collect/src/exact/launch.rs",
+            "crates/collect/src/exact/mod.rs",
+            "crates/collect/src/exact/only.rs",
+            "crates/collect/src/exact/record/blocks.rs",
+            "crates/collect/src/exact/record/contents.rs",
+            "crates/collect/src/exact/record/lives.rs",
+            "crates/collect/src/exact/record/measures.rs",
+            "crates/collect/src/exact/record/measuring.rs",
+            "crates/collect/src/exact/record/mod.rs",
+            "crates/collect/src/exact/record/objects.rs",
+            "crates/collect/src/exact/record/paths.rs",
+            "crates/collect/src/exact/record/repeats.rs",
+            "crates/collect/src/exact/record/rows.rs",
+            "crates/collect/src/flow/function.rs",
+            "crates/collect/src/heap/launch.rs",
+            "crates/collect/src/heap/ledger.rs",
+            "crates/collect/src/heap/loaded.rs",
+            "crates/collect/src/heap/probed.rs",
+            "crates/collect/src/heap/recorder.rs",
+            "crates/collect/src/heap/sites.rs",
+            "crates/collect/src/samplers/cpus.rs",
+            "crates/collect/src/samplers/mod.rs",
+            "crates/collect/src/samplers/threads.rs",
+            "crates/collect/src/session.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/collect/src/exact/access.rs",
+            "crates/collect/src/exact/calls.rs",
+            "crates/collect/src/exact/code.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/collect/src/exact/kept.rs",
+            "crates/collect/src/exact/tables.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/delegate-c/src/array.rs",
+            "crates/delegate-c/src/call.rs",
+            "crates/delegate-c/src/client.rs",
+            "crates/delegate-c/src/domain.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/delegate/src/exchange.rs",
+            "crates/delegate/src/own.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &["crates/heap/src/region.rs", "crates/heap/src/ring.rs"],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/machine/src/guard/mod.rs",
+            "crates/machine/src/guard/wards.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &["crates/machine/src/perf.rs", "crates/machine/src/ring.rs"],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/preload/src/gates.rs",
+            "crates/preload/src/hooks.rs",
+            "crates/preload/src/recorder.rs",
+            "crates/preload/src/stack.rs",
+            "crates/preload/src/thread.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/recording/src/storage.rs",
+            "crates/recording/src/tables/mod.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/tracer/src/own.rs",
+            "crates/tracer/src/region/collector.rs",
+            "crates/tracer/src/region/mapping.rs",
+            "crates/tracer/src/region/mod.rs",
+            "crates/tracer/src/region/ring.rs",
+            "crates/tracer/src/region/turns.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/tracer/src/plugin/calls.rs",
+            "crates/tracer/src/plugin/exec.rs",
+            "crates/tracer/src/plugin/sleep.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "crates/tracer/src/plugin/guest.rs",
+            "crates/tracer/src/plugin/joint.rs",
+            "crates/tracer/src/plugin/order.rs",
+            "crates/tracer/src/plugin/others.rs",
+            "crates/tracer/src/plugin/process.rs",
+            "crates/tracer/src/plugin/shadow.rs",
+            "crates/tracer/src/plugin/writer.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "xtask/src/conformance.rs",
+            "xtask/src/conformance/suites.rs",
+            "xtask/src/conformance/suites/glibc.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "xtask/src/conformance/compared.rs",
+            "xtask/src/conformance/process.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "xtask/src/conformance/manifest.rs",
+            "xtask/src/conformance/modes.rs",
+        ],
+        "not broken up yet",
+    ),
+    (
+        &[
+            "xtask/src/licences.rs",
+            "xtask/src/main.rs",
+            "xtask/src/tidy.rs",
+            "xtask/src/tidy/arrows.rs",
+            "xtask/src/tidy/circles.rs",
+            "xtask/src/tidy/documents.rs",
+            "xtask/src/tidy/modules.rs",
+            "xtask/src/tidy/sources.rs",
+        ],
+        "not broken up yet",
+    ),
+];
+
+/// Where our crates are.
+const OURS: &[&str] = &["crates/", "xtask/"];
+
+/// Every circle that the table does not know, and every entry that is no circle.
+///
+/// # Errors
+/// If a source cannot be read as Rust.
+pub(super) fn problems(files: &[File]) -> anyhow::Result<Vec<Problem>> {
+    let sources: BTreeMap<&str, &File> = files
+        .iter()
+        .filter(|file| file.path.ends_with(".rs"))
+        .filter(|file| OURS.iter().any(|folder| file.path.starts_with(folder)))
+        .map(|file| (file.path.as_str(), file))
+        .collect();
+    problems_but(ALLOWED, &sources)
+}
+
+fn problems_but(
+    allowed: &[(&[&str], &str)],
+    sources: &BTreeMap<&str, &File>,
+) -> anyhow::Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut left: Vec<BTreeSet<&str>> = allowed
+        .iter()
+        .map(|(files, _)| files.iter().copied().collect())
+        .collect();
+    let roots = sources
+        .keys()
+        .filter(|path| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs"));
+    for root in roots {
+        let uses = modules::uses(root, sources)?;
+        for circle in circles(&uses) {
+            match left.iter().position(|known| *known == circle) {
+                Some(known) => drop(left.remove(known)),
+                None => problems.push(found(&circle, &uses)),
+            }
+        }
+    }
+    problems.extend(left.iter().map(|files| {
+        Problem::new(
+            files.iter().copied().collect::<Vec<_>>().join(", "),
+            "is no circle any more; strike it from the table (xtask/src/tidy/circles.rs)",
+        )
+    }));
+    Ok(problems)
+}
+
+/// Sets of files each of which reaches all others of its set.
+fn circles(uses: &Uses) -> Vec<BTreeSet<&str>> {
+    let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (by, from) in uses.keys() {
+        next.entry(by).or_default().push(from);
+    }
+    let reached: BTreeMap<&str, BTreeSet<&str>> = next
+        .keys()
+        .map(|file| (*file, reached_from(file, &next)))
+        .collect();
+    let mut circles: Vec<BTreeSet<&str>> = Vec::new();
+    for (file, others) in &reached {
+        let back = |other: &&&str| {
+            reached
+                .get(**other)
+                .is_some_and(|those| those.contains(file))
+        };
+        let circle: BTreeSet<&str> = others.iter().filter(back).copied().collect();
+        if circle.len() > 1 && !circles.contains(&circle) {
+            circles.push(circle);
+        }
+    }
+    circles
+}
+
+fn reached_from<'a>(file: &'a str, next: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![file];
+    while let Some(file) = open.pop() {
+        for other in next.get(file).into_iter().flatten() {
+            if reached.insert(*other) {
+                open.push(other);
+            }
+        }
+    }
+    reached
+}
+
+fn found(circle: &BTreeSet<&str>, uses: &Uses) -> Problem {
+    let mut ties = String::new();
+    for ((by, from), names) in uses {
+        if circle.contains(by.as_str()) && circle.contains(from.as_str()) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            ties.push_str(&format!("\n    {by} -> {from}: {}", names.join(", ")));
+        }
+    }
+    let files: Vec<&str> = circle.iter().copied().collect();
+    Problem::new(
+        files.join(", "),
+        format!("is a circle; move what ties it to a module that both may use:{ties}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crate of these files below `crates/x/src`, and what is wrong with it.
+    fn of(allowed: &[(&[&str], &str)], files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<File> = files
+            .iter()
+            .map(|(name, text)| File {
+                path: format!("crates/x/src/{name}"),
+                text: (*text).to_owned(),
+            })
+            .collect();
+        let sources = files.iter().map(|file| (file.path.as_str(), file));
+        let found = problems_but(allowed, &sources.collect()).expect("it is Rust");
+        found
+            .into_iter()
+            .map(|problem| problem.place.replace("crates/x/src/", ""))
+            .collect()
+    }
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        of(&[], files)
+    }
+
+    #[test]
+    fn two_files_that_use_each_other_are_a_circle_and_one_way_is_none() {
+        let root = ("lib.rs", "mod a; mod b;");
+        let a = ("a.rs", "use crate::b::B; pub struct A(B);");
+        let back = ("b.rs", "pub struct B; fn f(_: super::a::A) {}");
+        assert_eq!(found(&[root, a, back]), ["a.rs, b.rs"]);
+        assert!(found(&[root, a, ("b.rs", "pub struct B;")]).is_empty());
+    }
+
+    #[test]
+    fn three_files_in_a_ring_are_one_circle() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c; pub use a::A;"),
+            (
+                "a.rs",
+                "use crate::{b::{self, X}, c as _}; pub struct A; fn f() { b::g() }",
+            ),
+            ("b.rs", "pub struct X; pub fn g() { super::c::h() }"),
+            ("c.rs", "use super::a; pub fn h() { let _ = a::A; }"),
+        ];
+        assert_eq!(found(&files), ["a.rs, b.rs, c.rs"]);
+    }
+
+    #[test]
+    fn a_name_that_a_folder_hands_on_comes_from_the_file_that_defines_it() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", "mod deep; pub use deep::Deep;"),
+            ("a/deep.rs", "use crate::b::B; pub struct Deep(B);"),
+            ("b.rs", "use crate::a::Deep; pub struct B; fn f(_: Deep) {}"),
+        ];
+        assert_eq!(found(&files), ["a/deep.rs, b.rs"]);
+    }
+
+    #[test]
+    fn a_folder_that_defines_what_its_file_uses_is_a_circle_unless_it_only_hands_on() {
+        let child = ("a/child.rs", "use super::A; pub struct Child(A);");
+        let root = ("lib.rs", "mod a;");
+        let user = (
+            "a/mod.rs",
+            "mod child; use child::Child; pub struct A; fn f(_: Child) {}",
+        );
+        assert_eq!(found(&[root, user, child]), ["a/child.rs, a/mod.rs"]);
+        let shower = ("a/mod.rs", "mod child; pub use child::Child; pub struct A;");
+        assert!(found(&[root, shower, child]).is_empty());
+    }
+
+    #[test]
+    fn names_that_come_by_a_star_count() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use super::b::*; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn f(_: crate::a::A) {}"),
+        ];
+        assert_eq!(found(&files), ["a.rs, b.rs"]);
+        let unused = ("a.rs", "use super::b::*; pub struct A;");
+        assert!(found(&[files[0], unused, files[2]]).is_empty());
+    }
+
+    #[test]
+    fn comments_strings_and_tests_tie_nothing() {
+        let root = ("lib.rs", "mod a; mod b;");
+        let a = ("a.rs", "use crate::b::B; pub struct A(B);");
+        let silent = r##"
+            //! Of [`crate::a::A`], see `use crate::a::A;`.
+            /* crate::a::A /* crate::a::A */ */
+            pub struct B;
+            const S: &str = "crate::a::A";
+            const R: &str = r#"crate::a::A " crate::a::A"#;
+            #[cfg(test)]
+            use crate::a::A;
+            #[cfg(test)]
+            mod tests { use crate::a::A; }
+            #[cfg(all(test, loom))]
+            mod models;
+        "##;
+        let models = ("b/models.rs", "use crate::a::A;");
+        assert!(found(&[root, a, ("b.rs", silent), models]).is_empty());
+        let spoken = format!("{silent} fn f(_: crate::a::A) {{}}");
+        let spoken = found(&[root, a, ("b.rs", &spoken), models]);
+        assert_eq!(spoken, ["a.rs, b.rs"]);
+    }
+
+    #[test]
+    fn code_behind_a_test_is_read_again() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            (
+                "b.rs",
+                "#[cfg(test)] pub(crate) use crate::x::{X, Y}; pub struct B { #[cfg(test)] c: u8, a: crate::a::A }",
+            ),
+        ];
+        assert_eq!(found(&files), ["a.rs, b.rs"]);
+    }
+
+    #[test]
+    fn what_belongs_to_another_crate_is_no_tie() {
+        let files = [
+            ("lib.rs", "mod a; mod error;"),
+            ("a.rs", "use crate::error::Error; pub struct A(Error);"),
+            (
+                "error.rs",
+                "use a_crate::a::A; use std::error::Error as E; pub struct Error(A); fn f(_: ::a::A) {}",
+            ),
+        ];
+        assert!(found(&files).is_empty());
+    }
+
+    #[test]
+    fn a_circle_in_the_table_passes_and_fails_once_it_is_none_or_grows() {
+        let root = ("lib.rs", "mod a; mod b; mod c;");
+        let a = ("a.rs", "use crate::b::B; pub struct A(B);");
+        let b = ("b.rs", "pub struct B; fn f(_: super::a::A) {}");
+        let c = ("c.rs", "pub struct C;");
+        let pair: &[&str] = &["crates/x/src/a.rs", "crates/x/src/b.rs"];
+        let allowed = [(pair, "one idea")];
+        assert!(of(&allowed, &[root, a, b, c]).is_empty());
+        let broken = ("b.rs", "pub struct B;");
+        assert_eq!(of(&allowed, &[root, a, broken, c]), ["a.rs, b.rs"]);
+        let more = "pub struct B; fn f(_: super::a::A, _: super::c::C) {}";
+        let grown = [
+            root,
+            a,
+            ("b.rs", more),
+            ("c.rs", "use crate::a::A; pub struct C(A);"),
+        ];
+        assert_eq!(of(&allowed, &grown), ["a.rs, b.rs, c.rs", "a.rs, b.rs"]);
+    }
+}

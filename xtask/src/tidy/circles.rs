@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::File;
+use super::files::File;
 use super::modules::{self, Uses};
-use crate::Problem;
+use crate::problem::Problem;
 
 /// Circles that are one idea in several files, each with its reason.
 const ALLOWED: &[(&[&str], &str)] = &[
@@ -91,66 +91,6 @@ const ALLOWED: &[(&[&str], &str)] = &[
             "crates/analysis/src/views/types/layout.rs",
             "crates/analysis/src/views/types/mod.rs",
             "crates/analysis/src/views/types/reached.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/bench/src/fetch_add/delegated.rs",
-            "crates/bench/src/fetch_add/harness.rs",
-            "crates/bench/src/fetch_add/messages.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/bench/src/fetch_add/rates.rs",
-            "crates/bench/src/fetch_add/table.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/bench/src/run.rs",
-            "crates/bench/src/workloads/alternating.rs",
-            "crates/bench/src/workloads/false_sharing.rs",
-            "crates/bench/src/workloads/migratory.rs",
-            "crates/bench/src/workloads/mod.rs",
-            "crates/bench/src/workloads/point_to_point.rs",
-            "crates/bench/src/workloads/producer_consumer.rs",
-            "crates/bench/src/workloads/read_write.rs",
-            "crates/bench/src/workloads/write_volume.rs",
-            "crates/bench/src/workloads/write_volume_plain.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/cache/src/hierarchy/array.rs",
-            "crates/cache/src/hierarchy/config.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/cache/src/hierarchy/counts.rs",
-            "crates/cache/src/hierarchy/outcome.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/cache/src/hierarchy/engine.rs",
-            "crates/cache/src/hierarchy/l1.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/cache/src/reuse/chosen.rs",
-            "crates/cache/src/reuse/engine.rs",
-            "crates/cache/src/reuse/profile.rs",
-            "crates/cache/src/reuse/tracker.rs",
         ],
         "not broken up yet",
     ),
@@ -293,41 +233,6 @@ const ALLOWED: &[(&[&str], &str)] = &[
             "crates/tracer/src/plugin/process.rs",
             "crates/tracer/src/plugin/shadow.rs",
             "crates/tracer/src/plugin/writer.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "xtask/src/conformance.rs",
-            "xtask/src/conformance/suites.rs",
-            "xtask/src/conformance/suites/glibc.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "xtask/src/conformance/compared.rs",
-            "xtask/src/conformance/process.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "xtask/src/conformance/manifest.rs",
-            "xtask/src/conformance/modes.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "xtask/src/licences.rs",
-            "xtask/src/main.rs",
-            "xtask/src/tidy.rs",
-            "xtask/src/tidy/arrows.rs",
-            "xtask/src/tidy/circles.rs",
-            "xtask/src/tidy/documents.rs",
-            "xtask/src/tidy/modules.rs",
-            "xtask/src/tidy/sources.rs",
         ],
         "not broken up yet",
     ),

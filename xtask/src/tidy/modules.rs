@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::anyhow;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::File;
+use super::files::File;
 
 /// The names that a file takes from another, by both paths.
 pub(super) type Uses = BTreeMap<(String, String), BTreeSet<String>>;

@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 mod column;
+mod damage;
 mod error;
 mod folder;
 mod outlet;
@@ -77,6 +78,7 @@ mod tables;
 mod writer;
 
 pub use column::{Column, ColumnKind};
+pub use damage::Damage;
 pub use error::Error;
 pub use folder::{Folder, Found};
 pub use outlet::{Outlet, write_file};
@@ -89,6 +91,5 @@ pub use rows_reuse::*;
 pub use rows_types::*;
 pub use run::*;
 pub use shared::SharedMemory;
-pub use storage::Damage;
 pub use tables::{Row, TableColumns, Tables, schema, table_columns};
 pub use writer::{CreateMode, Writer, check_place, recording_path, write_table};

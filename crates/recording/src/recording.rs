@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
 
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::rows::{
@@ -20,7 +21,7 @@ use crate::rows_heap::{HeapBlock, HeapSite};
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
 use crate::run::{FORMAT_VERSION, RunInfo};
-use crate::storage::{Damage, MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
+use crate::storage::{MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Row, Tables, all_tables};
 
 /// `run.json` is read up to this size; it holds one command line and some facts.

@@ -37,6 +37,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::column::Column;
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::rows::{
     Field, Frame, Latency, Loss, Map, Object, Sample, Stack, Switch, Thread, Time, Trap, Watch,
@@ -48,7 +49,6 @@ use crate::rows_flow::{History, HistoryAccess, PathStep};
 use crate::rows_heap::{HeapBlock, HeapSite};
 use crate::rows_reuse::{ReuseTrap, ReuseWatch};
 use crate::rows_types::{TypeMember, TypedAccess};
-use crate::storage::Damage;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
 /// sealed.

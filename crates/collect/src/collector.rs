@@ -10,7 +10,8 @@ use linewise_machine::guard::{Guard, News, Unguarded};
 use linewise_machine::latency::LatencyError;
 use linewise_machine::process;
 use linewise_machine::procfs;
-use linewise_machine::ring::{Record, Registers, SampleRecord};
+use linewise_machine::registers::Registers;
+use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
     Tid, Time, Trap, UnknownReason, Writer,

@@ -168,40 +168,11 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "crates/delegate/src/exchange.rs",
-            "crates/delegate/src/own.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &["crates/heap/src/region.rs", "crates/heap/src/ring.rs"],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/machine/src/guard/mod.rs",
-            "crates/machine/src/guard/wards.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &["crates/machine/src/perf.rs", "crates/machine/src/ring.rs"],
-        "not broken up yet",
-    ),
-    (
-        &[
             "crates/preload/src/gates.rs",
             "crates/preload/src/hooks.rs",
             "crates/preload/src/recorder.rs",
             "crates/preload/src/stack.rs",
             "crates/preload/src/thread.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/recording/src/storage.rs",
-            "crates/recording/src/tables/mod.rs",
         ],
         "not broken up yet",
     ),

@@ -96,16 +96,6 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "crates/cli/src/doctor.rs",
-            "crates/cli/src/doctor/matrix.rs",
-            "crates/cli/src/doctor/remedies.rs",
-            "crates/cli/src/doctor/report.rs",
-            "crates/cli/src/doctor/text.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
             "crates/collect/src/attach.rs",
             "crates/collect/src/bug.rs",
             "crates/collect/src/collector.rs",
@@ -154,56 +144,6 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &[
             "crates/collect/src/exact/kept.rs",
             "crates/collect/src/exact/tables.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/delegate-c/src/array.rs",
-            "crates/delegate-c/src/call.rs",
-            "crates/delegate-c/src/client.rs",
-            "crates/delegate-c/src/domain.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/preload/src/gates.rs",
-            "crates/preload/src/hooks.rs",
-            "crates/preload/src/recorder.rs",
-            "crates/preload/src/stack.rs",
-            "crates/preload/src/thread.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/tracer/src/own.rs",
-            "crates/tracer/src/region/collector.rs",
-            "crates/tracer/src/region/mapping.rs",
-            "crates/tracer/src/region/mod.rs",
-            "crates/tracer/src/region/ring.rs",
-            "crates/tracer/src/region/turns.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/tracer/src/plugin/calls.rs",
-            "crates/tracer/src/plugin/exec.rs",
-            "crates/tracer/src/plugin/sleep.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/tracer/src/plugin/guest.rs",
-            "crates/tracer/src/plugin/joint.rs",
-            "crates/tracer/src/plugin/order.rs",
-            "crates/tracer/src/plugin/others.rs",
-            "crates/tracer/src/plugin/process.rs",
-            "crates/tracer/src/plugin/shadow.rs",
-            "crates/tracer/src/plugin/writer.rs",
         ],
         "not broken up yet",
     ),

@@ -8,8 +8,9 @@ use std::path::Path;
 use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
 
+use super::bytes::Bytes;
 use super::demangle::{cut, demangle};
-use super::dwarf::{Bytes, Debug};
+use super::dwarf::Debug;
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
 use super::split::{Places, sibling};

@@ -8,93 +8,7 @@ use super::modules::{self, Uses};
 use crate::problem::Problem;
 
 /// Circles that are one idea in several files, each with its reason.
-const ALLOWED: &[(&[&str], &str)] = &[
-    (
-        &[
-            "crates/analysis/src/advice/accesses.rs",
-            "crates/analysis/src/advice/findings.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/advice/change.rs",
-            "crates/analysis/src/advice/share_less.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/diff/mod.rs",
-            "crates/analysis/src/diff/rows.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/report/html/caches.rs",
-            "crates/analysis/src/report/html/chart.rs",
-            "crates/analysis/src/report/html/curve.rs",
-            "crates/analysis/src/report/html/finding.rs",
-            "crates/analysis/src/report/html/flow.rs",
-            "crates/analysis/src/report/html/matrix.rs",
-            "crates/analysis/src/report/html/mod.rs",
-            "crates/analysis/src/report/html/prefetch.rs",
-            "crates/analysis/src/report/html/reuse.rs",
-            "crates/analysis/src/report/html/timeline.rs",
-            "crates/analysis/src/report/html/types.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/resolve/dwarf.rs",
-            "crates/analysis/src/resolve/split.rs",
-            "crates/analysis/src/resolve/weight.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/resolve/modules.rs",
-            "crates/analysis/src/resolve/typer/calls.rs",
-            "crates/analysis/src/resolve/typer/code.rs",
-            "crates/analysis/src/resolve/typer/flow.rs",
-            "crates/analysis/src/resolve/typer/holder.rs",
-            "crates/analysis/src/resolve/typer/layout.rs",
-            "crates/analysis/src/resolve/typer/mod.rs",
-            "crates/analysis/src/resolve/typer/moved.rs",
-            "crates/analysis/src/resolve/typer/said.rs",
-            "crates/analysis/src/resolve/typer/slots.rs",
-            "crates/analysis/src/resolve/typer/stack.rs",
-            "crates/analysis/src/resolve/typer/value.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/resolve/typer/frames.rs",
-            "crates/analysis/src/resolve/typer/scope.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/views/sharing/exact.rs",
-            "crates/analysis/src/views/sharing/mod.rs",
-            "crates/analysis/src/views/sharing/thread_time.rs",
-        ],
-        "not broken up yet",
-    ),
-    (
-        &[
-            "crates/analysis/src/views/types/layout.rs",
-            "crates/analysis/src/views/types/mod.rs",
-            "crates/analysis/src/views/types/reached.rs",
-        ],
-        "not broken up yet",
-    ),
-];
+const ALLOWED: &[(&[&str], &str)] = &[];
 
 /// Where our crates are.
 const OURS: &[&str] = &["crates/", "xtask/"];
@@ -266,6 +180,15 @@ mod tests {
         assert_eq!(found(&[root, user, child]), ["a/child.rs, a/mod.rs"]);
         let shower = ("a/mod.rs", "mod child; pub use child::Child; pub struct A;");
         assert!(found(&[root, shower, child]).is_empty());
+        let function = ("a/child.rs", "use super::A; pub fn child(_: A) {}");
+        let namesakes =
+            "mod child; pub use child::child; pub struct A { child: u8 } fn f(a: A) { a.child; }";
+        assert!(found(&[root, ("a/mod.rs", namesakes), function]).is_empty());
+        let caller = "mod child; pub use child::child; pub struct A; fn f() { child(A) }";
+        assert_eq!(
+            found(&[root, ("a/mod.rs", caller), function]),
+            ["a/child.rs, a/mod.rs"]
+        );
     }
 
     #[test]

@@ -238,6 +238,7 @@ impl Tree<'_> {
 
     /// A word, and the path that it begins; answers where it ends.
     fn path(&mut self, tokens: &[TokenTree], mut at: usize, module: usize) -> usize {
+        let begin = at;
         let mut path = Vec::new();
         while let Some(word) = tokens.get(at).and_then(ident) {
             path.push(word);
@@ -248,7 +249,9 @@ impl Tree<'_> {
             at += 2;
         }
         let module = &mut self.modules[module];
-        module.words.insert(path[0].clone());
+        if !is_member(tokens, begin) {
+            module.words.insert(path[0].clone());
+        }
         if path.len() > 1 {
             module.inline.insert(path);
         }
@@ -403,4 +406,14 @@ fn path_attribute(attribute: &TokenTree) -> Option<String> {
     let text = attribute.stream().to_string();
     let value = text.strip_prefix("path")?.trim_start().strip_prefix('=')?;
     Some(value.trim().trim_matches('"').to_owned())
+}
+
+/// Whether the word here names a method or a field, which no import does.
+fn is_member(tokens: &[TokenTree], at: usize) -> bool {
+    let sign = |at: Option<usize>, sign| {
+        let token = at.and_then(|at| tokens.get(at));
+        token.is_some_and(|token| is_sign(token, sign))
+    };
+    let behind_a_dot = sign(at.checked_sub(1), '.') && !sign(at.checked_sub(2), '.');
+    behind_a_dot || (sign(Some(at + 1), ':') && !is_path_sign(tokens, at + 1))
 }

@@ -13,11 +13,11 @@
 //! register that the debug info knows; what a computed jump leads to is guessed.
 
 mod applied;
-mod cache;
+pub(super) mod cache;
 mod calls;
 mod code;
 mod flow;
-mod frames;
+pub(super) mod frames;
 mod given;
 mod holder;
 mod layout;
@@ -42,14 +42,11 @@ use super::dwarf::{Debug, EntryId};
 use super::modules::{DebugInfo, Module};
 use super::types::Types;
 use super::variables::{Variable as StaticVariable, names_around};
-pub(in crate::resolve) use cache::Cache;
-use cache::{Analysed, Functions};
+use cache::{Analysed, Cache, Functions};
 use calls::Signature;
 use code::Code;
 use flow::{Flow, Surroundings};
-pub(in crate::resolve) use frames::Frames;
-use frames::Range;
-use frames::Row;
+use frames::{Frames, Range, Row};
 pub(in crate::resolve) use given::Given;
 pub(in crate::resolve) use holder::Argument;
 use holder::Holder;

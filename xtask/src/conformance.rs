@@ -7,9 +7,12 @@
 mod built;
 mod compared;
 mod manifest;
+mod mode;
 mod modes;
 mod process;
 mod suites;
+mod verdict;
+mod workers;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -21,20 +24,13 @@ use crate::answers::release_binary;
 use crate::arguments::Arguments;
 use compared::difference;
 use manifest::Program;
-use modes::{Mode, Place};
-use process::Outcome;
+use mode::Mode;
+use modes::{Place, Suite};
+use verdict::{Verdict, compare};
+use workers::lock;
 
 /// How many programs are under way at a time, unless told otherwise.
 const JOBS: usize = 2;
-
-/// What became of a program in one mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    Same,
-    Skipped(String),
-    /// What differs.
-    Different(String),
-}
 
 /// What became of a program: in all modes at once, or in each.
 struct Row {
@@ -103,20 +99,6 @@ pub(crate) fn run(root: &Path, mut arguments: Arguments) -> anyhow::Result<bool>
     Ok(print(&rows, &suite.modes))
 }
 
-/// A panic of another worker leaves a list that can be used.
-fn lock<T>(list: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    list.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// What all programs have in common.
-struct Suite {
-    sources: PathBuf,
-    /// Where all is built, run and kept.
-    place: PathBuf,
-    linewise: PathBuf,
-    modes: Vec<Mode>,
-}
-
 impl Suite {
     /// The program in all modes; what keeps it from running at all holds for all of them.
     fn row(&self, program: &Program) -> Row {
@@ -166,46 +148,6 @@ impl Suite {
             .map(|mode| Ok((*mode, compare(program, &place, *mode, &alone, true)?)))
             .collect()
     }
-}
-
-/// What becomes of the program in this mode. What it says counts if it is `steady`.
-fn compare(
-    program: &Program,
-    place: &Place,
-    mode: Mode,
-    alone: &Outcome,
-    steady: bool,
-) -> anyhow::Result<Verdict> {
-    let alone = &alone.clone().counting(steady);
-    if let Some(reason) = program.except.get(mode.name()) {
-        return Ok(Verdict::Skipped(reason.clone()));
-    }
-    if let Some(reason) = mode.missing() {
-        return Ok(Verdict::Skipped(reason));
-    }
-    let plain;
-    let expected = if mode == Mode::Exact {
-        plain = match place.plain(program, alone, steady)? {
-            Ok(plain) => plain,
-            Err(reason) => return Ok(Verdict::Skipped(reason)),
-        };
-        &plain
-    } else {
-        alone
-    };
-    let mut found = place.under(program, mode)?;
-    found.target = found.target.counting(steady);
-    // An exact run keeps some of what plain QEMU changes.
-    let is_as_alone = difference(alone, &found.target).is_none();
-    Ok(
-        match difference(expected, &found.target).filter(|_| !is_as_alone) {
-            Some(difference) => Verdict::Different(found.with_words(difference)),
-            None => match found.fault {
-                Some(fault) => Verdict::Different(fault),
-                None => Verdict::Same,
-            },
-        },
-    )
 }
 
 impl Row {

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::Problem;
 use crate::metadata::{Metadata, Package};
+use crate::problem::Problem;
 use crate::spdx;
 
 #[derive(Debug, Deserialize)]

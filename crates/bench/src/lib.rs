@@ -24,6 +24,7 @@ pub mod reuse;
 mod run;
 mod spec;
 mod truth;
+mod worker;
 mod workloads;
 
 pub use compare::{

@@ -9,7 +9,9 @@
 //! Everything that is missing comes with what the user can do about it. The measured part stands
 //! behind [`Measure`], so that tests invent machines; the whole takes under five seconds.
 
+mod examine;
 mod matrix;
+mod measure;
 mod remedies;
 mod report;
 mod text;
@@ -24,7 +26,8 @@ use linewise_machine::facts::Facts;
 use linewise_machine::guard;
 use linewise_machine::sysfs::read_topology;
 
-use report::{DoctorReport, RoundTripNs, SamplerProbe, WatchpointProbe};
+use measure::{Measure, RoundTripNs, SamplerProbe, WatchpointProbe};
+use report::DoctorReport;
 
 /// Arguments of `linewise doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,18 +43,6 @@ const NOTHING_WORKS: u8 = 1;
 /// Time for all core-to-core measurements together; the two probes take most of the rest of the
 /// five seconds.
 const ROUND_TRIP_BUDGET: Duration = Duration::from_millis(1500);
-
-/// What has to be measured rather than read. Errors are sentences for the user.
-pub(crate) trait Measure {
-    /// The round trip between two CPUs, measured for about `budget`.
-    fn round_trip(&mut self, a: u32, b: u32, budget: Duration) -> Result<RoundTripNs, String>;
-
-    /// Number of watchpoints, cost of arming one, cost of a trap.
-    fn watchpoints(&mut self) -> Result<WatchpointProbe, String>;
-
-    /// Which instruction the timer's samples name, and the cost of one.
-    fn sampler(&mut self) -> Result<SamplerProbe, String>;
-}
 
 /// The machine that we run on, with what the kernel tells of it.
 struct ThisMachine<'a>(&'a Facts);
@@ -82,8 +73,8 @@ impl Measure for ThisMachine<'_> {
         linewise_machine::probe::skid_rule()
             .map(|probe| SamplerProbe {
                 skid_rule: match probe.rule {
-                    linewise_machine::probe::SkidRule::Next => report::SkidRule::Next,
-                    linewise_machine::probe::SkidRule::Same => report::SkidRule::Same,
+                    linewise_machine::probe::SkidRule::Next => measure::SkidRule::Next,
+                    linewise_machine::probe::SkidRule::Same => measure::SkidRule::Same,
                 },
                 agreement: probe.agreement,
                 samples: probe.samples,

@@ -11,12 +11,8 @@ use linewise_machine::{process, procfs};
 use crate::budget::SAMPLE_PART;
 use crate::duty::DEAR_SWITCHES;
 use crate::error::{Error, sampler};
-use crate::samplers::threads::ThreadSamplers;
-use crate::session::{Event, RecordOptions, Target};
-
-/// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
-/// what is read along the way.
-pub(crate) const KEPT_FREE: u64 = 96;
+use crate::options::{Event, RecordOptions, Target};
+use crate::samplers::threads::{KEPT_FREE, ThreadSamplers};
 
 /// Processes that are sampled.
 pub(crate) struct Attached {

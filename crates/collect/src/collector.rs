@@ -10,7 +10,8 @@ use linewise_machine::guard::{Guard, News, Unguarded};
 use linewise_machine::latency::LatencyError;
 use linewise_machine::process;
 use linewise_machine::procfs;
-use linewise_machine::ring::{Record, Registers, SampleRecord};
+use linewise_machine::registers::Registers;
+use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
     Tid, Time, Trap, UnknownReason, Writer,
@@ -39,13 +40,16 @@ use crate::watch::{CHUNK, Closed, Watcher, watched_bytes};
 mod awaited;
 mod closing;
 mod flow;
+mod flow_recorder;
 mod heap;
+mod pending;
 mod reuse;
+mod reuse_sampling;
 mod watches;
 
-use awaited::{Pending, Postponed};
-pub(crate) use flow::FlowRecorder;
-pub(crate) use reuse::ReuseSampling;
+pub(crate) use flow_recorder::FlowRecorder;
+use pending::{Pending, Postponed};
+pub(crate) use reuse_sampling::ReuseSampling;
 
 /// From one tick to the next: while something is armed; while it is to be taken down soon, or the heap
 /// recorder is new; and while nothing is. Where every CPU is busy a tick takes 50 to 100 µs from the target.

@@ -18,7 +18,7 @@ use iced_x86::{
     Register, UsedMemory,
 };
 use linewise_machine::probe::SkidRule;
-use linewise_machine::ring::Registers;
+use linewise_machine::registers::Registers;
 use linewise_recording::{Operation, UnknownReason};
 
 use crate::recompute::Stretch;

@@ -36,6 +36,7 @@ pub mod fuzzing;
 mod heap;
 mod latencies;
 mod library;
+mod options;
 mod recompute;
 mod reuse;
 mod runs;
@@ -46,4 +47,5 @@ mod watch;
 
 pub use error::Error;
 pub use flow::Wanted;
-pub use session::{Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, record};
+pub use options::{Event, HeapWhen, Progress, RecordOptions, SampleBy, Target};
+pub use session::{Outcome, record};

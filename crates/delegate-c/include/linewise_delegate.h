@@ -393,6 +393,18 @@ int32_t linewise_apply_together(struct linewise_client *client,
                                 linewise_together function,
                                 void *argument);
 
+// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
+// thread: one that has no client because it calls seldom. Slower than linewise_apply.
+//
+// # Safety
+// The handles are valid; `function` may be called with such a value and `argument` by the shard's
+// server while this thread waits.
+int32_t linewise_domain_apply(const struct linewise_domain *domain,
+                              const struct linewise_array *array,
+                              size_t index,
+                              linewise_function function,
+                              void *argument);
+
 // Opens a client for the calling thread; in a flat domain in the first free seat. The thread closes
 // it before it ends.
 //
@@ -467,18 +479,6 @@ int32_t linewise_client_statistics(const struct linewise_client *client,
 // not 0; `domain` points to a place for a handle.
 int32_t linewise_domain_open(const struct linewise_domain_options *options,
                              struct linewise_domain **domain);
-
-// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
-// thread: one that has no client because it calls seldom. Slower than linewise_apply.
-//
-// # Safety
-// The handles are valid; `function` may be called with such a value and `argument` by the shard's
-// server while this thread waits.
-int32_t linewise_domain_apply(const struct linewise_domain *domain,
-                              const struct linewise_array *array,
-                              size_t index,
-                              linewise_function function,
-                              void *argument);
 
 // Shuts a domain down: calls are refused from now on, requests on their way are answered, servers
 // end. Called again it does nothing. Not inside a delegated function.

@@ -7,6 +7,7 @@ use linewise_delegate::{Client, Error, Target};
 
 use crate::array::{Value, linewise_array};
 use crate::client::linewise_client;
+use crate::domain::linewise_domain;
 use crate::error::{Failure, LINEWISE_OK, edge, note};
 use crate::{Passed, passed};
 
@@ -372,5 +373,30 @@ pub unsafe extern "C" fn linewise_apply_together(
             };
             Ok(client.apply_together(places.collect::<Result<Vec<_>, _>>()?, run)?)
         }
+    })
+}
+
+/// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
+/// thread: one that has no client because it calls seldom. Slower than linewise_apply.
+///
+/// # Safety
+/// The handles are valid; `function` may be called with such a value and `argument` by the shard's
+/// server while this thread waits.
+#[no_mangle]
+pub unsafe extern "C" fn linewise_domain_apply(
+    domain: *const linewise_domain,
+    array: *const linewise_array,
+    index: usize,
+    function: linewise_function,
+    argument: *mut c_void,
+) -> i32 {
+    edge(|| {
+        // SAFETY: the contract.
+        let (domain, array) = unsafe { (linewise_domain::of(domain)?, linewise_array::of(array)?) };
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        let target = array.target(index)?;
+        let handle = domain.handle();
+        handle.apply_waiting(target, apply(function, argument))?;
+        Ok(())
     })
 }

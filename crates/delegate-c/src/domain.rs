@@ -2,11 +2,8 @@
 
 use linewise_delegate::{Builder, Domain, Ordered, Policy};
 
-use crate::array::linewise_array;
-use crate::call::{apply, linewise_function};
 use crate::error::{Failure, edge};
 use crate::passed;
-use std::ffi::c_void;
 
 /// Servers that do nothing but serve, one for each shard.
 pub const LINEWISE_DEDICATED: u32 = 0;
@@ -215,31 +212,6 @@ pub unsafe extern "C" fn linewise_domain_open(
         let opened = unsafe { builder(&versioned(options, "options")?)? }.build()?;
         // SAFETY: not null, and the contract.
         unsafe { domain.write(Box::into_raw(Box::new(linewise_domain(opened)))) };
-        Ok(())
-    })
-}
-
-/// Calls `function` on the value at `index` with `argument`, and waits until it has returned, from any
-/// thread: one that has no client because it calls seldom. Slower than linewise_apply.
-///
-/// # Safety
-/// The handles are valid; `function` may be called with such a value and `argument` by the shard's
-/// server while this thread waits.
-#[no_mangle]
-pub unsafe extern "C" fn linewise_domain_apply(
-    domain: *const linewise_domain,
-    array: *const linewise_array,
-    index: usize,
-    function: linewise_function,
-    argument: *mut c_void,
-) -> i32 {
-    edge(|| {
-        // SAFETY: the contract.
-        let (domain, array) = unsafe { (linewise_domain::of(domain)?, linewise_array::of(array)?) };
-        let function = function.ok_or_else(|| Failure::null("function"))?;
-        let target = array.target(index)?;
-        let handle = domain.handle();
-        handle.apply_waiting(target, apply(function, argument))?;
         Ok(())
     })
 }

@@ -147,7 +147,7 @@ impl<'c> Client<'c> {
             let shard = shard as usize;
             (*core).runs_here(shard) && {
                 let lane = (*core).lane(shard);
-                (*lane).is_idle() || own::settle_own(core, lane)
+                (*lane).is_idle() || exchange::settle_own(core, lane)
             }
         }
     }

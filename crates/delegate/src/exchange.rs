@@ -420,3 +420,23 @@ pub(crate) unsafe fn vacate(core: *mut Core) {
         }
     }
 }
+
+/// Runs the line being filled for the own shard, so that a call can run inline after it. False if
+/// something is still on its way.
+///
+/// # Safety
+/// As for [`run_own_line`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
+    // SAFETY: the contract.
+    unsafe {
+        let mut ran = run_own_line(core, lane);
+        // What ran may have asked another shard, which comes first then.
+        if ran && (*core).strict {
+            ran = keep_order(core, (*core).inline_seat).is_ok();
+        }
+        rethrow(core);
+        ran && (*lane).is_idle()
+    }
+}

@@ -1,7 +1,6 @@
 //! Calls on the client's own shard that run here and now, without a request line.
 
-use crate::core::{Core, call_back, counters, inner, rethrow, serve_own};
-use crate::exchange::keep_order;
+use crate::core::{Core, call_back, counters, inner, serve_own};
 use crate::inside::Inside;
 use crate::job::{Answers, Run};
 use crate::lane::{Done, Lane};
@@ -77,26 +76,6 @@ pub(crate) unsafe fn count_own_calls(core: *mut Core, calls: usize) {
     unsafe {
         counters(core).local.add(calls as u64);
         after_own_calls(core, calls as u32);
-    }
-}
-
-/// Runs the line being filled for the own shard, so that a call can run inline after it. False if
-/// something is still on its way.
-///
-/// # Safety
-/// As for [`run_own_line`].
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn settle_own(core: *mut Core, lane: *mut Lane) -> bool {
-    // SAFETY: the contract.
-    unsafe {
-        let mut ran = run_own_line(core, lane);
-        // What ran may have asked another shard, which comes first then.
-        if ran && (*core).strict {
-            ran = keep_order(core, (*core).inline_seat).is_ok();
-        }
-        rethrow(core);
-        ran && (*lane).is_idle()
     }
 }
 

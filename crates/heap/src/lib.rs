@@ -30,6 +30,7 @@ mod program;
 mod record;
 mod region;
 mod ring;
+mod ring_header;
 mod rules;
 mod told;
 mod traced;
@@ -42,7 +43,8 @@ pub use record::{
     AllocatorCode, MOST_FRAMES, Record, RecordKind, SLICE_WORDS, header, key_of_bytes,
 };
 pub use region::{Note, Region, VARIABLE};
-pub use ring::{Malformed, RING_WORDS, RINGS, Ring, RingIds, RingState, Writer};
+pub use ring::{Malformed, Ring, RingIds, RingState, Writer};
+pub use ring_header::{RING_WORDS, RINGS};
 pub use rules::{Cursor, Rule};
 pub use told::{Told, block_key, name_key};
 pub use traced::{MAGIC, MARKER, TRACED, Traced, TracedKind, tell};

@@ -13,7 +13,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::kernel::{self, File};
-use crate::ring::{RING_WORDS, RINGS, RingHeader};
+use crate::ring_header::{RING_WORDS, RINGS, RingHeader};
 use crate::rules::Rule;
 
 /// The environment variable that tells the recorder where the memory is.

@@ -1,35 +1,10 @@
 //! A ring: one writer, a thread of the target, and one reader, the collector.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::record::{AllocatorCode, RecordKind, header, length};
 use crate::region::Region;
-
-/// Rings that there can be at a time: one for each thread that allocates.
-pub const RINGS: usize = 1024;
-/// Words of a ring, a power of two.
-pub const RING_WORDS: usize = 1 << 15;
-
-/// One ring. The writer's, the reader's and everybody's words are two lines apart, since processors
-/// fetch lines in pairs.
-#[repr(C, align(128))]
-pub(crate) struct RingHeader {
-    head: AtomicU64,
-    /// Ticks that the writer's thread spent in the recorder.
-    spent: AtomicU64,
-    /// Records that there was no room for.
-    lost: AtomicU64,
-    _writer: [u64; 13],
-    tail: AtomicU64,
-    _reader: [u64; 15],
-    state: AtomicU32,
-    pid: AtomicU32,
-    tid: AtomicU32,
-    image: AtomicU32,
-    parent: AtomicU32,
-    layout: AtomicU32,
-    opened: AtomicU64,
-}
+use crate::ring_header::{RING_WORDS, RINGS, RingHeader};
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;

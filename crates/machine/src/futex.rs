@@ -50,7 +50,8 @@ fn word_of(record: &SampleRecord, read: impl Fn(u64, &mut [u8]) -> bool) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use crate::ring::{ReadFormat, Registers};
+    use crate::registers::Registers;
+    use crate::ring::ReadFormat;
 
     use super::*;
 

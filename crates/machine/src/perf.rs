@@ -12,19 +12,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use perf_event_open_sys::bindings as sys;
 
+use crate::registers::REGISTER_MASK;
 use crate::ring::{ReadFormat, Ring};
-
-/// The user registers that every sample carries, in the order of the kernel's mask (x86-64).
-///
-/// ax bx cx dx si di bp sp ip flags, then r8 to r15; cs, ss and the other segments are left out.
-#[cfg(target_arch = "x86_64")]
-pub const REGISTER_MASK: u64 = 0x3ff | (0xff << 16);
-/// x0 to x30, sp and pc (aarch64).
-#[cfg(target_arch = "aarch64")]
-pub const REGISTER_MASK: u64 = (1 << 33) - 1;
-
-/// How many registers [`REGISTER_MASK`] names.
-pub const REGISTER_COUNT: usize = REGISTER_MASK.count_ones() as usize;
 
 /// The fields that every sample of ours carries.
 const SAMPLE_TYPE: u64 = (sys::PERF_SAMPLE_IP

@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 
 use perf_event_open_sys::bindings as sys;
 
-use crate::perf::{Event, REGISTER_COUNT};
+use crate::perf::Event;
 use crate::procfs;
-use crate::ring::{Cursor, Registers, Ring};
+use crate::registers::{REGISTER_COUNT, Registers};
+use crate::ring::{Cursor, Ring};
 
 /// Bytes of the stack, from the stack pointer up, that a hit at a function's beginning brings.
 pub const STACK_BYTES: u32 = 1024;

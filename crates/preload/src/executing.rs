@@ -13,7 +13,8 @@ use linewise_heap::{
 use crate::gates;
 use crate::readable::Readable;
 use crate::real;
-use crate::recorder::{attach, is_wanted, say, shared, simple};
+use crate::recorder::{attach, is_wanted, simple};
+use crate::shared::{say, shared};
 
 type Text = *const c_char;
 type Strings = *const Text;

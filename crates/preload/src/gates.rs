@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use linewise_heap::Note;
 
 use crate::real;
-use crate::recorder::{say, silence};
+use crate::shared::{say, silence};
 use crate::thread::{Thread, is_somebody_calling};
 
 /// Not 0: no system call may be made any more.

@@ -6,7 +6,6 @@ use core::ptr::null_mut;
 
 use linewise_heap::AllocatorCode;
 
-use crate::lookup::{Among, find};
 use crate::real;
 use crate::recorder::{about_to_free, allocated, freed, kept, unloaded};
 use crate::stack::Frame;
@@ -366,9 +365,4 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
     let failed = unsafe { real(handle) };
     unloaded();
     failed
-}
-
-/// Whether calls of `malloc` go to the program itself and not here.
-pub(crate) fn has_own_malloc() -> bool {
-    find(c"malloc", Among::Program).address != 0
 }

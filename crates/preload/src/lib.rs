@@ -38,6 +38,7 @@ mod operators;
 mod readable;
 mod real;
 mod recorder;
+mod shared;
 mod stack;
 mod thread;
 

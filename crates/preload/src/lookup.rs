@@ -276,3 +276,8 @@ fn gnu_hash(name: &CStr) -> u32 {
         hash.wrapping_mul(33).wrapping_add(u32::from(byte))
     })
 }
+
+/// Whether calls of `malloc` go to the program itself and not here.
+pub(crate) fn has_own_malloc() -> bool {
+    find(c"malloc", Among::Program).address != 0
+}

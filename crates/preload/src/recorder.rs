@@ -1,7 +1,6 @@
 //! What is told of which blocks.
 
 use core::ffi::{CStr, c_void};
-use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
@@ -11,27 +10,16 @@ use linewise_heap::{
 };
 
 use crate::gates;
+use crate::lookup::has_own_malloc;
+use crate::shared::{ATTACHED, LAST_IMAGE, SHARED, TOLD, region, shared, silence, told};
 use crate::stack::{Frame, slice, walk};
 use crate::thread::{self, Thread, control_block, this};
-
-/// Which blocks were told of, so that frees of others cost nothing: null while nothing is told.
-static TOLD: AtomicPtr<Told> = AtomicPtr::new(null_mut());
 
 /// Every access of the program is traced, and blocks are told to the tracer.
 static TRACED: AtomicBool = AtomicBool::new(false);
 
-/// The shared memory, once [`TOLD`] is set.
-struct Shared(core::cell::UnsafeCell<MaybeUninit<Region>>);
-// SAFETY: written once, before `TOLD` is, and only read after.
-unsafe impl Sync for Shared {}
-static SHARED: Shared = Shared(core::cell::UnsafeCell::new(MaybeUninit::uninit()));
-/// Whether it is there.
-static ATTACHED: AtomicBool = AtomicBool::new(false);
-
 /// The process's number, in a page that the kernel wipes in children that are forked.
 static IMAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-/// The same, as children still see it.
-static LAST_IMAGE: AtomicU32 = AtomicU32::new(0);
 /// The number of the process that this was forked from, or its own.
 static PARENT_IMAGE: AtomicU32 = AtomicU32::new(0);
 /// The process.
@@ -48,47 +36,16 @@ const NAPS: u32 = 20_000;
 /// Words that there is room for before anything is looked at: the record of a block whose stack is known, and of that.
 const LEAST: usize = 48;
 
-#[inline(always)]
-fn told() -> Option<&'static Told> {
-    // SAFETY: null, or a set that is never unmapped.
-    unsafe { TOLD.load(Ordering::Acquire).as_ref() }
-}
-
-/// The shared memory. Call only where [`TOLD`] is set, or was.
-fn region() -> &'static Region {
-    // SAFETY: initialised before `TOLD` was set, which the caller saw.
-    unsafe { (*SHARED.0.get()).assume_init_ref() }
-}
-
-/// The shared memory, if there is any.
-pub(crate) fn shared() -> Option<&'static Region> {
-    ATTACHED.load(Ordering::Acquire).then(region)
-}
-
 /// Whether what the program executes is to have the recorder, too.
 pub(crate) fn is_wanted() -> bool {
     is_traced() || shared().is_some_and(|region| !region.detached())
-}
-
-/// Says something of this process.
-pub(crate) fn say(note: Note) {
-    if let Some(region) = shared() {
-        region.note(note);
-    }
-}
-
-/// Ends all recording in this process, for this reason.
-pub(crate) fn silence(why: Note) {
-    if !TOLD.swap(null_mut(), Ordering::AcqRel).is_null() {
-        say(why);
-    }
 }
 
 /// Begins to record, if there is a collector. Called once, before anybody else's code runs.
 pub(crate) fn attach(path: &CStr) -> Option<()> {
     if path.to_bytes() == linewise_heap::TRACED.as_bytes() {
         TRACED.store(true, Ordering::Release);
-        let own = usize::from(crate::hooks::has_own_malloc());
+        let own = usize::from(has_own_malloc());
         tell_traced(TracedKind::Loaded, 0, own);
         return Some(());
     }
@@ -114,7 +71,7 @@ pub(crate) fn attach(path: &CStr) -> Option<()> {
     LAYOUT.store(region.next_layout(), Ordering::Relaxed);
     PID.store(simple(libc::SYS_getpid), Ordering::Relaxed);
     thread::learn_numbers(simple(libc::SYS_gettid));
-    if crate::hooks::has_own_malloc() {
+    if has_own_malloc() {
         region.note(Note::OwnMalloc);
     }
     let state = control(libc::PR_GET_SECCOMP, 0);
@@ -225,16 +182,6 @@ pub(crate) fn unloaded() {
     if told().is_some() {
         LAYOUT.store(region().next_layout(), Ordering::Relaxed);
     }
-}
-
-/// Whether a thread's state is nobody's any more, as far as can be told: its ring is another's, or it has none and loses
-/// nothing but a count.
-pub(crate) fn is_gone(thread: &Thread) -> bool {
-    let (Some(region), Some(writer)) = (shared(), thread.writer) else {
-        return thread.busy == 0 && thread.inside == 0;
-    };
-    let own = LAST_IMAGE.load(Ordering::Relaxed);
-    thread.image != own || !writer.is_of(region, (thread.tid, own))
 }
 
 /// The process's number; another one when it is a child that was forked.

@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use linewise_heap::Writer;
 
+use crate::shared::{LAST_IMAGE, shared};
+
 /// Threads that are known at a time, of all that ever allocated.
 const THREADS: usize = 1 << 12;
 /// Places that a thread is looked for at, from its own on.
@@ -127,7 +129,7 @@ fn find(block: usize) -> *mut Thread {
     for thread in places() {
         let found = owner(thread).load(Ordering::Relaxed);
         // SAFETY: what is read of it decides only whether it is taken.
-        if crate::recorder::is_gone(unsafe { &*thread }) && take(thread, found, block) {
+        if is_gone(unsafe { &*thread }) && take(thread, found, block) {
             // SAFETY: ours from now on.
             let thread = unsafe { &mut *thread };
             thread.writer = None;
@@ -211,4 +213,14 @@ fn minus_ln(x: u64) -> f64 {
     let s2 = s * s;
     let ln = 2.0 * s * (1.0 + s2 * (1.0 / 3.0 + s2 * (0.2 + s2 * (1.0 / 7.0 + s2 / 9.0))));
     f64::from(zeros + 1) * core::f64::consts::LN_2 - ln
+}
+
+/// Whether a thread's state is nobody's any more, as far as can be told: its ring is another's, or it has none and loses
+/// nothing but a count.
+fn is_gone(thread: &Thread) -> bool {
+    let (Some(region), Some(writer)) = (shared(), thread.writer) else {
+        return thread.busy == 0 && thread.inside == 0;
+    };
+    let own = LAST_IMAGE.load(Ordering::Relaxed);
+    thread.image != own || !writer.is_of(region, (thread.tid, own))
 }

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod column;
+mod damage;
 mod error;
 mod folder;
 mod outlet;
@@ -75,13 +76,13 @@ mod values;
 mod writer;
 
 pub use column::{Column, ColumnKind};
+pub use damage::Damage;
 pub use error::Error;
 pub use folder::{Folder, Found};
 pub use outlet::{Outlet, write_file};
 pub use recording::Recording;
 pub use run::*;
 pub use shared::SharedMemory;
-pub use storage::Damage;
 pub use tables::*;
 pub use values::*;
 pub use writer::{CreateMode, Writer, check_place, recording_path, write_table};

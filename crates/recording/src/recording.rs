@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
 
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::run::{FORMAT_VERSION, RunInfo};
-use crate::storage::{Damage, MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
+use crate::storage::{MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
 use crate::tables::{Loss, Row, Tables, all_tables};
 use crate::values::Source;
 

@@ -67,17 +67,6 @@ const LARGEST_PAGE: u64 = 64 << 20;
 /// Bytes of a footer: it describes each column of each row group.
 const LARGEST_FOOTER: u32 = 64 << 20;
 
-/// A file of a recording that could not be read; the rest of the recording could.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The file.
-    pub path: PathBuf,
-    /// The table whose rows it held.
-    pub table: &'static str,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
 /// What a file is to a recording, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileRole {

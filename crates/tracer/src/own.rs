@@ -28,7 +28,6 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::region::{MOST_OWNERS, Region};
 use crate::words::{ADDRESS_BITS, NUMBER_BITS, Taken, deed_number};
 
 /// Guest memory that one table is for.
@@ -59,6 +58,8 @@ const TOGETHER: u64 = 1 << 12;
 const DOUBLINGS_SHIFT: u32 = 48;
 const TOUCHED_BY_SHIFT: u32 = 32;
 
+/// Threads that may have lines for themselves; the numbers above mean something else in the shadow.
+pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
 /// In the place of an owner.
 const SHARED: u16 = MOST_OWNERS + 1;
 const UNTOUCHED: u64 = 0;
@@ -167,15 +168,11 @@ pub(crate) trait Others {
 /// Which table is where: one of these for each.
 #[repr(C)]
 pub(crate) struct TableEntry {
-    state: AtomicU32,
-    image: AtomicU32,
+    pub(crate) state: AtomicU32,
+    pub(crate) image: AtomicU32,
     /// The upper bits of the addresses that it is for.
-    number: AtomicU32,
+    pub(crate) number: AtomicU32,
 }
-
-const FREE: u32 = 0;
-const CLAIMED: u32 = 1;
-const USED: u32 = 2;
 
 impl Table {
     /// Whether anything was written to the first half of a line.
@@ -575,46 +572,6 @@ pub(crate) fn place(address: u64) -> (usize, usize) {
         (address >> TABLE_BITS) as usize & (SPACE_TABLES - 1),
         (address >> LINE_BITS) as usize & (TABLE_LINES - 1),
     )
-}
-
-impl Region {
-    /// Takes an unused table for an address space; its first line. `None` if all are in use.
-    pub(crate) fn claim_table(&self, image: u32, number: usize) -> Option<&Table> {
-        for index in 0..TABLES {
-            let entry = self.table_entry(index);
-            if entry.state.load(Ordering::Relaxed) != FREE
-                || entry
-                    .state
-                    .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
-                    .is_err()
-            {
-                continue;
-            }
-            let lines = self.admit_table(index);
-            if lines.is_none() {
-                entry.state.store(FREE, Ordering::Relaxed);
-                return None;
-            }
-            entry.image.store(image, Ordering::Relaxed);
-            entry.number.store(number as u32, Ordering::Relaxed);
-            entry.state.store(USED, Ordering::Release);
-            return lines;
-        }
-        None
-    }
-
-    /// Gives the tables of an address space back that is not used any more.
-    pub fn free_tables(&self, image: u32) {
-        for index in 0..TABLES {
-            let entry = self.table_entry(index);
-            if entry.state.load(Ordering::Acquire) == USED
-                && entry.image.load(Ordering::Relaxed) == image
-                && self.clear_table(index).is_ok()
-            {
-                entry.state.store(FREE, Ordering::Release);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

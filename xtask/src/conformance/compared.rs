@@ -1,9 +1,6 @@
 //! Two runs of a program, byte for byte.
 
-use super::process::Outcome;
-
-/// How much of a line is shown.
-const SHOWN: usize = 160;
+use super::process::{Outcome, cut};
 
 /// What is first found to differ between what was expected and what was found.
 pub(super) fn difference(expected: &Outcome, found: &Outcome) -> Option<String> {
@@ -51,15 +48,6 @@ fn differing(what: &str, expected: &[u8], found: &[u8]) -> Option<String> {
         shown(&found),
         shown(&expected)
     ))
-}
-
-/// The beginning of a line.
-pub(super) fn cut(line: &str) -> String {
-    let mut shown: String = line.chars().take(SHOWN).collect();
-    if shown.len() < line.len() {
-        shown.push_str("...");
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use super::modes::Mode;
+use super::mode::Mode;
+use super::process::tool;
 use crate::metadata::Metadata;
 
 /// What a program of ours ends with when all is as it should be (`DONE` in `common.h`).
@@ -234,14 +235,6 @@ fn succeeds(tool: &str, words: &[&str]) -> bool {
     command.args(words).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
-}
-
-/// Where a tool is.
-pub(super) fn tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let places = std::env::split_paths(&path);
-    let mut candidates = places.map(|place| place.join(name));
-    candidates.find(|candidate| candidate.is_file())
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Deserialize;
 
-use super::compared::{cut, difference};
-use super::manifest::{Program, tool};
-use super::process::{Outcome, Running, signal, start};
+use super::compared::difference;
+use super::manifest::Program;
+use super::mode::{Mode, qemu};
+use super::process::{Outcome, Running, cut, signal, start, tool};
 
 /// How much longer than alone a program may take under linewise's timer, and under emulation.
 const SLOWER: u32 = 3;
@@ -19,52 +20,6 @@ const MUCH_SLOWER: u32 = 6;
 const ATTACHING: Duration = Duration::from_secs(60);
 /// All that programs are given of the environment besides what they want themselves.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// A way to be run under linewise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// `linewise run`
-    Run,
-    /// `linewise record --heap on`
-    Record,
-    /// `linewise record --pid --heap auto`
-    Pid,
-    /// `linewise run --source exact`
-    Exact,
-}
-
-impl Mode {
-    pub(super) const ALL: [Self; 4] = [Self::Run, Self::Record, Self::Pid, Self::Exact];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Record => "record",
-            Self::Pid => "pid",
-            Self::Exact => "exact",
-        }
-    }
-
-    /// The mode of that name.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub(super) fn named(name: &str) -> anyhow::Result<Self> {
-        match Self::ALL.into_iter().find(|mode| mode.name() == name) {
-            Some(mode) => Ok(mode),
-            None => bail!("{name} is no mode: run, record, pid, exact"),
-        }
-    }
-
-    /// Why it cannot be had here, if so.
-    pub(super) fn missing(self) -> Option<String> {
-        (self == Self::Exact && qemu().is_none()).then(|| "no qemu-user".to_owned())
-    }
-}
-
-fn qemu() -> Option<PathBuf> {
-    tool(&format!("qemu-{}", std::env::consts::ARCH))
-}
 
 /// Python itself: what is first in the path may be a script that looks for it.
 fn python() -> Option<PathBuf> {
@@ -369,6 +324,15 @@ fn own_words(stderr: &mut Vec<u8>) -> String {
     }
     *stderr = rest;
     String::from_utf8_lossy(&own).into_owned()
+}
+
+/// What all programs have in common.
+pub(super) struct Suite {
+    pub(super) sources: PathBuf,
+    /// Where all is built, run and kept.
+    pub(super) place: PathBuf,
+    pub(super) linewise: PathBuf,
+    pub(super) modes: Vec<Mode>,
 }
 
 #[cfg(test)]

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::compared::cut;
-
 /// A program of ours that the machine cannot run ends with this (`SKIPPED` in `common.h`).
 const SKIPPED: i32 = 77;
 /// How often it is looked whether something has ended.
@@ -166,4 +164,24 @@ pub(super) fn signal(name: &str, to: &str) {
         .args(["-s", name, "--", to])
         .stderr(Stdio::null())
         .status();
+}
+
+/// How much of a line is shown.
+const SHOWN: usize = 160;
+
+/// The beginning of a line.
+pub(super) fn cut(line: &str) -> String {
+    let mut shown: String = line.chars().take(SHOWN).collect();
+    if shown.len() < line.len() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// Where a tool is.
+pub(super) fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places = std::env::split_paths(&path);
+    let mut candidates = places.map(|place| place.join(name));
+    candidates.find(|candidate| candidate.is_file())
 }

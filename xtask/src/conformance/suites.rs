@@ -11,16 +11,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use glibc::Test;
+
 use super::compared::difference;
 use super::manifest::Program;
-use super::modes::{Mode, Place};
+use super::mode::Mode;
+use super::modes::{Place, Suite};
 use super::process::Outcome;
-use super::{Suite, Verdict, compare, lock};
+use super::verdict::{Verdict, compare};
+use super::workers::lock;
 
 /// How long a test may take alone, s.
 const SECONDS: u64 = 40;
@@ -32,12 +35,6 @@ const LONGEST_EMULATED: u64 = 15;
 const TRIES: usize = 3;
 /// Runs alone after a difference.
 const AGAIN: usize = 5;
-
-/// One test of a suite.
-pub(super) struct Test {
-    pub(super) name: String,
-    pub(super) command: Vec<String>,
-}
 
 /// What became of a test.
 enum Came {
@@ -89,20 +86,6 @@ pub(super) fn run(suite: &Suite, only: Option<&str>, jobs: usize) -> anyhow::Res
         }
     });
     Ok(print(&rows.into_inner().unwrap_or_default(), &suite.modes))
-}
-
-/// Does something for each of a list, so many at a time.
-fn each<T: Sync>(list: &[T], jobs: usize, work: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(item) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    work(item);
-                }
-            });
-        }
-    });
 }
 
 /// By test: modes that cannot do it, and why.
@@ -277,15 +260,5 @@ mod tests {
         let reasons = known.values().flat_map(BTreeMap::values);
         assert!(reasons.clone().count() > 0 && reasons.clone().all(|reason| !reason.is_empty()));
         Ok(())
-    }
-
-    #[test]
-    fn work_is_done_once_for_each() {
-        let list: Vec<usize> = (0..10).collect();
-        let seen = Mutex::new(Vec::new());
-        each(&list, 3, |&item| lock(&seen).push(item));
-        let mut seen = seen.into_inner().unwrap_or_default();
-        seen.sort_unstable();
-        assert_eq!(seen, list);
     }
 }

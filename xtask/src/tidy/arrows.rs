@@ -1,7 +1,7 @@
 //! Rules between crates: which may depend on which, read from the manifests.
 
-use crate::Problem;
 use crate::metadata::Metadata;
+use crate::problem::Problem;
 
 /// Every crate, and the crates of ours that it may link. Tests may use more (dev-dependencies).
 const ARROWS: &[(&str, &[&str])] = &[

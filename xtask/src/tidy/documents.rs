@@ -10,9 +10,10 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::File;
+use super::files::File;
 use crate::answers::release_binary;
-use crate::{COMMANDS, Problem};
+use crate::commands::COMMANDS;
+use crate::problem::Problem;
 
 /// What is wrong with the documents among `files`.
 ///

@@ -1,7 +1,7 @@
 //! Rules about single files: length, `unsafe`, backward `use`, stray words.
 
-use super::File;
-use crate::Problem;
+use super::files::File;
+use crate::problem::Problem;
 
 /// The most lines of a file written by hand.
 const MOST_LINES: usize = 800;

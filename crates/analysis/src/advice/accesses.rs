@@ -7,7 +7,7 @@ use linewise_recording::{
 };
 
 use super::called_from::At;
-use super::findings::{Known, LINES};
+use super::known::{Known, LINES};
 use super::votes::Verdict;
 use crate::model::{AccessRow, ObjectRow, Unlisted};
 use crate::views::Touch;

@@ -4,40 +4,10 @@ use linewise_recording::ObjectKind;
 
 use super::parts::{OnLine, Part, parts};
 use super::paths::{Parting, every_element, in_one_value, parting, path_of, told};
+use super::proposal::{Change, Language, language};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::{declaration, padded_field};
-
-/// The language of a source file, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
-    C,
-    Cpp,
-    Rust,
-    Go,
-    Other,
-}
-
-fn language(accesses: &[AccessRow]) -> Language {
-    let extension = accesses
-        .iter()
-        .find_map(|access| access.file.rsplit_once('.').map(|(_, extension)| extension))
-        .unwrap_or_default();
-    match extension {
-        "c" => Language::C,
-        "cc" | "cpp" | "cxx" | "h" | "hh" | "hpp" | "tcc" => Language::Cpp,
-        "rs" => Language::Rust,
-        "go" => Language::Go,
-        _ => Language::Other,
-    }
-}
-
-/// A proposed change.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Change {
-    pub(crate) text: String,
-    pub(crate) source: String,
-}
 
 /// Proposes a change for a finding. `beside` are accesses to its object on lines that nobody waits for.
 pub(crate) fn propose(
@@ -105,19 +75,6 @@ pub(crate) fn is_of_elements(change: &str, object: &ObjectRow) -> bool {
         })
     };
     change.starts_with(PARTED) || array.is_some_and(is_member)
-}
-
-/// The distinct fields that different threads touch, dearest first.
-pub(super) fn touched_fields<'a>(
-    accesses: impl IntoIterator<Item = &'a AccessRow>,
-) -> Vec<&'a str> {
-    let mut fields: Vec<&str> = Vec::new();
-    for access in accesses {
-        if !access.field.is_empty() && !fields.contains(&access.field.as_str()) {
-            fields.push(&access.field);
-        }
-    }
-    fields
 }
 
 /// How two parts of one line come to lines of their own.
@@ -374,20 +331,6 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
             None => String::new(),
         },
         _ => String::new(),
-    }
-}
-
-/// How the work is delegated with our own runtime, where it has a face for the language.
-pub(super) fn delegated(language: Language) -> String {
-    match language {
-        Language::C | Language::Cpp => {
-            "linewise_apply(client, data, index, work, argument); // linewise_delegate.h".to_owned()
-        }
-        Language::Rust => {
-            "client.apply(&owned, |data| { /* the work on it */ })?; // linewise-delegate"
-                .to_owned()
-        }
-        Language::Go | Language::Other => String::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::super::proposal::delegated;
 use super::tests::line;
 use super::*;
 

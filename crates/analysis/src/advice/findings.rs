@@ -8,6 +8,7 @@ use super::accesses::{Accesses, beside};
 use super::called_from::CallChains;
 use super::change;
 use super::groups::{Group, groups, main_object, objects};
+use super::known::{Known, LINES};
 use super::names::Names;
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
@@ -27,8 +28,6 @@ const LEAST_TRANSFERS: f64 = 1_000.0;
 /// on lines that moved so often each: what was written once, then read by another thread, nobody fights over, however much
 /// it is.
 const LEAST_OF_A_LINE: f64 = 4.0;
-/// Lines of one finding that are described.
-pub(super) const LINES: usize = 16;
 
 /// The findings, and the lines that are too cheap to be one.
 #[derive(Clone, Debug, Default)]
@@ -37,15 +36,6 @@ pub struct Advice {
     pub findings: Vec<Finding>,
     /// Lines that moved and are in no finding.
     pub small_lines: usize,
-}
-
-/// What the recording tells about addresses.
-#[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
-    pub(super) tables: &'a Tables,
-    pub(super) names: &'a Names<'a>,
-    pub(super) votes: &'a Votes<'a>,
-    pub(super) chains: &'a CallChains<'a>,
 }
 
 /// Makes findings of the lines of a view. Costs are shares of `time`.

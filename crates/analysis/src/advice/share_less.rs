@@ -2,9 +2,9 @@
 
 use linewise_recording::{ObjectKind, Operation};
 
-use super::change::{Change, Language, delegated, touched_fields};
 use super::locks::is_lock;
 use super::paths::{common_array, each_of, told};
+use super::proposal::{Change, Language, delegated, touched_fields};
 use super::waits;
 use crate::model::{AccessRow, Interval, LineRow, ObjectRow};
 

@@ -14,6 +14,7 @@
 //! noise beyond the quantile at which, if nothing changed, one comparison in twenty has a row beyond it
 //! (Bonferroni's correction for the number of rows).
 
+mod estimate;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,8 @@ use std::fmt;
 use linewise_recording::Source;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Interval, Report};
+use crate::model::Report;
+pub use estimate::{Estimate, Unit, View};
 use rows::{Row, rows};
 
 /// The version of the comparison's JSON.
@@ -34,8 +36,6 @@ pub const DIFF_SCHEMA: u32 = 1;
 pub const BETWEEN_RUNS: f64 = 0.2;
 /// The chance that a comparison in which nothing changed has a row that is called more than noise.
 pub const CHANCE: f64 = 0.05;
-/// Standard deviations from the middle of a 90 % interval to its ends.
-const NINETY: f64 = 1.645;
 /// Round trips whose ratio is beyond this are of two states of a machine, or of two machines.
 const SAME_STATE: f64 = 1.3;
 
@@ -123,62 +123,6 @@ impl Side {
             machine: run.machine.clone(),
         }
     }
-}
-
-/// The part of the report that a row is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum View {
-    /// What threads fight over.
-    Findings,
-    /// The whole run.
-    Totals,
-    /// Thread time at the accesses of a type; of an exact run its share of all accesses.
-    Types,
-    /// Misses of the first-level cache at a type, by cause, as a share of all.
-    Misses,
-    /// Bytes of a type in use, by level of the caches.
-    WorkingSet,
-    /// CPU time of a thread as a share of that of all; of an exact run its accesses.
-    Threads,
-}
-
-impl View {
-    /// Its name in the JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Findings => "findings",
-            Self::Totals => "totals",
-            Self::Types => "types",
-            Self::Misses => "misses",
-            Self::WorkingSet => "working-set",
-            Self::Threads => "threads",
-        }
-    }
-}
-
-/// What a value counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// A share, 0 to 1.
-    Share,
-    /// A number a second of the run.
-    PerSecond,
-    /// A number for each million accesses.
-    PerMillion,
-    /// Bytes.
-    Bytes,
-}
-
-/// A value and its 90 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// The value.
-    pub value: f64,
-    /// Its interval.
-    pub interval: Interval,
 }
 
 /// What became of a row.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Estimate, NINETY, Unit, View};
+use super::estimate::{Estimate, NINETY, Unit, View};
 use crate::model::{Finding, FindingKind, Interval, MissRow, Reached, Report};
 
 /// Costs below this share are not worth a row, and what is not there may have cost as much.

@@ -8,19 +8,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use gimli::{
-    AbbreviationsCacheStrategy, Attribute, AttributeValue, DwAt, DwTag, DwoId, EndianSlice,
-    LittleEndian, Section as _, SectionId, UnitHeader, UnitOffset, UnitType,
+    Attribute, AttributeValue, DwAt, DwTag, DwoId, EndianSlice, LittleEndian, Section as _,
+    SectionId, UnitHeader, UnitOffset, UnitType,
 };
 
+use super::bytes::Bytes;
 use super::demangle::cut;
 use super::elf::Elf;
 use super::files::Store;
 use super::scopes::Scopes;
 use super::split::{self, Missing, Part, Places, Skeleton};
-use super::weight::{self, Scale};
+use super::weight::{Scale, weighed};
 
-/// A range of a debug section.
-pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// An attribute's value.
 pub(super) type Value<'a> = AttributeValue<Bytes<'a>>;
 
@@ -743,18 +742,6 @@ impl<'a> Debug<'a> {
         let (unit, dwarf) = self.unit(number)?;
         dwarf.address(unit, index).ok()
     }
-}
-
-/// The sections `dwarf`, ready to be read; `None` if what they hold is too heavy for `scale`.
-pub(super) fn weighed<'a>(
-    mut dwarf: gimli::Dwarf<Bytes<'a>>,
-    scale: &Scale<'_>,
-) -> Option<gimli::Dwarf<Bytes<'a>>> {
-    weight::abbreviations(&dwarf, scale)?;
-    // Units are read several times: here, by whoever asks for entries, and by addr2line.
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
-    weight::units(&dwarf, scale)?;
-    Some(dwarf)
 }
 
 /// The debug sections of `elf`, decompressed, kept in `store`.

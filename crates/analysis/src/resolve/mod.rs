@@ -19,6 +19,7 @@
 //! and only 64-bit little-endian files are read.
 
 mod accesses;
+mod bytes;
 mod callers;
 mod demangle;
 mod dwarf;

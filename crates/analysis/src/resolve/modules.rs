@@ -8,13 +8,15 @@ use std::path::Path;
 use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
 
+use super::bytes::Bytes;
 use super::demangle::{cut, demangle};
-use super::dwarf::{Bytes, Debug};
+use super::dwarf::Debug;
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
 use super::split::{Places, sibling};
 use super::symbols::Symbols;
-use super::typer::{self, Frames};
+use super::typer::cache::Cache;
+use super::typer::frames::Frames;
 use super::variables::Variables;
 use super::weight::Scale;
 
@@ -92,7 +94,7 @@ pub(super) struct DebugInfo<'a> {
     /// Static variables.
     pub(super) variables: Variables,
     /// What is kept to type accesses.
-    pub(super) typer: typer::Cache<'a>,
+    pub(super) typer: Cache<'a>,
     lines: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
     /// The code of units whose content is in files that are not there, by address.
     missing_code: OnceCell<Vec<std::ops::Range<u64>>>,
@@ -335,7 +337,7 @@ impl<'a> Module<'a> {
         Some(DebugInfo {
             debug,
             variables,
-            typer: typer::Cache::default(),
+            typer: Cache::default(),
             lines: OnceCell::new(),
             missing_code: OnceCell::new(),
         })

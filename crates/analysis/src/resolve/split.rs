@@ -17,10 +17,10 @@ use std::sync::Arc;
 use gimli::{DwarfFileType, DwarfPackage, DwoId, EndianSlice, LittleEndian, SectionId, UnitHeader};
 use linewise_recording::Pid;
 
-use super::dwarf::{Bytes, weighed};
+use super::bytes::Bytes;
 use super::elf::Elf;
 use super::files::{Files, Store};
-use super::weight::Scale;
+use super::weight::{Scale, weighed};
 
 /// Files of one program that are looked for, at most.
 const MOST_FILES: usize = 100_000;

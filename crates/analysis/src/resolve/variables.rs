@@ -2,8 +2,9 @@
 
 use gimli::{AttributeValue, EntriesRaw, Expression, Operation};
 
+use super::bytes::Bytes;
 use super::demangle::demangle;
-use super::dwarf::{Bytes, Debug, EntryId};
+use super::dwarf::{Debug, EntryId};
 use super::scopes::is_function;
 use super::weight::{self, Scale};
 

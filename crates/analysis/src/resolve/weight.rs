@@ -9,9 +9,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use gimli::{AttributeValue, Section as _, UnitHeader, UnitRef, UnitType};
+use gimli::{
+    AbbreviationsCacheStrategy, AttributeValue, Section as _, UnitHeader, UnitRef, UnitType,
+};
 
-use super::dwarf::Bytes;
+use super::bytes::Bytes;
 use super::files::Store;
 
 /// Memory that is always allowed, and as many times the bytes of the files. Compilers' debug info takes twice its bytes,
@@ -290,6 +292,18 @@ fn file_lists(bytes: &[u8]) -> u64 {
     let version = if wide { 12 } else { 4 };
     let five = bytes.get(version).is_some_and(|&version| version >= 5);
     number(version + if five { 4 } else { 2 }, wide).unwrap_or(0)
+}
+
+/// The sections `dwarf`, ready to be read; `None` if what they hold is too heavy for `scale`.
+pub(super) fn weighed<'a>(
+    mut dwarf: gimli::Dwarf<Bytes<'a>>,
+    scale: &Scale<'_>,
+) -> Option<gimli::Dwarf<Bytes<'a>>> {
+    abbreviations(&dwarf, scale)?;
+    // Units are read several times: here, by whoever asks for entries, and by addr2line.
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
+    units(&dwarf, scale)?;
+    Some(dwarf)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What all contenders share: pinned threads that start together and end after the time asked for,
 //! the loop around an increment, the choice of a variable, and the account that must balance.
 
-use super::delegated::Statistics;
 use super::spec::{FetchAddError, Operation};
+use super::statistics::Statistics;
 use crate::placement::{PlacementError, pin};
-use crate::run::{Gate, Random, Signal};
+use crate::run::{Gate, Signal};
+use crate::worker::Random;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -13,20 +13,23 @@ mod curves;
 mod delegated;
 mod fibres;
 mod harness;
+mod json;
 mod locks;
 mod messages;
 mod page;
 mod rates;
 mod result;
 mod spec;
+mod statistics;
 mod table;
 
-pub use delegated::Statistics;
+pub use json::fetch_add_json;
 pub use page::fetch_add_page;
 pub use rates::{Balance, balances, fetch_add_by_threads, fetch_add_counts};
 pub use result::{Experiment, Row, Sample, Span, harmonic_mean};
 pub use spec::{Contender, FetchAddError, FetchAddSpec, Knobs, MAX_VARIABLES, Method, Operation};
-pub use table::{fetch_add_json, fetch_add_table};
+pub use statistics::Statistics;
+pub use table::fetch_add_table;
 
 use delegated::Setting;
 use harness::{Add, Next, Sqrt, Stage};

@@ -322,9 +322,9 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Row]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::delegated::Statistics;
     use super::super::result::tests::{experiment, sample};
     use super::super::spec::{Knobs, Method};
+    use super::super::statistics::Statistics;
     use super::*;
 
     #[test]

@@ -202,10 +202,10 @@ pub fn fetch_add_by_threads(experiments: &[&Experiment]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::delegated::Statistics;
     use super::super::result::Sample;
     use super::super::result::tests::{experiment, sample};
     use super::super::spec::Method;
+    use super::super::statistics::Statistics;
     use super::*;
 
     /// Servers that take 100 Mops each, and clients that make 50.

@@ -1,8 +1,8 @@
 //! What an experiment gave: samples, the states of the machine that they belong to, and the rows
 //! that they come to.
 
-use super::delegated::Statistics;
 use super::spec::{Contender, FetchAddSpec, Operation};
+use super::statistics::Statistics;
 use serde::Serialize;
 
 /// Round trips further apart than this factor belong to different states; within one they vary by

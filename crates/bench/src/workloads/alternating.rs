@@ -5,7 +5,7 @@
 //! condition variable move a few times at each change of hand too and are not counted.
 
 use super::write_volume::SwapCounts;
-use crate::run::{Line, NOBODY, Program, Seat, Tally};
+use crate::worker::{Line, NOBODY, Program, Seat, Tally};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -25,7 +25,7 @@
 //! line, how often the line had moved in looked-at accesses over how often it had in all. Timing
 //! accesses instead would lengthen the gaps between them, and with these the chance of a move.
 
-use crate::run::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
+use crate::worker::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 

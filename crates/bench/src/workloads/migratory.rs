@@ -8,7 +8,7 @@
 //! has just fetched the token's line from the thread that passed it on. Exact for data; the right to
 //! write what was just read (an upgrade) is not counted.
 
-use crate::run::{Line, NOBODY, Program, SLOTS, Seat, Tally};
+use crate::worker::{Line, NOBODY, Program, SLOTS, Seat, Tally};
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ fn migratory_worker(seat: &Seat<'_>) -> Tally {
     let mut seen = 0;
     let Some(private_accesses) = seat.private_beside(ACCESSES) else {
         while !seat.stopped() {
-            tally.accesses += work_in_private(&private, crate::run::CHUNK);
+            tally.accesses += work_in_private(&private, crate::worker::CHUNK);
         }
         return tally;
     };

@@ -13,8 +13,8 @@ mod read_write;
 mod write_volume;
 mod write_volume_plain;
 
-use crate::run::Program;
 use crate::spec::Workload;
+use crate::worker::Program;
 
 pub(crate) fn program(workload: Workload) -> Program {
     match workload {

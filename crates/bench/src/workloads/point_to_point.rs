@@ -4,8 +4,8 @@
 //! Truth: swaps, as in Write-Volume. Exact.
 
 use super::write_volume::SwapCounts;
-use crate::run::{Line, NOBODY, Program, Seat, Tally};
 use crate::spec::MAX_THREADS;
+use crate::worker::{Line, NOBODY, Program, Seat, Tally};
 
 static SHARED_WORD_OF_PAIR: [Line; MAX_THREADS / 2] =
     [const { Line::new(NOBODY) }; MAX_THREADS / 2];

@@ -9,8 +9,8 @@
 //! filling it again needs the right to write (an upgrade) but moves nothing; the same holds for the
 //! indices.
 
-use crate::run::{CHUNK, Line, Program, Seat, Tally};
 use crate::spec::MAX_THREADS;
+use crate::worker::{CHUNK, Line, Program, Seat, Tally};
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 

@@ -10,7 +10,7 @@
 //! right to write (an upgrade, which a counter of requests for ownership would count). And a read
 //! may be served by another reader's cache; the transfer is put down to the last writer.
 
-use crate::run::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
+use crate::worker::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
 use std::sync::atomic::Ordering;
 
 static READ_WRITE_WORD: Line = Line::new(NOBODY);

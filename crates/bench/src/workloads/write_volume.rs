@@ -4,7 +4,7 @@
 //! Truth: a swap that returns another thread's id brought the line here from that thread's core.
 //! Exact: nobody reads the line, and a swap is atomic.
 
-use crate::run::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
+use crate::worker::{CHUNK, Chance, Line, NOBODY, Program, SLOTS, Seat, Tally};
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +34,7 @@ fn write_volume_worker(seat: &Seat<'_>) -> Tally {
 /// The loop of this benchmark on any line, for the others that are built on it.
 pub(crate) struct SwapCounts {
     id: u64,
-    random: crate::run::Random,
+    random: crate::worker::Random,
     shared: Chance,
     private: Line,
     accesses: u64,

@@ -16,7 +16,7 @@
 //! load looks; and where several threads wrote in between, it is one transfer, put down to them in
 //! equal parts.
 
-use crate::run::{CHUNK, Chance, Line, Program, SLOTS, Seat, Tally};
+use crate::worker::{CHUNK, Chance, Line, Program, SLOTS, Seat, Tally};
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 

@@ -1,12 +1,9 @@
 //! The tags of one cache and who has to leave a full set.
 
-use super::config::Replacement;
+use super::config::{MOST_SCANNED_WAYS, Replacement};
 
 /// No line.
 pub(super) const EMPTY: u32 = u32::MAX;
-
-/// Above this many ways a set is not scanned; its lines know their slots.
-pub(super) const MOST_SCANNED_WAYS: u32 = 64;
 
 /// A seeded generator for random replacement: xorshift64* (Vigna, "An experimental exploration of
 /// Marsaglia's xorshift generators, scrambled", 2016).

@@ -1,12 +1,13 @@
 //! What happens between caches: who supplies a line, who loses it, who takes a victim.
 
 use super::config::{Inclusion, Protocol, SharedSupply};
-use super::counts::{Class, Served};
-use super::engine::{Engine, Fetched, Touch, class};
+use super::counts::{Answer, Class, Served};
+use super::engine::{Engine, Fetched, class};
 use super::lines::{Info, NO_INFO, NOBODY, NONE, flag, state};
 use super::mask::Mask;
-use super::outcome::{Answer, Party, Transfer};
+use super::outcome::{Party, Transfer};
 use super::stays::Fetch;
+use super::touch::Touch;
 
 impl<M: Mask> Engine<M> {
     /// The way of a core's first level that has a line.

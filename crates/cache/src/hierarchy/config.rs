@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Above this many ways a set is not scanned; its lines know their slots.
+pub(super) const MOST_SCANNED_WAYS: u32 = 64;
+
 /// Bytes a core's caches can hold and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
@@ -87,7 +90,7 @@ impl CacheShape {
             _ => {}
         }
         if self.replacement == Replacement::TreePlru
-            && self.number_of_ways(line_bytes) > super::array::MOST_SCANNED_WAYS
+            && self.number_of_ways(line_bytes) > MOST_SCANNED_WAYS
         {
             return wrong("tree-PLRU is modelled for up to 64 ways");
         }

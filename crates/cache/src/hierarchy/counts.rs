@@ -5,8 +5,6 @@ use std::ops::AddAssign;
 
 use crate::Kind;
 
-use super::outcome::Answer;
-
 /// Who served an access, the nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Served {
@@ -116,6 +114,18 @@ impl Class {
             Self::FalseSharing => "false-sharing",
         }
     }
+}
+
+/// What a level said to an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A nearer level had the line, or there is no such level.
+    NotAsked,
+    /// It has the line.
+    Hit,
+    /// It does not. Sharing is told true from false by the bytes of this access alone; see
+    /// [`Counts::overlapping`](super::Counts::overlapping).
+    Miss(Class),
 }
 
 /// Counts of a thread, of a site, or of all.

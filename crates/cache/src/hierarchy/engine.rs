@@ -7,14 +7,15 @@ use crate::{Access, Kind};
 use super::array::{self, Array};
 use super::config::{CacheShape, Config, Inclusion, Protocol, SharedSupply, Spanning};
 use super::counts::{
-    Class, Coherence, Counts, Level, Matrix, Report, Served, SetCounts, WriteBacks,
+    Answer, Class, Coherence, Counts, Level, Matrix, Report, Served, SetCounts, WriteBacks,
 };
 use super::follow::Follow;
 use super::l1::{EMPTY, L1, Way};
 use super::lines::{Info, Lines, NO_INFO, NONE, flag, state};
 use super::mask::Mask;
-use super::outcome::{Answer, Outcome, Party, Transfer};
+use super::outcome::{Outcome, Party, Transfer};
 use super::stays::Stays;
+use super::touch::Touch;
 use super::window::Window;
 
 /// Accesses that are looked at together. Enough for the host to overlap its own misses, few enough
@@ -41,28 +42,6 @@ impl Outer {
             window: Window::new(shape.lines(line_bytes)),
             inclusion: shape.inclusion,
         }
-    }
-}
-
-/// An access to one line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Touch {
-    pub(super) line: u64,
-    /// First byte in the line.
-    pub(super) first: u32,
-    /// Last byte in the line.
-    pub(super) last: u32,
-    pub(super) site: u32,
-    /// Where the site is counted.
-    pub(super) counted: u32,
-    pub(super) thread: u16,
-    pub(super) kind: Kind,
-}
-
-impl Touch {
-    #[inline]
-    pub(super) fn info(&self) -> u64 {
-        Info::pack(self.site, self.thread, self.first, self.last)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::Kind;
 
-use super::array::{Dice, MOST_SCANNED_WAYS, Sets, tree_touch, tree_victim};
-use super::config::{CacheShape, Replacement};
-use super::engine::Touch;
+use super::array::{Dice, Sets, tree_touch, tree_victim};
+use super::config::{CacheShape, MOST_SCANNED_WAYS, Replacement};
 use super::lines::{Info, NO_INFO, state};
 use super::mask::Mask;
+use super::touch::Touch;
 use super::window::Window;
 
 /// The tag of an empty way. No line number reaches it, since a line has several bytes.

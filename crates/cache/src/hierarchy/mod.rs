@@ -97,6 +97,7 @@ mod lines;
 mod mask;
 mod outcome;
 mod stays;
+mod touch;
 mod unbounded;
 #[cfg(test)]
 mod verify;
@@ -107,10 +108,10 @@ pub use config::{
     Replacement, SharedSupply, Spanning, Ways,
 };
 pub use counts::{
-    ByteMasks, Class, Coherence, Counts, FollowedLine, Level, Matrix, Report, Served, SetCounts,
-    SitePair, Transfers, WriteBacks,
+    Answer, ByteMasks, Class, Coherence, Counts, FollowedLine, Level, Matrix, Report, Served,
+    SetCounts, SitePair, Transfers, WriteBacks,
 };
-pub use outcome::{Answer, Outcome, Party, Transfer};
+pub use outcome::{Outcome, Party, Transfer};
 pub use unbounded::Unbounded;
 
 use crate::Access;

@@ -1,18 +1,6 @@
 //! What one access did.
 
-use super::counts::{Class, Level, Served};
-
-/// What a level said to an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// A nearer level had the line, or there is no such level.
-    NotAsked,
-    /// It has the line.
-    Hit,
-    /// It does not. Sharing is told true from false by the bytes of this access alone; see
-    /// [`Counts::overlapping`](super::Counts::overlapping).
-    Miss(Class),
-}
+use super::counts::{Answer, Level, Served};
 
 /// What an access did to one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

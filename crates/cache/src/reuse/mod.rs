@@ -24,6 +24,7 @@
 //! The stack distance at line granularity says whether a fully associative LRU cache hits: see
 //! [`MissRatioCurve`](crate::MissRatioCurve).
 
+mod chooser;
 mod chosen;
 mod conversion;
 mod engine;
@@ -35,7 +36,8 @@ pub mod ribench;
 mod table;
 mod tracker;
 
-pub use chosen::{Chooser, Chosen, StratifiedUnits};
+pub use chooser::{Chooser, StratifiedUnits};
+pub use chosen::Chosen;
 pub use conversion::stack_from_time;
 pub use engine::Outcome;
 pub use histogram::{Bin, Histogram};

@@ -11,8 +11,7 @@ use linewise_machine::facts::Facts;
 use linewise_topology::{Proximity, Topology};
 use serde::Serialize;
 
-use super::Measure;
-use super::report::RoundTripNs;
+use super::measure::{Measure, RoundTripNs};
 
 /// The least and the most time for one pair.
 const PAIR_AT_LEAST: Duration = Duration::from_millis(2);
@@ -179,7 +178,7 @@ fn in_turn(classes: &BTreeMap<Class, Vec<Pair>>) -> Vec<Pair> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{examine, healthy};
+    use super::super::examine::tests::{examine, healthy};
     use super::*;
     use linewise_topology::synthetic;
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use linewise_collect::exact::ExactError;
 use linewise_machine::facts::{Facts, Hypervisor, Limit, PerfPermission};
 
-use super::report::{Measured, Remedy, SamplerProbe, Source, SourceState, WatchpointProbe};
+use super::measure::{SamplerProbe, WatchpointProbe};
+use super::report::{Measured, Remedy, Source, SourceState};
 
 /// The architecture whose instructions this version decodes.
 const DECODED_ARCHITECTURE: &str = "x86_64";
@@ -270,7 +271,7 @@ pub(super) fn restrictions(facts: &Facts) -> Vec<Remedy> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{examine, fixture, healthy};
+    use super::super::examine::tests::{examine, fixture, healthy};
     use super::*;
     use linewise_machine::facts::Fact;
 

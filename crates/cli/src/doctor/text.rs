@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::matrix::RoundTrips;
+use super::measure::{SamplerProbe, SkidRule, WatchpointProbe};
 use super::report::{
-    CacheRow, CpuSection, DoctorReport, LimitValue, Measured, Permissions, Remedy, SamplerProbe,
-    SkidRule, Source, SourceState, TopologySection, WatchpointProbe,
+    CacheRow, CpuSection, DoctorReport, LimitValue, Measured, Permissions, Remedy, Source,
+    SourceState, TopologySection,
 };
 
 const WIDTH: usize = 80;
@@ -357,7 +358,7 @@ fn sampler(page: &mut Page, measured: &Measured<SamplerProbe>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{broken, examine, healthy};
+    use super::super::examine::tests::{broken, examine, healthy};
     use super::*;
 
     fn columns(text: &str) -> usize {

@@ -1,12 +1,11 @@
 //! Samples whose instruction has overwritten the register that its address came from, as `mov rax, [rax]`
 //! does: they wait for it to run again, with an execution breakpoint.
 
-use std::collections::HashMap;
-
 use iced_x86::Instruction;
 use linewise_machine::process;
-use linewise_recording::{AddressOrigin, Sample, Tid, Time, UnknownReason};
+use linewise_recording::{AddressOrigin, Sample, Time, UnknownReason};
 
+use super::pending::Pending;
 use super::{Collector, fill};
 use crate::decode::RegistersFrom;
 use crate::error::Error;
@@ -15,15 +14,6 @@ use crate::watch::Answer;
 /// How long a sample may wait for a debug register of its thread, ns: two watches, one after the other.
 /// Later the thread is likely to be elsewhere.
 const PATIENCE_NS: u64 = 20_000_000;
-
-/// A sample that waits for its instruction to run again.
-pub(super) struct Pending {
-    sample: Sample,
-    instruction: Instruction,
-}
-
-/// Samples that wait for a debug register of their thread, one of each.
-pub(super) type Postponed = HashMap<Tid, Pending>;
 
 impl Collector {
     /// The instruction overwrote its own address: looks when it runs next, now or when its thread is free

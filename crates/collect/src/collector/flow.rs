@@ -1,14 +1,12 @@
 //! Following objects as part of a recording: when it is paid for, and its rows.
 
 use linewise_machine::process;
-use linewise_recording::{Address, CpuId, History, HistoryAccess, HistoryOutcome, Pid, Tid, Time};
+use linewise_recording::{Address, CpuId, History, HistoryAccess, HistoryOutcome, Tid, Time};
 
 use super::Collector;
+use super::flow_recorder::FlowRecorder;
 use crate::error::Error;
-use crate::flow::{
-    Closed, Function, HeapEvent, HeapEventKind, LIVES, ObjectWatch, Observed, SiteKey, Sites,
-    Wanted,
-};
+use crate::flow::{Closed, HeapEventKind, LIVES, ObjectWatch, Observed, SiteKey, Wanted};
 use crate::watch::Refused;
 
 /// Rounds of the heap recorder after which nothing more is told of the time before.
@@ -18,87 +16,6 @@ const LATE: u32 = 2;
 const TOLD: u32 = 2 * LIVES as u32;
 /// Places that a row of table `histories` tells of.
 const PLACES_OF_ROW: usize = 2;
-
-/// Following objects in one recording.
-pub(crate) struct FlowRecorder {
-    wanted: Wanted,
-    function: Option<Function>,
-    /// Watchpoints of each thread that are for this.
-    registers: u32,
-    sites: Sites,
-    watch: Option<ObjectWatch>,
-    /// With the rounds since it was taken down.
-    closed: Vec<(Closed, u32)>,
-    histories: u64,
-    rows: u64,
-    whole: u64,
-    /// Histories that are not whole: hot, a thread began, unfinished.
-    others: [u64; 3],
-    /// Threads of a process that were not watched, at most.
-    unwatched: usize,
-    /// What it took from the target so far, ns.
-    spent_ns: f64,
-}
-
-impl FlowRecorder {
-    /// Follows what is `wanted`, with so many watchpoints of each thread.
-    pub(crate) fn new(wanted: Wanted, registers: u32) -> Self {
-        let function = match &wanted {
-            Wanted::Most => None,
-            Wanted::Named(name) => Some(Function::named(name)),
-        };
-        Self {
-            wanted,
-            function,
-            registers,
-            sites: Sites::default(),
-            watch: None,
-            closed: Vec::new(),
-            histories: 0,
-            rows: 0,
-            whole: 0,
-            others: [0; 3],
-            unwatched: 0,
-            spent_ns: 0.0,
-        }
-    }
-
-    /// What it took from the target so far, ns.
-    pub(super) fn spent_ns(&self) -> f64 {
-        self.spent_ns
-    }
-
-    /// Its part of what watches may take, 0 to 1: who names objects wants to see these.
-    pub(super) fn part(&self) -> f64 {
-        match self.wanted {
-            Wanted::Most => 0.5,
-            Wanted::Named(_) => 0.8,
-        }
-    }
-
-    /// A thread began in a process.
-    pub(super) fn thread_began(&mut self, pid: Pid, time: Time) {
-        if let Some(watch) = &mut self.watch {
-            watch.thread_began(pid, time);
-        }
-    }
-
-    /// A thread must not be watched any more.
-    pub(super) fn forget(&mut self, tid: Tid, now: Time) {
-        if let Some(watch) = &mut self.watch {
-            watch.forget(tid, now);
-        }
-    }
-
-    fn told(&mut self, event: &HeapEvent) {
-        if let Some(watch) = &mut self.watch {
-            watch.told(event);
-        }
-        for (closed, _) in &mut self.closed {
-            closed.told(event);
-        }
-    }
-}
 
 impl Collector {
     /// Follows objects, too.

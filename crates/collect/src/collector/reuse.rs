@@ -1,52 +1,13 @@
 //! Sampled reuse as part of a recording: what is offered, when it is paid for, and its rows.
 
-use linewise_machine::retrap::RetrapTime;
 use linewise_machine::ring::SampleRecord;
-use linewise_recording::{Address, CpuId, ReuseTrap, Sample, SampledReuse, Tid, Time};
-use linewise_topology::CpuSet;
+use linewise_recording::{Address, CpuId, ReuseTrap, Sample, Tid, Time};
 
 use super::{Collector, FlowRecorder};
 use crate::decode::{Access, Predecessor, RegistersFrom, Waiting};
 use crate::error::Error;
-use crate::reuse::{Candidate, Crowd, Finished, ReuseWatches};
+use crate::reuse::{Candidate, Crowd, Finished};
 use crate::watch::{CHUNK, Refused};
-
-/// Sampled reuse of one recording.
-pub(crate) struct ReuseSampling {
-    watches: ReuseWatches,
-    time: RetrapTime,
-    /// The CPUs behind each last-level cache.
-    groups: Vec<CpuSet>,
-    /// What it took from the target so far, ns.
-    spent_ns: f64,
-}
-
-impl ReuseSampling {
-    /// As many slots as there are watchpoints for it in each thread.
-    pub(crate) fn new(slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
-        Self {
-            watches: ReuseWatches::new(slots as usize),
-            time,
-            groups,
-            spent_ns: 0.0,
-        }
-    }
-
-    /// What `run.json` says of it.
-    pub(crate) fn describe(&self) -> SampledReuse {
-        SampledReuse {
-            slots: self.watches.slots() as u32,
-            offset_ns: self.time.offset_ns,
-            deviation_ns: self.time.deviation_ns,
-            offered: self.watches.offered,
-        }
-    }
-
-    /// A thread has ended or must not be watched.
-    pub(crate) fn forget(&mut self, tid: Tid, now: Time) {
-        self.watches.forget(tid, now);
-    }
-}
 
 impl Collector {
     /// A sampled access may be watched.

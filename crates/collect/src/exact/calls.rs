@@ -3,7 +3,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-use super::code::Instruction;
+use super::instruction::Instruction;
 
 /// What an instruction does to the stack of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

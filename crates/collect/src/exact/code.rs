@@ -8,23 +8,7 @@ use linewise_tracer::words::{self, ExecTrouble};
 
 use super::access::{Handover, TracedAccess, space_of};
 use super::clock::Clock;
-
-/// An instruction that accessed memory, or could have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instruction {
-    /// Where it stands, as the guest sees it.
-    pub address: u64,
-    /// The process that translated it.
-    pub pid: Pid,
-    /// Its bytes, the first `length` of them.
-    pub bytes: [u8; 15],
-    /// How many there are.
-    pub length: u8,
-    /// It reads and writes the same bytes.
-    pub updates: bool,
-    /// It orders threads: atomic, acquiring or releasing.
-    pub orders: bool,
-}
+use super::instruction::Instruction;
 
 /// A program that ran without being traced.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use linewise_recording::Outlet;
 use linewise_tracer::words::EventKind;
 
 use super::access::{Consumer, TracedAccess, TracedEvent};
+use super::numbers::{get, put};
 use super::tables::{self, Tables};
 
 const MAGIC: &[u8; 8] = b"LWTRACE2";
@@ -74,14 +75,6 @@ pub enum TraceError {
     },
 }
 
-pub(super) fn put(column: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        column.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    column.push(value as u8);
-}
-
 fn zigzag(difference: u64) -> u64 {
     let difference = difference as i64;
     ((difference << 1) ^ (difference >> 63)) as u64
@@ -89,20 +82,6 @@ fn zigzag(difference: u64) -> u64 {
 
 fn unzigzag(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
-}
-
-/// Takes a number from the front.
-pub(super) fn get(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Columns of accesses.

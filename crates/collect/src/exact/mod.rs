@@ -16,8 +16,10 @@ mod code;
 mod emulator;
 mod ending;
 mod error;
+mod instruction;
 mod kept;
 mod launch;
+mod numbers;
 mod only;
 mod pieces;
 mod reading;
@@ -40,14 +42,12 @@ use linewise_tracer::{Region, threshold};
 
 pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
 pub use calls::CallKind;
-pub use code::Instruction;
 pub use emulator::{check_descriptors, plugin};
-pub use error::ExactError;
+pub use error::{ExactError, MeasureError};
+pub use instruction::Instruction;
 pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
 pub use linewise_tracer::words::EventKind;
-pub use record::{
-    ExactRecordOptions, ExactRecorded, MeasureError, ReuseShare, SimulatedMachine, record_exact,
-};
+pub use record::{ExactRecordOptions, ExactRecorded, ReuseShare, SimulatedMachine, record_exact};
 pub use stream::{ExactThread, Totals};
 pub use tables::Tables;
 

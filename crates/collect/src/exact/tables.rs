@@ -2,8 +2,8 @@
 
 use linewise_recording::{Address, Map, MapKind, Pid, Time};
 
-use super::code::Instruction;
-use super::kept::{get, put};
+use super::instruction::Instruction;
+use super::numbers::{get, put};
 use super::stream::ExactThread;
 
 /// Threads, instructions and mappings.

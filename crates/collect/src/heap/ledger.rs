@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
-use linewise_heap::AllocatorCode;
 use linewise_machine::process;
-use linewise_recording::{Address, Allocator, HeapBlock, HeapRun, Pid, StackId, Tid, Time, Writer};
+use linewise_recording::{Address, HeapBlock, HeapRun, Pid, StackId, Tid, Time, Writer};
 
-use super::live::{Block, Live};
+use super::cost::HeapLoss;
+use super::live::{Block, Live, allocator_of};
 use super::observer::Observer;
-use super::rate::weight;
-use super::recorder::HeapLoss;
+use super::rate::told_weight;
 use super::sites::Sites;
 use crate::chance::Chance;
 use crate::error::Error;
@@ -606,32 +605,4 @@ impl Ledger {
 /// How many blocks it stands for.
 fn block_weight(block: &Block) -> f64 {
     told_weight(block.size, block.interval) * 2_f64.powi(i32::from(block.halved))
-}
-
-/// How many blocks one stands for that was told of, whatever was forgotten since; `interval` as in [`Block`].
-pub(super) fn told_weight(size: u64, interval: u8) -> f64 {
-    let interval = match interval {
-        0 => 0.0,
-        exponent => (1_u64 << exponent.min(63)) as f64,
-    };
-    weight(size, interval)
-}
-
-/// The allocator of this number.
-pub(crate) fn allocator_of(code: u8) -> Allocator {
-    const MALLOC: u8 = AllocatorCode::Malloc as u8;
-    const CALLOC: u8 = AllocatorCode::Calloc as u8;
-    const REALLOC: u8 = AllocatorCode::Realloc as u8;
-    const ALIGNED: u8 = AllocatorCode::Aligned as u8;
-    const NEW: u8 = AllocatorCode::New as u8;
-    match code {
-        MALLOC => Allocator::Malloc,
-        CALLOC => Allocator::Calloc,
-        REALLOC => Allocator::Realloc,
-        ALIGNED => Allocator::Aligned,
-        NEW => Allocator::New,
-        super::live::MMAP => Allocator::Mmap,
-        super::live::POOL => Allocator::Pool,
-        _ => Allocator::Other,
-    }
 }

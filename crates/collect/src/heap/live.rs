@@ -5,6 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use linewise_heap::AllocatorCode;
+use linewise_recording::Allocator;
+
 const PAGE: u64 = 4096;
 
 /// A block.
@@ -347,6 +350,25 @@ impl Live {
             });
         }
         before - self.len()
+    }
+}
+
+/// The allocator of this number.
+pub(crate) fn allocator_of(code: u8) -> Allocator {
+    const MALLOC: u8 = AllocatorCode::Malloc as u8;
+    const CALLOC: u8 = AllocatorCode::Calloc as u8;
+    const REALLOC: u8 = AllocatorCode::Realloc as u8;
+    const ALIGNED: u8 = AllocatorCode::Aligned as u8;
+    const NEW: u8 = AllocatorCode::New as u8;
+    match code {
+        MALLOC => Allocator::Malloc,
+        CALLOC => Allocator::Calloc,
+        REALLOC => Allocator::Realloc,
+        ALIGNED => Allocator::Aligned,
+        NEW => Allocator::New,
+        super::live::MMAP => Allocator::Mmap,
+        super::live::POOL => Allocator::Pool,
+        _ => Allocator::Other,
     }
 }
 

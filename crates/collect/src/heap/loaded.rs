@@ -10,10 +10,10 @@ use linewise_heap::{Note, Record, Region, Ring, RingState, stamp};
 use linewise_machine::process;
 use linewise_recording::{HeapRun, StackId, Writer};
 
+use super::cost::{HeapCost, HeapLoss};
 use super::ledger::{Event, LINGER, Ledger, What};
 use super::numbered::Numbered;
 use super::rate::{LOADED_PART, Rate};
-use super::recorder::{HeapCost, HeapLoss};
 use super::unwind::Unwinder;
 use crate::error::Error;
 use crate::exact::Clock;

@@ -10,6 +10,7 @@
 //! stand for more than themselves. What each call chain allocates is counted, block by block (`sites`).
 
 mod allocator;
+mod cost;
 mod launch;
 mod ledger;
 mod live;
@@ -28,8 +29,7 @@ mod unwind;
 mod tests;
 
 pub(crate) use launch::{Source, attaching, load, loading, probing};
-pub(crate) use ledger::allocator_of;
-pub(crate) use live::{Block, Live};
+pub(crate) use live::{Block, Live, allocator_of};
 pub(crate) use recorder::HeapRecorder;
 pub(crate) use unwind::Unwinder;
 

@@ -19,9 +19,9 @@ use linewise_machine::uprobe::{Hit, Placed, Point, ProbeCosts, Prober, Returns};
 use linewise_recording::{HeapRun, Pid, ProbedHeap, StackId, Time, Writer};
 
 use super::allocator::{Allocator, Function, Kind};
+use super::cost::{HeapCost, HeapLoss};
 use super::ledger::{Event, LINGER, Ledger, What};
 use super::rate::{PROBED_PART, Rate};
-use super::recorder::{HeapCost, HeapLoss};
 use super::unwind::Unwinder;
 use crate::error::Error;
 use crate::follow::Stacks;

@@ -136,6 +136,15 @@ pub(super) fn weight(size: u64, interval: f64) -> f64 {
     }
 }
 
+/// How many blocks one stands for that was told of, whatever was forgotten since; `interval` as in [`Block`].
+pub(super) fn told_weight(size: u64, interval: u8) -> f64 {
+    let interval = match interval {
+        0 => 0.0,
+        exponent => (1_u64 << exponent.min(63)) as f64,
+    };
+    weight(size, interval)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

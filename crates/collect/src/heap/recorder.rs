@@ -3,26 +3,13 @@
 use linewise_heap::Region;
 use linewise_recording::{Address, HeapRun, Pid, Time, Writer};
 
+use super::cost::{HeapCost, HeapLoss};
 use super::ledger::Ledger;
 use super::loaded::Loaded;
 use super::probed::Probed;
 use crate::error::Error;
 use crate::flow::Observed;
 use crate::follow::Stacks;
-
-/// What was lost of the heap's history: its name, how much, and a sentence.
-pub(crate) type HeapLoss = (&'static str, u64, String);
-
-/// What a round cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeapCost {
-    /// Time that the recorder took from the target's threads, ns.
-    pub(crate) target_ns: f64,
-    /// Time of ours that was taken from the target for what it told, ns.
-    pub(crate) own_ns: f64,
-    /// What the budget has to pay now, ns.
-    pub(crate) due_ns: f64,
-}
 
 /// The heap as part of a recording.
 pub(crate) enum HeapRecorder {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use linewise_recording::{HeapSite, Pid, StackId};
 
-use super::ledger::{allocator_of, told_weight};
-use super::live::{Block, POOL};
+use super::live::{Block, POOL, allocator_of};
+use super::rate::told_weight;
 
 const PAGE: u64 = 4096;
 /// Blocks begin at multiples of this.

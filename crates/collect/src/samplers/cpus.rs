@@ -11,7 +11,7 @@ use std::io;
 use linewise_machine::perf::{Event, SamplerOptions, Whom};
 use linewise_machine::ring::{Record, Ring};
 
-use super::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
+use super::rings::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, cpu_sampler};
 
 struct OfCpu {

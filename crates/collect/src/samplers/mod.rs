@@ -8,24 +8,15 @@
 
 use std::io;
 
-use linewise_machine::perf::{Event, SamplerOptions};
-use linewise_machine::ring::{Record, Ring};
-
-use crate::error::{Error, sampler};
+use linewise_machine::ring::Record;
 
 pub(crate) mod cpus;
 mod doubles;
+mod rings;
 pub(crate) mod threads;
 
 use cpus::CpuSamplers;
 use threads::ThreadSamplers;
-
-/// Ring sizes to try, in pages: an ordinary user may lock 516 KiB a CPU and other tools take part
-/// of it. The first is for those who may lock more.
-const RING_PAGES: [usize; 6] = [128, 64, 32, 16, 8, 4];
-
-/// ENODEV: a CPU that went offline has no threads to sample.
-const OFFLINE: i32 = 19;
 
 /// All samplers of a target.
 pub(crate) enum Samplers {
@@ -119,34 +110,5 @@ impl Samplers {
             }
             Self::Cpus(samplers) => samplers.drain(into),
         }
-    }
-}
-
-/// A ring for the events of a CPU, as large as this user may have; the next one is no larger.
-fn map_ring(event: &Event, pages: &mut &[usize]) -> Result<Ring, Error> {
-    loop {
-        match event.map_ring(pages[0]) {
-            Ok(ring) => return Ok(ring),
-            Err(_) if pages.len() > 1 => *pages = &pages[1..],
-            Err(error) => return Err(sampler("cannot map a ring buffer")(error)),
-        }
-    }
-}
-
-/// All new records of some rings, in the order of their times.
-fn drain<'a>(rings: impl Iterator<Item = &'a mut Ring>, into: &mut Vec<Record>) {
-    into.clear();
-    for ring in rings {
-        ring.drain(false, |record| into.push(record));
-    }
-    // A record without a time goes first: it speaks of what came before.
-    into.sort_by_key(|record| record.time().unwrap_or(0));
-}
-
-/// What a sampler is opened with when it shall run at once rather than at an exec.
-fn at_once(options: SamplerOptions) -> SamplerOptions {
-    SamplerOptions {
-        enable_on_exec: false,
-        ..options
     }
 }

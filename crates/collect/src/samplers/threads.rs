@@ -7,9 +7,12 @@ use linewise_machine::ring::{Record, Ring};
 use linewise_machine::{process, procfs};
 
 use super::doubles::{Doubles, Verdict};
-use super::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
-use crate::attach::KEPT_FREE;
+use super::rings::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, sampler};
+
+/// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
+/// what is read along the way.
+pub(crate) const KEPT_FREE: u64 = 96;
 
 /// How much shorter the period becomes for threads that live shortly, but no shorter than a few times
 /// what a sample costs.

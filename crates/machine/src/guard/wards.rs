@@ -38,7 +38,7 @@ struct Wards<'a> {
 
 /// Guards until the collector releases its threads or ends.
 pub(super) fn serve(collector: &Socket, process: &OwnedFd) {
-    super::stand_alone(&[&collector.0, process]);
+    stand_alone(&[&collector.0, process]);
     let Ok(changes) = ChangeSignal::block() else {
         return;
     };
@@ -201,5 +201,44 @@ impl Wards<'_> {
 
     fn release_all(&mut self) {
         self.release(self.wards.keys().copied().collect());
+    }
+}
+
+/// Leaves a process that holds nothing of the collector's but these descriptors, hears no signal but
+/// SIGKILL and SIGSTOP, and belongs to no terminal.
+fn stand_alone(kept: &[&OwnedFd]) {
+    let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+    kept.sort_unstable();
+    let mut from = 0;
+    for fd in kept.into_iter().chain([u32::MAX]) {
+        if fd > from {
+            close_from_to(from, fd - 1);
+        }
+        from = fd.saturating_add(1);
+    }
+    // SAFETY: the set is initialised by sigfillset before use; the name ends in NUL.
+    unsafe {
+        libc::setsid();
+        // Ignored by who started us, it would not be told.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::prctl(libc::PR_SET_NAME, c"linewise-guard".as_ptr());
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
+
+fn close_from_to(first: u32, last: u32) {
+    // SAFETY: closes descriptors that nothing in this process uses any more.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, last, 0) == 0 {
+            return;
+        }
+        // A kernel before 5.9.
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        for fd in first..=last.min(limit.rlim_cur.min(1 << 20) as u32) {
+            libc::close(fd as i32);
+        }
     }
 }

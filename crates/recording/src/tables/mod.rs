@@ -9,9 +9,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
 use crate::column::{Cell, Column, decode_column};
+use crate::damage::Damage;
 use crate::error::Error;
 use crate::run::RunInfo;
-use crate::storage::Damage;
 use crate::values::*;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is

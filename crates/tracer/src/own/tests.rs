@@ -1,4 +1,5 @@
 use super::*;
+use crate::region::Region;
 use crate::words;
 
 #[derive(Default)]

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::code::Architecture;
+use super::code::{Architecture, architecture};
 use super::guest::Map;
 use super::sleep::{self, Futex};
-use super::{exec, guest, joint, order, process, qemu, shared, writer};
+use super::{exec, group, guest, joint, order, process, qemu, shared, writer};
 use crate::region::Turn;
 use crate::words::{self, EventKind};
 
@@ -120,22 +120,6 @@ fn is_of_a_file_system(descriptor: u64) -> bool {
     }
 }
 
-static ARCHITECTURE: AtomicU8 = AtomicU8::new(0);
-
-/// Which numbers count.
-pub(super) fn remember(architecture: Architecture) {
-    ARCHITECTURE.store(architecture as u8, Ordering::Relaxed);
-}
-
-/// The architecture of the guest.
-pub(super) fn architecture() -> Architecture {
-    if ARCHITECTURE.load(Ordering::Relaxed) == Architecture::Aarch64 as u8 {
-        Architecture::Aarch64
-    } else {
-        Architecture::X86_64
-    }
-}
-
 fn numbers() -> &'static Numbers {
     match architecture() {
         Architecture::X86_64 => &X86_64,
@@ -162,7 +146,7 @@ pub(super) extern "C" fn on_vcpu_init(_id: u64, vcpu: c_uint) {
     if let Some((clock, cleared)) = MAKING.take()
         && order::is_on()
     {
-        order::enter(vcpu, joint::group(), clock + order::ACCESS);
+        order::enter(vcpu, group::group(), clock + order::ACCESS);
         order::clears(vcpu, cleared);
         MADE.set(Some(vcpu));
     }
@@ -408,8 +392,8 @@ fn map_shared(vcpu: c_uint, start: u64, length: Option<u64>) -> bool {
             end.joins_processes(vcpu);
         }
     }
-    if let Some(process) = process::current() {
-        process.guest().map(map);
+    if let Some(guest) = guest::current() {
+        guest.lock().map(map);
     }
     true
 }
@@ -433,10 +417,10 @@ fn mapped(vcpu: c_uint, start: u64) {
     if path.is_empty() && rights == 0 {
         return;
     }
-    let Some(process) = process::current() else {
+    let Some(guest) = guest::current() else {
         return;
     };
-    process.guest().map(Map {
+    guest.lock().map(Map {
         start,
         end: start.wrapping_add(length.next_multiple_of(4096)),
         offset,

@@ -1,5 +1,7 @@
 //! What an instruction will do to memory, by its bytes.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use crate::words;
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 
@@ -135,6 +137,23 @@ fn aarch64(word: u32) -> Class {
         orders: exclusive_group || atomic_group,
         returns: false,
         bytes: 0,
+    }
+}
+
+/// That of the guest.
+static ARCHITECTURE: AtomicU8 = AtomicU8::new(0);
+
+/// The architecture of the guest is this.
+pub(super) fn remember(architecture: Architecture) {
+    ARCHITECTURE.store(architecture as u8, Ordering::Relaxed);
+}
+
+/// The architecture of the guest.
+pub(super) fn architecture() -> Architecture {
+    if ARCHITECTURE.load(Ordering::Relaxed) == Architecture::Aarch64 as u8 {
+        Architecture::Aarch64
+    } else {
+        Architecture::X86_64
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::{calls, process, surroundings, writer};
+use super::{code, guest, process, surroundings, writer};
 use crate::program::{self, Qemu, Refusal};
 use crate::words::{self, ExecTrouble};
 
@@ -171,7 +171,7 @@ pub(super) fn replace(call: Call, announce: impl Fn(bool)) {
         tell(trouble, &name);
     };
     let program = match program::resolve(path, arguments) {
-        Ok(program) if program.machine == calls::architecture().machine() => program,
+        Ok(program) if program.machine == code::architecture().machine() => program,
         Ok(_) => return untraced(ExecTrouble::Architecture),
         // Let the kernel say what is wrong.
         Err(Refusal::Impossible) => return,
@@ -236,13 +236,13 @@ fn execute(words: &[Vec<u8>], environment: &[Vec<u8>]) {
 
 /// Tells the collector of a program that will run untraced.
 fn tell(trouble: ExecTrouble, path: &[u8]) {
-    let Some(process) = process::current() else {
+    let Some(guest) = guest::current() else {
         return;
     };
     let mut record = vec![0, trouble as u64];
     words::push_text(&mut record, &path[..path.len().min(4096)]);
     record[0] = words::definition(words::DEFINES_UNTRACED, record.len() as u16 - 1);
-    let _guest = process.guest();
+    let _guest = guest.lock();
     // SAFETY: the guest's lock is held.
     unsafe { writer::define(&record) };
 }

@@ -1,9 +1,11 @@
 //! What the guest has mapped, and which of its code is wanted.
 
 use super::code::Classifier;
+use super::lock::Lock;
 use super::writer;
 use crate::clock;
 use crate::words;
+use std::sync::OnceLock;
 
 /// The files of the heap recorder.
 const RECORDERS: [&[u8]; 2] = [b"/liblinewise_preload.so", b"/liblinewise_preload_cxx.so"];
@@ -108,6 +110,20 @@ pub(super) fn own_maps() -> Vec<Map> {
         .split(|&byte| byte == b'\n')
         .filter_map(parse)
         .collect()
+}
+
+/// What is known of the guest, once the plugin is installed.
+static GUEST: OnceLock<Lock<Guest>> = OnceLock::new();
+
+/// The guest's code and mappings; who holds their lock may write definitions.
+pub(super) fn current() -> Option<&'static Lock<Guest>> {
+    GUEST.get()
+}
+
+/// Makes it known for good.
+pub(super) fn set(guest: Guest) {
+    // There is one plugin in a process, which is installed once.
+    let _ = GUEST.set(Lock::new(guest));
 }
 
 impl Guest {

@@ -6,34 +6,17 @@
 //! with it: what they have counted so far is shifted by that. A child of fork begins at its maker's clock.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::group::{IS_JOINT, SHIFT, adopts, group};
 use super::order::{self, ACCESS, CHANGING, SHORTEST, in_group, own_turns};
 use super::process;
 use super::qemu::{current_cpu, executing, is_not_alone};
 use crate::region::{CALLS, JOINT, RUNS, Turn, futex_wake};
 
-static IS_JOINT: AtomicBool = AtomicBool::new(false);
-/// From what threads of this process have counted to their clocks, in quarters of accesses, modulo 2^64.
-static SHIFT: AtomicU64 = AtomicU64::new(0);
-
 thread_local! {
     /// While this thread forks: its virtual CPU, its clock, and the child's thread if that is in the joint order.
     static FORKING: Cell<Option<(u32, u64, Option<&'static Turn>)>> = const { Cell::new(None) };
-}
-
-/// From the quarters of accesses that a thread of this process has made to its clock.
-#[inline(always)]
-pub(super) fn shift() -> u64 {
-    SHIFT.load(Ordering::Relaxed)
-}
-
-/// That of the threads of this process.
-pub(super) fn group() -> u32 {
-    match IS_JOINT.load(Ordering::SeqCst) {
-        true => JOINT,
-        false => process::current().map_or(0, |it| it.image.load(Ordering::Relaxed)),
-    }
 }
 
 /// The process of a thread with this clock is in the joint order from here on; the clock there.
@@ -102,25 +85,6 @@ impl Turn {
         CHANGING.store(false, Ordering::SeqCst);
         own_turns().for_each(|turn| futex_wake(&turn.news));
     }
-}
-
-/// A thread of this process, which stands still, is in the order in which its process is.
-pub(super) fn adopts(turn: &Turn) {
-    let (Some(process), JOINT) = (process::current(), group()) else {
-        return;
-    };
-    let mine = turn.image.load(Ordering::Relaxed) == process.image.load(Ordering::Relaxed);
-    if !mine || turn.group.swap(JOINT, Ordering::SeqCst) == JOINT {
-        return;
-    }
-    let time = &process.region.header().joint;
-    let before = time.serial.fetch_add(1, Ordering::SeqCst);
-    turn.serial.store(before + 1, Ordering::Relaxed);
-    for clock in [&turn.asked_at, &turn.asked_until, &turn.asked_before] {
-        clock.fetch_add(shift(), Ordering::Relaxed);
-    }
-    turn.set_clock(turn.clock.load(Ordering::Relaxed).wrapping_add(shift()));
-    time.version.fetch_add(1, Ordering::SeqCst);
 }
 
 /// A thread with this clock is about to fork, at its turn.

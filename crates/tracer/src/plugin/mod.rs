@@ -13,6 +13,7 @@ mod calls;
 mod code;
 mod configuration;
 mod exec;
+mod group;
 mod guest;
 mod heap;
 mod joint;
@@ -154,20 +155,15 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
     surroundings::remember();
     messages::lead_here();
     let guest = Guest::new(Classifier::new(architecture), configuration.wanted);
-    calls::remember(architecture);
+    code::remember(architecture);
     if configuration.makes_order {
         order::want(direct);
     }
     if let Some(path) = configuration.heap {
         heap::open(&path, configuration.heap_returns)?;
     }
-    process::set(
-        id,
-        region,
-        api,
-        guest,
-        (told == told::SHARED).then_some(whole),
-    );
+    guest::set(guest);
+    process::set(id, region, api, (told == told::SHARED).then_some(whole));
     if told == told::SHARE {
         THRESHOLD.store(
             process::current().map_or(u64::MAX, |process| {
@@ -210,26 +206,26 @@ fn install(id: u64, target: &str, system: bool, arguments: &mut Arguments) -> Re
 static THRESHOLD: AtomicU64 = AtomicU64::new(u64::MAX);
 
 extern "C" fn before_fork() {
-    if let Some(process) = process::current() {
-        process.guest.acquire();
+    if let Some(guest) = guest::current() {
+        guest.acquire();
     }
 }
 
 extern "C" fn after_fork() {
-    if let Some(process) = process::current() {
-        process.guest.release();
+    if let Some(guest) = guest::current() {
+        guest.release();
     }
 }
 
 unsafe extern "C" fn in_child() {
-    if let Some(process) = process::current() {
+    if let (Some(process), Some(guest)) = (process::current(), guest::current()) {
         process.become_child();
         writer::forget();
         shadow::forget();
         joint::forget();
         shared::forget_lock();
-        process.guest.release();
-        process.guest().announce_all();
+        guest.release();
+        guest.lock().announce_all();
     }
 }
 
@@ -267,7 +263,7 @@ unsafe fn code_of<'a>(
 
 /// Asks for a callback at each access of a block, and tells the collector what the block is.
 extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mut Block) {
-    let Some(process) = process::current() else {
+    let (Some(process), Some(guest)) = (process::current(), guest::current()) else {
         return;
     };
     if process.detached() {
@@ -275,7 +271,7 @@ extern "C" fn translate<const TOLD: u8, const DIRECT: bool>(_id: u64, block: *mu
         return;
     }
     let api = &process.api;
-    let mut guest = process.guest();
+    let mut guest = guest.lock();
     guest.look();
     let mut record = std::mem::take(&mut guest.record);
     record.clear();

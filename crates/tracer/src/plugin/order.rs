@@ -25,8 +25,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use super::process::ASLEEP;
 use super::qemu::{self, current_cpu, executing, finds_alone};
-use super::{joint, process, shadow};
+use super::{group, process, shadow};
 use crate::own::Line;
 use crate::region::{CALLS, JOINT, RESTS, RUNS, Time, Turn, futex_wait};
 use crate::words;
@@ -67,8 +68,6 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// Some thread ends the process, or changes its order: all others stop at the end of their epoch.
 static ENDING: AtomicBool = AtomicBool::new(false);
 pub(super) static CHANGING: AtomicBool = AtomicBool::new(false);
-/// Threads that QEMU does not take for running though they will go on in the middle of a block.
-static ASLEEP: AtomicU32 = AtomicU32::new(0);
 /// By the number under which a thread has lines: its place in the order, and one.
 static OWNERS: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
 /// By instruction: before how many of its next executions its thread waits for its turn.
@@ -576,7 +575,7 @@ impl Turn {
             while CHANGING.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_micros(50));
             }
-            joint::adopts(self);
+            group::adopts(self);
             let group = self.group.load(Ordering::SeqCst);
             least = self
                 .others()
@@ -586,7 +585,7 @@ impl Turn {
             self.set_clock(clock.max(least.unwrap_or(0)));
             self.set_state(RUNS);
             // Who changes the order may not have seen that it is back.
-            if !CHANGING.load(Ordering::SeqCst) && joint::group() == group {
+            if !CHANGING.load(Ordering::SeqCst) && group::group() == group {
                 break;
             }
             self.set_state(RESTS);
@@ -615,7 +614,7 @@ impl Turn {
 
     /// Another thread, at its turn, lets this one go on, at its time.
     pub(super) fn is_woken_at(&self, clock: u64) {
-        joint::adopts(self);
+        group::adopts(self);
         let clock = self.clock.load(Ordering::Relaxed).max(clock + ACCESS);
         self.set_clock(clock);
         self.set_state(RUNS);
@@ -715,11 +714,6 @@ pub(super) fn translates() {
         GIVEN_UP.store(true, Ordering::SeqCst);
         is_forced();
     }
-}
-
-/// Whether some thread will go on in the middle of a block that QEMU does not take for running.
-pub(super) fn somebody_sleeps() -> bool {
-    ASLEEP.load(Ordering::SeqCst) != 0
 }
 
 /// Whether a line that a thread has under this number must be asked for: it may be at work on it.

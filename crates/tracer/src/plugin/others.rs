@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::joint;
+use super::group;
 use crate::own::Others;
 use crate::region::Turn;
 
@@ -49,6 +49,6 @@ impl<W: Fn() -> bool> Others for OfProcess<W> {
     fn asked(&self) -> Option<u64> {
         self.turn
             .and_then(Turn::asked)
-            .map(|quarters| quarters.wrapping_sub(joint::shift()) >> 2)
+            .map(|quarters| quarters.wrapping_sub(group::shift()) >> 2)
     }
 }

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use linewise_cache::reuse::StratifiedUnits;
 
 use super::api::Api;
-use super::guest::Guest;
-use super::lock::{Guard, Lock};
-use super::order;
 use crate::region::Region;
 use crate::words;
 
@@ -24,8 +21,6 @@ pub(super) struct Process {
     pub(super) parent: AtomicU32,
     /// Units all accesses to which are told; `None` where no lines are left out.
     whole: Option<StratifiedUnits>,
-    /// Guest code and its translation; held while definitions are written.
-    pub(super) guest: Lock<Guest>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
@@ -38,7 +33,7 @@ pub(super) fn current() -> Option<&'static Process> {
 }
 
 /// Makes it known for good.
-pub(super) fn set(id: u64, region: Region, api: Api, guest: Guest, whole: Option<StratifiedUnits>) {
+pub(super) fn set(id: u64, region: Region, api: Api, whole: Option<StratifiedUnits>) {
     let image = region.header().next_image.fetch_add(1, Ordering::Relaxed);
     let process = Box::new(Process {
         region,
@@ -48,17 +43,11 @@ pub(super) fn set(id: u64, region: Region, api: Api, guest: Guest, whole: Option
         image: AtomicU32::new(image),
         parent: AtomicU32::new(image),
         whole,
-        guest: Lock::new(guest),
     });
     PROCESS.store(Box::into_raw(process), Ordering::Release);
 }
 
 impl Process {
-    /// The guest's code and mappings, and the right to write definitions.
-    pub(super) fn guest(&self) -> Guard<'_, Guest> {
-        self.guest.lock()
-    }
-
     /// Whether lines that one thread alone touches are left out.
     pub(super) fn leaves_own(&self) -> bool {
         self.whole.is_some()
@@ -94,7 +83,7 @@ impl Process {
     pub(super) fn let_go(&self) {
         if let Some(reset) = self.api.reset
             // Blocks must not be thrown away in whose middle somebody goes on.
-            && !order::somebody_sleeps()
+            && !somebody_sleeps()
             && !self.let_go.swap(true, Ordering::Relaxed)
         {
             // SAFETY: QEMU's function with the id that it gave, and a callback that does nothing.
@@ -143,4 +132,12 @@ pub(super) fn time_ns(clock: libc::clockid_t) -> Option<u64> {
     // SAFETY: writes one timespec.
     let failed = unsafe { libc::clock_gettime(clock, &mut now) } != 0;
     (!failed).then_some(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// Threads that QEMU does not take for running though they will go on in the middle of a block.
+pub(super) static ASLEEP: AtomicU32 = AtomicU32::new(0);
+
+/// Whether some thread will go on in the middle of a block that QEMU does not take for running.
+pub(super) fn somebody_sleeps() -> bool {
+    ASLEEP.load(Ordering::SeqCst) != 0
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::order;
 use super::others::{self, OfProcess};
 use super::process;
-use super::{joint, shadow, shared};
+use super::{group, joint, shadow, shared};
 use crate::clock;
 use crate::own::{Line, Notes, Touch};
 use crate::region::{Region, RingHeader, RingKind, Turn, futex_wait};
@@ -207,7 +207,7 @@ impl End {
     /// The thread is about to make the second one.
     pub(super) fn begins_order(&mut self, vcpu: c_uint) {
         if self.open && !order::is_on() {
-            order::begin(vcpu, joint::group(), self.clock());
+            order::begin(vcpu, group::group(), self.clock());
             self.has_turn(vcpu);
         }
     }
@@ -314,11 +314,11 @@ impl End {
     /// Its clock in the order: its accesses so far, in quarters, as they are counted there.
     #[inline(always)]
     pub(super) fn clock(&self) -> u64 {
-        self.number_in_quarters().wrapping_add(joint::shift())
+        self.number_in_quarters().wrapping_add(group::shift())
     }
 
     fn sets_clock(&mut self, clock: u64) {
-        let number = clock.wrapping_sub(joint::shift());
+        let number = clock.wrapping_sub(group::shift());
         self.base = number.wrapping_add(self.left as u64);
     }
 
@@ -758,7 +758,7 @@ static DEFINITIONS: AtomicPtr<End> = AtomicPtr::new(std::ptr::null_mut());
 /// Writes a definition to the ring of this process.
 ///
 /// # Safety
-/// Only one thread at a time: the caller holds the lock of [`process::Process`].
+/// Only one thread at a time: the caller holds the lock of the guest.
 pub(super) unsafe fn define(record: &[u64]) {
     let Some(process) = process::current() else {
         return;

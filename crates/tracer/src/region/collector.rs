@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::{Region, pid_namespace};
+use super::Region;
+use super::naming::{pid_namespace, started};
 
 /// linux/futex.h.
 #[repr(C)]
@@ -141,18 +142,4 @@ impl Drop for Hold {
         // SAFETY: the list that this thread had before, which is the C library's and lives as long as the thread.
         unsafe { libc::syscall(libc::SYS_set_robust_list, self.before.0, self.before.1) };
     }
-}
-
-/// When a process started, in the kernel's ticks since boot; `None` if it is gone or a zombie. With
-/// the process id this names a process for good, though ids are used again.
-#[must_use]
-pub fn started(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything, brackets too.
-    let (_, fields) = text.rsplit_once(") ")?;
-    let mut fields = fields.split(' ');
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }

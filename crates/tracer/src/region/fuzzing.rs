@@ -2,10 +2,10 @@
 
 use std::mem::offset_of;
 
-use super::{
-    DATA_OFFSET, ENTRIES_OFFSET, Header, LENGTH, RINGS_OFFSET, Region, RingHeader, TABLE_BYTES,
-    TABLES_OFFSET,
+use super::layout::{
+    DATA_OFFSET, ENTRIES_OFFSET, LENGTH, RINGS_OFFSET, TABLE_BYTES, TABLES_OFFSET,
 };
+use super::{Header, Region, RingHeader};
 
 /// Where a target that does as it likes finds things in the memory, in bytes from its beginning.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::NonNull;
 
-use super::{LENGTH, TABLES_OFFSET};
+use super::layout::{LENGTH, TABLES_OFFSET};
 
 /// The memory, as it is mapped here.
 #[derive(Debug)]

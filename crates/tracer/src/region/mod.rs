@@ -19,10 +19,15 @@ mod collector;
 mod futex;
 #[cfg(fuzzing)]
 mod fuzzing;
+mod layout;
 mod mapping;
+mod naming;
 mod ring;
+mod ring_header;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod turns;
 
 use std::fs::File;
@@ -35,52 +40,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use collector::{Hold, started};
+pub use collector::Hold;
 pub(crate) use futex::{futex_wait, futex_wake};
 #[cfg(fuzzing)]
 pub use fuzzing::RingPlace;
-pub(crate) use ring::{OPEN, RingHeader};
-pub use ring::{Ring, RingKind, RingState};
-pub(crate) use turns::{CALLS, JOINT, RESTS, RUNS, Time, Turn};
+pub use naming::{pid_namespace, started};
+pub use ring::{Ring, RingState};
+pub use ring_header::RingKind;
+pub(crate) use ring_header::{OPEN, RingHeader};
+pub(crate) use turn::{CALLS, JOINT, RESTS, RUNS, Time, Turn};
 
-use crate::own::{TABLES, Table, TableEntry};
+use crate::own::{MOST_OWNERS, TABLES, Table, TableEntry};
 use crate::words;
+use layout::{
+    CONFIGURATION_BYTES, DATA_OFFSET, ENTRIES_OFFSET, HEADER_BYTES, LARGE_RINGS, LARGE_WORDS,
+    LENGTH, RINGS, RINGS_OFFSET, SMALL_WORDS, TABLE_BYTES, TABLES_OFFSET, ring_offset,
+};
 use mapping::Mapping;
-use ring::{CLAIMED, CLOSED, FREE};
+use ring_header::{CLAIMED, CLOSED, FREE};
 
-/// Rings that there can be at a time; each process needs one besides those of its threads.
-const RINGS: usize = 4096;
-/// Rings of the full size; the others are an eighth of it, so that a crowd of threads does not take
-/// all memory.
-const LARGE_RINGS: usize = 64;
-const LARGE_WORDS: u64 = 1 << 17;
-const SMALL_WORDS: u64 = 1 << 14;
 const MAGIC: u64 = u64::from_le_bytes(*b"linewise");
 /// Changes whenever anything in here or in `words` does.
 const VERSION: u32 = 10;
-const HEADER_BYTES: usize = 4096;
-const CONFIGURATION_BYTES: usize = 1 << 20;
-const RINGS_OFFSET: usize = HEADER_BYTES + CONFIGURATION_BYTES;
-const ENTRIES_OFFSET: usize = RINGS_OFFSET + RINGS * size_of::<RingHeader>();
-const TURNS_OFFSET: usize =
-    (ENTRIES_OFFSET + TABLES * size_of::<TableEntry>()).next_multiple_of(4096);
-const DATA_OFFSET: usize = (TURNS_OFFSET + turns::TURNS * size_of::<Turn>()).next_multiple_of(4096);
-const TABLES_OFFSET: usize = ring_offset(RINGS);
-const TABLE_BYTES: usize = size_of::<Table>();
-const LENGTH: usize = TABLES_OFFSET + TABLES * TABLE_BYTES;
-
-/// Where a ring begins.
-const fn ring_offset(index: usize) -> usize {
-    let large = if index < LARGE_RINGS {
-        index
-    } else {
-        LARGE_RINGS
-    };
-    DATA_OFFSET + (large * LARGE_WORDS as usize + (index - large) * SMALL_WORDS as usize) * 8
-}
-
-/// Threads that may have lines for themselves; the numbers above mean something else in the shadow.
-pub(crate) const MOST_OWNERS: u16 = u16::MAX - 2;
 
 /// What everybody shares.
 #[repr(C)]
@@ -125,12 +106,6 @@ pub struct Region(Arc<Mapping>);
 /// What names a file for good while it is open somewhere.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|it| (it.dev(), it.ino()))
-}
-
-/// The inode of this process's namespace of process ids; 0 if it cannot be told.
-#[must_use]
-pub fn pid_namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino())
 }
 
 impl Region {
@@ -470,18 +445,6 @@ impl Region {
         self.ring_header(index)
             .state
             .store(CLOSED, Ordering::Release);
-    }
-
-    /// The reader's view of a ring.
-    #[must_use]
-    pub fn ring(&self, index: usize) -> Ring {
-        let (words, count) = self.ring_words(index);
-        Ring {
-            region: self.clone(),
-            index,
-            words,
-            count,
-        }
     }
 
     /// Wakes the collector, if it sleeps in [`Region::sleep`].

@@ -1,57 +1,14 @@
 //! A ring: its header, and the reader's view of it.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Region;
 use super::futex::futex_wake;
-
-/// One ring. The writer's, the reader's and everybody's words are on lines of their own, two apart,
-/// since processors fetch lines in pairs.
-#[repr(C, align(128))]
-pub(crate) struct RingHeader {
-    pub(crate) head: AtomicU64,
-    pub(crate) waited_ns: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    /// Loads, stores and updates of the thread so far, told or not, in quarters.
-    pub(crate) quarters: [AtomicU64; 3],
-    /// Lines that it was the first to touch, and had for itself.
-    pub(crate) first_touches: AtomicU64,
-    /// See [`Ring::owner`].
-    pub(crate) owner: AtomicU32,
-    _writer: [u32; 17],
-    pub(crate) tail: AtomicU64,
-    pub(crate) waiting: AtomicU32,
-    _reader: [u32; 29],
-    pub(crate) state: AtomicU32,
-    pub(crate) kind: AtomicU32,
-    pub(crate) pid: AtomicU32,
-    pub(crate) tid: AtomicU32,
-    /// The address space: numbered from 0, a new one for each fork and exec.
-    pub(crate) image: AtomicU32,
-    /// The image that it was forked from, or its own number.
-    pub(crate) parent: AtomicU32,
-    pub(crate) opened: AtomicU64,
-    /// The inode of the writer's namespace of process ids; 0 if it could not tell.
-    pub(crate) namespace: AtomicU64,
-}
-
-pub(super) const FREE: u32 = 0;
-pub(super) const CLAIMED: u32 = 1;
-pub(crate) const OPEN: u32 = 2;
-pub(super) const CLOSED: u32 = 3;
+use super::ring_header::{CLAIMED, FREE, OPEN, RingHeader, RingKind};
 
 /// No ring is written so far, and positions may be added to.
 const FARTHEST: u64 = 1 << 60;
-
-/// What is in a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RingKind {
-    /// The accesses and events of a thread.
-    Thread,
-    /// The definitions of a process.
-    Process,
-}
 
 /// Whether more can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +24,28 @@ pub enum RingState {
 /// The reader's view of a ring.
 #[derive(Debug)]
 pub struct Ring {
-    pub(super) region: Region,
-    pub(super) index: usize,
-    pub(super) words: NonNull<AtomicU64>,
-    pub(super) count: u64,
+    region: Region,
+    index: usize,
+    words: NonNull<AtomicU64>,
+    count: u64,
 }
 
 // SAFETY: points into the region, which is `Send` and lives as long as the ring.
 unsafe impl Send for Ring {}
+
+impl Region {
+    /// The reader's view of a ring.
+    #[must_use]
+    pub fn ring(&self, index: usize) -> Ring {
+        let (words, count) = self.ring_words(index);
+        Ring {
+            region: self.clone(),
+            index,
+            words,
+            count,
+        }
+    }
+}
 
 impl Ring {
     fn header(&self) -> &RingHeader {

@@ -10,7 +10,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::{Test, each};
+use super::super::workers::each;
+
+/// One test of a suite.
+pub(super) struct Test {
+    pub(super) name: String,
+    pub(super) command: Vec<String>,
+}
 
 /// Where the tests are; the last part of the name tells the first of two that are called the same.
 const FOLDERS: &[&str] = &["malloc", "nptl", "sysdeps/pthread"];

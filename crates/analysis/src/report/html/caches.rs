@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use super::super::distances::share;
 use super::super::model::{CacheRow, Report};
+use super::super::text;
 use super::chart::{self, WIDTH};
 use super::reuse::place;
-use super::{Name, text};
+use super::written::Name;
 
 /// Height of one bar.
 const BAR: f64 = 22.0;

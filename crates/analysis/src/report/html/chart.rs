@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Text, text};
+use super::super::text;
+use super::written::Text;
 
 /// Width of a chart.
 pub(super) const WIDTH: f64 = 1000.0;

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::super::distances;
 use super::super::model::{CacheSize, CurvePoint, Report, Reuse, ReuseSource};
+use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::{Text, text};
+use super::written::Text;
 
 /// Height of the plot.
 const HEIGHT: f64 = 220.0;

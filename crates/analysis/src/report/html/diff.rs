@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Name, Prose, SCRIPT, Text, head};
+use super::written::{Name, Prose, Text, fact};
+use super::{SCRIPT, head};
 use crate::diff::{Change, Diff, Side, Verdict, View};
 use crate::report::difference;
 
@@ -51,7 +52,7 @@ fn facts(out: &mut String, label: &str, side: &Side) {
         ("Recorded", &difference::facts(side), "wide"),
         ("Machine", &side.machine, "wide"),
     ] {
-        super::fact(out, term, value, class);
+        fact(out, term, value, class);
     }
 }
 

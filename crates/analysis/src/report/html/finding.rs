@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
 use super::super::model::{AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report};
-use super::{Name, Prose, Text, contention, text};
+use super::super::{contention, text};
+use super::written::{Name, Prose, Text};
 
 /// Lines of an object that are drawn.
 const LINES: usize = 4;

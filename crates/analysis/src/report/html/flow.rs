@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::model::{FlowNode, FlowRow, Report};
-use super::{Name, Text, text};
+use super::super::text;
+use super::written::{Name, Text};
 
 /// Types that are drawn.
 const DRAWN: usize = 8;

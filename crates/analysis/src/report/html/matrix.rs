@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use super::super::contention::{self, Name, Pair, Picture, View};
 use super::super::model::Report;
-use super::{Text, text};
+use super::super::text;
+use super::written::{Text, capital};
 
 /// Rows that are drawn; the less busy ones become one row.
 const ROWS: usize = 32;
@@ -113,7 +114,7 @@ fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
         "<svg class=\"matrix show-all\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\" \
          aria-label=\"{} between {title}; the figures are in the table below\">",
-        super::capital(picture.view.quantity()),
+        capital(picture.view.quantity()),
     );
     let _ = writeln!(
         out,

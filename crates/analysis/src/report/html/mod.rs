@@ -17,8 +17,9 @@ mod prefetch;
 mod reuse;
 mod timeline;
 mod types;
+mod written;
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use base64::Engine as _;
 use linewise_recording::Overhead;
@@ -27,14 +28,13 @@ use sha2::Digest as _;
 use super::model::{Interval, Report, Samples, ThreadRow};
 use super::{contention, text};
 pub use diff::render as render_diff;
+use written::{Prose, Text, capital, fact};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
-/// Columns of a name.
-const NAME: usize = 100;
 /// Threads that are listed at once; the others are behind a click.
 const THREADS_OPEN: usize = 12;
 /// Threads that are listed at all.
@@ -62,57 +62,6 @@ pub fn render(report: &Report) -> String {
     footer(&mut out, report);
     let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
     out
-}
-
-/// Text that is shown as it is, whatever it holds: the only way in which anything from the
-/// measured program gets into the document, as content or as an attribute's value.
-struct Text<'a>(&'a str);
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in text::sanitise(self.0).chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Prose, in which names in backticks are set as code.
-struct Prose<'a>(&'a str);
-
-impl fmt::Display for Prose<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<&str> = self.0.split('`').collect();
-        for (i, part) in parts.iter().enumerate() {
-            // A last backtick without a partner is only a backtick.
-            match (i % 2 == 1, i + 1 == parts.len()) {
-                (false, _) => write!(f, "{}", Text(part))?,
-                (true, false) => write!(f, "<code>{}</code>", Text(part))?,
-                (true, true) => write!(f, "`{}", Text(part))?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A name that may be endless (C++ has such): shortened, and in full where it is pointed at.
-struct Name<'a>(&'a str);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let safe = text::sanitise(self.0);
-        match text::shorten(&safe, NAME) {
-            short if short == safe => write!(f, "{}", Text(&safe)),
-            short => write!(f, "<span title=\"{}\">{}</span>", Text(&safe), Text(&short)),
-        }
-    }
 }
 
 /// The hash by which a content policy allows an inline element.
@@ -170,14 +119,6 @@ fn header(out: &mut String, report: &Report) {
     out.push_str("</dl>\n</header>\n");
 }
 
-fn fact(out: &mut String, term: &str, value: &str, class: &str) {
-    let _ = writeln!(
-        out,
-        "<div class=\"{class}\"><dt>{term}</dt><dd>{}</dd></div>",
-        Text(value)
-    );
-}
-
 /// The whole report in a sentence.
 fn verdict(report: &Report) -> String {
     let Some(first) = report.findings.first() else {
@@ -198,13 +139,6 @@ fn verdict(report: &Report) -> String {
 
 fn sentence(text: &str) -> String {
     capital(text) + "."
-}
-
-/// `text` with a capital at its start.
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str()
 }
 
 fn transfers(report: &Report) -> String {

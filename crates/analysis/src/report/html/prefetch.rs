@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use super::super::distances;
 use super::super::model::{Prefetch, Report};
+use super::super::text;
 use super::chart::{self, WIDTH};
-use super::{Name, Prose, Text, text};
+use super::written::{Name, Prose, Text, fact};
 
 /// Height of a bar.
 const BAR: f64 = 20.0;
@@ -119,7 +120,7 @@ fn facts(out: &mut String, prefetch: &Prefetch) {
     }
     out.push_str("<dl class=\"facts\">\n");
     for (term, value) in facts {
-        super::fact(out, term, &value, "");
+        fact(out, term, &value, "");
     }
     out.push_str("</dl>\n");
 }

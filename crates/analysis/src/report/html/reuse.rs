@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use super::super::distances::{self, MOST_CACHES, Octave, share};
 use super::super::model::{CacheSize, Histogram, PairReuse, Report, Reuse, SourcePlace, Touches};
+use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::{Name, Text, text};
+use super::written::{Name, Text};
 
 /// Height of the bars.
 const HEIGHT: f64 = 150.0;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::model::{Report, TimelineBin};
-use super::{Text, text};
+use super::super::text;
+use super::written::Text;
 
 /// Bars in the picture; finer bins are merged.
 const BARS: usize = 160;

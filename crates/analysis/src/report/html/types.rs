@@ -9,7 +9,8 @@ use super::super::contention;
 use super::super::model::{
     Coverage, FieldRow, FieldThread, Interval, Layout, Reached, Report, TypeRow,
 };
-use super::{Name, Text, text};
+use super::super::text;
+use super::written::{Name, Text};
 
 /// Types in the table.
 const ROWS: usize = 50;

@@ -6,8 +6,8 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
 };
 
-use super::flow::full;
-use super::scope::Range;
+use super::frames::Range;
+use super::registers::full;
 
 /// Instructions of one function that are looked at, at most.
 const MOST_INSTRUCTIONS: usize = 100_000;

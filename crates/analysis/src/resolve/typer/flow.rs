@@ -16,16 +16,16 @@ use super::code::Code;
 use super::frames::Row;
 use super::holder::{Argument, Holder, Holders, Through};
 use super::layout::{Layouts, Shape, TypeId};
-use super::said::{Said, learn};
+use super::present::Present;
+use super::registers::{RAX, RDI, RDX, RSP, from_dwarf, full};
+use super::said::Said;
 use super::scope::{Scope, Variable};
 use super::slots::Slots;
-use super::stack::Present;
+use super::state::{MOST_SLOTS, State, learn};
 use super::value::{Base, Value};
 
 /// How often a block is looked at, at most: values only lose knowledge, so this is not reached.
 const MOST_VISITS: u32 = 24;
-/// Slots of the stack that are remembered, at most.
-pub(super) const MOST_SLOTS: usize = 128;
 /// Edges from computed jumps to blocks that nothing else leads to, at most.
 const MOST_COMPUTED: usize = 200_000;
 /// Variables that are alive at the beginnings of blocks, summed over blocks, at most.
@@ -33,11 +33,6 @@ const MOST_ALIVE: usize = 2_000_000;
 
 /// Iced's numbers of registers that a call may overwrite: rax, rcx, rdx, rsi, rdi, r8 to r11.
 const CALL_CLOBBERS: [usize; 9] = [RAX, 1, RDX, 6, RDI, 8, 9, 10, 11];
-pub(super) const RAX: usize = 0;
-const RDX: usize = 2;
-pub(super) const RSP: usize = 4;
-pub(super) const RBP: usize = 5;
-pub(super) const RDI: usize = 7;
 
 /// The rest of the module, as far as the code of one function refers to it.
 pub(super) trait Surroundings {
@@ -51,16 +46,6 @@ pub(super) trait Surroundings {
     fn called(&self, start: u64) -> Option<Rc<Signature>>;
     /// What holds the pointer that it returns, where it does nothing else of note.
     fn returned(&self, start: u64) -> Option<Holder>;
-}
-
-/// What is known before an instruction.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct State {
-    pub(super) registers: [Value; 16],
-    /// Values on the stack, by distance from the canonical frame address.
-    pub(super) slots: Slots,
-    /// What lies in the frame.
-    pub(super) present: Present,
 }
 
 /// The analysis of one function.
@@ -656,20 +641,4 @@ fn is_conditional_move(instruction: &Instruction) -> bool {
 /// A name for what instruction or block `number` leaves unknown in `register`.
 fn symbol(number: usize, register: usize) -> u32 {
     (((number << 4) | register) as u32 & 0x1fff_ffff) + 1
-}
-
-/// The number of the general register that `register` is part of.
-pub(super) fn full(register: Register) -> Option<usize> {
-    let full = register.full_register();
-    full.is_gpr64().then(|| full.number())
-}
-
-/// The same from DWARF's number.
-pub(super) fn from_dwarf(register: u16) -> Option<usize> {
-    const ORDER: [usize; 8] = [RAX, RDX, 1, 3, 6, RDI, RBP, RSP];
-    match register {
-        0..=7 => ORDER.get(usize::from(register)).copied(),
-        8..=15 => Some(usize::from(register)),
-        _ => None,
-    }
 }

@@ -5,8 +5,10 @@ use gimli::{
     UnwindSection,
 };
 
-use super::super::dwarf::Bytes;
-use super::scope::Range;
+use super::super::bytes::Bytes;
+
+/// A range of code, in the module's own address space.
+pub(super) type Range = std::ops::Range<u64>;
 
 /// Functions with unwind tables in one module, at most.
 const MOST_TABLES: usize = 4_000_000;

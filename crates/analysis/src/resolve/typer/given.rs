@@ -10,12 +10,16 @@
 use iced_x86::{FlowControl, Instruction, OpKind};
 
 use super::super::dwarf::EntryId;
+use super::Typer;
+use super::cache::Analysed;
 use super::code::Code;
-use super::flow::{Flow, RAX, State, from_dwarf, full};
+use super::flow::Flow;
 use super::holder::{Argument, Holder, Through};
+use super::layout::POINTER;
+use super::registers::{RAX, from_dwarf, full};
 use super::scope::DWARF_RSP;
+use super::state::State;
 use super::value::{Base, Value};
-use super::{Analysed, POINTER, Typer};
 
 /// Bytes of the largest function that is looked into for what it returns.
 const LARGEST: u64 = 1 << 10;

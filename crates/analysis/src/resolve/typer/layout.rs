@@ -7,8 +7,10 @@ use std::rc::Rc;
 
 use super::super::dwarf::{Debug, Entry, EntryId};
 use super::super::types::{Types, is_opaque, is_wrapper, join, member_offset};
-use super::POINTER;
 use super::quick::Quick;
+
+/// Bytes of a pointer.
+pub(super) const POINTER: u64 = 8;
 
 /// Aliases and qualifiers in a row that are followed, at most.
 const MOST_ALIASES: usize = 32;

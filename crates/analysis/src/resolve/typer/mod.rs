@@ -12,23 +12,27 @@
 //! reason. Limits: x86-64 only; thread-local variables are typed only where their address is in a
 //! register that the debug info knows; what a computed jump leads to is guessed.
 
+mod applied;
+pub(super) mod cache;
 mod calls;
 mod code;
 mod flow;
-mod frames;
+pub(super) mod frames;
 mod given;
 mod holder;
 mod layout;
 mod moved;
+mod present;
 mod quick;
+mod registers;
 mod said;
 mod scope;
 mod slots;
 mod stack;
+mod state;
+mod targets;
 mod value;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -38,19 +42,17 @@ use super::dwarf::{Debug, EntryId};
 use super::modules::{DebugInfo, Module};
 use super::types::Types;
 use super::variables::{Variable as StaticVariable, names_around};
+use cache::{Analysed, Cache, Functions};
 use calls::Signature;
 use code::Code;
-use flow::{Flow, State, Surroundings};
-pub(in crate::resolve) use frames::Frames;
-use frames::Row;
+use flow::{Flow, Surroundings};
+use frames::{Frames, Range, Row};
 pub(in crate::resolve) use given::Given;
 pub(in crate::resolve) use holder::Argument;
-use holder::{Holder, Holders};
-use layout::{Known, Layouts, Leaf, Shape, TypeId};
+use holder::Holder;
+use layout::{Layouts, Leaf, POINTER, Shape, TypeId};
 use moved::Moved;
-use quick::Quick;
 use said::Said;
-use scope::{Range, Scope};
 use stack::only_writes;
 use value::Base;
 
@@ -61,8 +63,6 @@ const MOST_UNIT_RANGES: usize = 1_000_000;
 
 /// Analysed functions that are kept, at most.
 const MOST_RECENT: usize = 8;
-/// Bytes of a pointer.
-const POINTER: u64 = 8;
 
 /// What an instruction touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,49 +89,6 @@ pub(super) struct Touched {
     pub(super) through: String,
     /// Of what has no fields: the argument that `through` names, which callers know better.
     pub(super) argument: Option<Argument>,
-}
-
-/// The functions of one unit, by address.
-type Functions = Rc<Vec<(Range, EntryId)>>;
-
-/// What is kept of one module between questions.
-#[derive(Default)]
-pub(super) struct Cache<'a> {
-    types: Known,
-    holders: Holders,
-    /// Where types are declared.
-    declared: RefCell<HashMap<EntryId, String>>,
-    /// The code of each unit, by address.
-    units: OnceCell<Vec<(Range, u32)>>,
-    functions: RefCell<HashMap<u32, Functions>>,
-    frames: OnceCell<Option<Frames<'a>>>,
-    /// What functions take and return, by where they begin.
-    signatures: RefCell<HashMap<u64, Option<Rc<Signature>>>>,
-    /// Where calls lead, by their addresses.
-    targets: RefCell<HashMap<u64, Option<u64>, Quick>>,
-    /// What holds the pointers that functions return, by where they begin.
-    returned: RefCell<HashMap<u64, Option<Holder>>>,
-    /// Functions that are looked into from others at the moment.
-    inside: Cell<u32>,
-    /// The functions that were asked about last: questions come by address, and then about callers.
-    recent: RefCell<VecDeque<Rc<Analysed>>>,
-}
-
-/// One function, analysed.
-struct Analysed {
-    id: EntryId,
-    /// `None` if it is too large.
-    code: Option<Code>,
-    scope: Scope,
-    rows: Vec<Row>,
-    /// What the debug info says at each instruction.
-    said: Vec<Said>,
-    states: Vec<State>,
-    /// What called functions say is in its frame.
-    lent: Vec<(i64, TypeId)>,
-    /// Parts of values in memory of its frame that has no name.
-    moved: Moved,
-    signature: Rc<Signature>,
 }
 
 /// Answers for one module.
@@ -583,7 +540,7 @@ impl Surroundings for Typer<'_, '_> {
     fn target(&self, call: &Instruction) -> Option<u64> {
         let mut targets = self.cache.targets.borrow_mut();
         let target = targets.entry(call.ip());
-        *target.or_insert_with(|| calls::target(self.module, call))
+        *target.or_insert_with(|| targets::target(self.module, call))
     }
 
     fn called(&self, start: u64) -> Option<Rc<Signature>> {

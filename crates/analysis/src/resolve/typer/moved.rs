@@ -28,9 +28,11 @@ use iced_x86::{
 };
 
 use super::super::dwarf::EntryId;
-use super::flow::{Flow, State, from_dwarf};
+use super::flow::Flow;
 use super::layout::Shape;
+use super::registers::from_dwarf;
 use super::scope::{Place as Scoped, Variable};
+use super::state::State;
 use super::value::{Base, Value};
 
 /// Members in members that are followed.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use gimli::{AttributeValue, Expression, Operation};
 
-use super::super::dwarf::{Bytes, Debug, Entry, EntryId};
+use super::super::bytes::Bytes;
+use super::super::dwarf::{Debug, Entry, EntryId};
 use super::super::types::Types;
-use super::frames::Row;
+use super::frames::{Range, Row};
 
 /// DWARF's numbers of rsp and rbp.
 pub(super) const DWARF_RSP: u16 = 7;
@@ -23,9 +24,6 @@ const DEEPEST: isize = 512;
 const MOST_RANGES: usize = 4096;
 /// Pieces of one variable, at most.
 const MOST_PIECES: usize = 32;
-
-/// A range of code, in the module's own address space.
-pub(super) type Range = std::ops::Range<u64>;
 
 /// Where a variable, or a piece of it, is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

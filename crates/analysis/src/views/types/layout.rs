@@ -57,11 +57,11 @@ pub(super) struct Usage<'a> {
     pub(super) size: u64,
     pub(super) members: &'a [&'a TypeMember],
     /// Use by object, member and thread.
-    pub(super) objects: &'a super::Objects,
+    pub(super) objects: &'a super::uses::Objects,
     /// Cost by member.
     pub(super) costs: &'a BTreeMap<usize, f64>,
     /// Use by member, all threads.
-    pub(super) uses: &'a BTreeMap<usize, super::Use>,
+    pub(super) uses: &'a BTreeMap<usize, super::uses::Use>,
     /// Whether `objects` has each thread that was seen; an exact run tells only those between which lines moved.
     pub(super) has_all_threads: bool,
     /// All cost of the run.
@@ -171,7 +171,7 @@ pub(super) fn suggest(usage: &Usage<'_>) -> Option<Layout> {
         size_after,
         padding_before: usage.size.saturating_sub(taken),
         padding_after: size_after.saturating_sub(taken),
-        saves_at_most: super::share(saved, usage.whole),
+        saves_at_most: super::uses::share(saved, usage.whole),
         saves_at_least: 0.0,
         source: source(usage, &units, &groups, &order),
     })

@@ -10,6 +10,7 @@ mod owner;
 mod reached;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 pub(crate) use owner::is_library_code;
 
@@ -26,6 +27,8 @@ use serde::{Deserialize, Serialize};
 pub use layout::{Group, Layout};
 pub(crate) use layout::{declaration, padded_field};
 use reached::Holders;
+pub use uses::{FieldThread, Reached};
+use uses::{Objects, Use, field_threads, share};
 
 /// Types that a result names, at most; the rest is a sum.
 const MOST_TYPES: usize = 100;
@@ -197,21 +200,6 @@ pub struct FieldRow {
     pub threads: Vec<FieldThread>,
 }
 
-/// A member or variable through which a type is reached.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reached {
-    /// The member (`State.hash_table`, `Blocks.rows[]`), the static variable (`text`), or the local one (`end (local)`).
-    pub through: String,
-    /// Its share of the cost of the type, 0 to 1.
-    pub share: f64,
-    /// Loads: samples and traps, or loads of an exact run.
-    pub loads: f64,
-    /// Stores and updates likewise.
-    pub stores: f64,
-    /// Who comes this way, most accesses first.
-    pub threads: Vec<FieldThread>,
-}
-
 impl FieldRow {
     /// What to call it: its name, or what it is where it has none.
     #[must_use]
@@ -223,59 +211,6 @@ impl FieldRow {
         }
     }
 }
-
-/// A thread that touches a field. Of an exact run only the accesses that moved a line name threads.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FieldThread {
-    /// The thread.
-    pub tid: u32,
-    /// Its name.
-    pub name: String,
-    /// Loads seen.
-    pub loads: f64,
-    /// Stores and updates seen.
-    pub stores: f64,
-    /// Those of them that read as well.
-    #[serde(default)]
-    pub updates: f64,
-}
-
-impl FieldThread {
-    /// `R`, `W`, or `U` for both, as in the picture of a line.
-    #[must_use]
-    pub fn letter(&self) -> char {
-        match (self.loads + self.updates > 0.0, self.stores > 0.0) {
-            (true, true) => 'U',
-            (false, true) => 'W',
-            _ => 'R',
-        }
-    }
-}
-
-/// Loads and stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Use {
-    loads: f64,
-    /// With the updates.
-    stores: f64,
-    updates: f64,
-}
-
-impl Use {
-    fn add(&mut self, operation: Option<Operation>, count: f64) {
-        match operation {
-            Some(Operation::Load) | None => self.loads += count,
-            Some(Operation::Store) => self.stores += count,
-            Some(Operation::Update) => {
-                self.stores += count;
-                self.updates += count;
-            }
-        }
-    }
-}
-
-/// Use of objects (by first byte), by member and thread.
-type Objects = BTreeMap<(Pid, u64), BTreeMap<(usize, Tid), Use>>;
 
 /// The key of a type: name, size, declaration.
 type TypeKey<'a> = (&'a str, u64, &'a str);
@@ -693,14 +628,6 @@ fn key(row: &TypedAccess) -> TypeKey<'_> {
     (&row.type_name, row.type_size, &row.declared_at)
 }
 
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 {
-        (part / whole).min(1.0)
-    } else {
-        0.0
-    }
-}
-
 fn misses(row: &CacheCounts) -> f64 {
     row.compulsory + row.capacity + row.conflict + row.true_sharing + row.false_sharing
 }
@@ -720,27 +647,6 @@ fn misses_of(rows: &[CacheCounts]) -> BTreeMap<CacheLevel, f64> {
 
 fn totals(rows: &[CacheCounts]) -> impl Iterator<Item = &CacheCounts> {
     rows.iter().filter(|row| row.subject == CacheSubject::Total)
-}
-
-/// Who uses what how, most accesses first.
-fn field_threads<'u>(
-    uses: impl Iterator<Item = (Tid, &'u Use)>,
-    names: &HashMap<Tid, &str>,
-) -> Vec<FieldThread> {
-    let mut threads: Vec<FieldThread> = uses
-        .map(|(tid, uses)| FieldThread {
-            tid: tid.0,
-            name: names.get(&tid).copied().unwrap_or_default().to_owned(),
-            loads: uses.loads,
-            stores: uses.stores,
-            updates: uses.updates,
-        })
-        .collect();
-    threads.sort_by(|a, b| {
-        let all = |thread: &FieldThread| thread.loads + thread.stores;
-        all(b).total_cmp(&all(a)).then(a.tid.cmp(&b.tid))
-    });
-    threads
 }
 
 /// The members of a type with their use, and the padding between them.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{Operation, Tid, TypedAccess};
 
-use super::{FieldThread, Reached, Use, field_threads, share};
+use super::uses::{FieldThread, Reached, Use, field_threads, share};
 
 /// Members and variables of one type that a result names, at most.
 const MOST_HOLDERS: usize = 16;

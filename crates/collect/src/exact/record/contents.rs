@@ -14,7 +14,7 @@ use linewise_recording::{CacheContent, CacheLevel, Pid, StackId};
 
 use super::blocks::Names;
 use super::machine::Model;
-use super::rows;
+use super::names;
 
 /// Moments that are kept, at least half of them.
 const MOMENTS: usize = 16;
@@ -190,7 +190,7 @@ impl Contents {
     pub(super) fn rows(
         &self,
         busiest: u16,
-        code: &rows::Names<'_>,
+        code: &names::Names<'_>,
         names: &Names,
     ) -> Vec<CacheContent> {
         let model = code.model;
@@ -235,7 +235,7 @@ impl Contents {
         &self,
         core: u16,
         busiest: u16,
-        code: &rows::Names<'_>,
+        code: &names::Names<'_>,
         names: &Names,
     ) -> Vec<CacheContent> {
         let own = self.pressed.iter().filter(|((of, _), _)| *of == core);
@@ -288,7 +288,7 @@ fn sets_and_ways(shape: &CacheShape, line_bytes: u64) -> (u64, u64) {
     ((lines / ways).max(1), ways)
 }
 
-fn row((site, block): Kind, code: &rows::Names<'_>, names: &Names) -> CacheContent {
+fn row((site, block): Kind, code: &names::Names<'_>, names: &Names) -> CacheContent {
     let ip = site.and_then(|site| code.ip(site));
     let pid = block.map(|it| Pid(it.0));
     CacheContent {

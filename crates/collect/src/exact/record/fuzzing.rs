@@ -1,11 +1,14 @@
 //! For `crate::fuzzing`: an exact run without a target, whose rings somebody else writes.
 
+use std::path::PathBuf;
+
 use linewise_machine::process::Ended;
 use linewise_recording::{Tables, Writer};
 use linewise_tracer::{Region, threshold};
 
 use super::super::stream::Stream;
 use super::*;
+use crate::flow::Wanted;
 
 /// The reader of the rings, with all that measures what stands in them.
 pub(crate) struct Reader {

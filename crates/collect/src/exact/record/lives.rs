@@ -14,7 +14,7 @@ use linewise_recording::{Address, Loss, Operation, PathEvent, PathStep, Pid, Sta
 use super::super::access::GUEST_BITS;
 use super::super::loss;
 use super::blocks::Names;
-use super::rows;
+use super::names;
 use super::step::Step;
 use crate::chance::Chance;
 use crate::heap::Block;
@@ -283,7 +283,7 @@ impl Lives {
     }
 
     /// The paths of all sites, the most frequent first.
-    pub(super) fn paths(&self, code: &rows::Names<'_>, names: &Names) -> Vec<PathStep> {
+    pub(super) fn paths(&self, code: &names::Names<'_>, names: &Names) -> Vec<PathStep> {
         let mut sites: Vec<(&Site, &OfSite)> = self.sites.iter().collect();
         sites.sort_by_key(|(site, _)| **site);
         let mut steps = Vec::new();
@@ -443,7 +443,12 @@ fn nothing() -> PathStep {
 }
 
 /// The steps of a path that these objects took.
-fn path(row: &PathStep, lives: &[&Life], caller: Address, code: &rows::Names<'_>) -> Vec<PathStep> {
+fn path(
+    row: &PathStep,
+    lives: &[&Life],
+    caller: Address,
+    code: &names::Names<'_>,
+) -> Vec<PathStep> {
     let Some(first) = lives.first() else {
         return Vec::new();
     };

@@ -2,20 +2,20 @@
 //! distances in private and in shared caches, and which lines move between whom.
 
 use linewise_cache::hierarchy::{
-    Answer, Class, ConfigError, Hierarchy, Level, Party, Report, Transfer, Transfers, Unbounded,
+    Answer, Class, Hierarchy, Level, Party, Report, Transfer, Transfers, Unbounded,
 };
 use linewise_cache::reuse::{
-    Attribution, Choice, Chooser, Chosen, Grouping, ReuseError, ReuseOptions, ReuseProfile,
-    ReuseTracker, Sampling,
+    Attribution, Chooser, Chosen, Grouping, ReuseOptions, ReuseProfile, ReuseTracker,
 };
 use linewise_cache::{Access, Kind};
 
 use super::super::access::Handover;
 use super::super::calls::CallKind;
-use super::ExactRecordOptions;
+use super::super::error::MeasureError;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
 use super::objects::{Noted, Objects};
+use super::options::ExactRecordOptions;
 use super::paths::CallPaths;
 use super::step::Step;
 use linewise_machine::procfs;
@@ -27,49 +27,6 @@ const CACHES_PART: u64 = 10;
 const LEAST_FOR_CACHES: u64 = 1 << 28;
 /// Transfers that have rows of their own.
 const MOVES: usize = 4096;
-
-/// How reuse distances are measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum ReuseShare {
-    /// Not at all.
-    None,
-    /// Of one line in so many, chosen by hash; 1 for all.
-    OneLineIn(u32),
-    /// Of one line in 64: cheap beside the simulation, and good to a percent where there are some
-    /// thousand lines.
-    #[default]
-    Usual,
-}
-
-impl ReuseShare {
-    const USUAL: u32 = 64;
-
-    /// One line in how many; `None` if none.
-    pub(super) fn one_in(self) -> Option<u32> {
-        match self {
-            Self::None => None,
-            Self::OneLineIn(one_in) => Some(one_in.max(1)),
-            Self::Usual => Some(Self::USUAL),
-        }
-    }
-
-    fn sampling(self, one_line_in: u32) -> Option<Sampling> {
-        let one_in = self.one_in()?;
-        Some(if one_line_in > 1 {
-            // What comes in is a sample already, and the tracer chose it.
-            Sampling::Thinned {
-                rate: 1.0 / f64::from(one_line_in),
-            }
-        } else if one_in > 1 {
-            Sampling::FixedRate {
-                rate: 1.0 / f64::from(one_in),
-                choice: Choice::Stratified,
-            }
-        } else {
-            Sampling::Exact
-        })
-    }
-}
 
 /// Who has which line.
 enum Caches {
@@ -159,29 +116,6 @@ impl Counted {
             caches.add_site_hits(site, counts);
         }
     }
-}
-
-/// Why nothing can be measured.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeasureError {
-    /// The machine cannot be simulated.
-    #[error("this machine's caches cannot be simulated: {0}; name another with --machine")]
-    Machine(ConfigError),
-    /// Reuse cannot be measured like that.
-    #[error("reuse distances cannot be measured: {0}")]
-    Reuse(ReuseError),
-    /// Elements are to be parts of a line.
-    #[error(
-        "elements of {element_bytes} bytes are no parts of lines of {line_bytes}; take a power of two \
-         below that"
-    )]
-    Element {
-        /// Their bytes.
-        element_bytes: u32,
-        /// Those of a line.
-        line_bytes: u32,
-    },
 }
 
 impl Measures {

@@ -5,7 +5,6 @@
 //! blocks; the blocks on lines that move are looked up at the transfers.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 
 use linewise_cache::Access;
 use linewise_cache::hierarchy::Hierarchy;
@@ -17,9 +16,9 @@ use super::super::access::GUEST_BITS;
 use super::super::stream::ExactThread;
 use super::blocks::{HeapEvent, Names};
 use super::contents::{Contents, OfBlock};
+use super::line_blocks::{LineBlocks, Map, OnLine};
 use super::lives::{Lives, Served};
-use super::moves::MoveHasher;
-use super::rows;
+use super::names;
 use super::step::Step;
 use crate::chance::Chance;
 use crate::heap::{Block, Live, allocator_of};
@@ -36,8 +35,6 @@ const FIRST: u32 = 64;
 const GENERATIONS: usize = 4;
 /// Pairs of a call chain and an instruction.
 const MOST_USES: usize = 1 << 18;
-
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<MoveHasher>>;
 
 /// The heap of an address space.
 #[derive(Default)]
@@ -57,13 +54,6 @@ struct Moved {
     block: Block,
     pid: u32,
     end: Option<(u64, Option<u16>)>,
-}
-
-/// The blocks on a line that moves: number of the block, and how often it was there.
-#[derive(Default)]
-struct OnLine {
-    seen: u32,
-    blocks: Vec<(u64, u32)>,
 }
 
 /// What an access did to a line of simulated caches.
@@ -426,30 +416,6 @@ impl Moved {
     }
 }
 
-/// The blocks on lines that moved.
-#[derive(Default)]
-pub(super) struct LineBlocks {
-    lines: Map<u64, OnLine>,
-    /// First byte and size, by number.
-    places: HashMap<u64, (u64, u64)>,
-}
-
-impl LineBlocks {
-    /// The number of the block that the first of these bytes of a line lay in, mostly. `line` is as in an
-    /// access, `bytes` a mask.
-    pub(super) fn at(&self, line: u64, bytes: u64, bit_shift: u32) -> Option<u64> {
-        let offset = u64::from(bytes.trailing_zeros().min(63)) << bit_shift;
-        let address = (line & ((1 << GUEST_BITS) - 1)) + offset;
-        let blocks = self.lines.get(&line)?.blocks.iter();
-        let holds = |id: &u64| {
-            let place = self.places.get(id);
-            place.is_some_and(|&(first, size)| address.wrapping_sub(first) < size)
-        };
-        let there = blocks.filter(|(id, _)| holds(id));
-        Some(there.max_by_key(|(_, count)| *count)?.0)
-    }
-}
-
 /// What was found out about the heap.
 pub(super) struct Found {
     pub(super) lines: LineBlocks,
@@ -486,7 +452,7 @@ impl Found {
         names: &Names,
         busiest: u16,
         threads: &[ExactThread],
-        code: &rows::Names<'_>,
+        code: &names::Names<'_>,
     ) -> HeapRows {
         let blocks = self.rows.iter();
         let blocks = blocks.map(|(moved, weight)| moved.row(*weight, names, threads));

@@ -18,7 +18,7 @@ use linewise_recording::{CallPath, Pid};
 
 use super::super::calls::CallKind;
 use super::moves::MoveHasher;
-use super::rows::Names;
+use super::names::Names;
 
 /// Paths that are told apart; further calls stay on the path of their caller.
 const PATHS: usize = 1 << 18;

@@ -6,61 +6,18 @@ use linewise_cache::Kind;
 use linewise_cache::hierarchy::{Class, Counts, Level, Served};
 use linewise_cache::reuse::{Distances, Histogram, ReuseProfile};
 use linewise_recording::{
-    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, Pid, ReuseBin,
-    ReusePairBin, ReuseScope, Sharing, SimulationSums, Tables, Tid, Touch, TransferCount, Unit,
+    Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, ReuseBin, ReusePairBin,
+    ReuseScope, Sharing, SimulationSums, Tables, Touch, TransferCount, Unit,
 };
 
 use super::super::access::GUEST_BITS;
-use super::super::code::Instruction;
-use super::super::stream::ExactThread;
 use super::machine::Model;
 use super::measures::Measured;
-use super::objects::LineBlocks;
+use super::names::Names;
 use super::paths::{CallPaths, PathRows};
 
 /// Instructions that have rows of their own.
 const INSTRUCTIONS: usize = 1024;
-
-/// What numbers in the measurements mean.
-pub(super) struct Names<'a> {
-    pub(super) threads: &'a [ExactThread],
-    pub(super) instructions: &'a [Instruction],
-    pub(super) model: &'a Model,
-    pub(super) one_line_in: u32,
-    /// The heap blocks on lines that moved.
-    pub(super) blocks: Option<&'a LineBlocks>,
-}
-
-impl Names<'_> {
-    pub(super) fn tid(&self, thread: u16) -> Option<Tid> {
-        let thread = self.threads.get(usize::from(thread))?;
-        Some(Tid(thread.tid))
-    }
-
-    fn pid_of_thread(&self, thread: u16) -> Option<Pid> {
-        Some(self.threads.get(usize::from(thread))?.pid)
-    }
-
-    /// The process whose memory an address is, at its home if it is shared.
-    fn pid_of(&self, address: u64) -> Option<Pid> {
-        let space = (address >> GUEST_BITS) as u16;
-        let thread = self.threads.iter().find(|thread| thread.space == space)?;
-        Some(thread.pid)
-    }
-
-    pub(super) fn ip(&self, site: u32) -> Option<Address> {
-        let instruction = self.instructions.get(site as usize)?;
-        Some(Address(instruction.address))
-    }
-
-    pub(super) fn pid(&self, site: u32) -> Option<Pid> {
-        Some(self.instructions.get(site as usize)?.pid)
-    }
-
-    pub(super) fn scale(&self) -> f64 {
-        f64::from(self.one_line_in)
-    }
-}
 
 /// Appends the rows; the paths that they name go to `paths`.
 pub(super) fn append(

@@ -14,7 +14,7 @@ use super::super::record::{
 };
 use super::super::{ExactError, ExactOptions};
 use super::{Programs, command};
-use crate::session::HeapWhen;
+use crate::options::HeapWhen;
 
 /// Increments of each of two threads: so many that the first has not ended when the second begins.
 const TIMES: usize = 200_000;

@@ -1,0 +1,19 @@
+//! What a finding is made from.
+
+use linewise_recording::Tables;
+
+use super::called_from::CallChains;
+use super::names::Names;
+use super::votes::Votes;
+
+/// Lines of one finding that are described.
+pub(super) const LINES: usize = 16;
+
+/// What the recording tells about addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) tables: &'a Tables,
+    pub(super) names: &'a Names<'a>,
+    pub(super) votes: &'a Votes<'a>,
+    pub(super) chains: &'a CallChains<'a>,
+}

@@ -9,8 +9,8 @@ pub(crate) const NOBODY: u64 = SLOTS as u64 - 1;
 
 /// A power of two above every thread's index and `NOBODY`, so that an index needs no check.
 pub(crate) const SLOTS: usize = 64;
-
 const _: () = assert!(MAX_THREADS < SLOTS);
+
 /// Iterations between two looks at the flag that ends the run.
 pub(crate) const CHUNK: u64 = 1024;
 

@@ -33,11 +33,8 @@ pub(crate) struct RingHeader {
 }
 
 pub(super) const FREE: u32 = 0;
-
 pub(super) const CLAIMED: u32 = 1;
-
 pub(crate) const OPEN: u32 = 2;
-
 pub(super) const CLOSED: u32 = 3;
 
 /// What is in a ring.

@@ -200,7 +200,11 @@ fn finding(
         change: change.text,
         change_source: change.source,
         expected_gain: match kind {
-            FindingKind::FalseSharing => interval,
+            // What is shared truly moves on.
+            FindingKind::FalseSharing => Interval {
+                low: interval.low * false_share_interval.low,
+                high: interval.high * false_share_interval.high,
+            },
             // How much less can be shared is up to the program.
             FindingKind::TrueSharing | FindingKind::Sharing => Interval {
                 low: 0.0,

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 const MODEL: &str = include_str!("../src/model.rs");
-const VIEWS: [&str; 12] = [
+const VIEWS: [&str; 13] = [
     include_str!("../src/views/caches.rs"),
     include_str!("../src/views/flow.rs"),
     include_str!("../src/views/heap_sites.rs"),
@@ -20,6 +20,7 @@ const VIEWS: [&str; 12] = [
     include_str!("../src/views/sampled_reuse/mod.rs"),
     include_str!("../src/views/types/layout.rs"),
     include_str!("../src/views/types/mod.rs"),
+    include_str!("../src/views/types/uses.rs"),
     include_str!("../src/views/working_set.rs"),
 ];
 const RUN: &str = include_str!("../../recording/src/run.rs");

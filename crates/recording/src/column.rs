@@ -10,7 +10,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field as ArrowField};
 
-use crate::values::{Address, CpuId, Pid, StackId, Tid, Time};
+use crate::values::{Address, CpuId, Pid, StackId, Tid, Time, Word};
 
 /// A column, described once: the Parquet metadata and the documentation derive from this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,15 +225,6 @@ impl Cell for String {
             .map(|text| text.unwrap_or_default().to_owned())
             .collect())
     }
-}
-
-/// An enumeration that stands in a column as words.
-pub(crate) trait Word: Copy {
-    const WORDS: &'static [&'static str];
-
-    fn word(self) -> &'static str;
-
-    fn from_word(word: &str) -> Option<Self>;
 }
 
 impl<W: Word> Cell for W {

@@ -62,6 +62,15 @@ impl Time {
     }
 }
 
+/// An enumeration that stands in a column as words.
+pub(crate) trait Word: Copy {
+    const WORDS: &'static [&'static str];
+
+    fn word(self) -> &'static str;
+
+    fn from_word(word: &str) -> Option<Self>;
+}
+
 /// A text-coded enumeration: the same word in Parquet, JSON and the report.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -97,7 +106,7 @@ macro_rules! words {
             }
         }
 
-        impl crate::column::Word for $name {
+        impl Word for $name {
             const WORDS: &'static [&'static str] = Self::WORDS;
 
             fn word(self) -> &'static str {

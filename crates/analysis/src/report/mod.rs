@@ -5,6 +5,7 @@ mod contention;
 mod difference;
 mod distances;
 mod drawing;
+mod exact;
 pub mod html;
 pub mod json;
 pub use crate::model;

@@ -26,7 +26,7 @@ use linewise_recording::Overhead;
 use sha2::Digest as _;
 
 use super::model::{Interval, Report, Samples, ThreadRow};
-use super::{contention, text};
+use super::{contention, exact, text};
 pub use diff::render as render_diff;
 use written::{Prose, Text, capital, fact};
 
@@ -242,7 +242,7 @@ fn footer(out: &mut String, report: &Report) {
     let source = format!("{}: {}", report.run.source, report.run.source_reason);
     fact(out, "Source", &source, "wide");
     if report.run.source.is_exact() {
-        for (term, words) in contention::exact_facts(report) {
+        for (term, words) in exact::facts(report) {
             fact(out, &capital(term), &words, "");
         }
     } else {

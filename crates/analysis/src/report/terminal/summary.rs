@@ -1,6 +1,7 @@
 //! What stands under the findings: the run, its threads, the samples and what they cost.
 
 use super::super::contention::{self, Pair};
+use super::super::exact;
 use super::super::model::{Report, Run};
 use super::page::{Page, Tone};
 use super::text;
@@ -155,7 +156,7 @@ fn threads(page: &mut Page, run: &Run) {
 fn samples(page: &mut Page, report: &Report) {
     let samples = &report.samples;
     if report.run.source.is_exact() {
-        for (label, text) in contention::exact_facts(report) {
+        for (label, text) in exact::facts(report) {
             page.labelled_in(label, INDENT, Tone::Dim, Tone::Dim, &text);
         }
         return;

@@ -95,10 +95,38 @@ static void *idle(void *word)
     return NULL;
 }
 
+// Processes that have the memory by a descriptor, and nothing else in common, as they execute this again.
+static int executed(char **argument)
+{
+    int processes = atoi(argument[3]);
+    if (strcmp(argument[1], "executed") == 0) {
+        int file = memfd_create("meeting", 0);
+        if (ftruncate(file, sizeof(struct meeting)) != 0)
+            return 1;
+        char word[16];
+        snprintf(word, sizeof word, "%d", file);
+        for (int number = 0; number < processes; number++)
+            if (fork() == 0)
+                execl("/proc/self/exe", "meeting", word, argument[2], argument[3], argument[4], NULL);
+        while (wait(NULL) > 0)
+            ;
+        return 0;
+    }
+    struct meeting *here =
+        mmap(NULL, sizeof *here, PROT_READ | PROT_WRITE, MAP_SHARED, atoi(argument[1]), 0);
+    __atomic_fetch_add(&here->counted, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&here->counted, __ATOMIC_SEQ_CST) < (uint64_t)processes)
+        ;
+    meet(here, argument[2], 0, atol(argument[4]));
+    return 0;
+}
+
 int main(int arguments, char **argument)
 {
     if (arguments < 5)
         return in_child();
+    if (strcmp(argument[1], "executed") == 0 || argument[1][0] <= '9')
+        return executed(argument);
     int processes = atoi(argument[3]), done = 0;
     long times = atol(argument[4]);
     pthread_t thread;

@@ -96,6 +96,9 @@ fn processes_that_share_memory_are_in_one_order() {
             assert!((39_600..40_400).contains(&moved), "{words}: {moved}");
         }
     }
+    // When they come is the machine's, and from then on they take turns.
+    let (moved, _) = meets(&place, &program, "executed counter 2 5");
+    assert!((95_000..101_000).contains(&moved), "{moved}");
     for words in [
         "anonymous mutex 3 2000",
         "memfd ring 2 2000",

@@ -203,6 +203,11 @@ impl Turn {
         self.state.store(state, Ordering::SeqCst);
         if state == RUNS {
             self.time().version.fetch_add(1, Ordering::SeqCst);
+            // Who knew how far all others were did not know of this one.
+            let clock = self.clock.load(Ordering::SeqCst);
+            self.others().for_each(|other| {
+                other.limit.fetch_min(clock, Ordering::SeqCst);
+            });
         } else {
             self.tell();
         }

@@ -1,9 +1,10 @@
-// Processes that meet in memory that they share: at an atomic counter, a mutex, semaphores around a ring, a barrier. What they do
+// Processes that meet in memory that they share: at an atomic counter, between signals to themselves, a mutex, semaphores around a ring, a barrier. What they do
 // does not depend on time. meeting KIND-OF-MEMORY HOW PROCESSES TIMES [threads]; without words threads of a child meet
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,10 @@ __attribute__((noinline)) static void meet(struct meeting *here, const char *how
         if (strcmp(how, "counter") == 0) {
             for (int j = 0; j < 10000; j++)
                 __atomic_fetch_add(&here->added, 1, __ATOMIC_SEQ_CST);
+        } else if (strcmp(how, "signals") == 0) {
+            kill(getpid(), SIGUSR1);
+            for (int j = 0; j < 100; j++)
+                __atomic_fetch_add(&here->added, 1, __ATOMIC_SEQ_CST);
         } else if (strcmp(how, "mutex") == 0) {
             pthread_mutex_lock(&here->lock);
             here->counted++;
@@ -64,6 +69,11 @@ __attribute__((noinline)) static void meet(struct meeting *here, const char *how
             sem_post(&here->empty);
         }
     }
+}
+
+static void handle(int signal)
+{
+    (void)signal;
 }
 
 static void *count(void *word)
@@ -125,6 +135,7 @@ int main(int arguments, char **argument)
 {
     if (arguments < 5)
         return in_child();
+    signal(SIGUSR1, handle);
     if (strcmp(argument[1], "executed") == 0 || argument[1][0] <= '9')
         return executed(argument);
     int processes = atoi(argument[3]), done = 0;

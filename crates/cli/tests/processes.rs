@@ -96,6 +96,14 @@ fn processes_that_share_memory_are_in_one_order() {
             assert!((39_600..40_400).contains(&moved), "{words}: {moved}");
         }
     }
+    // Whom a signal's handler returns to has waited for nobody. While one is in the handler the other adds alone.
+    let signals = || meets(&place, &program, "anonymous signals 2 200");
+    let (moved, by_the_kernel) = signals();
+    assert!(
+        (28_000..40_400).contains(&moved) && !by_the_kernel,
+        "{moved}"
+    );
+    assert_eq!(signals(), (moved, false));
     // When they come is the machine's, and from then on they take turns.
     let (moved, _) = meets(&place, &program, "executed counter 2 5");
     assert!((95_000..101_000).contains(&moved), "{moved}");

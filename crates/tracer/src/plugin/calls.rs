@@ -49,16 +49,16 @@ const X86_64: Numbers = Numbers {
     fcntl: 72,
     // read, write, pread64, pwrite64, readv, writev, fsync, fdatasync, preadv, pwritev, preadv2, pwritev2
     of_files: &[0, 1, 17, 18, 19, 20, 74, 75, 295, 296, 327, 328],
-    // poll, rt_sigreturn, select, pause, nanosleep, sendfile, connect, accept, sendto, recvfrom, sendmsg, recvmsg,
+    // poll, select, pause, nanosleep, sendfile, connect, accept, sendto, recvfrom, sendmsg, recvmsg,
     // execve, exit, wait4, semop, msgsnd, msgrcv, flock, ptrace, rt_sigtimedwait, rt_sigsuspend, sync, futex,
     // io_getevents, restart_syscall, semtimedop, clock_nanosleep, exit_group, epoll_wait, mq_timedsend,
     // mq_timedreceive, waitid, pselect6, ppoll, splice, tee, sync_file_range, vmsplice, epoll_pwait, accept4,
     // recvmmsg, syncfs, sendmmsg, execveat, copy_file_range, io_pgetevents, io_uring_enter, epoll_pwait2, futex_waitv,
     // futex_wait
     waiting: &[
-        7, 15, 23, 34, 35, 40, 42, 43, 44, 45, 46, 47, 59, 60, 61, 65, 69, 70, 73, 101, 128, 130,
-        162, 202, 208, 219, 220, 230, 231, 232, 242, 243, 247, 270, 271, 275, 276, 277, 278, 281,
-        288, 299, 306, 307, 322, 326, 333, 426, 441, 449, 455,
+        7, 23, 34, 35, 40, 42, 43, 44, 45, 46, 47, 59, 60, 61, 65, 69, 70, 73, 101, 128, 130, 162,
+        202, 208, 219, 220, 230, 231, 232, 242, 243, 247, 270, 271, 275, 276, 277, 278, 281, 288,
+        299, 306, 307, 322, 326, 333, 426, 441, 449, 455,
     ],
 };
 
@@ -81,8 +81,8 @@ const AARCH64: Numbers = Numbers {
     of_files: &[63, 64, 67, 68, 65, 66, 82, 83, 69, 70, 286, 287],
     // Without poll, select, pause and epoll_wait, which there are none of.
     waiting: &[
-        139, 101, 71, 203, 202, 206, 207, 211, 212, 221, 93, 260, 193, 189, 188, 32, 117, 137, 133,
-        81, 98, 4, 128, 192, 115, 94, 182, 183, 95, 72, 73, 76, 77, 84, 75, 22, 242, 243, 267, 269,
+        101, 71, 203, 202, 206, 207, 211, 212, 221, 93, 260, 193, 189, 188, 32, 117, 137, 133, 81,
+        98, 4, 128, 192, 115, 94, 182, 183, 95, 72, 73, 76, 77, 84, 75, 22, 242, 243, 267, 269,
         281, 285, 292, 426, 441, 449, 455,
     ],
 };

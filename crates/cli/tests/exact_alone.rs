@@ -269,6 +269,7 @@ fn a_thread_that_executes_another_program_is_one_thread() {
     let run = &report["run"];
     let threads = run["threads"].as_array().unwrap();
     assert_eq!(threads.len(), 1, "{threads:#?}");
-    assert_eq!(threads[0]["name"], "true");
-    assert_eq!(threads[0]["accesses"], run["samples"], "{run:#}");
+    let [of_thread, all] = [&threads[0]["accesses"], &report["samples"]["total"]];
+    let [of_thread, all] = [of_thread, all].map(|count| count.as_f64().unwrap());
+    assert!((of_thread / all - 1.0).abs() < 0.01, "{of_thread} of {all}");
 }

@@ -261,7 +261,8 @@ mod tests {
         let model = Model::new(&SimulatedMachine::named("2x10").unwrap(), 1, true).unwrap();
         assert_eq!(model.group(0), 0);
         assert_eq!(model.group(10), 1);
-        assert_eq!(model.core(20), model.core(1));
+        assert_eq!(model.group(20), 0);
+        assert_eq!(model.core(32), model.core(1));
         let two = Model::new(&SimulatedMachine::named("vm-2").unwrap(), 1, true).unwrap();
         let cores = |model: &Model, threads: u16| -> std::collections::BTreeSet<u32> {
             (0..threads).map(|thread| model.core(thread)).collect()

@@ -471,7 +471,14 @@ fn measure(
         (&it.object.kind, &it.object.name) == (&finding.object.kind, &finding.object.name)
     };
     let was = finding.transfers * finding.false_share;
-    for _ in 0..TRIES {
+    let mut promised = finding.expected_gain.low;
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            // What a transfer takes changes from minute to minute: the promise is to be of the time in which it is tried.
+            let again = how.recorded(before)?.findings;
+            let again = again.iter().find(named);
+            promised = promised.min(again.map_or(0.0, |it| it.expected_gain.low));
+        }
         for _ in 0..how.pairs {
             let took = how.time(before)?;
             match how.time(after) {
@@ -491,7 +498,6 @@ fn measure(
         if time > 1.0 + SLOWER {
             wrong.push(format!("{:.0} % slower", (time - 1.0) * 100.0));
         }
-        let promised = finding.expected_gain.low;
         if promised > PROMISED && 1.0 - time < promised / 2.0 {
             wrong.push(format!(
                 "saves {:.0} % instead of {:.0}",

@@ -30,12 +30,8 @@ pub(super) fn executing() -> Option<Executing> {
             Some(Executing {
                 end: of_a_cpu(c"cpu_exec_end")?,
                 start: of_a_cpu(c"cpu_exec_start")?,
-                alone: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    c"start_exclusive",
-                )?),
-                together: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(find(
-                    c"end_exclusive",
-                )?),
+                alone: of_nothing(c"start_exclusive")?,
+                together: of_nothing(c"end_exclusive")?,
                 code_bytes: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(
                     find(c"tcg_code_size")?,
                 ),
@@ -64,6 +60,16 @@ unsafe fn of_a_cpu(name: &CStr) -> Option<unsafe extern "C" fn(*mut c_void)> {
     find(name).map(|found| unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(found)
     })
+}
+
+/// QEMU's function of this name, which is given nothing and gives nothing.
+///
+/// # Safety
+/// It is such a function.
+unsafe fn of_nothing(name: &CStr) -> Option<unsafe extern "C" fn()> {
+    // SAFETY: the caller's promise.
+    find(name)
+        .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(found) })
 }
 
 /// What a thread holds while it executes a block, so that QEMU frees nothing that it may be reading (RCU): what `rcu_read_lock` and
@@ -225,19 +231,15 @@ static LINKS_AT: AtomicUsize = AtomicUsize::new(0);
 
 impl Noted {
     fn find() -> Option<Self> {
-        let without = |name| {
-            // SAFETY: functions of these names have this type since QEMU 2.12.
-            find(name).map(|found| unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(found)
+        // SAFETY: functions of these names have these types since QEMU 4.2.
+        unsafe {
+            Some(Self {
+                list: find(c"cpus")?.cast(),
+                lock: of_nothing(c"cpu_list_lock")?,
+                unlock: of_nothing(c"cpu_list_unlock")?,
+                forget: of_a_cpu(c"qemu_plugin_disable_mem_helpers")?,
             })
-        };
-        Some(Self {
-            list: find(c"cpus")?.cast(),
-            lock: without(c"cpu_list_lock")?,
-            unlock: without(c"cpu_list_unlock")?,
-            // SAFETY: the function of this name has that type since QEMU 4.2.
-            forget: unsafe { of_a_cpu(c"qemu_plugin_disable_mem_helpers")? },
-        })
+        }
     }
 }
 

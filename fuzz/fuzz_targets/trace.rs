@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linewise_collect::exact::TraceReader;
+use linewise_trace::TraceReader;
 
 fn file(mut blocks: &[u8]) -> Vec<u8> {
     let mut file = b"LWTRACE2".to_vec();

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod chance;
 mod curve;
 mod hash;
 pub mod hierarchy;
 pub mod reuse;
 
 pub use access::{Access, Kind};
+pub use chance::Chance;
 pub use curve::{CurveMark, CurvePoint, MissRatioCurve, Misses};
 pub use hash::{KeyHasher, line_hash};

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use linewise_collect::exact::{
-    ExactOptions, ExactRecordOptions, ExactRecorded, KeepTrace, ReuseShare, SimulatedMachine,
-    check_descriptors, record_exact,
+    ExactOptions, ExactRecordOptions, ExactRecorded, check_descriptors, record_exact,
 };
 use linewise_collect::{Event, HeapWhen, Wanted};
 use linewise_machine::signals::StopSignals;
 use linewise_machine::sysfs;
 use linewise_recording::Order;
+use linewise_trace::KeepTrace;
+use linewise_trace::measure::{ReuseShare, SimulatedMachine};
 
 /// Where samples or accesses come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -13,8 +13,9 @@ use std::ffi::OsString;
 
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy, Level};
 use linewise_cache::{Access, Kind};
-use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_collect::exact::{ExactOptions, trace};
 use linewise_machine::signals::StopSignals;
+use linewise_trace::{Consumer, TracedAccess};
 
 struct Simulation {
     hierarchy: Hierarchy,

@@ -25,8 +25,9 @@ use std::ffi::OsString;
 use linewise_cache::Access;
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy};
 use linewise_cache::reuse::{Choice, ReuseOptions, ReuseTracker, Sampling};
-use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_collect::exact::{ExactOptions, trace};
 use linewise_machine::signals::StopSignals;
+use linewise_trace::{Consumer, TracedAccess};
 
 /// One line in so many, where lines are chosen.
 const ONE_IN: u32 = 64;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use linewise_recording::{Address, CpuId, Operation, Pid, Tid, Time};
 
-use crate::chance::Chance;
+use linewise_cache::Chance;
 
 /// Accesses kept to choose from.
 const RECENT: usize = 512;

@@ -23,7 +23,6 @@ use crate::bases::ThreadBases;
 use crate::board::{Board, Published};
 use crate::budget::{Budget, Costs};
 use crate::callers::Callers;
-use crate::chance::Chance;
 use crate::code::CodeCache;
 use crate::cpu_times::CpuTimes;
 use crate::decode::{Access, AccessReader, Predecessor, RegistersFrom, Waiting, Which};
@@ -36,6 +35,7 @@ use crate::runs::Runs;
 use crate::samplers::Samplers;
 use crate::silence::Silence;
 use crate::watch::{CHUNK, Closed, Watcher, watched_bytes};
+use linewise_cache::Chance;
 
 mod awaited;
 mod closing;

@@ -19,7 +19,6 @@ mod board;
 mod budget;
 mod bug;
 mod callers;
-mod chance;
 mod code;
 mod collector;
 mod cpu_times;

@@ -25,8 +25,8 @@ use linewise_machine::process;
 use linewise_machine::ring::{Record, Ring, SampleRecord};
 use linewise_recording::{Address, CpuId, Pid, ReuseOutcome, ReuseScope, ReuseWatch, Tid, Time};
 
-use crate::chance::Chance;
 use crate::watch::CHUNK;
+use linewise_cache::Chance;
 
 /// Accesses of each thread that a watch sees: five intervals, and the last whose time does not count.
 pub(crate) const SHOTS: u32 = 7;

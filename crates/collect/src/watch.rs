@@ -10,7 +10,7 @@ use linewise_machine::ring::{Record, Ring, SampleRecord};
 use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
 use crate::board::{Choice, chunk_mask};
-use crate::chance::Chance;
+use linewise_cache::Chance;
 
 /// Wall time after which a watch is given up: another thread that comes later than this is not in
 /// this one's way, and armed watchpoints slow some programs down (see `budget::ARMED`).

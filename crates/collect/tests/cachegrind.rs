@@ -4,8 +4,9 @@
 use std::process::{Command, Stdio};
 
 use linewise_cache::hierarchy::{CacheShape, Config, Hierarchy, Level};
-use linewise_collect::exact::{Consumer, ExactOptions, TracedAccess, trace};
+use linewise_collect::exact::{ExactOptions, trace};
 use linewise_machine::signals::StopSignals;
+use linewise_trace::{Consumer, TracedAccess};
 
 /// Set in the process that traces: what both sides are shown has to be in its environment.
 const TRACE: &str = "LINEWISE_TEST_TRACE";

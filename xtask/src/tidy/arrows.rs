@@ -20,6 +20,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-delegate", &["linewise-topology"]),
     ("linewise-delegate-c", &["linewise-delegate"]),
     (
+        "linewise-trace",
+        &[
+            "linewise-cache",
+            "linewise-foreign",
+            "linewise-heap",
+            "linewise-recording",
+            "linewise-topology",
+            "linewise-tracer",
+        ],
+    ),
+    (
         "linewise-collect",
         &[
             "linewise-cache",
@@ -28,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-machine",
             "linewise-recording",
             "linewise-topology",
+            "linewise-trace",
             "linewise-tracer",
         ],
     ),
@@ -55,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-machine",
             "linewise-recording",
             "linewise-topology",
+            "linewise-trace",
         ],
     ),
     ("xtask", &[]),

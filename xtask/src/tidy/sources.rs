@@ -35,6 +35,7 @@ const STRANGERS: &[(&[&str], &[&str], &str)] = &[
         &[
             "crates/analysis/src/",
             "crates/collect/src/",
+            "crates/trace/src/",
             "crates/recording/src/",
             "crates/cli/src/",
         ],

@@ -1,30 +1,11 @@
 //! The tags of one cache and who has to leave a full set.
 
+use crate::chance::Chance;
+
 use super::config::{MOST_SCANNED_WAYS, Replacement};
 
 /// No line.
 pub(super) const EMPTY: u32 = u32::MAX;
-
-/// A seeded generator for random replacement: xorshift64* (Vigna, "An experimental exploration of
-/// Marsaglia's xorshift generators, scrambled", 2016).
-#[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
-
-impl Dice {
-    /// Dice that fall the same way for the same seed.
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `sides`.
-    pub(super) fn throw(&mut self, sides: u32) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        ((high * u64::from(sides)) >> 32) as u32
-    }
-}
 
 /// Points all nodes of a set's tree on the path to `way` away from it. `tree` holds node `n`
 /// (the root is 1, its children 2 and 3) in bit `n`; a set bit points to the upper half.
@@ -90,7 +71,7 @@ enum Order {
     /// A tree of bits for each set.
     Tree(Vec<u64>),
     /// No order.
-    Random(Dice),
+    Random(Chance),
     /// Like recency, for sets too wide to be shifted: a ring for each set through `2 * ways + 2`
     /// links. The ring's anchor stands behind the ways.
     Ring { next: Vec<u32>, back: Vec<u32> },
@@ -121,7 +102,7 @@ impl Array {
             }
             Replacement::Lru => Order::Recency,
             Replacement::TreePlru => Order::Tree(vec![0; sets as usize]),
-            Replacement::Random => Order::Random(Dice::new(seed)),
+            Replacement::Random => Order::Random(Chance::seeded(seed)),
         };
         Self {
             sets: Sets::new(sets),
@@ -198,7 +179,7 @@ impl Array {
         };
         let slot = unused.unwrap_or_else(|| match &mut self.order {
             Order::Tree(trees) => tree_victim(trees[set], self.ways),
-            Order::Random(dice) => dice.throw(self.ways),
+            Order::Random(dice) => dice.below(self.ways as usize) as u32,
             Order::Ring { next, back } => {
                 let ring = set * (ways + 1);
                 let oldest = back[ring + ways];
@@ -295,9 +276,9 @@ mod tests {
     fn the_tree_never_chooses_a_way_that_is_not_there_and_never_the_last_touched() {
         for ways in 2..=64 {
             let mut tree = 0;
-            let mut dice = Dice::new(7);
+            let mut dice = Chance::seeded(7);
             for _ in 0..1000 {
-                let way = dice.throw(ways);
+                let way = dice.below(ways as usize) as u32;
                 tree_touch(&mut tree, ways, way);
                 let victim = tree_victim(tree, ways);
                 assert!(victim < ways);
@@ -318,12 +299,12 @@ mod tests {
             };
             wide.free = vec![(0..ways).rev().collect(); 2];
             let mut slots = vec![None; 400];
-            let mut dice = Dice::new(1);
+            let mut dice = Chance::seeded(1);
             for _ in 0..20_000 {
-                let id = dice.throw(ways * 4 + 2);
+                let id = dice.below(ways as usize * 4 + 2) as u32;
                 let set = (id % 2) as usize;
                 match slots[id as usize] {
-                    Some(slot) if dice.throw(10) == 0 => {
+                    Some(slot) if dice.below(10) == 0 => {
                         narrow.remove(set, id, 0);
                         wide.remove(set, id, slot);
                         slots[id as usize] = None;

@@ -1,8 +1,9 @@
 //! A core's first-level cache: the one that every access goes through.
 
 use crate::Kind;
+use crate::chance::Chance;
 
-use super::array::{Dice, Sets, tree_touch, tree_victim};
+use super::array::{Sets, tree_touch, tree_victim};
 use super::config::{CacheShape, MOST_SCANNED_WAYS, Replacement};
 use super::lines::{Info, NO_INFO, state};
 use super::mask::Mask;
@@ -65,7 +66,7 @@ pub(super) struct L1<M> {
     time: u64,
     replacement: Replacement,
     trees: Vec<u64>,
-    dice: Dice,
+    dice: Chance,
 }
 
 impl<M: Mask> L1<M> {
@@ -93,7 +94,7 @@ impl<M: Mask> L1<M> {
             time: 0,
             replacement: shape.replacement,
             trees: vec![0; sets as usize],
-            dice: Dice::new(seed),
+            dice: Chance::seeded(seed),
         }
     }
 
@@ -213,7 +214,7 @@ impl<M: Mask> L1<M> {
             }
             Replacement::Random => {
                 let empty = tags.iter().position(|&tag| tag == EMPTY);
-                base + empty.unwrap_or_else(|| self.dice.throw(self.ways) as usize)
+                base + empty.unwrap_or_else(|| self.dice.below(self.ways as usize))
             }
         }
     }

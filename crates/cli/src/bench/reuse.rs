@@ -14,9 +14,10 @@ use linewise_bench::reuse::{
 };
 use linewise_cache::Access;
 use linewise_cache::reuse::{Choice, Grouping, ReuseOptions, ReuseTracker, Sampling};
-use linewise_collect::exact::{Consumer, ExactError, ExactOptions, TracedAccess, trace};
+use linewise_collect::exact::{ExactError, ExactOptions, trace};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::write_file;
+use linewise_trace::{Consumer, TracedAccess};
 
 use crate::say::ProgressLine;
 use crate::scratch::Scratch;

@@ -2,8 +2,8 @@
 
 use linewise_cache::Kind;
 
-use super::access::TracedAccess;
 use super::code::NO_SITE;
+use linewise_trace::TracedAccess;
 
 /// Accesses handed out at a time; 16 KiB, so that they stay in the first-level cache.
 const BATCH: usize = 512;

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 
 use linewise_cache::Kind;
 use linewise_recording::{Address, Map, MapKind, Pid, SharedMemory, Time};
+use linewise_trace::{Handover, Instruction, MOST_INSTRUCTIONS, TracedAccess, space_of};
 use linewise_tracer::words::{self, ExecTrouble};
 
-use super::access::{Handover, TracedAccess, space_of};
 use super::clock::Clock;
-use super::instruction::Instruction;
 
 /// A program that ran without being traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +117,6 @@ const MAX_BANKS: usize = words::BANKS as usize;
 /// What is kept at most, since a target that writes over the shared memory could tell of any number: banks, instructions,
 /// mappings, bytes of their paths, and programs that ran untraced.
 const MOST_BANKS: usize = 1 << 12;
-const MOST_INSTRUCTIONS: usize = 1 << 22;
 const MOST_MAPS: usize = 1 << 19;
 const MOST_PATH_BYTES: usize = 1 << 26;
 const MOST_UNTRACED: usize = 1 << 10;

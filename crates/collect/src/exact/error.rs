@@ -2,9 +2,8 @@
 
 use std::io;
 
-use linewise_cache::hierarchy::ConfigError;
-use linewise_cache::reuse::ReuseError;
 use linewise_machine::process::Ended;
+use linewise_trace::measure::MeasureError;
 use linewise_tracer::words::ExecTrouble;
 
 use super::code::Untraced;
@@ -140,27 +139,4 @@ pub(super) fn untraced_text(untraced: &Untraced) -> String {
         ),
         None => format!("{path} ran untraced"),
     }
-}
-
-/// Why nothing can be measured.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeasureError {
-    /// The machine cannot be simulated.
-    #[error("this machine's caches cannot be simulated: {0}; name another with --machine")]
-    Machine(ConfigError),
-    /// Reuse cannot be measured like that.
-    #[error("reuse distances cannot be measured: {0}")]
-    Reuse(ReuseError),
-    /// Elements are to be parts of a line.
-    #[error(
-        "elements of {element_bytes} bytes are no parts of lines of {line_bytes}; take a power of two \
-         below that"
-    )]
-    Element {
-        /// Their bytes.
-        element_bytes: u32,
-        /// Those of a line.
-        line_bytes: u32,
-    },
 }

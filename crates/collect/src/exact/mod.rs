@@ -8,24 +8,18 @@
 //! Nothing is kept unless it is asked for. The target runs in a process of its own and waits when
 //! this one falls behind. What it does in the kernel (a `read` into its memory) is not seen.
 
-mod access;
 mod batch;
-mod calls;
 mod clock;
 mod code;
 mod emulator;
 mod ending;
 mod error;
-mod instruction;
-mod kept;
 mod launch;
-mod numbers;
 mod only;
 mod pieces;
 mod reading;
 mod record;
 mod stream;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod totals;
@@ -38,18 +32,15 @@ use std::time::Duration;
 use linewise_machine::process::{self, Child, Ended, HeldChild, Manner, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{Loss, Map, Order, Time};
+use linewise_trace::{
+    Both, Consumer, ExactThread, Instruction, KeepTrace, TraceTables, TraceWriter,
+};
 use linewise_tracer::{Region, threshold};
 
-pub use access::{Both, Consumer, GUEST_BITS, Handover, HeapTold, TracedAccess, TracedEvent};
-pub use calls::CallKind;
 pub use emulator::{check_descriptors, plugin};
-pub use error::{ExactError, MeasureError};
-pub use instruction::Instruction;
-pub use kept::{KeepTrace, Piece, TraceError, TraceReader};
-pub use linewise_tracer::words::EventKind;
-pub use record::{ExactRecordOptions, ExactRecorded, ReuseShare, SimulatedMachine, record_exact};
-pub use stream::{ExactThread, Totals};
-pub use tables::Tables;
+pub use error::ExactError;
+pub use record::{ExactRecordOptions, ExactRecorded, record_exact};
+pub use totals::Totals;
 
 #[cfg(fuzzing)]
 pub(crate) use record::fuzzing::Reader as FuzzedReader;
@@ -59,7 +50,6 @@ pub(crate) use launch::on_path;
 pub(crate) use only::ranges as function_ranges;
 
 use crate::family::{Ending, Family};
-use kept::TraceWriter;
 use launch::Launch;
 use stream::Stream;
 
@@ -194,13 +184,13 @@ pub fn trace<C: Consumer>(
     let traced = trace_to(options, signals, &mut both);
     let mut writer = both.1;
     let mut outcome = traced.inspect_err(|_| writer.discard())?;
-    let tables = Tables {
+    let tables = TraceTables {
         threads: std::mem::take(&mut outcome.threads),
         instructions: std::mem::take(&mut outcome.instructions),
         maps: std::mem::take(&mut outcome.maps),
     };
     writer.close(&tables);
-    Tables {
+    TraceTables {
         threads: outcome.threads,
         instructions: outcome.instructions,
         maps: outcome.maps,
@@ -229,13 +219,7 @@ pub fn trace<C: Consumer>(
 }
 
 fn loss(what: &str, count: u64, detail: String) -> Loss {
-    Loss {
-        time: Time(monotonic_ns()),
-        tid: None,
-        what: what.to_owned(),
-        count,
-        detail,
-    }
+    Loss::new(Time(monotonic_ns()), what, count, detail)
 }
 
 fn trace_to<C: Consumer>(

@@ -1,9 +1,9 @@
 //! Accesses that the emulator makes in pieces, and the load and store of an update.
 
 use linewise_cache::Kind;
+use linewise_trace::TracedAccess;
 use linewise_tracer::{Ring, words};
 
-use super::access::TracedAccess;
 use super::code::{NO_SITE, Slot};
 
 /// The words of a ring behind an access, up to `head`.

@@ -1,6 +1,15 @@
 //! How far one ring is read.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
+use linewise_recording::Pid;
+use linewise_trace::{Consumer, EventKind, GUEST_BITS, HeapRecord, TracedAccess, TracedEvent};
 use linewise_tracer::{Ring, RingKind, words};
+
+use super::code::{Code, Slot};
+use super::pieces::{Pieces, Special, special};
+use super::totals::Totals;
 
 /// What is read from one ring.
 #[derive(Debug)]
@@ -65,4 +74,149 @@ impl Reading {
             _ => self.stamp,
         })
     }
+
+    /// What becomes of an access that is not simply handed on, which was `word`, and how many words from `next` on are of
+    /// it. `None` if more of it may come; with `ends` nothing does.
+    #[inline(always)]
+    pub(super) fn special(
+        &self,
+        mut access: TracedAccess,
+        (word, slot): (u64, Slot),
+        next: u64,
+        ends: bool,
+    ) -> Option<(u64, Special)> {
+        let pieces = Pieces {
+            ring: &self.ring,
+            next,
+            head: self.head,
+            bank: self.bank,
+        };
+        let words = match pieces.join(&mut access, word, slot) {
+            None if ends => 0,
+            joined => joined?,
+        };
+        Some((words, special(access, slot)))
+    }
+
+    /// The stamp of a mark or event, and its words. `None` if it is neither: a record is published whole.
+    #[inline(always)]
+    pub(super) fn stamp_at(&self, word: u64, position: u64) -> Option<(u64, u64)> {
+        match words::tag(word) {
+            words::MARK => Some((words::mark_stamp(word, self.stamp), 1)),
+            words::FAR_MARK if position + 1 < self.head => Some((self.ring.word(position + 1), 2)),
+            words::EVENT if position + words::event_length(word) <= self.head => {
+                Some((self.ring.word(position + 1), words::event_length(word)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A new stamp, behind so many accesses of this turn. What comes under one before `reached` is late.
+    #[inline(always)]
+    pub(super) fn stamped(&mut self, stamp: u64, emitted: u64, reached: u64, totals: &mut Totals) {
+        self.stamp = stamp;
+        if self.late {
+            totals.late += emitted - self.late_from;
+        }
+        self.late = stamp < reached;
+        self.late_from = emitted;
+    }
+
+    /// Takes over the bank of a mark, and how many accesses before it are not told; an event has neither.
+    #[inline(always)]
+    pub(super) fn change_bank(&mut self, word: u64) {
+        let untold = match words::tag(word) {
+            words::MARK => {
+                self.bank = words::mark_bank(word);
+                words::mark_untold(word)
+            }
+            words::FAR_MARK => {
+                self.bank = words::far_mark_bank(word);
+                words::far_mark_untold(word)
+            }
+            _ => {
+                self.bank = u32::MAX;
+                0
+            }
+        };
+        self.untold += untold as u32;
+        self.accesses += untold;
+    }
+
+    /// The end of a turn: read up to `position`, `emitted` accesses of it.
+    pub(super) fn pause(&mut self, position: u64, emitted: u64, totals: &mut Totals) {
+        if self.late {
+            totals.late += emitted - self.late_from;
+            self.late_from = 0;
+        }
+        self.position = position;
+        self.accesses += emitted;
+    }
+
+    /// Tells the accesses that are not told one by one.
+    pub(super) fn tell_passed<C: Consumer>(&mut self, consumer: &mut C, time_ns: u64) {
+        if self.untold > 0 {
+            consumer.event(&TracedEvent {
+                thread: self.thread,
+                time_ns,
+                kind: EventKind::Passed,
+                a: u64::from(std::mem::take(&mut self.untold)),
+                b: 0,
+            });
+        }
+    }
+
+    /// Tells an event. `place` makes an address of the guest's what it is in an access.
+    pub(super) fn tell_event<C: Consumer>(
+        &mut self,
+        event: &EventAt,
+        (code, owners, totals): (&Code, &HashMap<u16, u16>, &mut Totals),
+        place: impl Fn(u64) -> u64,
+        consumer: &mut C,
+    ) {
+        let (thread, time_ns) = (self.thread, event.time_ns);
+        let words = event.words.clone();
+        let word = |at: u64| self.ring.word(words.start + at);
+        let kind = words::event_kind(event.word);
+        match kind {
+            Some(EventKind::Taken) => {
+                let taken = words::Taken::unpack(std::array::from_fn(|at| word(at as u64)));
+                match owners.get(&taken.owner) {
+                    Some(&owner) => {
+                        consumer.handover(&code.handover(&taken, owner, time_ns, self.space));
+                    }
+                    None => totals.unowned += 1,
+                }
+            }
+            Some(EventKind::Heap) => {
+                let record = words.clone().map(|at| self.ring.word(at));
+                consumer.heap(&HeapRecord {
+                    thread,
+                    time_ns,
+                    spaces: ((self.space >> GUEST_BITS) as u16, self.parent),
+                    pid: Pid(self.pid),
+                    words: &record.collect::<Vec<u64>>(),
+                    maps: &code.maps,
+                });
+                self.ring.wipe(words);
+            }
+            Some(kind) => {
+                let (mut a, b) = (word(0), word(1));
+                if kind == EventKind::ThreadStarted {
+                    a = u64::from(self.pid) | (u64::from(self.tid) << 32);
+                }
+                consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, place));
+            }
+            None => totals.malformed += 1,
+        }
+        self.replaced = kind == Some(EventKind::ExecTraced);
+    }
+}
+
+/// An event in a ring.
+pub(super) struct EventAt {
+    pub(super) word: u64,
+    /// Where the words behind its stamp lie.
+    pub(super) words: Range<u64>,
+    pub(super) time_ns: u64,
 }

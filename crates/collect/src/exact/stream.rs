@@ -13,17 +13,15 @@ use linewise_cache::Kind;
 use linewise_machine::namespace;
 use linewise_machine::process::monotonic_ns;
 use linewise_recording::Pid;
-use linewise_tracer::words::{self, EventKind};
-use linewise_tracer::{Region, Ring, RingKind, RingState, pid_namespace, stamp};
+use linewise_trace::{CallKind, Consumer, ExactThread, TracedAccess, space_of};
+use linewise_tracer::{Region, Ring, RingKind, RingState, pid_namespace, stamp, words};
 
-use super::access::{Consumer, GUEST_BITS, HeapTold, TracedAccess, TracedEvent, space_of};
 use super::batch::Batch;
-use super::calls::CallKind;
 use super::clock::Clock;
 use super::code::{Code, NO_SITE};
-use super::pieces::{Pieces, Special, special};
-use super::reading::Reading;
-pub use super::totals::{ExactThread, Totals};
+use super::pieces::Special;
+use super::reading::{EventAt, Reading};
+use super::totals::Totals;
 
 /// Up to so many threads at work the lowest stamp is looked for one by one, else in a heap.
 const FEW: usize = 8;
@@ -421,15 +419,7 @@ impl Stream {
             reading.position = reading.head;
             return None;
         }
-        let Reading {
-            ref ring,
-            thread,
-            space,
-            parent,
-            pid,
-            head,
-            ..
-        } = *reading;
+        let (head, thread, space) = (reading.head, reading.thread, reading.space);
         let mut position = reading.position;
         let shares = code.shared.has(Pid(reading.image));
         let image = reading.image;
@@ -444,9 +434,8 @@ impl Stream {
         let mut others = 0u64;
         let mut next = None;
         while position < head {
-            let word = ring.word(position);
-            let tag = words::tag(word);
-            if tag < words::MARK {
+            let word = reading.ring.word(position);
+            if words::tag(word) < words::MARK {
                 position += 1;
                 let slot = bank[words::slot_in_bank(word)];
                 let store = words::is_store(word);
@@ -457,35 +446,27 @@ impl Stream {
                     }
                     continue;
                 }
+                // Made in its place: a copy would wait for each of its fields.
+                let access = TracedAccess {
+                    address: place(words::address(word)),
+                    time_ns,
+                    site: slot.site,
+                    before: reading.untold,
+                    size: words::size(word),
+                    thread,
+                    kind: if store { Kind::Store } else { Kind::Load },
+                    orders: slot.orders,
+                };
                 if slot.special {
-                    let mut access = TracedAccess {
-                        address: place(words::address(word)),
-                        time_ns,
-                        site: slot.site,
-                        before: reading.untold,
-                        size: words::size(word),
-                        thread,
-                        kind: if store { Kind::Store } else { Kind::Load },
-                        orders: slot.orders,
+                    let ends = reading.closed || *all;
+                    let Some((words, told)) = reading.special(access, (word, slot), position, ends)
+                    else {
+                        position -= 1;
+                        break;
                     };
-                    let pieces = Pieces {
-                        ring,
-                        next: position,
-                        head,
-                        bank: reading.bank,
-                    };
-                    match pieces.join(&mut access, word, slot) {
-                        Some(words) => {
-                            position += words;
-                            others += words;
-                        }
-                        None if !(reading.closed || *all) => {
-                            position -= 1;
-                            break;
-                        }
-                        None => {}
-                    }
-                    match special(access, slot) {
+                    position += words;
+                    others += words;
+                    match told {
                         Special::One(access) => {
                             batch.push(access);
                             reading.untold = 0;
@@ -497,17 +478,7 @@ impl Stream {
                         }
                     }
                 } else {
-                    // Made in its place: a copy would wait for each of its fields.
-                    batch.push(TracedAccess {
-                        address: place(words::address(word)),
-                        time_ns,
-                        site: slot.site,
-                        before: reading.untold,
-                        size: words::size(word),
-                        thread,
-                        kind: if store { Kind::Store } else { Kind::Load },
-                        orders: slot.orders,
-                    });
+                    batch.push(access);
                     reading.untold = 0;
                 }
                 if batch.is_full() {
@@ -516,123 +487,50 @@ impl Stream {
                 }
                 continue;
             }
-            let (stamp, length) = match tag {
-                words::MARK => (words::mark_stamp(word, reading.stamp), 1),
-                words::FAR_MARK if position + 1 < head => (ring.word(position + 1), 2),
-                words::EVENT if position + words::event_length(word) <= head => {
-                    (ring.word(position + 1), words::event_length(word))
-                }
-                // A record is published whole: this is none.
-                _ => {
-                    totals.malformed += 1;
-                    others += head - position;
-                    position = head;
-                    break;
-                }
+            let Some((stamp, length)) = reading.stamp_at(word, position) else {
+                totals.malformed += 1;
+                others += head - position;
+                position = head;
+                break;
             };
             if stamp > until {
                 next = Some(stamp);
                 break;
             }
+            let is_event = words::tag(word) == words::EVENT;
             // The same stamp again: the bank changes.
-            if stamp != reading.stamp || tag == words::EVENT {
-                let emitted = position - begin - others;
-                reading.stamp = stamp;
-                if reading.late {
-                    totals.late += emitted - reading.late_from;
-                }
-                reading.late = stamp < *reached;
-                reading.late_from = emitted;
+            if stamp != reading.stamp || is_event {
+                reading.stamped(stamp, position - begin - others, *reached, totals);
                 *reached = stamp.max(*reached);
                 time_ns = clock.ns(*reached).max(*latest_ns);
                 *latest_ns = time_ns;
             }
-            let untold = match tag {
-                words::MARK => {
-                    reading.bank = words::mark_bank(word);
-                    words::mark_untold(word)
-                }
-                words::FAR_MARK => {
-                    reading.bank = words::far_mark_bank(word);
-                    words::far_mark_untold(word)
-                }
-                _ => {
-                    reading.bank = u32::MAX;
-                    0
-                }
-            };
-            reading.untold += untold as u32;
-            reading.accesses += untold;
-            if tag == words::EVENT || reading.untold >= PASSED {
+            reading.change_bank(word);
+            if is_event || reading.untold >= PASSED {
                 if !batch.filled().is_empty() {
                     consumer.accesses(batch.filled());
                     batch.clear();
                 }
-                if reading.untold > 0 {
-                    let passed = u64::from(std::mem::take(&mut reading.untold));
-                    consumer.event(&TracedEvent::of(
-                        EventKind::Passed,
-                        passed,
-                        0,
-                        thread,
-                        time_ns,
-                        place,
-                    ));
-                }
+                reading.tell_passed(consumer, time_ns);
             }
-            if tag == words::EVENT {
-                let kind = words::event_kind(word);
-                reading.replaced = kind == Some(EventKind::ExecTraced);
-                match kind {
-                    Some(EventKind::Taken) => {
-                        let words = std::array::from_fn(|at| ring.word(position + 2 + at as u64));
-                        let taken = words::Taken::unpack(words);
-                        match owners.get(&taken.owner) {
-                            Some(&owner) => {
-                                consumer.handover(&code.handover(&taken, owner, time_ns, space));
-                            }
-                            None => totals.unowned += 1,
-                        }
-                    }
-                    Some(EventKind::Heap) => {
-                        let from = position + 2;
-                        let record = (from..position + length).map(|at| ring.word(at));
-                        consumer.heap(&HeapTold {
-                            thread,
-                            time_ns,
-                            spaces: ((space >> GUEST_BITS) as u16, parent),
-                            pid: Pid(pid),
-                            words: &record.collect::<Vec<u64>>(),
-                            maps: &code.maps,
-                        });
-                        ring.wipe(from..position + length);
-                    }
-                    Some(kind) => {
-                        let (mut a, b) = (ring.word(position + 2), ring.word(position + 3));
-                        if kind == EventKind::ThreadStarted {
-                            a = u64::from(pid) | (u64::from(reading.tid) << 32);
-                        }
-                        consumer.event(&TracedEvent::of(kind, a, b, thread, time_ns, place));
-                    }
-                    None => totals.malformed += 1,
-                }
+            if is_event {
+                let record = EventAt {
+                    word,
+                    words: position + 2..position + length,
+                    time_ns,
+                };
+                reading.tell_event(&record, (code, owners, totals), place, consumer);
             }
             bank = code.bank(reading.bank);
             position += length;
             others += length;
             if position - reading.freed >= reading.quantum {
                 reading.freed = position;
-                ring.free(position);
+                reading.ring.free(position);
             }
         }
-        let emitted = position - begin - others;
-        if reading.late {
-            totals.late += emitted - reading.late_from;
-            reading.late_from = 0;
-        }
-        reading.position = position;
+        reading.pause(position, position - begin - others, totals);
         reading.time_ns = time_ns;
-        reading.accesses += emitted;
         next
     }
 

@@ -1,25 +1,4 @@
-//! What a trace says of each thread, and in all.
-
-use linewise_recording::Pid;
-
-/// A thread of the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExactThread {
-    /// Its process.
-    pub pid: Pid,
-    /// Its id.
-    pub tid: u32,
-    /// Number of its address space, see [`TracedAccess::address`](super::TracedAccess::address).
-    pub space: u16,
-    /// When it was first seen, CLOCK_MONOTONIC ns.
-    pub start_ns: u64,
-    /// When it was last seen.
-    pub end_ns: u64,
-    /// How many accesses it made.
-    pub accesses: u64,
-    /// How long it waited for the collector.
-    pub waited_ns: u64,
-}
+//! What a trace says in all.
 
 /// Sums over a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::chance::Chance;
 use crate::watch::CHUNK;
+use linewise_cache::Chance;
 
 /// Places of an object that are watched in turn; of larger objects those that were seen to be touched.
 const MOST_CHUNKS: usize = 16;

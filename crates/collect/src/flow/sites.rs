@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use linewise_recording::{Pid, StackId, Tid, Time};
 
 use super::plan::Plan;
-use crate::chance::Chance;
+use linewise_cache::Chance;
 
 /// Sites that are known at a time.
 const MOST_SITES: usize = 1000;

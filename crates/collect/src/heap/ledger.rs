@@ -11,9 +11,9 @@ use super::live::{Block, Live, allocator_of};
 use super::observer::Observer;
 use super::rate::told_weight;
 use super::sites::Sites;
-use crate::chance::Chance;
 use crate::error::Error;
 use crate::exact::Clock;
+use linewise_cache::Chance;
 
 /// Rows of untouched blocks that are kept before every second one is, and so on.
 const ROWS: f64 = 50_000.0;

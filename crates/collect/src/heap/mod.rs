@@ -13,7 +13,6 @@ mod allocator;
 mod cost;
 mod launch;
 mod ledger;
-mod live;
 mod loaded;
 mod numbered;
 mod observer;
@@ -28,8 +27,9 @@ mod unwind;
 #[cfg(test)]
 mod tests;
 
+use linewise_trace::live;
+
 pub(crate) use launch::{Source, attaching, load, loading, probing};
-pub(crate) use live::{Block, Live, allocator_of};
 pub(crate) use recorder::HeapRecorder;
 pub(crate) use unwind::Unwinder;
 

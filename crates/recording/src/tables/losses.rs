@@ -8,3 +8,17 @@ table! {
     count: u64 = "How many were lost.",
     detail: String = "A sentence for the report's footer.",
 }
+
+impl Loss {
+    /// Something of no thread in particular.
+    #[must_use]
+    pub fn new(time: Time, what: &str, count: u64, detail: impl Into<String>) -> Self {
+        Self {
+            time,
+            tid: None,
+            what: what.to_owned(),
+            count,
+            detail: detail.into(),
+        }
+    }
+}

@@ -6,59 +6,20 @@
 use std::collections::HashMap;
 
 use linewise_heap::{Record, Region};
-use linewise_recording::{Loss, StackId};
+use linewise_recording::StackId;
+use linewise_trace::live::Block;
+use linewise_trace::{GUEST_BITS, HeapEvent, HeapNames, HeapReader, HeapRecord};
 
-use super::super::access::{GUEST_BITS, HeapTold};
 use super::super::loss;
 use crate::flow::{Function, Wanted};
 use crate::follow::Stacks;
-use crate::heap::{Block, Unwinder};
+use crate::heap::Unwinder;
 
 /// Stacks that were told, and those that wait for the block that they belong to: more make no sense.
 const MOST_STACKS: usize = 200_000;
 const MOST_SLICES: usize = 10_000;
 /// Names that are told apart.
 const MOST_LABELS: usize = u16::MAX as usize;
-
-/// What happened to the heap, in its place among the accesses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum HeapEvent {
-    /// A block was allocated in this address space, forked from that.
-    Alloc {
-        /// Its own and its parent's address space.
-        spaces: (u16, u16),
-        /// The process.
-        pid: u32,
-        /// The block; addresses are the guest's.
-        block: Block,
-        /// It is to be followed.
-        follow: bool,
-    },
-    /// A block, or a named object, ends.
-    Free {
-        /// The address space.
-        space: u16,
-        /// First byte.
-        address: u64,
-        /// Whether it is a named object alone.
-        named: bool,
-        /// CLOCK_MONOTONIC ns.
-        time: u64,
-        /// Who frees it.
-        thread: u16,
-    },
-    /// Memory is unmapped.
-    Unmap {
-        /// The address space.
-        space: u16,
-        /// First byte, and one past the last.
-        range: (u64, u64),
-        /// CLOCK_MONOTONIC ns.
-        time: u64,
-        /// Who unmaps it.
-        thread: u16,
-    },
-}
 
 /// Understands records.
 pub(super) struct Teller {
@@ -108,8 +69,43 @@ impl Teller {
         }
     }
 
-    /// What a record tells, if it is an event.
-    pub(super) fn told(&mut self, told: &HeapTold<'_>) -> Option<HeapEvent> {
+    /// Numbers the name that a program gave to blocks, if there is room for it.
+    fn keep_label(&mut self, key: u64, words: &[u64], bytes: usize) {
+        if self.labels.len() >= MOST_LABELS {
+            return;
+        }
+        let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
+        self.label_numbers.insert(key, self.labels.len() as u16);
+        self.labels.push(text.into_owned());
+    }
+
+    /// Whether objects of this call chain and name are followed.
+    fn follows(&mut self, told: &HeapRecord<'_>, stack: StackId, label: u16) -> bool {
+        let Some(flow) = &mut self.flow else {
+            return false;
+        };
+        let Wanted::Named(name) = &flow.wanted else {
+            return true;
+        };
+        if label != 0 && self.labels.get(usize::from(label)) == Some(name) {
+            return true;
+        }
+        let place = (told.pid.0, stack);
+        if let Some(&decided) = flow.decided.get(&place) {
+            return decided;
+        }
+        let frames = self.stacks.frames(stack);
+        let function = flow.function.as_mut();
+        let decided =
+            function.is_some_and(|function| function.is_on_in(told.pid, &frames, told.maps));
+        flow.decided.insert(place, decided);
+        decided
+    }
+}
+
+impl HeapReader for Teller {
+    fn event(&mut self, told: &HeapRecord<'_>) -> Option<HeapEvent> {
         let Some(record) = Record::parse(told.words) else {
             self.malformed += 1;
             return None;
@@ -212,42 +208,7 @@ impl Teller {
         }
     }
 
-    /// Numbers the name that a program gave to blocks, if there is room for it.
-    fn keep_label(&mut self, key: u64, words: &[u64], bytes: usize) {
-        if self.labels.len() >= MOST_LABELS {
-            return;
-        }
-        let text: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let text = String::from_utf8_lossy(&text[..bytes.min(text.len())]);
-        self.label_numbers.insert(key, self.labels.len() as u16);
-        self.labels.push(text.into_owned());
-    }
-
-    /// Whether objects of this call chain and name are followed.
-    fn follows(&mut self, told: &HeapTold<'_>, stack: StackId, label: u16) -> bool {
-        let Some(flow) = &mut self.flow else {
-            return false;
-        };
-        let Wanted::Named(name) = &flow.wanted else {
-            return true;
-        };
-        if label != 0 && self.labels.get(usize::from(label)) == Some(name) {
-            return true;
-        }
-        let place = (told.pid.0, stack);
-        if let Some(&decided) = flow.decided.get(&place) {
-            return decided;
-        }
-        let frames = self.stacks.frames(stack);
-        let function = flow.function.as_mut();
-        let decided =
-            function.is_some_and(|function| function.is_on_in(told.pid, &frames, told.maps));
-        flow.decided.insert(place, decided);
-        decided
-    }
-
-    /// What was told, when there is no more.
-    pub(super) fn finish(mut self) -> Names {
+    fn finish(mut self) -> HeapNames {
         let mut losses = Vec::new();
         let mut lose = |what: &str, count: u64, detail: &str| {
             if count > 0 {
@@ -275,35 +236,13 @@ impl Teller {
             self.stacks.dropped,
             "allocations whose call chain had no room beside 100,000 others",
         );
-        Names {
+        HeapNames {
             recorded: true,
             processes: u64::from(self.region.images()),
             stacks: self.stacks.fresh(),
             labels: self.labels,
             losses,
         }
-    }
-}
-
-/// What numbers in blocks stand for.
-#[derive(Default)]
-pub(super) struct Names {
-    /// The recorder was loaded.
-    pub(super) recorded: bool,
-    /// Processes that the recorder was loaded into.
-    pub(super) processes: u64,
-    /// All call chains.
-    pub(super) stacks: Vec<linewise_recording::Stack>,
-    /// Names by number; the first is none.
-    pub(super) labels: Vec<String>,
-    pub(super) losses: Vec<Loss>,
-}
-
-impl Names {
-    /// The name of a number.
-    pub(super) fn label(&self, number: u16) -> String {
-        let label = self.labels.get(usize::from(number));
-        label.cloned().unwrap_or_default()
     }
 }
 
@@ -314,8 +253,8 @@ mod tests {
 
     use super::*;
 
-    fn told<'a>(words: &'a [u64]) -> HeapTold<'a> {
-        HeapTold {
+    fn told<'a>(words: &'a [u64]) -> HeapRecord<'a> {
+        HeapRecord {
             thread: 3,
             time_ns: 77,
             spaces: (2, 1),
@@ -331,7 +270,7 @@ mod tests {
         let head = header(RecordKind::Unmap, 4, AllocatorCode::Malloc, 0);
         for (length, end) in [(4096, 0x3000), (1, 0x3000), (u64::MAX - 7, u64::MAX)] {
             let Some(HeapEvent::Unmap { range, .. }) =
-                teller.told(&told(&[head, 0, 0x2000, length]))
+                teller.event(&told(&[head, 0, 0x2000, length]))
             else {
                 panic!("an end");
             };
@@ -346,20 +285,20 @@ mod tests {
         let stack = [head(RecordKind::Stack, 4, 0), 5, 0x10, 0x20];
         let name = u64::from_le_bytes(*b"job\0\0\0\0\0");
         let label = [head(RecordKind::Label, 3, 3), 6, name];
-        assert_eq!(teller.told(&told(&stack)), None);
-        assert_eq!(teller.told(&told(&label)), None);
+        assert_eq!(teller.event(&told(&stack)), None);
+        assert_eq!(teller.event(&told(&label)), None);
         let named = [head(RecordKind::Named, 6, 0), 0, 0x1000, 48, 5, 6];
-        let Some(HeapEvent::Alloc { block, follow, .. }) = teller.told(&told(&named)) else {
+        let Some(HeapEvent::Alloc { block, follow, .. }) = teller.event(&told(&named)) else {
             panic!("a block");
         };
         assert_eq!((block.stack, block.label, block.allocated), (1, 1, 77));
         assert!(follow, "by its name");
         let plain = [head(RecordKind::Alloc, 5, 0), 0, 0x1000, 48, 5];
         assert!(matches!(
-            teller.told(&told(&plain)),
+            teller.event(&told(&plain)),
             Some(HeapEvent::Alloc { follow: false, .. })
         ));
-        assert_eq!(teller.told(&told(&[1, 2])), None);
+        assert_eq!(teller.event(&told(&[1, 2])), None);
         let names = teller.finish();
         assert_eq!(names.labels, ["", "job"]);
         assert_eq!(names.stacks.len(), 1);

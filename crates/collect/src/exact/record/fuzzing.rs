@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use linewise_machine::process::Ended;
 use linewise_recording::{Tables, Writer};
+use linewise_trace::measure::{ReuseShare, SimulatedMachine};
 use linewise_tracer::{Region, threshold};
 
 use super::super::stream::Stream;
@@ -16,7 +17,7 @@ pub(crate) struct Reader {
     model: Model,
     region: Region,
     stream: Stream,
-    consumer: Both<Gathered, Measuring>,
+    consumer: Both<Gathered, Measuring<Teller>>,
 }
 
 /// [`Beginning`] without a recording.
@@ -60,14 +61,12 @@ impl Reader {
         let one_line_in = options.trace.one_line_in;
         let model = Model::new(&options.machine, one_line_in, options.simulates());
         let model = model.expect("a machine");
-        let measures = Measures::new(&model, &options).expect("measures");
         let region = Region::create().expect("memory to share");
         region.set_threshold(threshold(one_line_in));
         let heap = linewise_heap::Region::create().expect("memory to share");
         let teller = Teller::new(heap, options.flow.clone());
-        let contents = model.simulated.then(|| Contents::new(&model));
-        let follows = options.flow.is_some();
-        let measuring = Measuring::new(measures, Some(teller), follows, contents);
+        let measuring = Measuring::new(&model, &options.measures(), Some(teller));
+        let measuring = measuring.expect("measures");
         let mut consumer = Both(Gathered(Places::default()), measuring);
         consumer.begin().expect("threads");
         let stream = Stream::new(region.clone(), 62);
@@ -101,7 +100,8 @@ impl Reader {
         let (ended, by) = (Ended::Code(0), "target-exited");
         let outcome = super::super::outcome(self.stream, &self.region, (ended, by), others);
         let results = measuring.finish(&outcome.counted);
-        let tables: Tables = tables(&outcome, &results, &self.model, &places, &self.options);
+        let trace = measured_trace(&outcome, &self.model, self.options.one_line_in());
+        let tables: Tables = tables(&outcome, &results, &trace, &places, &self.options);
         push(writer, tables, true)
     }
 }

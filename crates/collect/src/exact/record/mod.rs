@@ -1,23 +1,10 @@
 //! Recording an exact run: measure while the program runs, and write what came of it.
 
 mod blocks;
-mod contents;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
-mod line_blocks;
-mod lives;
-mod machine;
-mod measures;
-mod measuring;
-mod moves;
-mod names;
-mod objects;
 mod options;
-mod paths;
 mod places;
-mod repeats;
-mod rows;
-mod step;
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,23 +18,16 @@ use linewise_recording::{
     Repeat, RunInfo, Source, Tables, Time, Writer,
 };
 
-use super::access::{Both, Consumer, TracedAccess, TracedEvent};
-use super::{
-    ExactError, ExactOptions, ExactOutcome, HeapLoading, MeasureError, emulator, loss, trace,
-};
+use linewise_trace::measure::{MeasureError, Measuring, Model, Results, THIS_MACHINE, Trace};
+use linewise_trace::{Both, Consumer, EventKind, TracedAccess, TracedEvent};
+
+use super::{ExactError, ExactOptions, ExactOutcome, HeapLoading, emulator, loss, trace};
 use crate::latencies;
 use crate::options::{Event, HeapWhen};
 
-pub use machine::SimulatedMachine;
-pub use options::{ExactRecordOptions, ReuseShare};
+pub use options::ExactRecordOptions;
 
 use blocks::Teller;
-use contents::Contents;
-use machine::{Model, THIS_MACHINE};
-use measures::{Measured, Measures};
-use measuring::{Measuring, Results};
-use names::Names;
-use paths::PathRows;
 use places::Places;
 
 /// What came of it.
@@ -79,11 +59,11 @@ pub fn record_exact(
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<ExactRecorded, crate::Error> {
-    let one_line_in = options.trace.one_line_in.max(1);
     let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
-    let model = Model::new(&options.machine, one_line_in, options.simulates())
+    let model = Model::new(&options.machine, options.one_line_in(), options.simulates())
         .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
-    Measures::new(&model, options).map_err(unmeasurable)?;
+    let wanted = options.measures();
+    Measuring::<Teller>::new(&model, &wanted, None).map_err(unmeasurable)?;
     let mode = if options.replace {
         CreateMode::Replace
     } else {
@@ -114,7 +94,7 @@ pub fn record_exact(
     let recorded = |failure| ExactRecorded {
         ended: outcome.ended,
         ended_by: outcome.ended_by,
-        accesses: results.measured.followed,
+        accesses: results.followed(),
         waited_ns: outcome.waited_ns,
         failure,
     };
@@ -131,27 +111,14 @@ pub fn record_exact(
             }
         },
     };
-    let mut tables = tables(&outcome, &results, &model, &places, options);
+    let measured = measured_trace(&outcome, &model, options.one_line_in());
+    let mut tables = tables(&outcome, &results, &measured, &places, options);
     tables.latencies = latencies(&mut tables.losses);
     tables.losses.append(&mut heap_losses);
-    complete(
-        &mut info,
-        options,
-        &outcome,
-        &results,
-        &model,
-        &tables.latencies,
-    );
+    complete(&mut info, &outcome, &results, &measured, &tables.latencies);
     if let Some(exact) = &mut info.exact {
         let losses = &mut tables.losses;
-        exact.repeats = repeated(
-            options,
-            signals,
-            &model,
-            &outcome,
-            &results.measured,
-            losses,
-        );
+        exact.repeats = repeated(options, signals, (&outcome, &results, &model), losses);
     }
     let failure = write(writer, &info, tables).err();
     if let Some(error) = &failure {
@@ -169,13 +136,12 @@ fn measured(
     loading: Option<(linewise_heap::Region, HeapLoading)>,
     beside: &mut impl Consumer,
 ) -> Result<(ExactOutcome, Results), ExactError> {
-    let measures = Measures::new(model, options).map_err(ExactError::Measure)?;
     let teller = loading.map(|(region, loading)| {
         traced.heap = Some(loading);
         Teller::new(region, options.flow.clone())
     });
-    let contents = model.simulated.then(|| Contents::new(model));
-    let mut measuring = Measuring::new(measures, teller, options.flow.is_some(), contents);
+    let measuring = Measuring::new(model, &options.measures(), teller);
+    let mut measuring = measuring.map_err(ExactError::Measure)?;
     traced.leave_own = options.leaves_own(model.config.line_bytes);
     let outcome = trace(&traced, signals, &mut Both(beside, &mut measuring))?;
     let results = measuring.finish(&outcome.counted);
@@ -186,9 +152,7 @@ fn measured(
 fn repeated(
     options: &ExactRecordOptions,
     signals: &StopSignals,
-    model: &Model,
-    outcome: &ExactOutcome,
-    first: &Measured,
+    (outcome, first, model): (&ExactOutcome, &Results, &Model),
     losses: &mut Vec<Loss>,
 ) -> Vec<Repeat> {
     let trace = ExactOptions {
@@ -211,11 +175,13 @@ fn repeated(
             }
         };
         ended_by = again.ended_by;
-        repeats.push(repeats::repeat(
-            (outcome, first),
-            &results.measured,
-            options.trace.one_line_in.max(1),
-        ));
+        let (accesses, transfers, lines) = results.beside(first, &outcome.threads);
+        let scale = f64::from(options.one_line_in());
+        repeats.push(Repeat {
+            accesses: accesses as f64 * scale,
+            transfers: transfers as f64 * scale,
+            lines,
+        });
     }
     repeats
 }
@@ -309,7 +275,7 @@ impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
     }
 
     fn event(&mut self, event: &TracedEvent) {
-        if event.kind == super::EventKind::ThreadStarted && self.writer.is_none() {
+        if event.kind == EventKind::ThreadStarted && self.writer.is_none() {
             self.info.pid = Pid(event.a as u32);
             let writer = Writer::create(self.directory, self.info, self.mode)
                 .map_err(crate::Error::Recording);
@@ -364,7 +330,7 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         caches: Vec::new(),
         exact: Some(ExactRun {
             order: options.trace.effective_order(),
-            one_line_in: options.trace.one_line_in.max(1),
+            one_line_in: options.one_line_in(),
             element_bytes: options.element_bytes,
             call_paths: options.follows_calls(),
             only: options.trace.only.clone(),
@@ -384,10 +350,9 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
 /// Fills in what is known at the end.
 fn complete(
     info: &mut RunInfo,
-    options: &ExactRecordOptions,
     outcome: &ExactOutcome,
     results: &Results,
-    model: &Model,
+    trace: &Trace<'_>,
     latencies: &[Latency],
 ) {
     info.end = Time(monotonic_ns());
@@ -403,40 +368,34 @@ fn complete(
     info.overhead.collector_rss_bytes = linewise_machine::procfs::own_peak_resident_bytes();
     let Some(exact) = &mut info.exact else { return };
     exact.memory_ns = memory_latency(MEMORY_LATENCY_BUDGET);
-    if exact.machine == THIS_MACHINE && model.simulated {
+    if exact.machine == THIS_MACHINE && trace.model.simulated {
         exact.level_ns = level_latencies(exact, latencies);
     }
     exact.emulator = emulator::version(&outcome.emulator);
-    exact.followed = results.measured.followed;
+    exact.followed = results.followed();
     exact.accesses = exact.followed as f64 * f64::from(exact.one_line_in);
     exact.late = outcome.totals.late;
     exact.waits = outcome.totals.waits;
     exact.waited_ns = outcome.waited_ns;
-    let profile = results.measured.private.as_ref();
-    exact.reuse_rate = match (profile, exact.one_line_in) {
-        (None, _) => 0.0,
-        (Some(_), 2..) => 1.0,
-        (Some(profile), _) => profile.rate,
+    exact.reuse_rate = match (results.reuse_rate(), exact.one_line_in) {
+        // Of the lines that the trace holds all are tracked.
+        (rate, 2..) if rate > 0.0 => 1.0,
+        (rate, _) => rate,
     };
-    let names = names_of(outcome, results, model, options);
-    if let Some((found, names)) = results.heap.as_ref().filter(|it| it.1.recorded) {
-        info.heap = Some(found.run(names));
+    exact.sums = results.sums(trace);
+    if let Some(heap) = results.heap_run() {
+        info.heap = Some(heap);
     }
-    exact.sums = rows::sums(&results.measured, &names);
 }
 
-fn names_of<'a>(
-    outcome: &'a ExactOutcome,
-    results: &'a Results,
-    model: &'a Model,
-    options: &ExactRecordOptions,
-) -> Names<'a> {
-    Names {
+/// What the measurements need to know of the trace.
+fn measured_trace<'a>(outcome: &'a ExactOutcome, model: &'a Model, one_line_in: u32) -> Trace<'a> {
+    Trace {
         threads: &outcome.threads,
         instructions: &outcome.instructions,
+        one_line_in,
         model,
-        one_line_in: options.trace.one_line_in.max(1),
-        blocks: results.heap.as_ref().map(|(found, _)| &found.lines),
+        end: Time(monotonic_ns()),
     }
 }
 
@@ -501,40 +460,13 @@ fn latencies(losses: &mut Vec<Loss>) -> Vec<Latency> {
 fn tables(
     outcome: &ExactOutcome,
     results: &Results,
-    model: &Model,
+    trace: &Trace<'_>,
     places: &Places,
     options: &ExactRecordOptions,
 ) -> Tables {
-    let mut tables = Tables::default();
-    let names = names_of(outcome, results, model, options);
-    if let Some((found, heap_names)) = &results.heap {
-        let accesses = results.measured.report.threads.iter();
-        let accesses = (0u16..)
-            .zip(accesses)
-            .map(|(thread, it)| (it.accesses(), thread));
-        let busiest = accesses.max().map_or(0, |(_, thread)| thread);
-        let rows = found.rows(heap_names, busiest, &outcome.threads, &names);
-        tables.stacks = heap_names.stacks.clone();
-        tables.heap_blocks = rows.blocks;
-        tables.block_uses = rows.uses;
-        tables.path_traces = rows.steps;
-        tables.cache_contents = rows.contents;
-        tables.losses.extend(rows.losses);
-    }
-    let mut paths = PathRows::default();
-    rows::append(&mut tables, &mut paths, &results.measured, &names);
-    tables.call_paths = paths.rows;
+    let mut tables = results.tables(trace);
     tables.maps = places.maps(&outcome.maps);
     tables.threads = places.threads(&outcome.threads, &options.trace.command);
     tables.losses.extend(outcome.losses.iter().cloned());
-    if results.measured.forgotten > 0 {
-        tables.losses.push(loss(
-            "lines-forgotten",
-            results.measured.forgotten,
-            "lines that were given up and begun anew, since records of all that the target touched would have taken more than a \
-             tenth of this machine's memory: who had them before is not known"
-                .to_owned(),
-        ));
-    }
     tables
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use linewise_cache::reuse::{Choice, Sampling};
+use linewise_machine::procfs;
+use linewise_trace::measure::{MeasureOptions, ReuseShare, SimulatedMachine};
 
 use super::super::ExactOptions;
-use super::machine::SimulatedMachine;
 use crate::flow::Wanted;
 use crate::options::HeapWhen;
 
@@ -45,7 +45,28 @@ pub struct ExactRecordOptions {
     pub reason: String,
 }
 
+/// Records of lines take at most this part of the machine's memory, and may take so many bytes in any case.
+const LINES_PART: u64 = 10;
+const LEAST_FOR_LINES: u64 = 1 << 28;
+
 impl ExactRecordOptions {
+    pub(super) fn one_line_in(&self) -> u32 {
+        self.trace.one_line_in.max(1)
+    }
+
+    /// What is to be measured.
+    pub(super) fn measures(&self) -> MeasureOptions {
+        MeasureOptions {
+            one_line_in: self.one_line_in(),
+            simulates: self.simulates(),
+            reuse: self.reuse,
+            element_bytes: self.element_bytes,
+            follows_calls: self.follows_calls(),
+            follows_objects: self.flow.is_some(),
+            most_bytes: (procfs::memory_bytes() / LINES_PART).max(LEAST_FOR_LINES),
+        }
+    }
+
     pub(super) fn simulates(&self) -> bool {
         self.caches || self.trace.one_line_in > 1
     }
@@ -79,48 +100,5 @@ impl ExactRecordOptions {
     pub(super) fn follows_calls(&self) -> bool {
         let all = self.trace.one_line_in <= 1 && self.trace.only.is_none();
         self.call_paths && all && self.reuse != ReuseShare::None
-    }
-}
-
-/// How reuse distances are measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum ReuseShare {
-    /// Not at all.
-    None,
-    /// Of one line in so many, chosen by hash; 1 for all.
-    OneLineIn(u32),
-    /// Of one line in 64: cheap beside the simulation, and good to a percent where there are some
-    /// thousand lines.
-    #[default]
-    Usual,
-}
-
-impl ReuseShare {
-    const USUAL: u32 = 64;
-
-    /// One line in how many; `None` if none.
-    pub(super) fn one_in(self) -> Option<u32> {
-        match self {
-            Self::None => None,
-            Self::OneLineIn(one_in) => Some(one_in.max(1)),
-            Self::Usual => Some(Self::USUAL),
-        }
-    }
-
-    pub(super) fn sampling(self, one_line_in: u32) -> Option<Sampling> {
-        let one_in = self.one_in()?;
-        Some(if one_line_in > 1 {
-            // What comes in is a sample already, and the tracer chose it.
-            Sampling::Thinned {
-                rate: 1.0 / f64::from(one_line_in),
-            }
-        } else if one_in > 1 {
-            Sampling::FixedRate {
-                rate: 1.0 / f64::from(one_in),
-                choice: Choice::Stratified,
-            }
-        } else {
-            Sampling::Exact
-        })
     }
 }

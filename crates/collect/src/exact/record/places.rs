@@ -14,11 +14,9 @@ use std::time::{Duration, Instant};
 
 use linewise_machine::procfs;
 use linewise_recording::{Address, Map, MapKind, Pid, Thread, Tid, Time};
-use linewise_tracer::words::EventKind;
+use linewise_trace::{EventKind, ExactThread, GUEST_BITS, TracedAccess, TracedEvent};
 use object::{Object, ObjectSegment, SegmentFlags};
 
-use super::super::access::{GUEST_BITS, TracedAccess, TracedEvent};
-use super::super::stream::ExactThread;
 use crate::binary::Binary;
 
 /// How often `/proc` is read again, by the accesses' own time.

@@ -130,7 +130,8 @@ fn only_a_function_or_a_module_is_recorded() {
 
 #[test]
 fn a_kept_trace_holds_what_was_handed_out_up_to_its_size() {
-    use super::super::{KeepTrace, Piece, TraceReader};
+    use linewise_trace::{KeepTrace, Piece, TraceReader};
+
     let programs = Programs::new();
     let program = programs.compile("counts");
     let path = programs.path().join("trace");

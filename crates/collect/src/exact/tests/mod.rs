@@ -14,7 +14,9 @@ use std::process::Command;
 use linewise_cache::Kind;
 use linewise_machine::signals::StopSignals;
 
-use super::{Consumer, ExactError, ExactOptions, ExactOutcome, TracedAccess, trace};
+use linewise_trace::{Consumer, TracedAccess};
+
+use super::{ExactError, ExactOptions, ExactOutcome, trace};
 
 /// How often an address was loaded, stored and updated, by size.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use linewise_recording::{
     Touch, Unit,
 };
 
-use super::super::record::{
-    ExactRecordOptions, ExactRecorded, ReuseShare, SimulatedMachine, record_exact,
-};
+use linewise_trace::measure::{ReuseShare, SimulatedMachine};
+
+use super::super::record::{ExactRecordOptions, ExactRecorded, record_exact};
 use super::super::{ExactError, ExactOptions};
 use super::{Programs, command};
 use crate::options::HeapWhen;

@@ -9,13 +9,16 @@ use linewise_cache::Kind;
 use linewise_cache::reuse::Chooser;
 use linewise_tracer::words::EventKind;
 
-use super::super::access::{Consumer, Handover, HeapTold, TracedAccess, TracedEvent};
-use super::super::calls::CallKind;
-use super::blocks::{HeapEvent, Names, Teller};
 use super::contents::Contents;
-use super::measures::{Counted, Measured, Measures};
-use super::objects::{Found, Objects};
+use super::machine::Model;
+use super::measures::{Counted, Measures};
+use super::objects::Objects;
+use super::options::{MeasureError, MeasureOptions};
+use super::results::Results;
 use super::step::Step;
+use crate::access::{Consumer, Handover, HeapRecord, TracedAccess, TracedEvent};
+use crate::calls::CallKind;
+use crate::heap_event::{HeapEvent, HeapNames, HeapReader};
 
 /// Accesses handed over at a time: 256 KiB.
 const CHUNK: usize = 1 << 14;
@@ -77,20 +80,12 @@ impl Chunk {
 
 type Measurer = JoinHandle<(Measures, Option<Objects>)>;
 
-/// What came of it.
-pub(super) struct Results {
-    pub(super) measured: Measured,
-    /// The heap, if its recorder was loaded, and what fills simulated caches.
-    pub(super) heap: Option<(Found, Names)>,
-}
-
-/// The measurements, and the way to them.
-pub(super) struct Measuring {
+/// The measurements, and the way to them. `H` understands the heap recorder.
+pub struct Measuring<H> {
     /// Until the thread is there: the target is forked from a process of one.
     fresh: Option<(Measures, Option<Objects>)>,
     thread: Option<(SyncSender<Arc<Chunk>>, Measurer)>,
-    /// What understands the heap recorder.
-    teller: Option<Teller>,
+    heap: Option<H>,
     /// Finds out what the trackers have to look at.
     chooser: Option<Chooser>,
     chunk: Chunk,
@@ -100,25 +95,30 @@ pub(super) struct Measuring {
     counted: Counted,
 }
 
-impl Measuring {
-    /// `teller` if the heap recorder is loaded, and whether objects are followed. `contents` if caches are simulated.
-    pub(super) fn new(
-        measures: Measures,
-        teller: Option<Teller>,
-        follows: bool,
-        contents: Option<Contents>,
-    ) -> Self {
-        let wanted = teller.is_some() || contents.is_some();
-        let objects = wanted.then(|| Objects::new(follows && teller.is_some(), contents));
-        Self {
-            teller,
+impl<H: HeapReader> Measuring<H> {
+    /// Nothing measured yet. `heap` if the heap recorder is loaded.
+    ///
+    /// # Errors
+    /// See [`MeasureError`].
+    pub fn new(
+        model: &Model,
+        options: &MeasureOptions,
+        heap: Option<H>,
+    ) -> Result<Self, MeasureError> {
+        let measures = Measures::new(model, options)?;
+        let contents = model.simulated.then(|| Contents::new(model));
+        let wanted = heap.is_some() || contents.is_some();
+        let follows = options.follows_objects && heap.is_some();
+        let objects = wanted.then(|| Objects::new(follows, contents));
+        Ok(Self {
+            heap,
             chooser: measures.chooser(),
             fresh: Some((measures, objects)),
             thread: None,
             chunk: Chunk::default(),
             sent: Vec::new(),
             counted: Counted::default(),
-        }
+        })
     }
 
     fn flush(&mut self) {
@@ -159,15 +159,19 @@ impl Measuring {
         }
     }
 
-    /// Ends the measurement. A panic of the thread goes on here.
-    /// `counted` is [`ExactOutcome::counted`](super::super::ExactOutcome::counted).
-    pub(super) fn finish(mut self, counted: &[([u64; 3], u64)]) -> Results {
+    /// Ends the measurement. A panic of the thread goes on here. `counted`: by thread its loads, stores and updates, and the
+    /// lines that it was the first to touch and had for itself; zero where all accesses were told.
+    ///
+    /// # Panics
+    /// As a measurement did.
+    #[must_use]
+    pub fn finish(mut self, counted: &[([u64; 3], u64)]) -> Results {
         self.flush();
         self.counted.add_threads(counted);
         let names = self
-            .teller
+            .heap
             .take()
-            .map_or_else(Names::default, Teller::finish);
+            .map_or_else(HeapNames::default, HeapReader::finish);
         let (measures, mut objects) = match (self.thread.take(), self.fresh.take()) {
             (Some((sender, thread)), _) => {
                 drop(sender);
@@ -188,7 +192,7 @@ impl Measuring {
     }
 }
 
-impl Consumer for Measuring {
+impl<H: HeapReader> Consumer for Measuring<H> {
     fn begin(&mut self) -> io::Result<()> {
         let Some((mut measures, mut objects)) = self.fresh.take() else {
             return Ok(());
@@ -227,8 +231,8 @@ impl Consumer for Measuring {
         }
     }
 
-    fn heap(&mut self, told: &HeapTold<'_>) {
-        let event = self.teller.as_mut().and_then(|teller| teller.told(told));
+    fn heap(&mut self, record: &HeapRecord<'_>) {
+        let event = self.heap.as_mut().and_then(|heap| heap.event(record));
         if let Some(event) = event {
             self.between(Between::Heap(event));
         }

@@ -5,7 +5,7 @@ use linewise_recording::{CacheLevel, SimulatedCache};
 use linewise_topology::{CacheKind, Topology, synthetic};
 
 /// The name of the machine that the collector runs on.
-pub(super) const THIS_MACHINE: &str = "this machine";
+pub const THIS_MACHINE: &str = "this machine";
 
 /// The machine whose caches are simulated.
 #[derive(Clone, Debug)]
@@ -54,23 +54,26 @@ const CORES_WITHOUT_CACHES: usize = Config::MOST_CORES;
 
 /// The simulation's view of a machine.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub struct Model {
     /// For one order.
-    pub(super) config: Config,
+    pub config: Config,
     /// What `run.json` says of it.
-    pub(super) caches: Vec<SimulatedCache>,
+    pub caches: Vec<SimulatedCache>,
     /// What was assumed, in sentences.
-    pub(super) assumptions: Vec<String>,
+    pub assumptions: Vec<String>,
     /// The name of the last level.
-    pub(super) last_level: CacheLevel,
+    pub last_level: CacheLevel,
     /// Whether its caches are simulated, or only the cores.
-    pub(super) simulated: bool,
+    pub simulated: bool,
 }
 
 impl Model {
-    /// The model of `machine` for a stream that holds one line in `one_line_in`; `simulated`: its
+    /// The model of `machine` for a trace that holds one line in `one_line_in`; `simulated`: its
     /// caches have the sizes that they have.
-    pub(super) fn new(
+    ///
+    /// # Errors
+    /// The machine's shape makes no sense.
+    pub fn new(
         machine: &SimulatedMachine,
         one_line_in: u32,
         simulated: bool,
@@ -129,12 +132,14 @@ impl Model {
     }
 
     /// The number of the last-level cache of a thread.
-    pub(super) fn group(&self, thread: u16) -> u32 {
+    #[must_use]
+    pub fn group(&self, thread: u16) -> u32 {
         self.config.cores[self.core(thread) as usize].group
     }
 
     /// The number of the core of a thread.
-    pub(super) fn core(&self, thread: u16) -> u32 {
+    #[must_use]
+    pub fn core(&self, thread: u16) -> u32 {
         self.config.core_of_thread(thread.into())
     }
 }

@@ -8,23 +8,19 @@ use linewise_cache::reuse::{
     Attribution, Chooser, Chosen, Grouping, ReuseOptions, ReuseProfile, ReuseTracker,
 };
 use linewise_cache::{Access, Kind};
+use linewise_recording::{ReuseScope, Unit};
 
-use super::super::access::Handover;
-use super::super::calls::CallKind;
-use super::super::error::MeasureError;
 use super::machine::Model;
 use super::moves::{Move, Moved, Moves};
 use super::objects::{Noted, Objects};
-use super::options::ExactRecordOptions;
+use super::options::{MeasureError, MeasureOptions};
 use super::paths::CallPaths;
 use super::step::Step;
-use linewise_machine::procfs;
+use crate::access::Handover;
+use crate::calls::CallKind;
 
 /// Pairs of instructions, by the calls that led to them, that have rows of their own.
 const PAIRS: usize = 1024;
-/// Records of lines take at most this part of the machine's memory, and may take so many bytes in any case.
-const CACHES_PART: u64 = 10;
-const LEAST_FOR_CACHES: u64 = 1 << 28;
 /// Transfers that have rows of their own.
 const MOVES: usize = 4096;
 
@@ -36,15 +32,87 @@ enum Caches {
     Unbounded(Box<Unbounded>),
 }
 
+/// Reuse of one unit in one scope, under way.
+struct Tracker {
+    scope: ReuseScope,
+    unit: Unit,
+    /// By pairs of instructions, with the calls that led to them where these are followed.
+    by_pairs: bool,
+    tracker: ReuseTracker,
+}
+
+/// Reuse of one unit in one scope.
+#[derive(Clone, Debug)]
+pub(crate) struct Tracked {
+    pub(crate) scope: ReuseScope,
+    pub(crate) unit: Unit,
+    pub(crate) by_pairs: bool,
+    pub(crate) profile: ReuseProfile,
+}
+
+impl Tracker {
+    fn finish(self) -> Tracked {
+        Tracked {
+            scope: self.scope,
+            unit: self.unit,
+            by_pairs: self.by_pairs,
+            profile: self.tracker.profile(),
+        }
+    }
+}
+
+/// Those that are wanted, in the order of their rows.
+fn trackers(model: &Model, options: &MeasureOptions) -> Result<Vec<Tracker>, MeasureError> {
+    let Some(sampling) = options.reuse.sampling(options.one_line_in) else {
+        return Ok(Vec::new());
+    };
+    let line_bytes = model.config.line_bytes;
+    let groups: Vec<u16> = (0..u16::MAX)
+        .map(|thread| model.group(thread) as u16)
+        .collect();
+    let mut wanted = Vec::new();
+    let scopes = [ReuseScope::Private, ReuseScope::Shared];
+    wanted.extend(scopes.map(|scope| (scope, Unit::Line, line_bytes)));
+    if let Some(bytes) = options.element_bytes {
+        let unit = match bytes {
+            1 => Unit::Byte,
+            _ => Unit::Element,
+        };
+        wanted.extend(scopes.map(|scope| (scope, unit, bytes)));
+    }
+    // What a prefetcher of adjacent lines would make of it. A share of the lines holds no pairs, and what
+    // prefetching brings is told only beside simulated caches.
+    if options.one_line_in <= 1 && options.simulates {
+        wanted.push((ReuseScope::Private, Unit::LinePair, 2 * line_bytes));
+    }
+    let tracker = |(scope, unit, granularity_bytes)| {
+        let by_pairs = unit == Unit::Line;
+        let tracker = ReuseTracker::new(&ReuseOptions {
+            granularity_bytes,
+            grouping: match scope {
+                ReuseScope::Private => Grouping::Private,
+                ReuseScope::Shared => Grouping::Shared(groups.clone()),
+            },
+            sampling,
+            attribution: Attribution {
+                sites: false,
+                pairs: if by_pairs { PAIRS } else { 0 },
+            },
+        });
+        Ok(Tracker {
+            scope,
+            unit,
+            by_pairs,
+            tracker: tracker.map_err(MeasureError::Reuse)?,
+        })
+    };
+    wanted.into_iter().map(tracker).collect()
+}
+
 /// The measurement, under way.
-pub(super) struct Measures {
+pub(crate) struct Measures {
     caches: Caches,
-    private: Option<ReuseTracker>,
-    shared: Option<ReuseTracker>,
-    /// Private, by pairs of lines: what a prefetcher of adjacent lines would make of it.
-    pairs: Option<ReuseTracker>,
-    /// Private and shared, by elements.
-    elements: [Option<ReuseTracker>; 2],
+    trackers: Vec<Tracker>,
     /// The calls that led to the accesses, for the trackers that attribute.
     paths: Option<CallPaths>,
     moves: Moves,
@@ -63,7 +131,7 @@ pub(super) struct Measures {
 
 /// What is known of accesses that are not told one by one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     /// By thread: loads, stores and updates in all, and lines that it alone has touched.
     threads: Vec<([u64; 3], u64)>,
     /// By thread: lines that it handed over.
@@ -73,7 +141,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn hand_over(&mut self, handover: &Handover) {
+    pub(crate) fn hand_over(&mut self, handover: &Handover) {
         let thread = usize::from(handover.thread);
         if self.handed_over.len() <= thread {
             self.handed_over.resize(thread + 1, 0);
@@ -81,15 +149,15 @@ impl Counted {
         self.handed_over[thread] += 1;
     }
 
-    pub(super) fn sample(&mut self, site: u32, kind: Kind) {
+    pub(crate) fn sample(&mut self, site: u32, kind: Kind) {
         if self.samples.len() <= site as usize {
             self.samples.resize(site as usize + 1, [0; 3]);
         }
         self.samples[site as usize][kind as usize] += 1;
     }
 
-    /// Takes [`ExactOutcome::counted`](super::super::ExactOutcome::counted), when all else was taken.
-    pub(super) fn add_threads(&mut self, counted: &[([u64; 3], u64)]) {
+    /// Takes what each thread did in all, when all else was taken.
+    pub(crate) fn add_threads(&mut self, counted: &[([u64; 3], u64)]) {
         let handed_over = self.handed_over.iter().copied().chain(std::iter::repeat(0));
         self.threads = counted
             .iter()
@@ -120,9 +188,8 @@ impl Counted {
 
 impl Measures {
     /// Nothing measured yet.
-    pub(super) fn new(model: &Model, options: &ExactRecordOptions) -> Result<Self, MeasureError> {
+    pub(crate) fn new(model: &Model, options: &MeasureOptions) -> Result<Self, MeasureError> {
         let line_bytes = model.config.line_bytes;
-        let (reuse, one_line_in) = (options.reuse, options.trace.one_line_in.max(1));
         if let Some(element_bytes) = options.element_bytes
             && element_bytes >= line_bytes
         {
@@ -131,54 +198,18 @@ impl Measures {
                 line_bytes,
             });
         }
-        let tracker = |grouping: Grouping, granularity_bytes: u32, pairs: usize| {
-            reuse
-                .sampling(one_line_in)
-                .map(|sampling| {
-                    ReuseTracker::new(&ReuseOptions {
-                        granularity_bytes,
-                        grouping,
-                        sampling,
-                        attribution: Attribution {
-                            sites: false,
-                            pairs,
-                        },
-                    })
-                })
-                .transpose()
-                .map_err(MeasureError::Reuse)
-        };
-        let groups: Vec<u16> = (0..u16::MAX)
-            .map(|thread| model.group(thread) as u16)
-            .collect();
-        let elements = |grouping| match options.element_bytes {
-            Some(bytes) => tracker(grouping, bytes, 0),
-            None => Ok(None),
-        };
-        let caches = if options.simulates() {
+        let caches = if options.simulates {
             Hierarchy::new(&model.config).map(|caches| Caches::Machine(Box::new(caches)))
         } else {
             Unbounded::new(&model.config).map(|mut caches| {
-                caches.set_limit((procfs::memory_bytes() / CACHES_PART).max(LEAST_FOR_CACHES));
+                caches.set_limit(options.most_bytes);
                 Caches::Unbounded(Box::new(caches))
             })
         };
         let mut measures = Self {
             caches: caches.map_err(MeasureError::Machine)?,
-            private: tracker(Grouping::Private, line_bytes, PAIRS)?,
-            elements: [
-                elements(Grouping::Private)?,
-                elements(Grouping::Shared(groups.clone()))?,
-            ],
-            shared: tracker(Grouping::Shared(groups), line_bytes, PAIRS)?,
-            // A share of the lines holds no pairs, and what prefetching brings is told only beside
-            // simulated caches.
-            pairs: if one_line_in > 1 || !options.simulates() {
-                None
-            } else {
-                tracker(Grouping::Private, 2 * line_bytes, 0)?
-            },
-            paths: options.follows_calls().then(CallPaths::new),
+            trackers: trackers(model, options)?,
+            paths: options.follows_calls.then(CallPaths::new),
             moves: Moves::new(MOVES),
             bit_shift: line_bytes.trailing_zeros().saturating_sub(6),
             accesses: Vec::new(),
@@ -193,26 +224,24 @@ impl Measures {
     }
 
     /// What tells the accesses that the trackers have to look at; `None` if they are to get all.
-    pub(super) fn chooser(&self) -> Option<Chooser> {
+    pub(crate) fn chooser(&self) -> Option<Chooser> {
         // Calls are followed through all accesses.
         if self.paths.is_some() {
             return None;
         }
-        let [private, shared] = &self.elements;
-        let trackers = [&self.private, &self.shared, &self.pairs, private, shared];
-        let trackers: Vec<&ReuseTracker> = trackers.into_iter().flatten().collect();
+        let trackers: Vec<&ReuseTracker> = self.trackers.iter().map(|it| &it.tracker).collect();
         Chooser::new(&trackers)
     }
 
     /// Takes what further instructions do to the stack of calls.
-    pub(super) fn learn(&mut self, kinds: &[CallKind]) {
+    pub(crate) fn learn(&mut self, kinds: &[CallKind]) {
         if let Some(paths) = &mut self.paths {
             paths.learn(kinds);
         }
     }
 
     /// Takes the next accesses, and tells `objects` of them.
-    pub(super) fn take(&mut self, batch: &[Step], mut objects: Option<&mut Objects>) {
+    pub(crate) fn take(&mut self, batch: &[Step], mut objects: Option<&mut Objects>) {
         let told = batch.iter().map(|step| u64::from(step.stands_for()));
         self.followed += told.sum::<u64>();
         let wants_served = objects.as_ref().is_some_and(|it| it.wants_served());
@@ -269,14 +298,14 @@ impl Measures {
     }
 
     /// What the caches hold at the end, for a run that was too short for a look in between.
-    pub(super) fn look_at_the_end(&self, objects: &mut Objects) {
+    pub(crate) fn look_at_the_end(&self, objects: &mut Objects) {
         if let Caches::Machine(caches) = &self.caches {
             objects.look_at_the_end(caches);
         }
     }
 
     /// Takes what a thread did to a line that it had for itself: its last load and store stand for all that is counted of it.
-    pub(super) fn hand_over(&mut self, handover: &Handover, objects: Option<&mut Objects>) {
+    pub(crate) fn hand_over(&mut self, handover: &Handover, objects: Option<&mut Objects>) {
         let mut both = [handover.load, handover.store];
         if handover.load_is_last {
             both.reverse();
@@ -290,7 +319,7 @@ impl Measures {
     }
 
     /// Takes that so many accesses of a thread have passed that are not told.
-    pub(super) fn pass(&mut self, thread: u16, count: u64) {
+    pub(crate) fn pass(&mut self, thread: u16, count: u64) {
         self.followed += count;
         let thread = usize::from(thread);
         if self.passed.len() <= thread {
@@ -301,7 +330,6 @@ impl Measures {
 
     /// Shows accesses to the trackers of reuse distances.
     fn track(&mut self, batch: &[Step]) {
-        let [private, shared] = &mut self.elements;
         if self.some_are_chosen {
             let passed = &mut self.passed;
             self.chosen.note(batch.iter().map(|step| {
@@ -313,19 +341,12 @@ impl Measures {
                 let stands_for = u32::try_from(u64::from(told) + more).unwrap_or(u32::MAX);
                 (step.thread(), stands_for, step.looked_at())
             }));
-            let trackers = [
-                &mut self.private,
-                &mut self.shared,
-                &mut self.pairs,
-                private,
-                shared,
-            ];
-            for tracker in trackers.into_iter().flatten() {
-                tracker.record_chosen(batch, &self.chosen);
+            for it in &mut self.trackers {
+                it.tracker.record_chosen(batch, &self.chosen);
             }
             return;
         }
-        if self.private.is_none() {
+        if self.trackers.is_empty() {
             return;
         }
         self.accesses.clear();
@@ -335,21 +356,19 @@ impl Measures {
         if let Some(paths) = &mut self.paths {
             paths.follow(accesses);
         }
-        for tracker in [&mut self.private, &mut self.shared].into_iter().flatten() {
+        for it in &mut self.trackers {
             match &mut self.paths {
-                Some(paths) => {
-                    tracker.record_at(accesses, |index| paths.place(index, accesses[index].site));
+                Some(paths) if it.by_pairs => {
+                    let place = |index: usize| paths.place(index, accesses[index].site);
+                    it.tracker.record_at(accesses, place);
                 }
-                None => tracker.record(accesses),
+                _ => it.tracker.record(accesses),
             }
-        }
-        for tracker in [&mut self.pairs, private, shared].into_iter().flatten() {
-            tracker.record(accesses);
         }
     }
 
     /// Ends the measurement.
-    pub(super) fn finish(mut self, counted: &Counted) -> Measured {
+    pub(crate) fn finish(mut self, counted: &Counted) -> Measured {
         if let Caches::Unbounded(caches) = &mut self.caches {
             counted.complete(caches);
         }
@@ -366,12 +385,7 @@ impl Measures {
         Measured {
             forgotten,
             report,
-            private: self.private.map(|tracker| tracker.profile()),
-            shared: self.shared.map(|tracker| tracker.profile()),
-            pairs: self.pairs.map(|tracker| tracker.profile()),
-            elements: self
-                .elements
-                .map(|tracker| tracker.map(|tracker| tracker.profile())),
+            reuse: self.trackers.into_iter().map(Tracker::finish).collect(),
             paths: self.paths,
             moves,
             other_moves,
@@ -383,21 +397,16 @@ impl Measures {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub(super) struct Measured {
-    pub(super) report: Report,
-    pub(super) private: Option<ReuseProfile>,
-    pub(super) shared: Option<ReuseProfile>,
-    /// Private, by pairs of lines.
-    pub(super) pairs: Option<ReuseProfile>,
-    /// Private and shared, by elements.
-    pub(super) elements: [Option<ReuseProfile>; 2],
-    /// What the sites of `private` and `shared` are: places of these.
-    pub(super) paths: Option<CallPaths>,
+pub(crate) struct Measured {
+    pub(crate) report: Report,
+    pub(crate) reuse: Vec<Tracked>,
+    /// What the sites of profiles by pairs are: places of these.
+    pub(crate) paths: Option<CallPaths>,
     /// The heaviest first.
-    pub(super) moves: Vec<(Move, Moved)>,
-    pub(super) other_moves: Transfers,
+    pub(crate) moves: Vec<(Move, Moved)>,
+    pub(crate) other_moves: Transfers,
     /// Accesses.
-    pub(super) followed: u64,
+    pub(crate) followed: u64,
     /// Lines that were given up for want of memory.
-    pub(super) forgotten: u64,
+    pub(crate) forgotten: u64,
 }

@@ -2,13 +2,13 @@
 
 use linewise_recording::{Address, Map, MapKind, Pid, Time};
 
-use super::instruction::Instruction;
-use super::numbers::{get, put};
-use super::stream::ExactThread;
+use crate::instruction::Instruction;
+use crate::numbers::{get, put};
+use crate::thread::ExactThread;
 
 /// Threads, instructions and mappings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tables {
+pub struct TraceTables {
     /// By their numbers in the accesses.
     pub threads: Vec<ExactThread>,
     /// By their numbers in the accesses.
@@ -17,7 +17,7 @@ pub struct Tables {
     pub maps: Vec<Map>,
 }
 
-pub(super) fn encode(tables: &Tables) -> Vec<u8> {
+pub(crate) fn encode(tables: &TraceTables) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rows = |values: &[u64], text: &[u8]| {
         for &value in values {
@@ -70,9 +70,9 @@ pub(super) fn encode(tables: &Tables) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode(mut bytes: &[u8]) -> Option<Tables> {
+pub(crate) fn decode(mut bytes: &[u8]) -> Option<TraceTables> {
     let bytes = &mut bytes;
-    let mut tables = Tables::default();
+    let mut tables = TraceTables::default();
     for _ in 0..get(bytes)? {
         tables.threads.push(ExactThread {
             pid: Pid(get(bytes)?.try_into().ok()?),
@@ -135,10 +135,10 @@ pub(super) fn decode(mut bytes: &[u8]) -> Option<Tables> {
 
 /// One row of each.
 #[cfg(test)]
-pub(super) fn example() -> Tables {
+pub(crate) fn example() -> TraceTables {
     let mut bytes = [0; 15];
     bytes[..3].copy_from_slice(&[0x48, 0x8b, 0x07]);
-    Tables {
+    TraceTables {
         threads: vec![ExactThread {
             pid: Pid(7),
             tid: 8,

@@ -9,28 +9,28 @@ use linewise_cache::line_hash;
 
 /// What tells transfers apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Move {
+pub(crate) struct Move {
     /// Address of the line's first byte, as in `TracedAccess::address`.
-    pub(super) line: u64,
-    pub(super) from_site: u32,
-    pub(super) to_site: u32,
-    pub(super) from_thread: u16,
-    pub(super) to_thread: u16,
-    pub(super) is_true: bool,
+    pub(crate) line: u64,
+    pub(crate) from_site: u32,
+    pub(crate) to_site: u32,
+    pub(crate) from_thread: u16,
+    pub(crate) to_thread: u16,
+    pub(crate) is_true: bool,
 }
 
 /// How often, and at which bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moved {
-    pub(super) count: u64,
-    pub(super) from_bytes: u64,
-    pub(super) to_bytes: u64,
+pub(crate) struct Moved {
+    pub(crate) count: u64,
+    pub(crate) from_bytes: u64,
+    pub(crate) to_bytes: u64,
 }
 
 /// The heaviest moves. When there are four times as many as are shown, the lighter half is summed
 /// up; so with more than that the counts of the shown ones are lower bounds, and the sums are right.
 #[derive(Clone, Debug)]
-pub(super) struct Moves {
+pub(crate) struct Moves {
     shown: usize,
     index: HashMap<Move, u32, BuildHasherDefault<MoveHasher>>,
     moved: Vec<(Move, Moved)>,
@@ -40,7 +40,7 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    pub(super) fn new(shown: usize) -> Self {
+    pub(crate) fn new(shown: usize) -> Self {
         Self {
             shown,
             index: HashMap::default(),
@@ -52,7 +52,7 @@ impl Moves {
 
     /// Counts a transfer; `1 << bit_shift` bytes of its line are one bit.
     #[inline]
-    pub(super) fn count(&mut self, transfer: &Transfer, bit_shift: u32) {
+    pub(crate) fn count(&mut self, transfer: &Transfer, bit_shift: u32) {
         let mask = |(first, last): (u8, u8)| {
             let (first, last) = (first >> bit_shift, last >> bit_shift);
             (u64::MAX >> (63 - last)) & (u64::MAX << first)
@@ -124,7 +124,7 @@ impl Moves {
     }
 
     /// The heaviest moves, and the sums of the others.
-    pub(super) fn finish(mut self) -> (Vec<(Move, Moved)>, Transfers) {
+    pub(crate) fn finish(mut self) -> (Vec<(Move, Moved)>, Transfers) {
         self.sort();
         let mut others = self.given_up;
         for &(key, moved) in self.moved.iter().skip(self.shown) {
@@ -145,7 +145,7 @@ fn sum(into: &mut Transfers, key: Move, moved: Moved) {
 
 /// Addresses and small dense numbers need no more than mixing.
 #[derive(Clone, Default)]
-pub(super) struct MoveHasher(u64);
+pub(crate) struct MoveHasher(u64);
 
 impl Hasher for MoveHasher {
     fn finish(&self) -> u64 {

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_cache::Kind;
 use linewise_cache::hierarchy::{Class, Counts, Level, Served};
-use linewise_cache::reuse::{Distances, Histogram, ReuseProfile};
+use linewise_cache::reuse::{Distances, Histogram};
 use linewise_recording::{
     Address, CacheCounts, CacheLevel, CacheSubject, Measure, Operation, ReuseBin, ReusePairBin,
-    ReuseScope, Sharing, SimulationSums, Tables, Touch, TransferCount, Unit,
+    ReuseScope, Sharing, SimulationSums, Tables, Touch, TransferCount,
 };
 
-use super::super::access::GUEST_BITS;
 use super::machine::Model;
-use super::measures::Measured;
+use super::measures::{Measured, Tracked};
 use super::names::Names;
 use super::paths::{CallPaths, PathRows};
+use crate::access::GUEST_BITS;
 
 /// Instructions that have rows of their own.
 const INSTRUCTIONS: usize = 1024;
 
 /// Appends the rows; the paths that they name go to `paths`.
-pub(super) fn append(
+pub(crate) fn append(
     tables: &mut Tables,
     paths: &mut PathRows,
     measured: &Measured,
@@ -28,37 +28,20 @@ pub(super) fn append(
 ) {
     append_caches(&mut tables.caches, measured, names);
     append_transfers(&mut tables.transfers, measured, names);
-    for (scope, profile) in [
-        (ReuseScope::Private, &measured.private),
-        (ReuseScope::Shared, &measured.shared),
-    ] {
-        if let Some(profile) = profile {
-            append_reuse(&mut tables.reuse, scope, Unit::Line, profile, names);
+    for tracked in &measured.reuse {
+        append_reuse(&mut tables.reuse, tracked, names);
+        if tracked.by_pairs {
             let calls = Calls {
                 paths: measured.paths.as_ref(),
                 rows: paths,
             };
-            append_pairs(&mut tables.reuse_pairs, scope, profile, calls, names);
+            append_pairs(&mut tables.reuse_pairs, tracked, calls, names);
         }
-    }
-    let scopes = [ReuseScope::Private, ReuseScope::Shared];
-    for (scope, profile) in scopes.into_iter().zip(&measured.elements) {
-        if let Some(profile) = profile {
-            let unit = match profile.granularity_bytes {
-                1 => Unit::Byte,
-                _ => Unit::Element,
-            };
-            append_reuse(&mut tables.reuse, scope, unit, profile, names);
-        }
-    }
-    if let Some(profile) = &measured.pairs {
-        let (scope, unit) = (ReuseScope::Private, Unit::LinePair);
-        append_reuse(&mut tables.reuse, scope, unit, profile, names);
     }
 }
 
 /// The sums for `run.json`.
-pub(super) fn sums(measured: &Measured, names: &Names<'_>) -> SimulationSums {
+pub(crate) fn sums(measured: &Measured, names: &Names<'_>) -> SimulationSums {
     let scale = names.scale();
     let report = &measured.report;
     let transfers = report.core_transfers.total();
@@ -73,7 +56,7 @@ pub(super) fn sums(measured: &Measured, names: &Names<'_>) -> SimulationSums {
     SimulationSums {
         true_sharing: scaled(transfers.true_sharing),
         false_sharing: scaled(transfers.false_sharing),
-        transfers_error: (names.one_line_in > 1)
+        transfers_error: (names.trace.one_line_in > 1)
             .then(|| (squares * (1.0 - 1.0 / scale)).sqrt() * scale),
         intra_socket_supplied: scaled(report.intra_socket.supplied),
         intra_socket_upgrades: scaled(report.intra_socket.upgrades),
@@ -194,13 +177,13 @@ fn append_caches(rows: &mut Vec<CacheCounts>, measured: &Measured, names: &Names
     for &site in rest {
         others += &report.sites[site as usize];
     }
-    for asked in &levels(names.model) {
+    for asked in &levels(names.trace.model) {
         rows.push(row(asked, &report.total, scale));
         for (thread, counts) in (0u16..).zip(&report.threads) {
             let cache = if asked.level == Level::Llc {
-                names.model.group(thread)
+                names.trace.model.group(thread)
             } else {
-                names.model.core(thread)
+                names.trace.model.core(thread)
             };
             if counts.accesses() > 0 {
                 rows.push(CacheCounts {
@@ -242,6 +225,7 @@ fn operation(counts: &Counts) -> Option<Operation> {
 fn append_transfers(rows: &mut Vec<TransferCount>, measured: &Measured, names: &Names<'_>) {
     let operation = |site: u32| operation(measured.report.sites.get(site as usize)?);
     let bit_shift = names
+        .trace
         .model
         .config
         .line_bytes
@@ -318,9 +302,12 @@ fn bins(histogram: &Histogram) -> Vec<(Touch, u64, u64, f64)> {
 
 fn append_reuse(
     rows: &mut Vec<ReuseBin>,
-    scope: ReuseScope,
-    unit: Unit,
-    profile: &ReuseProfile,
+    &Tracked {
+        scope,
+        unit,
+        ref profile,
+        ..
+    }: &Tracked,
     names: &Names<'_>,
 ) {
     let mut errors: HashMap<u64, Option<f64>> = HashMap::new();
@@ -333,7 +320,7 @@ fn append_reuse(
             .or_insert_with(|| profile.miss_ratio_error(from))
     };
     for (thread, distances) in (0u16..).zip(&profile.by_thread) {
-        let cache = (scope == ReuseScope::Shared).then(|| names.model.group(thread));
+        let cache = (scope == ReuseScope::Shared).then(|| names.trace.model.group(thread));
         for (measure, histogram) in both(distances) {
             for (touch, from, to, count) in bins(histogram) {
                 rows.push(ReuseBin {
@@ -408,8 +395,12 @@ impl Calls<'_> {
 
 fn append_pairs(
     rows: &mut Vec<ReusePairBin>,
-    scope: ReuseScope,
-    profile: &ReuseProfile,
+    &Tracked {
+        scope,
+        unit,
+        ref profile,
+        ..
+    }: &Tracked,
     mut calls: Calls<'_>,
     names: &Names<'_>,
 ) {
@@ -438,7 +429,7 @@ fn append_pairs(
                     reuse_ip: ip(reused),
                     reuse_path: path(reused),
                     measure,
-                    unit: Unit::Line,
+                    unit,
                     touch,
                     from,
                     to,

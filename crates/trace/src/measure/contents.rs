@@ -12,9 +12,9 @@ use linewise_cache::hierarchy::{CacheShape, Hierarchy, Level, Ways};
 use linewise_cache::line_hash;
 use linewise_recording::{CacheContent, CacheLevel, Pid, StackId};
 
-use super::blocks::Names;
 use super::machine::Model;
-use super::names;
+use super::names::Names;
+use crate::heap_event::HeapNames;
 
 /// Moments that are kept, at least half of them.
 const MOMENTS: usize = 16;
@@ -33,7 +33,7 @@ const SETS: usize = 16;
 const CROWDED: f64 = 2.0;
 
 /// The block that a line is of: process, call chain, name; and what tells it from others.
-pub(super) type OfBlock = ((u32, u32, u16), u64);
+pub(crate) type OfBlock = ((u32, u32, u16), u64);
 
 /// Lines of one kind: the site of the last access, and process, call chain and name of the blocks.
 type Kind = (Option<u32>, Option<(u32, u32, u16)>);
@@ -53,7 +53,7 @@ struct Pressed {
 }
 
 /// See the module.
-pub(super) struct Contents {
+pub(crate) struct Contents {
     /// The group of each core.
     groups: Vec<u32>,
     line_shift: u32,
@@ -69,7 +69,7 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Nothing seen yet.
-    pub(super) fn new(model: &Model) -> Self {
+    pub(crate) fn new(model: &Model) -> Self {
         let line_bytes = u64::from(model.config.line_bytes);
         let shape = model.config.cores.first().map(|core| core.l1);
         let (sets, ways) = shape.map_or((1, 1), |shape| sets_and_ways(&shape, line_bytes));
@@ -87,18 +87,18 @@ impl Contents {
     }
 
     /// So many accesses have passed; whether it is time to [look](Contents::look).
-    pub(super) fn pass(&mut self, accesses: usize) -> bool {
+    pub(crate) fn pass(&mut self, accesses: usize) -> bool {
         self.passed += accesses as u64;
         self.passed >= self.next
     }
 
     /// Whether nothing was looked at so far.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.moments.is_empty()
     }
 
     /// Looks at what the caches hold now. `block` tells which block an address is in.
-    pub(super) fn look(
+    pub(crate) fn look(
         &mut self,
         caches: &Hierarchy,
         mut block: impl FnMut(u64) -> Option<OfBlock>,
@@ -163,7 +163,7 @@ impl Contents {
     }
 
     /// An access of a site missed a line by conflict in the first level of a core.
-    pub(super) fn press(
+    pub(crate) fn press(
         &mut self,
         core: u16,
         line: u64,
@@ -187,13 +187,13 @@ impl Contents {
     }
 
     /// The rows of the caches that this thread, the busiest, asks.
-    pub(super) fn rows(
+    pub(crate) fn rows(
         &self,
         busiest: u16,
-        code: &names::Names<'_>,
-        names: &Names,
+        code: &Names<'_>,
+        names: &HeapNames,
     ) -> Vec<CacheContent> {
-        let model = code.model;
+        let model = code.trace.model;
         let (core, group) = (model.core(busiest), model.group(busiest));
         let mut rows = Vec::new();
         for (cache, level) in [
@@ -235,8 +235,8 @@ impl Contents {
         &self,
         core: u16,
         busiest: u16,
-        code: &names::Names<'_>,
-        names: &Names,
+        code: &Names<'_>,
+        names: &HeapNames,
     ) -> Vec<CacheContent> {
         let own = self.pressed.iter().filter(|((of, _), _)| *of == core);
         let all: u64 = own.clone().map(|(_, (misses, _))| misses).sum();
@@ -288,7 +288,7 @@ fn sets_and_ways(shape: &CacheShape, line_bytes: u64) -> (u64, u64) {
     ((lines / ways).max(1), ways)
 }
 
-fn row((site, block): Kind, code: &names::Names<'_>, names: &Names) -> CacheContent {
+fn row((site, block): Kind, code: &Names<'_>, names: &HeapNames) -> CacheContent {
     let ip = site.and_then(|site| code.ip(site));
     let pid = block.map(|it| Pid(it.0));
     CacheContent {
@@ -325,7 +325,7 @@ mod tests {
     use linewise_cache::{Access, Kind as Does};
     use linewise_topology::synthetic;
 
-    use super::super::SimulatedMachine;
+    use super::super::machine::SimulatedMachine;
     use super::*;
 
     fn model() -> Model {

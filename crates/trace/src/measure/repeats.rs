@@ -2,29 +2,28 @@
 
 use std::collections::HashMap;
 
-use linewise_recording::{Address, Pid, Repeat, RepeatedLine};
+use linewise_recording::{Address, Pid, RepeatedLine};
 
-use super::super::ExactOutcome;
-use super::super::access::GUEST_BITS;
 use super::measures::Measured;
+use crate::access::GUEST_BITS;
+use crate::thread::ExactThread;
 
 /// Lines of which it is told.
 const LINES: usize = 256;
 
-/// What a run came to, beside `first`, which is told of in full. `one_line_in`: the share of lines.
-pub(super) fn repeat(
-    first: (&ExactOutcome, &Measured),
+/// Accesses, transfers and the transfers by line of a run beside `first`, which is told of in full. `threads` are
+/// the first run's.
+pub(crate) fn beside(
+    first: &Measured,
     again: &Measured,
-    one_line_in: u32,
-) -> Repeat {
-    let (outcome, told) = first;
-    let scale = f64::from(one_line_in);
+    threads: &[ExactThread],
+) -> (u64, u64, Vec<RepeatedLine>) {
     let pid = |space: u64| -> Option<Pid> {
-        let mut threads = outcome.threads.iter();
+        let mut threads = threads.iter();
         Some(threads.find(|it| u64::from(it.space) == space)?.pid)
     };
     let moved = by_line(again);
-    let mut lines: Vec<(u64, u64)> = by_line(told).into_iter().collect();
+    let mut lines: Vec<(u64, u64)> = by_line(first).into_iter().collect();
     lines.sort_unstable_by_key(|&(line, count)| (std::cmp::Reverse(count), line));
     let lines = lines.into_iter().take(LINES).filter_map(|(line, _)| {
         Some(RepeatedLine {
@@ -33,11 +32,8 @@ pub(super) fn repeat(
             transfers: moved.get(&line).copied().unwrap_or(0) as f64,
         })
     });
-    Repeat {
-        accesses: again.followed as f64 * scale,
-        transfers: again.report.core_transfers.total().total() as f64 * scale,
-        lines: lines.collect(),
-    }
+    let transfers = again.report.core_transfers.total().total();
+    (again.followed, transfers, lines.collect())
 }
 
 /// The transfers of each line that has rows, as the rows have them.

@@ -2,11 +2,11 @@
 
 use linewise_cache::{Access, Kind};
 
-use super::super::access::TracedAccess;
+use crate::access::TracedAccess;
 
 /// What measurements need to know of an access: it goes through a queue and from one CPU to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     address: u64,
     site: u32,
     /// Accesses of the thread right before it that are not told.
@@ -25,22 +25,22 @@ const OWN: u8 = 1 << 3;
 
 impl Step {
     /// See [`Step::time`].
-    pub(super) const TIME_UNIT_NS: u64 = 64;
+    pub(crate) const TIME_UNIT_NS: u64 = 64;
 
     /// The low bits of a time in ns, in units of [`Step::TIME_UNIT_NS`]: good for differences below four
     /// minutes.
-    pub(super) fn time_of(ns: u64) -> u32 {
+    pub(crate) fn time_of(ns: u64) -> u32 {
         (ns / Self::TIME_UNIT_NS) as u32
     }
 
     /// When it was: see [`Step::time_of`].
-    pub(super) fn time(self) -> u32 {
+    pub(crate) fn time(self) -> u32 {
         self.time
     }
 
     /// `looked_at`: trackers of reuse distances have to look at it.
     #[inline]
-    pub(super) fn new(access: &TracedAccess, looked_at: bool) -> Self {
+    pub(crate) fn new(access: &TracedAccess, looked_at: bool) -> Self {
         Self {
             address: access.address,
             site: access.site,
@@ -54,7 +54,7 @@ impl Step {
     }
 
     /// A thread's last load or store to a line that it had for itself: it is counted there.
-    pub(super) fn own(access: &TracedAccess) -> Self {
+    pub(crate) fn own(access: &TracedAccess) -> Self {
         let step = Self::new(access, false);
         Self {
             flags: step.flags | OWN,
@@ -64,14 +64,14 @@ impl Step {
 
     /// The thread.
     #[inline]
-    pub(super) fn thread(self) -> u16 {
+    pub(crate) fn thread(self) -> u16 {
         self.thread
     }
 
     /// How many accesses of its thread it stands for: itself, and those before it that are not told. 0 if it
     /// is one of those.
     #[inline]
-    pub(super) fn stands_for(self) -> u32 {
+    pub(crate) fn stands_for(self) -> u32 {
         if self.flags & OWN != 0 {
             0
         } else {
@@ -81,7 +81,7 @@ impl Step {
 
     /// Whether trackers of reuse distances have to look at it.
     #[inline]
-    pub(super) fn looked_at(self) -> bool {
+    pub(crate) fn looked_at(self) -> bool {
         self.flags & LOOKED_AT != 0
     }
 }

@@ -3,7 +3,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-use super::instruction::Instruction;
+use crate::instruction::Instruction;
 
 /// What an instruction does to the stack of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub enum CallKind {
 
 impl CallKind {
     /// What an instruction of x86-64 does.
-    pub(super) fn of(instruction: &Instruction) -> Self {
+    #[must_use]
+    pub fn of(instruction: &Instruction) -> Self {
         let bytes = &instruction.bytes[..usize::from(instruction.length)];
         let decoded = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
         if decoded.is_call_near() || decoded.is_call_near_indirect() {

@@ -1,6 +1,6 @@
 //! Numbers in as few bytes as they need: seven bits a byte.
 
-pub(super) fn put(column: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put(column: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         column.push(value as u8 | 0x80);
         value >>= 7;
@@ -9,7 +9,7 @@ pub(super) fn put(column: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Takes a number from the front.
-pub(super) fn get(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn get(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;

@@ -1,4 +1,4 @@
-//! What the exact source hands out.
+//! What stands in a trace, and who takes it.
 
 use std::io;
 
@@ -6,13 +6,14 @@ use linewise_cache::{Access, Kind};
 use linewise_recording::{Map, Pid};
 use linewise_tracer::words::EventKind;
 
-use super::calls::CallKind;
+use crate::calls::CallKind;
 
 /// Bits of an address that are the guest's own; those above are the number of the address space.
 pub const GUEST_BITS: u32 = 48;
 
 /// The number of an image, in its place in an address.
-pub(super) fn space_of(image: u32) -> u64 {
+#[must_use]
+pub fn space_of(image: u32) -> u64 {
     u64::from(image.min(u32::from(u16::MAX))) << GUEST_BITS
 }
 
@@ -26,13 +27,13 @@ pub struct TracedAccess {
     pub address: u64,
     /// CLOCK_MONOTONIC ns, never decreasing. Taken once for up to sixteen accesses.
     pub time_ns: u64,
-    /// Index in [`ExactOutcome::instructions`](super::ExactOutcome::instructions).
+    /// Index in [`TraceTables::instructions`](crate::TraceTables::instructions).
     pub site: u32,
-    /// Accesses of the thread right before this one that are [not told](super::ExactOptions::leave_own).
+    /// Accesses of the thread right before this one that are not told, since no other thread touched their lines.
     pub before: u32,
     /// Bytes, at least 1; may reach into the next line.
     pub size: u16,
-    /// Index in [`ExactOutcome::threads`](super::ExactOutcome::threads).
+    /// Index in [`TraceTables::threads`](crate::TraceTables::threads).
     pub thread: u16,
     /// What it does.
     pub kind: Kind,
@@ -80,7 +81,7 @@ pub struct TracedEvent {
 impl TracedEvent {
     /// An event as a ring has it; `place` makes an address of the guest's what it is in [`TracedAccess::address`].
     #[cold]
-    pub(super) fn of(
+    pub fn of(
         kind: EventKind,
         a: u64,
         b: u64,
@@ -105,7 +106,7 @@ impl TracedEvent {
 
 /// A record of the heap recorder, in its place among the accesses of a thread.
 #[derive(Clone, Copy, Debug)]
-pub struct HeapTold<'a> {
+pub struct HeapRecord<'a> {
     /// The thread.
     pub thread: u16,
     /// CLOCK_MONOTONIC ns.
@@ -121,7 +122,7 @@ pub struct HeapTold<'a> {
 }
 
 /// What a thread did to a line while no other touched it, and its accesses were
-/// [not told](super::ExactOptions::leave_own); told when another comes.
+/// not told; told when another comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// The thread.
@@ -163,8 +164,8 @@ pub trait Consumer {
         let _ = event;
     }
 
-    /// Takes what the heap recorder told, if it was [loaded](super::ExactOptions::heap).
-    fn heap(&mut self, told: &HeapTold<'_>) {
+    /// Takes what the heap recorder told, if it was loaded.
+    fn heap(&mut self, told: &HeapRecord<'_>) {
         let _ = told;
     }
 
@@ -201,7 +202,7 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).event(event);
     }
 
-    fn heap(&mut self, told: &HeapTold<'_>) {
+    fn heap(&mut self, told: &HeapRecord<'_>) {
         (**self).heap(told);
     }
 
@@ -242,7 +243,7 @@ impl<A: Consumer, B: Consumer> Consumer for Both<A, B> {
         self.1.event(event);
     }
 
-    fn heap(&mut self, told: &HeapTold<'_>) {
+    fn heap(&mut self, told: &HeapRecord<'_>) {
         self.0.heap(told);
         self.1.heap(told);
     }

@@ -3,30 +3,30 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use super::super::access::GUEST_BITS;
 use super::moves::MoveHasher;
+use crate::access::GUEST_BITS;
 
-pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<MoveHasher>>;
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<MoveHasher>>;
 
 /// The blocks on a line that moves: number of the block, and how often it was there.
 #[derive(Default)]
-pub(super) struct OnLine {
-    pub(super) seen: u32,
-    pub(super) blocks: Vec<(u64, u32)>,
+pub(crate) struct OnLine {
+    pub(crate) seen: u32,
+    pub(crate) blocks: Vec<(u64, u32)>,
 }
 
 /// The blocks on lines that moved.
 #[derive(Default)]
-pub(super) struct LineBlocks {
-    pub(super) lines: Map<u64, OnLine>,
+pub(crate) struct LineBlocks {
+    pub(crate) lines: Map<u64, OnLine>,
     /// First byte and size, by number.
-    pub(super) places: HashMap<u64, (u64, u64)>,
+    pub(crate) places: HashMap<u64, (u64, u64)>,
 }
 
 impl LineBlocks {
     /// The number of the block that the first of these bytes of a line lay in, mostly. `line` is as in an
     /// access, `bytes` a mask.
-    pub(super) fn at(&self, line: u64, bytes: u64, bit_shift: u32) -> Option<u64> {
+    pub(crate) fn at(&self, line: u64, bytes: u64, bit_shift: u32) -> Option<u64> {
         let offset = u64::from(bytes.trailing_zeros().min(63)) << bit_shift;
         let address = (line & ((1 << GUEST_BITS) - 1)) + offset;
         let blocks = self.lines.get(&line)?.blocks.iter();

@@ -16,9 +16,9 @@ use std::hash::BuildHasherDefault;
 use linewise_cache::Access;
 use linewise_recording::{CallPath, Pid};
 
-use super::super::calls::CallKind;
 use super::moves::MoveHasher;
 use super::names::Names;
+use crate::calls::CallKind;
 
 /// Paths that are told apart; further calls stay on the path of their caller.
 const PATHS: usize = 1 << 18;
@@ -49,7 +49,7 @@ struct Node {
 
 /// Follows calls, and numbers the instructions that accesses are made by together with their paths.
 #[derive(Clone, Debug)]
-pub(super) struct CallPaths {
+pub(crate) struct CallPaths {
     /// By instruction.
     kinds: Vec<CallKind>,
     /// By thread, the innermost call last.
@@ -65,7 +65,7 @@ pub(super) struct CallPaths {
 }
 
 impl CallPaths {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             kinds: Vec::new(),
             stacks: Vec::new(),
@@ -82,12 +82,12 @@ impl CallPaths {
     }
 
     /// Takes what the next instructions, by their numbers, do to the stack.
-    pub(super) fn learn(&mut self, kinds: &[CallKind]) {
+    pub(crate) fn learn(&mut self, kinds: &[CallKind]) {
         self.kinds.extend_from_slice(kinds);
     }
 
     /// Takes the next accesses.
-    pub(super) fn follow(&mut self, accesses: &[Access]) {
+    pub(crate) fn follow(&mut self, accesses: &[Access]) {
         self.current.clear();
         for access in accesses {
             let thread = usize::from(access.thread);
@@ -162,7 +162,7 @@ impl CallPaths {
 
     /// The number of the instruction that made an access, together with its path: `index` among those
     /// taken last.
-    pub(super) fn place(&mut self, index: usize, site: u32) -> u32 {
+    pub(crate) fn place(&mut self, index: usize, site: u32) -> u32 {
         let path = self.current[index];
         let key = u64::from(path) << 32 | u64::from(site);
         if let Some(&number) = self.numbers.get(&key) {
@@ -181,7 +181,7 @@ impl CallPaths {
     }
 
     /// The instruction of a number.
-    pub(super) fn site(&self, place: u32) -> u32 {
+    pub(crate) fn site(&self, place: u32) -> u32 {
         self.places
             .get(place as usize)
             .map_or(u32::MAX, |&(_, site)| site)
@@ -198,14 +198,14 @@ fn unwind(stack: &mut Vec<Frame>, address: u64) {
 /// The rows of `call_paths`: paths that other rows name, and those that lead to them. Like paths of
 /// private and shared reuse are one.
 #[derive(Debug, Default)]
-pub(super) struct PathRows {
-    pub(super) rows: Vec<CallPath>,
+pub(crate) struct PathRows {
+    pub(crate) rows: Vec<CallPath>,
     known: HashMap<(Option<u32>, u32), u32>,
 }
 
 impl PathRows {
     /// The row of the path of a place; `None` if no call led there.
-    pub(super) fn of(&mut self, paths: &CallPaths, place: u32, names: &Names<'_>) -> Option<u32> {
+    pub(crate) fn of(&mut self, paths: &CallPaths, place: u32, names: &Names<'_>) -> Option<u32> {
         let (path, _) = *paths.places.get(place as usize)?;
         let mut calls: Vec<u32> = paths.path(path).map(|(_, call)| call).collect();
         calls.reverse();

@@ -9,15 +9,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use linewise_cache::{Access, Kind, line_hash};
-use linewise_recording::{Address, Loss, Operation, PathEvent, PathStep, Pid, StackId};
+use linewise_recording::{Address, Loss, Operation, PathEvent, PathStep, Pid, StackId, Time};
 
-use super::super::access::GUEST_BITS;
-use super::super::loss;
-use super::blocks::Names;
-use super::names;
+use super::names::Names;
 use super::step::Step;
-use crate::chance::Chance;
-use crate::heap::Block;
+use crate::access::GUEST_BITS;
+use crate::heap_event::HeapNames;
+use crate::live::Block;
+use linewise_cache::Chance;
 
 /// Objects of a site whose histories are kept.
 const KEPT: usize = 1024;
@@ -39,7 +38,7 @@ const FILTER: usize = 1 << 16;
 
 /// Who served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Served {
+pub(crate) enum Served {
     L1,
     L2,
     Llc,
@@ -117,7 +116,7 @@ struct Followed {
 }
 
 /// See the module.
-pub(super) struct Lives {
+pub(crate) struct Lives {
     sites: HashMap<Site, OfSite>,
     /// Which object each place of a reservoir belongs to, by site and place.
     owners: HashMap<(Site, usize), u64>,
@@ -158,7 +157,7 @@ fn place_of(line: u64) -> usize {
 
 impl Lives {
     /// Whether any object is being followed.
-    pub(super) fn is_following(&self) -> bool {
+    pub(crate) fn is_following(&self) -> bool {
         !self.following.is_empty()
     }
 
@@ -174,7 +173,7 @@ impl Lives {
     }
 
     /// A block of a site that is wanted was allocated.
-    pub(super) fn begin(&mut self, space: u16, pid: u32, block: &Block) {
+    pub(crate) fn begin(&mut self, space: u16, pid: u32, block: &Block) {
         if block.size > LARGEST {
             self.too_large += 1;
             return;
@@ -223,7 +222,7 @@ impl Lives {
     }
 
     /// A block ended: when and by whom, if that was seen.
-    pub(super) fn end(&mut self, space: u16, block: &Block, by: Option<(u64, u16)>) {
+    pub(crate) fn end(&mut self, space: u16, block: &Block, by: Option<(u64, u16)>) {
         let address = u64::from(space) << GUEST_BITS | block.address;
         let Some(mut followed) = self.following.remove(&address) else {
             return;
@@ -249,7 +248,7 @@ impl Lives {
     }
 
     /// Which level served an access of the batch to come: of one to several lines the farthest.
-    pub(super) fn served(&mut self, index: usize, served: Served) {
+    pub(crate) fn served(&mut self, index: usize, served: Served) {
         if self.served.len() <= index {
             self.served.resize(index + 1, None);
         }
@@ -260,7 +259,7 @@ impl Lives {
     }
 
     /// Takes the next accesses.
-    pub(super) fn accesses(&mut self, batch: &[Step]) {
+    pub(crate) fn accesses(&mut self, batch: &[Step]) {
         if self.following.is_empty() {
             self.served.clear();
             return;
@@ -283,7 +282,7 @@ impl Lives {
     }
 
     /// The paths of all sites, the most frequent first.
-    pub(super) fn paths(&self, code: &names::Names<'_>, names: &Names) -> Vec<PathStep> {
+    pub(crate) fn paths(&self, code: &Names<'_>, names: &HeapNames) -> Vec<PathStep> {
         let mut sites: Vec<(&Site, &OfSite)> = self.sites.iter().collect();
         sites.sort_by_key(|(site, _)| **site);
         let mut steps = Vec::new();
@@ -324,7 +323,7 @@ impl Lives {
     }
 
     /// What was not followed.
-    pub(super) fn losses(&self) -> Vec<Loss> {
+    pub(crate) fn losses(&self, time: Time) -> Vec<Loss> {
         let unfinished = self.unfinished + self.following.len() as u64;
         [
             (
@@ -351,7 +350,7 @@ impl Lives {
         ]
         .into_iter()
         .filter(|(_, count, _)| *count > 0)
-        .map(|(what, count, detail)| loss(what, count, detail.to_owned()))
+        .map(|(what, count, detail)| Loss::new(time, what, count, detail))
         .collect()
     }
 }
@@ -443,12 +442,7 @@ fn nothing() -> PathStep {
 }
 
 /// The steps of a path that these objects took.
-fn path(
-    row: &PathStep,
-    lives: &[&Life],
-    caller: Address,
-    code: &names::Names<'_>,
-) -> Vec<PathStep> {
+fn path(row: &PathStep, lives: &[&Life], caller: Address, code: &Names<'_>) -> Vec<PathStep> {
     let Some(first) = lives.first() else {
         return Vec::new();
     };

@@ -23,9 +23,9 @@ use linewise_cache::Kind;
 use linewise_recording::Outlet;
 use linewise_tracer::words::EventKind;
 
-use super::access::{Consumer, TracedAccess, TracedEvent};
-use super::numbers::{get, put};
-use super::tables::{self, Tables};
+use crate::access::{Consumer, TracedAccess, TracedEvent};
+use crate::numbers::{get, put};
+use crate::tables::{self, TraceTables};
 
 const MAGIC: &[u8; 8] = b"LWTRACE2";
 /// Accesses in a block.
@@ -37,6 +37,9 @@ const RESERVE: u64 = 64;
 const HEADER: usize = 17;
 /// Sites that have an entry of their own in the table of last addresses.
 const LASTS: usize = 4096;
+
+/// Instructions that a trace tells apart: numbers of accesses go up to this.
+pub const MOST_INSTRUCTIONS: usize = 1 << 22;
 
 const ACCESSES: u8 = 1;
 const EVENT: u8 = 2;
@@ -218,21 +221,26 @@ fn read_columns(count: usize, bytes: &[u8]) -> Option<Vec<TracedAccess>> {
 
 /// Writes a trace.
 #[derive(Debug)]
-pub(super) struct TraceWriter {
+pub struct TraceWriter {
     outlet: Outlet,
     file: BufWriter<File>,
     written: u64,
     max_bytes: u64,
     columns: Columns,
     /// Accesses that are not kept.
-    pub(super) missing: u64,
+    pub missing: u64,
     /// Nothing more is written: the size is reached or writing failed.
     full: bool,
-    pub(super) error: Option<io::Error>,
+    /// Why it could not be written on.
+    pub error: Option<io::Error>,
 }
 
 impl TraceWriter {
-    pub(super) fn create(keep: &KeepTrace) -> io::Result<Self> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn create(keep: &KeepTrace) -> io::Result<Self> {
         let plain = |error| match error {
             linewise_recording::Error::Write { source, .. } => source,
             other => io::Error::other(other),
@@ -296,7 +304,7 @@ impl TraceWriter {
     }
 
     /// Writes the tables and the end.
-    pub(super) fn close(&mut self, tables: &Tables) {
+    pub fn close(&mut self, tables: &TraceTables) {
         self.flush_columns();
         let bytes = tables::encode(tables);
         let fits = bytes.len() <= MAX_UNPACKED && self.block(TABLES, 1, &bytes, RESERVE);
@@ -312,7 +320,7 @@ impl TraceWriter {
     }
 
     /// Nothing was traced: leaves no empty file.
-    pub(super) fn discard(&self) {
+    pub fn discard(&self) {
         let _ = self.outlet.unmake();
     }
 }
@@ -358,7 +366,7 @@ pub enum Piece {
     /// An event between the accesses before and behind.
     Event(TracedEvent),
     /// Threads, instructions, mappings: what the accesses' numbers mean.
-    Tables(Tables),
+    Tables(TraceTables),
     /// The end.
     End {
         /// Nothing is missing.
@@ -466,6 +474,34 @@ impl<R: Read> TraceReader<R> {
         piece
             .map(Some)
             .ok_or_else(|| damaged("a block makes no sense"))
+    }
+
+    /// Hands all pieces to `consumer`, as they came in: the threads, instructions and mappings.
+    ///
+    /// # Errors
+    /// See [`TraceError`]: also where an access is by an instruction that no trace has.
+    pub fn replay(&mut self, consumer: &mut impl Consumer) -> Result<TraceTables, TraceError> {
+        let mut tables = TraceTables::default();
+        while let Some(piece) = self.piece()? {
+            match piece {
+                Piece::Accesses(accesses) => {
+                    if accesses
+                        .iter()
+                        .any(|it| it.site as usize > MOST_INSTRUCTIONS)
+                    {
+                        return Err(TraceError::Damaged {
+                            at: self.at,
+                            what: "an access by an instruction that no trace has",
+                        });
+                    }
+                    consumer.accesses(&accesses);
+                }
+                Piece::Event(event) => consumer.event(&event),
+                Piece::Tables(end) => tables = end,
+                Piece::End { .. } => {}
+            }
+        }
+        Ok(tables)
     }
 }
 

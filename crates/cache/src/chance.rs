@@ -1,14 +1,18 @@
-//! Random choices: a small generator of our own, so that a test can repeat a run.
+//! Random choices that a seed repeats.
 
-/// xorshift64*: fast, and good enough to choose chunks and threads with.
+/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled", 2016): one state of eight
+/// bytes, for what is chosen on hot paths.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
-    pub(crate) fn seeded(seed: u64) -> Self {
-        Self(seed | 1)
+    /// The same choices for the same seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
+    #[inline]
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -16,27 +20,24 @@ impl Chance {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `limit`; 0 when `limit` is 0.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        if limit == 0 {
-            0
-        } else {
-            ((self.next() >> 32) as usize) % limit
-        }
+    /// A number below `limit`, which is no more than 2^32; 0 when `limit` is 0.
+    #[inline]
+    pub fn below(&mut self, limit: usize) -> usize {
+        (((self.next() >> 32) * limit as u64) >> 32) as usize
     }
 
     /// A number from 0 to 1, without 1.
-    pub(crate) fn share(&mut self) -> f64 {
+    pub fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / ((1u64 << 53) as f64)
     }
 
     /// True with the given probability.
-    pub(crate) fn happens(&mut self, probability: f64) -> bool {
+    pub fn happens(&mut self, probability: f64) -> bool {
         self.share() < probability
     }
 
     /// A uniform choice of `count` of the 8 chunks of a line that are set in `from`, as a mask.
-    pub(crate) fn chunks(&mut self, from: u8, count: u32) -> u8 {
+    pub fn chunks(&mut self, from: u8, count: u32) -> u8 {
         let mut left = from;
         let mut chosen = 0;
         for _ in 0..count.min(from.count_ones()) {

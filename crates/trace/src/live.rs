@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 
 /// A block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Block {
+pub struct Block {
     /// First byte.
     pub address: u64,
     /// Bytes.
@@ -21,7 +21,7 @@ pub(crate) struct Block {
     pub allocated: u64,
     /// A row of the stacks table.
     pub stack: u32,
-    /// The number of the thread, of [`super::recorder`].
+    /// The number of the thread, as its source counts them.
     pub thread: u16,
     /// The number of the label; 0 is none.
     pub label: u16,
@@ -36,8 +36,9 @@ pub(crate) struct Block {
 }
 
 /// Allocators that [`Live`] treats in their own way.
-pub(crate) const MMAP: u8 = linewise_heap::AllocatorCode::Mmap as u8;
-pub(crate) const POOL: u8 = linewise_heap::AllocatorCode::Pool as u8;
+pub const MMAP: u8 = AllocatorCode::Mmap as u8;
+/// See [`MMAP`].
+pub const POOL: u8 = AllocatorCode::Pool as u8;
 
 /// A small block, within its page.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +89,7 @@ impl Small {
 
 impl Block {
     /// Whether it holds `address` and was there at `time`.
-    pub(crate) fn holds(&self, address: u64, time: u64) -> bool {
+    pub fn holds(&self, address: u64, time: u64) -> bool {
         address.wrapping_sub(self.address) < self.size.max(1) && self.allocated <= time
     }
 
@@ -99,7 +100,7 @@ impl Block {
 
 /// The blocks of one process.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub struct Live {
     /// By number of the page, in the order of their offsets.
     pages: HashMap<u64, Vec<Small>>,
     /// Blocks in `pages`.
@@ -112,7 +113,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Takes in a block; the one that lay at its first byte, whose end was not seen.
-    pub(crate) fn insert(&mut self, block: Block) -> Option<Block> {
+    pub fn insert(&mut self, block: Block) -> Option<Block> {
         match block.allocator {
             MMAP => self.mapped.insert(block.address, block),
             POOL => self.named.insert(block.address, block),
@@ -155,7 +156,7 @@ impl Live {
     }
 
     /// The block that begins at `address`, no mapping and no named object.
-    pub(crate) fn get(&self, address: u64) -> Option<Block> {
+    pub fn get(&self, address: u64) -> Option<Block> {
         let page = address / PAGE;
         let small = self.pages.get(&page).and_then(|blocks| {
             let offset = (address % PAGE) as u16;
@@ -166,7 +167,7 @@ impl Live {
     }
 
     /// The innermost block that holds `address`.
-    pub(crate) fn at(&self, address: u64) -> Option<Block> {
+    pub fn at(&self, address: u64) -> Option<Block> {
         let below = |blocks: &BTreeMap<u64, Block>| {
             let (_, block) = blocks.range(..=address).next_back()?;
             block.holds(address, u64::MAX).then_some(*block)
@@ -191,18 +192,18 @@ impl Live {
     }
 
     /// Takes out the block that begins at `address`, no mapping and no named object.
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Block> {
+    pub fn remove(&mut self, address: u64) -> Option<Block> {
         self.take_small(address)
             .or_else(|| self.large.remove(&address))
     }
 
     /// Takes out the named object that begins at `address`.
-    pub(crate) fn remove_named(&mut self, address: u64) -> Option<Block> {
+    pub fn remove_named(&mut self, address: u64) -> Option<Block> {
         self.named.remove(&address)
     }
 
     /// Takes out the named objects that begin in a block that ends.
-    pub(crate) fn remove_named_in(&mut self, block: &Block) -> Vec<Block> {
+    pub fn remove_named_in(&mut self, block: &Block) -> Vec<Block> {
         let inside = self
             .named
             .range(block.address..block.end().max(block.address));
@@ -215,7 +216,7 @@ impl Live {
 
     /// Takes out what was mapped from `start` up to `end`; of mappings that reach beyond, what is left
     /// stays.
-    pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Vec<Block> {
+    pub fn unmap(&mut self, start: u64, end: u64) -> Vec<Block> {
         let overlapping: Vec<u64> = self
             .mapped
             .range(..end)
@@ -245,12 +246,12 @@ impl Live {
     }
 
     /// Notes an access to the innermost block that holds `address` and was there at `time`; that block.
-    pub(crate) fn touch(&mut self, address: u64, time: u64) -> Option<Block> {
+    pub fn touch(&mut self, address: u64, time: u64) -> Option<Block> {
         self.touch_anew(address, time).map(|(block, _)| block)
     }
 
     /// The same, and whether an access to it had been noted before.
-    pub(crate) fn touch_anew(&mut self, address: u64, time: u64) -> Option<(Block, bool)> {
+    pub fn touch_anew(&mut self, address: u64, time: u64) -> Option<(Block, bool)> {
         let note = |block: &mut Block| {
             let before = std::mem::replace(&mut block.touched, true);
             (*block, before)
@@ -295,7 +296,7 @@ impl Live {
     }
 
     /// All blocks, and none is left.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Block> {
+    pub fn drain(&mut self) -> impl Iterator<Item = Block> {
         let pages = std::mem::take(&mut self.pages);
         self.small = 0;
         let small = pages
@@ -306,14 +307,20 @@ impl Live {
     }
 
     /// How many blocks there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.small + self.large.len() + self.mapped.len() + self.named.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Forgets blocks for which `stays` says no, among those that nobody touched or, where `also_touched`,
     /// among all; who stays stands for twice as many. Mappings stay: a kernel allows few. Calls `forgotten` with the
     /// others; how many they are.
-    pub(crate) fn thin(
+    pub fn thin(
         &mut self,
         also_touched: bool,
         mut stays: impl FnMut() -> bool,
@@ -354,7 +361,7 @@ impl Live {
 }
 
 /// The allocator of this number.
-pub(crate) fn allocator_of(code: u8) -> Allocator {
+pub fn allocator_of(code: u8) -> Allocator {
     const MALLOC: u8 = AllocatorCode::Malloc as u8;
     const CALLOC: u8 = AllocatorCode::Calloc as u8;
     const REALLOC: u8 = AllocatorCode::Realloc as u8;
@@ -366,8 +373,8 @@ pub(crate) fn allocator_of(code: u8) -> Allocator {
         REALLOC => Allocator::Realloc,
         ALIGNED => Allocator::Aligned,
         NEW => Allocator::New,
-        super::live::MMAP => Allocator::Mmap,
-        super::live::POOL => Allocator::Pool,
+        MMAP => Allocator::Mmap,
+        POOL => Allocator::Pool,
         _ => Allocator::Other,
     }
 }

@@ -12,16 +12,16 @@ use linewise_recording::{
     Address, BlockUse, CacheContent, HeapBlock, HeapRun, Loss, PathStep, Pid, StackId, Tid, Time,
 };
 
-use super::super::access::GUEST_BITS;
-use super::super::stream::ExactThread;
-use super::blocks::{HeapEvent, Names};
 use super::contents::{Contents, OfBlock};
 use super::line_blocks::{LineBlocks, Map, OnLine};
 use super::lives::{Lives, Served};
-use super::names;
+use super::names::Names;
 use super::step::Step;
-use crate::chance::Chance;
-use crate::heap::{Block, Live, allocator_of};
+use crate::access::GUEST_BITS;
+use crate::heap_event::{HeapEvent, HeapNames};
+use crate::live::{Block, Live, allocator_of};
+use crate::thread::ExactThread;
+use linewise_cache::Chance;
 
 /// One in so many accesses is looked up.
 const LOOKED_UP: u32 = 16;
@@ -49,7 +49,7 @@ struct Heap {
 type Key = (u64, u64);
 
 /// A block that is worth a row, and its number.
-struct Moved {
+struct NumberedBlock {
     id: u64,
     block: Block,
     pid: u32,
@@ -58,29 +58,29 @@ struct Moved {
 
 /// What an access did to a line of simulated caches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
+pub(crate) struct Noted {
     /// Its place in the batch.
-    pub(super) index: usize,
-    pub(super) core: u16,
+    pub(crate) index: usize,
+    pub(crate) core: u16,
     /// First byte of the line.
-    pub(super) line: u64,
-    pub(super) served: Served,
+    pub(crate) line: u64,
+    pub(crate) served: Served,
     /// It missed the first level by conflict.
-    pub(super) conflict: bool,
+    pub(crate) conflict: bool,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Objects {
+pub(crate) struct Objects {
     heaps: HashMap<u16, Heap>,
-    moved: HashMap<Key, Moved>,
+    moved: HashMap<Key, NumberedBlock>,
     lines: Map<u64, OnLine>,
     /// By process, call chain, name and instruction: accesses, and first accesses.
     uses: HashMap<(u32, u32, u16, u32), (u64, u64)>,
     until_looked_up: u32,
     lives: Option<Lives>,
     contents: Option<Contents>,
-    rows: Vec<(Moved, f64)>,
+    rows: Vec<(NumberedBlock, f64)>,
     chance: Option<Chance>,
     others: f64,
     last_id: u64,
@@ -90,7 +90,7 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Nothing allocated yet. `follows`: objects are followed from allocation to end.
-    pub(super) fn new(follows: bool, contents: Option<Contents>) -> Self {
+    pub(crate) fn new(follows: bool, contents: Option<Contents>) -> Self {
         Self {
             contents,
             lives: follows.then(Lives::default),
@@ -101,7 +101,7 @@ impl Objects {
     }
 
     /// Takes what happened to the heap.
-    pub(super) fn heap(&mut self, event: &HeapEvent) {
+    pub(crate) fn heap(&mut self, event: &HeapEvent) {
         match *event {
             HeapEvent::Alloc {
                 spaces: (space, parent),
@@ -177,7 +177,7 @@ impl Objects {
         if kept {
             self.others += 1.0;
             self.last_id += 1;
-            let row = Moved {
+            let row = NumberedBlock {
                 id: self.last_id,
                 block,
                 pid,
@@ -188,12 +188,12 @@ impl Objects {
     }
 
     /// Whether [`Objects::served`] is wanted.
-    pub(super) fn wants_served(&self) -> bool {
+    pub(crate) fn wants_served(&self) -> bool {
         self.lives.as_ref().is_some_and(Lives::is_following)
     }
 
     /// Takes what an access of the batch to come did, by an instruction of this number.
-    pub(super) fn noted(&mut self, noted: &Noted, site: u32) {
+    pub(crate) fn noted(&mut self, noted: &Noted, site: u32) {
         if let Some(lives) = self.lives.as_mut().filter(|it| it.is_following()) {
             lives.served(noted.index, noted.served);
         }
@@ -206,14 +206,14 @@ impl Objects {
     }
 
     /// So many accesses have passed; now and then what the caches hold is looked at.
-    pub(super) fn look(&mut self, caches: &Hierarchy, accesses: usize) {
+    pub(crate) fn look(&mut self, caches: &Hierarchy, accesses: usize) {
         if self.contents.as_mut().is_some_and(|it| it.pass(accesses)) {
             self.look_now(caches);
         }
     }
 
     /// Looks if that was never done.
-    pub(super) fn look_at_the_end(&mut self, caches: &Hierarchy) {
+    pub(crate) fn look_at_the_end(&mut self, caches: &Hierarchy) {
         if self.contents.as_ref().is_some_and(Contents::is_empty) {
             self.look_now(caches);
         }
@@ -234,7 +234,7 @@ impl Objects {
     }
 
     /// Takes the next accesses.
-    pub(super) fn accesses(&mut self, batch: &[Step]) {
+    pub(crate) fn accesses(&mut self, batch: &[Step]) {
         if let Some(lives) = &mut self.lives {
             lives.accesses(batch);
         }
@@ -296,7 +296,7 @@ impl Objects {
     }
 
     /// A line moved to an access that touched `to` from one that touched `from`, both in it.
-    pub(super) fn moved(&mut self, line: u64, from: u64, to: u64) {
+    pub(crate) fn moved(&mut self, line: u64, from: u64, to: u64) {
         if self.heaps.is_empty() {
             return;
         }
@@ -340,7 +340,7 @@ impl Objects {
         }
         self.last_id += 1;
         let id = self.last_id;
-        let moved = Moved {
+        let moved = NumberedBlock {
             id,
             block,
             pid,
@@ -351,7 +351,7 @@ impl Objects {
     }
 
     /// The end of the run.
-    pub(super) fn finish(mut self) -> Found {
+    pub(crate) fn finish(mut self) -> Found {
         let heaps = std::mem::take(&mut self.heaps);
         self.run.processes = heaps.len() as u64;
         let mut heaps: Vec<(u16, Heap)> = heaps.into_iter().collect();
@@ -395,8 +395,8 @@ fn key(space: u16, block: &Block) -> Key {
     )
 }
 
-impl Moved {
-    fn row(&self, weight: f64, names: &Names, threads: &[ExactThread]) -> HeapBlock {
+impl NumberedBlock {
+    fn row(&self, weight: f64, names: &HeapNames, threads: &[ExactThread]) -> HeapBlock {
         let block = &self.block;
         let tid = |number: u16| Tid(threads.get(usize::from(number)).map_or(0, |it| it.tid));
         HeapBlock {
@@ -417,10 +417,10 @@ impl Moved {
 }
 
 /// What was found out about the heap.
-pub(super) struct Found {
-    pub(super) lines: LineBlocks,
+pub(crate) struct Found {
+    pub(crate) lines: LineBlocks,
     uses: HashMap<(u32, u32, u16, u32), (u64, u64)>,
-    rows: Vec<(Moved, f64)>,
+    rows: Vec<(NumberedBlock, f64)>,
     run: HeapRun,
     lives: Option<Lives>,
     contents: Option<Contents>,
@@ -428,17 +428,17 @@ pub(super) struct Found {
 }
 
 /// The rows of the heap's tables.
-pub(super) struct HeapRows {
-    pub(super) blocks: Vec<HeapBlock>,
-    pub(super) uses: Vec<BlockUse>,
-    pub(super) steps: Vec<PathStep>,
-    pub(super) contents: Vec<CacheContent>,
-    pub(super) losses: Vec<Loss>,
+pub(crate) struct HeapRows {
+    pub(crate) blocks: Vec<HeapBlock>,
+    pub(crate) uses: Vec<BlockUse>,
+    pub(crate) steps: Vec<PathStep>,
+    pub(crate) contents: Vec<CacheContent>,
+    pub(crate) losses: Vec<Loss>,
 }
 
 impl Found {
     /// What the recorder did.
-    pub(super) fn run(&self, names: &Names) -> HeapRun {
+    pub(crate) fn run(&self, names: &HeapNames) -> HeapRun {
         HeapRun {
             // Those of children that are forked are not loaded anew.
             processes: names.processes.max(self.run.processes),
@@ -447,13 +447,8 @@ impl Found {
     }
 
     /// Puts names in the place of numbers. `busiest` is the thread with the most accesses.
-    pub(super) fn rows(
-        &self,
-        names: &Names,
-        busiest: u16,
-        threads: &[ExactThread],
-        code: &names::Names<'_>,
-    ) -> HeapRows {
+    pub(crate) fn rows(&self, names: &HeapNames, busiest: u16, code: &Names<'_>) -> HeapRows {
+        let threads = code.trace.threads;
         let blocks = self.rows.iter();
         let blocks = blocks.map(|(moved, weight)| moved.row(*weight, names, threads));
         let mut uses: Vec<BlockUse> = self
@@ -475,16 +470,17 @@ impl Found {
         });
         let mut losses = names.losses.clone();
         if self.dropped_uses > 0 {
-            losses.push(super::loss(
+            losses.push(Loss::new(
+                code.trace.end,
                 "block-uses-dropped",
                 self.dropped_uses * u64::from(LOOKED_UP),
-                "accesses to heap blocks that had no room in the table `block_uses`".to_owned(),
+                "accesses to heap blocks that had no room in the table `block_uses`",
             ));
         }
         let mut steps = Vec::new();
         if let Some(lives) = &self.lives {
             steps = lives.paths(code, names);
-            losses.extend(lives.losses());
+            losses.extend(lives.losses(code.trace.end));
         }
         HeapRows {
             blocks: blocks.collect(),

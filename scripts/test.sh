@@ -220,7 +220,7 @@ else
 fi
 step demo demo
 if has c++; then
-    step fuzz scripts/fuzz.sh "${FUZZ_SECONDS:-60}"
+    step fuzz scripts/fuzz.sh "${FUZZ_SECONDS:-20}"
 else
     skip fuzz "no C++ compiler"
 fi

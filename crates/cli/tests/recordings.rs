@@ -44,6 +44,24 @@ fn a_recording_of_the_same_name_is_kept_without_force() {
 }
 
 #[test]
+fn a_recording_is_found_under_the_name_that_it_was_given() {
+    let place = Place::new();
+    let recorded = place.finish(&mut place.linewise(["record", "-o", "one", "--", "true"]));
+    assert_eq!(recorded.code, Some(0), "{}", recorded.stderr);
+    for name in ["one", "one.linewise"] {
+        let report = place.finish(&mut place.linewise(["report", name]));
+        assert_eq!(report.code, Some(0), "{}", report.stderr);
+    }
+    let missing = place.finish(&mut place.linewise(["report", "two"]));
+    assert_eq!(missing.code, Some(125));
+    assert!(
+        missing.stderr.contains("cannot read two: "),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
 fn every_recording_has_an_id_of_its_own_and_names_the_machine_and_its_start() {
     let place = Place::new();
     let mut ids = Vec::new();

@@ -83,6 +83,7 @@ pub use outlet::{Outlet, write_file};
 pub use recording::Recording;
 pub use run::*;
 pub use shared::SharedMemory;
+pub use storage::recording_path;
 pub use tables::*;
 pub use values::*;
-pub use writer::{CreateMode, Writer, check_place, recording_path, write_table};
+pub use writer::{CreateMode, Writer, check_place, write_table};

@@ -11,7 +11,7 @@ use crate::damage::Damage;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::run::{FORMAT_VERSION, RunInfo};
-use crate::storage::{MOST_MEMORY, RUN_FILE, read_rows, segments, table_path};
+use crate::storage::{MOST_MEMORY, RUN_FILE, read_rows, recording_path, segments, table_path};
 use crate::tables::{Loss, Row, Tables, all_tables};
 use crate::values::Source;
 
@@ -27,16 +27,23 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens the recording in the directory `dir`. Tables are read when they are asked for.
+    /// Opens the recording in the directory `dir`, or under the name that [it was given](crate::recording_path). Tables are read
+    /// when they are asked for.
     ///
     /// # Errors
     /// [`Error::Read`] if there is nothing, [`Error::NotARecording`] if there is something else,
     /// [`Error::NewerFormat`] or [`Error::NewerSource`] if a later linewise wrote it,
     /// [`Error::Damaged`] if its `run.json` does not hold together.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let info = read_run(dir)?;
+        let named = recording_path(dir);
+        let dir = if !dir.exists() && named.is_dir() {
+            named
+        } else {
+            dir.to_owned()
+        };
+        let info = read_run(&dir)?;
         Ok(Self {
-            dir: dir.to_owned(),
+            dir,
             info,
             damage: Mutex::new(Vec::new()),
         })

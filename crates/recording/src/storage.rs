@@ -109,6 +109,21 @@ impl FileRole {
     }
 }
 
+/// Where a recording called `name` lies: `name` itself if it ends in `.linewise`, else with that
+/// added.
+#[must_use]
+pub fn recording_path(name: &Path) -> PathBuf {
+    if name
+        .extension()
+        .is_some_and(|extension| extension == "linewise")
+    {
+        return name.to_owned();
+    }
+    let mut name = name.as_os_str().to_owned();
+    name.push(".linewise");
+    PathBuf::from(name)
+}
+
 pub(crate) fn table_path(dir: &Path, table: &str) -> PathBuf {
     dir.join(table_name(table))
 }

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -41,21 +41,6 @@ pub enum CreateMode {
     New,
     /// Write over it. Files that linewise did not write stay.
     Replace,
-}
-
-/// Where a recording called `name` lies: `name` itself if it ends in `.linewise`, else with that
-/// added.
-#[must_use]
-pub fn recording_path(name: &Path) -> PathBuf {
-    if name
-        .extension()
-        .is_some_and(|extension| extension == "linewise")
-    {
-        return name.to_owned();
-    }
-    let mut name = name.as_os_str().to_owned();
-    name.push(".linewise");
-    PathBuf::from(name)
 }
 
 /// Writes a recording.

@@ -121,3 +121,17 @@ fn processes_that_share_memory_are_in_one_order() {
         assert!(one > 1000, "{words}: {one}");
     }
 }
+
+#[test]
+fn memory_of_its_own_that_covers_what_a_process_shares_is_nobody_else_s() {
+    let place = Place::new();
+    let source = "crates/cli/tests/covered.c";
+    let Some(program) = place.compile("gcc", source, "covered", &[]) else {
+        return;
+    };
+    let (moved, _) = meets(&place, &program, "300");
+    assert!(moved < 20, "60,000 writes of each to its own page: {moved}");
+    // Of 300 writes of each to the page in common each may find the line with the other.
+    let (moved, _) = meets(&place, &program, "300 shared");
+    assert!((50..=620).contains(&moved), "{moved}");
+}

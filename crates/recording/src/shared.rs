@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use crate::tables::Map;
 use crate::values::{Address, Pid};
 
+/// What the kernel adds to the path of a file that has no name any more.
+const DELETED: &str = " (deleted)";
+
 /// Mappings that are homes, at most: more files are shared by nobody, but by a program that makes them without end.
 const HOMES: usize = 1 << 16;
 
@@ -57,11 +60,18 @@ impl Piece {
     }
 }
 
+/// Where a file was mapped first, part by part.
+#[derive(Clone, Debug, Default)]
+struct Homes {
+    path: String,
+    pieces: Vec<(Pid, Piece)>,
+}
+
 /// The shared mappings of some processes.
 #[derive(Clone, Debug, Default)]
 pub struct SharedMemory {
     processes: HashMap<Pid, Vec<Piece>>,
-    homes: HashMap<Backing, Vec<(Pid, Piece)>>,
+    homes: HashMap<Backing, Homes>,
     homes_of: HashMap<Pid, Vec<Piece>>,
     count: usize,
 }
@@ -94,8 +104,18 @@ impl SharedMemory {
         let Some(piece) = piece.filter(|it| it.start < it.end && has_room) else {
             return;
         };
-        pieces.push(piece);
-        let homes = self.homes.entry(piece.backing).or_default();
+        let path = map.path.strip_suffix(DELETED).unwrap_or(&map.path);
+        let is_another = (self.homes.get(&piece.backing)).is_some_and(|homes| homes.path != path);
+        // An inode that nobody has mapped may be given to another file.
+        if is_another && !self.is_mapped(piece.backing) {
+            self.homes.remove(&piece.backing);
+        }
+        self.processes.entry(map.pid).or_default().push(piece);
+        let homes = self.homes.entry(piece.backing).or_insert_with(|| Homes {
+            path: path.to_owned(),
+            ..Homes::default()
+        });
+        let homes = &mut homes.pieces;
         let covers = |home: &Piece| {
             let length = piece.end - piece.start;
             home.address_of(piece.offset).is_some()
@@ -116,6 +136,16 @@ impl SharedMemory {
         };
     }
 
+    fn is_mapped(&self, backing: Backing) -> bool {
+        let mut pieces = self.processes.values().flatten();
+        pieces.any(|piece| piece.backing == backing)
+    }
+
+    /// A process has ended. Its mappings stay homes.
+    pub fn end(&mut self, pid: Pid) {
+        self.processes.remove(&pid);
+    }
+
     /// Forgets the processes for which `lives` says no. Their mappings stay homes.
     pub fn keep(&mut self, lives: impl Fn(Pid) -> bool) {
         self.processes.retain(|&pid, _| lives(pid));
@@ -132,7 +162,7 @@ impl SharedMemory {
     pub fn home(&self, pid: Pid, address: Address) -> (Pid, Address) {
         let found = self.byte(pid, address).and_then(|(backing, offset)| {
             let homes = self.homes.get(&backing)?;
-            let mut found = homes.iter().filter_map(|(pid, home)| {
+            let mut found = homes.pieces.iter().filter_map(|(pid, home)| {
                 let address = home.address_of(offset)?;
                 Some((*pid, Address(address)))
             });
@@ -253,6 +283,28 @@ mod tests {
         let home = (Pid(1), Address(0x13000));
         assert_eq!(memory.sharers(home), [Pid(2)]);
         assert_eq!(memory.at(Pid(2), home), Some(Address(0x13000)));
+    }
+
+    #[test]
+    fn an_inode_that_nobody_has_mapped_may_be_another_file_s_next() {
+        let named = |pid, start: u64, inode, path: &str| Map {
+            path: path.to_owned(),
+            ..map(pid, start, start + 0x1000, 0, inode)
+        };
+        let mut memory = SharedMemory::of(&[named(1, 0x10000, Some(7), "/dev/shm/a")]);
+        // It lost its name, and is the same.
+        memory.add(&named(2, 0x20000, Some(7), "/dev/shm/a (deleted)"));
+        let home = (Pid(1), Address(0x10000));
+        assert_eq!(memory.home(Pid(2), Address(0x20000)), home);
+        // Another name of what is still mapped is the same, too.
+        memory.add(&named(3, 0x30000, Some(7), "/dev/shm/b"));
+        assert_eq!(memory.home(Pid(3), Address(0x30000)), home);
+        memory.end(Pid(3));
+        memory.end(Pid(2));
+        memory.add(&map(1, 0x10000, 0x11000, 0, None));
+        memory.add(&named(1, 0x40000, Some(7), "/dev/shm/c"));
+        let own = (Pid(1), Address(0x40000));
+        assert_eq!(memory.home(own.0, own.1), own);
     }
 
     #[test]

@@ -387,11 +387,13 @@ pub const DEFINES_BLOCK: u64 = 1;
 pub const UPDATES: u64 = 1 << 48;
 /// In a slot's first word: it orders threads (atomic, acquiring or releasing).
 pub const ORDERS: u64 = 1 << 49;
-/// A definition's kind: a mapping. Stamp, start, end, offset, flags (1 executable, 2 writable, [`SHARED_MAP`]), device and inode of
+/// A definition's kind: a mapping. Stamp, start, end, offset, flags (1 executable, 2 writable, [`SHARED_MAP`], [`UNMAPPED`]), device and inode of
 /// what is behind it where it is shared, then the path: its length in bytes and the bytes.
 pub const DEFINES_MAP: u64 = 2;
 /// In the flags of a mapping: other processes may have its bytes.
 pub const SHARED_MAP: u64 = 4;
+/// In the flags of a mapping: nothing is there any more, where others might have had it.
+pub const UNMAPPED: u64 = 8;
 /// A definition's kind: a program that is about to run untraced. An [`ExecTrouble`], then its path.
 pub const DEFINES_UNTRACED: u64 = 3;
 

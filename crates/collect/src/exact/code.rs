@@ -1,6 +1,6 @@
 //! The code that the target ran: its slots, instructions, mappings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use linewise_cache::Kind;
 use linewise_recording::{Address, Map, MapKind, Pid, SharedMemory, Time};
@@ -70,6 +70,9 @@ pub(super) struct Code {
     path_bytes: usize,
     /// The memory that processes share, by image: what stands for a process there is its number.
     pub(super) shared: SharedMemory,
+    /// Mappings that change what is shared, by their stamps and numbers, until the accesses have come to them.
+    changes: BTreeMap<(u64, usize), Map>,
+    changed: usize,
     /// Programs that ran untraced beyond those.
     pub(super) more_untraced: u64,
     /// Instructions and mappings that there was no room for.
@@ -117,6 +120,7 @@ const MAX_BANKS: usize = words::BANKS as usize;
 /// What is kept at most, since a target that writes over the shared memory could tell of any number: banks, instructions,
 /// mappings, bytes of their paths, and programs that ran untraced.
 const MOST_BANKS: usize = 1 << 12;
+const MOST_CHANGES: usize = 1 << 12;
 const MOST_MAPS: usize = 1 << 19;
 const MOST_PATH_BYTES: usize = 1 << 26;
 const MOST_UNTRACED: usize = 1 << 10;
@@ -305,10 +309,42 @@ impl Code {
             device: backing.map(|it| it.0),
             inode: backing.map(|it| it.1),
         };
-        self.shared.add(&map);
-        map.pid = pid;
-        self.add_map(map);
+        self.change(fields[0], &map);
+        if fields[4] & words::UNMAPPED == 0 {
+            map.pid = pid;
+            self.add_map(map);
+        }
         Some(())
+    }
+
+    /// Notes what changes who shares which memory, for when the accesses come to that moment.
+    fn change(&mut self, stamp: u64, map: &Map) {
+        let of_it = |change: &Map| change.pid == map.pid;
+        let matters =
+            map.device.is_some() || self.shared.has(map.pid) || self.changes.values().any(of_it);
+        if !matters {
+            return;
+        }
+        // So many at once nobody makes.
+        if self.changes.len() >= MOST_CHANGES {
+            self.change_until(u64::MAX);
+        }
+        self.changed += 1;
+        self.changes.insert((stamp, self.changed), map.clone());
+    }
+
+    /// The stamp of the next change of what is shared.
+    pub(super) fn next_change(&self) -> Option<u64> {
+        Some(self.changes.first_key_value()?.0.0)
+    }
+
+    /// The accesses have come to this stamp.
+    pub(super) fn change_until(&mut self, stamp: u64) {
+        while let Some(first) = self.changes.first_entry()
+            && first.key().0 <= stamp
+        {
+            self.shared.add(&first.remove());
+        }
     }
 
     fn define_untraced(&mut self, rest: &[u64]) -> Option<()> {

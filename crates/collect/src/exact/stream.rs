@@ -347,8 +347,18 @@ impl Stream {
         });
     }
 
-    /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
+    /// Hands out what is there up to a stamp, and changes what is shared when its moment has come.
     fn merge<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> u64 {
+        let mut words = 0_u64;
+        while let Some(change) = self.code.next_change().filter(|&change| change <= until) {
+            words = words.wrapping_add(self.merge_up_to(consumer, change.saturating_sub(1)));
+            self.code.change_until(change);
+        }
+        words.wrapping_add(self.merge_up_to(consumer, until))
+    }
+
+    /// Hands out what is there up to a stamp, always from the ring whose next stamp is the lowest.
+    fn merge_up_to<C: Consumer>(&mut self, consumer: &mut C, until: u64) -> u64 {
         let mut readings = std::mem::take(&mut self.readings);
         let mut next: Vec<(u64, usize)> = readings
             .iter()
@@ -543,6 +553,7 @@ impl Stream {
 
     /// Frees what was read, and rings whose writers are done.
     fn give_back(&mut self) {
+        let mut ended = Vec::new();
         for entry in &mut self.readings {
             let Some(reading) = entry else { continue };
             if reading.freed != reading.position {
@@ -571,7 +582,14 @@ impl Stream {
                     self.region.free_turns(reading.image);
                 }
                 reading.ring.recycle();
+                ended.push(reading.image);
                 *entry = None;
+            }
+        }
+        for image in ended {
+            let mut left = self.readings.iter().flatten();
+            if !left.any(|reading| reading.image == image) {
+                self.code.shared.end(Pid(image));
             }
         }
     }

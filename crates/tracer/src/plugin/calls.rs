@@ -134,6 +134,8 @@ thread_local! {
     static MADE: Cell<Option<c_uint>> = const { Cell::new(None) };
     /// Length, rights, flags, descriptor and offset of the mmap that runs in this thread.
     static MMAP: Cell<[u64; 5]> = const { Cell::new([0; 5]) };
+    /// First byte and length of the munmap that runs in this thread.
+    static MUNMAP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -323,6 +325,7 @@ pub(super) extern "C" fn on_call(
         MMAP.set([a2, a3, a4, a5, a6]);
     } else if number == numbers.munmap {
         shared::remove(a1, a1.saturating_add(a2));
+        MUNMAP.set((a1, a2));
     } else if let Some(call) = executes(number, [a1, a2, a3, a4, a5]) {
         exec::replace(call, |traced| {
             let kind = if traced {
@@ -363,6 +366,11 @@ pub(super) extern "C" fn on_call_end(_id: u64, vcpu: c_uint, number: i64, result
     }
     if number == numbers.mmap {
         mapped(vcpu, result as u64);
+    } else if number == numbers.munmap && shared::is_used() {
+        let (start, length) = MUNMAP.get();
+        if let Some(guest) = guest::current() {
+            guest.lock().unmap(start, start.saturating_add(length));
+        }
     } else if number == numbers.shmat || number == numbers.mremap && shared::is_used() {
         map_shared(vcpu, result as u64, None);
     }
@@ -413,8 +421,8 @@ fn mapped(vcpu: c_uint, start: u64) {
     } else {
         Vec::new()
     };
-    // Reserved room without rights: what is mapped into it comes by itself.
-    if path.is_empty() && rights == 0 {
+    // Reserved room without rights: what is mapped into it comes by itself. But it may cover what is shared.
+    if path.is_empty() && rights == 0 && !shared::is_used() {
         return;
     }
     let Some(guest) = guest::current() else {

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 const RECORDERS: [&[u8]; 2] = [b"/liblinewise_preload.so", b"/liblinewise_preload_cxx.so"];
 
 /// A mapping of the guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Map {
     pub(super) start: u64,
     pub(super) end: u64,
@@ -165,7 +165,7 @@ impl Guest {
     pub(super) fn map(&mut self, map: Map) {
         // QEMU maps guest code for reading, since it is only translated: what a file maps without
         // the right to write may be code.
-        self.announce(&map);
+        self.announce(&map, 0);
         for (place, name) in self.recorders.iter_mut().zip(RECORDERS) {
             if map.path.ends_with(name) {
                 *place = match *place {
@@ -183,7 +183,8 @@ impl Guest {
         self.maps.push(map);
     }
 
-    fn announce(&mut self, map: &Map) {
+    /// `more`: further flags of the definition.
+    fn announce(&mut self, map: &Map, more: u64) {
         let mut rest = vec![
             clock::stamp(),
             map.start,
@@ -191,7 +192,8 @@ impl Guest {
             map.offset,
             u64::from(map.executable)
                 | (u64::from(map.writable) << 1)
-                | map.backing.map_or(0, |_| words::SHARED_MAP),
+                | map.backing.map_or(0, |_| words::SHARED_MAP)
+                | more,
             map.backing.map_or(0, |it| it.0.into()),
             map.backing.map_or(0, |it| it.1),
         ];
@@ -204,10 +206,21 @@ impl Guest {
         unsafe { writer::define(&self.record) };
     }
 
+    /// The guest has nothing there any more, where others might have had it too.
+    pub(super) fn unmap(&mut self, start: u64, end: u64) {
+        self.maps.retain(|old| old.start < start || end < old.end);
+        let gone = Map {
+            start,
+            end,
+            ..Map::default()
+        };
+        self.announce(&gone, words::UNMAPPED);
+    }
+
     /// Tells of all mappings again, in a child process.
     pub(super) fn announce_all(&mut self) {
         for map in self.maps.clone() {
-            self.announce(&map);
+            self.announce(&map, 0);
         }
     }
 

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use linewise_machine::procfs::{self, Mapping};
+use linewise_machine::procfs::Mapping;
 use linewise_recording::{
     Address, CpuId, Map, MapKind, Pid, SharedMemory, Stack, StackId, Switch, Thread, Tid, Time,
 };
+
+use crate::kernel::Processes;
 
 /// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
 const STAYS_PER_SECOND: u64 = 5_000;
@@ -175,19 +177,19 @@ impl Threads {
 
     /// Asks the kernel what it counted, so often that it takes a thousandth of a CPU: of a thread that ends the rest is not
     /// known.
-    pub(crate) fn read_accounts_when_due(&mut self, now: Time) {
+    pub(crate) fn read_accounts_when_due(&mut self, kernel: &impl Processes, now: Time) {
         const ASKING_NS: u64 = 10_000;
         const LEAST_NS: u64 = 20_000_000;
         const MOST: u64 = 100;
         let alive = self.alive() as u64;
         if now >= self.accounts_due && alive <= MOST {
-            self.read_accounts(now, alive as usize);
+            self.read_accounts(kernel, now, alive as usize);
             self.accounts_due = Time(now.0 + LEAST_NS.max(1000 * ASKING_NS * alive));
         }
     }
 
     /// Asks the kernel what it counted of the threads that are alive, of `most` of them, in turns.
-    pub(crate) fn read_accounts(&mut self, now: Time, most: usize) {
+    pub(crate) fn read_accounts(&mut self, kernel: &impl Processes, now: Time, most: usize) {
         let alive = self.threads.iter();
         let alive = alive.filter(|(_, state)| !state.ended && state.account.is_some());
         let mut tids: Vec<Tid> = alive.map(|(&tid, _)| tid).collect();
@@ -202,7 +204,7 @@ impl Threads {
             let Some(state) = self.threads.get_mut(&tid) else {
                 continue;
             };
-            let counted = procfs::thread_cpu_time_ns(state.row.pid.0, tid.0);
+            let counted = kernel.thread_cpu_time_ns(state.row.pid.0, tid.0);
             let under_way = state.on_cpu.map_or(0, |(_, since)| now.since(since));
             if let (Some(account), Some(counted)) = (&mut state.account, counted)
                 && counted > account.last_ns
@@ -215,9 +217,15 @@ impl Threads {
     }
 
     /// A thread was interrupted on a CPU with this stack pointer.
-    pub(crate) fn sampled(&mut self, pid: Pid, tid: Tid, time: Time, sp: Address) {
+    pub(crate) fn sampled(
+        &mut self,
+        kernel: &impl Processes,
+        (pid, tid): (Pid, Tid),
+        time: Time,
+        sp: Address,
+    ) {
         if !self.threads.contains_key(&tid) {
-            self.found(pid, tid, time, procfs::thread_name(pid.0, tid.0));
+            self.found(pid, tid, time, kernel.thread_name(pid.0, tid.0));
         }
         if let Some(state) = self.threads.get_mut(&tid) {
             state.last_seen = state.last_seen.max(time);
@@ -530,8 +538,8 @@ impl Maps {
     }
 
     /// The mappings of a process that are new. Empty when the process is gone.
-    pub(crate) fn read(&mut self, pid: Pid, time: Time) -> Vec<Map> {
-        let Ok(mappings) = procfs::maps(pid.0) else {
+    pub(crate) fn read(&mut self, kernel: &impl Processes, pid: Pid, time: Time) -> Vec<Map> {
+        let Ok(mappings) = kernel.maps(pid.0) else {
             return Vec::new();
         };
         let seen = self.seen.entry(pid).or_default();
@@ -605,6 +613,8 @@ impl Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Machine;
+    use linewise_machine::procfs;
 
     #[test]
     fn stays_add_up_to_cpu_time_and_a_cut_loses_nothing() {
@@ -642,7 +652,7 @@ mod tests {
         while counted() < first + 5_000_000 {
             std::hint::spin_loop();
         }
-        threads.read_accounts(Time(2000), 1);
+        threads.read_accounts(&Machine, Time(2000), 1);
         let row = &threads.rows(Time(2000), 0.5)[0];
         assert!((5_000_000..=counted() - first + 5_000_000).contains(&row.cpu_time_ns));
         // What was told since is scaled.
@@ -663,7 +673,7 @@ mod tests {
         }
         let mut asked = Vec::new();
         for _ in 0..3 {
-            threads.read_accounts(Time(1), 2);
+            threads.read_accounts(&Machine, Time(1), 2);
             asked.push(threads.asked_last.unwrap().0);
         }
         assert_eq!(asked, [2, 4, 1]);
@@ -744,7 +754,7 @@ mod tests {
             let mut threads = Threads::default();
             threads.found(Pid(1), Tid(1), Time(0), Some("sh".to_owned()));
             if sampled {
-                threads.sampled(Pid(1), Tid(1), Time(1), Address(0));
+                threads.sampled(&Machine, (Pid(1), Tid(1)), Time(1), Address(0));
             }
             threads.executed(Pid(1), Tid(1), Time(at), "prog".to_owned());
             // Its threads are the new program's.
@@ -765,7 +775,7 @@ mod tests {
         for tid in 1..=100_000 {
             threads.found(Pid(1), Tid(tid), Time(0), None);
             if tid % 100 == 0 {
-                threads.sampled(Pid(1), Tid(tid), Time(1), Address(0));
+                threads.sampled(&Machine, (Pid(1), Tid(tid)), Time(1), Address(0));
             }
             threads.ended(Tid(tid), Time(2));
         }

@@ -34,6 +34,7 @@ mod follow;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod heap;
+mod kernel;
 mod latencies;
 mod library;
 mod options;

@@ -20,6 +20,9 @@ mod begin;
 mod prepare;
 mod settle;
 
+#[cfg(test)]
+mod tests;
+
 use begin::{Begun, Running, begin};
 use prepare::{Beginning, Prepared, heap_recorder, heap_source, measure, prepare};
 use settle::{outlast, settle};

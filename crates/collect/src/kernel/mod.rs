@@ -1,10 +1,14 @@
 //! The seam between the recording by the timer and the kernel.
 //!
-//! Whoever records asks a [`Kernel`]. [`Machine`] hands everything on to `linewise_machine`.
+//! Whoever records asks a [`Kernel`]. There are two: [`Machine`], which hands everything on to
+//! `linewise_machine`, and `invented`, which tests script, so that they need no kernel at all.
 
 mod machine;
 mod refusal;
 mod seam;
+
+#[cfg(test)]
+pub(crate) mod invented;
 
 pub(crate) use machine::Machine;
 pub(crate) use refusal::Refusal;

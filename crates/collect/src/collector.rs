@@ -40,8 +40,11 @@ mod awaited;
 mod closing;
 mod flow;
 mod flow_recorder;
+#[cfg(test)]
+mod flow_tests;
 mod heap;
 mod pending;
+mod records;
 mod reuse;
 mod reuse_sampling;
 mod watches;
@@ -279,119 +282,6 @@ impl<K: Kernel> Collector<K> {
         self.writer.push(fresh)?;
         if self.writer.flush_is_due() {
             self.tell_so_far(now)?;
-        }
-        Ok(())
-    }
-
-    /// Takes in what the rings hold.
-    fn read_records(&mut self) -> Result<(), Error> {
-        let mut records = std::mem::take(&mut self.records);
-        let others = self.samplers.drain(&mut records);
-        self.duty.passed_over(others);
-        for record in records.drain(..) {
-            self.handle(record)?;
-        }
-        self.records = records;
-        Ok(())
-    }
-
-    fn handle(&mut self, record: Record) -> Result<(), Error> {
-        match record {
-            Record::Sample(sample) => self.sampled(*sample)?,
-            Record::Lost(count) => {
-                let detail = "the ring buffer was full: the collector did not get a CPU in time";
-                self.lose("ring-buffer-full", count, detail.to_owned())?;
-            }
-            Record::Throttled => {
-                let detail = "the kernel slowed the sampler down: its samples took too long";
-                self.lose("sampler-throttled", 1, detail.to_owned())?;
-            }
-            Record::Name {
-                pid,
-                tid,
-                name,
-                exec,
-                time,
-            } => {
-                let (of, thread, at) = (Pid(pid), Tid(tid), Time(time));
-                match exec {
-                    true => self.threads.executed(of, thread, at, name),
-                    false => self.threads.found(of, thread, at, Some(name)),
-                }
-                if exec {
-                    self.code.forget(pid);
-                    self.callers.forget(pid);
-                    self.bases.forget(tid);
-                    self.mapped_lately.insert(Pid(pid));
-                    if let Some(heap) = &mut self.heap {
-                        heap.replaced(Pid(pid), Time(time));
-                    }
-                }
-            }
-            Record::Fork {
-                pid,
-                parent_pid,
-                tid,
-                time,
-            } => {
-                self.bases.forget(tid);
-                if let Some(flow) = &mut self.flow {
-                    flow.thread_began(Pid(pid), Time(time));
-                }
-                self.threads
-                    .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
-                if pid == tid {
-                    self.callers.forget(pid);
-                    self.mapped_lately.insert(Pid(pid));
-                    let shared = self.maps.forked(Pid(parent_pid), Pid(pid), Time(time));
-                    self.writer.push(shared)?;
-                    self.cpu_times.follow(&self.kernel, Pid(pid));
-                    if let Some(heap) = &mut self.heap {
-                        heap.forked(Pid(parent_pid));
-                    }
-                }
-            }
-            Record::Exit { tid, time, .. } => {
-                if let Some(reuse) = &mut self.reuse {
-                    reuse.forget(Tid(tid), Time(time));
-                }
-                let stay = self.threads.ended(Tid(tid), Time(time));
-                self.writer.push(stay)?;
-            }
-            Record::Map {
-                pid,
-                start,
-                length,
-                offset,
-                path,
-                time,
-            } => {
-                self.code.mapped(pid, start, length, offset, &path);
-                self.callers.mapped(pid, start, length, offset, &path);
-                let map = self
-                    .maps
-                    .told(Pid(pid), Time(time), start, length, offset, &path);
-                self.writer.push(map)?;
-                self.mapped_lately.insert(Pid(pid));
-                if let Some(heap) = &mut self.heap {
-                    heap.mapped(Pid(pid));
-                }
-            }
-            Record::Switch {
-                pid: _,
-                tid,
-                cpu,
-                time,
-                out,
-            } => {
-                self.silence.heard();
-                if out {
-                    let cost_ns = self.duty.switched();
-                    self.budget.spend_apart(cost_ns, 0.0, 0.0);
-                }
-                let stay = self.threads.switched(Tid(tid), CpuId(cpu), Time(time), out);
-                self.writer.push(stay)?;
-            }
         }
         Ok(())
     }

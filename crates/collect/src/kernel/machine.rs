@@ -374,3 +374,66 @@ impl Signals for StopSignals {
         Self::raw_fd(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use linewise_machine::process::current_tid;
+
+    use super::*;
+
+    #[test]
+    fn this_process_is_told_of_as_it_is() {
+        let (own, tid) = (Machine.own_pid(), current_tid());
+        assert_eq!(own, std::process::id());
+        assert!(Machine.threads(own).unwrap().contains(&tid));
+        assert!(Machine.thread_name(own, tid).is_some());
+        assert!(Machine.cpu_time_ns(own).is_some());
+        let standing = Machine.standing(tid).unwrap();
+        assert_eq!((standing.process, standing.ended), (own, false));
+        assert!(!Machine.descendants(&[own]).unwrap().contains(&own));
+        assert!(!Machine.command_line(own).unwrap().is_empty());
+        assert!(Machine.own_open_files() > 2);
+        assert!(Machine.thread_stays(own, tid).is_some());
+        Machine.signal(own, 0).unwrap();
+    }
+
+    #[test]
+    fn memory_and_files_of_this_process_are_read() {
+        let word = 0x1234_5678_9abc_def0_u64;
+        let address = std::ptr::from_ref(&word) as u64;
+        let own = Machine.own_pid();
+        let mut read = [0; 8];
+        if Machine.read_memory(own, address, &mut read).is_ok() {
+            assert_eq!(u64::from_ne_bytes(read), word);
+        }
+        let maps = Machine.maps(own).unwrap();
+        assert!(
+            maps.iter()
+                .any(|map| (map.start..map.end).contains(&address))
+        );
+        let program = std::env::current_exe().unwrap();
+        let mut magic = [0; 4];
+        let read = Machine.read_file(own, &program.display().to_string(), 0, &mut magic);
+        assert_eq!((read.unwrap(), &magic), (4, b"\x7fELF"));
+    }
+
+    #[test]
+    fn clocks_go_on_and_the_machine_has_a_shape() {
+        let before = (Machine.now(), Machine.own_cpu_time_ns());
+        Machine.sleep(Duration::from_millis(1));
+        assert!(Machine.now().since(before.0) >= 1_000_000);
+        assert!(Machine.own_cpu_time_ns() >= before.1);
+        assert!(!Machine.allowed_cpus().is_empty());
+        assert!(Machine.facts().kernel_release.known().is_some());
+        assert_eq!(
+            Machine.run_id().is_empty(),
+            Machine.run_id() == Machine.run_id()
+        );
+        assert!(
+            Machine
+                .topology()
+                .is_none_or(|topology| !topology.cpus.is_empty())
+        );
+        assert!(!Machine.wait_readable(&[], Duration::from_millis(1)));
+    }
+}

@@ -12,6 +12,8 @@ pub(crate) mod invented;
 
 pub(crate) use machine::Machine;
 pub(crate) use refusal::Refusal;
+#[cfg(test)]
+pub(crate) use seam::Clock;
 pub(crate) use seam::{
     HeldTarget, Kernel, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
     TargetChild, Warden,

@@ -5,7 +5,7 @@ use std::io;
 
 use linewise_machine::guard::{News, Unguarded};
 use linewise_machine::perf::{BreakOn, Whom};
-use linewise_machine::process::{Change, Ended};
+use linewise_machine::process::{Change, Ended, monotonic_ns};
 use linewise_machine::procfs::Mapping;
 use linewise_machine::registers::Registers;
 use linewise_machine::ring::{ReadFormat, Record, SampleRecord};
@@ -92,6 +92,8 @@ pub(super) struct RingState {
 /// Everything that an invented kernel knows.
 pub(crate) struct World {
     pub(crate) time_ns: u64,
+    /// The clock is that of the machine.
+    pub(super) is_real: bool,
     /// The clock stands still at this time.
     pub(crate) stands_at: Option<u64>,
     pub(crate) own_ns: u64,
@@ -130,6 +132,7 @@ impl World {
     pub(super) fn new() -> Self {
         Self {
             time_ns: 1_000_000_000,
+            is_real: false,
             stands_at: None,
             own_ns: 0,
             own_share: 0.001,
@@ -166,7 +169,15 @@ impl World {
 
     /// What the clock shows, ns.
     pub(crate) fn shown_ns(&self) -> u64 {
+        if self.is_real {
+            return monotonic_ns();
+        }
         self.stands_at.unwrap_or(self.time_ns)
+    }
+
+    /// The clock shows the machine's time from now on, for what stamps its records by itself.
+    pub(crate) fn follow_real_time(&mut self) {
+        self.is_real = true;
     }
 
     /// Makes a process of one thread.

@@ -10,7 +10,7 @@ use linewise_machine::perf::SamplerOptions;
 use crate::budget::SAMPLE_PART;
 use crate::duty::DEAR_SWITCHES;
 use crate::error::{Error, sampler};
-use crate::kernel::{Kernel, Launching, PerfEvents, Processes, Refusal};
+use crate::kernel::{Denial, Kernel, Launching, PerfEvents, Processes};
 use crate::options::{Event, RecordOptions, Target};
 use crate::samplers::threads::{KEPT_FREE, ThreadSamplers};
 
@@ -134,10 +134,10 @@ pub(crate) fn attach<K: Kernel>(
     let first = named.first().copied().unwrap_or(0);
     let failed = |pid: u32| {
         move |error: Error| match error {
-            Error::Sampler { source, .. } if Refusal::of(&source) == Refusal::NoSuchThread => {
+            Error::Sampler { source, .. } if Denial::of(&source) == Denial::NoSuchThread => {
                 Error::NoSuchProcess { pid }
             }
-            Error::Sampler { source, .. } if Refusal::of(&source) == Refusal::NotPermitted => {
+            Error::Sampler { source, .. } if Denial::of(&source) == Denial::NotPermitted => {
                 Error::NotPermitted { pid }
             }
             error => error,
@@ -173,16 +173,16 @@ pub(crate) fn attach<K: Kernel>(
             }
             match samplers.add(tid) {
                 Ok(()) => room -= 1,
-                Err(error) => match Refusal::of(&error) {
+                Err(error) => match Denial::of(&error) {
                     // It needs no sampler.
-                    Refusal::NoSuchThread => {}
+                    Denial::NoSuchThread => {}
                     // Others took what was counted on.
-                    Refusal::NoFiles | Refusal::NoMemory => {
+                    Denial::NoFiles | Denial::NoMemory => {
                         room = 0;
                         left_out += 1;
                     }
                     // Another user's, which nobody named.
-                    Refusal::NotPermitted if !named.contains(&pid) => forbidden += 1,
+                    Denial::NotPermitted if !named.contains(&pid) => forbidden += 1,
                     _ => {
                         let error = sampler("cannot sample a thread of the process")(error);
                         return Err(failed(pid)(error));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::kernel::Refusal;
+use crate::kernel::Denial;
 
 /// Why nothing, or no more, was recorded.
 #[derive(Debug, thiserror::Error)]
@@ -101,9 +101,9 @@ pub(crate) fn cpu_sampler(what: &'static str) -> impl FnOnce(io::Error) -> Error
 
 fn named(what: &'static str, if_forbidden: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| {
-        let hint = match Refusal::of(&source) {
-            Refusal::NotPermitted => if_forbidden,
-            Refusal::NoFiles => "; raise the limit of open files (ulimit -n)",
+        let hint = match Denial::of(&source) {
+            Denial::NotPermitted => if_forbidden,
+            Denial::NoFiles => "; raise the limit of open files (ulimit -n)",
             _ => "",
         };
         Error::Sampler { what, source, hint }

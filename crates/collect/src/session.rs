@@ -23,8 +23,8 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-use begin::{Begun, Running, begin};
-use prepare::{Beginning, Prepared, heap_recorder, heap_source, measure, prepare};
+use begin::{BegunRecording, Running, begin};
+use prepare::{Beginning, TargetAtHand, heap_recorder, heap_source, measure, prepare};
 use settle::{outlast, settle};
 
 /// From one progress line to the next, ns.
@@ -76,7 +76,7 @@ fn record_by<K: Kernel>(
     let translated = of_processes(kernel, options, &mut tell)?;
     let options = translated.as_ref().unwrap_or(options);
     let heap = heap_source(options);
-    let Prepared {
+    let TargetAtHand {
         beginning,
         family,
         facts,
@@ -94,7 +94,7 @@ fn record_by<K: Kernel>(
     };
     // Probes are there before the program's first instruction.
     let heap = heap.map(|source| heap_recorder(source?, beginning.pid(), &measured.cpus, options));
-    let Begun {
+    let BegunRecording {
         running,
         members,
         samplers,
@@ -109,7 +109,7 @@ fn record_by<K: Kernel>(
         &facts,
         open_files,
     )?;
-    let mut session = Session {
+    let mut session = LiveRecording {
         kernel,
         options,
         signals,
@@ -130,7 +130,7 @@ fn record_by<K: Kernel>(
         measured.cpus,
         guard,
     );
-    let found = Found {
+    let found = FirstFacts {
         members,
         latencies,
         reuse: measured.reuse,
@@ -156,7 +156,7 @@ fn record_by<K: Kernel>(
 }
 
 /// What a collector begins with.
-struct Found<K: Kernel> {
+struct FirstFacts<K: Kernel> {
     members: Vec<u32>,
     latencies: Option<(Latencies, Vec<Latency>)>,
     reuse: Option<Result<ReuseSampling<K>, String>>,
@@ -167,7 +167,7 @@ struct Found<K: Kernel> {
     unwatched: Option<String>,
 }
 
-impl<K: Kernel> Found<K> {
+impl<K: Kernel> FirstFacts<K> {
     /// Gives it to the collector, and tells what will not be seen.
     fn give(
         self,
@@ -244,7 +244,7 @@ fn give_heap<K: Kernel>(
 }
 
 /// A target that runs while it is recorded.
-struct Session<'a, K: Kernel, S> {
+struct LiveRecording<'a, K: Kernel, S> {
     kernel: &'a K,
     options: &'a RecordOptions,
     signals: &'a S,
@@ -254,7 +254,7 @@ struct Session<'a, K: Kernel, S> {
     start: Time,
 }
 
-impl<K: Kernel, S: Signals> Session<'_, K, S> {
+impl<K: Kernel, S: Signals> LiveRecording<'_, K, S> {
     /// Ticks until the recording ends; why it does.
     fn run(
         &mut self,

@@ -11,7 +11,7 @@ use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
 use crate::board::{Choice, chunk_mask};
 use crate::chance::Chance;
-use crate::kernel::{Kernel, PerfEvent, PerfEvents, PerfRing, Refusal, Warden};
+use crate::kernel::{Denial, Kernel, PerfEvent, PerfEvents, PerfRing, Warden};
 
 /// Wall time after which a watch is given up: another thread that comes later than this is not in
 /// this one's way, and armed watchpoints slow some programs down (see `budget::ARMED`).
@@ -105,7 +105,7 @@ impl Refused {
     /// The thread has ended, and is not to be chosen again.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
-            Self::Kernel(error) => Refusal::of(error) == Refusal::NoSuchThread,
+            Self::Kernel(error) => Denial::of(error) == Denial::NoSuchThread,
             Self::Unguarded(reason) => *reason == Unguarded::Gone,
         }
     }
@@ -222,7 +222,7 @@ impl<K: Kernel, T> Watcher<K, T> {
             }
         }
         let Some(first) = opened.first() else {
-            let refused = refused.unwrap_or_else(|| Refusal::NoRegister.error());
+            let refused = refused.unwrap_or_else(|| Denial::NoRegister.error());
             return Err(refused.into());
         };
         let ring = first.event.map_ring(1)?;

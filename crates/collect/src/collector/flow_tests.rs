@@ -12,7 +12,7 @@ use crate::budget::Limits;
 use crate::description::describe;
 use crate::flow::Wanted;
 use crate::kernel::invented::{Asked, At, Invented};
-use crate::kernel::{Clock, Launching, Machinery, Refusal};
+use crate::kernel::{Clocks, Denial, Launching, Machinery};
 use crate::samplers::threads::ThreadSamplers;
 
 /// `lock add qword [rdi+8], 1`, and where it ends.
@@ -203,18 +203,83 @@ fn objects_are_followed_from_their_allocation_to_their_end() {
 }
 
 #[test]
-fn a_thread_that_begins_ends_what_is_known_of_the_lives_of_objects() {
+fn of_more_threads_than_are_watched_the_rest_is_counted() {
     let mut trial = Trial::new(Wanted::Most);
+    trial.kernel.with(|world| {
+        for number in 1..20 {
+            world.fork(pid_here(), pid_here(), pid_here() + number);
+        }
+    });
+    trial.run(40);
+    let (recording, _folder) = trial.finish();
+    let losses: Vec<Loss> = recording.read().unwrap();
+    let unwatched = losses
+        .iter()
+        .find(|loss| loss.what == "flow-threads-unwatched");
+    assert_eq!(unwatched.map(|loss| loss.count), Some(4));
+}
+
+/// Objects in whose lives something happens that leaves their histories incomplete.
+fn incomplete(happens: impl Fn(&Trial, u32), is_freed: bool) -> (Vec<History>, Vec<String>) {
+    let mut trial = Trial::new(Wanted::Most);
+    // Where objects end an address is found that is worth a watch.
+    trial.run(20);
     for round in 0..40 {
-        trial.run(1);
-        trial
-            .kernel
-            .with(|world| world.fork(pid_here(), pid_here(), pid_here() + 1 + round));
+        trial.life();
+        happens(&trial, round);
+        trial.tick();
+        if is_freed {
+            trial.tell(RecordKind::Free, &[stamp(), OBJECT]);
+        }
+        trial.tick();
     }
     let (recording, _folder) = trial.finish();
-    let losses = losses(&recording);
-    let told = |what: &str| losses.iter().any(|it| it == what);
-    assert!(told("flow-threads-unwatched"), "{losses:?}");
+    (recording.read().unwrap(), losses(&recording))
+}
+
+#[test]
+fn a_thread_that_begins_leaves_the_history_of_an_object_incomplete() {
+    let begins = |trial: &Trial, round: u32| {
+        trial.kernel.with(|world| {
+            let tid = pid_here() + 1 + round;
+            world.fork(pid_here(), pid_here(), tid);
+            world.exit(pid_here(), tid);
+        });
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    let (histories, losses) = incomplete(begins, true);
+    let began = histories
+        .iter()
+        .filter(|it| it.outcome == HistoryOutcome::ThreadBegan);
+    assert!(began.count() > 0, "{losses:?}");
+    assert!(
+        losses.contains(&"flow-thread-began".to_owned()),
+        "{losses:?}"
+    );
+}
+
+#[test]
+fn an_object_that_is_touched_too_often_or_never_ends_has_no_whole_history() {
+    let touches = |trial: &Trial, _: u32| {
+        trial.kernel.with(|world| {
+            for _ in 0..200 {
+                for offset in [0, 8, 16, 24] {
+                    let address = OBJECT + offset;
+                    let whose = (pid_here(), pid_here());
+                    world.touched(1, whose, (address, true), &at(address));
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    let (histories, losses) = incomplete(touches, true);
+    assert!(histories.iter().any(|it| it.outcome == HistoryOutcome::Hot));
+    assert!(losses.contains(&"flow-hot".to_owned()), "{losses:?}");
+
+    let (histories, losses) = incomplete(|_, _| {}, false);
+    let unfinished = |it: &History| it.outcome == HistoryOutcome::Unfinished;
+    assert!(histories.iter().any(unfinished), "{losses:?}");
+    assert!(losses.contains(&"flow-unfinished".to_owned()), "{losses:?}");
 }
 
 #[test]
@@ -230,9 +295,7 @@ fn who_names_a_function_that_nothing_is_allocated_in_is_told() {
 fn a_watchpoint_for_an_object_that_is_refused_is_a_loss() {
     let mut trial = Trial::new(Wanted::Most);
     let refuse = |world: &mut crate::kernel::invented::World| {
-        world
-            .refusals
-            .insert(Asked::Breakpoint, Refusal::NoRegister);
+        world.refusals.insert(Asked::Breakpoint, Denial::NoRegister);
     };
     trial.kernel.with(refuse);
     trial.run(40);

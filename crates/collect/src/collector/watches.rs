@@ -5,7 +5,7 @@ use linewise_recording::{Tid, Time, Watch};
 use super::Collector;
 use crate::board::Choice;
 use crate::error::Error;
-use crate::kernel::{Kernel, Refusal};
+use crate::kernel::{Denial, Kernel};
 use crate::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS};
 
 /// A watch that would cost its thread more than this by the switches until it is given up is given up
@@ -38,7 +38,7 @@ impl<K: Kernel> Collector<K> {
                 Ok(shots) => self.budget.armed(shots),
                 Err(refused) if refused.is_gone() => self.threads.gone(choice.watched),
                 Err(Refused::Unguarded(reason)) => self.unguarded(reason)?,
-                Err(Refused::Kernel(error)) if Refusal::of(&error) == Refusal::NoRegister => {
+                Err(Refused::Kernel(error)) if Denial::of(&error) == Denial::NoRegister => {
                     let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
                     return self.lose("watchpoint-refused", 1, detail.to_owned());
                 }

@@ -8,7 +8,7 @@ use linewise_recording::{Tid, Time};
 
 use super::cut::{Life, Limits, lives};
 use super::sites::{Choice, HeapEvent, HeapEventKind};
-use crate::kernel::{Kernel, PerfEvent, PerfRing, Refusal};
+use crate::kernel::{Denial, Kernel, PerfEvent, PerfRing};
 use crate::watch::CHUNK;
 
 /// Threads that an object is watched in.
@@ -87,13 +87,13 @@ impl<K: Kernel> ObjectWatch<K> {
             match open(&kernel, tid, &choice, pages) {
                 Ok(thread) => armed.push(thread),
                 // It has ended meanwhile.
-                Err(error) if Refusal::of(&error) == Refusal::NoSuchThread => {}
+                Err(error) if Denial::of(&error) == Denial::NoSuchThread => {}
                 Err(error) => return Err(error.into()),
             }
         }
         for place in armed.iter().flat_map(|thread| &thread.events) {
             match place.event.arm_shots(shots) {
-                Err(error) if Refusal::of(&error) != Refusal::NoSuchThread => {
+                Err(error) if Denial::of(&error) != Denial::NoSuchThread => {
                     return Err(error.into());
                 }
                 _ => {}

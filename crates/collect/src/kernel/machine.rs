@@ -22,7 +22,7 @@ use linewise_recording::Time;
 use linewise_topology::Topology;
 
 use super::seam::{
-    Clock, HeldTarget, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
+    Clocks, HeldTarget, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
     TargetChild, Warden,
 };
 
@@ -30,7 +30,7 @@ use super::seam::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine;
 
-impl Clock for Machine {
+impl Clocks for Machine {
     fn now(&self) -> Time {
         Time(process::monotonic_ns())
     }
@@ -415,6 +415,35 @@ mod tests {
         let mut magic = [0; 4];
         let read = Machine.read_file(own, &program.display().to_string(), 0, &mut magic);
         assert_eq!((read.unwrap(), &magic), (4, b"\x7fELF"));
+    }
+
+    #[test]
+    fn a_breakpoint_of_this_thread_is_armed_and_taken_down() {
+        static WORD: u64 = 0;
+        let address = std::ptr::from_ref(&WORD) as u64;
+        let on = BreakOn::ReadWrite;
+        let event = match Machine.breakpoint(current_tid(), (address, 8), on, None) {
+            Ok(event) => event,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let mut ring = PerfEvent::map_ring(&event, 1).unwrap();
+        assert!(PerfEvent::id(&event).unwrap() > 0);
+        assert!(PerfRing::is_empty(&ring));
+        PerfEvent::disable(&event).unwrap();
+        assert_eq!(PerfEvent::read(&event).unwrap().count, 0);
+        PerfRing::drain(&mut ring, true, |record| panic!("{record:?}"));
+    }
+
+    #[test]
+    fn a_child_waits_and_then_runs() {
+        let command = ["sh", "-c", "exit 3"].map(OsString::from);
+        let held = Machine.fork(&command, &[], Manner::default()).unwrap();
+        let pid = HeldTarget::pid(&held);
+        assert!(Machine.pidfd(pid).is_ok());
+        let mut child = HeldTarget::release(held).unwrap();
+        assert_eq!(TargetChild::pid(&child), pid);
+        assert_eq!(TargetChild::wait(&mut child).unwrap(), Ended::Code(3));
+        assert_eq!(TargetChild::ended(&child), Some(Ended::Code(3)));
     }
 
     #[test]

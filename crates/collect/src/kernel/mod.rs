@@ -3,17 +3,17 @@
 //! Whoever records asks a [`Kernel`]. There are two: [`Machine`], which hands everything on to
 //! `linewise_machine`, and `invented`, which tests script, so that they need no kernel at all.
 
+mod denial;
 mod machine;
-mod refusal;
 mod seam;
 
 #[cfg(test)]
 pub(crate) mod invented;
 
+pub(crate) use denial::Denial;
 pub(crate) use machine::Machine;
-pub(crate) use refusal::Refusal;
 #[cfg(test)]
-pub(crate) use seam::Clock;
+pub(crate) use seam::Clocks;
 pub(crate) use seam::{
     HeldTarget, Kernel, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
     TargetChild, Warden,

@@ -20,14 +20,14 @@ use linewise_topology::Topology;
 
 /// All of it. A clone is a handle of the same kernel.
 pub(crate) trait Kernel:
-    Clock + Machinery + PerfEvents + Processes + Launching + Clone
+    Clocks + Machinery + PerfEvents + Processes + Launching + Clone
 {
 }
 
-impl<K: Clock + Machinery + PerfEvents + Processes + Launching + Clone> Kernel for K {}
+impl<K: Clocks + Machinery + PerfEvents + Processes + Launching + Clone> Kernel for K {}
 
 /// Clocks.
-pub(crate) trait Clock {
+pub(crate) trait Clocks {
     /// CLOCK_MONOTONIC.
     fn now(&self) -> Time;
     /// CPU time of this process, ns.

@@ -13,7 +13,7 @@ use linewise_machine::ring::Record;
 
 use super::rings::{RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, cpu_sampler};
-use crate::kernel::{PerfEvent, PerfEvents, Refusal};
+use crate::kernel::{Denial, PerfEvent, PerfEvents};
 
 struct OfCpu<E: PerfEvent> {
     cpu: u32,
@@ -85,7 +85,7 @@ impl<K: PerfEvents> CpuSamplers<K> {
         for &cpu in cpus {
             let sampler_of = match kernel.sampler(Whom::Everyone, cpu, options) {
                 Ok(event) => event,
-                Err(error) if Refusal::of(&error) == Refusal::OfflineCpu => continue,
+                Err(error) if Denial::of(&error) == Denial::OfflineCpu => continue,
                 Err(error) => {
                     return Err(cpu_sampler(
                         "perf_event_open of a CPU's cpu-clock event failed",

@@ -8,7 +8,7 @@ use linewise_machine::ring::Record;
 use super::doubles::{Doubles, Verdict};
 use super::rings::{RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, sampler};
-use crate::kernel::{PerfEvent, PerfEvents, Refusal};
+use crate::kernel::{Denial, PerfEvent, PerfEvents};
 
 /// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
 /// what is read along the way.
@@ -63,7 +63,7 @@ impl<K: PerfEvents> ThreadSamplers<K> {
         for &cpu in cpus {
             let first = match kernel.sampler(Whom::Thread(tid), cpu, options) {
                 Ok(event) => event,
-                Err(error) if Refusal::of(&error) == Refusal::OfflineCpu => continue,
+                Err(error) if Denial::of(&error) == Denial::OfflineCpu => continue,
                 Err(error) => {
                     return Err(sampler("perf_event_open of a cpu-clock event failed")(
                         error,

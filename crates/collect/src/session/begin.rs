@@ -6,7 +6,7 @@ use std::io;
 use linewise_machine::facts::Facts;
 use linewise_recording::{CreateMode, Pid, RunInfo, Writer};
 
-use super::prepare::{Beginning, Measured};
+use super::prepare::{Beginning, MachineCosts};
 use crate::attach::{Attachment, attach, family as family_of};
 use crate::description::describe;
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub(super) enum Running<K: Kernel> {
 }
 
 /// A recording that has begun.
-pub(super) struct Begun<K: Kernel> {
+pub(super) struct BegunRecording<K: Kernel> {
     pub(super) running: Running<K>,
     /// The processes of the target, the first one first.
     pub(super) members: Vec<u32>,
@@ -42,10 +42,10 @@ pub(super) fn begin<K: Kernel>(
     kernel: &K,
     options: &RecordOptions,
     beginning: Beginning<'_, K>,
-    measured: &mut Measured<K>,
+    measured: &mut MachineCosts<K>,
     facts: &Facts,
     open_files: u64,
-) -> Result<Begun<K>, Error> {
+) -> Result<BegunRecording<K>, Error> {
     match beginning {
         Beginning::Held(held, command) => {
             let pid = held.pid();
@@ -60,7 +60,7 @@ pub(super) fn begin<K: Kernel>(
             };
             let info = information(kernel, options, (facts, measured), pid, &samplers);
             let (child, writer) = launch::<K>(held, command, options, &info)?;
-            Ok(Begun {
+            Ok(BegunRecording {
                 running: Running::Child(child),
                 members: vec![pid],
                 samplers,
@@ -90,7 +90,7 @@ pub(super) fn begin<K: Kernel>(
             let info = information(kernel, options, (facts, measured), members[0], &samplers);
             let writer = Writer::create(&options.directory, &info, mode(options))?;
             let attachments = pids.iter().map(|&pid| Attachment::to(kernel, pid));
-            Ok(Begun {
+            Ok(BegunRecording {
                 running: Running::Processes(attachments.collect()),
                 members,
                 samplers,
@@ -105,13 +105,13 @@ pub(super) fn begin<K: Kernel>(
 fn information<K: Kernel>(
     kernel: &K,
     options: &RecordOptions,
-    (facts, measured): (&Facts, &Measured<K>),
+    (facts, measured): (&Facts, &MachineCosts<K>),
     pid: u32,
     samplers: &Samplers<K>,
 ) -> RunInfo {
     // What was measured of the machine before is no part of the run.
     let start = kernel.now();
-    let Measured { costs, taken, .. } = measured;
+    let MachineCosts { costs, taken, .. } = measured;
     RunInfo {
         command: options.target.command_line(kernel, pid),
         pid: Pid(pid),

@@ -39,7 +39,7 @@ impl<K: Kernel> Beginning<'_, K> {
 }
 
 /// The target, and what stands by it.
-pub(super) struct Prepared<'a, K: Kernel> {
+pub(super) struct TargetAtHand<'a, K: Kernel> {
     pub(super) beginning: Beginning<'a, K>,
     pub(super) family: Family<K>,
     pub(super) facts: Facts,
@@ -54,7 +54,7 @@ pub(super) fn prepare<'a, K: Kernel>(
     kernel: &K,
     options: &'a RecordOptions,
     heap: Option<&Result<Source, String>>,
-) -> Result<Prepared<'a, K>, Error> {
+) -> Result<TargetAtHand<'a, K>, Error> {
     let facts = kernel.facts();
     let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
     // First, so that it holds nothing of what is opened below.
@@ -83,7 +83,7 @@ pub(super) fn prepare<'a, K: Kernel>(
         }
         Target::Attach(pids) => (Beginning::Processes(pids), Family::none(kernel.clone())),
     };
-    Ok(Prepared {
+    Ok(TargetAtHand {
         beginning,
         family,
         facts,
@@ -92,7 +92,7 @@ pub(super) fn prepare<'a, K: Kernel>(
 }
 
 /// What this machine has and costs, and what is chosen by that.
-pub(super) struct Measured<K: Kernel> {
+pub(super) struct MachineCosts<K: Kernel> {
     pub(super) start: Time,
     pub(super) cpus: Vec<u32>,
     pub(super) watchpoints: Result<WatchpointCosts, ProbeError>,
@@ -114,7 +114,7 @@ pub(super) fn measure<K: Kernel>(
     kernel: &K,
     options: &RecordOptions,
     beginning: &Beginning<'_, K>,
-) -> Result<Measured<K>, Error> {
+) -> Result<MachineCosts<K>, Error> {
     let watchpoints = kernel.watchpoint_costs();
     let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
     // Who has watchpoints of its own leaves some: reuses half of them, objects one, since three places at a time show
@@ -171,7 +171,7 @@ pub(super) fn measure<K: Kernel>(
         costs.switch_ns = switch_ns(sampler_options.period_ns)?;
     }
     let budget = Budget::new(limits, &costs, sampler_options.period_ns, start);
-    Ok(Measured {
+    Ok(MachineCosts {
         start,
         watchpoints,
         taken,

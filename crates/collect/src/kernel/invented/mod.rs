@@ -21,9 +21,9 @@ use linewise_machine::signals::Heard;
 use linewise_recording::Time;
 use linewise_topology::Topology;
 
-use super::refusal::Refusal;
+use super::denial::Denial;
 use super::seam::{
-    Clock, HeldTarget, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
+    Clocks, HeldTarget, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
     TargetChild, Warden,
 };
 
@@ -100,10 +100,10 @@ impl Invented {
         self.with(|world| {
             world.refused(asked)?;
             if world.offline.contains(&event.cpu) {
-                return Err(Refusal::OfflineCpu.error());
+                return Err(Denial::OfflineCpu.error());
             }
             if world.events.len() as u64 >= world.open_files {
-                return Err(Refusal::NoFiles.error());
+                return Err(Denial::NoFiles.error());
             }
             let id = world.next_event;
             world.next_event += 1;
@@ -124,8 +124,8 @@ impl Invented {
         self.with(|world| {
             let mut processes = world.processes.values();
             match processes.find(|process| process.threads.contains_key(&tid)) {
-                None => Err(Refusal::NoSuchThread.error()),
-                Some(process) if process.foreign => Err(Refusal::NotPermitted.error()),
+                None => Err(Denial::NoSuchThread.error()),
+                Some(process) if process.foreign => Err(Denial::NotPermitted.error()),
                 Some(_) => Ok(()),
             }
         })
@@ -144,7 +144,7 @@ fn event(kind: Kind, cpu: u32, on_exec: bool) -> EventState {
     }
 }
 
-impl Clock for Invented {
+impl Clocks for Invented {
     fn now(&self) -> Time {
         Time(self.with(|world| world.shown_ns()))
     }
@@ -298,7 +298,7 @@ impl PerfEvents for Invented {
             (armed, world.registers)
         });
         if armed >= registers as usize {
-            return Err(Refusal::NoRegister.error());
+            return Err(Denial::NoRegister.error());
         }
         let kind = Kind::Breakpoint {
             tid,
@@ -332,7 +332,7 @@ impl InventedEvent {
     fn with<T>(&self, what: impl FnOnce(&mut EventState) -> T) -> io::Result<T> {
         self.world.with(|world| {
             let event = world.events.get_mut(&self.id);
-            event.map(what).ok_or_else(|| Refusal::Other.error())
+            event.map(what).ok_or_else(|| Denial::Other.error())
         })
     }
 }

@@ -12,7 +12,7 @@ use linewise_machine::ring::{ReadFormat, Record, SampleRecord};
 use linewise_machine::signals::Heard;
 use linewise_topology::{Topology, synthetic};
 
-use super::super::refusal::Refusal;
+use super::super::denial::Denial;
 
 /// Whoever records, as a process. No kernel hands out such numbers, so nothing real is ever meant.
 pub(crate) const OWN: u32 = 5_000_000;
@@ -107,7 +107,7 @@ pub(crate) struct World {
     pub(crate) open_files: u64,
     /// Records that a ring has room for.
     pub(crate) room: usize,
-    pub(crate) refusals: BTreeMap<Asked, Refusal>,
+    pub(crate) refusals: BTreeMap<Asked, Denial>,
     pub(crate) offline: BTreeSet<u32>,
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) endings: BTreeMap<u32, Ended>,
@@ -164,7 +164,7 @@ impl World {
     }
 
     pub(super) fn refused(&self, asked: Asked) -> io::Result<()> {
-        (self.refusals.get(&asked)).map_or(Ok(()), |refusal| Err(refusal.error()))
+        (self.refusals.get(&asked)).map_or(Ok(()), |denial| Err(denial.error()))
     }
 
     /// What the clock shows, ns.
@@ -432,7 +432,7 @@ impl World {
     /// A signal is sent.
     pub(super) fn signal(&mut self, pid: u32, signal: i32) -> io::Result<()> {
         let Some(process) = self.processes.get(&pid) else {
-            return Err(Refusal::NoSuchThread.error());
+            return Err(Denial::NoSuchThread.error());
         };
         if process.foreign {
             return Err(io::Error::from_raw_os_error(1));

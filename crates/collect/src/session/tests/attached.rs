@@ -185,6 +185,25 @@ fn threads_that_no_sampler_is_left_for_are_counted_and_so_are_those_of_others() 
 }
 
 #[test]
+fn the_heap_of_a_process_whose_allocator_cannot_be_probed_is_told_as_not_recorded() {
+    let kernel = kernel();
+    running(&kernel);
+    kernel.at(300_000, |world| world.end(FIRST, Ended::Code(0)));
+    let recorded = record(&kernel, |options| {
+        attach_to(&[FIRST])(options);
+        options.heap = HeapWhen::Auto;
+        options.flow = Some(crate::Wanted::Most);
+    });
+    let (_, detail) = recorded.loss("heap-not-recorded").unwrap();
+    assert!(detail.contains("heap blocks are not recorded"), "{detail}");
+    assert!(
+        detail.ends_with("so objects are not followed either"),
+        "{detail}"
+    );
+    assert!(recorded.told.contains(&format!("warning {detail}")));
+}
+
+#[test]
 fn a_process_that_switches_very_often_is_sampled_with_a_shorter_period() {
     let period = |switches: u64| {
         let kernel = kernel_of_threads();

@@ -262,7 +262,7 @@ fn where_switches_are_dear_their_recording_makes_pauses_and_sampling_goes_on() {
     kernel.with(|world| world.switch_ns = 2_000.0);
     restless(&kernel, 3000);
     kernel.at(1_500_000, |world| {
-        world.refusals.insert(Asked::Switches, Refusal::NoFiles);
+        world.refusals.insert(Asked::Switches, Denial::NoFiles);
     });
     ends(&kernel, 3000, Ended::Code(0));
     let recorded = record(&kernel, |_| {});
@@ -332,7 +332,7 @@ fn a_target_that_is_not_heard_of_gets_new_samplers() {
 fn latencies_that_cannot_be_measured_are_a_loss_and_others_are_looked_at_again() {
     let kernel = kernel();
     busy(&kernel, 100);
-    kernel.with(|world| world.refusals.insert(Asked::Latency, Refusal::Other));
+    kernel.with(|world| world.refusals.insert(Asked::Latency, Denial::Other));
     ends(&kernel, 4000, Ended::Code(0));
     let recorded = record(&kernel, |_| {});
     assert!(recorded.loss("latency-not-measured").unwrap().0 >= 2);

@@ -141,9 +141,9 @@ fn what_cannot_be_started_leaves_nothing_behind() {
         kernel.with(|world| world.refusals.insert(asked, refusal));
         refused(&kernel, |_| {})
     };
-    let error = refusing(Asked::Exec, Refusal::NotPermitted);
+    let error = refusing(Asked::Exec, Denial::NotPermitted);
     assert!(matches!(error, Error::NotExecutable { .. }), "{error}");
-    let error = refusing(Asked::Fork, Refusal::NoMemory);
+    let error = refusing(Asked::Fork, Denial::NoMemory);
     assert!(matches!(error, Error::Fork(_)), "{error}");
 }
 
@@ -176,10 +176,27 @@ fn who_may_sample_nothing_is_told_what_to_do() {
         kernel.with(|world| world.refusals.insert(Asked::SamplerOfThread, refusal));
         refused(&kernel, |_| {}).to_string()
     };
-    let text = refusing(Refusal::NotPermitted);
+    let text = refusing(Denial::NotPermitted);
     assert!(text.contains("kernel.perf_event_paranoid"), "{text}");
-    let text = refusing(Refusal::NoFiles);
+    let text = refusing(Denial::NoFiles);
     assert!(text.contains("ulimit -n"), "{text}");
+}
+
+#[test]
+fn a_heap_that_nobody_tells_of_is_a_loss_and_no_object_is_followed() {
+    let kernel = kernel();
+    busy(&kernel, 50);
+    ends(&kernel, 50, Ended::Code(0));
+    // Whether or not the recorder is installed here: nobody loads it into an invented target.
+    let recorded = record(&kernel, |options| {
+        options.heap = HeapWhen::Loaded;
+        options.flow = Some(crate::Wanted::Most);
+    });
+    let (count, detail) = recorded.loss("heap-not-recorded").unwrap();
+    assert!(count == 1 && detail.contains("heap"), "{detail}");
+    assert_eq!(recorded.outcome.samples, 2 * 49);
+    // One watchpoint is left for lines.
+    assert_eq!(recorded.open().info().watchpoint_bytes, 8);
 }
 
 #[test]
@@ -188,7 +205,7 @@ fn a_cpu_that_is_offline_is_left_out_and_a_ring_is_as_large_as_may_be() {
         let kernel = kernel();
         kernel.with(|world| {
             world.offline.insert(1);
-            world.refusals.insert(Asked::Ring, Refusal::NotPermitted);
+            world.refusals.insert(Asked::Ring, Denial::NotPermitted);
         });
         busy(&kernel, 100);
         ends(&kernel, 100, Ended::Code(0));
@@ -226,7 +243,7 @@ fn an_older_recording_gives_way_only_to_a_target_that_runs() {
             .exit_code
     };
     let second = kernel();
-    second.with(|world| world.refusals.insert(Asked::Exec, Refusal::Other));
+    second.with(|world| world.refusals.insert(Asked::Exec, Denial::Other));
     record(&second).unwrap_err();
     assert_eq!(exit_code(), Some(1));
     let third = kernel();

@@ -9,7 +9,7 @@ use linewise_recording::{Loss, Recording};
 
 use super::{Outcome, record_by};
 use crate::error::Error;
-use crate::kernel::Refusal;
+use crate::kernel::Denial;
 use crate::kernel::invented::{Asked, At, Invented, OWN, TARGET, World};
 use crate::options::{Event, HeapWhen, RecordOptions, SampleBy, Target};
 
@@ -92,7 +92,7 @@ fn kernel_of_threads() -> Invented {
     kernel.with(|world| {
         world
             .refusals
-            .insert(Asked::SamplerOfCpu, Refusal::NotPermitted)
+            .insert(Asked::SamplerOfCpu, Denial::NotPermitted)
     });
     kernel
 }

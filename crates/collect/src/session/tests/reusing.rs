@@ -57,11 +57,7 @@ fn a_word_that_is_not_touched_again_is_given_up_at_the_end_or_with_its_thread() 
 fn a_watch_for_reuse_that_is_refused_is_a_loss() {
     let kernel = kernel();
     busy(&kernel, 300);
-    kernel.with(|world| {
-        world
-            .refusals
-            .insert(Asked::Breakpoint, Refusal::NoRegister)
-    });
+    kernel.with(|world| world.refusals.insert(Asked::Breakpoint, Denial::NoRegister));
     ends(&kernel, 300, Ended::Code(0));
     let recorded = record(&kernel, |options| options.reuse = true);
     let (_, detail) = recorded.loss("reuse-watch-refused").unwrap();

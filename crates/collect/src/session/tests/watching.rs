@@ -89,7 +89,7 @@ fn a_thread_that_switches_often_is_watched_for_a_shorter_time() {
     assert!(short.count() > 5, "{}", watches.len());
 }
 
-fn refusing(refusal: Refusal) -> Recorded {
+fn refusing(refusal: Denial) -> Recorded {
     let kernel = kernel();
     busy(&kernel, 300);
     kernel.with(|world| world.refusals.insert(Asked::Breakpoint, refusal));
@@ -102,11 +102,11 @@ fn refusing(refusal: Refusal) -> Recorded {
 
 #[test]
 fn a_watchpoint_that_is_refused_is_a_loss_with_its_reason_unless_the_thread_is_gone() {
-    let (count, detail) = refusing(Refusal::NoRegister)
+    let (count, detail) = refusing(Denial::NoRegister)
         .loss("watchpoint-refused")
         .unwrap();
     assert!(count > 1 && detail.contains("by a debugger"), "{detail}");
-    let (_, detail) = refusing(Refusal::NotPermitted)
+    let (_, detail) = refusing(Denial::NotPermitted)
         .loss("watchpoint-refused")
         .unwrap();
     assert!(
@@ -114,7 +114,7 @@ fn a_watchpoint_that_is_refused_is_a_loss_with_its_reason_unless_the_thread_is_g
         "{detail}"
     );
     assert_eq!(
-        refusing(Refusal::NoSuchThread).loss("watchpoint-refused"),
+        refusing(Denial::NoSuchThread).loss("watchpoint-refused"),
         None
     );
 }
@@ -123,7 +123,7 @@ fn a_watchpoint_that_is_refused_is_a_loss_with_its_reason_unless_the_thread_is_g
 fn where_watchpoints_cannot_be_had_it_is_told_and_sampling_goes_on() {
     let kernel = kernel();
     busy(&kernel, 100);
-    kernel.with(|world| world.refusals.insert(Asked::Probe, Refusal::NotPermitted));
+    kernel.with(|world| world.refusals.insert(Asked::Probe, Denial::NotPermitted));
     ends(&kernel, 100, Ended::Code(0));
     let recorded = record(&kernel, |options| options.reuse = true);
     let (_, detail) = recorded.loss("watchpoints-unavailable").unwrap();
@@ -211,11 +211,7 @@ fn who_finds_no_free_register_waits_and_then_stays_unknown() {
         world.sampled(0, (TARGET, TARGET), &loading());
         world.sampled(0, (TARGET, TARGET), &loading());
     });
-    kernel.with(|world| {
-        world
-            .refusals
-            .insert(Asked::Breakpoint, Refusal::NoRegister)
-    });
+    kernel.with(|world| world.refusals.insert(Asked::Breakpoint, Denial::NoRegister));
     ends(&kernel, 200, Ended::Code(0));
     let samples: Vec<Sample> = record(&kernel, |_| {}).rows();
     assert_eq!(samples.len(), 100);

@@ -4,7 +4,7 @@ use std::io;
 
 /// Why the kernel refused, as far as somebody acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum Denial {
     /// All debug registers of a thread are taken.
     NoRegister,
     /// Too many files are open, here or on the machine.
@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl Denial {
     /// What an error of the kernel means; the numbers are those of errno(3).
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {
@@ -56,19 +56,19 @@ mod tests {
     #[test]
     fn an_error_of_the_kernel_means_one_thing() {
         let all = [
-            Refusal::NoRegister,
-            Refusal::NoFiles,
-            Refusal::NoMemory,
-            Refusal::NotPermitted,
-            Refusal::NoSuchThread,
-            Refusal::OfflineCpu,
-            Refusal::Other,
+            Denial::NoRegister,
+            Denial::NoFiles,
+            Denial::NoMemory,
+            Denial::NotPermitted,
+            Denial::NoSuchThread,
+            Denial::OfflineCpu,
+            Denial::Other,
         ];
-        for refusal in all {
-            assert_eq!(Refusal::of(&refusal.error()), refusal);
+        for denial in all {
+            assert_eq!(Denial::of(&denial.error()), denial);
         }
-        let of = |number| Refusal::of(&io::Error::from_raw_os_error(number));
-        assert_eq!((of(1), of(23)), (Refusal::NotPermitted, Refusal::NoFiles));
-        assert_eq!(Refusal::of(&io::Error::other("no number")), Refusal::Other);
+        let of = |number| Denial::of(&io::Error::from_raw_os_error(number));
+        assert_eq!((of(1), of(23)), (Denial::NotPermitted, Denial::NoFiles));
+        assert_eq!(Denial::of(&io::Error::other("no number")), Denial::Other);
     }
 }

@@ -40,8 +40,6 @@ mod awaited;
 mod closing;
 mod flow;
 mod flow_recorder;
-#[cfg(test)]
-mod flow_tests;
 mod heap;
 mod pending;
 mod records;
@@ -675,3 +673,6 @@ fn fill(sample: &mut Sample, access: &Access, origin: AddressOrigin) {
     sample.locked = access.locked;
     sample.origin = Some(origin);
 }
+
+#[cfg(test)]
+mod flow_tests;

@@ -20,9 +20,6 @@ mod begin;
 mod prepare;
 mod settle;
 
-#[cfg(test)]
-mod tests;
-
 use begin::{BegunRecording, Running, begin};
 use prepare::{Beginning, TargetAtHand, heap_recorder, heap_source, measure, prepare};
 use settle::{outlast, settle};
@@ -389,3 +386,6 @@ impl<K: Kernel, S: Signals> LiveRecording<'_, K, S> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,14 +7,14 @@ mod denial;
 mod machine;
 mod seam;
 
-#[cfg(test)]
-pub(crate) mod invented;
-
 pub(crate) use denial::Denial;
 pub(crate) use machine::Machine;
-#[cfg(test)]
-pub(crate) use seam::Clocks;
 pub(crate) use seam::{
     HeldTarget, Kernel, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
     TargetChild, Warden,
 };
+
+#[cfg(test)]
+pub(crate) mod invented;
+#[cfg(test)]
+pub(crate) use seam::Clocks;

@@ -516,7 +516,7 @@ impl Processes for Invented {
 
     fn read_file(&self, _: u32, path: &str, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         use std::os::unix::fs::FileExt;
-        std::fs::File::open(path)?.read_at(into, offset)
+        linewise_foreign::open(Path::new(path))?.read_at(into, offset)
     }
 
     fn thread_base(&self, _: u32, tid: u32) -> io::Result<u64> {

@@ -6,17 +6,17 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use linewise_machine::perf::SamplerOptions;
-use linewise_machine::{process, procfs};
 
 use crate::budget::SAMPLE_PART;
 use crate::duty::DEAR_SWITCHES;
 use crate::error::{Error, sampler};
+use crate::kernel::{Denial, Kernel, Launching, PerfEvents, Processes};
 use crate::options::{Event, RecordOptions, Target};
 use crate::samplers::threads::{KEPT_FREE, ThreadSamplers};
 
 /// Processes that are sampled.
-pub(crate) struct Attached {
-    pub(crate) samplers: ThreadSamplers,
+pub(crate) struct Attached<K: PerfEvents> {
+    pub(crate) samplers: ThreadSamplers<K>,
     /// How many of their threads are not, and why.
     pub(crate) left_out: Vec<(u64, String)>,
 }
@@ -26,6 +26,7 @@ pub(crate) struct Attached {
 /// # Errors
 /// Those of [`process_of`].
 pub(crate) fn of_processes(
+    kernel: &impl Processes,
     options: &RecordOptions,
     tell: &mut impl FnMut(Event<'_>),
 ) -> Result<Option<RecordOptions>, Error> {
@@ -34,7 +35,7 @@ pub(crate) fn of_processes(
     };
     let mut pids = Vec::new();
     for &id in ids {
-        let pid = process_of(id)?;
+        let pid = process_of(kernel, id)?;
         if pid != id {
             tell(Event::Warning(&format!(
                 "{id} is a thread of process {pid}, which is recorded with all its threads"
@@ -51,12 +52,12 @@ pub(crate) fn of_processes(
 }
 
 /// The processes that were named, and all that descend from them but this one and its own.
-pub(crate) fn family(named: &[u32]) -> Vec<u32> {
-    let own = std::process::id();
+pub(crate) fn family(kernel: &impl Processes, named: &[u32]) -> Vec<u32> {
+    let own = kernel.own_pid();
     // Without /proc those that were named are known.
-    let ours = procfs::descendants(&[own]).unwrap_or_default();
+    let ours = kernel.descendants(&[own]).unwrap_or_default();
     let mut family = named.to_vec();
-    let others = procfs::descendants(named).unwrap_or_default().into_iter();
+    let others = kernel.descendants(named).unwrap_or_default().into_iter();
     family.extend(others.filter(|pid| *pid != own && !ours.contains(pid) && !named.contains(pid)));
     family
 }
@@ -65,17 +66,19 @@ pub(crate) fn family(named: &[u32]) -> Vec<u32> {
 ///
 /// # Errors
 /// [`Error::NoSuchProcess`], [`Error::ProcessEnded`], [`Error::KernelThread`].
-fn process_of(id: u32) -> Result<u32, Error> {
-    let standing = procfs::standing(id).ok_or(Error::NoSuchProcess { pid: id })?;
+fn process_of(kernel: &impl Processes, id: u32) -> Result<u32, Error> {
+    let standing = kernel
+        .standing(id)
+        .ok_or(Error::NoSuchProcess { pid: id })?;
     let pid = standing.process;
     if standing.of_kernel {
         return Err(Error::KernelThread {
             pid: id,
-            name: procfs::thread_name(pid, id).unwrap_or_default(),
+            name: kernel.thread_name(pid, id).unwrap_or_default(),
         });
     }
     // A thread that has ended is not asked for, its process may go on.
-    match procfs::standing(pid) {
+    match kernel.standing(pid) {
         Some(process) if process.ended => Err(Error::ProcessEnded { pid }),
         Some(_) => Ok(pid),
         None => Err(Error::NoSuchProcess { pid: id }),
@@ -90,17 +93,22 @@ const FEW_SWITCHES: u64 = 100;
 /// Whether running processes switch threads so often that with samplers on them they would lose
 /// [`DEAR_SWITCHES`] times what their samples may cost at a budget of `overhead`. A switch is made
 /// dearer by `switch_ns`.
-pub(crate) fn switches_are_dear(pids: &[u32], switch_ns: f64, overhead: f64) -> bool {
+pub(crate) fn switches_are_dear(
+    kernel: &impl Kernel,
+    pids: &[u32],
+    switch_ns: f64,
+    overhead: f64,
+) -> bool {
     let so_far = || {
         let threads = |&pid: &u32| {
-            let threads = procfs::threads(pid).unwrap_or_default().into_iter();
-            threads.filter_map(move |tid| procfs::thread_stays(pid, tid))
+            let threads = kernel.threads(pid).unwrap_or_default().into_iter();
+            threads.filter_map(move |tid| kernel.thread_stays(pid, tid))
         };
         let stays = pids.iter().flat_map(threads);
         stays.fold((0, 0), |sum, stay| (sum.0 + stay.0, sum.1 + stay.1))
     };
     let before = so_far();
-    std::thread::sleep(LOOK);
+    kernel.sleep(LOOK);
     let after = so_far();
     let cpu_time_ns = after.0.saturating_sub(before.0);
     let switches = after.1.saturating_sub(before.1);
@@ -116,42 +124,46 @@ pub(crate) fn switches_are_dear(pids: &[u32], switch_ns: f64, overhead: f64) -> 
 /// # Errors
 /// [`Error::NoSuchProcess`], [`Error::NotPermitted`], or [`Error::Sampler`] if not even the first
 /// thread can be sampled.
-pub(crate) fn attach(
+pub(crate) fn attach<K: Kernel>(
+    kernel: &K,
     named: &[u32],
     cpus: &[u32],
     options: SamplerOptions,
     open_files: u64,
-) -> Result<Attached, Error> {
+) -> Result<Attached<K>, Error> {
     let first = named.first().copied().unwrap_or(0);
     let failed = |pid: u32| {
         move |error: Error| match error {
-            Error::Sampler { source, .. } if source.raw_os_error() == Some(3) => {
+            Error::Sampler { source, .. } if Denial::of(&source) == Denial::NoSuchThread => {
                 Error::NoSuchProcess { pid }
             }
-            Error::Sampler { source, .. } if matches!(source.raw_os_error(), Some(1 | 13)) => {
+            Error::Sampler { source, .. } if Denial::of(&source) == Denial::NotPermitted => {
                 Error::NotPermitted { pid }
             }
             error => error,
         }
     };
-    let mut samplers = ThreadSamplers::open(first, cpus, options).map_err(failed(first))?;
+    let mut samplers =
+        ThreadSamplers::open(kernel.clone(), first, cpus, options).map_err(failed(first))?;
     samplers
         .enable()
         .map_err(sampler("cannot start a sampler"))?;
-    let taken = procfs::own_open_files() + KEPT_FREE;
+    let taken = kernel.own_open_files() + KEPT_FREE;
     let files_a_thread = samplers.files_a_thread().max(1) as u64;
     let mut room = open_files.saturating_sub(taken) / files_a_thread;
     let mut known = HashSet::from([first]);
     let (mut left_out, mut forbidden) = (0, 0);
-    procfs::threads(first).map_err(|_| Error::NoSuchProcess { pid: first })?;
+    kernel
+        .threads(first)
+        .map_err(|_| Error::NoSuchProcess { pid: first })?;
     loop {
-        let mut new = fresh_threads(named, &mut known);
+        let mut new = fresh_threads(kernel, named, &mut known);
         if new.is_empty() {
             break;
         }
         if new.len() as u64 > room {
             new.sort_by_cached_key(|&(pid, tid)| {
-                std::cmp::Reverse(procfs::thread_cpu_time_ns(pid, tid).unwrap_or(0))
+                std::cmp::Reverse(kernel.thread_cpu_time_ns(pid, tid).unwrap_or(0))
             });
         }
         for (pid, tid) in new {
@@ -161,16 +173,16 @@ pub(crate) fn attach(
             }
             match samplers.add(tid) {
                 Ok(()) => room -= 1,
-                Err(error) => match error.raw_os_error() {
-                    // Gone already: it needs no sampler.
-                    Some(3) => {}
-                    // ENFILE, EMFILE, ENOMEM: others took what was counted on.
-                    Some(23 | 24 | 12) => {
+                Err(error) => match Denial::of(&error) {
+                    // It needs no sampler.
+                    Denial::NoSuchThread => {}
+                    // Others took what was counted on.
+                    Denial::NoFiles | Denial::NoMemory => {
                         room = 0;
                         left_out += 1;
                     }
                     // Another user's, which nobody named.
-                    Some(1 | 13) if !named.contains(&pid) => forbidden += 1,
+                    Denial::NotPermitted if !named.contains(&pid) => forbidden += 1,
                     _ => {
                         let error = sampler("cannot sample a thread of the process")(error);
                         return Err(failed(pid)(error));
@@ -203,11 +215,15 @@ pub(crate) fn attach(
 }
 
 /// The threads that were not known before, with their processes.
-fn fresh_threads(named: &[u32], known: &mut HashSet<u32>) -> Vec<(u32, u32)> {
+fn fresh_threads(
+    kernel: &impl Processes,
+    named: &[u32],
+    known: &mut HashSet<u32>,
+) -> Vec<(u32, u32)> {
     let mut fresh = Vec::new();
-    for pid in family(named) {
+    for pid in family(kernel, named) {
         // One that has ended needs no sampler.
-        let threads = procfs::threads(pid).unwrap_or_default().into_iter();
+        let threads = kernel.threads(pid).unwrap_or_default().into_iter();
         fresh.extend(
             threads
                 .filter(|&tid| known.insert(tid))
@@ -236,10 +252,10 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    pub(crate) fn to(pid: u32) -> Self {
+    pub(crate) fn to(kernel: &impl Processes, pid: u32) -> Self {
         Self {
             pid,
-            pidfd: process::pidfd(pid).ok(),
+            pidfd: kernel.pidfd(pid).ok(),
             has_ended: false,
         }
     }
@@ -250,22 +266,23 @@ impl Attachment {
     }
 
     /// Looks whether it has ended. A process that nobody waits for can still be signalled after its end.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn look(&mut self, kernel: &(impl Processes + Launching)) {
         self.has_ended |= match self.raw_fd() {
-            Some(fd) => process::wait_readable(&[fd], Duration::ZERO),
-            None => procfs::standing(self.pid).is_some_and(|it| it.ended),
-        } || process::signal(self.pid, 0).is_err();
+            Some(fd) => kernel.wait_readable(&[fd], Duration::ZERO),
+            None => kernel.standing(self.pid).is_some_and(|it| it.ended),
+        } || kernel.signal(self.pid, 0).is_err();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Machine;
 
     #[test]
     fn a_thread_is_one_of_its_process_and_what_is_none_is_refused() {
         let own = std::process::id();
-        assert_eq!(process_of(own).unwrap(), own);
+        assert_eq!(process_of(&Machine, own).unwrap(), own);
         let thread = std::thread::spawn(linewise_machine::process::current_tid);
         // Ended, or about to.
         let _ = thread.join().unwrap();
@@ -275,10 +292,10 @@ mod tests {
             tell.send(linewise_machine::process::current_tid()).unwrap();
             let _ = wait.recv();
         });
-        assert_eq!(process_of(told.recv().unwrap()).unwrap(), own);
+        assert_eq!(process_of(&Machine, told.recv().unwrap()).unwrap(), own);
         drop(end);
         thread.join().unwrap();
-        let nobody = process_of(u32::MAX).unwrap_err();
+        let nobody = process_of(&Machine, u32::MAX).unwrap_err();
         assert!(matches!(nobody, Error::NoSuchProcess { .. }), "{nobody}");
     }
 
@@ -286,10 +303,10 @@ mod tests {
     fn a_process_that_has_ended_is_named_as_such() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
-        while procfs::standing(pid).is_some_and(|it| !it.ended) {
+        while Machine.standing(pid).is_some_and(|it| !it.ended) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let error = process_of(pid).unwrap_err();
+        let error = process_of(&Machine, pid).unwrap_err();
         assert!(matches!(error, Error::ProcessEnded { .. }), "{error}");
         child.wait().unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use linewise_machine::memory;
+use crate::kernel::Processes;
 
 /// A thread that has just begun has no base yet; one without a C library never gets one.
 const TRIES: u32 = 4;
@@ -21,11 +21,11 @@ pub(crate) struct ThreadBases {
 
 impl ThreadBases {
     /// The base of thread `tid` of process `pid`, if it can be found.
-    pub(crate) fn of(&mut self, pid: u32, tid: u32) -> Option<u64> {
+    pub(crate) fn of(&mut self, kernel: &impl Processes, pid: u32, tid: u32) -> Option<u64> {
         let known = self.known.entry(tid).or_default();
         if known.base.is_none() && known.tries < TRIES {
             known.tries += 1;
-            known.base = memory::thread_base(pid, tid).ok();
+            known.base = kernel.thread_base(pid, tid).ok();
         }
         known.base
     }

@@ -1,14 +1,13 @@
 //! The target's code, by pages, and what waited at each sampled address.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use linewise_machine::memory;
 use linewise_machine::probe::SkidRule;
 use linewise_recording::UnknownReason;
 
 use crate::decode::{self, Code64, WINDOW, Waiting};
+use crate::kernel::Processes;
 
 /// Addresses remembered; a program that runs more distinct code than that starts over.
 const REMEMBERED: usize = 65_536;
@@ -47,22 +46,22 @@ impl CodeCache {
     }
 
     /// What waited when the timer interrupted `pid` at `ip`.
-    pub(crate) fn waiting(&mut self, pid: u32, ip: u64) -> Rc<Waiting> {
+    pub(crate) fn waiting(&mut self, kernel: &impl Processes, pid: u32, ip: u64) -> Rc<Waiting> {
         if let Some(known) = self.samples.get(&(pid, ip)) {
             return Rc::clone(known);
         }
         let rule = self.rule;
-        let found = Rc::new(self.read(pid, ip, |code| decode::waiting(code, ip, rule)));
+        let found = Rc::new(self.read(kernel, pid, ip, |code| decode::waiting(code, ip, rule)));
         remember(&mut self.samples, (pid, ip), &found);
         found
     }
 
     /// What ran just before a watchpoint stopped `pid` at `ip`.
-    pub(crate) fn trapped(&mut self, pid: u32, ip: u64) -> Rc<Waiting> {
+    pub(crate) fn trapped(&mut self, kernel: &impl Processes, pid: u32, ip: u64) -> Rc<Waiting> {
         if let Some(known) = self.traps.get(&(pid, ip)) {
             return Rc::clone(known);
         }
-        let found = Rc::new(self.read(pid, ip, |code| decode::executed_before(code, ip)));
+        let found = Rc::new(self.read(kernel, pid, ip, |code| decode::executed_before(code, ip)));
         remember(&mut self.traps, (pid, ip), &found);
         found
     }
@@ -99,17 +98,23 @@ impl CodeCache {
     }
 
     /// Looks at the page of `ip`, with what stands before and behind it.
-    fn read(&mut self, pid: u32, ip: u64, look: impl FnOnce(&Code64) -> Waiting) -> Waiting {
+    fn read(
+        &mut self,
+        kernel: &impl Processes,
+        pid: u32,
+        ip: u64,
+        look: impl FnOnce(&Code64) -> Waiting,
+    ) -> Waiting {
         let page = ip & !(PAGE - 1);
         let mut bytes = vec![0; (PAGE + 2 * WINDOW) as usize];
         // What comes before may not be mapped.
         let found = [page.saturating_sub(WINDOW), page]
             .into_iter()
             .find_map(|start| {
-                let got = memory::read(pid, start, &mut bytes).ok()?;
+                let got = kernel.read_memory(pid, start, &mut bytes).ok()?;
                 (start + got as u64 > ip).then_some((start, got))
             })
-            .or_else(|| self.read_file(pid, ip, &mut bytes));
+            .or_else(|| self.read_file(kernel, pid, ip, &mut bytes));
         let Some((start, got)) = found else {
             return Waiting::Unknown(UnknownReason::CodeUnreadable);
         };
@@ -129,22 +134,21 @@ impl CodeCache {
         }
     }
 
-    fn read_file(&self, pid: u32, ip: u64, bytes: &mut [u8]) -> Option<(u64, usize)> {
-        use std::os::unix::fs::FileExt;
+    fn read_file(
+        &self,
+        kernel: &impl Processes,
+        pid: u32,
+        ip: u64,
+        bytes: &mut [u8],
+    ) -> Option<(u64, usize)> {
         let file = self
             .files
             .get(&pid)?
             .iter()
             .find(|file| (file.start..file.end).contains(&ip))?;
         let start = (ip & !(PAGE - 1)).saturating_sub(WINDOW).max(file.start);
-        let path = Path::new(&file.path);
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let handle = linewise_foreign::open_in(&root, path)
-            .or_else(|_| linewise_foreign::open(path))
-            .ok()?;
-        let got = handle
-            .read_at(bytes, file.offset + (start - file.start))
-            .ok()?;
+        let offset = file.offset + (start - file.start);
+        let got = kernel.read_file(pid, &file.path, offset, bytes).ok()?;
         (start + got as u64 > ip).then_some((start, got))
     }
 }

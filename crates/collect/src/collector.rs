@@ -6,10 +6,8 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use linewise_machine::futex;
-use linewise_machine::guard::{Guard, News, Unguarded};
+use linewise_machine::guard::{News, Unguarded};
 use linewise_machine::latency::LatencyError;
-use linewise_machine::process;
-use linewise_machine::procfs;
 use linewise_machine::registers::Registers;
 use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{
@@ -30,6 +28,7 @@ use crate::duty::{Duty, Turn};
 use crate::error::Error;
 use crate::follow::{Maps, Stacks, Threads};
 use crate::heap::HeapRecorder;
+use crate::kernel::{Kernel, Warden};
 use crate::latencies::Latencies;
 use crate::runs::Runs;
 use crate::samplers::Samplers;
@@ -43,6 +42,7 @@ mod flow;
 mod flow_recorder;
 mod heap;
 mod pending;
+mod records;
 mod reuse;
 mod reuse_sampling;
 mod watches;
@@ -63,8 +63,9 @@ const SLOW_NS: u64 = 1_000_000_000;
 const SHORT_LIVES: u64 = 20;
 const SHORT_SHARE: f64 = 0.1;
 
-pub(crate) struct Collector {
-    samplers: Samplers,
+pub(crate) struct Collector<K: Kernel> {
+    kernel: K,
+    samplers: Samplers<K>,
     writer: Writer,
     info: RunInfo,
     budget: Budget,
@@ -77,7 +78,7 @@ pub(crate) struct Collector {
     callers: Callers,
     maps: Maps,
     board: Board,
-    watcher: Watcher<Pending>,
+    watcher: Watcher<K, Pending>,
     postponed: Postponed,
     runs: Runs,
     chance: Chance,
@@ -102,20 +103,20 @@ pub(crate) struct Collector {
     stopped: bool,
     in_the_way: f64,
     busy_at: Time,
-    reuse: Option<ReuseSampling>,
+    reuse: Option<ReuseSampling<K>>,
     heap: Option<HeapRecorder>,
-    flow: Option<FlowRecorder>,
+    flow: Option<FlowRecorder<K>>,
 }
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     pub(crate) fn new(
-        samplers: Samplers,
+        kernel: K,
+        samplers: Samplers<K>,
         writer: Writer,
         info: RunInfo,
-        budget: Budget,
-        costs: &Costs,
+        (budget, costs): (Budget, &Costs),
         cpus: Vec<u32>,
-        guard: Option<Guard>,
+        guard: Option<K::Guard>,
     ) -> Self {
         let registers = info.watchpoint_bytes / CHUNK as u32;
         let weighs = samplers.stop_in_pauses();
@@ -139,7 +140,7 @@ impl Collector {
             callers: Callers::default(),
             maps: Maps::default(),
             board: Board::new(watched_bytes(info.line_size)),
-            watcher: Watcher::new(info.line_size, registers, guard),
+            watcher: Watcher::new(kernel.clone(), info.line_size, registers, guard),
             postponed: Postponed::default(),
             runs: Runs::default(),
             chance: Chance::seeded(info.start.0),
@@ -150,8 +151,8 @@ impl Collector {
             cpu_times: CpuTimes::default(),
             stood_for_ns: 0.0,
             thread_ns: 0,
-            collector_ns: process::own_cpu_time_ns(),
-            first_ns: process::own_cpu_time_ns(),
+            collector_ns: kernel.own_cpu_time_ns(),
+            first_ns: kernel.own_cpu_time_ns(),
             slow_at: Time(0),
             latencies: Latencies::default(),
             losses: BTreeMap::new(),
@@ -165,11 +166,12 @@ impl Collector {
             heap: None,
             flow: None,
             info,
+            kernel,
         }
     }
 
     /// Watches chunks for their reuses, too.
-    pub(crate) fn sample_reuse(&mut self, reuse: ReuseSampling) {
+    pub(crate) fn sample_reuse(&mut self, reuse: ReuseSampling<K>) {
         self.reuse = Some(reuse);
     }
 
@@ -196,11 +198,11 @@ impl Collector {
     /// Takes note of a process and its threads.
     pub(crate) fn found_process(&mut self, pid: u32) {
         let time = self.info.start;
-        self.cpu_times.follow(Pid(pid));
-        for tid in linewise_machine::procfs::threads(pid).unwrap_or_default() {
-            let name = linewise_machine::procfs::thread_name(pid, tid);
+        self.cpu_times.follow(&self.kernel, Pid(pid));
+        for tid in self.kernel.threads(pid).unwrap_or_default() {
+            let name = self.kernel.thread_name(pid, tid);
             self.threads.found(Pid(pid), Tid(tid), time, name);
-            let so_far = linewise_machine::procfs::thread_cpu_time_ns(pid, tid);
+            let so_far = self.kernel.thread_cpu_time_ns(pid, tid);
             self.threads.open_account(Tid(tid), so_far.unwrap_or(0));
         }
         self.mapped_lately.insert(Pid(pid));
@@ -243,7 +245,7 @@ impl Collector {
     /// One turn.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.read_records()?;
-        let now = Time(process::monotonic_ns());
+        let now = self.kernel.now();
         self.take_down(now, false)?;
         let thread_ns = self.account(now);
         self.take_down_flow(now, false);
@@ -257,10 +259,10 @@ impl Collector {
             self.arm_all(now)?;
         }
         self.read_maps(now)?;
-        let latency = self.latencies.look(now, self.in_the_way);
+        let latency = self.latencies.look(&self.kernel, now, self.in_the_way);
         self.latency(latency)?;
         if self.duty.share(now) < 1.0 {
-            self.threads.read_accounts_when_due(now);
+            self.threads.read_accounts_when_due(&self.kernel, now);
         }
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
@@ -282,119 +284,6 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes in what the rings hold.
-    fn read_records(&mut self) -> Result<(), Error> {
-        let mut records = std::mem::take(&mut self.records);
-        let others = self.samplers.drain(&mut records);
-        self.duty.passed_over(others);
-        for record in records.drain(..) {
-            self.handle(record)?;
-        }
-        self.records = records;
-        Ok(())
-    }
-
-    fn handle(&mut self, record: Record) -> Result<(), Error> {
-        match record {
-            Record::Sample(sample) => self.sampled(*sample)?,
-            Record::Lost(count) => {
-                let detail = "the ring buffer was full: the collector did not get a CPU in time";
-                self.lose("ring-buffer-full", count, detail.to_owned())?;
-            }
-            Record::Throttled => {
-                let detail = "the kernel slowed the sampler down: its samples took too long";
-                self.lose("sampler-throttled", 1, detail.to_owned())?;
-            }
-            Record::Name {
-                pid,
-                tid,
-                name,
-                exec,
-                time,
-            } => {
-                let (of, thread, at) = (Pid(pid), Tid(tid), Time(time));
-                match exec {
-                    true => self.threads.executed(of, thread, at, name),
-                    false => self.threads.found(of, thread, at, Some(name)),
-                }
-                if exec {
-                    self.code.forget(pid);
-                    self.callers.forget(pid);
-                    self.bases.forget(tid);
-                    self.mapped_lately.insert(Pid(pid));
-                    if let Some(heap) = &mut self.heap {
-                        heap.replaced(Pid(pid), Time(time));
-                    }
-                }
-            }
-            Record::Fork {
-                pid,
-                parent_pid,
-                tid,
-                time,
-            } => {
-                self.bases.forget(tid);
-                if let Some(flow) = &mut self.flow {
-                    flow.thread_began(Pid(pid), Time(time));
-                }
-                self.threads
-                    .forked(Pid(pid), Tid(tid), Pid(parent_pid), Time(time));
-                if pid == tid {
-                    self.callers.forget(pid);
-                    self.mapped_lately.insert(Pid(pid));
-                    let shared = self.maps.forked(Pid(parent_pid), Pid(pid), Time(time));
-                    self.writer.push(shared)?;
-                    self.cpu_times.follow(Pid(pid));
-                    if let Some(heap) = &mut self.heap {
-                        heap.forked(Pid(parent_pid));
-                    }
-                }
-            }
-            Record::Exit { tid, time, .. } => {
-                if let Some(reuse) = &mut self.reuse {
-                    reuse.forget(Tid(tid), Time(time));
-                }
-                let stay = self.threads.ended(Tid(tid), Time(time));
-                self.writer.push(stay)?;
-            }
-            Record::Map {
-                pid,
-                start,
-                length,
-                offset,
-                path,
-                time,
-            } => {
-                self.code.mapped(pid, start, length, offset, &path);
-                self.callers.mapped(pid, start, length, offset, &path);
-                let map = self
-                    .maps
-                    .told(Pid(pid), Time(time), start, length, offset, &path);
-                self.writer.push(map)?;
-                self.mapped_lately.insert(Pid(pid));
-                if let Some(heap) = &mut self.heap {
-                    heap.mapped(Pid(pid));
-                }
-            }
-            Record::Switch {
-                pid: _,
-                tid,
-                cpu,
-                time,
-                out,
-            } => {
-                self.silence.heard();
-                if out {
-                    let cost_ns = self.duty.switched();
-                    self.budget.spend_apart(cost_ns, 0.0, 0.0);
-                }
-                let stay = self.threads.switched(Tid(tid), CpuId(cpu), Time(time), out);
-                self.writer.push(stay)?;
-            }
-        }
-        Ok(())
-    }
-
     fn sampled(&mut self, record: SampleRecord) -> Result<(), Error> {
         self.samples += 1;
         self.silence.heard();
@@ -405,7 +294,8 @@ impl Collector {
             .registers
             .map_or(0, |registers| registers.stack_pointer());
         let (pid, tid, time) = (Pid(record.pid), Tid(record.tid), Time(record.time));
-        self.threads.sampled(pid, tid, time, Address(sp));
+        self.threads
+            .sampled(&self.kernel, (pid, tid), time, Address(sp));
         if self.duty.is_on() {
             self.threads.seen_on(tid, CpuId(record.cpu), time);
         }
@@ -429,7 +319,7 @@ impl Collector {
         };
         if record.in_kernel {
             sample.class = SampleClass::Kernel;
-            if let Some(word) = futex::word(&record) {
+            if let Some(word) = self.futex_word(&record) {
                 sample.access_ip = sample.ip;
                 sample.address = Address(word);
                 sample.size = futex::WORD;
@@ -437,7 +327,7 @@ impl Collector {
             return Ok(self.writer.push([sample])?);
         }
         self.runs.seen(tid, record.ip);
-        let waiting = self.code.waiting(record.pid, record.ip);
+        let waiting = self.code.waiting(&self.kernel, record.pid, record.ip);
         let candidates = match &*waiting {
             Waiting::Unknown(reason) => {
                 return self.unknown(sample, *reason);
@@ -479,13 +369,21 @@ impl Collector {
         }
     }
 
+    /// The word of the futex call that the thread of a sample is in.
+    fn futex_word(&self, record: &SampleRecord) -> Option<u64> {
+        futex::word(record, |ip, code| {
+            let got = self.kernel.read_memory(record.pid, ip, code);
+            got.is_ok_and(|got| got == code.len())
+        })
+    }
+
     /// The registers of a sample, with the thread's base where the instruction asks for it.
     fn registers(&mut self, record: &SampleRecord, instruction: &Instruction) -> Option<Registers> {
         let registers = record.registers?;
         if instruction.memory_segment() != Register::FS {
             return Some(registers);
         }
-        let base = self.bases.of(record.pid, record.tid);
+        let base = self.bases.of(&self.kernel, record.pid, record.tid);
         Some(registers.with_thread_base(base))
     }
 
@@ -582,7 +480,10 @@ impl Collector {
     /// Pays the budget for the time since the last tick; the CPU time of the target meanwhile, ns.
     fn account(&mut self, now: Time) -> u64 {
         // The kernel does not tell of processes that come and go between two ticks; their samples do.
-        let so_far = self.cpu_times.read().max(self.stood_for_ns as u64);
+        let so_far = self
+            .cpu_times
+            .read(&self.kernel)
+            .max(self.stood_for_ns as u64);
         let thread_ns = so_far.saturating_sub(self.thread_ns);
         self.thread_ns += thread_ns;
         let wall = now.since(self.busy_at).max(1);
@@ -591,7 +492,7 @@ impl Collector {
         let busy = thread_ns as f64 / wall as f64 / self.cpus.len().max(1) as f64;
         // Smoothed: one tick holds only a few samples.
         self.in_the_way = 0.95 * self.in_the_way + 0.05 * busy.min(1.0);
-        let total = process::own_cpu_time_ns();
+        let total = self.kernel.own_cpu_time_ns();
         let own = total - self.collector_ns;
         self.collector_ns = total;
         self.budget.passed(now, thread_ns, own, self.in_the_way);
@@ -636,7 +537,7 @@ impl Collector {
             return Ok(());
         };
         let threads = self.threads.processes().into_iter();
-        let threads = threads.flat_map(|pid| procfs::threads(pid.0).unwrap_or_default());
+        let threads = threads.flat_map(|pid| self.kernel.threads(pid.0).unwrap_or_default());
         if self.samplers.reopen(threads) > 0 {
             let detail = format!(
                 "no sample came for {} ms of the target's CPU time: it was in the kernel, or the kernel had lost its samplers, which were opened anew",
@@ -705,7 +606,7 @@ impl Collector {
             return Ok(());
         };
         for news in guard.news() {
-            let now = Time(process::monotonic_ns());
+            let now = self.kernel.now();
             match news {
                 News::Busy(tid) => {
                     self.watcher.disarm(Tid(tid));
@@ -733,7 +634,7 @@ impl Collector {
     /// Takes down what is armed and lets the target go its own way.
     pub(crate) fn release(&mut self) -> Result<(), Error> {
         self.stop();
-        let now = Time(process::monotonic_ns());
+        let now = self.kernel.now();
         self.take_down(now, true)?;
         self.take_down_flow(now, true);
         self.watcher.release();
@@ -749,7 +650,7 @@ impl Collector {
 
     fn read_maps(&mut self, now: Time) -> Result<(), Error> {
         for pid in std::mem::take(&mut self.mapped_lately) {
-            let rows = self.maps.read(pid, now);
+            let rows = self.maps.read(&self.kernel, pid, now);
             self.writer.push(rows)?;
         }
         Ok(())
@@ -772,3 +673,6 @@ fn fill(sample: &mut Sample, access: &Access, origin: AddressOrigin) {
     sample.locked = access.locked;
     sample.origin = Some(origin);
 }
+
+#[cfg(test)]
+mod flow_tests;

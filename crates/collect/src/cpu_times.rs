@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use linewise_machine::process;
 use linewise_recording::Pid;
+
+use crate::kernel::Processes;
 
 /// Adds up the CPU times of processes.
 #[derive(Debug, Default)]
@@ -15,17 +16,17 @@ pub(crate) struct CpuTimes {
 
 impl CpuTimes {
     /// Counts what a process uses from now on.
-    pub(crate) fn follow(&mut self, pid: Pid) {
-        let so_far = process::cpu_time_ns(pid.0).unwrap_or(0);
+    pub(crate) fn follow(&mut self, kernel: &impl Processes, pid: Pid) {
+        let so_far = kernel.cpu_time_ns(pid.0).unwrap_or(0);
         self.seen.entry(pid).or_insert(so_far);
     }
 
     /// What all of them have used since they are followed, ns. Of one that ended, until it was last
     /// read.
-    pub(crate) fn read(&mut self) -> u64 {
+    pub(crate) fn read(&mut self, kernel: &impl Processes) -> u64 {
         let total_ns = &mut self.total_ns;
         self.seen.retain(|pid, seen| {
-            let now = process::cpu_time_ns(pid.0);
+            let now = kernel.cpu_time_ns(pid.0);
             if let Some(now) = now {
                 *total_ns += now.saturating_sub(*seen);
                 *seen = now;
@@ -39,23 +40,25 @@ impl CpuTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Machine;
+    use linewise_machine::process;
 
     #[test]
     fn what_a_process_uses_is_counted_and_one_that_is_gone_is_forgotten() {
         let mut times = CpuTimes::default();
-        times.follow(Pid(std::process::id()));
-        let before = times.read();
+        times.follow(&Machine, Pid(std::process::id()));
+        let before = times.read(&Machine);
         let own = process::own_cpu_time_ns();
         while process::own_cpu_time_ns() < own + 5_000_000 {
             std::hint::spin_loop();
         }
-        assert!(times.read() >= before + 5_000_000);
+        assert!(times.read(&Machine) >= before + 5_000_000);
 
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid(child.id());
-        times.follow(pid);
+        times.follow(&Machine, pid);
         child.wait().unwrap();
-        times.read();
+        times.read(&Machine);
         assert!(!times.seen.contains_key(&pid));
     }
 }

@@ -1,19 +1,18 @@
 //! What a recording says of the machine, the source and itself.
 
-use std::path::Path;
-
-use linewise_machine::facts::{Facts, random_id};
-use linewise_machine::sysfs;
+use linewise_machine::facts::Facts;
 use linewise_recording::{
     CacheLevel, FORMAT_VERSION, Overhead, Pid, RunInfo, SimulatedCache, Source, Time,
 };
 use linewise_topology::{Cache, CacheKind, CpuSet, Topology};
 
 use crate::budget::Costs;
+use crate::kernel::Machinery;
 
 /// What a recording by the timer says of itself at its start, but whose it is. `taken` watchpoints of each thread are for
 /// something else than lines; `sampled` is what has a sampler.
 pub(crate) fn describe(
+    kernel: &impl Machinery,
     sampled: &str,
     start: Time,
     facts: &Facts,
@@ -21,7 +20,7 @@ pub(crate) fn describe(
     taken: u32,
 ) -> RunInfo {
     let watchpoints = costs.watchpoints;
-    let topology = sysfs::read_topology(Path::new("/")).ok();
+    let topology = kernel.topology();
     let no_counters = match (&facts.pmus.core, facts.hypervisor.name()) {
         (Some(pmu), _) => {
             format!(
@@ -33,10 +32,7 @@ pub(crate) fn describe(
     };
     RunInfo {
         format_version: FORMAT_VERSION,
-        id: random_id(Path::new("/"))
-            .known()
-            .cloned()
-            .unwrap_or_default(),
+        id: kernel.run_id(),
         linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
         complete: false,
         command: Vec::new(),

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::kernel::Denial;
+
 /// Why nothing, or no more, was recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -99,10 +101,9 @@ pub(crate) fn cpu_sampler(what: &'static str) -> impl FnOnce(io::Error) -> Error
 
 fn named(what: &'static str, if_forbidden: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| {
-        let hint = match source.raw_os_error() {
-            // EPERM and EACCES, EMFILE and ENFILE: see errno(3).
-            Some(1 | 13) => if_forbidden,
-            Some(23 | 24) => "; raise the limit of open files (ulimit -n)",
+        let hint = match Denial::of(&source) {
+            Denial::NotPermitted => if_forbidden,
+            Denial::NoFiles => "; raise the limit of open files (ulimit -n)",
             _ => "",
         };
         Error::Sampler { what, source, hint }

@@ -7,10 +7,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use linewise_machine::process::{self, Child, Ended};
-use linewise_machine::procfs;
+use linewise_machine::process::{Child, Ended};
+use linewise_recording::Time;
+
+use crate::kernel::{Kernel, Machine, Processes, TargetChild};
 
 /// How long a target whose time is over may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,48 +24,70 @@ const SIGKILL: i32 = 9;
 
 /// A launched target that was asked to end, with all that descends from it.
 #[derive(Debug)]
-pub(crate) struct Ending {
-    asked: Instant,
+pub(crate) struct Ending<K = Machine> {
+    kernel: K,
+    asked: Time,
     by_duration: bool,
     killing: bool,
 }
 
 impl Ending {
+    /// As [`Ending::of`], on this machine.
+    ///
+    /// # Errors
+    /// The kernel's, of waiting for the target.
+    pub(crate) fn ask(target: &mut Child, members: &[u32], by_duration: bool) -> io::Result<Self> {
+        Self::of(Machine, target, members, by_duration)
+    }
+}
+
+impl<K: Kernel> Ending<K> {
     /// Asks the target and the `members` of its family (SIGTERM). What they start after this, to end in good order, is
     /// not asked. A target whose time is over is [ordered](Self::look) to after ten seconds.
     ///
     /// # Errors
     /// The kernel's, of waiting for the target.
-    pub(crate) fn ask(target: &mut Child, members: &[u32], by_duration: bool) -> io::Result<Self> {
+    pub(crate) fn of(
+        kernel: K,
+        target: &mut K::Child,
+        members: &[u32],
+        by_duration: bool,
+    ) -> io::Result<Self> {
         // One that is already ending does not mind another.
         if target.try_wait()?.is_none() {
-            let _ = process::signal(target.pid(), SIGTERM);
+            let _ = kernel.signal(target.pid(), SIGTERM);
         }
         for &pid in members.iter().filter(|&&pid| pid != target.pid()) {
-            let _ = process::signal(pid, SIGTERM);
+            let _ = kernel.signal(pid, SIGTERM);
         }
         Ok(Self {
-            asked: Instant::now(),
+            asked: kernel.now(),
+            kernel,
             by_duration,
             killing: false,
         })
     }
 
+    /// How long ago it was asked.
+    fn lasted(&self) -> Duration {
+        Duration::from_nanos(self.kernel.now().since(self.asked))
+    }
+
     /// Somebody asks again: the user insists.
     pub(crate) fn insist(&mut self) {
-        self.killing |= self.asked.elapsed() > ECHO;
+        self.killing |= self.lasted() > ECHO;
     }
 
     /// How the target ended, once all have; kills who goes on though the user insists or patience is at its end.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// As [`Self::of`].
     pub(crate) fn look(
         &mut self,
-        target: &mut Child,
+        target: &mut K::Child,
         members: impl FnOnce() -> Vec<u32>,
     ) -> io::Result<Option<Ended>> {
-        self.killing |= self.by_duration && self.asked.elapsed() > PATIENCE;
+        self.killing |= self.by_duration && self.lasted() > PATIENCE;
         // First, since what it started until then is among the others.
         let ended = target.try_wait()?;
         let mut left = members();
@@ -73,7 +97,7 @@ impl Ending {
         }
         if self.killing {
             // Again and again, for what was forked meanwhile. Whom we may not end, we do not wait for.
-            left.retain(|&pid| process::signal(pid, SIGKILL).is_ok());
+            left.retain(|&pid| self.kernel.signal(pid, SIGKILL).is_ok());
         }
         Ok(ended.filter(|_| left.is_empty()))
     }
@@ -81,7 +105,8 @@ impl Ending {
 
 /// The descendants of a launched target.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct Family<K = Machine> {
+    kernel: K,
     /// What descended from this process before there was a target.
     strangers: HashSet<u32>,
     adopts: bool,
@@ -90,54 +115,65 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// The family of a target that is launched after this call.
+    /// As [`Family::before`], on this machine.
     pub(crate) fn before_the_first() -> Self {
-        Self {
-            strangers: descendants().into_iter().collect(),
-            adopts: process::adopt_orphans().is_ok(),
-            below: None,
-        }
-    }
-
-    /// No family: a process that was not launched here.
-    pub(crate) fn none() -> Self {
-        Self {
-            strangers: HashSet::new(),
-            adopts: false,
-            below: None,
-        }
+        Self::before(Machine)
     }
 
     /// The family of a target beside which this process may have other children: without orphans.
     pub(crate) fn below(target: u32) -> Self {
         Self {
             below: Some(target),
-            ..Self::none()
+            ..Self::none(Machine)
+        }
+    }
+}
+
+impl<K: Kernel> Family<K> {
+    /// The family of a target that is launched after this call.
+    pub(crate) fn before(kernel: K) -> Self {
+        Self {
+            strangers: descendants(&kernel).into_iter().collect(),
+            adopts: kernel.adopt_orphans().is_ok(),
+            below: None,
+            kernel,
+        }
+    }
+
+    /// No family: a process that was not launched here.
+    pub(crate) fn none(kernel: K) -> Self {
+        Self {
+            kernel,
+            strangers: HashSet::new(),
+            adopts: false,
+            below: None,
         }
     }
 
     /// All that are alive, the target among them.
     pub(crate) fn members(&self) -> Vec<u32> {
         if let Some(target) = self.below {
-            let below = procfs::descendants(&[target]).unwrap_or_default();
-            let mut members = descendants();
+            let below = self.kernel.descendants(&[target]).unwrap_or_default();
+            let mut members = descendants(&self.kernel);
             members.retain(|&pid| pid == target || below.contains(&pid));
             return members;
         }
-        let mut members = descendants();
+        let mut members = descendants(&self.kernel);
         members.retain(|pid| !self.strangers.contains(pid));
         members
     }
 
     /// Takes away what is left of orphans that have ended; `target` waits for the target itself.
-    pub(crate) fn reap(&self, target: &Child) {
+    pub(crate) fn reap(&self, target: &K::Child) {
         if self.adopts {
-            process::reap_orphans(|pid| pid == target.pid() || self.strangers.contains(&pid));
+            let is_other = |pid| pid == target.pid() || self.strangers.contains(&pid);
+            self.kernel.reap_orphans(is_other);
         }
     }
 }
 
-fn descendants() -> Vec<u32> {
+fn descendants(kernel: &impl Processes) -> Vec<u32> {
     // Without /proc nothing here works; the target itself is then ended all the same.
-    procfs::descendants(&[std::process::id()]).unwrap_or_default()
+    let own = kernel.own_pid();
+    kernel.descendants(&[own]).unwrap_or_default()
 }

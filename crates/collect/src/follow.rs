@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use linewise_machine::procfs::{self, Mapping};
+use linewise_machine::procfs::Mapping;
 use linewise_recording::{
     Address, CpuId, Map, MapKind, Pid, SharedMemory, Stack, StackId, Switch, Thread, Tid, Time,
 };
+
+use crate::kernel::Processes;
 
 /// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
 const STAYS_PER_SECOND: u64 = 5_000;
@@ -175,19 +177,19 @@ impl Threads {
 
     /// Asks the kernel what it counted, so often that it takes a thousandth of a CPU: of a thread that ends the rest is not
     /// known.
-    pub(crate) fn read_accounts_when_due(&mut self, now: Time) {
+    pub(crate) fn read_accounts_when_due(&mut self, kernel: &impl Processes, now: Time) {
         const ASKING_NS: u64 = 10_000;
         const LEAST_NS: u64 = 20_000_000;
         const MOST: u64 = 100;
         let alive = self.alive() as u64;
         if now >= self.accounts_due && alive <= MOST {
-            self.read_accounts(now, alive as usize);
+            self.read_accounts(kernel, now, alive as usize);
             self.accounts_due = Time(now.0 + LEAST_NS.max(1000 * ASKING_NS * alive));
         }
     }
 
     /// Asks the kernel what it counted of the threads that are alive, of `most` of them, in turns.
-    pub(crate) fn read_accounts(&mut self, now: Time, most: usize) {
+    pub(crate) fn read_accounts(&mut self, kernel: &impl Processes, now: Time, most: usize) {
         let alive = self.threads.iter();
         let alive = alive.filter(|(_, state)| !state.ended && state.account.is_some());
         let mut tids: Vec<Tid> = alive.map(|(&tid, _)| tid).collect();
@@ -202,7 +204,7 @@ impl Threads {
             let Some(state) = self.threads.get_mut(&tid) else {
                 continue;
             };
-            let counted = procfs::thread_cpu_time_ns(state.row.pid.0, tid.0);
+            let counted = kernel.thread_cpu_time_ns(state.row.pid.0, tid.0);
             let under_way = state.on_cpu.map_or(0, |(_, since)| now.since(since));
             if let (Some(account), Some(counted)) = (&mut state.account, counted)
                 && counted > account.last_ns
@@ -215,9 +217,15 @@ impl Threads {
     }
 
     /// A thread was interrupted on a CPU with this stack pointer.
-    pub(crate) fn sampled(&mut self, pid: Pid, tid: Tid, time: Time, sp: Address) {
+    pub(crate) fn sampled(
+        &mut self,
+        kernel: &impl Processes,
+        (pid, tid): (Pid, Tid),
+        time: Time,
+        sp: Address,
+    ) {
         if !self.threads.contains_key(&tid) {
-            self.found(pid, tid, time, procfs::thread_name(pid.0, tid.0));
+            self.found(pid, tid, time, kernel.thread_name(pid.0, tid.0));
         }
         if let Some(state) = self.threads.get_mut(&tid) {
             state.last_seen = state.last_seen.max(time);
@@ -530,8 +538,8 @@ impl Maps {
     }
 
     /// The mappings of a process that are new. Empty when the process is gone.
-    pub(crate) fn read(&mut self, pid: Pid, time: Time) -> Vec<Map> {
-        let Ok(mappings) = procfs::maps(pid.0) else {
+    pub(crate) fn read(&mut self, kernel: &impl Processes, pid: Pid, time: Time) -> Vec<Map> {
+        let Ok(mappings) = kernel.maps(pid.0) else {
             return Vec::new();
         };
         let seen = self.seen.entry(pid).or_default();
@@ -603,192 +611,5 @@ impl Maps {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stays_add_up_to_cpu_time_and_a_cut_loses_nothing() {
-        let mut threads = Threads::default();
-        threads.found(Pid(1), Tid(1), Time(0), Some("main".into()));
-        assert_eq!(threads.switched(Tid(1), CpuId(0), Time(100), false), None);
-        let stay = threads.switched(Tid(1), CpuId(0), Time(400), true).unwrap();
-        assert_eq!((stay.start, stay.end), (Time(100), Time(400)));
-        threads.switched(Tid(1), CpuId(1), Time(500), false);
-        assert_eq!(threads.cut(Time(600)).len(), 1);
-        threads.ended(Tid(1), Time(650)).unwrap();
-        assert_eq!(threads.cpu_ns, 450);
-        assert_eq!(threads.rows(Time(900), 1.0)[0].cpu_time_ns, 450);
-        assert_eq!(threads.rows(Time(900), 1.0)[0].end, Time(650));
-    }
-
-    #[test]
-    fn cpu_time_is_what_the_kernel_counted_where_switches_were_told_for_a_part_of_the_time() {
-        let mut threads = Threads::default();
-        let (own, tid) = (std::process::id(), linewise_machine::process::current_tid());
-        let counted = || procfs::thread_cpu_time_ns(own, tid).unwrap_or(0);
-        // A thread that was never off its CPU may not have been counted yet.
-        let start = std::time::Instant::now();
-        while counted() == 0 && start.elapsed().as_millis() < 200 {
-            std::hint::spin_loop();
-        }
-        if counted() == 0 {
-            return println!("skipped: the kernel does not count CPU times of threads");
-        }
-        threads.found(Pid(own), Tid(tid), Time(0), None);
-        threads.open_account(Tid(tid), counted());
-        let first = counted();
-        threads.switched(Tid(tid), CpuId(0), Time(0), false);
-        threads.switched(Tid(tid), CpuId(0), Time(1000), true);
-        while counted() < first + 5_000_000 {
-            std::hint::spin_loop();
-        }
-        threads.read_accounts(Time(2000), 1);
-        let row = &threads.rows(Time(2000), 0.5)[0];
-        assert!((5_000_000..=counted() - first + 5_000_000).contains(&row.cpu_time_ns));
-        // What was told since is scaled.
-        threads.switched(Tid(tid), CpuId(0), Time(3000), false);
-        threads.switched(Tid(tid), CpuId(0), Time(4000), true);
-        let later = &threads.rows(Time(4000), 0.5)[0];
-        assert_eq!(later.cpu_time_ns, row.cpu_time_ns + 2000);
-        // Where all was told that is exact.
-        assert_eq!(threads.rows(Time(4000), 1.0)[0].cpu_time_ns, 2000);
-    }
-
-    #[test]
-    fn of_many_threads_some_are_asked_for_in_turns() {
-        let mut threads = Threads::default();
-        for tid in 1..=5 {
-            threads.found(Pid(1), Tid(tid), Time(0), None);
-            threads.open_account(Tid(tid), 0);
-        }
-        let mut asked = Vec::new();
-        for _ in 0..3 {
-            threads.read_accounts(Time(1), 2);
-            asked.push(threads.asked_last.unwrap().0);
-        }
-        assert_eq!(asked, [2, 4, 1]);
-    }
-
-    #[test]
-    fn a_stay_ends_when_switches_are_not_told_and_begins_when_the_thread_is_seen() {
-        let mut threads = Threads::default();
-        threads.found(Pid(1), Tid(1), Time(0), None);
-        threads.switched(Tid(1), CpuId(0), Time(100), false);
-        assert_eq!(threads.lose_sight(Time(300)).len(), 1);
-        // It was on the CPU all the time, so its coming is not told.
-        threads.seen_on(Tid(1), CpuId(0), Time(5_000));
-        threads.seen_on(Tid(1), CpuId(0), Time(5_100));
-        let stay = threads.switched(Tid(1), CpuId(0), Time(5_200), true);
-        assert_eq!(stay.map(|stay| stay.start), Some(Time(5_000)));
-        assert_eq!(threads.cpu_ns, 400);
-    }
-
-    #[test]
-    fn stays_beyond_the_limit_are_counted_not_recorded() {
-        let mut threads = Threads::default();
-        threads.found(Pid(1), Tid(1), Time(0), None);
-        let recorded = (0..STAYS_PER_SECOND + 10)
-            .filter_map(|i| {
-                threads.switched(Tid(1), CpuId(0), Time(i * 2), false);
-                threads.switched(Tid(1), CpuId(0), Time(i * 2 + 1), true)
-            })
-            .count();
-        assert_eq!(recorded as u64, STAYS_PER_SECOND);
-        assert_eq!(threads.stays_thinned, 10);
-        assert_eq!(threads.cpu_ns, STAYS_PER_SECOND + 10);
-    }
-
-    #[test]
-    fn a_thread_that_the_kernel_no_longer_knows_is_not_active_though_its_end_was_not_told() {
-        let mut threads = Threads::default();
-        threads.found(Pid(1), Tid(1), Time(0), None);
-        threads.found(Pid(1), Tid(2), Time(0), None);
-        threads.switched(Tid(2), CpuId(0), Time(1), false);
-        threads.gone(Tid(2));
-        assert_eq!(threads.active(Pid(1), Time(2)), [Tid(1)]);
-        assert!(threads.ended(Tid(2), Time(5)).is_some());
-    }
-
-    #[test]
-    fn a_chain_gets_one_id() {
-        let mut stacks = Stacks::default();
-        stacks.keep_chains();
-        let first = stacks.id(&[1, 2]);
-        assert_ne!(first, stacks.id(&[1, 3]));
-        assert_eq!(first, stacks.id(&[1, 2]));
-        assert_eq!(stacks.fresh().len(), 2);
-        assert!(stacks.fresh().is_empty());
-        assert_eq!(stacks.frames(first), [1, 2]);
-        assert!(stacks.frames(StackId(0)).is_empty() && stacks.frames(StackId(9)).is_empty());
-    }
-
-    #[test]
-    fn a_million_call_chains_take_no_more_than_a_few_words_each_of_the_first() {
-        let mut stacks = Stacks::default();
-        let mut rows = 0;
-        for number in 0..1_000_000_u64 {
-            let chain: Vec<u64> = (0..24).map(|frame| number * 31 + frame).collect();
-            stacks.id(&chain);
-            if number % 1000 == 0 {
-                rows += stacks.fresh().len();
-            }
-        }
-        rows += stacks.fresh().len();
-        assert_eq!((rows, stacks.dropped), (STACKS, 900_000));
-        assert!(stacks.held() <= 2 * STACKS, "{}", stacks.held());
-    }
-
-    #[test]
-    fn what_a_thread_did_before_it_executed_another_program_keeps_its_name() {
-        let name = |sampled: bool, at: u64| {
-            let mut threads = Threads::default();
-            threads.found(Pid(1), Tid(1), Time(0), Some("sh".to_owned()));
-            if sampled {
-                threads.sampled(Pid(1), Tid(1), Time(1), Address(0));
-            }
-            threads.executed(Pid(1), Tid(1), Time(at), "prog".to_owned());
-            // Its threads are the new program's.
-            threads.forked(Pid(1), Tid(2), Pid(1), Time(at + 1));
-            let rows = threads.rows(Time(at + 2), 1.0);
-            assert_eq!(rows[1].name, "prog");
-            rows[0].name.clone()
-        };
-        let late = WORTH_A_NAME_NS + 1;
-        assert_eq!(name(true, late), "sh, then prog");
-        assert_eq!(name(false, late), "prog");
-        assert_eq!(name(true, 2), "prog");
-    }
-
-    #[test]
-    fn of_a_storm_of_threads_those_without_a_sample_are_forgotten_and_counted() {
-        let mut threads = Threads::default();
-        for tid in 1..=100_000 {
-            threads.found(Pid(1), Tid(tid), Time(0), None);
-            if tid % 100 == 0 {
-                threads.sampled(Pid(1), Tid(tid), Time(1), Address(0));
-            }
-            threads.ended(Tid(tid), Time(2));
-        }
-        assert!(
-            threads.known() <= MOST_THREADS + 1000,
-            "{}",
-            threads.known()
-        );
-        assert_eq!(threads.known() as u64 + threads.forgotten, 100_000);
-        let sampled = threads.rows(Time(3), 1.0);
-        let sampled = sampled.iter().filter(|row| row.tid.0 % 100 == 0);
-        assert_eq!(sampled.count(), 1000);
-    }
-
-    #[test]
-    fn mappings_of_processes_that_are_gone_are_forgotten() {
-        let mut maps = Maps::default();
-        for pid in 1..=10_000 {
-            let told = |maps: &mut Maps| maps.told(Pid(pid), Time(1), 0, 4096, 0, "/bin/true");
-            assert!(told(&mut maps).is_some());
-            assert!(told(&mut maps).is_none());
-            maps.keep(|it| it.0 + 10 > pid);
-        }
-        assert_eq!(maps.seen.len(), 10);
-    }
-}
+#[path = "follow_tests.rs"]
+mod tests;

@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use linewise_machine::latency::{self, LatencyError};
-use linewise_machine::process;
+use linewise_machine::latency::LatencyError;
 use linewise_recording::{CpuId, Latency, Time};
+
+use crate::kernel::{Kernel, Machine, Machinery};
 
 /// Time between two looks, and from the target's start to the first: what was measured before it may
 /// have been another state.
@@ -65,8 +66,8 @@ impl Pair {
 
     /// The costs that hold now, as far as a glance at the round trip can tell, which takes a tenth
     /// of the time of measuring them all.
-    fn glance(&self, now: Time, (a, b): (u32, u32)) -> Option<Latency> {
-        let trip = latency::glance_at_round_trip(a, b, GLANCE_ROUNDS, LIMIT).ok()?;
+    fn glance(&self, kernel: &impl Machinery, now: Time, cpus: (u32, u32)) -> Option<Latency> {
+        let trip = kernel.round_trip(cpus, GLANCE_ROUNDS, LIMIT).ok()?;
         let state = &self.states[self.state(trip.median_ns)?];
         Some(Latency {
             time: now,
@@ -89,15 +90,12 @@ pub(crate) struct Latencies {
 impl Latencies {
     /// What is measured before the target runs, as often as two CPUs want it at first. CPUs that are
     /// too busy now are looked at later.
-    pub(crate) fn before_the_target() -> (Self, Vec<Latency>) {
+    pub(crate) fn before_the_target(kernel: &impl Kernel) -> (Self, Vec<Latency>) {
         let mut latencies = Self::default();
         let rows = (0..MEASUREMENTS)
-            .filter_map(|_| {
-                let now = Time(process::monotonic_ns());
-                latencies.look_anyway(now).ok().flatten()
-            })
+            .filter_map(|_| latencies.look_anyway(kernel, kernel.now()).ok().flatten())
             .collect();
-        latencies.next = Time(process::monotonic_ns() + FIRST_LOOK_NS);
+        latencies.next = Time(kernel.now().0 + FIRST_LOOK_NS);
         (latencies, rows)
     }
 
@@ -113,15 +111,16 @@ impl Latencies {
     /// If the CPUs were too busy, see [`LatencyError`].
     pub(crate) fn look(
         &mut self,
+        kernel: &impl Kernel,
         now: Time,
         in_the_way: f64,
     ) -> Result<Option<Latency>, LatencyError> {
         if now < self.next || self.debt_ns > 0.0 {
             return Ok(None);
         }
-        let before = process::own_cpu_time_ns();
-        let looked = self.look_anyway(now);
-        self.debt_ns = (process::own_cpu_time_ns() - before) as f64 * in_the_way;
+        let before = kernel.own_cpu_time_ns();
+        let looked = self.look_anyway(kernel, now);
+        self.debt_ns = (kernel.own_cpu_time_ns() - before) as f64 * in_the_way;
         looked
     }
 
@@ -129,9 +128,13 @@ impl Latencies {
     ///
     /// # Errors
     /// See [`LatencyError`].
-    pub(crate) fn look_anyway(&mut self, now: Time) -> Result<Option<Latency>, LatencyError> {
+    pub(crate) fn look_anyway(
+        &mut self,
+        kernel: &impl Machinery,
+        now: Time,
+    ) -> Result<Option<Latency>, LatencyError> {
         self.next = Time(now.0 + LOOK_NS);
-        let allowed = linewise_machine::affinity::allowed_cpus();
+        let allowed = kernel.allowed_cpus();
         if allowed.len() < 2 {
             return Ok(None);
         }
@@ -141,11 +144,11 @@ impl Latencies {
         let cpus = (a.min(b), a.max(b));
         let pair = self.pairs.entry(cpus).or_default();
         if !pair.is_due(now)
-            && let Some(row) = pair.glance(now, cpus)
+            && let Some(row) = pair.glance(kernel, now, cpus)
         {
             return Ok(Some(row));
         }
-        let row = measured(now, cpus)?;
+        let row = measured_by(kernel, now, cpus)?;
         pair.remember(row.clone());
         Ok(Some(row))
     }
@@ -155,8 +158,16 @@ impl Latencies {
 ///
 /// # Errors
 /// See [`LatencyError`].
-pub(crate) fn measured(time: Time, (cpu_a, cpu_b): (u32, u32)) -> Result<Latency, LatencyError> {
-    let costs = latency::measure_line_costs(cpu_a, cpu_b, ROUNDS, LIMIT)?;
+pub(crate) fn measured(time: Time, cpus: (u32, u32)) -> Result<Latency, LatencyError> {
+    measured_by(&Machine, time, cpus)
+}
+
+fn measured_by(
+    kernel: &impl Machinery,
+    time: Time,
+    (cpu_a, cpu_b): (u32, u32),
+) -> Result<Latency, LatencyError> {
+    let costs = kernel.line_costs((cpu_a, cpu_b), ROUNDS, LIMIT)?;
     Ok(Latency {
         time,
         cpu_a: CpuId(cpu_a),

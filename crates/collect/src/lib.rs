@@ -33,6 +33,7 @@ mod follow;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod heap;
+mod kernel;
 mod latencies;
 mod library;
 mod options;

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use linewise_machine::procfs;
-
 use crate::error::Error;
 use crate::flow::Wanted;
+use crate::kernel::Processes;
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -20,7 +19,7 @@ pub enum Target {
 
 impl Target {
     /// The words of the command, or of what process `pid` runs.
-    pub(crate) fn command_line(&self, pid: u32) -> Vec<String> {
+    pub(crate) fn command_line(&self, kernel: &impl Processes, pid: u32) -> Vec<String> {
         match self {
             Self::Launch(command) => {
                 let words = command.iter();
@@ -28,7 +27,7 @@ impl Target {
                     .map(|word| word.to_string_lossy().into_owned())
                     .collect()
             }
-            Self::Attach(_) => procfs::command_line(pid).unwrap_or_default(),
+            Self::Attach(_) => kernel.command_line(pid).unwrap_or_default(),
         }
     }
 }

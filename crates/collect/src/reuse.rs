@@ -20,13 +20,13 @@
 
 use std::collections::BTreeMap;
 
-use linewise_machine::perf::{BreakOn, Event};
-use linewise_machine::process;
-use linewise_machine::ring::{Record, Ring, SampleRecord};
+use linewise_cache::Chance;
+use linewise_machine::perf::BreakOn;
+use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{Address, CpuId, Pid, ReuseOutcome, ReuseScope, ReuseWatch, Tid, Time};
 
+use crate::kernel::{Kernel, PerfEvent, PerfRing};
 use crate::watch::CHUNK;
-use linewise_cache::Chance;
 
 /// Accesses of each thread that a watch sees: five intervals, and the last whose time does not count.
 pub(crate) const SHOTS: u32 = 7;
@@ -125,15 +125,15 @@ pub(crate) struct Candidate {
 }
 
 /// One thread in which a chunk is watched.
-struct Armed {
+struct Armed<E: PerfEvent> {
     tid: Tid,
     loads: bool,
-    ring: Ring,
-    event: Event,
+    ring: E::Ring,
+    event: E,
     traps: Vec<SampleRecord>,
 }
 
-impl Armed {
+impl<E: PerfEvent> Armed<E> {
     fn drain(&mut self) {
         let traps = &mut self.traps;
         self.ring.drain(true, |record| {
@@ -149,11 +149,11 @@ impl Armed {
 }
 
 /// A chunk under watch, or about to be.
-struct Watched {
+struct Watched<E: PerfEvent> {
     candidate: Candidate,
     /// Nothing while it is only chosen.
     row: Option<ReuseWatch>,
-    threads: Vec<Armed>,
+    threads: Vec<Armed<E>>,
 }
 
 /// A watch that has ended, with its traps: the thread's loads trap, and the sample.
@@ -171,8 +171,9 @@ pub(crate) struct Crowd<'a> {
 }
 
 /// All slots.
-pub(crate) struct ReuseWatches {
-    slots: Reservoir<Watched>,
+pub(crate) struct ReuseWatches<K: Kernel> {
+    kernel: K,
+    slots: Reservoir<Watched<K::Event>>,
     candidates: Vec<Candidate>,
     finished: Vec<Finished>,
     next_id: u64,
@@ -180,9 +181,10 @@ pub(crate) struct ReuseWatches {
     pub offered: u64,
 }
 
-impl ReuseWatches {
-    pub(crate) fn new(slots: usize) -> Self {
+impl<K: Kernel> ReuseWatches<K> {
+    pub(crate) fn new(kernel: K, slots: usize) -> Self {
         Self {
+            kernel,
             slots: Reservoir::new(slots),
             candidates: Vec::new(),
             finished: Vec::new(),
@@ -246,7 +248,14 @@ impl ReuseWatches {
             if watched.row.is_some() {
                 continue;
             }
-            match arm_one(watched, self.next_id, crowd, chance, &mut protect) {
+            match arm_one(
+                &self.kernel,
+                watched,
+                self.next_id,
+                crowd,
+                chance,
+                &mut protect,
+            ) {
                 Ok(threads) => {
                     self.next_id += 1;
                     armed += threads;
@@ -312,8 +321,9 @@ impl ReuseWatches {
 
 /// Arms a chosen chunk in the other threads first and in the sampled one last, so that no store
 /// after its first trap is missed. Returns in how many threads.
-fn arm_one<E: From<std::io::Error>>(
-    watched: &mut Watched,
+fn arm_one<K: Kernel, E: From<std::io::Error>>(
+    kernel: &K,
+    watched: &mut Watched<K::Event>,
     id: u64,
     crowd: &Crowd<'_>,
     chance: &mut Chance,
@@ -337,13 +347,13 @@ fn arm_one<E: From<std::io::Error>>(
     while others.len() >= THREADS {
         others.swap_remove(chance.below(others.len()));
     }
-    let mut arm = |tid: Tid, loads: bool| -> Result<Armed, E> {
+    let mut arm = |tid: Tid, loads: bool| -> Result<Armed<K::Event>, E> {
         protect(tid)?;
         let on = match loads {
             true => BreakOn::ReadWrite,
             false => BreakOn::Write,
         };
-        let event = Event::breakpoint(tid.0, address.0, CHUNK as u32, on, None)?;
+        let event = kernel.breakpoint(tid.0, (address.0, CHUNK as u32), on, None)?;
         let ring = event.map_ring(1)?;
         event.arm_shots(SHOTS)?;
         Ok(Armed {
@@ -369,7 +379,7 @@ fn arm_one<E: From<std::io::Error>>(
             return Err(error);
         }
     }
-    let now = Time(process::monotonic_ns());
+    let now = kernel.now();
     watched.row = Some(ReuseWatch {
         id,
         scope,
@@ -389,7 +399,11 @@ fn arm_one<E: From<std::io::Error>>(
 }
 
 /// Takes a watch down; nothing comes of one that was never armed.
-fn close(mut watched: Watched, now: Time, outcome: ReuseOutcome) -> Option<Finished> {
+fn close<E: PerfEvent>(
+    mut watched: Watched<E>,
+    now: Time,
+    outcome: ReuseOutcome,
+) -> Option<Finished> {
     let mut row = watched.row?;
     let mut traps: BTreeMap<(u64, u32, usize), (bool, SampleRecord)> = BTreeMap::new();
     for mut thread in watched.threads.drain(..) {

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::io;
 
-use linewise_machine::guard::{Guard, Unguarded};
-use linewise_machine::perf::{BreakOn, Event};
-use linewise_machine::ring::{Record, Ring, SampleRecord};
+use linewise_cache::Chance;
+use linewise_machine::guard::Unguarded;
+use linewise_machine::perf::BreakOn;
+use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
 use crate::board::{Choice, chunk_mask};
-use linewise_cache::Chance;
+use crate::kernel::{Denial, Kernel, PerfEvent, PerfEvents, PerfRing, Warden};
 
 /// Wall time after which a watch is given up: another thread that comes later than this is not in
 /// this one's way, and armed watchpoints slow some programs down (see `budget::ARMED`).
@@ -25,30 +26,29 @@ pub(crate) const CHUNK: u64 = 8;
 const OPEN: usize = 48;
 
 /// A chunk under watch.
-struct Chunk {
+struct Chunk<E> {
     index: u8,
-    event: Event,
+    event: E,
     id: u64,
     trapped: bool,
 }
 
 /// The chunks of one line, a perf group. The first closes last: without it the others would be
 /// armed each for itself.
-#[derive(Default)]
-struct Group(Vec<Chunk>);
+struct Group<E>(Vec<Chunk<E>>);
 
-impl Drop for Group {
+impl<E> Drop for Group<E> {
     fn drop(&mut self) {
         while self.0.pop().is_some() {}
     }
 }
 
 /// A line under watch in one thread.
-struct LineWatch {
+struct LineWatch<E: PerfEvent> {
     row: Watch,
     expiry_ns: u64,
-    ring: Ring,
-    group: Group,
+    ring: E::Ring,
+    group: Group<E>,
 }
 
 /// A finished watch with what it saw.
@@ -59,10 +59,10 @@ pub(crate) struct Closed {
 }
 
 /// An instruction awaited in one thread.
-struct Awaited<T> {
+struct Awaited<E: PerfEvent, T> {
     /// Held so that it stays armed.
-    _event: Event,
-    ring: Ring,
+    _event: E,
+    ring: E::Ring,
     since: Time,
     ticket: T,
 }
@@ -73,16 +73,23 @@ pub(crate) fn watched_bytes(line_size: u64) -> u64 {
     line_size.min(8 * CHUNK)
 }
 
+/// A breakpoint and its ring.
+type Armed<K> = (
+    <K as PerfEvents>::Event,
+    <<K as PerfEvents>::Event as PerfEvent>::Ring,
+);
+
 /// All open watches and breakpoints. `T` is what the caller wants back with a breakpoint.
-pub(crate) struct Watcher<T> {
+pub(crate) struct Watcher<K: Kernel, T> {
+    kernel: K,
     /// See [`watched_bytes`].
     watched_bytes: u64,
     registers: u32,
     next_id: u64,
-    watches: HashMap<Tid, LineWatch>,
-    awaited: HashMap<Tid, Awaited<T>>,
+    watches: HashMap<Tid, LineWatch<K::Event>>,
+    awaited: HashMap<Tid, Awaited<K::Event, T>>,
     /// Dropped after what is armed.
-    guard: Option<Guard>,
+    guard: Option<K::Guard>,
 }
 
 /// Why a thread was not watched.
@@ -98,7 +105,7 @@ impl Refused {
     /// The thread has ended, and is not to be chosen again.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
-            Self::Kernel(error) => error.raw_os_error() == Some(3),
+            Self::Kernel(error) => Denial::of(error) == Denial::NoSuchThread,
             Self::Unguarded(reason) => *reason == Unguarded::Gone,
         }
     }
@@ -116,10 +123,11 @@ pub(crate) struct Answer<T> {
     pub sample: Option<SampleRecord>,
 }
 
-impl<T> Watcher<T> {
+impl<K: Kernel, T> Watcher<K, T> {
     /// `guard` is there where a trap could harm the target without one.
-    pub(crate) fn new(line_size: u64, registers: u32, guard: Option<Guard>) -> Self {
+    pub(crate) fn new(kernel: K, line_size: u64, registers: u32, guard: Option<K::Guard>) -> Self {
         Self {
+            kernel,
             guard,
             watched_bytes: watched_bytes(line_size),
             registers,
@@ -150,7 +158,7 @@ impl<T> Watcher<T> {
     }
 
     /// The guard, where there is one.
-    pub(crate) fn guard(&mut self) -> Option<&mut Guard> {
+    pub(crate) fn guard(&mut self) -> Option<&mut K::Guard> {
         self.guard.as_mut()
     }
 
@@ -169,7 +177,7 @@ impl<T> Watcher<T> {
 
     /// How many traps would have ended the target.
     pub(crate) fn held_back(&self) -> u64 {
-        self.guard.as_ref().map_or(0, Guard::held_back)
+        self.guard.as_ref().map_or(0, Warden::held_back)
     }
 
     /// Watches a line in a thread: as many of its chunks as there are debug registers, chosen at
@@ -194,13 +202,13 @@ impl<T> Watcher<T> {
             Operation::Load => BreakOn::Write,
             Operation::Store | Operation::Update => BreakOn::ReadWrite,
         };
-        let mut group = Group::default();
+        let mut group = Group(Vec::new());
         let opened = &mut group.0;
         let mut refused = None;
         for index in in_order(chunks, choice, self.watched_bytes) {
             let address = line.0 + u64::from(index) * CHUNK;
             let first = opened.first().map(|chunk| &chunk.event);
-            match Event::breakpoint(choice.watched.0, address, CHUNK as u32, on, first) {
+            match (self.kernel).breakpoint(choice.watched.0, (address, CHUNK as u32), on, first) {
                 Ok(event) => opened.push(Chunk {
                     index,
                     id: event.id()?,
@@ -214,7 +222,7 @@ impl<T> Watcher<T> {
             }
         }
         let Some(first) = opened.first() else {
-            let refused = refused.unwrap_or_else(|| io::Error::from_raw_os_error(28));
+            let refused = refused.unwrap_or_else(|| Denial::NoRegister.error());
             return Err(refused.into());
         };
         let ring = first.event.map_ring(1)?;
@@ -223,9 +231,9 @@ impl<T> Watcher<T> {
         }
         // The first comes last: it takes the others with it, in one interrupt of the thread.
         for chunk in opened.iter().rev() {
-            chunk.event.arm_once()?;
+            chunk.event.arm_shots(1)?;
         }
-        let armed = Time(linewise_machine::process::monotonic_ns());
+        let armed = self.kernel.now();
         let row = Watch {
             id: self.next_id,
             armed,
@@ -279,11 +287,11 @@ impl<T> Watcher<T> {
         Ok(())
     }
 
-    fn arm_breakpoint(&mut self, tid: Tid, ip: Address) -> Result<(Event, Ring), Refused> {
+    fn arm_breakpoint(&mut self, tid: Tid, ip: Address) -> Result<Armed<K>, Refused> {
         self.protect(tid)?;
-        let event = Event::breakpoint(tid.0, ip.0, 8, BreakOn::Execute, None)?;
+        let event = (self.kernel).breakpoint(tid.0, (ip.0, 8), BreakOn::Execute, None)?;
         let ring = event.map_ring(1)?;
-        event.arm_once()?;
+        event.arm_shots(1)?;
         Ok((event, ring))
     }
 
@@ -379,7 +387,7 @@ fn in_order(chunks: u8, choice: &Choice, watched_bytes: u64) -> Vec<u8> {
     order
 }
 
-fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
+fn close<E: PerfEvent>(mut watch: LineWatch<E>, now: Time, ended: bool) -> Closed {
     // Disarm before reading, so that nothing traps in between: the first takes the others with it.
     if let Some(first) = watch.group.0.first() {
         // A failure means that the thread is gone, and its debug registers with it.
@@ -423,13 +431,17 @@ fn close(mut watch: LineWatch, now: Time, ended: bool) -> Closed {
 mod tests {
     use super::*;
     use crate::board::Published;
+    use crate::kernel::Machine;
     use linewise_recording::{CpuId, Pid};
 
     #[test]
     fn of_a_longer_line_the_64_bytes_are_watched_where_the_access_was() {
-        let watcher = Watcher::<()>::new(128, 4, None);
+        let watcher = Watcher::<_, ()>::new(Machine, 128, 4, None);
         assert_eq!(watcher.watched_bytes, 64);
-        assert_eq!(Watcher::<()>::new(32, 4, None).watched_bytes, 32);
+        assert_eq!(
+            Watcher::<_, ()>::new(Machine, 32, 4, None).watched_bytes,
+            32
+        );
         let mut chance = Chance::seeded(11);
         let choice = choice(0x10c8, 0);
         for _ in 0..100 {

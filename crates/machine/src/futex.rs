@@ -4,7 +4,6 @@
 //! right before the call, as glibc's does; elsewhere (`syscall(2)`, Go) the arguments have to look like those of a call on
 //! a futex of one process.
 
-use crate::memory;
 use crate::ring::SampleRecord;
 
 /// `mov eax, NUMBER; syscall`.
@@ -17,15 +16,9 @@ const LOWEST: u64 = 0x1_0000;
 const COMMANDS: [u64; 13] = [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 /// The address of the word of the futex call that the thread of a sample is in; `None` if it is in none, or that cannot
-/// be told.
+/// be told. `read` fills a place with what its process has at an address, or says that it cannot.
 #[must_use]
-pub fn word(record: &SampleRecord) -> Option<u64> {
-    word_of(record, |ip, code| {
-        memory::read(record.pid, ip, code).is_ok_and(|got| got == code.len())
-    })
-}
-
-fn word_of(record: &SampleRecord, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
+pub fn word(record: &SampleRecord, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
     let [word, operation] = record
         .registers
         .filter(|_| record.in_kernel)?
@@ -79,7 +72,7 @@ mod tests {
             ])),
             stack: Vec::new(),
         };
-        word_of(&record, |ip, into| {
+        word(&record, |ip, into| {
             into.copy_from_slice(&code);
             ip == 0x40_1000 - CALL as u64
         })

@@ -2,20 +2,20 @@
 //! does: they wait for it to run again, with an execution breakpoint.
 
 use iced_x86::Instruction;
-use linewise_machine::process;
 use linewise_recording::{AddressOrigin, Sample, Time, UnknownReason};
 
 use super::pending::Pending;
 use super::{Collector, fill};
 use crate::decode::RegistersFrom;
 use crate::error::Error;
+use crate::kernel::Kernel;
 use crate::watch::Answer;
 
 /// How long a sample may wait for a debug register of its thread, ns: two watches, one after the other.
 /// Later the thread is likely to be elsewhere.
 const PATIENCE_NS: u64 = 20_000_000;
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// The instruction overwrote its own address: looks when it runs next, now or when its thread is free
     /// for that and the budget pays for it.
     pub(super) fn await_again(
@@ -67,7 +67,7 @@ impl Collector {
         if !self.watcher.free(tid) || !self.budget.affords_an_address() {
             return Some(pending);
         }
-        let now = Time(process::monotonic_ns());
+        let now = self.kernel.now();
         let refused = self.watcher.await_instruction(tid, ip, now, pending);
         if refused.is_ok() {
             self.budget.armed_for_an_address();

@@ -1,11 +1,11 @@
 //! What holds for the whole recording, at its end and as far as it goes before: threads, losses, the account.
 
-use linewise_machine::process::{self, Ended};
+use linewise_machine::process::Ended;
 use linewise_recording::{Loss, Time};
 
 use super::{Collector, ReuseSampling, SHORT_SHARE};
 use crate::error::Error;
-use crate::session::loss;
+use crate::kernel::Kernel;
 
 /// So many threads are told of before the end; with more of them, writing them all again would cost more than
 /// it is worth to whoever is killed.
@@ -13,38 +13,39 @@ const THREADS_SO_FAR: usize = 20_000;
 /// The kernel is asked for the CPU times of so many threads before the end, once a second: one takes some 10 µs.
 const ACCOUNTS_AT_ONCE: usize = 200;
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// Writes what holds so far: a recording that is cut short because this process is killed then lacks
     /// what came last, and heap blocks that were not yet freed.
     pub(super) fn tell_so_far(&mut self, now: Time) -> Result<(), Error> {
         let share = self.duty.share(now);
         if share < 1.0 {
-            self.threads.read_accounts(now, ACCOUNTS_AT_ONCE);
+            self.threads
+                .read_accounts(&self.kernel, now, ACCOUNTS_AT_ONCE);
         }
         if self.threads.known() <= THREADS_SO_FAR {
             self.writer.replace(&self.threads.rows(now, share))?;
         }
         self.writer.replace(&self.losses(share))?;
-        self.account_for(process::own_cpu_time_ns() - self.first_ns);
+        self.account_for(self.own_ns());
         self.writer.update(&self.info);
         Ok(self.writer.flush()?)
     }
 
     /// Ends the recording.
     pub(crate) fn finish(mut self, ended_by: &str, ended: Option<Ended>) -> Result<(), Error> {
-        let own_ns = |first_ns| process::own_cpu_time_ns() - first_ns;
         // What is done after its end takes nothing from a target.
-        let until_its_end = ended.map(|_| own_ns(self.first_ns));
+        let until_its_end = ended.map(|_| self.own_ns());
         self.samplers.stop();
         self.read_records()?;
-        let now = Time(process::monotonic_ns());
+        let now = self.kernel.now();
         let share = self.duty.share(now);
         if share < 1.0 {
-            self.threads.read_accounts(now, THREADS_SO_FAR);
+            self.threads
+                .read_accounts(&self.kernel, now, THREADS_SO_FAR);
         }
         self.take_down(now, true)?;
         self.read_maps(now)?;
-        let latency = self.latencies.look_anyway(now);
+        let latency = self.latencies.look_anyway(&self.kernel, now);
         self.latency(latency)?;
         let stays = self.threads.cut(now);
         self.writer.push(stays)?;
@@ -61,10 +62,15 @@ impl Collector {
             Some(Ended::Signal(signal)) => self.info.exit_signal = Some(signal),
             None => {}
         }
-        let own = until_its_end.unwrap_or_else(|| own_ns(self.first_ns));
+        let own = until_its_end.unwrap_or_else(|| self.own_ns());
         self.account(now);
         self.account_for(own);
         Ok(self.writer.finish(&self.info)?)
+    }
+
+    /// CPU time of ours since the recording began, ns.
+    fn own_ns(&self) -> u64 {
+        self.kernel.own_cpu_time_ns() - self.first_ns
     }
 
     /// Puts what was taken from the target into the facts of the run; `own_ns` of our CPU time are ours.
@@ -75,6 +81,14 @@ impl Collector {
 
     /// What was not recorded; switches were told for `share` of the time.
     fn losses(&self, share: f64) -> Vec<Loss> {
+        let time = self.kernel.now();
+        let loss = |what: &str, count, detail| Loss {
+            time,
+            tid: None,
+            what: what.to_owned(),
+            count,
+            detail,
+        };
         let mut losses: Vec<Loss> = self
             .losses
             .iter()

@@ -1,12 +1,12 @@
 //! Following objects as part of a recording: when it is paid for, and its rows.
 
-use linewise_machine::process;
 use linewise_recording::{Address, CpuId, History, HistoryAccess, HistoryOutcome, Tid, Time};
 
 use super::Collector;
 use super::flow_recorder::FlowRecorder;
 use crate::error::Error;
 use crate::flow::{Closed, HeapEventKind, LIVES, ObjectWatch, Observed, SiteKey, Wanted};
+use crate::kernel::Kernel;
 use crate::watch::Refused;
 
 /// Rounds of the heap recorder after which nothing more is told of the time before.
@@ -17,9 +17,9 @@ const TOLD: u32 = 2 * LIVES as u32;
 /// Places that a row of table `histories` tells of.
 const PLACES_OF_ROW: usize = 2;
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// Follows objects, too.
-    pub(crate) fn follow_objects(&mut self, flow: FlowRecorder) {
+    pub(crate) fn follow_objects(&mut self, flow: FlowRecorder<K>) {
         if let Some(heap) = &mut self.heap {
             heap.observe();
             self.flow = Some(flow);
@@ -67,7 +67,7 @@ impl Collector {
     }
 
     /// Whether objects of a site are to be followed.
-    fn is_wanted(&self, flow: &mut FlowRecorder, site: &SiteKey) -> bool {
+    fn is_wanted(&self, flow: &mut FlowRecorder<K>, site: &SiteKey) -> bool {
         let Wanted::Named(name) = &flow.wanted else {
             return true;
         };
@@ -78,7 +78,9 @@ impl Collector {
         let Some(function) = &mut flow.function else {
             return false;
         };
-        function.is_on(site.pid, site.stack, || self.stacks.frames(site.stack))
+        function.is_on(&self.kernel, site.pid, site.stack, || {
+            self.stacks.frames(site.stack)
+        })
     }
 
     /// Takes down the watch if it has seen what it can see.
@@ -123,7 +125,7 @@ impl Collector {
             return Ok(());
         };
         let pid = choice.site.pid;
-        let Ok(threads) = linewise_machine::procfs::threads(pid.0) else {
+        let Ok(threads) = self.kernel.threads(pid.0) else {
             flow.sites.gone(pid);
             return Ok(());
         };
@@ -138,9 +140,11 @@ impl Collector {
             heap.follow(choice.address, TOLD);
         }
         let watcher = &mut self.watcher;
-        let armed = ObjectWatch::arm(choice, &chosen, |tid| watcher.protect(tid));
+        let armed = ObjectWatch::arm(self.kernel.clone(), choice, &chosen, |tid| {
+            watcher.protect(tid)
+        });
         // A thread that began meanwhile is not watched, and its records come too late to tell.
-        let grown = linewise_machine::procfs::threads(pid.0).unwrap_or_default();
+        let grown = self.kernel.threads(pid.0).unwrap_or_default();
         match armed {
             Ok(watch) if grown.iter().all(|tid| threads.contains(tid)) => {
                 let cost = watch.breakpoints() as f64 * self.budget.arming_ns();
@@ -165,7 +169,7 @@ impl Collector {
     }
 
     /// The rows of a watch.
-    fn cut(&mut self, flow: &mut FlowRecorder, closed: Closed) -> Result<(), Error> {
+    fn cut(&mut self, flow: &mut FlowRecorder<K>, closed: Closed) -> Result<(), Error> {
         let choice = closed.choice.clone();
         let (mut whole, mut touched) = (0, Vec::new());
         for (life, traps) in closed.cut() {
@@ -226,7 +230,7 @@ impl Collector {
 
     /// Ends it: the last histories, and what was lost. The heap recorder is read once more before.
     pub(super) fn finish_flow(&mut self) -> Result<(), Error> {
-        self.take_down_flow(Time(process::monotonic_ns()), true);
+        self.take_down_flow(self.kernel.now(), true);
         for _ in 0..LATE {
             self.read_heap(0)?;
         }

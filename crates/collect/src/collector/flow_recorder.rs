@@ -3,15 +3,16 @@
 use linewise_recording::{Pid, Tid, Time};
 
 use crate::flow::{Closed, Function, HeapEvent, ObjectWatch, Sites, Wanted};
+use crate::kernel::Kernel;
 
 /// Following objects in one recording.
-pub(crate) struct FlowRecorder {
+pub(crate) struct FlowRecorder<K: Kernel> {
     pub(super) wanted: Wanted,
     pub(super) function: Option<Function>,
     /// Watchpoints of each thread that are for this.
     pub(super) registers: u32,
     pub(super) sites: Sites,
-    pub(super) watch: Option<ObjectWatch>,
+    pub(super) watch: Option<ObjectWatch<K>>,
     /// With the rounds since it was taken down.
     pub(super) closed: Vec<(Closed, u32)>,
     pub(super) histories: u64,
@@ -25,7 +26,7 @@ pub(crate) struct FlowRecorder {
     pub(super) spent_ns: f64,
 }
 
-impl FlowRecorder {
+impl<K: Kernel> FlowRecorder<K> {
     /// Follows what is `wanted`, with so many watchpoints of each thread.
     pub(crate) fn new(wanted: Wanted, registers: u32) -> Self {
         let function = match &wanted {

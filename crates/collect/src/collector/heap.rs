@@ -5,8 +5,9 @@ use linewise_recording::{Address, Pid, Time};
 use super::Collector;
 use crate::error::Error;
 use crate::heap::HeapRecorder;
+use crate::kernel::Kernel;
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// Records heap blocks, too.
     pub(crate) fn record_heap(&mut self, heap: HeapRecorder) {
         self.heap = Some(heap);

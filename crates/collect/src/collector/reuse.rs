@@ -6,10 +6,11 @@ use linewise_recording::{Address, CpuId, ReuseTrap, Sample, Tid, Time};
 use super::{Collector, FlowRecorder};
 use crate::decode::{Access, Predecessor, RegistersFrom, Waiting};
 use crate::error::Error;
+use crate::kernel::Kernel;
 use crate::reuse::{Candidate, Crowd, Finished};
 use crate::watch::{CHUNK, Refused};
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// A sampled access may be watched.
     pub(super) fn offer_for_reuse(&mut self, sample: &Sample) {
         if let Some(reuse) = &mut self.reuse {
@@ -132,7 +133,7 @@ impl Collector {
         let fits = |access: &Access| {
             access.address < first + CHUNK && access.address + u64::from(access.size) > first
         };
-        let waiting = self.code.trapped(record.pid, record.ip);
+        let waiting = self.code.trapped(&self.kernel, record.pid, record.ip);
         let candidates: &[Predecessor] = match &*waiting {
             Waiting::Instructions(found) => found.all(),
             Waiting::Unknown(_) => &[],

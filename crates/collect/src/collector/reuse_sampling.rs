@@ -4,11 +4,12 @@ use linewise_machine::retrap::RetrapTime;
 use linewise_recording::{SampledReuse, Tid, Time};
 use linewise_topology::CpuSet;
 
+use crate::kernel::Kernel;
 use crate::reuse::ReuseWatches;
 
 /// Sampled reuse of one recording.
-pub(crate) struct ReuseSampling {
-    pub(super) watches: ReuseWatches,
+pub(crate) struct ReuseSampling<K: Kernel> {
+    pub(super) watches: ReuseWatches<K>,
     pub(super) time: RetrapTime,
     /// The CPUs behind each last-level cache.
     pub(super) groups: Vec<CpuSet>,
@@ -16,11 +17,11 @@ pub(crate) struct ReuseSampling {
     pub(super) spent_ns: f64,
 }
 
-impl ReuseSampling {
+impl<K: Kernel> ReuseSampling<K> {
     /// As many slots as there are watchpoints for it in each thread.
-    pub(crate) fn new(slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
+    pub(crate) fn new(kernel: K, slots: u32, time: RetrapTime, groups: Vec<CpuSet>) -> Self {
         Self {
-            watches: ReuseWatches::new(slots as usize),
+            watches: ReuseWatches::new(kernel, slots as usize),
             time,
             groups,
             spent_ns: 0.0,

@@ -5,13 +5,14 @@ use linewise_recording::{Tid, Time, Watch};
 use super::Collector;
 use crate::board::Choice;
 use crate::error::Error;
+use crate::kernel::{Denial, Kernel};
 use crate::watch::{CHUNK, EXPIRY_NS, Refused, SHORT_EXPIRY_NS};
 
 /// A watch that would cost its thread more than this by the switches until it is given up is given up
 /// earlier, ns.
 const DEAR_WATCH_NS: f64 = 30_000.0;
 
-impl Collector {
+impl<K: Kernel> Collector<K> {
     /// Arms watches for as long as the budget lasts.
     pub(super) fn arm(&mut self, now: Time) -> Result<(), Error> {
         let shots = self.info.watchpoint_bytes / CHUNK as u32;
@@ -37,7 +38,7 @@ impl Collector {
                 Ok(shots) => self.budget.armed(shots),
                 Err(refused) if refused.is_gone() => self.threads.gone(choice.watched),
                 Err(Refused::Unguarded(reason)) => self.unguarded(reason)?,
-                Err(Refused::Kernel(error)) if error.raw_os_error() == Some(28) => {
+                Err(Refused::Kernel(error)) if Denial::of(&error) == Denial::NoRegister => {
                     let detail = "all watchpoints of a thread were taken: by a debugger or another profiler; end it to see more";
                     return self.lose("watchpoint-refused", 1, detail.to_owned());
                 }

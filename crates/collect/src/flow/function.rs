@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use linewise_machine::procfs;
 use linewise_recording::{Map, MapKind, Pid, StackId};
 
 use crate::exact::function_ranges;
+use crate::kernel::Processes;
 
 /// A function by its name, and the files and call chains that were looked at.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl Function {
     /// `pid`.
     pub(crate) fn is_on(
         &mut self,
+        kernel: &impl Processes,
         pid: Pid,
         stack: StackId,
         frames: impl FnOnce() -> Vec<u64>,
@@ -39,7 +40,7 @@ impl Function {
             return *known;
         }
         // A process that is gone is asked again.
-        let Ok(maps) = procfs::maps(pid.0) else {
+        let Ok(maps) = kernel.maps(pid.0) else {
             return false;
         };
         let found = frames().into_iter().any(|frame| {
@@ -78,6 +79,7 @@ impl Function {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Machine;
 
     #[inline(never)]
     fn marked() -> u64 {
@@ -90,10 +92,10 @@ mod tests {
         let name = "linewise_collect::flow::function::tests::marked";
         let own = Pid(std::process::id());
         let mut function = Function::named(name);
-        assert!(function.is_on(own, StackId(1), || vec![0, marked()]));
-        assert!(!function.is_on(own, StackId(2), || vec![8, u64::MAX]));
+        assert!(function.is_on(&Machine, own, StackId(1), || vec![0, marked()]));
+        assert!(!function.is_on(&Machine, own, StackId(2), || vec![8, u64::MAX]));
         // Asked once only.
-        assert!(function.is_on(own, StackId(1), || unreachable!()));
-        assert!(!Function::named("no_such").is_on(own, StackId(1), || vec![marked()]));
+        assert!(function.is_on(&Machine, own, StackId(1), || unreachable!()));
+        assert!(!Function::named("no_such").is_on(&Machine, own, StackId(1), || vec![marked()]));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use linewise_machine::perf::{BreakOn, Event};
-use linewise_machine::process;
-use linewise_machine::ring::{Record, Ring, SampleRecord};
+use linewise_machine::perf::BreakOn;
+use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{Tid, Time};
 
 use super::cut::{Life, Limits, lives};
 use super::sites::{Choice, HeapEvent, HeapEventKind};
+use crate::kernel::{Denial, Kernel, PerfEvent, PerfRing};
 use crate::watch::CHUNK;
 
 /// Threads that an object is watched in.
@@ -21,16 +21,16 @@ const RECORD: usize = 512;
 pub(crate) const LIVES: usize = 8;
 
 /// A thread under watch.
-struct Armed {
+struct Armed<E: PerfEvent> {
     tid: Tid,
-    ring: Ring,
-    events: Vec<Place>,
+    ring: E::Ring,
+    events: Vec<Place<E>>,
     traps: Vec<Trapped>,
 }
 
 /// A watchpoint.
-struct Place {
-    event: Event,
+struct Place<E> {
+    event: E,
     id: u64,
     offset: u64,
     seen: u32,
@@ -44,9 +44,10 @@ pub(crate) struct Trapped {
 }
 
 /// What is under watch.
-pub(crate) struct ObjectWatch {
+pub(crate) struct ObjectWatch<K: Kernel> {
+    kernel: K,
     choice: Choice,
-    threads: Vec<Armed>,
+    threads: Vec<Armed<K::Event>>,
     shots: u32,
     armed: Time,
     thread_began: Option<Time>,
@@ -65,12 +66,13 @@ pub(crate) struct Closed {
     pub(crate) threads: Vec<Tid>,
 }
 
-impl ObjectWatch {
+impl<K: Kernel> ObjectWatch<K> {
     /// Watches the chosen bytes in `threads`, each of which `protect` has to allow.
     ///
     /// # Errors
     /// When one of them cannot be watched; then none is.
     pub(crate) fn arm<E: From<io::Error>>(
+        kernel: K,
         choice: Choice,
         threads: &[Tid],
         mut protect: impl FnMut(Tid) -> Result<(), E>,
@@ -82,16 +84,18 @@ impl ObjectWatch {
         let mut armed = Vec::new();
         for &tid in threads {
             protect(tid)?;
-            match open(tid, &choice, pages) {
+            match open(&kernel, tid, &choice, pages) {
                 Ok(thread) => armed.push(thread),
                 // It has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(3) => {}
+                Err(error) if Denial::of(&error) == Denial::NoSuchThread => {}
                 Err(error) => return Err(error.into()),
             }
         }
         for place in armed.iter().flat_map(|thread| &thread.events) {
             match place.event.arm_shots(shots) {
-                Err(error) if error.raw_os_error() != Some(3) => return Err(error.into()),
+                Err(error) if Denial::of(&error) != Denial::NoSuchThread => {
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }
@@ -99,10 +103,11 @@ impl ObjectWatch {
             choice,
             threads: armed,
             shots,
-            armed: Time(process::monotonic_ns()),
+            armed: kernel.now(),
             thread_began: None,
             broken: None,
             events: Vec::new(),
+            kernel,
         })
     }
 
@@ -157,7 +162,7 @@ impl ObjectWatch {
 
     /// Takes it down.
     pub(crate) fn close(mut self) -> Closed {
-        let closed = Time(process::monotonic_ns());
+        let closed = self.kernel.now();
         for thread in &mut self.threads {
             for place in &thread.events {
                 // A failure means that the thread is gone, and its debug registers with it.
@@ -192,7 +197,7 @@ impl ObjectWatch {
     }
 }
 
-impl Armed {
+impl<E: PerfEvent> Armed<E> {
     fn drain(&mut self, broken: &mut Option<Time>) {
         let (traps, events) = (&mut self.traps, &mut self.events);
         self.ring.drain(true, |record| match record {
@@ -267,11 +272,16 @@ impl Closed {
 }
 
 /// Opens the watchpoints of one thread, not armed yet.
-fn open(tid: Tid, choice: &Choice, pages: usize) -> io::Result<Armed> {
-    let mut events: Vec<Place> = Vec::new();
+fn open<K: Kernel>(
+    kernel: &K,
+    tid: Tid,
+    choice: &Choice,
+    pages: usize,
+) -> io::Result<Armed<K::Event>> {
+    let mut events: Vec<Place<K::Event>> = Vec::new();
     for &offset in &choice.offsets {
         let address = choice.address + offset;
-        let event = Event::breakpoint(tid.0, address, CHUNK as u32, BreakOn::ReadWrite, None)?;
+        let event = kernel.breakpoint(tid.0, (address, CHUNK as u32), BreakOn::ReadWrite, None)?;
         events.push(Place {
             id: event.id()?,
             event,

@@ -8,31 +8,36 @@
 use std::collections::HashSet;
 use std::io;
 
-use linewise_machine::perf::{Event, SamplerOptions, Whom};
-use linewise_machine::ring::{Record, Ring};
+use linewise_machine::perf::{SamplerOptions, Whom};
+use linewise_machine::ring::Record;
 
-use super::rings::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
+use super::rings::{RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, cpu_sampler};
+use crate::kernel::{Denial, PerfEvent, PerfEvents};
 
-struct OfCpu {
+struct OfCpu<E: PerfEvent> {
     cpu: u32,
     /// Has the ring, and takes the samples while there is no other.
-    sampler: Event,
+    sampler: E,
     /// Takes them with a longer period.
-    coarse: Option<Event>,
+    coarse: Option<E>,
     /// Not there in a pause: each switch of the CPU is looked at as long as somebody has it open, on or off
     /// (1.6 % of memcached's speed).
-    switches: Option<Event>,
+    switches: Option<E>,
     /// Tells of threads and mappings, also while switches are not recorded.
-    tracker: Event,
-    ring: Ring,
+    tracker: E,
+    ring: E::Ring,
 }
 
-impl OfCpu {
+impl<E: PerfEvent> OfCpu<E> {
     /// Samples with a longer period from now on. The kernel would go on to report the old one if that of the
     /// event were changed.
-    fn coarsen(&mut self, options: SamplerOptions) -> io::Result<()> {
-        let coarse = Event::sampler(Whom::Everyone, self.cpu, options)?;
+    fn coarsen(
+        &mut self,
+        kernel: &impl PerfEvents<Event = E>,
+        options: SamplerOptions,
+    ) -> io::Result<()> {
+        let coarse = kernel.sampler(Whom::Everyone, self.cpu, options)?;
         coarse.redirect_to(&self.sampler)?;
         coarse.enable()?;
         self.sampler.disable()?;
@@ -41,8 +46,8 @@ impl OfCpu {
     }
 
     /// Records switches from now on.
-    fn record_switches(&mut self) -> io::Result<()> {
-        let switches = Event::switches(self.cpu)?;
+    fn record_switches(&mut self, kernel: &impl PerfEvents<Event = E>) -> io::Result<()> {
+        let switches = kernel.switches(self.cpu)?;
         switches.redirect_to(&self.sampler)?;
         switches.enable()?;
         self.switches = Some(switches);
@@ -51,19 +56,25 @@ impl OfCpu {
 }
 
 /// The samplers of all CPUs.
-pub(crate) struct CpuSamplers {
-    cpus: Vec<OfCpu>,
+pub(crate) struct CpuSamplers<K: PerfEvents> {
+    kernel: K,
+    cpus: Vec<OfCpu<K::Event>>,
     target: Target,
     options: SamplerOptions,
 }
 
-impl CpuSamplers {
+impl<K: PerfEvents> CpuSamplers<K> {
     /// Opens them. Those of a target that waits for its exec (`options.enable_on_exec`) say nothing of
     /// it before.
     ///
     /// # Errors
     /// The kernel's: EACCES without the privilege, with what to try.
-    pub(crate) fn open(pid: u32, cpus: &[u32], options: SamplerOptions) -> Result<Self, Error> {
+    pub(crate) fn open(
+        kernel: K,
+        pid: u32,
+        cpus: &[u32],
+        options: SamplerOptions,
+    ) -> Result<Self, Error> {
         let mut pages = &RING_PAGES[..];
         let target = Target::new(pid, options.enable_on_exec);
         let options = SamplerOptions {
@@ -72,9 +83,9 @@ impl CpuSamplers {
         };
         let mut of_cpus = Vec::new();
         for &cpu in cpus {
-            let sampler_of = match Event::sampler(Whom::Everyone, cpu, options) {
+            let sampler_of = match kernel.sampler(Whom::Everyone, cpu, options) {
                 Ok(event) => event,
-                Err(error) if error.raw_os_error() == Some(OFFLINE) => continue,
+                Err(error) if Denial::of(&error) == Denial::OfflineCpu => continue,
                 Err(error) => {
                     return Err(cpu_sampler(
                         "perf_event_open of a CPU's cpu-clock event failed",
@@ -82,7 +93,7 @@ impl CpuSamplers {
                 }
             };
             let ring = map_ring(&sampler_of, &mut pages)?;
-            let tracker = Event::tracker(Whom::Everyone, cpu, options);
+            let tracker = kernel.tracker(Whom::Everyone, cpu, options);
             let tracker = tracker.and_then(|event| event.redirect_to(&sampler_of).map(|()| event));
             of_cpus.push(OfCpu {
                 cpu,
@@ -94,6 +105,7 @@ impl CpuSamplers {
             });
         }
         Ok(Self {
+            kernel,
             cpus: of_cpus,
             target,
             options,
@@ -105,10 +117,11 @@ impl CpuSamplers {
     /// # Errors
     /// The kernel's.
     pub(crate) fn started(mut self) -> Result<Self, Error> {
-        let start = |of_cpu: &mut OfCpu| {
+        let kernel = &self.kernel;
+        let start = |of_cpu: &mut OfCpu<K::Event>| {
             of_cpu.tracker.enable()?;
             of_cpu.sampler.enable()?;
-            of_cpu.record_switches()
+            of_cpu.record_switches(kernel)
         };
         let started = self.cpus.iter_mut().try_for_each(start);
         started.map_err(cpu_sampler("cannot start a sampler"))?;
@@ -137,7 +150,7 @@ impl CpuSamplers {
             ..self.options
         };
         for of_cpu in &mut self.cpus {
-            let _ = of_cpu.coarsen(options);
+            let _ = of_cpu.coarsen(&self.kernel, options);
         }
     }
 
@@ -153,7 +166,9 @@ impl CpuSamplers {
     /// # Errors
     /// The kernel's.
     pub(crate) fn record_switches(&mut self) -> io::Result<()> {
-        self.cpus.iter_mut().try_for_each(OfCpu::record_switches)
+        let kernel = &self.kernel;
+        let mut cpus = self.cpus.iter_mut();
+        cpus.try_for_each(|of_cpu| of_cpu.record_switches(kernel))
     }
 
     /// All new records of the target, in the order of their times; how often others left a CPU.

@@ -18,15 +18,17 @@ pub(crate) mod threads;
 use cpus::CpuSamplers;
 use threads::ThreadSamplers;
 
+use crate::kernel::PerfEvents;
+
 /// All samplers of a target.
-pub(crate) enum Samplers {
+pub(crate) enum Samplers<K: PerfEvents> {
     /// Of its threads.
-    Threads(ThreadSamplers),
+    Threads(ThreadSamplers<K>),
     /// Of all CPUs, whoever runs there.
-    Cpus(CpuSamplers),
+    Cpus(CpuSamplers<K>),
 }
 
-impl Samplers {
+impl<K: PerfEvents> Samplers<K> {
     /// What has a sampler of its own, in words.
     pub(crate) fn what(&self) -> &'static str {
         match self {

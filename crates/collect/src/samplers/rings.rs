@@ -1,12 +1,10 @@
 //! The rings of samplers, and how they are emptied.
 
-use linewise_machine::perf::{Event, SamplerOptions};
-use linewise_machine::ring::{Record, Ring};
+use linewise_machine::perf::SamplerOptions;
+use linewise_machine::ring::Record;
 
 use crate::error::{Error, sampler};
-
-/// ENODEV: a CPU that went offline has no threads to sample.
-pub(super) const OFFLINE: i32 = 19;
+use crate::kernel::{PerfEvent, PerfRing};
 
 /// Ring sizes to try, in pages: an ordinary user may lock 516 KiB a CPU and other tools take part
 /// of it. The first is for those who may lock more.
@@ -21,7 +19,10 @@ pub(super) fn at_once(options: SamplerOptions) -> SamplerOptions {
 }
 
 /// All new records of some rings, in the order of their times.
-pub(super) fn drain<'a>(rings: impl Iterator<Item = &'a mut Ring>, into: &mut Vec<Record>) {
+pub(super) fn drain<'a, R: PerfRing + 'a>(
+    rings: impl Iterator<Item = &'a mut R>,
+    into: &mut Vec<Record>,
+) {
     into.clear();
     for ring in rings {
         ring.drain(false, |record| into.push(record));
@@ -31,7 +32,7 @@ pub(super) fn drain<'a>(rings: impl Iterator<Item = &'a mut Ring>, into: &mut Ve
 }
 
 /// A ring for the events of a CPU, as large as this user may have; the next one is no larger.
-pub(super) fn map_ring(event: &Event, pages: &mut &[usize]) -> Result<Ring, Error> {
+pub(super) fn map_ring<E: PerfEvent>(event: &E, pages: &mut &[usize]) -> Result<E::Ring, Error> {
     loop {
         match event.map_ring(pages[0]) {
             Ok(ring) => return Ok(ring),

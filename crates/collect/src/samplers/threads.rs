@@ -2,13 +2,13 @@
 
 use std::io;
 
-use linewise_machine::perf::{Event, SamplerOptions, Whom};
-use linewise_machine::ring::{Record, Ring};
-use linewise_machine::{process, procfs};
+use linewise_machine::perf::{SamplerOptions, Whom};
+use linewise_machine::ring::Record;
 
 use super::doubles::{Doubles, Verdict};
-use super::rings::{OFFLINE, RING_PAGES, at_once, drain, map_ring};
+use super::rings::{RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, sampler};
+use crate::kernel::{Denial, PerfEvent, PerfEvents};
 
 /// Open files that are kept free for watchpoints (see [`crate::watch`]), for the recording and for
 /// what is read along the way.
@@ -22,42 +22,48 @@ const SHORTEST_PERIOD_NS: u64 = 100_000;
 /// Open files that a reopening may take, at most.
 const MOST_FILES: u64 = 1024;
 
-struct CpuRing {
+struct CpuRing<E: PerfEvent> {
     cpu: u32,
-    first: Event,
-    ring: Ring,
+    first: E,
+    ring: E::Ring,
 }
 
 /// The samplers of all threads.
-pub(crate) struct ThreadSamplers {
+pub(crate) struct ThreadSamplers<K: PerfEvents> {
+    kernel: K,
     options: SamplerOptions,
-    rings: Vec<CpuRing>,
+    rings: Vec<CpuRing<K::Event>>,
     /// Those of threads that were running already, with their ids.
-    others: Vec<(u64, Event)>,
+    others: Vec<(u64, K::Event)>,
     /// What takes the place of `first` in a launched target whose threads live too shortly for its
     /// period. (The period of an open sampler cannot be changed for the threads to come: where two
     /// threads of one program follow each other on a CPU, the kernel swaps their samplers instead of
     /// stopping and starting them, and the opened one ends with whichever thread has it then.)
-    fine: Vec<Event>,
+    fine: Vec<K::Event>,
     is_fine: bool,
     doubles: Doubles,
     /// On from the first moment to the last, whatever the samplers are.
-    trackers: Vec<Event>,
+    trackers: Vec<K::Event>,
 }
 
-impl ThreadSamplers {
+impl<K: PerfEvents> ThreadSamplers<K> {
     /// Opens a sampler for a thread on each CPU; new threads and children follow by themselves.
     ///
     /// # Errors
     /// The kernel's, with what to try.
-    pub(crate) fn open(tid: u32, cpus: &[u32], options: SamplerOptions) -> Result<Self, Error> {
+    pub(crate) fn open(
+        kernel: K,
+        tid: u32,
+        cpus: &[u32],
+        options: SamplerOptions,
+    ) -> Result<Self, Error> {
         let mut rings = Vec::new();
         let (mut trackers, mut fine) = (Vec::new(), Vec::new());
         let mut pages = &RING_PAGES[1..];
         for &cpu in cpus {
-            let first = match Event::sampler(Whom::Thread(tid), cpu, options) {
+            let first = match kernel.sampler(Whom::Thread(tid), cpu, options) {
                 Ok(event) => event,
-                Err(error) if error.raw_os_error() == Some(OFFLINE) => continue,
+                Err(error) if Denial::of(&error) == Denial::OfflineCpu => continue,
                 Err(error) => {
                     return Err(sampler("perf_event_open of a cpu-clock event failed")(
                         error,
@@ -66,18 +72,19 @@ impl ThreadSamplers {
             };
             let ring = map_ring(&first, &mut pages)?;
             trackers.push(
-                track(tid, cpu, options, &first)
+                track(&kernel, tid, cpu, options, &first)
                     .map_err(sampler("cannot follow the target's threads"))?,
             );
             if options.enable_on_exec {
                 fine.push(
-                    finer(tid, cpu, options, &first)
+                    finer(&kernel, tid, cpu, options, &first)
                         .map_err(sampler("perf_event_open of a cpu-clock event failed"))?,
                 );
             }
             rings.push(CpuRing { cpu, first, ring });
         }
         Ok(Self {
+            kernel,
             options,
             rings,
             others: Vec::new(),
@@ -101,10 +108,18 @@ impl ThreadSamplers {
         let mut samplers = Vec::new();
         let mut trackers = Vec::new();
         for ring in &self.rings {
-            let event = Event::sampler(Whom::Thread(tid), ring.cpu, self.options)?;
+            let event = self
+                .kernel
+                .sampler(Whom::Thread(tid), ring.cpu, self.options)?;
             event.redirect_to(&ring.first)?;
             samplers.push((event.id()?, event));
-            trackers.push(track(tid, ring.cpu, self.options, &ring.first)?);
+            trackers.push(track(
+                &self.kernel,
+                tid,
+                ring.cpu,
+                self.options,
+                &ring.first,
+            )?);
         }
         for (_, event) in &samplers {
             event.enable()?;
@@ -124,13 +139,13 @@ impl ThreadSamplers {
             },
             ..at_once(self.options)
         };
-        let taken = procfs::own_open_files() + KEPT_FREE;
-        let room = process::raise_open_files().saturating_sub(taken);
+        let taken = self.kernel.own_open_files() + KEPT_FREE;
+        let room = self.kernel.raise_open_files().saturating_sub(taken);
         let room = room.min(MOST_FILES) as usize / self.rings.len().max(1);
         let mut reopened = 0;
         for tid in tids.take(room) {
-            let open = |ring: &CpuRing| {
-                let event = Event::sampler(Whom::Thread(tid), ring.cpu, options)?;
+            let open = |ring: &CpuRing<K::Event>| {
+                let event = self.kernel.sampler(Whom::Thread(tid), ring.cpu, options)?;
                 event.redirect_to(&ring.first)?;
                 event.enable()?;
                 Ok((event.id()?, event))
@@ -146,7 +161,7 @@ impl ThreadSamplers {
     }
 
     /// The samplers that are on, or will be when they are enabled.
-    fn chosen(&self) -> impl Iterator<Item = &Event> {
+    fn chosen(&self) -> impl Iterator<Item = &K::Event> {
         let (first, fine) = match self.is_fine {
             false => (&self.rings[..], &[][..]),
             true => (&[][..], &self.fine[..]),
@@ -166,7 +181,7 @@ impl ThreadSamplers {
     pub(crate) fn enable(&self) -> io::Result<()> {
         // All of them, whatever becomes of one.
         self.chosen()
-            .map(Event::enable)
+            .map(PerfEvent::enable)
             .fold(Ok(()), io::Result::and)
     }
 
@@ -220,8 +235,14 @@ impl ThreadSamplers {
 }
 
 /// A tracker that writes into the ring of `first`, started unless exec shall start it.
-fn track(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Result<Event> {
-    let tracker = Event::tracker(Whom::Thread(tid), cpu, options)?;
+fn track<K: PerfEvents>(
+    kernel: &K,
+    tid: u32,
+    cpu: u32,
+    options: SamplerOptions,
+    first: &K::Event,
+) -> io::Result<K::Event> {
+    let tracker = kernel.tracker(Whom::Thread(tid), cpu, options)?;
     tracker.redirect_to(first)?;
     if !options.enable_on_exec {
         tracker.enable()?;
@@ -235,12 +256,18 @@ pub(crate) fn finer_period_ns(period_ns: u64) -> u64 {
 }
 
 /// A sampler of a shorter period that writes into the ring of `first`. It waits to be enabled.
-fn finer(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Result<Event> {
+fn finer<K: PerfEvents>(
+    kernel: &K,
+    tid: u32,
+    cpu: u32,
+    options: SamplerOptions,
+    first: &K::Event,
+) -> io::Result<K::Event> {
     let options = SamplerOptions {
         period_ns: finer_period_ns(options.period_ns),
         ..at_once(options)
     };
-    let fine = Event::sampler(Whom::Thread(tid), cpu, options)?;
+    let fine = kernel.sampler(Whom::Thread(tid), cpu, options)?;
     fine.redirect_to(first)?;
     Ok(fine)
 }
@@ -248,7 +275,8 @@ fn finer(tid: u32, cpu: u32, options: SamplerOptions, first: &Event) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linewise_machine::affinity;
+    use crate::kernel::Machine;
+    use linewise_machine::{affinity, process, procfs};
 
     const PERIOD_NS: u64 = 200_000;
 
@@ -276,10 +304,11 @@ mod tests {
             inherit: true,
         };
         let cpus = affinity::allowed_cpus();
-        let mut samplers = match ThreadSamplers::open(process::current_tid(), &cpus, options) {
-            Ok(samplers) => samplers,
-            Err(error) => return eprintln!("skipped: {error}"),
-        };
+        let mut samplers =
+            match ThreadSamplers::open(Machine, process::current_tid(), &cpus, options) {
+                Ok(samplers) => samplers,
+                Err(error) => return eprintln!("skipped: {error}"),
+            };
         samplers.enable().unwrap();
         let (tell, tid) = std::sync::mpsc::channel();
         let (go, wait) = std::sync::mpsc::channel::<()>();
@@ -319,11 +348,11 @@ mod tests {
         };
         let cpus = affinity::allowed_cpus();
         let tid = process::current_tid();
-        let mut samplers = match ThreadSamplers::open(tid, &cpus, options) {
+        let mut samplers = match ThreadSamplers::open(Machine, tid, &cpus, options) {
             Ok(samplers) => samplers,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let samples = |samplers: &mut ThreadSamplers| {
+        let samples = |samplers: &mut ThreadSamplers<Machine>| {
             work(20_000_000);
             let mut records = Vec::new();
             samplers.drain(&mut records);

@@ -5,11 +5,13 @@ cd "$(dirname "$0")"
 
 mkdir -p corpus/perf_records corpus/recording corpus/resolve corpus/trace corpus/unwinding corpus/heap_rings corpus/tracer_rings
 
-# A sample with registers, a fork, a switch and a mapping: header (type, misc, size), then words.
+# A sample with registers, a fork, a switch and a mapping, in the format of samplers: sample_type, read_format, the mask of registers;
+# then the header (type, misc, size) and words.
+format='\xef\x31\x00\x00\x00\xff\x03\xff\x00\x00\x00\x00\x00'
 record() {
     local name=$1
     shift
-    printf '%b' "$@" >"corpus/perf_records/$name"
+    printf '%b' "$format" "$@" >"corpus/perf_records/$name"
 }
 zeros() { for ((i = 0; i < $1; i++)); do printf '\\x00'; done; }
 record sample '\x09\x00\x00\x00\x02\x00\x20\x01' "$(zeros 56)" '\x02\x00\x00\x00\x00\x00\x00\x00' \

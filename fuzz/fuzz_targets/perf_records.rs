@@ -1,13 +1,17 @@
-//! Records of a perf ring: whatever stands in one, it is parsed or left out.
+//! Records of a perf ring: whatever stands in one, and in whatever format its event has, it is parsed or left out.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linewise_machine::ring;
+use linewise_machine::records::{SampleFormat, parse};
 
-fuzz_target!(|bytes: &[u8]| {
-    for with_read in [false, true] {
-        if let Some(record) = ring::parse(bytes, with_read) {
-            let _ = record.time();
-        }
+fuzz_target!(|input: (u32, u8, u64, &[u8])| {
+    let (fields, counts, registers, bytes) = input;
+    let format = SampleFormat {
+        fields: fields.into(),
+        counts: counts.into(),
+        registers,
+    };
+    if let Some(record) = parse(bytes, &format) {
+        let _ = record.time();
     }
 });

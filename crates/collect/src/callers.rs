@@ -2,7 +2,7 @@
 //! frame pointers, and by these where they have none (code made at run time).
 
 use linewise_heap::Cursor;
-use linewise_machine::ring::SampleRecord;
+use linewise_machine::records::SampleRecord;
 
 use crate::heap::Unwinder;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use linewise_machine::futex;
 use linewise_machine::guard::{News, Unguarded};
 use linewise_machine::latency::LatencyError;
+use linewise_machine::records::{Record, SampleRecord};
 use linewise_machine::registers::Registers;
-use linewise_machine::ring::{Record, SampleRecord};
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
     Tid, Time, Trap, UnknownReason, Writer,

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use linewise_cache::Chance;
 use linewise_machine::perf::BreakOn;
-use linewise_machine::ring::{Record, SampleRecord};
+use linewise_machine::records::{Record, SampleRecord};
 use linewise_recording::{Address, CpuId, Pid, ReuseOutcome, ReuseScope, ReuseWatch, Tid, Time};
 
 use crate::kernel::{Kernel, PerfEvent, PerfRing};
@@ -136,7 +136,7 @@ struct Armed<E: PerfEvent> {
 impl<E: PerfEvent> Armed<E> {
     fn drain(&mut self) {
         let traps = &mut self.traps;
-        self.ring.drain(true, |record| {
+        self.ring.drain(|record| {
             if let Record::Sample(sample) = record {
                 traps.push(*sample);
             }

@@ -7,7 +7,7 @@ use std::io;
 use linewise_cache::Chance;
 use linewise_machine::guard::Unguarded;
 use linewise_machine::perf::BreakOn;
-use linewise_machine::ring::{Record, SampleRecord};
+use linewise_machine::records::{Record, SampleRecord};
 use linewise_recording::{Address, Operation, Tid, Time, Watch, WatchOutcome};
 
 use crate::board::{Choice, chunk_mask};
@@ -335,7 +335,7 @@ impl<K: Kernel, T> Watcher<K, T> {
             .filter_map(|tid| self.awaited.remove(&tid))
             .map(|mut awaited| {
                 let mut sample = None;
-                awaited.ring.drain(true, |record| {
+                awaited.ring.drain(|record| {
                     if let Record::Sample(record) = record {
                         sample = Some(*record);
                     }
@@ -395,7 +395,7 @@ fn close<E: PerfEvent>(mut watch: LineWatch<E>, now: Time, ended: bool) -> Close
     }
     let mut traps = Vec::new();
     let chunks = &mut watch.group.0;
-    watch.ring.drain(true, |record| {
+    watch.ring.drain(|record| {
         if let Record::Sample(sample) = record
             && let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.id == sample.id)
             && !chunk.trapped

@@ -4,7 +4,7 @@
 //! right before the call, as glibc's does; elsewhere (`syscall(2)`, Go) the arguments have to look like those of a call on
 //! a futex of one process.
 
-use crate::ring::SampleRecord;
+use crate::records::SampleRecord;
 
 /// `mov eax, NUMBER; syscall`.
 const CALL: usize = 7;
@@ -44,7 +44,6 @@ pub fn word(record: &SampleRecord, read: impl Fn(u64, &mut [u8]) -> bool) -> Opt
 #[cfg(test)]
 mod tests {
     use crate::registers::Registers;
-    use crate::ring::ReadFormat;
 
     use super::*;
 
@@ -56,21 +55,12 @@ mod tests {
         let record = SampleRecord {
             ip: 0x40_1000,
             in_kernel: true,
-            pid: 1,
-            tid: 1,
-            time: 0,
-            address: 0,
-            id: 0,
-            cpu: 0,
-            period: 1,
-            read: ReadFormat::default(),
-            chain: Vec::new(),
             registers: Some(Registers::from_pairs(&[
                 (0, pending),
                 (5, first),
                 (4, second),
             ])),
-            stack: Vec::new(),
+            ..SampleRecord::default()
         };
         word(&record, |ip, into| {
             into.copy_from_slice(&code);

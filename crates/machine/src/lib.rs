@@ -17,6 +17,7 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod pthread;
+pub mod records;
 pub mod registers;
 pub mod retrap;
 pub mod ring;

@@ -12,8 +12,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use perf_event_open_sys::bindings as sys;
 
+use crate::records::{ReadFormat, SampleFormat};
 use crate::registers::REGISTER_MASK;
-use crate::ring::{ReadFormat, Ring};
+use crate::ring::Ring;
 
 /// The fields that every sample of ours carries.
 const SAMPLE_TYPE: u64 = (sys::PERF_SAMPLE_IP
@@ -52,6 +53,7 @@ pub enum BreakOn {
 #[derive(Debug)]
 pub struct Event {
     fd: OwnedFd,
+    format: SampleFormat,
 }
 
 fn attributes(kind: u32) -> sys::perf_event_attr {
@@ -115,7 +117,12 @@ fn open(
     }
     // SAFETY: the kernel just returned this descriptor to us and nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    Ok(Event { fd })
+    let format = SampleFormat {
+        fields: attr.sample_type,
+        counts: attr.read_format,
+        registers: attr.sample_regs_user,
+    };
+    Ok(Event { fd, format })
 }
 
 /// How a timer sampler is opened.
@@ -310,7 +317,7 @@ impl Event {
         self.ioctl(u64::from(sys::REFRESH), shots.into())
     }
 
-    /// Lets this event write into the ring of `other` (same CPU and task).
+    /// Lets this event write into the ring of `other` (same CPU and task), whose records are read in the format of `other`.
     ///
     /// # Errors
     /// EINVAL if CPU or task differ.
@@ -370,7 +377,7 @@ impl Event {
     /// # Errors
     /// EPERM: more than `perf_event_mlock_kb` allows this user. ENOMEM.
     pub fn map_ring(&self, pages: usize) -> io::Result<Ring> {
-        Ring::map(self.fd.as_raw_fd(), pages)
+        Ring::map(self.fd.as_raw_fd(), pages, self.format)
     }
 
     /// The descriptor, for polling.

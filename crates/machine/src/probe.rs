@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event, SamplerOptions, Whom};
 use crate::process::{current_tid, monotonic_ns, thread_cpu_time_ns};
-use crate::ring::{Record, Ring};
+use crate::records::Record;
+use crate::ring::Ring;
 
 /// Which instruction a timer interrupt reports when a load made the core wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +233,7 @@ pub fn skid_rule() -> Result<SkidProbe, ProbeError> {
             .map_err(kernel("cannot stop a timer sampler"))?;
         // What did not fit into the ring took its time all the same.
         let mut taken = 0;
-        ring.drain(false, |record| match record {
+        ring.drain(|record| match record {
             Record::Sample(sample) => {
                 taken += 1;
                 samples += 1;
@@ -571,7 +572,7 @@ fn watch_partner(
         while ring.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
-        ring.drain(true, |record| {
+        ring.drain(|record| {
             if let Record::Sample(sample) = record {
                 seen.exposure_ns.push(sample.read.running_ns as f64);
                 seen.delay_ns.push(sample.time.saturating_sub(armed) as f64);

@@ -16,7 +16,7 @@ use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
 use crate::perf::{BreakOn, Event};
 use crate::probe::{NO_THREAD, ProbeError, kernel};
 use crate::process::current_tid;
-use crate::ring::Record;
+use crate::records::Record;
 
 /// The time from trap to trap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -93,7 +93,7 @@ fn shoot(tid: u32, address: u64, times: &mut Vec<u64>) -> Result<(), ProbeError>
     let mut seen = Vec::new();
     while seen.len() < SHOTS as usize && start.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_micros(100));
-        ring.drain(true, |record| {
+        ring.drain(|record| {
             if let Record::Sample(sample) = record {
                 seen.push(sample.read.running_ns);
             }

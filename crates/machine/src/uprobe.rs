@@ -21,12 +21,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perf_event_open_sys::bindings as sys;
-
 use crate::perf::Event;
 use crate::procfs;
-use crate::registers::{REGISTER_COUNT, Registers};
-use crate::ring::{Cursor, Ring};
+use crate::records::{Record, SampleRecord};
+use crate::registers::Registers;
+use crate::ring::Ring;
 
 /// Bytes of the stack, from the stack pointer up, that a hit at a function's beginning brings.
 pub const STACK_BYTES: u32 = 1024;
@@ -385,10 +384,10 @@ impl Prober {
         let mut lost = 0;
         let channels = [&mut self.with_stacks, &mut self.without];
         for ring in channels.into_iter().flat_map(|it| &mut it.rings) {
-            ring.drain_bytes(|bytes| match parse(bytes.unwrap_or_default()) {
-                Some(Parsed::Hit(hit)) => into.push(hit),
-                Some(Parsed::Lost(count)) => lost += count,
-                None => lost += u64::from(bytes.is_none()),
+            ring.drain(|record| match record {
+                Record::Sample(sample) => into.extend(hit(*sample)),
+                Record::Lost(count) => lost += count,
+                _ => {}
             });
         }
         into[first..].sort_by_key(|hit| hit.time);
@@ -396,56 +395,18 @@ impl Prober {
     }
 }
 
-enum Parsed {
-    Hit(Hit),
-    Lost(u64),
-}
-
-/// A record of a ring, header included.
-fn parse(bytes: &[u8]) -> Option<Parsed> {
-    let mut cursor = Cursor::new(bytes);
-    let kind = cursor.u32()?;
-    let _misc_and_size = cursor.u32()?;
-    if kind == sys::PERF_RECORD_LOST {
-        let _id = cursor.u64()?;
-        return cursor.u64().map(Parsed::Lost);
-    }
-    if kind != sys::PERF_RECORD_SAMPLE {
-        return None;
-    }
-    let (pid, tid, time) = (cursor.u32()?, cursor.u32()?, cursor.u64()?);
-    // What the program sent: its length, the cookie, filled up to a multiple of eight.
-    let length = cursor.u32()?;
-    let cookie = u64::from(cursor.u32()?) | u64::from(cursor.u32()?) << 32;
-    for _ in 2..length / 4 {
-        cursor.u32()?;
-    }
-    if cursor.u64()? != u64::from(sys::PERF_SAMPLE_REGS_ABI_64) {
-        return None;
-    }
-    let mut values = [0; REGISTER_COUNT];
-    for value in &mut values {
-        *value = cursor.u64()?;
-    }
-    let mut stack = Vec::new();
-    if let Some(bytes) = cursor.u64()
-        && bytes > 0
-    {
-        for _ in 0..bytes / 8 {
-            stack.push(cursor.u64()?);
-        }
-        let filled = cursor.u64()?;
-        stack.truncate(usize::try_from(filled / 8).unwrap_or(0));
-    }
-    Some(Parsed::Hit(Hit {
-        pid,
-        tid,
-        time,
+/// What a program sent: the cookie, filled up to a multiple of eight; and the registers, without which it is no hit.
+fn hit(sample: SampleRecord) -> Option<Hit> {
+    let cookie = u64::from_ne_bytes(*sample.raw.first_chunk()?);
+    Some(Hit {
+        pid: sample.pid,
+        tid: sample.tid,
+        time: sample.time,
         cookie: cookie as u32,
         returned: cookie & RETURNED != 0,
-        registers: Registers::from_values(values),
-        stack,
-    }))
+        registers: sample.registers?,
+        stack: sample.stack,
+    })
 }
 
 /// Whether the kernel carries out the instruction that begins with these bytes itself: pushes, and jumps, calls and the
@@ -542,39 +503,33 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_of_a_hit_is_refused_without_a_panic() {
-        let mut bytes = Vec::new();
-        for word in [sys::PERF_RECORD_SAMPLE, 0, 7, 8] {
-            bytes.extend_from_slice(&word.to_ne_bytes());
-        }
-        bytes.extend_from_slice(&99_u64.to_ne_bytes());
-        for word in [12_u32, 5, 1, 0] {
-            bytes.extend_from_slice(&word.to_ne_bytes());
-        }
-        bytes.extend_from_slice(&2_u64.to_ne_bytes());
-        for value in 0..REGISTER_COUNT as u64 {
-            bytes.extend_from_slice(&value.to_ne_bytes());
-        }
-        let short = bytes.len();
-        for word in [16_u64, 11, 12, 8] {
-            bytes.extend_from_slice(&word.to_ne_bytes());
-        }
-        let Some(Parsed::Hit(hit)) = parse(&bytes) else {
-            panic!("not a hit")
+    fn a_hit_has_a_cookie_and_registers() {
+        let sample = SampleRecord {
+            pid: 7,
+            tid: 8,
+            time: 99,
+            registers: Some(Registers::from_pairs(&[(1, 5)])),
+            stack: vec![11],
+            raw: [5_u32, 1, 0]
+                .iter()
+                .flat_map(|it| it.to_ne_bytes())
+                .collect(),
+            ..SampleRecord::default()
         };
-        assert_eq!((hit.pid, hit.tid, hit.time), (7, 8, 99));
-        assert_eq!((hit.cookie, hit.returned), (5, true));
-        assert_eq!(hit.stack, [11]);
-        assert_eq!(hit.registers.get(1), Some(1));
-        for length in 0..bytes.len() {
-            let parsed = parse(&bytes[..length]);
-            // Samples without a stack end before it.
-            assert_eq!(
-                parsed.is_some(),
-                (short..short + 8).contains(&length),
-                "{length}"
-            );
+        let found = hit(sample.clone()).expect("a hit");
+        assert_eq!((found.pid, found.tid, found.time), (7, 8, 99));
+        assert_eq!((found.cookie, found.returned), (5, true));
+        assert_eq!(found.stack, [11]);
+        for short in 0..8 {
+            let mut cut = sample.clone();
+            cut.raw.truncate(short);
+            assert!(hit(cut).is_none(), "{short}");
         }
+        let without = SampleRecord {
+            registers: None,
+            ..sample
+        };
+        assert!(hit(without).is_none());
     }
 
     #[test]

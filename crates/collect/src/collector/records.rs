@@ -1,6 +1,6 @@
 //! What the kernel tells, record by record, but for what a sample shows.
 
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 use linewise_recording::{CpuId, Pid, Tid, Time};
 
 use super::Collector;

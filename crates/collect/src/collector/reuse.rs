@@ -1,6 +1,6 @@
 //! Sampled reuse as part of a recording: what is offered, when it is paid for, and its rows.
 
-use linewise_machine::ring::SampleRecord;
+use linewise_machine::records::SampleRecord;
 use linewise_recording::{Address, CpuId, ReuseTrap, Sample, Tid, Time};
 
 use super::{Collector, FlowRecorder};

@@ -3,7 +3,7 @@
 use std::io;
 
 use linewise_machine::perf::BreakOn;
-use linewise_machine::ring::{Record, SampleRecord};
+use linewise_machine::records::{Record, SampleRecord};
 use linewise_recording::{Tid, Time};
 
 use super::cut::{Life, Limits, lives};
@@ -200,7 +200,7 @@ impl<K: Kernel> ObjectWatch<K> {
 impl<E: PerfEvent> Armed<E> {
     fn drain(&mut self, broken: &mut Option<Time>) {
         let (traps, events) = (&mut self.traps, &mut self.events);
-        self.ring.drain(true, |record| match record {
+        self.ring.drain(|record| match record {
             Record::Sample(record) => {
                 if let Some(place) = events.iter_mut().find(|place| place.id == record.id) {
                     place.seen += 1;

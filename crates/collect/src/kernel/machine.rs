@@ -14,8 +14,9 @@ use linewise_machine::perf::{BreakOn, Event, SamplerOptions, Whom};
 use linewise_machine::probe::{self, AtSwitch, ProbeError, SkidProbe, WatchpointCosts};
 use linewise_machine::process::{self, Change, Child, Ended, HeldChild, Manner};
 use linewise_machine::procfs::{self, Mapping, Standing};
+use linewise_machine::records::{ReadFormat, Record};
 use linewise_machine::retrap::{RetrapTime, retrap_time};
-use linewise_machine::ring::{ReadFormat, Record, Ring};
+use linewise_machine::ring::Ring;
 use linewise_machine::signals::{ChangeSignal, Heard, StopSignals};
 use linewise_machine::{affinity, memory, sysfs};
 use linewise_recording::Time;
@@ -174,8 +175,8 @@ impl PerfRing for Ring {
         Self::is_empty(self)
     }
 
-    fn drain(&mut self, with_read: bool, each: impl FnMut(Record)) {
-        Self::drain(self, with_read, each);
+    fn drain(&mut self, each: impl FnMut(Record)) {
+        Self::drain(self, each);
     }
 }
 
@@ -431,7 +432,7 @@ mod tests {
         assert!(PerfRing::is_empty(&ring));
         PerfEvent::disable(&event).unwrap();
         assert_eq!(PerfEvent::read(&event).unwrap().count, 0);
-        PerfRing::drain(&mut ring, true, |record| panic!("{record:?}"));
+        PerfRing::drain(&mut ring, |record| panic!("{record:?}"));
     }
 
     #[test]

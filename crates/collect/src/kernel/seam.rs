@@ -12,8 +12,8 @@ use linewise_machine::perf::{BreakOn, SamplerOptions, Whom};
 use linewise_machine::probe::{AtSwitch, ProbeError, SkidProbe, WatchpointCosts};
 use linewise_machine::process::{Change, Ended, Manner};
 use linewise_machine::procfs::{Mapping, Standing};
+use linewise_machine::records::{ReadFormat, Record};
 use linewise_machine::retrap::RetrapTime;
-use linewise_machine::ring::{ReadFormat, Record};
 use linewise_machine::signals::Heard;
 use linewise_recording::Time;
 use linewise_topology::Topology;
@@ -102,7 +102,7 @@ pub(crate) trait PerfEvent: Sized {
 /// What events write into.
 pub(crate) trait PerfRing {
     fn is_empty(&self) -> bool;
-    fn drain(&mut self, with_read: bool, each: impl FnMut(Record));
+    fn drain(&mut self, each: impl FnMut(Record));
 }
 
 /// What `/proc` tells of processes, and what may be done to them.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::io;
 
 use linewise_machine::perf::{SamplerOptions, Whom};
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 
 use super::rings::{RING_PAGES, at_once, drain, map_ring};
 use crate::error::{Error, cpu_sampler};

@@ -8,7 +8,7 @@
 
 use std::io;
 
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 
 pub(crate) mod cpus;
 mod doubles;

@@ -1,7 +1,7 @@
 //! The rings of samplers, and how they are emptied.
 
 use linewise_machine::perf::SamplerOptions;
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 
 use crate::error::{Error, sampler};
 use crate::kernel::{PerfEvent, PerfRing};
@@ -25,7 +25,7 @@ pub(super) fn drain<'a, R: PerfRing + 'a>(
 ) {
     into.clear();
     for ring in rings {
-        ring.drain(false, |record| into.push(record));
+        ring.drain(|record| into.push(record));
     }
     // A record without a time goes first: it speaks of what came before.
     into.sort_by_key(|record| record.time().unwrap_or(0));

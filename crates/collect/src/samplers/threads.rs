@@ -3,7 +3,7 @@
 use std::io;
 
 use linewise_machine::perf::{SamplerOptions, Whom};
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 
 use super::doubles::{Doubles, Verdict};
 use super::rings::{RING_PAGES, at_once, drain, map_ring};

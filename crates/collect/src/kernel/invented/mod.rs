@@ -15,8 +15,8 @@ use linewise_machine::perf::{BreakOn, SamplerOptions, Whom};
 use linewise_machine::probe::{AtSwitch, ProbeError, SkidProbe, SkidRule, WatchpointCosts};
 use linewise_machine::process::{Change, Ended, Manner};
 use linewise_machine::procfs::{Mapping, Standing};
+use linewise_machine::records::{ReadFormat, Record};
 use linewise_machine::retrap::RetrapTime;
-use linewise_machine::ring::{ReadFormat, Record};
 use linewise_machine::signals::Heard;
 use linewise_recording::Time;
 use linewise_topology::Topology;
@@ -412,7 +412,7 @@ impl PerfRing for InventedRing {
             .with(|world| world.rings[&self.id].records.is_empty())
     }
 
-    fn drain(&mut self, _: bool, each: impl FnMut(Record)) {
+    fn drain(&mut self, each: impl FnMut(Record)) {
         let records = self.world.with(|world| {
             let ring = world.rings.get_mut(&self.id);
             ring.map(|ring| std::mem::take(&mut ring.records))

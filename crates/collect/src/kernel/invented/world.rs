@@ -7,8 +7,8 @@ use linewise_machine::guard::{News, Unguarded};
 use linewise_machine::perf::{BreakOn, Whom};
 use linewise_machine::process::{Change, Ended, monotonic_ns};
 use linewise_machine::procfs::Mapping;
+use linewise_machine::records::{ReadFormat, Record, SampleRecord};
 use linewise_machine::registers::Registers;
-use linewise_machine::ring::{ReadFormat, Record, SampleRecord};
 use linewise_machine::signals::Heard;
 use linewise_topology::{Topology, synthetic};
 
@@ -466,14 +466,11 @@ impl At {
             pid,
             tid,
             time,
-            address: 0,
-            id: 0,
             cpu,
             period: 1,
-            read: ReadFormat::default(),
             chain: self.chain.clone(),
             registers: Some(Registers::from_pairs(&self.registers)),
-            stack: Vec::new(),
+            ..SampleRecord::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Threads and processes that come and go, rings that overflow, clocks that go wrong, and pauses.
 
-use linewise_machine::ring::Record;
+use linewise_machine::records::Record;
 use linewise_recording::{Address, Map, Sample, SampleClass, Switch, Thread, Time, UnknownReason};
 
 use super::*;

@@ -234,19 +234,6 @@ pub(crate) fn contended_share(report: &Report) -> Option<f64> {
     (all > 0.0).then(|| contended / all)
 }
 
-/// How much a thread did: its accesses, or where those were not counted its CPU time in ns.
-pub(crate) fn work(thread: &ThreadRow) -> u64 {
-    thread.accesses.unwrap_or(thread.cpu_time_ns)
-}
-
-/// The same in words.
-pub(crate) fn work_words(thread: &ThreadRow) -> String {
-    match thread.accesses {
-        Some(accesses) => text::count(accesses as f64),
-        None => text::nanoseconds(thread.cpu_time_ns as f64),
-    }
-}
-
 /// `5 threads, 12 s of CPU time`, or `5 threads, 12 M accesses`.
 pub(crate) fn threads_words(run: &Run) -> String {
     if run.threads.is_empty() && !run.complete {
@@ -258,7 +245,7 @@ pub(crate) fn threads_words(run: &Run) -> String {
         threads += &format!(" of {}", text::plural(pids.len() as u64, "process"));
     }
     if run.threads.iter().any(|thread| thread.accesses.is_some()) {
-        let all: f64 = run.threads.iter().map(|thread| work(thread) as f64).sum();
+        let all: f64 = run.threads.iter().map(|thread| thread.work() as f64).sum();
         return format!("{threads}, {} accesses", text::count(all));
     }
     let cpu_time: u64 = run.threads.iter().map(|t| t.cpu_time_ns).sum();

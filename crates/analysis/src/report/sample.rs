@@ -8,7 +8,7 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 use super::model::{
     AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
     Lost, Matrix, ObjectRow, Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
-    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted,
+    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -127,7 +127,7 @@ pub(crate) fn everyday() -> Report {
         misses: Vec::new(),
         working_set: Vec::new(),
         flow: Vec::new(),
-        heap: None,
+        views: Views::default(),
     }
 }
 

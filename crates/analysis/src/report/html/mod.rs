@@ -15,6 +15,7 @@ mod flow;
 mod matrix;
 mod prefetch;
 mod reuse;
+mod section;
 mod timeline;
 mod types;
 mod written;
@@ -25,8 +26,8 @@ use base64::Engine as _;
 use linewise_recording::Overhead;
 use sha2::Digest as _;
 
-use super::model::{Interval, Report, Samples, ThreadRow};
-use super::{contention, exact, text};
+use super::model::{Interval, Report, Samples};
+use super::{contention, exact, sections, text};
 pub use diff::render as render_diff;
 use written::{Prose, Text, capital, fact};
 
@@ -35,10 +36,6 @@ const SCRIPT: &str = include_str!("report.js");
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
-/// Threads that are listed at once; the others are behind a click.
-const THREADS_OPEN: usize = 12;
-/// Threads that are listed at all.
-const THREADS: usize = 1_000;
 
 /// The report as an HTML document.
 #[must_use]
@@ -57,7 +54,9 @@ pub fn render(report: &Report) -> String {
     reuse::write(&mut out, report);
     curve::write(&mut out, report);
     prefetch::write(&mut out, report);
-    threads(&mut out, report);
+    for shown in sections::of(report) {
+        section::write(&mut out, &shown);
+    }
     out.push_str("</main>\n");
     footer(&mut out, report);
     let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
@@ -184,57 +183,6 @@ fn nothing_found(out: &mut String, report: &Report) {
         let _ = writeln!(out, "<li>{}</li>", Text(&doubt));
     }
     out.push_str("</ul>\n</div>\n");
-}
-
-fn threads(out: &mut String, report: &Report) {
-    let threads = &report.run.threads;
-    if threads.is_empty() {
-        return;
-    }
-    let longest = threads.iter().map(contention::work).max().unwrap_or(0);
-    out.push_str("<section id=\"threads\">\n<h2>Threads</h2>\n<div class=\"card\">\n");
-    let (open, more) = threads.split_at(threads.len().min(THREADS_OPEN));
-    thread_table(out, open, longest);
-    if !more.is_empty() {
-        let _ = writeln!(
-            out,
-            "<details><summary>{}</summary>",
-            text::plural(more.len() as u64, "more thread")
-        );
-        thread_table(out, &more[..more.len().min(THREADS)], longest);
-        if more.len() > THREADS {
-            out.push_str("<p class=\"quiet\">The rest is in the JSON report.</p>\n");
-        }
-        out.push_str("</details>\n");
-    }
-    out.push_str("</div>\n</section>\n");
-}
-
-fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
-    let work = match threads.first().and_then(|thread| thread.accesses) {
-        Some(_) => "Accesses",
-        None => "CPU time",
-    };
-    let _ = write!(
-        out,
-        "<table class=\"threads\"><thead><tr><th>Thread</th><th class=\"number\">Id</th>\
-         <th class=\"number\">{work}</th><th><span class=\"unseen\">Bar</span></th></tr></thead>\n<tbody>\n",
-    );
-    for thread in threads {
-        let share = contention::work(thread) as f64 / longest.max(1) as f64;
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"bar\"><svg viewBox=\"0 0 100 8\" \
-             preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"fill\" \
-             width=\"{:.2}\" height=\"8\"/></svg></td></tr>",
-            Text(&thread.name),
-            thread.tid,
-            contention::work_words(thread),
-            share * 100.0,
-        );
-    }
-    out.push_str("</tbody></table>\n");
 }
 
 fn footer(out: &mut String, report: &Report) {

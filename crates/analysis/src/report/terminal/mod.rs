@@ -3,15 +3,15 @@
 mod diff;
 mod finding;
 mod flow;
-mod heap;
 mod line_drawing;
 mod locality;
 mod page;
+mod section;
 mod summary;
 mod types;
 
 use super::model::Report;
-use super::text;
+use super::{sections, text};
 pub use diff::render as render_diff;
 use page::{Page, Tone};
 
@@ -74,7 +74,9 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     }
     page.blank();
     types::print(&mut page, report);
-    heap::print(&mut page, report);
+    for shown in &sections::of(report) {
+        section::print(&mut page, shown);
+    }
     flow::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);

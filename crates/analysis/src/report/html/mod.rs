@@ -29,7 +29,7 @@ use sha2::Digest as _;
 use super::model::{Interval, Report, Samples};
 use super::{contention, exact, sections, text};
 pub use diff::render as render_diff;
-use written::{Prose, Text, capital, fact};
+use written::{Prose, Text, capital, fact, percent};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
@@ -170,12 +170,12 @@ fn findings(out: &mut String, report: &Report) {
 
 fn nothing_found(out: &mut String, report: &Report) {
     out.push_str("<div class=\"card\">\n<p>");
-    let _ = write!(out, "Looked at {}.", contention::looked_at(report));
+    let _ = write!(out, "Looked at {}.", Text(&contention::looked_at(report)));
     if let Some(share) = contention::contended_share(report) {
         let _ = write!(
             out,
             " {} of the sampled thread time is at lines that move between threads.",
-            text::percent(share)
+            percent(share)
         );
     }
     out.push_str("</p>\n<p>Not excluded:</p>\n<ul>\n");
@@ -196,9 +196,13 @@ fn footer(out: &mut String, report: &Report) {
     } else {
         samples(out, &report.samples);
     }
-    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+    let (losses, more) = contention::losses(report);
+    for (what, lost) in losses {
         let words = format!("{what} ({}): {}", text::integer(lost.count), lost.detail);
         fact(out, "Lost", &words, "wide lost");
+    }
+    if let Some(more) = more {
+        fact(out, "Lost", &more, "wide lost");
     }
     if let Some(overhead) = &report.run.overhead {
         price(out, overhead);

@@ -59,11 +59,11 @@ fn sharing(page: &mut Page, report: &Report) {
     if view.names.len() <= MATRIX {
         matrix(page, &view);
     } else {
-        for pair in view.pairs.iter().take(PAIRS) {
+        let (shown, more) = contention::shown_pairs(&view, PAIRS);
+        for pair in shown {
             list_pair(page, &view, pair);
         }
-        if view.pairs.len() > PAIRS {
-            let more = text::plural((view.pairs.len() - PAIRS) as u64, "more pair");
+        if let Some(more) = more {
             page.line(&[(Tone::Plain, "  "), (Tone::Dim, &format!("and {more}"))]);
         }
     }
@@ -172,12 +172,16 @@ fn samples(page: &mut Page, report: &Report) {
 }
 
 fn losses(page: &mut Page, report: &Report) {
-    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+    let (losses, more) = contention::losses(report);
+    for (what, lost) in losses {
         let text = match lost.detail.as_str() {
             "" => format!("{what}: {}", text::integer(lost.count)),
             detail => format!("{what} ({}): {detail}", text::integer(lost.count)),
         };
         page.labelled("lost", INDENT, Tone::Warning, &text);
+    }
+    if let Some(more) = more {
+        page.labelled("lost", INDENT, Tone::Warning, &more);
     }
 }
 

@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })?;
     fs::create_dir_all(&directory)?;
-    let samples: [(&str, model::Report); 8] = [
+    let samples: [(&str, model::Report); 9] = [
         ("everyday", sample::everyday()),
         ("profiled", sample::profiled()),
         ("hostile", sample::hostile()),
@@ -32,6 +32,7 @@ fn main() -> io::Result<()> {
         ("reuse-times", sample::with_reuse_times()),
         ("too-short", sample::too_short()),
         ("crowd", sample::crowd(500)),
+        ("many-rows", sample::many_rows(300)),
     ];
     let coloured = TerminalOptions {
         colour: true,

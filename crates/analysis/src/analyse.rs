@@ -3,23 +3,24 @@
 use std::collections::BTreeMap;
 
 use linewise_recording::{
-    CacheCounts, CacheLevel, CacheSubject, ExactRun, Latency, ObjectKind, Order, Repeat, RunInfo,
-    SampleClass, SharedMemory, Tables, Tid,
+    CacheLevel, ExactRun, Latency, ObjectKind, Order, Repeat, RunInfo, SampleClass, SharedMemory,
+    Tables, Tid,
 };
 
 use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
 use crate::locality;
 use crate::model::{
     Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
-    Samples, Sharing, ThreadRow, TimelineBin, Transfers,
+    Samples, Sharing, TimelineBin, Transfers,
 };
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
     private_bytes, sharing, spread,
 };
+use crate::views::threads::thread_rows;
 use crate::views::types::TypeRow;
-use crate::views::{flow, heap_sites, misses, types, working_set};
+use crate::views::{Views, flow, misses, types, working_set};
 
 /// Samples below which a run says nothing.
 const ENOUGH_SAMPLES: u64 = 100;
@@ -93,13 +94,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             frames: &tables.frames,
             level_ns: (info.exact.as_ref()).map_or_else(Default::default, |run| run.level_ns),
         }),
-        heap: heap_sites::heap_totals(
-            info.heap.as_ref(),
-            &tables.heap_sites,
-            &tables.stacks,
-            &tables.frames,
-            &tables.losses,
-        ),
+        views: Views::of(info, tables),
     };
     if let Some(profile) = types::types(&types::Input {
         line_size: info.line_size,
@@ -370,50 +365,6 @@ fn repeated(exact: &ExactRun) -> Option<Repeated> {
         accesses: interval(exact.accesses, |it| it.accesses),
         transfers: interval(first.true_sharing + first.false_sharing, |it| it.transfers),
     })
-}
-
-fn thread_rows(info: &RunInfo, tables: &Tables) -> Vec<ThreadRow> {
-    let accesses = accesses_by_thread(&tables.caches);
-    // A thread that executes another program has a row for each, and the name that it had last.
-    let mut rows: BTreeMap<(u32, u32), ThreadRow> = BTreeMap::new();
-    let mut threads: Vec<_> = tables.threads.iter().collect();
-    threads.sort_by_key(|thread| thread.end);
-    for thread in threads {
-        let row = rows.entry((thread.pid.0, thread.tid.0));
-        let row = row.or_insert_with(|| ThreadRow {
-            tid: thread.tid.0,
-            pid: thread.pid.0,
-            name: String::new(),
-            cpu_time_ns: 0,
-            accesses: info
-                .exact
-                .is_some()
-                .then(|| accesses.get(&thread.tid).copied().unwrap_or(0.0) as u64),
-        });
-        row.name.clone_from(&thread.name);
-        // Each program's row of an exact run has what the thread used since it began.
-        row.cpu_time_ns = match info.exact {
-            Some(_) => thread.cpu_time_ns.max(row.cpu_time_ns),
-            None => thread.cpu_time_ns + row.cpu_time_ns,
-        };
-    }
-    let mut rows: Vec<ThreadRow> = rows.into_values().collect();
-    // All of a run have accesses or none has.
-    rows.sort_by_key(|row| (std::cmp::Reverse((row.accesses, row.cpu_time_ns)), row.tid));
-    rows
-}
-
-/// The accesses of each thread of an exact run: what it asked the first level for.
-fn accesses_by_thread(caches: &[CacheCounts]) -> BTreeMap<Tid, f64> {
-    let mut accesses: BTreeMap<Tid, f64> = BTreeMap::new();
-    let of_threads = caches
-        .iter()
-        .filter(|row| row.level.is_first() && row.subject == CacheSubject::Thread);
-    for row in of_threads {
-        let Some(tid) = row.tid else { continue };
-        *accesses.entry(tid).or_default() += row.loads + row.stores + row.updates;
-    }
-    accesses
 }
 
 fn sum_sharing(info: &RunInfo, view: &SharingView, tables: &Tables) -> Sharing {

@@ -26,6 +26,7 @@ mod locality;
 pub mod model;
 pub mod report;
 pub mod resolve;
+pub mod section;
 pub mod views;
 
 pub use analyse::{analyse, analyse_with};

@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::views::Views;
 pub use crate::views::caches::{CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches};
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
+pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
@@ -16,6 +18,7 @@ pub use crate::views::reuse::{
     Touches,
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
+pub use crate::views::threads::ThreadRow;
 pub use crate::views::types::{
     Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, MissingInfo, Reached, TypeCost,
     TypeRow,
@@ -105,9 +108,9 @@ pub struct Report {
     /// recording with `--flow` only, else the field is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flow: Vec<FlowRow>,
-    /// What was allocated on the heap, and by whom; not there without the heap recorder, nor of an exact run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heap: Option<HeapTotals>,
+    /// The answers of the views that show sections, each under its name.
+    #[serde(flatten)]
+    pub views: Views,
 }
 
 /// What was run.
@@ -160,22 +163,6 @@ pub struct Repeated {
     pub accesses: Interval,
     /// Their transfers.
     pub transfers: Interval,
-}
-
-/// One thread.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ThreadRow {
-    /// Its id.
-    pub tid: u32,
-    /// Its process; 0 in reports that do not tell.
-    #[serde(default)]
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-    /// CPU time while recorded; of an exact run that of the emulator.
-    pub cpu_time_ns: u64,
-    /// Accesses of an exact run; `null` from samples.
-    pub accesses: Option<u64>,
 }
 
 /// All sharing of the run.

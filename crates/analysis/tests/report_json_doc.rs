@@ -5,24 +5,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 const MODEL: &str = include_str!("../src/model.rs");
-const VIEWS: [&str; 13] = [
-    include_str!("../src/views/caches.rs"),
-    include_str!("../src/views/flow.rs"),
-    include_str!("../src/views/heap_sites.rs"),
-    include_str!("../src/views/miss_ratio.rs"),
-    include_str!("../src/views/misses.rs"),
-    include_str!("../src/views/place.rs"),
-    include_str!("../src/views/prefetch.rs"),
-    include_str!("../src/views/reuse.rs"),
-    include_str!("../src/views/sampled_reuse/mod.rs"),
-    include_str!("../src/views/types/layout.rs"),
-    include_str!("../src/views/types/mod.rs"),
-    include_str!("../src/views/types/uses.rs"),
-    include_str!("../src/views/working_set.rs"),
-];
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const VALUES: &str = include_str!("../../recording/src/values.rs");
 
@@ -40,11 +26,33 @@ may hold any character, so escape them before showing them.
 This page is derived from the source; see `crates/analysis/tests/report_json_doc.rs`.
 ";
 
+/// The sources of all views, in the order of their paths.
+fn views() -> Vec<String> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/views")];
+    let mut files: Vec<PathBuf> = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder of the views") {
+            let path = entry.expect("an entry of it").path();
+            match path.extension() {
+                Some(ending) if ending == "rs" => files.push(path),
+                _ if path.is_dir() => folders.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    let read = |path: &PathBuf| fs::read_to_string(path).expect("the source of a view");
+    files.iter().map(read).collect()
+}
+
 /// A field of a struct or a value of an enumeration.
+#[derive(Clone)]
 struct Item {
     name: String,
     type_name: String,
     words: String,
+    /// Whether the fields of its type stand in its place.
+    flat: bool,
 }
 
 struct Type {
@@ -57,6 +65,7 @@ struct Type {
 fn types(source: &str, found: &mut HashMap<String, Type>) {
     let mut words = String::new();
     let mut rename = None;
+    let mut flat = false;
     let mut open: Option<(String, Type)> = None;
     for line in source.lines().map(str::trim) {
         if let Some(text) = line.strip_prefix("/// ") {
@@ -66,6 +75,8 @@ fn types(source: &str, found: &mut HashMap<String, Type>) {
             words.push_str(text);
         } else if let Some(name) = between(line, "#[serde(rename = \"", "\")]") {
             rename = Some(name.to_owned());
+        } else if line == "#[serde(flatten)]" {
+            flat = true;
         } else if let Some(name) = between(line, "pub struct ", " {")
             .or_else(|| between(line, "pub enum ", " {"))
             .or_else(|| line.strip_suffix(" {").filter(|name| is_word(name)))
@@ -78,13 +89,14 @@ fn types(source: &str, found: &mut HashMap<String, Type>) {
         } else if let Some((name, type_name)) = line
             .strip_prefix("pub ")
             .and_then(|rest| rest.strip_suffix(',')?.split_once(": "))
+            // In a macro it has no name yet.
+            .filter(|(name, _)| !name.starts_with('$'))
         {
-            add(
-                &mut open,
-                rename.take().unwrap_or_else(|| name.to_owned()),
-                type_name,
-                &mut words,
-            );
+            let name = rename.take().unwrap_or_else(|| name.to_owned());
+            add(&mut open, name, type_name, &mut words);
+            if let Some(item) = open.as_mut().and_then(|(_, open)| open.items.last_mut()) {
+                item.flat = std::mem::take(&mut flat);
+            }
         } else if let Some((_, word)) = line.strip_suffix("\",").and_then(|l| l.split_once(" = \""))
         {
             add(&mut open, word.to_owned(), "", &mut words);
@@ -109,6 +121,7 @@ fn add(open: &mut Option<(String, Type)>, name: String, type_name: &str, words: 
             name,
             type_name: type_name.to_owned(),
             words: std::mem::take(words),
+            flat: false,
         });
     }
 }
@@ -172,12 +185,24 @@ fn plain(words: &str) -> String {
         .replace('|', "\\|")
 }
 
+/// The items of a type, those of flat ones in their places.
+fn items_of(described: &Type, found: &HashMap<String, Type>) -> Vec<Item> {
+    let mut items = Vec::new();
+    for item in &described.items {
+        match item.flat {
+            true => items.extend(items_of(&found[&item.type_name], found)),
+            false => items.push(item.clone()),
+        }
+    }
+    items
+}
+
 fn document() -> String {
     let mut found = HashMap::new();
     types(VALUES, &mut found);
     types(RUN, &mut found);
-    for view in VIEWS {
-        types(view, &mut found);
+    for view in views() {
+        types(&view, &mut found);
     }
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
@@ -197,7 +222,7 @@ fn document() -> String {
             continue;
         }
         out.push_str("| field | type | meaning |\n|---|---|---|\n");
-        for item in &described.items {
+        for item in &items_of(described, &found) {
             assert!(
                 !item.words.is_empty(),
                 "{name}.{} is not described",
@@ -221,9 +246,9 @@ fn the_page_about_the_json_report_says_what_the_source_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
     let expected = document();
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &expected).expect("docs/report-json.md can be written");
+        fs::write(&path, &expected).expect("docs/report-json.md can be written");
     }
-    let actual = std::fs::read_to_string(&path).unwrap_or_default();
+    let actual = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         actual == expected,
         "docs/report-json.md is out of date; to write it anew: \

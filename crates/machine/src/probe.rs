@@ -291,10 +291,7 @@ pub enum AtSwitch {
 /// # Errors
 /// The kernel gives us no such event on ourselves, or no socket.
 pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
-    const TURNS: usize = 6;
-    const ROUND_TRIPS: u32 = 100;
-    let (mut here, mut there) =
-        UnixStream::pair().map_err(kernel("cannot open a pair of sockets"))?;
+    let (here, there) = UnixStream::pair().map_err(kernel("cannot open a pair of sockets"))?;
     let cpu = current_cpu();
     std::thread::scope(|scope| {
         let (say, tids) = mpsc::channel();
@@ -306,101 +303,135 @@ pub fn switch_cost_ns(what: AtSwitch) -> Result<f64, ProbeError> {
             // Threads on two CPUs would wake each other up, which takes longer and varies.
             let _ = cpu.map(pin_current_thread);
             let _ = say_too.send(current_tid());
-            let mut byte = [0];
-            while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+            send_back(there);
         });
         begun.map_err(kernel(NO_THREAD))?;
         let begin = std::thread::Builder::new();
         let begun = begin.spawn_scoped(scope, move || {
             let _ = cpu.map(pin_current_thread);
             let _ = say.send(current_tid());
-            let mut byte = [0];
-            while wait.recv().is_ok() {
-                let start = Instant::now();
-                for _ in 0..ROUND_TRIPS {
-                    if here.write_all(&byte).is_err() || here.read_exact(&mut byte).is_err() {
-                        return;
-                    }
-                }
-                if tell.send(start.elapsed().as_nanos() as f64).is_err() {
-                    return;
-                }
-            }
+            time_round_trips(here, &wait, &tell);
         });
         begun.map_err(kernel(NO_THREAD))?;
-        let tids = tids.iter().take(2);
         let untouched = Line([const { AtomicU64::new(0) }; 8]);
-        let mut members: Vec<Event> = Vec::new();
-        let events: Vec<Event> = match what {
-            AtSwitch::Timers { period_ns } => {
-                let options = SamplerOptions {
-                    period_ns,
-                    enable_on_exec: false,
-                    inherit: true,
-                };
-                let samplers = tids
-                    .map(|tid| Event::sampler(Whom::Thread(tid), u32::MAX, options))
-                    .collect::<io::Result<_>>();
-                samplers.map_err(kernel("cannot open a timer sampler"))?
-            }
-            AtSwitch::Watchpoints { count } => {
-                let address = std::ptr::from_ref(&untouched) as u64;
-                let open = |tid, chunk: u32, first: Option<&Event>| {
-                    let address = address + 8 * u64::from(chunk);
-                    Event::breakpoint(tid, address, 8, BreakOn::ReadWrite, first)
-                        .map_err(kernel("cannot open a watchpoint"))
-                };
-                let mut firsts = Vec::new();
-                for tid in tids {
-                    let first = open(tid, 0, None)?;
-                    for chunk in 1..count.min(8) {
-                        members.push(open(tid, chunk, Some(&first))?);
-                    }
-                    firsts.push(first);
-                }
-                firsts
-            }
-            AtSwitch::Records => {
-                // They are on the CPU before it is asked for their switches.
-                tids.for_each(drop);
-                Vec::new()
-            }
-        };
-        let mut records = None;
-        let (mut bare, mut sampled) = (Vec::new(), Vec::new());
-        for turn in 0..=TURNS {
-            for (times_ns, sampling) in [(&mut bare, false), (&mut sampled, true)] {
-                let switch = if sampling {
-                    Event::enable
-                } else {
-                    Event::disable
-                };
-                events
-                    .iter()
-                    .try_for_each(switch)
-                    .map_err(kernel("cannot switch an event on or off"))?;
-                // An event that is open and off is part of the price.
-                records = match what {
-                    AtSwitch::Records if sampling => Some(recorded_switches(cpu.unwrap_or(0))?),
-                    _ => None,
-                };
-                let _ = go.send(());
-                let took = times
-                    .recv()
-                    .map_err(|_| ProbeError::Nothing("no byte came back through a socket"))?;
-                // The first turn warms up.
-                if turn > 0 {
-                    times_ns.push(took);
-                }
-            }
-        }
-        let extra = median(&mut sampled).unwrap_or(0.0) - median(&mut bare).unwrap_or(0.0);
+        let (events, members) = at_switch(what, tids.iter().take(2), &untouched)?;
+        let measured = sums_of_turns(what, &events, cpu.unwrap_or(0), &go, &times);
         // Without their first they would be armed each for itself.
-        drop((members, records));
+        drop(members);
+        let (mut bare, mut sampled) = measured?;
+        let extra = median(&mut sampled).unwrap_or(0.0) - median(&mut bare).unwrap_or(0.0);
         let switches = f64::from(2 * ROUND_TRIPS);
         // Noise can make the difference negative; starting a timer is never free.
         Ok((extra / switches).clamp(200.0, 100_000.0))
     })
+}
+
+/// Round trips of a byte that are timed together.
+const ROUND_TRIPS: u32 = 100;
+
+/// Sends each byte back, until the other end is closed.
+fn send_back(mut socket: UnixStream) {
+    let mut byte = [0];
+    while socket.read_exact(&mut byte).is_ok() && socket.write_all(&byte).is_ok() {}
+}
+
+/// Tells how long [`ROUND_TRIPS`] take, ns, whenever `wait` says so.
+fn time_round_trips(mut socket: UnixStream, wait: &mpsc::Receiver<()>, tell: &mpsc::Sender<f64>) {
+    let mut byte = [0];
+    while wait.recv().is_ok() {
+        let start = Instant::now();
+        for _ in 0..ROUND_TRIPS {
+            if socket.write_all(&byte).is_err() || socket.read_exact(&mut byte).is_err() {
+                return;
+            }
+        }
+        if tell.send(start.elapsed().as_nanos() as f64).is_err() {
+            return;
+        }
+    }
+}
+
+/// The events of two threads that are set anew at their switches, and those that belong to them.
+fn at_switch(
+    what: AtSwitch,
+    tids: impl Iterator<Item = u32>,
+    untouched: &Line,
+) -> Result<(Vec<Event>, Vec<Event>), ProbeError> {
+    match what {
+        AtSwitch::Timers { period_ns } => {
+            let options = SamplerOptions {
+                period_ns,
+                enable_on_exec: false,
+                inherit: true,
+            };
+            let samplers = tids
+                .map(|tid| Event::sampler(Whom::Thread(tid), u32::MAX, options))
+                .collect::<io::Result<_>>();
+            let samplers = samplers.map_err(kernel("cannot open a timer sampler"))?;
+            Ok((samplers, Vec::new()))
+        }
+        AtSwitch::Watchpoints { count } => {
+            let address = std::ptr::from_ref(untouched) as u64;
+            let open = |tid, chunk: u32, first: Option<&Event>| {
+                let address = address + 8 * u64::from(chunk);
+                Event::breakpoint(tid, address, 8, BreakOn::ReadWrite, first)
+                    .map_err(kernel("cannot open a watchpoint"))
+            };
+            let (mut firsts, mut members) = (Vec::new(), Vec::new());
+            for tid in tids {
+                let first = open(tid, 0, None)?;
+                for chunk in 1..count.min(8) {
+                    members.push(open(tid, chunk, Some(&first))?);
+                }
+                firsts.push(first);
+            }
+            Ok((firsts, members))
+        }
+        AtSwitch::Records => {
+            // They are on the CPU before it is asked for their switches.
+            tids.for_each(drop);
+            Ok((Vec::new(), Vec::new()))
+        }
+    }
+}
+
+/// The times of the round trips without the events and with them, ns.
+fn sums_of_turns(
+    what: AtSwitch,
+    events: &[Event],
+    cpu: u32,
+    go: &mpsc::Sender<()>,
+    times: &mpsc::Receiver<f64>,
+) -> Result<(Vec<f64>, Vec<f64>), ProbeError> {
+    const TURNS: usize = 6;
+    let (mut bare, mut sampled) = (Vec::new(), Vec::new());
+    for turn in 0..=TURNS {
+        for (times_ns, sampling) in [(&mut bare, false), (&mut sampled, true)] {
+            let switch = if sampling {
+                Event::enable
+            } else {
+                Event::disable
+            };
+            events
+                .iter()
+                .try_for_each(switch)
+                .map_err(kernel("cannot switch an event on or off"))?;
+            // An event that is open and off is part of the price.
+            let _records = match what {
+                AtSwitch::Records if sampling => Some(recorded_switches(cpu)?),
+                _ => None,
+            };
+            let _ = go.send(());
+            let took = times
+                .recv()
+                .map_err(|_| ProbeError::Nothing("no byte came back through a socket"))?;
+            // The first turn warms up.
+            if turn > 0 {
+                times_ns.push(took);
+            }
+        }
+    }
+    Ok((bare, sampled))
 }
 
 /// Records the switches of a CPU, until it is dropped; writing them is part of the price.

@@ -94,26 +94,8 @@ fn finding(
     let Known { names, votes, .. } = known;
     let mut lines = lines.to_vec();
     lines.sort_by(|a, b| b.cost_ns.value.total_cmp(&a.cost_ns.value));
-    let sum = |of: fn(&LineSharing) -> f64| lines.iter().map(|line| of(line)).sum::<f64>();
-    let counted = Estimate {
-        value: sum(|line| line.transfers.value),
-        low: sum(|line| line.transfers.low),
-        high: sum(|line| line.transfers.high),
-    };
-    let false_transfers = sum(LineSharing::false_transfers);
-    let false_share = if counted.value > 0.0 {
-        false_transfers / counted.value
-    } else {
-        0.0
-    };
-    let part_of_all = |of: fn(&LineSharing) -> f64| {
-        let sum: f64 = lines.iter().map(|it| it.transfers.value * of(it)).sum();
-        (sum / counted.value.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
-    };
-    let false_share_interval = Interval {
-        low: part_of_all(|line| line.false_share.low).min(false_share),
-        high: part_of_all(|line| line.false_share.high).max(false_share),
-    };
+    let counted = summed(&lines, |line| line.transfers);
+    let (false_share, false_share_interval) = false_share_of(&lines, counted.value);
     let kind = FindingKind::of(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
@@ -137,12 +119,7 @@ fn finding(
     };
     let scale = followed.scale(&lines, extent);
     let transfers = counted.times(scale);
-    let cost_ns = Estimate {
-        value: sum(|line| line.cost_ns.value),
-        low: sum(|line| line.cost_ns.low),
-        high: sum(|line| line.cost_ns.high),
-    }
-    .times(scale);
+    let cost_ns = summed(&lines, |line| line.cost_ns).times(scale);
     let share = time.share(cost_ns);
     let interval = Interval {
         low: share.low,
@@ -199,19 +176,53 @@ fn finding(
         unlisted,
         change: change.text,
         change_source: change.source,
-        expected_gain: match kind {
-            // What is shared truly moves on.
-            FindingKind::FalseSharing => Interval {
-                low: interval.low * false_share_interval.low,
-                high: interval.high * false_share_interval.high,
-            },
-            // How much less can be shared is up to the program.
-            FindingKind::TrueSharing | FindingKind::Sharing => Interval {
-                low: 0.0,
-                high: interval.high,
-            },
-        },
+        expected_gain: expected_gain(kind, interval, false_share_interval),
         evidence: evidence(&lines),
+    }
+}
+
+/// The sum of an estimate of each line.
+fn summed(lines: &[&LineSharing], of: fn(&LineSharing) -> Estimate) -> Estimate {
+    let sum = |end: fn(Estimate) -> f64| lines.iter().map(|line| end(of(line))).sum();
+    Estimate {
+        value: sum(|it| it.value),
+        low: sum(|it| it.low),
+        high: sum(|it| it.high),
+    }
+}
+
+/// Of `transfers`, all of these lines, the share by false sharing, and between what it is known to lie.
+fn false_share_of(lines: &[&LineSharing], transfers: f64) -> (f64, Interval) {
+    let falsely: f64 = lines.iter().map(|line| line.false_transfers()).sum();
+    let share = if transfers > 0.0 {
+        falsely / transfers
+    } else {
+        0.0
+    };
+    let part_of_all = |of: fn(&LineSharing) -> f64| {
+        let sum: f64 = lines.iter().map(|it| it.transfers.value * of(it)).sum();
+        (sum / transfers.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+    };
+    let interval = Interval {
+        low: part_of_all(|line| line.false_share.low).min(share),
+        high: part_of_all(|line| line.false_share.high).max(share),
+    };
+    (share, interval)
+}
+
+/// What a change can save of a cost.
+fn expected_gain(kind: FindingKind, cost: Interval, false_share: Interval) -> Interval {
+    match kind {
+        // What is shared truly moves on.
+        FindingKind::FalseSharing => Interval {
+            low: cost.low * false_share.low,
+            high: cost.high * false_share.high,
+        },
+        // How much less can be shared is up to the program.
+        FindingKind::TrueSharing | FindingKind::Sharing => Interval {
+            low: 0.0,
+            high: cost.high,
+        },
     }
 }
 

@@ -4,10 +4,11 @@
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Band, Evidence, FieldRow, Finding, Interval, Matrix, ObjectRow, Report, Run, Samples, Sharing,
-    ThreadRow, TypeRow, TypeVote,
+    Band, Evidence, FieldRow, Finding, Interval, Lost, Matrix, ObjectRow, Report, Run, Samples,
+    Sharing, ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
+use crate::section::{bounded, more};
 
 /// A row and column of a matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,15 @@ impl View {
             "transfers"
         }
     }
+}
+
+/// The pairs that are shown where there is room for `most`, and words for the others: `394 more pairs, 1.2 M a second`.
+pub(crate) fn shown_pairs(view: &View, most: usize) -> (Vec<&Pair>, Option<String>) {
+    let (shown, rest) = bounded(&view.pairs, Pair::all, most);
+    let sum: f64 = rest.iter().map(|pair| pair.all()).sum();
+    let pairs = text::plural(rest.len() as u64, "more pair");
+    let words = format!("{pairs}, {}{}", text::count(sum), view.unit());
+    (shown, (!rest.is_empty()).then_some(words))
 }
 
 /// The thread matrix of the threads that share anything.
@@ -234,19 +244,6 @@ pub(crate) fn contended_share(report: &Report) -> Option<f64> {
     (all > 0.0).then(|| contended / all)
 }
 
-/// How much a thread did: its accesses, or where those were not counted its CPU time in ns.
-pub(crate) fn work(thread: &ThreadRow) -> u64 {
-    thread.accesses.unwrap_or(thread.cpu_time_ns)
-}
-
-/// The same in words.
-pub(crate) fn work_words(thread: &ThreadRow) -> String {
-    match thread.accesses {
-        Some(accesses) => text::count(accesses as f64),
-        None => text::nanoseconds(thread.cpu_time_ns as f64),
-    }
-}
-
 /// `5 threads, 12 s of CPU time`, or `5 threads, 12 M accesses`.
 pub(crate) fn threads_words(run: &Run) -> String {
     if run.threads.is_empty() && !run.complete {
@@ -258,7 +255,7 @@ pub(crate) fn threads_words(run: &Run) -> String {
         threads += &format!(" of {}", text::plural(pids.len() as u64, "process"));
     }
     if run.threads.iter().any(|thread| thread.accesses.is_some()) {
-        let all: f64 = run.threads.iter().map(|thread| work(thread) as f64).sum();
+        let all: f64 = run.threads.iter().map(|thread| thread.work() as f64).sum();
         return format!("{threads}, {} accesses", text::count(all));
     }
     let cpu_time: u64 = run.threads.iter().map(|t| t.cpu_time_ns).sum();
@@ -583,14 +580,34 @@ pub(crate) fn evidence(evidence: &Evidence) -> Vec<String> {
         .collect()
 }
 
+/// Kinds of a thing that are listed at most: there are fewer in every recording of ours.
+const KINDS: usize = 24;
+
+/// What was lost, by kind: its name and how much, then a row of those kinds that are next to nothing beside the others.
+pub(crate) fn losses(report: &Report) -> (Vec<(&str, &Lost)>, Option<String>) {
+    let lost = report.losses.iter().filter(|(_, lost)| lost.count > 0);
+    let lost: Vec<(&str, &Lost)> = lost.map(|(what, lost)| (what.as_str(), lost)).collect();
+    let (shown, rest) = bounded(&lost, |(_, lost)| lost.count as f64, KINDS);
+    let count = |sum: u64, (_, lost): &&(&str, &Lost)| sum.saturating_add(lost.count);
+    let sum = rest.iter().fold(0, count);
+    let more = (!rest.is_empty()).then(|| format!("{} ({})", more(rest.len()), text::integer(sum)));
+    (shown.into_iter().copied().collect(), more)
+}
+
 /// The reasons of the samples whose access is unknown, the most frequent first.
 pub(crate) fn unknown_reasons(samples: &Samples) -> Vec<String> {
     let mut reasons: Vec<_> = samples.unknown.iter().filter(|(_, n)| **n > 0).collect();
     reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let (shown, rest) = bounded(&reasons, |(_, n)| **n as f64, KINDS);
+    let words = |what: &str, n: u64| format!("{what} {}", text::integer(n));
+    let mut reasons: Vec<String> = (shown.iter())
+        .map(|(reason, n)| words(reason, **n))
+        .collect();
+    if !rest.is_empty() {
+        let sum = (rest.iter()).fold(0_u64, |sum, (_, n)| sum.saturating_add(**n));
+        reasons.push(words(&more(rest.len()), sum));
+    }
     reasons
-        .iter()
-        .map(|(reason, n)| format!("{reason} {}", text::integer(**n)))
-        .collect()
 }
 
 /// The round trip of the run, in words.

@@ -102,6 +102,24 @@ mod tests {
     }
 
     #[test]
+    fn hostile_names_do_not_reach_a_terminal_and_are_all_there() {
+        let text = render(&sample::hostile());
+        let is_safe = |c: char| c == '\n' || linewise_foreign::is_safe(c);
+        assert!(text.chars().all(is_safe));
+        let value = value_of(&text);
+        for path in [
+            "/run/threads/0/name",
+            "/heap/sites/0/name",
+            "/migrations/threads/0/name",
+        ] {
+            let name = value.pointer(path).and_then(Value::as_str);
+            assert_eq!(name, Some(sample::HOSTILE), "{path}");
+        }
+        let whole = value_of(&render(&sample::many_rows(300)));
+        assert_eq!(whole["losses"].as_object().map(|it| it.len()), Some(301));
+    }
+
+    #[test]
     fn a_row_of_a_matrix_is_one_line() {
         let text = render(&sample::everyday());
         let rows = text

@@ -1,6 +1,7 @@
 //! The report: what one recording says, as plain data ([`model`]), and its renderers, which only
 //! print.
 
+mod cells;
 mod contention;
 mod difference;
 mod distances;
@@ -11,5 +12,6 @@ pub mod json;
 pub use crate::model;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sections;
 pub mod terminal;
 mod text;

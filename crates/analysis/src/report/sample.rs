@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 
 use super::model::{
-    AccessRow, Bin, CallChain, Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow,
-    Lost, Matrix, ObjectRow, Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples,
-    Sharing, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted,
+    AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
+    Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow, Repeated, Report,
+    ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing, ThreadMigrations, ThreadRow,
+    TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -127,7 +128,7 @@ pub(crate) fn everyday() -> Report {
         misses: Vec::new(),
         working_set: Vec::new(),
         flow: Vec::new(),
-        heap: None,
+        views: Views::default(),
     }
 }
 
@@ -198,6 +199,7 @@ pub(crate) fn hostile() -> Report {
         prefetch.by_function[0].file = HOSTILE.to_owned();
         prefetch
     });
+    report.views = hostile_views(&endless);
     report.samples.unknown.insert(HOSTILE.to_owned(), 3);
     report.losses.insert(
         HOSTILE.to_owned(),
@@ -207,6 +209,36 @@ pub(crate) fn hostile() -> Report {
         },
     );
     report
+}
+
+/// What is shown as sections, with such names.
+fn hostile_views(endless: &str) -> Views {
+    let sites = [HOSTILE, endless].map(|name| AllocationSite {
+        name: name.to_owned(),
+        place: name.to_owned(),
+        bytes: 48e6,
+        ..AllocationSite::default()
+    });
+    let threads = [HOSTILE, endless].map(|name| ThreadMigrations {
+        name: name.to_owned(),
+        moves: 500,
+        per_second: 500.0,
+        ..ThreadMigrations::default()
+    });
+    Views {
+        heap: Some(HeapTotals {
+            exact: true,
+            blocks: 2e6,
+            bytes: 96e6,
+            sites: sites.into(),
+            ..HeapTotals::default()
+        }),
+        migrations: Some(Migrations {
+            moves: 1_000,
+            threads: threads.into(),
+            ..Migrations::default()
+        }),
+    }
 }
 
 /// A run in which nothing was worth a finding.
@@ -298,6 +330,36 @@ pub(crate) fn traced() -> Report {
     report.losses.clear();
     report.timeline.clear();
     sample_exact::with_locality(report)
+}
+
+/// An everyday report of whose long lists most rows are next to nothing: threads, losses, reasons, types.
+pub(crate) fn many_rows(rows: u32) -> Report {
+    let mut report = profiled();
+    let threads = (0..rows).map(|i| thread(60_000 + i, &format!("idle-{i}"), 1_000));
+    report.run.threads.extend(threads);
+    let pattern = report.types[0].clone();
+    for i in 0..rows {
+        let kind = format!("kind-{i:03}");
+        let lost = Lost {
+            count: 1,
+            detail: kind.clone(),
+        };
+        report.samples.unknown.insert(format!("reason-{i:03}"), 1);
+        let mut slight = pattern.clone();
+        slight.name = format!("slight_{i:03}");
+        slight.cost.share = 1e-6;
+        report.types.push(slight);
+        report.losses.insert(kind, lost);
+    }
+    report
+        .samples
+        .unknown
+        .insert("common".to_owned(), 1_000_000);
+    report
+        .losses
+        .entry("ring-buffer-full".to_owned())
+        .and_modify(|lost| lost.count = 1_000_000);
+    report
 }
 
 /// `count` threads that all take one lock, and many finding besides.

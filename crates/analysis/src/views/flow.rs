@@ -390,9 +390,9 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The paths as one graph: the smallest one that has exactly these paths, with what they have in common at
-/// their beginnings and at their ends drawn once.
-fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
+/// Which state of the graph each stop of each path is: the smallest graph that has exactly these paths, with what they have
+/// in common at their beginnings and at their ends once.
+fn states(paths: &[Walk]) -> Vec<Vec<usize>> {
     // Beginnings: a tree. What can still come after a state tells which of them are the same.
     let mut children: Vec<BTreeMap<&Label, usize>> = vec![BTreeMap::new()];
     let mut walks: Vec<Vec<usize>> = Vec::new();
@@ -424,6 +424,15 @@ fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
         after.sort_unstable();
         merged[state] = *known.entry((labels[state], after)).or_insert(state);
     }
+    for state in walks.iter_mut().flatten() {
+        *state = merged[*state];
+    }
+    walks
+}
+
+/// The paths as one graph.
+fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
+    let walks = states(paths);
     // Numbered in the order in which the paths, the most frequent first, come to them.
     let mut ids: BTreeMap<usize, u64> = BTreeMap::new();
     let mut row = FlowRow::default();
@@ -434,7 +443,7 @@ fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
             .iter()
             .zip(&walks)
             .flat_map(|(path, walk)| walk.iter().zip(&path.stops));
-        let own = stops.filter(|(state, _)| counted.insert(merged[**state]));
+        let own = stops.filter(|(state, _)| counted.insert(**state));
         own.map(|(_, stop)| stop.sampled_ns).sum()
     };
     let mut served: Vec<Served> = Vec::new();
@@ -443,35 +452,14 @@ fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
         let mut nodes: Vec<u64> = Vec::new();
         for (state, stop) in walk.iter().zip(&path.stops) {
             let new = ids.len() as u64;
-            let id = *ids.entry(merged[*state]).or_insert(new);
+            let id = *ids.entry(*state).or_insert(new);
             if id == new {
-                row.nodes.push(FlowNode {
-                    id,
-                    event: stop.label.0,
-                    function: stop.label.1.clone(),
-                    place: stop.place.clone(),
-                    thread: stop.label.2,
-                    frequency: 0.0,
-                    touches: Vec::new(),
-                    time_ns: 0.0,
-                    hits: None,
-                    latency_ns: None,
-                    sampled_share: stop.sampled_ns / all_sampled.max(f64::MIN_POSITIVE),
-                    cpu_change: 0.0,
-                });
+                let sampled_share = stop.sampled_ns / all_sampled.max(f64::MIN_POSITIVE);
+                row.nodes.push(node_of(id, stop, sampled_share));
                 served.push(Served::default());
             }
             served[id as usize].add(stop.served, frequency);
-            let node = &mut row.nodes[id as usize];
-            let part = frequency / (node.frequency + frequency).max(f64::MIN_POSITIVE);
-            node.time_ns += part * (stop.time_ns - node.time_ns);
-            node.cpu_change += part * (stop.cpu_change - node.cpu_change);
-            node.frequency += frequency;
-            for touched in &stop.touches {
-                if !node.touches.contains(touched) {
-                    node.touches.push(touched.clone());
-                }
-            }
+            row.nodes[id as usize].come(stop, frequency);
             if let Some(&before) = nodes.last() {
                 *edges.entry((before, id)).or_default() += frequency;
             }
@@ -506,6 +494,39 @@ fn graph(paths: &[Walk], level_ns: LevelLatencies) -> FlowRow {
         })
         .collect();
     row
+}
+
+/// A node to which no path has come yet.
+fn node_of(id: u64, stop: &Stop, sampled_share: f64) -> FlowNode {
+    FlowNode {
+        id,
+        event: stop.label.0,
+        function: stop.label.1.clone(),
+        place: stop.place.clone(),
+        thread: stop.label.2,
+        frequency: 0.0,
+        touches: Vec::new(),
+        time_ns: 0.0,
+        hits: None,
+        latency_ns: None,
+        sampled_share,
+        cpu_change: 0.0,
+    }
+}
+
+impl FlowNode {
+    /// A path comes to it, so often.
+    fn come(&mut self, stop: &Stop, frequency: f64) {
+        let part = frequency / (self.frequency + frequency).max(f64::MIN_POSITIVE);
+        self.time_ns += part * (stop.time_ns - self.time_ns);
+        self.cpu_change += part * (stop.cpu_change - self.cpu_change);
+        self.frequency += frequency;
+        for touched in &stop.touches {
+            if !self.touches.contains(touched) {
+                self.touches.push(touched.clone());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

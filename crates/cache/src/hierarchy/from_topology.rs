@@ -47,7 +47,38 @@ struct Builder<'a> {
     assumptions: Vec<Assumption>,
 }
 
-impl Builder<'_> {
+/// Whether a cache holds data.
+fn holds_data(cache: &&Cache) -> bool {
+    cache.kind != CacheKind::Instruction
+}
+
+/// How many of `cores` a cache is shared by.
+fn cores_below(cache: &Cache, cores: &[CpuSet]) -> u64 {
+    let below = |core: &&CpuSet| core.iter().any(|cpu| cache.cpus.contains(cpu));
+    cores.iter().filter(below).count() as u64
+}
+
+/// The logical CPUs with their cores, and the core of each thread: the second CPU of a core comes after the first of all.
+fn threads_of(cores: &[CpuSet]) -> (Vec<(u32, u32)>, Vec<u32>) {
+    let mut cpus: Vec<(u32, u32)> = cores
+        .iter()
+        .enumerate()
+        .flat_map(|(core, set)| set.iter().map(move |cpu| (cpu, core as u32)))
+        .collect();
+    cpus.sort_unstable();
+    let mut seen = vec![false; cores.len()];
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for &(_, core) in &cpus {
+        match std::mem::replace(&mut seen[core as usize], true) {
+            true => second.push(core),
+            false => first.push(core),
+        }
+    }
+    first.append(&mut second);
+    (cpus, first)
+}
+
+impl<'a> Builder<'a> {
     fn build(mut self) -> Result<Config, ConfigError> {
         let topology = self.topology;
         if topology.line_size().is_none() {
@@ -57,145 +88,120 @@ impl Builder<'_> {
         if cores.is_empty() || cores.len() > Config::MOST_CORES {
             return Err(ConfigError::Cores(cores.len()));
         }
-        let data = |cache: &&Cache| cache.kind != CacheKind::Instruction;
-        let shared = |cache: &Cache| {
-            let below = |core: &&CpuSet| core.iter().any(|cpu| cache.cpus.contains(cpu));
-            cores.iter().filter(below).count() as u64
-        };
-        let highest = topology
-            .caches
-            .iter()
-            .filter(data)
-            .map(|cache| cache.level)
-            .max();
-        // A private level below the third is not the end of a machine with several cores.
-        let last_level = highest.filter(|&level| {
-            let several = topology
-                .caches
-                .iter()
-                .filter(data)
-                .any(|cache| cache.level == level && shared(cache) > 1);
-            several || level > 2
-        });
-
-        let sets: Vec<CpuSet> = match last_level {
-            Some(level) => {
-                let mut sets: Vec<CpuSet> = topology
-                    .caches
-                    .iter()
-                    .filter(data)
-                    .filter(|cache| cache.level == level)
-                    .map(|cache| cache.cpus.clone())
-                    .collect();
-                sets.sort();
-                sets.dedup();
-                sets
-            }
+        let last_level = self.last_level(&cores);
+        let sets = match last_level {
+            Some(level) => self.sets_of(level),
             None => self.sockets(),
         };
-        let group_of = |core: &CpuSet| {
-            let first = core.first()?;
-            sets.iter().position(|set| set.contains(first))
-        };
-
-        let mut groups: Vec<Group> = Vec::new();
-        for set in &sets {
-            let members = cores
-                .iter()
-                .filter(|core| core.first().is_some_and(|cpu| set.contains(cpu)))
-                .count() as u64;
-            let first = set.first().and_then(|cpu| topology.cpu(cpu));
-            let cache = last_level.and_then(|level| {
-                topology
-                    .caches
-                    .iter()
-                    .filter(data)
-                    .find(|cache| cache.level == level && cache.cpus == *set)
-            });
-            let default = (LLC_OF_A_CORE.0 * members.max(1), LLC_OF_A_CORE.1);
-            groups.push(Group {
-                socket: first.and_then(|cpu| cpu.socket).unwrap_or(0),
-                node: first
-                    .and_then(|cpu| cpu.node)
-                    .and_then(|node| topology.nodes.iter().position(|known| known.id == node))
-                    .and_then(|index| u8::try_from(index).ok())
-                    .unwrap_or(0),
-                llc: Some(self.shape("llc", cache, 1, default)),
-            });
-        }
-
-        let mut described = Vec::new();
-        for set in &cores {
-            let find = |level: u32| {
-                let first = set.first().unwrap_or(0);
-                topology
-                    .caches
-                    .iter()
-                    .filter(data)
-                    .find(|cache| cache.level == level && cache.cpus.contains(first))
-            };
-            let l1 = self.shape("l1", find(1), find(1).map_or(1, shared), L1);
-            let l2 = match last_level {
-                Some(level) if level <= 2 => None,
-                _ => match find(2) {
-                    Some(cache) => Some(self.shape("l2", Some(cache), shared(cache), L2)),
-                    // A machine that shows its last level shows the second if there is one.
-                    None if last_level.is_some() => None,
-                    None => Some(self.shape("l2", None, 1, L2)),
-                },
-            };
-            let group = match group_of(set) {
-                Some(group) => group,
-                None => {
-                    self.assume(
-                        "llc",
-                        "cores below no last-level cache join the first group".into(),
-                    );
-                    0
-                }
-            };
-            described.push(Core {
-                group: group as u32,
-                l1,
-                l2,
-            });
-        }
+        let groups: Vec<Group> = sets
+            .iter()
+            .map(|set| self.group(set, &cores, last_level))
+            .collect();
+        let described: Vec<Core> = cores
+            .iter()
+            .map(|set| self.core(set, &cores, &sets, last_level))
+            .collect();
         if topology.nodes.is_empty() {
             self.assume("node", "one NUMA node".into());
         }
         self.assume("inclusion", "non-inclusive caches".into());
         self.assume("replacement", "least recently used".into());
-
-        let mut cpus: Vec<(u32, u32)> = cores
-            .iter()
-            .enumerate()
-            .flat_map(|(core, set)| set.iter().map(move |cpu| (cpu, core as u32)))
-            .collect();
-        cpus.sort_unstable();
-        let mut seen = vec![false; cores.len()];
-        let (first, second): (Vec<u32>, Vec<u32>) = {
-            let mut first = Vec::new();
-            let mut second = Vec::new();
-            for &(_, core) in &cpus {
-                if std::mem::replace(&mut seen[core as usize], true) {
-                    second.push(core);
-                } else {
-                    first.push(core);
-                }
-            }
-            (first, second)
-        };
+        let (cpus, threads) = threads_of(&cores);
         let config = Config {
             line_bytes: self.line_bytes,
             cores: described,
             groups,
-            threads: first.into_iter().chain(second).collect(),
+            threads,
             cpus,
             assumptions: self.assumptions,
             ..Config::uniform(1, 1, CacheShape::new(L1.0, L1.1))
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The caches that hold data.
+    fn caches(&self) -> impl Iterator<Item = &'a Cache> + use<'a> {
+        self.topology.caches.iter().filter(holds_data)
+    }
+
+    /// The level of the last cache that is told.
+    fn last_level(&self, cores: &[CpuSet]) -> Option<u32> {
+        let highest = self.caches().map(|cache| cache.level).max();
+        // A private level below the third is not the end of a machine with several cores.
+        highest.filter(|&level| {
+            let mut of_level = self.caches().filter(|cache| cache.level == level);
+            level > 2 || of_level.any(|cache| cores_below(cache, cores) > 1)
+        })
+    }
+
+    /// The CPUs below each cache of a level.
+    fn sets_of(&self, level: u32) -> Vec<CpuSet> {
+        let of_level = self.caches().filter(|cache| cache.level == level);
+        let mut sets: Vec<CpuSet> = of_level.map(|cache| cache.cpus.clone()).collect();
+        sets.sort();
+        sets.dedup();
+        sets
+    }
+
+    /// The cores of `set`, with the last level above them.
+    fn group(&mut self, set: &CpuSet, cores: &[CpuSet], last_level: Option<u32>) -> Group {
+        let topology = self.topology;
+        let is_member = |core: &&CpuSet| core.first().is_some_and(|cpu| set.contains(cpu));
+        let members = cores.iter().filter(is_member).count() as u64;
+        let first = set.first().and_then(|cpu| topology.cpu(cpu));
+        let cache = last_level.and_then(|level| {
+            let mut of_level = self.caches().filter(|cache| cache.level == level);
+            of_level.find(|cache| cache.cpus == *set)
+        });
+        let default = (LLC_OF_A_CORE.0 * members.max(1), LLC_OF_A_CORE.1);
+        Group {
+            socket: first.and_then(|cpu| cpu.socket).unwrap_or(0),
+            node: first
+                .and_then(|cpu| cpu.node)
+                .and_then(|node| topology.nodes.iter().position(|known| known.id == node))
+                .and_then(|index| u8::try_from(index).ok())
+                .unwrap_or(0),
+            llc: Some(self.shape("llc", cache, 1, default)),
+        }
+    }
+
+    /// One of `cores`, with its private caches and the group that it is in.
+    fn core(
+        &mut self,
+        core: &CpuSet,
+        cores: &[CpuSet],
+        sets: &[CpuSet],
+        last_level: Option<u32>,
+    ) -> Core {
+        let cpu = core.first();
+        let find = |builder: &Self, level: u32| {
+            let mut of_level = builder.caches().filter(|cache| cache.level == level);
+            of_level.find(|cache| cache.cpus.contains(cpu.unwrap_or(0)))
+        };
+        let first = find(self, 1);
+        let sharers = first.map_or(1, |cache| cores_below(cache, cores));
+        let l1 = self.shape("l1", first, sharers, L1);
+        let l2 = match last_level {
+            Some(level) if level <= 2 => None,
+            _ => match find(self, 2) {
+                Some(cache) => Some(self.shape("l2", Some(cache), cores_below(cache, cores), L2)),
+                // A machine that shows its last level shows the second if there is one.
+                None if last_level.is_some() => None,
+                None => Some(self.shape("l2", None, 1, L2)),
+            },
+        };
+        let group = cpu.and_then(|cpu| sets.iter().position(|set| set.contains(cpu)));
+        let group = group.unwrap_or_else(|| {
+            let joined = "cores below no last-level cache join the first group";
+            self.assume("llc", joined.into());
+            0
+        });
+        Core {
+            group: group as u32,
+            l1,
+            l2,
+        }
     }
 
     /// The CPUs of each core; a CPU whose core is not known is one.

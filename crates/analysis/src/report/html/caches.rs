@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use super::super::distances::share;
-use super::super::model::{CacheRow, Report};
+use super::super::model::{CacheRow, PlaceCaches, Report, ThreadCaches};
 use super::super::text;
 use super::chart::{self, WIDTH};
 use super::reuse::place;
-use super::written::Name;
+use super::written::{Name, left_out, percent};
+use crate::section::bounded;
 
 /// Height of one bar.
 const BAR: f64 = 22.0;
@@ -17,6 +18,8 @@ const LEVEL: f64 = 74.0;
 const LEFT: f64 = 150.0;
 /// Rows of a table.
 const ROWS: usize = 10;
+/// Threads of a table.
+const THREADS: usize = 1_000;
 /// The classes of the five kinds of misses, as in [`CacheRow::classes`].
 const CLASSES: [&str; 5] = ["cold", "capacity", "conflict", "true-sharing", "lost"];
 
@@ -105,7 +108,7 @@ fn bar(out: &mut String, y: f64, (left, width): (f64, f64), parts: &[(&str, &str
     let mut x = left;
     for &(class, name, part) in parts.iter().filter(|(_, _, part)| *part > 0.0) {
         let wide = part * width;
-        let words = format!("{name} {}", chart::percent(part));
+        let words = format!("{name} {}", percent(part));
         let _ = write!(
             out,
             "<g class=\"bin\"><title>{words}</title><rect class=\"{class}\" x=\"{x:.1}\" \
@@ -162,27 +165,25 @@ fn misses(out: &mut String, report: &Report) {
             "Place",
             &report.caches,
         );
-        for row in misses.by_place.iter().take(ROWS) {
+        let missed = |row: &PlaceCaches| all_misses(&row.levels);
+        let (shown, rest) = bounded(&misses.by_place, missed, ROWS);
+        for row in shown {
             out.push_str("<tr>");
             place(out, &row.place);
             levels(out, &row.levels, &report.caches);
         }
         out.push_str("</tbody></table></div>");
-        let more = misses.by_place.len().saturating_sub(ROWS) as u64;
-        if more > 0 {
-            let _ = write!(
-                out,
-                "<p class=\"quiet\">{} in the JSON report.</p>",
-                text::plural(more, "more place")
-            );
-        }
+        let sum: f64 = rest.iter().map(|row| missed(row)).sum();
+        left_out(out, rest.len(), "place", &text::count(sum));
         out.push_str("</details>\n");
     }
     if misses.by_thread.len() < 2 {
         return;
     }
     head(out, "Misses by thread", false, "Thread", &report.caches);
-    for row in misses.by_thread.iter().take(1_000) {
+    let missed = |row: &ThreadCaches| all_misses(&row.levels);
+    let (shown, rest) = bounded(&misses.by_thread, missed, THREADS);
+    for row in shown {
         let threads = report.run.threads.iter();
         let name = threads
             .filter(|thread| thread.tid == row.tid)
@@ -197,7 +198,15 @@ fn misses(out: &mut String, report: &Report) {
         );
         levels(out, &row.levels, &report.caches);
     }
-    out.push_str("</tbody></table></div></details>\n");
+    out.push_str("</tbody></table></div>");
+    let sum: f64 = rest.iter().map(|row| missed(row)).sum();
+    left_out(out, rest.len(), "thread", &text::count(sum));
+    out.push_str("</details>\n");
+}
+
+/// Misses at all levels.
+fn all_misses(levels: &[CacheRow]) -> f64 {
+    levels.iter().map(CacheRow::misses).sum()
 }
 
 fn head(out: &mut String, title: &str, open: bool, name: &str, caches: &[CacheRow]) {

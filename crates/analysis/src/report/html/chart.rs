@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 
-use super::super::text;
 use super::written::Text;
 
 /// Width of a chart.
@@ -76,11 +75,6 @@ impl Shares {
             }
         }
     }
-}
-
-/// A share for the document: the smallest begin with a character that has to be escaped.
-pub(super) fn percent(share: f64) -> String {
-    Text(&text::percent(share)).to_string()
 }
 
 /// Opens a chart of `height` units that is `described` for who cannot see it.

@@ -6,7 +6,7 @@ use super::super::distances;
 use super::super::model::{CacheSize, CurvePoint, Report, Reuse, ReuseSource};
 use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::written::Text;
+use super::written::{Text, percent};
 
 /// Height of the plot.
 const HEIGHT: f64 = 220.0;
@@ -172,8 +172,8 @@ fn dot(out: &mut String, cache: &CacheSize, sizes: Sizes, scale: Shares) {
         out,
         "<g class=\"bin\"><title>{}: {} simulated, {} by the curve</title>",
         Text(&distances::cache_name(cache)),
-        chart::percent(simulated),
-        chart::percent(cache.miss_ratio),
+        percent(simulated),
+        percent(cache.miss_ratio),
     );
     let _ = writeln!(
         out,
@@ -193,7 +193,7 @@ fn figures(out: &mut String, caches: &[CacheSize]) {
     for cache in caches {
         let error = cache
             .miss_ratio_error
-            .map_or_else(String::new, |error| format!(" ± {}", chart::percent(error)));
+            .map_or_else(String::new, |error| format!(" ± {}", percent(error)));
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}{error}\
@@ -208,10 +208,8 @@ fn figures(out: &mut String, caches: &[CacheSize]) {
                 0 => "all".to_owned(),
                 ways => ways.to_string(),
             },
-            chart::percent(cache.miss_ratio),
-            cache
-                .simulated
-                .map_or_else(|| "–".to_owned(), chart::percent),
+            percent(cache.miss_ratio),
+            cache.simulated.map_or_else(|| "–".to_owned(), percent),
         );
     }
     out.push_str("</tbody></table></div>\n");

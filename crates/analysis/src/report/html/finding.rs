@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
 use super::super::model::{AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report};
 use super::super::{contention, text};
-use super::written::{Name, Prose, Text};
+use super::written::{self, Name, Prose, Text, percent};
 
 /// Lines of an object that are drawn.
 const LINES: usize = 4;
@@ -57,11 +57,11 @@ pub(super) fn write(out: &mut String, finding: &Finding, report: &Report) {
         drawing(out, finding, line);
     }
     if let Some(more) = contention::more_lines(finding, LINES) {
-        let _ = writeln!(out, "<p class=\"quiet\">{more}</p>");
+        let _ = writeln!(out, "<p class=\"quiet\">{}</p>", Text(&more));
     }
     let missing = contention::not_drawn(finding);
     if !finding.lines.is_empty() && !missing.is_empty() {
-        let _ = writeln!(out, "<p class=\"quiet\">{missing}</p>");
+        let _ = writeln!(out, "<p class=\"quiet\">{}</p>", Text(missing));
     }
     accesses(out, finding);
     change(out, finding);
@@ -85,7 +85,7 @@ fn title(out: &mut String, finding: &Finding) {
         let _ = write!(out, " · <code>{}</code>", Name(&object.type_name));
     }
     for fact in contention::extent_words(finding) {
-        let _ = write!(out, " · {fact}");
+        let _ = write!(out, " · {}", Text(&fact));
     }
     if !object.declared_at.is_empty() {
         let _ = write!(
@@ -121,7 +121,7 @@ fn title(out: &mut String, finding: &Finding) {
         out,
         "</p></div>\n<p class=\"cost\"><b>{}</b><span>of thread time</span>\
          <span>{}, {}</span></p></div>",
-        text::percent(finding.cost.share),
+        percent(finding.cost.share),
         text::percent_range(finding.cost.interval),
         match finding.is_exact() {
             true => "band of a model",
@@ -361,7 +361,7 @@ fn accesses(out: &mut String, finding: &Finding) {
             out,
             "<p class=\"quiet\">{}, {}</p>",
             text::plural(finding.unlisted.places, "more place"),
-            text::percent(finding.unlisted.share)
+            percent(finding.unlisted.share)
         );
     }
 }
@@ -374,7 +374,7 @@ fn access_row(out: &mut String, access: &AccessRow) {
     let _ = write!(
         out,
         "<tr><td class=\"number\">{}</td><td class=\"place\"><code>{}</code>",
-        text::percent(access.share),
+        percent(access.share),
         Name(function)
     );
     if !access.file.is_empty() {
@@ -444,7 +444,7 @@ fn change(out: &mut String, finding: &Finding) {
         let _ = writeln!(
             out,
             "<p><b>Expected gain</b> {} of thread time.</p>",
-            text::gain(gain)
+            written::gain(gain)
         );
     }
     if !finding.doubt.is_empty() {
@@ -461,7 +461,7 @@ fn evidence(out: &mut String, finding: &Finding, duration_ns: u64) {
     let _ = writeln!(
         out,
         "<p class=\"quiet\">Transfers: {}. Rests on {}.</p>",
-        contention::transfers_of(finding, duration_ns),
-        text::listing(&contention::evidence(&finding.evidence)),
+        Text(&contention::transfers_of(finding, duration_ns)),
+        Text(&text::listing(&contention::evidence(&finding.evidence))),
     );
 }

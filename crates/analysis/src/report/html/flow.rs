@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::model::{FlowNode, FlowRow, Report};
 use super::super::text;
-use super::written::{Name, Text};
+use super::written::{Name, Text, percent};
 
 /// Types that are drawn.
 const DRAWN: usize = 8;
@@ -127,7 +127,7 @@ fn draw(out: &mut String, row: &FlowRow) {
              the objects{}</title></path>",
             x1 + apart,
             x2 + apart,
-            text::percent(edge.frequency),
+            percent(edge.frequency),
             if edge.thread_change {
                 ", to another thread"
             } else {
@@ -140,7 +140,7 @@ fn draw(out: &mut String, row: &FlowRow) {
                 "<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
                 (x1 + x2) / 2 + apart * 3 / 4 + 6,
                 middle + 4,
-                text::percent(edge.frequency)
+                percent(edge.frequency)
             );
         }
     }
@@ -160,10 +160,10 @@ fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
          <text class=\"label\" x=\"{}\" y=\"{}\">{}</text></g>",
         Text(&node.function),
         Text(&node.place),
-        text::percent(node.frequency),
+        percent(node.frequency),
         text::nanoseconds(node.time_ns),
-        text::percent(node.sampled_share),
-        served(node),
+        percent(node.sampled_share),
+        Text(&served(node)),
         BOX.0,
         BOX.1,
         x + 8,
@@ -214,7 +214,7 @@ fn figures(out: &mut String, row: &FlowRow) {
         let _ = writeln!(
             out,
             "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td></tr>",
-            text::percent(path.frequency),
+            percent(path.frequency),
             path.histories,
             Text(&text::path_of_functions(
                 row,

@@ -292,7 +292,8 @@ fn figures(out: &mut String, view: &View) {
          <th class=\"number\">True</th><th class=\"number\">False</th></tr></thead>\n<tbody>",
         view.quantity()
     );
-    for pair in view.pairs.iter().take(PAIRS) {
+    let (shown, more) = contention::shown_pairs(view, PAIRS);
+    for pair in shown {
         let _ = writeln!(
             out,
             "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td class=\"number\">{}</td>\
@@ -305,13 +306,9 @@ fn figures(out: &mut String, view: &View) {
         );
     }
     out.push_str("</tbody></table></div>\n");
-    let hidden = view.pairs.len().saturating_sub(PAIRS) as u64;
-    if hidden > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\">{} in the JSON report</p>",
-            text::plural(hidden, "more pair")
-        );
+    if let Some(more) = more {
+        let more = Text(&more);
+        let _ = writeln!(out, "<p class=\"quiet\">{more}, in the JSON report</p>");
     }
     out.push_str("</details>\n");
 }

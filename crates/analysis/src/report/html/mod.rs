@@ -15,6 +15,7 @@ mod flow;
 mod matrix;
 mod prefetch;
 mod reuse;
+mod section;
 mod timeline;
 mod types;
 mod written;
@@ -25,20 +26,16 @@ use base64::Engine as _;
 use linewise_recording::Overhead;
 use sha2::Digest as _;
 
-use super::model::{Interval, Report, Samples, ThreadRow};
-use super::{contention, exact, text};
+use super::model::{Interval, Report, Samples};
+use super::{contention, exact, sections, text};
 pub use diff::render as render_diff;
-use written::{Prose, Text, capital, fact};
+use written::{Prose, Text, capital, fact, percent};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
-/// Threads that are listed at once; the others are behind a click.
-const THREADS_OPEN: usize = 12;
-/// Threads that are listed at all.
-const THREADS: usize = 1_000;
 
 /// The report as an HTML document.
 #[must_use]
@@ -57,7 +54,9 @@ pub fn render(report: &Report) -> String {
     reuse::write(&mut out, report);
     curve::write(&mut out, report);
     prefetch::write(&mut out, report);
-    threads(&mut out, report);
+    for shown in sections::of(report) {
+        section::write(&mut out, &shown);
+    }
     out.push_str("</main>\n");
     footer(&mut out, report);
     let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
@@ -171,12 +170,12 @@ fn findings(out: &mut String, report: &Report) {
 
 fn nothing_found(out: &mut String, report: &Report) {
     out.push_str("<div class=\"card\">\n<p>");
-    let _ = write!(out, "Looked at {}.", contention::looked_at(report));
+    let _ = write!(out, "Looked at {}.", Text(&contention::looked_at(report)));
     if let Some(share) = contention::contended_share(report) {
         let _ = write!(
             out,
             " {} of the sampled thread time is at lines that move between threads.",
-            text::percent(share)
+            percent(share)
         );
     }
     out.push_str("</p>\n<p>Not excluded:</p>\n<ul>\n");
@@ -184,57 +183,6 @@ fn nothing_found(out: &mut String, report: &Report) {
         let _ = writeln!(out, "<li>{}</li>", Text(&doubt));
     }
     out.push_str("</ul>\n</div>\n");
-}
-
-fn threads(out: &mut String, report: &Report) {
-    let threads = &report.run.threads;
-    if threads.is_empty() {
-        return;
-    }
-    let longest = threads.iter().map(contention::work).max().unwrap_or(0);
-    out.push_str("<section id=\"threads\">\n<h2>Threads</h2>\n<div class=\"card\">\n");
-    let (open, more) = threads.split_at(threads.len().min(THREADS_OPEN));
-    thread_table(out, open, longest);
-    if !more.is_empty() {
-        let _ = writeln!(
-            out,
-            "<details><summary>{}</summary>",
-            text::plural(more.len() as u64, "more thread")
-        );
-        thread_table(out, &more[..more.len().min(THREADS)], longest);
-        if more.len() > THREADS {
-            out.push_str("<p class=\"quiet\">The rest is in the JSON report.</p>\n");
-        }
-        out.push_str("</details>\n");
-    }
-    out.push_str("</div>\n</section>\n");
-}
-
-fn thread_table(out: &mut String, threads: &[ThreadRow], longest: u64) {
-    let work = match threads.first().and_then(|thread| thread.accesses) {
-        Some(_) => "Accesses",
-        None => "CPU time",
-    };
-    let _ = write!(
-        out,
-        "<table class=\"threads\"><thead><tr><th>Thread</th><th class=\"number\">Id</th>\
-         <th class=\"number\">{work}</th><th><span class=\"unseen\">Bar</span></th></tr></thead>\n<tbody>\n",
-    );
-    for thread in threads {
-        let share = contention::work(thread) as f64 / longest.max(1) as f64;
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"bar\"><svg viewBox=\"0 0 100 8\" \
-             preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"fill\" \
-             width=\"{:.2}\" height=\"8\"/></svg></td></tr>",
-            Text(&thread.name),
-            thread.tid,
-            contention::work_words(thread),
-            share * 100.0,
-        );
-    }
-    out.push_str("</tbody></table>\n");
 }
 
 fn footer(out: &mut String, report: &Report) {
@@ -248,9 +196,13 @@ fn footer(out: &mut String, report: &Report) {
     } else {
         samples(out, &report.samples);
     }
-    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+    let (losses, more) = contention::losses(report);
+    for (what, lost) in losses {
         let words = format!("{what} ({}): {}", text::integer(lost.count), lost.detail);
         fact(out, "Lost", &words, "wide lost");
+    }
+    if let Some(more) = more {
+        fact(out, "Lost", &more, "wide lost");
     }
     if let Some(overhead) = &report.run.overhead {
         price(out, overhead);

@@ -4,10 +4,11 @@
 use std::fmt::Write as _;
 
 use super::super::distances;
-use super::super::model::{Prefetch, Report};
+use super::super::model::{FunctionPrefetch, Prefetch, Report};
 use super::super::text;
 use super::chart::{self, WIDTH};
-use super::written::{Name, Prose, Text, fact};
+use super::written::{Name, Prose, Text, fact, left_out};
+use crate::section::bounded;
 
 /// Height of a bar.
 const BAR: f64 = 20.0;
@@ -135,7 +136,9 @@ fn functions(out: &mut String, prefetch: &Prefetch) {
          <th class=\"number\">Transfers by false sharing</th><th class=\"number\">G</th></tr>\
          </thead>\n<tbody>\n",
     );
-    for row in prefetch.by_function.iter().take(ROWS) {
+    let reuses = |row: &FunctionPrefetch| row.memory_reuses;
+    let (shown, rest) = bounded(&prefetch.by_function, reuses, ROWS);
+    for row in shown {
         let _ = write!(out, "<tr><td class=\"name\">{}", Name(&row.function));
         if !row.file.is_empty() {
             let file = text::file_name(&row.file);
@@ -151,13 +154,7 @@ fn functions(out: &mut String, prefetch: &Prefetch) {
         );
     }
     out.push_str("</tbody></table></div>");
-    let more = prefetch.by_function.len().saturating_sub(ROWS) as u64;
-    if more > 0 {
-        let _ = write!(
-            out,
-            "<p class=\"quiet\">{} in the JSON report.</p>",
-            text::plural(more, "more function")
-        );
-    }
+    let sum: f64 = rest.iter().map(|row| reuses(row)).sum();
+    left_out(out, rest.len(), "function", &text::count(sum));
     out.push_str("</details>\n");
 }

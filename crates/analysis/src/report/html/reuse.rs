@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::distances::{self, MOST_CACHES, Octave, share};
-use super::super::model::{CacheSize, Histogram, PairReuse, Report, Reuse, SourcePlace, Touches};
+use super::super::model::{
+    CacheSize, FunctionReuse, Histogram, PairReuse, PathReuse, Report, Reuse, SourcePlace, Touches,
+};
 use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::written::{Name, Text};
+use super::written::{Name, Text, left_out, percent};
+use crate::section::bounded;
 
 /// Height of the bars.
 const HEIGHT: f64 = 150.0;
@@ -133,7 +136,7 @@ fn times_alone(out: &mut String, report: &Report) {
                 out,
                 "<tr><td>{}</td><td class=\"number\">{}</td></tr>",
                 Text(name),
-                chart::percent(value)
+                percent(value)
             );
         };
         for (octave, count) in octaves {
@@ -151,7 +154,7 @@ fn sampled(reuse: &Reuse) -> String {
     match reuse.rate < 1.0 {
         true => format!(
             " Measured on {} of the lines and scaled back.",
-            chart::percent(reuse.rate)
+            percent(reuse.rate)
         ),
         false => String::new(),
     }
@@ -209,7 +212,7 @@ impl Panel<'_> {
         let more = match histogram.other_thread > 0.0 {
             true => format!(
                 ", {} of them reuses of what another thread had used",
-                chart::percent(share(histogram.other_thread, all))
+                percent(share(histogram.other_thread, all))
             ),
             false => String::new(),
         };
@@ -339,7 +342,7 @@ fn figures(out: &mut String, panels: &[(&str, &Histogram)]) {
     let mut row = |name: &str, values: &[f64]| {
         let _ = write!(out, "<tr><td>{}</td>", Text(name));
         for value in values {
-            let _ = write!(out, "<td class=\"number\">{}</td>", chart::percent(*value));
+            let _ = write!(out, "<td class=\"number\">{}</td>", percent(*value));
         }
         out.push_str("</tr>\n");
     };
@@ -369,7 +372,9 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
     let heads = distances::beyond_heads(report);
     if !reuse.by_function.is_empty() {
         head(out, "By function", true, &["Function"], &heads);
-        for row in reuse.by_function.iter().take(ROWS) {
+        let count = |row: &FunctionReuse| row.touches.count;
+        let (shown, rest) = bounded(&reuse.by_function, count, ROWS);
+        for row in shown {
             let _ = write!(out, "<tr><td class=\"name\">{}", Name(&row.function));
             if !row.file.is_empty() {
                 let _ = write!(
@@ -381,17 +386,19 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
             out.push_str("</td>");
             touches(out, &row.touches, heads.len());
         }
-        end(out, reuse.by_function.len());
+        end(out, rest.iter().map(|row| count(row)));
     }
     if !reuse.by_path.is_empty() {
         let names = ["Function", "Called from"];
         head(out, "By the calls that led there", false, &names, &heads);
-        for row in reuse.by_path.iter().take(ROWS) {
+        let count = |row: &PathReuse| row.touches.count;
+        let (shown, rest) = bounded(&reuse.by_path, count, ROWS);
+        for row in shown {
             let _ = write!(out, "<tr><td class=\"name\">{}</td>", Name(&row.function));
             calls(out, &row.calls);
             touches(out, &row.touches, heads.len());
         }
-        end(out, reuse.by_path.len());
+        end(out, rest.iter().map(|row| count(row)));
     }
     for (title, pairs) in [
         ("By place of use and of reuse", &reuse.pairs),
@@ -404,19 +411,21 @@ fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
             continue;
         }
         head(out, title, false, &["Used at", "Used again at"], &heads);
+        let count = |row: &PairReuse| row.touches.count;
+        let (shown, rest) = bounded(pairs, count, ROWS);
         for PairReuse {
             use_place,
             reuse_place,
             touches: counts,
             ..
-        } in pairs.iter().take(ROWS)
+        } in shown
         {
             out.push_str("<tr>");
             place(out, use_place);
             place(out, reuse_place);
             touches(out, counts, heads.len());
         }
-        end(out, pairs.len());
+        end(out, rest.iter().map(|row| count(row)));
     }
     threads(out, report, reuse);
 }
@@ -480,16 +489,11 @@ fn touches(out: &mut String, touches: &Touches, caches: usize) {
     out.push_str("</tr>\n");
 }
 
-fn end(out: &mut String, rows: usize) {
+/// Ends a table; so many touches have the rows that it leaves out.
+fn end(out: &mut String, rest: impl ExactSizeIterator<Item = f64>) {
     out.push_str("</tbody></table></div>");
-    let more = rows.saturating_sub(ROWS) as u64;
-    if more > 0 {
-        let _ = write!(
-            out,
-            "<p class=\"quiet\">{} in the JSON report.</p>",
-            text::plural(more, "more row")
-        );
-    }
+    let (rows, sum) = (rest.len(), rest.sum());
+    left_out(out, rows, "row", &text::count(sum));
     out.push_str("</details>\n");
 }
 
@@ -501,7 +505,8 @@ fn threads(out: &mut String, report: &Report, reuse: &Reuse) {
     rows.sort_by(|a, b| b.1.accesses.total_cmp(&a.1.accesses));
     let heads = distances::beyond_heads(report);
     head(out, "By thread", false, &["Thread", "Id"], &heads);
-    for (tid, histogram) in rows.iter().take(ROWS) {
+    let (shown, rest) = bounded(&rows, |row| row.1.accesses, ROWS);
+    for (tid, histogram) in shown {
         let name = report
             .run
             .threads
@@ -523,5 +528,5 @@ fn threads(out: &mut String, report: &Report, reuse: &Reuse) {
         }
         out.push_str("</tr>\n");
     }
-    end(out, rows.len());
+    end(out, rest.iter().map(|row| row.1.accesses));
 }

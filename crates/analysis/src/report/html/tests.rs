@@ -193,3 +193,118 @@ fn sampled_reuse_without_an_exact_run_shows_times_and_what_to_do() {
     }
     assert!(!render(&sample::everyday()).contains("Reuse time"));
 }
+
+/// Every `<` begins a tag that we write.
+fn check_tags(document: &str) {
+    const TAGS: &str = "a abbr article b body br button circle code dd details div dl dt figcaption figure footer g h1 h2 h3 h4 \
+        head header html li main meta ol p path pre rect script section small span style sub summary sup svg table tbody td text \
+        th thead title tr ul wbr";
+    let tags: Vec<&str> = TAGS.split_whitespace().collect();
+    let document = document.replace(STYLE, "").replace(SCRIPT, "");
+    for rest in document.split('<').skip(1) {
+        let name = rest.trim_start_matches('/');
+        let name = name.split(|c: char| !c.is_ascii_alphanumeric()).next();
+        let known = rest.starts_with("!doctype") || tags.contains(&name.unwrap_or_default());
+        let shown: String = rest.chars().take(60).collect();
+        assert!(known, "<{shown}");
+    }
+    assert!(!document.contains("&amp;lt;"), "escaped twice");
+}
+
+/// All shares of a report next to nothing: they are written with a `<`.
+fn next_to_nothing(report: &mut Report) {
+    const TINY: f64 = 1e-6;
+    report.samples.total = u64::MAX / 4;
+    let timeline = report.timeline.iter_mut();
+    timeline.for_each(|bin| bin.contended_ns = bin.thread_ns * TINY);
+    for finding in &mut report.findings {
+        finding.cost.share = TINY;
+        finding.cost.interval = Interval {
+            low: TINY,
+            high: TINY,
+        };
+        finding.expected_gain = Interval {
+            low: 0.0,
+            high: TINY,
+        };
+        finding.false_share_interval = Interval {
+            low: TINY,
+            high: 0.5,
+        };
+        finding.unlisted.places = 3;
+        finding.unlisted.share = TINY;
+        finding.accesses.iter_mut().for_each(|it| it.share = TINY);
+    }
+    for row in &mut report.types {
+        row.cost.share = TINY;
+        row.fields.iter_mut().for_each(|it| it.share = TINY);
+        row.reached.iter_mut().for_each(|it| it.share = TINY);
+        if let Some(layout) = &mut row.layout {
+            (layout.saves_at_least, layout.saves_at_most) = (0.0, TINY);
+        }
+    }
+    for row in &mut report.misses {
+        (row.share, row.compulsory) = (TINY, TINY);
+    }
+    let sets = report.working_set.iter_mut().flat_map(|it| &mut it.types);
+    sets.for_each(|row| row.share = TINY);
+    if let Some(coverage) = &mut report.type_coverage {
+        coverage.typed = coverage.accesses * TINY;
+    }
+    for row in &mut report.flow {
+        row.paths.iter_mut().for_each(|it| it.frequency = TINY);
+        row.edges.iter_mut().for_each(|it| it.frequency = TINY);
+        for node in &mut row.nodes {
+            (node.frequency, node.sampled_share) = (TINY, TINY);
+            if let Some(hits) = &mut node.hits {
+                hits.l1 = TINY;
+            }
+        }
+    }
+    if let Some(reuse) = &mut report.reuse {
+        reuse.rate = TINY;
+        reuse.private.other_thread = reuse.private.accesses * TINY;
+    }
+    for cache in &mut report.cache_sizes {
+        cache.miss_ratio = TINY;
+        cache.simulated = cache.simulated.map(|_| TINY);
+    }
+    for level in &mut report.caches {
+        level.hits = level.accesses * TINY;
+    }
+}
+
+#[test]
+fn what_is_next_to_nothing_is_no_markup() {
+    for mut report in [
+        sample::everyday(),
+        sample::profiled(),
+        sample::traced(),
+        sample::hostile(),
+        sample::quiet(),
+    ] {
+        check_tags(&render(&report));
+        next_to_nothing(&mut report);
+        let document = render(&report);
+        check_tags(&document);
+        assert!(document.contains("&lt;0.01 %"));
+        report.findings.clear();
+        check_tags(&render(&report));
+    }
+    check_tags(&render_diff(
+        &crate::diff(&sample::profiled(), &sample::hostile()).unwrap(),
+    ));
+}
+
+#[test]
+fn long_lists_end_with_one_row_for_what_is_next_to_nothing() {
+    let document = render(&sample::many_rows(300));
+    assert!(
+        document.contains("<td class=\"name\">and 300 more</td>"),
+        "threads"
+    );
+    assert!(document.contains(">and 300 more, 0.03 %</td>"), "types");
+    assert!(document.contains("and 300 more (300)"), "losses");
+    assert!(document.contains("and 302 more 719"), "reasons");
+    assert!(!document.contains("idle-") && !document.contains("kind-"));
+}

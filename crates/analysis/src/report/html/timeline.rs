@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::model::{Report, TimelineBin};
 use super::super::text;
-use super::written::Text;
+use super::written::{Text, percent};
 
 /// Bars in the picture; finer bins are merged.
 const BARS: usize = 160;
@@ -89,7 +89,7 @@ fn contended(out: &mut String, bars: &[Bar], end: f64) {
          <svg class=\"plot tall\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
          role=\"img\" aria-label=\"Share of thread time at contended lines over the run\">\n\
          <path class=\"grid\" d=\"M0 {half}H{WIDTH}M0 0.5H{WIDTH}\"/>",
-        text::percent(top),
+        percent(top),
         half = HEIGHT / 2.0,
     );
     for bar in bars {

@@ -10,14 +10,13 @@ use super::super::model::{
     Coverage, FieldRow, FieldThread, Interval, Layout, Reached, Report, TypeRow,
 };
 use super::super::text;
-use super::written::{Name, Text};
+use super::written::{self, Name, Text, percent};
+use crate::section::{self, bounded};
 
 /// Types in the table.
 const ROWS: usize = 50;
 /// Types that are drawn.
 const DRAWN: usize = 20;
-/// Rows with a smaller share are counted, not shown.
-const SLIGHT: f64 = 1e-4;
 
 /// A name in a column of a table: a line may end behind `::`, a comma and the like, and nowhere else but
 /// in what is longer than the column.
@@ -75,8 +74,9 @@ pub(super) fn write(out: &mut String, report: &Report) {
         heading(missed, "<th class=\"number\">Misses</th>"),
         heading(allocated, "<th>Allocated by</th>"),
     );
-    let shown = shown(report.types.iter().map(|row| row.cost.share));
-    for row in &report.types[..shown] {
+    let share = |row: &TypeRow| row.cost.share;
+    let (shown, rest) = bounded(&report.types, share, ROWS);
+    for row in shown {
         let misses: Vec<String> = row
             .misses
             .iter()
@@ -88,7 +88,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
              <td class=\"number\">{}</td><td class=\"number\">{}</td>",
             Column(&row.name),
             text::bytes(row.size),
-            text::percent(row.cost.share),
+            percent(row.cost.share),
             text::count(row.accesses),
         );
         if missed {
@@ -109,7 +109,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         }
         out.push_str("</tr>\n");
     }
-    more(out, report.types.len() - shown);
+    more(out, rest.iter().map(|row| share(row)));
     out.push_str("</tbody></table></div>\n");
     if let Some(coverage) = &report.type_coverage {
         covered(out, coverage);
@@ -141,8 +141,8 @@ fn misses(out: &mut String, report: &Report) {
          <th class=\"number\">True sharing</th><th class=\"number\">False sharing</th></tr>\
          </thead>\n<tbody>\n"
     );
-    let shown = shown(report.misses.iter().map(|row| row.share));
-    for row in &report.misses[..shown] {
+    let (shown, rest) = bounded(&report.misses, |row| row.share, ROWS);
+    for row in shown {
         let name = text::kind(&row.type_name, &row.through);
         let _ = write!(out, "<tr><td class=\"name\">{}</td>", Column(&name));
         for share in [
@@ -153,28 +153,22 @@ fn misses(out: &mut String, report: &Report) {
             row.true_sharing,
             row.false_sharing,
         ] {
-            let _ = write!(out, "<td class=\"number\">{}</td>", text::percent(share));
+            let _ = write!(out, "<td class=\"number\">{}</td>", percent(share));
         }
         out.push_str("</tr>\n");
     }
-    more(out, report.misses.len() - shown);
+    more(out, rest.iter().map(|row| row.share));
     out.push_str("</tbody></table></div>\n");
 }
 
-/// How many of the rows with these shares, the largest first, are worth showing.
-fn shown(shares: impl Iterator<Item = f64>) -> usize {
-    shares
-        .take(ROWS)
-        .take_while(|share| *share >= SLIGHT)
-        .count()
-}
-
-/// Says that there are `rows` more that are not shown.
-fn more(out: &mut String, rows: usize) {
-    if rows > 0 {
+/// The row of those that are not shown, with the sum of their shares.
+fn more(out: &mut String, rest: impl ExactSizeIterator<Item = f64>) {
+    if rest.len() > 0 {
+        let (rows, sum) = (section::more(rest.len()), percent(rest.sum()));
         let _ = writeln!(
             out,
-            "<tr class=\"quiet\"><td colspan=\"9\">and {rows} more</td></tr>"
+            "<tr class=\"quiet\"><td colspan=\"9\">{}, {sum}</td></tr>",
+            Text(&rows)
         );
     }
 }
@@ -202,20 +196,22 @@ fn working_set(out: &mut String, report: &Report) {
              <th class=\"number\">Lines seen</th><th class=\"number\">Blocks seen</th>\
              <th>Allocated by</th></tr></thead>\n<tbody>\n",
         );
-        for row in level.types.iter().take(ROWS) {
+        let (shown, rest) = bounded(&level.types, |row| row.share, ROWS);
+        for row in shown {
             let _ = writeln!(
                 out,
                 "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"sites\">{}</td></tr>",
                 Column(&text::kind(&row.type_name, &row.through)),
-                text::percent(row.share),
+                percent(row.share),
                 text::bytes(row.bytes as u64),
                 row.lines_seen,
                 row.blocks_seen,
                 sites(&row.allocated_at),
             );
         }
+        more(out, rest.iter().map(|row| row.share));
         out.push_str("</tbody></table></div>\n");
         for set in &level.crowded {
             let types: Vec<String> = set
@@ -250,7 +246,7 @@ fn covered(out: &mut String, coverage: &Coverage) {
     let _ = write!(
         out,
         "<p class=\"quiet\">{} of the accesses have a type",
-        share(coverage.typed)
+        Text(&share(coverage.typed))
     );
     if !reasons.is_empty() {
         let _ = write!(out, "; the others by reason: {}", Text(&reasons.join(", ")));
@@ -307,7 +303,7 @@ fn reached(out: &mut String, holders: &[Reached]) {
             "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
              <td class=\"number\">{}</td><td class=\"by\">{}</td></tr>",
             Column(&holder.through),
-            text::percent(holder.share),
+            percent(holder.share),
             text::count(holder.loads),
             text::count(holder.stores),
             Text(&who(&holder.threads)),
@@ -352,7 +348,7 @@ fn member(out: &mut String, field: &FieldRow) {
         field.size,
         Column(&field.label()),
         Column(&field.type_name),
-        text::percent(field.share),
+        percent(field.share),
         text::count(field.loads),
         text::count(field.stores),
         Text(&who(&field.threads)),
@@ -368,7 +364,7 @@ fn suggestion(out: &mut String, layout: &Layout) {
         text::bytes(layout.size_before),
         text::bytes(layout.padding_after),
         text::bytes(layout.padding_before),
-        text::gain(Interval {
+        written::gain(Interval {
             low: layout.saves_at_least,
             high: layout.saves_at_most,
         })

@@ -1,7 +1,9 @@
-//! Texts as they are written into the page: nothing in them can be taken for markup.
+//! Texts as they are written into the page: nothing in them can be taken for markup. Whatever is not a constant or a plain
+//! number goes through one of these.
 
 use std::fmt::{self, Write as _};
 
+use super::super::model::Interval;
 use super::super::text;
 
 /// Columns of a name.
@@ -58,6 +60,29 @@ impl fmt::Display for Name<'_> {
     }
 }
 
+/// A share for the document: the smallest begin with a character that is markup.
+pub(super) fn percent(share: f64) -> String {
+    Text(&text::percent(share)).to_string()
+}
+
+/// An expected gain likewise.
+pub(super) fn gain(gain: Interval) -> String {
+    Text(&text::gain(gain)).to_string()
+}
+
+/// Says what a table leaves out: `60 more places, 1.2 M in all, in the JSON report.`
+pub(super) fn left_out(out: &mut String, rows: usize, noun: &str, sum: &str) {
+    if rows > 0 {
+        let more = text::plural(rows as u64, &format!("more {noun}"));
+        let _ = write!(
+            out,
+            "<p class=\"quiet\">{}, {} in all, in the JSON report.</p>",
+            Text(&more),
+            Text(sum)
+        );
+    }
+}
+
 /// `text` with a capital at its start.
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
@@ -68,7 +93,8 @@ pub(super) fn capital(text: &str) -> String {
 pub(super) fn fact(out: &mut String, term: &str, value: &str, class: &str) {
     let _ = writeln!(
         out,
-        "<div class=\"{class}\"><dt>{term}</dt><dd>{}</dd></div>",
+        "<div class=\"{class}\"><dt>{}</dt><dd>{}</dd></div>",
+        Text(term),
         Text(value)
     );
 }

@@ -5,6 +5,7 @@ use super::super::distances::{self, share};
 use super::super::model::{CacheRow, Histogram, PairReuse, PlaceCaches, Report, SourcePlace};
 use super::page::{Page, Tone};
 use super::text;
+use crate::section;
 
 /// Where the text beside the labels begins.
 const INDENT: usize = 13;
@@ -102,7 +103,10 @@ fn caches(page: &mut Page, report: &Report) {
             let counts = counts.join(", ");
             entry(page, &counts, 32, &place_words(&place.place));
         }
-        rest(page, misses.by_place.len() - shown.len());
+        let sum = |places: &[&PlaceCaches]| places.iter().map(|place| all(place)).sum::<f64>();
+        let places: Vec<&PlaceCaches> = misses.by_place.iter().collect();
+        let hidden = places.len() - shown.len();
+        rest(page, hidden, sum(&places) - sum(&shown));
     }
     page.blank();
 }
@@ -166,7 +170,9 @@ fn reuse(page: &mut Page, report: &Report) {
                 entry(page, "", 9, &words);
             }
         }
-        rest(page, pairs.len() - shown.len());
+        let all: f64 = pairs.iter().map(|pair| beyond(pair)).sum();
+        let told: f64 = shown.iter().map(|pair| beyond(pair)).sum();
+        rest(page, pairs.len() - shown.len(), all - told);
     }
     page.blank();
 }
@@ -216,9 +222,10 @@ fn entry(page: &mut Page, number: &str, columns: usize, what: &str) {
     page.line(&[(Tone::Plain, number.as_str()), (Tone::Plain, &what)]);
 }
 
-fn rest(page: &mut Page, rows: usize) {
+fn rest(page: &mut Page, rows: usize, sum: f64) {
     if rows > 0 {
-        let more = format!("  and {rows} more: see --html or --json");
+        let (more, sum) = (section::more(rows), text::count(sum));
+        let more = format!("  {more}, {sum} in all: see --html or --json");
         page.line(&[(Tone::Dim, &more)]);
     }
 }

@@ -3,15 +3,15 @@
 mod diff;
 mod finding;
 mod flow;
-mod heap;
 mod line_drawing;
 mod locality;
 mod page;
+mod section;
 mod summary;
 mod types;
 
 use super::model::Report;
-use super::text;
+use super::{sections, text};
 pub use diff::render as render_diff;
 use page::{Page, Tone};
 
@@ -74,7 +74,9 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
     }
     page.blank();
     types::print(&mut page, report);
-    heap::print(&mut page, report);
+    for shown in &sections::of(report) {
+        section::print(&mut page, shown);
+    }
     flow::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);
@@ -179,6 +181,23 @@ mod tests {
         check(&sample::hostile(), 80);
     }
 
+    #[test]
+    fn long_lists_end_with_one_row_for_what_is_next_to_nothing() {
+        let report = sample::many_rows(300);
+        check(&report, 80);
+        let text = plain(&report);
+        let text: Vec<&str> = text.split_whitespace().collect();
+        let text = text.join(" ");
+        assert!(text.contains("and 300 more 300 µs"), "threads: {text}");
+        assert!(text.contains("lost and 300 more (300)"), "losses: {text}");
+        assert!(text.contains("and 302 more 719"), "reasons: {text}");
+        assert!(text.contains("and 300 more 0.03 %"), "types: {text}");
+        assert!(
+            !text.contains("slight_") && !text.contains("idle-"),
+            "{text}"
+        );
+    }
+
     /// Removes `ESC [ digits m` and nothing else.
     fn strip_colours(text: &str) -> String {
         let mut parts = text.split("\u{1b}[");
@@ -199,7 +218,10 @@ mod tests {
         };
         for line in render(report, &options).lines() {
             assert!(text::width(line) <= width.max(80), "too wide: {line}");
-            assert!(!line.chars().any(char::is_control), "control in {line:?}");
+            assert!(
+                line.chars().all(linewise_foreign::is_safe),
+                "control in {line:?}"
+            );
         }
     }
 

@@ -1,10 +1,12 @@
 //! What stands under the findings: the run, its threads, the samples and what they cost.
 
 use super::super::contention::{self, Pair};
-use super::super::exact;
-use super::super::model::{Report, Run};
+use super::super::model::{Report, Run, ThreadRow};
+use super::super::{cells, exact};
 use super::page::{Page, Tone};
 use super::text;
+use crate::section::bounded;
+use crate::views::threads::sum_of_work;
 
 /// Where the text beside the labels begins.
 const INDENT: usize = 13;
@@ -57,11 +59,11 @@ fn sharing(page: &mut Page, report: &Report) {
     if view.names.len() <= MATRIX {
         matrix(page, &view);
     } else {
-        for pair in view.pairs.iter().take(PAIRS) {
+        let (shown, more) = contention::shown_pairs(&view, PAIRS);
+        for pair in shown {
             list_pair(page, &view, pair);
         }
-        if view.pairs.len() > PAIRS {
-            let more = text::plural((view.pairs.len() - PAIRS) as u64, "more pair");
+        if let Some(more) = more {
             page.line(&[(Tone::Plain, "  "), (Tone::Dim, &format!("and {more}"))]);
         }
     }
@@ -132,18 +134,18 @@ fn list_pair(page: &mut Page, view: &contention::View, pair: &Pair) {
 }
 
 fn threads(page: &mut Page, run: &Run) {
-    let mut names: Vec<String> = run
-        .threads
+    let work = |thread: &ThreadRow| thread.work() as f64;
+    let (shown, rest) = bounded(&run.threads, work, THREADS);
+    let mut names: Vec<String> = shown
         .iter()
-        .take(THREADS)
         .map(|t| {
             let safe = text::sanitise(&t.name);
-            let work = contention::work_words(t);
+            let work = cells::words(&t.work_cell());
             format!("{} {} {work}", text::shorten(&safe, 20), t.tid)
         })
         .collect();
-    if run.threads.len() > THREADS {
-        names.push(format!("{} more", run.threads.len() - THREADS));
+    if let Some(sum) = sum_of_work(&rest) {
+        names.push(format!("{} more {}", rest.len(), cells::words(&sum)));
     }
     let sum = contention::threads_words(run);
     page.labelled_in("threads", INDENT, Tone::Dim, Tone::Dim, &sum);
@@ -170,12 +172,16 @@ fn samples(page: &mut Page, report: &Report) {
 }
 
 fn losses(page: &mut Page, report: &Report) {
-    for (what, lost) in report.losses.iter().filter(|(_, lost)| lost.count > 0) {
+    let (losses, more) = contention::losses(report);
+    for (what, lost) in losses {
         let text = match lost.detail.as_str() {
             "" => format!("{what}: {}", text::integer(lost.count)),
             detail => format!("{what} ({}): {detail}", text::integer(lost.count)),
         };
         page.labelled("lost", INDENT, Tone::Warning, &text);
+    }
+    if let Some(more) = more {
+        page.labelled("lost", INDENT, Tone::Warning, &more);
     }
 }
 

@@ -9,6 +9,7 @@ use super::super::model::{
 };
 use super::page::{Page, Tone};
 use super::text;
+use crate::section::{bounded, more};
 
 /// Types in the list.
 const ROWS: usize = 8;
@@ -57,7 +58,10 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     let of = format!("of {}", report.run.source.weight());
     let head = format!("{of:>11}  {:>8}  {:>9}  bounces", "size", "accesses");
     page.line(&[(Tone::Dim, format!("{}{head}", pad("types", NAME)))]);
-    for row in listed(report).into_iter().take(ROWS) {
+    let listed_rows = listed(report);
+    let share = |row: &&TypeRow| row.cost.share;
+    let (shown, rest) = bounded(&listed_rows, share, ROWS);
+    for row in shown {
         let size = match row.size {
             0 => "?".to_owned(),
             size => text::bytes(size),
@@ -72,6 +76,12 @@ pub(super) fn print(page: &mut Page, report: &Report) {
             (Tone::Plain, format!("  {}", pad(&row.name, NAME - 2))),
             (Tone::Plain, cells),
         ]);
+    }
+    if !rest.is_empty() {
+        let sum: f64 = rest.iter().map(|row| share(row)).sum();
+        let name = pad(&more(rest.len()), NAME - 2);
+        let cells = format!("  {name}{:>11}", text::percent(sum));
+        page.line(&[(Tone::Dim, cells)]);
     }
     if let Some(coverage) = &report.type_coverage {
         covered(page, coverage);

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use linewise_recording::{Address, Frame, HeapRun, HeapSite, Loss, Pid, Stack, StackId};
+use linewise_recording::{
+    Address, Frame, HeapRun, HeapSite, Loss, Pid, RunInfo, Stack, StackId, Tables,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::resolve::allocation_site;
+use crate::section::{Cell, Column, Section, Shown, Table, View};
 
-/// Rows, at most.
-const MOST_ROWS: usize = 100;
+/// Blocks below which nothing is shown.
+const FEW: f64 = 10_000.0;
 /// Losses after which the sums are not counts.
 const INEXACT: [&str; 4] = [
     "heap-events-lost",
@@ -33,7 +36,7 @@ pub struct HeapTotals {
     pub live_blocks: f64,
     /// Their bytes.
     pub live_bytes: f64,
-    /// Who allocates, most bytes first; at most 100.
+    /// Who allocates, most bytes first.
     pub sites: Vec<AllocationSite>,
 }
 
@@ -60,9 +63,78 @@ pub struct AllocationSite {
     pub chains: u64,
 }
 
+const COLUMNS: [Column<AllocationSite>; 5] = [
+    Column {
+        head: "heap, by who allocates",
+        width: 28,
+        sums: false,
+        cell: |site| match site.name.as_str() {
+            "" => Cell::text("(an unknown place)"),
+            name => Cell::text(name),
+        },
+    },
+    Column {
+        head: "allocated",
+        width: 12,
+        sums: true,
+        cell: |site| Cell::Bytes(site.bytes),
+    },
+    Column {
+        head: "blocks",
+        width: 12,
+        sums: true,
+        cell: |site| Cell::Count(site.blocks),
+    },
+    Column {
+        head: "at the end",
+        width: 14,
+        sums: true,
+        cell: |site| Cell::Bytes(site.live_bytes),
+    },
+    // Peaks of different sites are at different times.
+    Column {
+        head: "peak",
+        width: 12,
+        sums: false,
+        cell: |site| Cell::Bytes(site.peak_bytes),
+    },
+];
+
+impl View for HeapTotals {
+    fn of(info: &RunInfo, tables: &Tables) -> Option<Self> {
+        heap_totals(
+            info.heap.as_ref(),
+            &tables.heap_sites,
+            &tables.stacks,
+            &tables.frames,
+            &tables.losses,
+        )
+    }
+
+    /// Of a program that allocates a lot, and whose every block was told of.
+    fn section(&self) -> Option<Section> {
+        let sum = vec![
+            Cell::Bytes(self.bytes),
+            Cell::text(" in "),
+            Cell::Count(self.blocks),
+            Cell::text(" blocks, "),
+            Cell::Bytes(self.live_bytes),
+            Cell::text(" of them there at the end"),
+        ];
+        (self.exact && self.blocks >= FEW).then(|| Section {
+            id: "heap",
+            title: "Heap",
+            shown: Shown::Everywhere,
+            facts: vec![sum],
+            table: Some(Table::of("place", &COLUMNS, &self.sites, |site| site.bytes)),
+            notes: Vec::new(),
+        })
+    }
+}
+
 /// What the recording's sums say; `None` without any.
 #[must_use]
-pub fn heap_totals(
+fn heap_totals(
     heap: Option<&HeapRun>,
     sums: &[HeapSite],
     stacks: &[Stack],
@@ -127,86 +199,8 @@ pub fn heap_totals(
         .map(|((name, place), row)| AllocationSite { name, place, ..row });
     totals.sites = named.collect();
     totals.sites.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
-    totals.sites.truncate(MOST_ROWS);
     Some(totals)
 }
 
 #[cfg(test)]
-mod tests {
-    use linewise_recording::{Allocator, Time};
-
-    use super::*;
-
-    #[test]
-    fn sums_of_call_chains_stand_at_who_asks_for_the_memory() {
-        let frame = |address, function: &str, line| Frame {
-            pid: Pid(1),
-            address: Address(address),
-            depth: 0,
-            function: function.to_owned(),
-            file: "a.cpp".to_owned(),
-            line,
-            module: String::new(),
-            reason: String::new(),
-        };
-        let frames = [
-            frame(1, "operator new(unsigned long)", 0),
-            frame(2, "make_node(Node*)", 7),
-            frame(3, "main", 20),
-            frame(4, "other()", 30),
-        ];
-        let stack = |id, chain: &[u64]| Stack {
-            id: StackId(id),
-            frames: chain.iter().map(|it| Address(*it)).collect(),
-        };
-        let stacks = [stack(1, &[1, 2, 3]), stack(2, &[1, 2, 4]), stack(3, &[4])];
-        let sum = |stack, blocks: f64| HeapSite {
-            pid: Pid(1),
-            stack: StackId(stack),
-            allocator: Allocator::Malloc,
-            label: String::new(),
-            blocks,
-            bytes: blocks * 48.0,
-            live_blocks: 1.0,
-            live_bytes: 48.0,
-            peak_blocks: 2.0,
-            peak_bytes: 96.0,
-        };
-        let sums = [sum(1, 10.0), sum(2, 20.0), sum(3, 5.0)];
-        let heap = HeapRun::default();
-        let totals = heap_totals(Some(&heap), &sums, &stacks, &frames, &[]).unwrap();
-        assert!(totals.exact);
-        assert_eq!((totals.blocks, totals.live_blocks), (35.0, 3.0));
-        let found: Vec<_> = totals
-            .sites
-            .iter()
-            .map(|row| {
-                (
-                    row.name.as_str(),
-                    row.place.as_str(),
-                    row.blocks,
-                    row.chains,
-                )
-            })
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("make_node(Node*)", "a.cpp:7", 30.0, 2),
-                ("other()", "a.cpp:30", 5.0, 1)
-            ]
-        );
-        assert_eq!(totals.sites[0].peak_bytes, 192.0);
-        let loss = Loss {
-            time: Time(1),
-            tid: None,
-            what: "heap-events-lost".to_owned(),
-            count: 3,
-            detail: String::new(),
-        };
-        let totals = heap_totals(Some(&heap), &sums, &stacks, &frames, &[loss]).unwrap();
-        assert_eq!((totals.exact, totals.lost), (false, 3));
-        assert_eq!(heap_totals(None, &sums, &stacks, &frames, &[]), None);
-        assert_eq!(heap_totals(Some(&heap), &[], &stacks, &frames, &[]), None);
-    }
-}
+mod tests;

@@ -1,0 +1,165 @@
+//! A section: its head, its heaviest rows, its facts and notes.
+
+use super::super::cells;
+use super::page::{Page, Tone};
+use super::text;
+use super::types::pad;
+use crate::section::{Row, Section, Shown, Table};
+
+/// Rows.
+const ROWS: usize = 6;
+
+/// Prints it, if it is for a terminal.
+pub(super) fn print(page: &mut Page, section: &Section) {
+    if section.shown == Shown::OnPage {
+        return;
+    }
+    match &section.table {
+        Some(table) => rows(page, table),
+        None => page.line(&[(Tone::Dim, text::sanitise(section.title))]),
+    }
+    for fact in &section.facts {
+        for line in text::wrap(&cells::sentence(fact), page.width() - 2) {
+            page.line(&[(Tone::Dim, format!("  {line}"))]);
+        }
+    }
+    for note in &section.notes {
+        page.labelled_in("", 2, Tone::Dim, Tone::Plain, note);
+    }
+    page.blank();
+}
+
+fn rows(page: &mut Page, table: &Table) {
+    let Some((name, heads)) = table.heads.split_first() else {
+        return;
+    };
+    let width = name.width;
+    let heads: Vec<String> = heads
+        .iter()
+        .map(|head| format!("{:>1$}", head.words, head.width))
+        .collect();
+    page.line(&[(Tone::Dim, pad(name.words, width) + &heads.concat())]);
+    let line = |page: &mut Page, tone: Tone, row: &Row| {
+        let (name, others) = cells::of_row(row);
+        let cells = others.iter().zip(&table.heads[1..]).map(|(cell, head)| {
+            let short = text::sanitise(cell);
+            let short = text::shorten(&short, head.width.saturating_sub(1));
+            let gap = head.width.saturating_sub(text::width(&short));
+            format!("{:gap$}{short}", "")
+        });
+        let cells: Vec<String> = cells.collect();
+        page.line(&[(
+            tone,
+            format!("  {}{}", pad(&name, width - 2), cells.concat()),
+        )]);
+    };
+    let (shown, rest) = table.bounded(ROWS);
+    for row in shown {
+        line(page, Tone::Plain, row);
+    }
+    if let Some(rest) = rest {
+        line(page, Tone::Dim, &rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::model::{
+        AllocationSite, HeapTotals, Migrations, Report, ThreadMigrations,
+    };
+    use super::super::super::{html, json, sample};
+    use super::super::{TerminalOptions, render};
+
+    fn site(name: &str, bytes: f64) -> AllocationSite {
+        AllocationSite {
+            name: name.to_owned(),
+            blocks: bytes / 48.0,
+            bytes,
+            live_bytes: bytes / 1.5,
+            peak_bytes: bytes / 1.25,
+            ..AllocationSite::default()
+        }
+    }
+
+    fn heap(sites: Vec<AllocationSite>) -> HeapTotals {
+        HeapTotals {
+            exact: true,
+            blocks: sites.iter().map(|site| site.blocks).sum(),
+            bytes: sites.iter().map(|site| site.bytes).sum(),
+            sites,
+            ..HeapTotals::default()
+        }
+    }
+
+    #[test]
+    fn who_allocates_is_told_on_lines_of_80_columns_where_it_was_counted() {
+        let mut report = sample::everyday();
+        report.views.heap = Some(heap(vec![site("Table::make_node(Node*)", 480e6)]));
+        let plain = |report: &Report| render(report, &TerminalOptions::default());
+        let text = plain(&report);
+        let line = text.lines().find(|line| line.contains("make_node("));
+        let told = "  Table::make_node(Node*)         480 MB        10 M        320 MB      384 MB";
+        assert_eq!(line, Some(told));
+        assert!(html::render(&report).contains("Table::make_node(Node*)"));
+        report.views.heap.as_mut().unwrap().exact = false;
+        assert!(!plain(&report).contains("make_node("));
+        assert!(!html::render(&report).contains("make_node("));
+        assert!(json::render(&report).contains("make_node("));
+    }
+
+    #[test]
+    fn of_hundreds_of_places_those_that_are_next_to_nothing_are_one_row() {
+        let mut sites: Vec<AllocationSite> = (0..40)
+            .map(|i| site(&format!("large_{i}"), 100e6))
+            .collect();
+        sites.extend((0..300).map(|i| site(&format!("small_{i}"), 48e3)));
+        let mut report = sample::everyday();
+        report.views.heap = Some(heap(sites));
+        let text = render(&report, &TerminalOptions::default());
+        let more = text.lines().find(|line| line.contains("and 334 more"));
+        let told = "  and 334 more                    3.4 GB        71 M        2.3 GB";
+        assert_eq!(more, Some(told));
+        assert!(text.contains("large_5") && !text.contains("large_6"));
+        let page = html::render(&report);
+        assert!(
+            page.contains("<td class=\"name\">and 300 more</td><td class=\"number\">14 MB</td>")
+        );
+        assert!(page.contains("large_39") && !page.contains("small_0"));
+        assert!(json::render(&report).contains("small_299"));
+    }
+
+    #[test]
+    fn migrations_are_in_every_form() {
+        let row = ThreadMigrations {
+            tid: 41_312,
+            name: "worker-0".to_owned(),
+            moves: 1_203,
+            recorded_ns: 3_000_000_000,
+            per_second: 401.0,
+            ..ThreadMigrations::default()
+        };
+        let mut report = sample::everyday();
+        report.views.migrations = Some(Migrations {
+            moves: 1_203,
+            per_second: 401.0,
+            threads: vec![row],
+            ..Migrations::default()
+        });
+        let text = render(&report, &TerminalOptions::default());
+        let rows: Vec<&str> = (text
+            .lines()
+            .skip_while(|line| !line.starts_with("threads between")))
+        .take(3)
+        .collect();
+        let told = [
+            "threads between CPUs           id   moves  a second        mostly   longest on",
+            "  worker-0                  41312   1.2 k       401                      CPU 0",
+            "  1.2 k moves to another CPU, 401 for each second of CPU time",
+        ];
+        assert_eq!(rows, told);
+        let page = html::render(&report);
+        assert!(page.contains("<h2>CPU migrations</h2>"));
+        assert!(page.contains("1.2 k moves to another CPU, 401 for each second of CPU time."));
+        assert!(json::render(&report).contains("\"migrations\": {"));
+    }
+}

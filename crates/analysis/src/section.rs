@@ -1,0 +1,208 @@
+//! What a view shows, as plain data: the renderers draw sections and know no view by name.
+
+use linewise_recording::{RunInfo, Tables};
+
+/// A question to a recording: its answer stands in the report's JSON, its section in the other forms.
+pub trait View: Sized {
+    /// The answer; `None` where the recording tells nothing of it.
+    fn of(info: &RunInfo, tables: &Tables) -> Option<Self>;
+
+    /// What of it is shown; `None` where it says nothing that is worth a reader's time.
+    fn section(&self) -> Option<Section>;
+}
+
+/// What a view shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// By which it is found on the page.
+    pub id: &'static str,
+    /// What it is about, with a capital.
+    pub title: &'static str,
+    /// Where it is shown.
+    pub shown: Shown,
+    /// Sentences without a full stop.
+    pub facts: Vec<Words>,
+    /// The rows.
+    pub table: Option<Table>,
+    /// What a reader must know of it, whole sentences; names in backticks.
+    pub notes: Vec<String>,
+}
+
+/// Where a section is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// On the terminal and on the page.
+    Everywhere,
+    /// On the page, with what takes more room than a terminal has.
+    OnPage,
+}
+
+/// Words and values, one behind the other.
+pub type Words = Vec<Cell>;
+
+/// A value of a table or a fact. How it is written is the renderers' business.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Nothing.
+    Empty,
+    /// Words, or a name, which may hold anything.
+    Text(String),
+    /// An estimated number.
+    Count(f64),
+    /// A number that is no amount: an id.
+    Id(u64),
+    /// A size.
+    Bytes(f64),
+    /// A time, ns.
+    Time(f64),
+    /// A share, 0 to 1.
+    Share(f64),
+}
+
+impl Cell {
+    /// Words.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// The sum of two amounts of a kind; of what is no amount there is none.
+    pub(crate) fn plus(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Count(a), Self::Count(b)) => Self::Count(a + b),
+            (Self::Bytes(a), Self::Bytes(b)) => Self::Bytes(a + b),
+            (Self::Time(a), Self::Time(b)) => Self::Time(a + b),
+            _ => Self::Empty,
+        }
+    }
+}
+
+/// A column of rows of the type `R`: described once, for every renderer.
+#[derive(Debug)]
+pub struct Column<R> {
+    /// What stands above it on the terminal, in lower case.
+    pub head: &'static str,
+    /// Columns of a terminal that it takes.
+    pub width: usize,
+    /// Whether the sum of its cells means anything.
+    pub sums: bool,
+    /// Its cell in a row.
+    pub cell: fn(&R) -> Cell,
+}
+
+/// What stands above a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// In lower case.
+    pub words: &'static str,
+    /// Columns of a terminal.
+    pub width: usize,
+    sums: bool,
+}
+
+/// Rows, the heaviest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// What a row is: `thread`.
+    pub noun: &'static str,
+    /// The first is that of names.
+    pub heads: Vec<Head>,
+    /// All of them.
+    pub rows: Vec<Row>,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// As many as the table has heads.
+    pub cells: Vec<Cell>,
+    /// Its part of what the table sums.
+    pub weight: f64,
+}
+
+impl Table {
+    /// `rows`, each with its `weight`.
+    #[must_use]
+    pub fn of<R>(
+        noun: &'static str,
+        columns: &[Column<R>],
+        rows: &[R],
+        weight: fn(&R) -> f64,
+    ) -> Self {
+        let head = |column: &Column<R>| Head {
+            words: column.head,
+            width: column.width,
+            sums: column.sums,
+        };
+        let row = |row: &R| Row {
+            cells: columns.iter().map(|column| (column.cell)(row)).collect(),
+            weight: weight(row),
+        };
+        Self {
+            noun,
+            heads: columns.iter().map(head).collect(),
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+
+    /// The rows that are shown where there is room for `most`, and the others as one.
+    #[must_use]
+    pub fn bounded(&self, most: usize) -> (Vec<&Row>, Option<Row>) {
+        let (shown, rest) = bounded(&self.rows, |row| row.weight, most);
+        (shown, self.sum(&rest))
+    }
+
+    /// Rows as one: `and 60 more`, with the sums of the columns that have one.
+    fn sum(&self, rows: &[&Row]) -> Option<Row> {
+        let (first, others) = rows.split_first()?;
+        let mut cells = first.cells.clone();
+        for row in others {
+            let pairs = cells.iter_mut().zip(&row.cells);
+            pairs.for_each(|(sum, cell)| *sum = std::mem::replace(sum, Cell::Empty).plus(cell));
+        }
+        for (cell, _) in cells.iter_mut().zip(&self.heads).filter(|it| !it.1.sums) {
+            *cell = Cell::Empty;
+        }
+        if let Some(name) = cells.first_mut() {
+            *name = Cell::Text(more(rows.len()));
+        }
+        Some(Row {
+            cells,
+            weight: rows.iter().map(|row| row.weight).sum(),
+        })
+    }
+}
+
+/// What stands for rows that are not shown: `and 60 more`.
+#[must_use]
+pub fn more(rows: usize) -> String {
+    format!("and {rows} more")
+}
+
+/// Of what a list sums, the part below which a row of a long one is not shown by itself.
+const SLIGHT: f64 = 1e-3;
+/// A list of so many rows is not long.
+pub const FEW: usize = 12;
+
+/// The rows that are shown of a list where there is room for `most`, and the others, in the order of the list. Of a
+/// long list rows that are next to nothing are among the others.
+#[must_use]
+pub fn bounded<T>(rows: &[T], weight: impl Fn(&T) -> f64, most: usize) -> (Vec<&T>, Vec<&T>) {
+    let amount = |row: &T| Some(weight(row)).filter(|it| it.is_finite()).unwrap_or(0.0);
+    let least = match rows.len() {
+        0..=FEW => 0.0,
+        _ => SLIGHT * rows.iter().map(amount).sum::<f64>(),
+    };
+    let (mut shown, mut rest) = (Vec::new(), Vec::new());
+    for row in rows {
+        match amount(row) >= least && shown.len() < most {
+            true => shown.push(row),
+            false => rest.push(row),
+        }
+    }
+    // One row takes no more room than the words for it.
+    if rest.len() == 1 && shown.len() < most {
+        return (rows.iter().collect(), Vec::new());
+    }
+    (shown, rest)
+}

@@ -13,6 +13,7 @@ use crate::model::{
     Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
     Samples, Sharing, TimelineBin, Transfers,
 };
+use crate::quantity::median;
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
@@ -300,19 +301,12 @@ fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
     samples
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
-    let mut trips: Vec<f64> = tables
+    let trips: Vec<f64> = tables
         .latencies
         .iter()
         .map(|latency| latency.round_trip_ns)
         .collect();
-    let round_trip_ns = median(&mut trips);
-    let ends = (trips.first().copied(), trips.last().copied());
     let command = info.command.join(" ");
     let virtual_on = if info.hypervisor.is_empty() {
         String::new()
@@ -329,11 +323,8 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         source_reason: info.source_reason.clone(),
         duration_ns: info.end.since(info.start),
         threads: thread_rows(info, tables),
-        round_trip_ns,
-        round_trip_range_ns: match ends {
-            (Some(low), Some(high)) => Some(Interval { low, high }),
-            _ => None,
-        },
+        round_trip_range_ns: Interval::of(&trips),
+        round_trip_ns: median(trips),
         // Of a recording that was cut short before its account was written nothing is known.
         overhead: (info.exact.is_none() && (info.complete || info.overhead.budget > 0.0))
             .then(|| info.overhead.clone()),
@@ -354,11 +345,7 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
 fn repeated(exact: &ExactRun) -> Option<Repeated> {
     let (first, again) = (&exact.sums, &exact.repeats);
     let interval = |first: f64, of: fn(&Repeat) -> f64| {
-        let seen = spread(first, &again.iter().map(of).collect::<Vec<f64>>());
-        Interval {
-            low: seen.low,
-            high: seen.high,
-        }
+        spread(first, &again.iter().map(of).collect::<Vec<f64>>()).interval()
     };
     (!again.is_empty()).then(|| Repeated {
         runs: again.len() as u64 + 1,

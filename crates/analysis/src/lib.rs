@@ -24,6 +24,7 @@ mod analyse;
 pub mod diff;
 mod locality;
 pub mod model;
+pub mod quantity;
 pub mod report;
 pub mod resolve;
 pub mod section;

@@ -11,7 +11,7 @@ use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
 use crate::locality;
 use crate::model::{
     Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
-    Samples, Sharing, TimelineBin, Transfers,
+    Samples, Sharing, Transfers,
 };
 use crate::quantity::median;
 use crate::views::sampled_reuse::ExactCounts;
@@ -20,6 +20,7 @@ use crate::views::sharing::{
     private_bytes, sharing, spread,
 };
 use crate::views::threads::thread_rows;
+use crate::views::timeline::timeline;
 use crate::views::types::TypeRow;
 use crate::views::{Views, flow, misses, types, working_set};
 
@@ -29,8 +30,6 @@ const ENOUGH_SAMPLES: u64 = 100;
 const BUSY_NS: u64 = 200_000_000;
 /// Switches recorded for this share of the CPU time tell how threads meet.
 const MOSTLY_TOLD: f64 = 0.5;
-/// Slices of the timeline.
-const SLICES: u64 = 120;
 
 /// Everything that a recording says.
 #[must_use]
@@ -611,65 +610,6 @@ fn moved(latencies: &[Latency]) -> bool {
         (Some(low), Some(high)) => trips.len() >= 3 && high > 2.5 * low,
         _ => false,
     }
-}
-
-fn timeline(
-    info: &RunInfo,
-    tables: &Tables,
-    view: &SharingView,
-    shared: &SharedMemory,
-) -> Vec<TimelineBin> {
-    let duration = info.end.since(info.start);
-    let length = (duration / SLICES).max(1_000_000);
-    let count = duration.div_ceil(length) as usize;
-    let mut bins: Vec<TimelineBin> = (0..count as u64)
-        .map(|i| TimelineBin {
-            start_ns: i * length,
-            length_ns: length,
-            ..TimelineBin::default()
-        })
-        .collect();
-    // Of the time at a line, the part that its estimate counts as lost.
-    let lost: BTreeMap<_, f64> = view
-        .lines
-        .iter()
-        .map(|line| {
-            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
-            let share = if weight > 0.0 {
-                (line.cost_ns.value / weight).min(1.0)
-            } else {
-                0.0
-            };
-            ((line.pid, line.line), share)
-        })
-        .collect();
-    for sample in &tables.samples {
-        let slice = (sample.time.since(info.start) / length) as usize;
-        let Some(bin) = bins.get_mut(slice) else {
-            continue;
-        };
-        bin.thread_ns += sample.weight as f64;
-        let (pid, address) = shared.home(sample.pid, sample.address);
-        if sample.class == SampleClass::Access
-            && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
-        {
-            bin.contended_ns += sample.weight as f64 * share;
-        }
-    }
-    let mut latencies = tables.latencies.iter().peekable();
-    let mut current = tables
-        .latencies
-        .first()
-        .map_or(0.0, |latency| latency.round_trip_ns);
-    for bin in &mut bins {
-        while let Some(latency) =
-            latencies.next_if(|latency| latency.time.since(info.start) <= bin.start_ns)
-        {
-            current = latency.round_trip_ns;
-        }
-        bin.round_trip_ns = current;
-    }
-    bins
 }
 
 #[cfg(test)]

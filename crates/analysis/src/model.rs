@@ -20,6 +20,7 @@ pub use crate::views::reuse::{
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::threads::ThreadRow;
+pub use crate::views::timeline::TimelineBin;
 pub use crate::views::types::{
     Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, MissingInfo, Reached, TypeCost,
     TypeRow,
@@ -456,19 +457,4 @@ pub struct Lost {
     pub count: u64,
     /// A sentence for the footer.
     pub detail: String,
-}
-
-/// A slice of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TimelineBin {
-    /// Start, ns after the run's start.
-    pub start_ns: u64,
-    /// Length, ns.
-    pub length_ns: u64,
-    /// Thread time sampled, ns.
-    pub thread_ns: f64,
-    /// Of it at accesses to contended lines, ns.
-    pub contended_ns: f64,
-    /// Round trip in force, ns; 0 when unknown.
-    pub round_trip_ns: f64,
 }

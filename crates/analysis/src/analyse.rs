@@ -11,14 +11,16 @@ use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
 use crate::locality;
 use crate::model::{
     Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
-    Samples, Sharing, TimelineBin, Transfers,
+    Samples, Sharing, Transfers,
 };
+use crate::quantity::median;
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
     private_bytes, sharing, spread,
 };
 use crate::views::threads::thread_rows;
+use crate::views::timeline::timeline;
 use crate::views::types::TypeRow;
 use crate::views::{Views, flow, misses, types, working_set};
 
@@ -28,8 +30,6 @@ const ENOUGH_SAMPLES: u64 = 100;
 const BUSY_NS: u64 = 200_000_000;
 /// Switches recorded for this share of the CPU time tell how threads meet.
 const MOSTLY_TOLD: f64 = 0.5;
-/// Slices of the timeline.
-const SLICES: u64 = 120;
 
 /// Everything that a recording says.
 #[must_use]
@@ -300,19 +300,12 @@ fn count_samples(info: &RunInfo, tables: &Tables) -> Samples {
     samples
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
-    let mut trips: Vec<f64> = tables
+    let trips: Vec<f64> = tables
         .latencies
         .iter()
         .map(|latency| latency.round_trip_ns)
         .collect();
-    let round_trip_ns = median(&mut trips);
-    let ends = (trips.first().copied(), trips.last().copied());
     let command = info.command.join(" ");
     let virtual_on = if info.hypervisor.is_empty() {
         String::new()
@@ -329,11 +322,8 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
         source_reason: info.source_reason.clone(),
         duration_ns: info.end.since(info.start),
         threads: thread_rows(info, tables),
-        round_trip_ns,
-        round_trip_range_ns: match ends {
-            (Some(low), Some(high)) => Some(Interval { low, high }),
-            _ => None,
-        },
+        round_trip_range_ns: Interval::of(&trips),
+        round_trip_ns: median(trips),
         // Of a recording that was cut short before its account was written nothing is known.
         overhead: (info.exact.is_none() && (info.complete || info.overhead.budget > 0.0))
             .then(|| info.overhead.clone()),
@@ -354,11 +344,7 @@ fn describe_run(info: &RunInfo, tables: &Tables) -> Run {
 fn repeated(exact: &ExactRun) -> Option<Repeated> {
     let (first, again) = (&exact.sums, &exact.repeats);
     let interval = |first: f64, of: fn(&Repeat) -> f64| {
-        let seen = spread(first, &again.iter().map(of).collect::<Vec<f64>>());
-        Interval {
-            low: seen.low,
-            high: seen.high,
-        }
+        spread(first, &again.iter().map(of).collect::<Vec<f64>>()).interval()
     };
     (!again.is_empty()).then(|| Repeated {
         runs: again.len() as u64 + 1,
@@ -624,65 +610,6 @@ fn moved(latencies: &[Latency]) -> bool {
         (Some(low), Some(high)) => trips.len() >= 3 && high > 2.5 * low,
         _ => false,
     }
-}
-
-fn timeline(
-    info: &RunInfo,
-    tables: &Tables,
-    view: &SharingView,
-    shared: &SharedMemory,
-) -> Vec<TimelineBin> {
-    let duration = info.end.since(info.start);
-    let length = (duration / SLICES).max(1_000_000);
-    let count = duration.div_ceil(length) as usize;
-    let mut bins: Vec<TimelineBin> = (0..count as u64)
-        .map(|i| TimelineBin {
-            start_ns: i * length,
-            length_ns: length,
-            ..TimelineBin::default()
-        })
-        .collect();
-    // Of the time at a line, the part that its estimate counts as lost.
-    let lost: BTreeMap<_, f64> = view
-        .lines
-        .iter()
-        .map(|line| {
-            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
-            let share = if weight > 0.0 {
-                (line.cost_ns.value / weight).min(1.0)
-            } else {
-                0.0
-            };
-            ((line.pid, line.line), share)
-        })
-        .collect();
-    for sample in &tables.samples {
-        let slice = (sample.time.since(info.start) / length) as usize;
-        let Some(bin) = bins.get_mut(slice) else {
-            continue;
-        };
-        bin.thread_ns += sample.weight as f64;
-        let (pid, address) = shared.home(sample.pid, sample.address);
-        if sample.class == SampleClass::Access
-            && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
-        {
-            bin.contended_ns += sample.weight as f64 * share;
-        }
-    }
-    let mut latencies = tables.latencies.iter().peekable();
-    let mut current = tables
-        .latencies
-        .first()
-        .map_or(0.0, |latency| latency.round_trip_ns);
-    for bin in &mut bins {
-        while let Some(latency) =
-            latencies.next_if(|latency| latency.time.since(info.start) <= bin.start_ns)
-        {
-            current = latency.round_trip_ns;
-        }
-        bin.round_trip_ns = current;
-    }
-    bins
 }
 
 #[cfg(test)]

@@ -18,12 +18,14 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 pub mod advice;
 mod analyse;
 pub mod diff;
 mod locality;
 pub mod model;
+pub mod quantity;
 pub mod report;
 pub mod resolve;
 pub mod section;

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::quantity::Interval;
 pub use crate::views::Views;
 pub use crate::views::caches::{CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches};
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
@@ -12,13 +13,14 @@ pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
-pub use crate::views::prefetch::{Band, FunctionPrefetch, Neighbours, Prefetch, Verdict};
+pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
     Beyond, Bin, FunctionReuse, Histogram, PairPaths, PairReuse, PathReuse, Reuse, ReuseSource,
     Touches,
 };
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::threads::ThreadRow;
+pub use crate::views::timeline::TimelineBin;
 pub use crate::views::types::{
     Coverage, FieldRow, FieldThread, Group, Layout, LevelMisses, MissingInfo, Reached, TypeCost,
     TypeRow,
@@ -27,26 +29,6 @@ pub use crate::views::working_set::{CrowdedSet, CrowdedType, LevelSet, TypeSet};
 
 /// The version of the JSON interface.
 pub const SCHEMA: u32 = 1;
-
-/// A 90 % interval, both ends in the unit of the value that it belongs to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// The lower end.
-    pub low: f64,
-    /// The upper end.
-    pub high: f64,
-}
-
-impl Interval {
-    /// The interval of a value that is known.
-    #[must_use]
-    pub fn exactly(value: f64) -> Self {
-        Self {
-            low: value,
-            high: value,
-        }
-    }
-}
 
 /// Everything that one recording says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -475,19 +457,4 @@ pub struct Lost {
     pub count: u64,
     /// A sentence for the footer.
     pub detail: String,
-}
-
-/// A slice of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TimelineBin {
-    /// Start, ns after the run's start.
-    pub start_ns: u64,
-    /// Length, ns.
-    pub length_ns: u64,
-    /// Thread time sampled, ns.
-    pub thread_ns: f64,
-    /// Of it at accesses to contended lines, ns.
-    pub contended_ns: f64,
-    /// Round trip in force, ns; 0 when unknown.
-    pub round_trip_ns: f64,
 }

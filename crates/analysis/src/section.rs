@@ -24,6 +24,8 @@ pub struct Section {
     pub facts: Vec<Words>,
     /// The rows.
     pub table: Option<Table>,
+    /// What is drawn, on the page alone.
+    pub charts: Option<Charts>,
     /// What a reader must know of it, whole sentences; names in backticks.
     pub notes: Vec<String>,
 }
@@ -205,4 +207,59 @@ pub fn bounded<T>(rows: &[T], weight: impl Fn(&T) -> f64, most: usize) -> (Vec<&
         return (rows.iter().collect(), Vec::new());
     }
     (shown, rest)
+}
+
+/// Charts one above the other, on one axis of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charts {
+    /// Length of the run, ns.
+    pub length_ns: f64,
+    /// From top to bottom.
+    pub charts: Vec<Chart>,
+}
+
+/// Something over the length of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chart {
+    /// What there is none of, in a sentence.
+    Missing(&'static str),
+    /// A bar for each slice of the run.
+    Bars(Legend, Vec<Bar>),
+    /// A line through the slices.
+    Steps(Legend, Vec<Step>),
+}
+
+/// What stands beside a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Legend {
+    /// What is drawn.
+    pub title: &'static str,
+    /// What the scale is.
+    pub scale: Words,
+    /// For who cannot see it.
+    pub described: Words,
+}
+
+/// A bar of a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// Where it begins, as a share of the run.
+    pub from: f64,
+    /// How long it is, as a share of the run.
+    pub length: f64,
+    /// As a share of the scale.
+    pub height: f64,
+    /// What it says.
+    pub words: Words,
+}
+
+/// A step of a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Where it begins, as a share of the run.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    /// As a share of the scale; nothing breaks the line.
+    pub height: Option<f64>,
 }

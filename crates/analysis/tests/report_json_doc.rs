@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = include_str!("../src/model.rs");
+const QUANTITY: &str = include_str!("../src/quantity.rs");
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const VALUES: &str = include_str!("../../recording/src/values.rs");
 
@@ -204,6 +205,7 @@ fn document() -> String {
     for view in views() {
         types(&view, &mut found);
     }
+    types(QUANTITY, &mut found);
     types(MODEL, &mut found);
     let mut out = INTRODUCTION.to_owned();
     let mut queue = vec!["Report".to_owned()];

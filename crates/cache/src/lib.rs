@@ -3,6 +3,7 @@
 //! The stream is a sequence of [`Access`] values in one global order. Whoever makes it numbers the
 //! threads and the instructions densely from zero, so that everything here can be held in vectors.
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 mod access;
 mod chance;

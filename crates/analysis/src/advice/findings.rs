@@ -121,10 +121,7 @@ fn finding(
     let transfers = counted.times(scale);
     let cost_ns = summed(&lines, |line| line.cost_ns).times(scale);
     let share = time.share(cost_ns);
-    let interval = Interval {
-        low: share.low,
-        high: share.high,
-    };
+    let interval = share.interval();
     let line_rows = line_rows(&lines, several, &object, known, &verdict, info.line_size);
     let accesses = Accesses::of(&lines, known, &verdict, info.line_size);
     // In another process the same address is another line.
@@ -155,10 +152,7 @@ fn finding(
             interval,
         },
         transfers: transfers.value,
-        transfers_interval: Interval {
-            low: transfers.low,
-            high: transfers.high,
-        },
+        transfers_interval: transfers.interval(),
         false_share,
         false_share_interval,
         doubt: doubt(

@@ -4,8 +4,8 @@
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Band, Evidence, FieldRow, Finding, Interval, Lost, Matrix, ObjectRow, Report, Run, Samples,
-    Sharing, ThreadRow, TypeRow, TypeVote,
+    Evidence, FieldRow, Finding, Interval, Lost, Matrix, ObjectRow, Report, Run, Samples, Sharing,
+    ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
 use crate::section::{bounded, more};
@@ -617,9 +617,9 @@ pub(crate) fn round_trip(run: &Run) -> String {
     };
     let median = text::nanoseconds(median);
     match run.round_trip_range_ns {
-        Some(Interval { low, high }) if low < high => format!(
+        Some(seen) if seen.low < seen.high => format!(
             "{median} between cores (seen {})",
-            text::nanoseconds_band(Band { low, high })
+            text::nanoseconds_band(seen)
         ),
         _ => format!("{median} between cores"),
     }

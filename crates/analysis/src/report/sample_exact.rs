@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use linewise_recording::{CacheLevel, Unit};
 
 use super::super::model::{
-    Band, Beyond, Bin, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch,
-    FunctionReuse, Histogram, Neighbours, PairPaths, PairReuse, PathReuse, PlaceCaches, Prefetch,
+    Beyond, Bin, CacheMisses, CacheRow, CacheSize, CurvePoint, FunctionPrefetch, FunctionReuse,
+    Histogram, Interval, Neighbours, PairPaths, PairReuse, PathReuse, PlaceCaches, Prefetch,
     Report, Reuse, ReuseSource, Served, SourcePlace, ThreadCaches, Touches, Verdict,
 };
 
@@ -47,22 +47,8 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
         place("count_words", 31),
     );
     let (main, count_call) = (place("main", 17), place("count_words", 29));
-    report.cache_misses = Some(CacheMisses {
-        by_thread: (41_312..41_316)
-            .map(|tid| ThreadCaches {
-                tid,
-                levels: report.caches.iter().map(|row| scaled(row, 0.25)).collect(),
-            })
-            .collect(),
-        by_place: [(&find, 0.6), (&count, 0.3), (&fill, 0.1)]
-            .into_iter()
-            .map(|(place, part)| PlaceCaches {
-                place: place.clone(),
-                levels: report.caches.iter().map(|row| scaled(row, part)).collect(),
-            })
-            .collect(),
-        other_misses: 1_200.0,
-    });
+    let parts = [(&find, 0.6), (&count, 0.3), (&fill, 0.1)];
+    report.cache_misses = Some(cache_misses(&report.caches, parts));
     let touches = |count: f64, far: f64| Touches {
         count,
         invalidated: count * 0.01,
@@ -124,6 +110,26 @@ pub(crate) fn with_locality(mut report: Report) -> Report {
         other_pairs: 31_000.0,
     });
     report
+}
+
+/// Misses of four threads that do the same, at places of which each has a part.
+fn cache_misses(caches: &[CacheRow], places: [(&SourcePlace, f64); 3]) -> CacheMisses {
+    CacheMisses {
+        by_thread: (41_312..41_316)
+            .map(|tid| ThreadCaches {
+                tid,
+                levels: caches.iter().map(|row| scaled(row, 0.25)).collect(),
+            })
+            .collect(),
+        by_place: places
+            .into_iter()
+            .map(|(place, part)| PlaceCaches {
+                place: place.clone(),
+                levels: caches.iter().map(|row| scaled(row, part)).collect(),
+            })
+            .collect(),
+        other_misses: 1_200.0,
+    }
 }
 
 /// Touches near by, a hump at a megabyte, and a few from far away; `wide` moves the hump on.
@@ -245,20 +251,20 @@ fn prefetch() -> Prefetch {
                 fetched them already."
                 .to_owned(),
         gain_ns: memory_wait_ns - sharing_wait_ns,
-        gain_band: Band {
+        gain_band: Interval {
             low: 0.3e9,
             high: 1.2e9,
         },
         memory_wait_ns,
         sharing_wait_ns,
         memory_reuses: 12.3e6,
-        memory_reuses_band: Band {
+        memory_reuses_band: Interval {
             low: 11.0e6,
             high: 12.3e6,
         },
         false_transfers: 12.2e6,
-        memory_ns: Band::of(96.0),
-        transfer_ns: Band {
+        memory_ns: Interval::exactly(96.0),
+        transfer_ns: Interval {
             low: 38.0,
             high: 52.0,
         },

@@ -46,104 +46,122 @@ fn reached(through: &str, uses: [f64; 3], tids: &[u32]) -> Reached {
 
 /// `report` with a data profile.
 pub(super) fn with_types(report: &mut Report) {
-    report.types = vec![
-        TypeRow {
-            name: "struct both".to_owned(),
-            description: "/src/both.c:12".to_owned(),
-            size: 32,
-            cost: TypeCost {
-                ns: 9.1e9,
-                share: 0.41,
-            },
-            accesses: 1834.0,
-            misses: Vec::new(),
-            lines_seen: 1,
-            objects: 1,
-            allocated_at: Vec::new(),
-            bounces: true,
-            variables: vec!["both".to_owned()],
-            fields: vec![
-                field("a", 0, 8, [0.45, 12.0, 700.0], &[41312]),
-                field("b", 8, 8, [0.43, 9.0, 680.0], &[41313]),
-                field("flag", 16, 1, [0.12, 433.0, 0.0], &[41312, 41313]),
-                field("", 17, 15, [0.0; 3], &[]),
-            ],
-            layout: Some(Layout {
-                groups: vec![
-                    Group {
-                        why: "only read, by worker 41312, worker 41313".to_owned(),
-                        members: vec!["flag".to_owned()],
-                    },
-                    Group {
-                        why: "written by worker 41312".to_owned(),
-                        members: vec!["a".to_owned()],
-                    },
-                    Group {
-                        why: "written by worker 41313".to_owned(),
-                        members: vec!["b".to_owned()],
-                    },
-                ],
-                size_before: 32,
-                size_after: 192,
-                padding_before: 15,
-                padding_after: 175,
-                saves_at_most: 0.41,
-                saves_at_least: 0.1,
-                source: "struct both {\n    /* only read, by worker 41312, worker 41313 */\n    \
-                         _Alignas(64) long flag;\n};\n"
-                    .to_owned(),
-            }),
-            owner: String::new(),
-            reached: vec![
-                reached("server.both", [0.8, 40.0, 900.0], &[41312]),
-                reached("argument (local)", [0.2, 4.0, 480.0], &[41313]),
-            ],
+    report.types = vec![struct_both(), struct_private(), numbers()];
+    report.misses = misses();
+    report.working_set = working_set();
+    report.flow = vec![flow()];
+    report.type_coverage = Some(coverage());
+}
+
+/// A type that two threads write.
+fn struct_both() -> TypeRow {
+    TypeRow {
+        name: "struct both".to_owned(),
+        description: "/src/both.c:12".to_owned(),
+        size: 32,
+        cost: TypeCost {
+            ns: 9.1e9,
+            share: 0.41,
         },
-        TypeRow {
-            name: "struct private".to_owned(),
-            description: String::new(),
-            size: 8,
-            cost: TypeCost {
-                ns: 1e8,
-                share: 0.004,
-            },
-            accesses: 20.0,
-            misses: Vec::new(),
-            lines_seen: 3,
-            objects: 2,
-            allocated_at: vec!["make_sessions (sessions.c:31)".to_owned()],
-            bounces: false,
-            variables: Vec::new(),
-            fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
-            layout: None,
-            owner: String::new(),
-            reached: Vec::new(),
-        },
-        TypeRow {
-            name: "unsigned int".to_owned(),
-            description: String::new(),
-            size: 4,
-            cost: TypeCost {
-                ns: 2.2e9,
-                share: 0.1,
-            },
-            accesses: 447.0,
-            misses: Vec::new(),
-            lines_seen: 390,
-            objects: 0,
-            allocated_at: Vec::new(),
-            bounces: false,
-            variables: Vec::new(),
-            fields: Vec::new(),
-            reached: vec![
-                reached("matcher.hash_table", [0.63, 201.0, 80.0], &[41312, 41313]),
-                reached("end (local)", [0.37, 166.0, 0.0], &[41312]),
+        accesses: 1834.0,
+        misses: Vec::new(),
+        lines_seen: 1,
+        objects: 1,
+        allocated_at: Vec::new(),
+        bounces: true,
+        variables: vec!["both".to_owned()],
+        fields: vec![
+            field("a", 0, 8, [0.45, 12.0, 700.0], &[41312]),
+            field("b", 8, 8, [0.43, 9.0, 680.0], &[41313]),
+            field("flag", 16, 1, [0.12, 433.0, 0.0], &[41312, 41313]),
+            field("", 17, 15, [0.0; 3], &[]),
+        ],
+        layout: Some(Layout {
+            groups: vec![
+                Group {
+                    why: "only read, by worker 41312, worker 41313".to_owned(),
+                    members: vec!["flag".to_owned()],
+                },
+                Group {
+                    why: "written by worker 41312".to_owned(),
+                    members: vec!["a".to_owned()],
+                },
+                Group {
+                    why: "written by worker 41313".to_owned(),
+                    members: vec!["b".to_owned()],
+                },
             ],
-            layout: None,
-            owner: String::new(),
+            size_before: 32,
+            size_after: 192,
+            padding_before: 15,
+            padding_after: 175,
+            saves_at_most: 0.41,
+            saves_at_least: 0.1,
+            source: "struct both {\n    /* only read, by worker 41312, worker 41313 */\n    \
+                     _Alignas(64) long flag;\n};\n"
+                .to_owned(),
+        }),
+        owner: String::new(),
+        reached: vec![
+            reached("server.both", [0.8, 40.0, 900.0], &[41312]),
+            reached("argument (local)", [0.2, 4.0, 480.0], &[41313]),
+        ],
+    }
+}
+
+/// A type that one thread writes.
+fn struct_private() -> TypeRow {
+    TypeRow {
+        name: "struct private".to_owned(),
+        description: String::new(),
+        size: 8,
+        cost: TypeCost {
+            ns: 1e8,
+            share: 0.004,
         },
-    ];
-    report.misses = vec![
+        accesses: 20.0,
+        misses: Vec::new(),
+        lines_seen: 3,
+        objects: 2,
+        allocated_at: vec!["make_sessions (sessions.c:31)".to_owned()],
+        bounces: false,
+        variables: Vec::new(),
+        fields: vec![field("count", 0, 8, [1.0, 0.0, 20.0], &[41312])],
+        layout: None,
+        owner: String::new(),
+        reached: Vec::new(),
+    }
+}
+
+/// A type without members, known by what leads to it.
+fn numbers() -> TypeRow {
+    TypeRow {
+        name: "unsigned int".to_owned(),
+        description: String::new(),
+        size: 4,
+        cost: TypeCost {
+            ns: 2.2e9,
+            share: 0.1,
+        },
+        accesses: 447.0,
+        misses: Vec::new(),
+        lines_seen: 390,
+        objects: 0,
+        allocated_at: Vec::new(),
+        bounces: false,
+        variables: Vec::new(),
+        fields: Vec::new(),
+        reached: vec![
+            reached("matcher.hash_table", [0.63, 201.0, 80.0], &[41312, 41313]),
+            reached("end (local)", [0.37, 166.0, 0.0], &[41312]),
+        ],
+        layout: None,
+        owner: String::new(),
+    }
+}
+
+fn misses() -> Vec<MissRow> {
+    vec![
         MissRow {
             type_name: "struct both".to_owned(),
             share: 0.9,
@@ -160,8 +178,11 @@ pub(super) fn with_types(report: &mut Report) {
             conflict: 0.3,
             ..MissRow::default()
         },
-    ];
-    report.working_set = vec![LevelSet {
+    ]
+}
+
+fn working_set() -> Vec<LevelSet> {
+    vec![LevelSet {
         level: CacheLevel::L1d,
         size_bytes: 32 << 10,
         tid: Some(41312),
@@ -185,9 +206,11 @@ pub(super) fn with_types(report: &mut Report) {
                 stride: 4096,
             }],
         }],
-    }];
-    report.flow = vec![flow()];
-    report.type_coverage = Some(Coverage {
+    }]
+}
+
+fn coverage() -> Coverage {
+    Coverage {
         accesses: 2000.0,
         typed: 1854.0,
         untyped: [
@@ -199,7 +222,7 @@ pub(super) fn with_types(report: &mut Report) {
             reason: "no debug info in /usr/lib/libqueue.so; install libqueue1-dbgsym (or -dbg), or build it with -g".to_owned(),
             accesses: 46.0,
         }],
-    });
+    }
 }
 
 /// Objects that most often go to another thread.

@@ -11,7 +11,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) use linewise_foreign::sanitise;
 use linewise_recording::PathEvent;
 
-use super::model::{Band, CallChain, FlowNode, FlowRow, Interval};
+use super::model::{CallChain, FlowNode, FlowRow, Interval};
+use crate::quantity::ABSURD;
+pub(crate) use crate::quantity::{percent, percent_range};
 
 /// What to call a type, or that which the member `through` leads to: `matcher.hash: unsigned int`.
 pub(crate) fn kind<'a>(type_name: &'a str, through: &str) -> Cow<'a, str> {
@@ -241,21 +243,6 @@ pub(crate) fn called_from(chain: &CallChain, limit: usize) -> String {
     format!("called from{share} {}", callers(&chain.callers, limit))
 }
 
-/// A share of 0 to 1 as `38 %`, `3.8 %`, `0.38 %`.
-pub(crate) fn percent(share: f64) -> String {
-    let value = share * 100.0;
-    if !value.is_finite() {
-        return "? %".to_owned();
-    }
-    if value.abs() >= ABSURD {
-        return format!("{value:.0e} %");
-    }
-    if value > 0.0 && value < 0.005 {
-        return "<0.01 %".to_owned();
-    }
-    format!("{:.*} %", percent_decimals(value), value)
-}
-
 /// An expected gain: a range, or how much it is at most when nothing is certain.
 pub(crate) fn gain(gain: Interval) -> String {
     if gain.low >= 0.0005 {
@@ -264,30 +251,6 @@ pub(crate) fn gain(gain: Interval) -> String {
         format!("up to {}", percent(gain.high))
     }
 }
-
-/// An interval of shares as `31..44 %`.
-pub(crate) fn percent_range(interval: Interval) -> String {
-    let (low, high) = (interval.low * 100.0, interval.high * 100.0);
-    if !low.is_finite() || !high.is_finite() {
-        return "?..? %".to_owned();
-    }
-    if low.abs().max(high.abs()) >= ABSURD {
-        return format!("{low:.0e}..{high:.0e} %");
-    }
-    let decimals = percent_decimals(high);
-    format!("{low:.decimals$}..{high:.decimals$} %")
-}
-
-fn percent_decimals(value: f64) -> usize {
-    match value.abs() {
-        v if v >= 9.95 || v == 0.0 => 0,
-        v if v >= 0.995 => 1,
-        _ => 2,
-    }
-}
-
-/// From here on a number is not a measurement but an accident, and is kept short.
-const ABSURD: f64 = 1e6;
 
 const SCALES: [(f64, &str); 4] = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
 
@@ -331,9 +294,9 @@ pub(crate) fn count_range(interval: Interval) -> String {
 }
 
 /// A count with its band, if that says more: `4.1 M (3.2..5.0 M)`.
-pub(crate) fn count_band(value: f64, band: Band) -> String {
-    let Band { low, high } = band;
-    let range = count_range(Interval { low, high });
+pub(crate) fn count_band(value: f64, band: Interval) -> String {
+    let Interval { low, high } = band;
+    let range = count_range(band);
     match count(low) == count(high) {
         true => count(value),
         false => format!("{} ({range})", count(value)),
@@ -341,7 +304,7 @@ pub(crate) fn count_band(value: f64, band: Band) -> String {
 }
 
 /// A band of times: `82 ns to 91 ns`, or `82 ns` if that is all.
-pub(crate) fn nanoseconds_band(Band { low, high }: Band) -> String {
+pub(crate) fn nanoseconds_band(Interval { low, high }: Interval) -> String {
     match nanoseconds(low) == nanoseconds(high) {
         true => nanoseconds(low),
         false => format!("{} to {}", nanoseconds(low), nanoseconds(high)),

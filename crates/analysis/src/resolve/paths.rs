@@ -23,6 +23,7 @@ use linewise_recording::{
 };
 
 use super::heap::HeapBlocks;
+use crate::quantity::median;
 
 /// Variants of a place that are told apart, the most frequent.
 const MOST_VARIANTS: usize = 12;
@@ -596,7 +597,7 @@ impl Path<'_> {
         }
         let time = |step: &Step| {
             let times = seen.get(step).into_iter().flatten();
-            median(times.map(|seen| seen.time as f64).collect())
+            median(times.map(|seen| seen.time as f64)).unwrap_or(0.0)
         };
         // Of the next steps of all places, the one that is before most of the others.
         let mut next: Vec<Step> = self
@@ -644,7 +645,7 @@ impl Path<'_> {
             });
         }
         let ends = self.lives.iter().filter_map(|life| life.freed);
-        let end = median(ends.map(|(_, time)| time as f64).collect());
+        let end = median(ends.map(|(_, time)| time as f64)).unwrap_or(0.0);
         rows.push(self.row(PathEvent::Freed, Address(0), self.candidate.freed_by, end));
         let mut before = 0;
         for (row, number) in rows.iter_mut().zip(0..) {
@@ -682,11 +683,6 @@ impl Path<'_> {
             from_memory: None,
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use linewise_recording::Latency;
 
+use crate::quantity;
+
 /// Round trips that differ by no more than this factor are one state of the machine.
 const SAME_STATE: f64 = 1.3;
 /// So many measurements of one state make a curve.
@@ -154,12 +156,8 @@ fn of_its_state(row: &Latency, measured: &[&Latency]) -> Latency {
     alike.sort_by_key(|other| other.time.0.abs_diff(row.time.0));
     alike.truncate(NEIGHBOURS);
     let median = |cost: fn(&Latency) -> f64| {
-        let mut costs: Vec<f64> = alike.iter().map(|other| cost(other)).collect();
-        costs.sort_by(f64::total_cmp);
-        match costs.len() {
-            0 => cost(row),
-            n => (costs[(n - 1) / 2] + costs[n / 2]) / 2.0,
-        }
+        let costs = alike.iter().map(|other| cost(other));
+        quantity::median(costs).unwrap_or_else(|| cost(row))
     };
     Latency {
         transfer_idle_ns: median(|other| other.transfer_idle_ns),

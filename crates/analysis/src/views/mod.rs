@@ -23,6 +23,7 @@ pub mod sampled_reuse;
 pub(crate) mod sampled_rows;
 pub mod sharing;
 pub mod threads;
+pub mod timeline;
 pub mod types;
 pub mod working_set;
 

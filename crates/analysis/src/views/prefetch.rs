@@ -25,44 +25,17 @@ use serde::{Deserialize, Serialize};
 
 use super::place::Places;
 use super::reuse::{Reuse, sum};
-
-/// The lowest and the highest of several values of one quantity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Band {
-    /// The lowest.
-    pub low: f64,
-    /// The highest.
-    pub high: f64,
-}
-
-impl Band {
-    /// The band of one value.
-    #[must_use]
-    pub fn of(value: f64) -> Self {
-        Self {
-            low: value,
-            high: value,
-        }
-    }
-
-    /// The band that holds this value, too.
-    fn with(self, value: f64) -> Self {
-        Self {
-            low: self.low.min(value),
-            high: self.high.max(value),
-        }
-    }
-}
+use crate::quantity::{Interval, median};
 
 /// Functions that a result names.
 const MOST_ROWS: usize = 100;
 /// Assumed when it was not measured: what memory takes on today's machines, ns.
-const USUAL_MEMORY_NS: Band = Band {
+const USUAL_MEMORY_NS: Interval = Interval {
     low: 60.0,
     high: 150.0,
 };
 /// Assumed when it was not measured: what a transfer takes inside a socket, ns.
-const USUAL_TRANSFER_NS: Band = Band {
+const USUAL_TRANSFER_NS: Interval = Interval {
     low: 25.0,
     high: 150.0,
 };
@@ -114,7 +87,7 @@ pub struct Prefetch {
     /// G = T_m - T_fs: `memory_wait_ns` less `sharing_wait_ns`. Of thread time, all threads together.
     pub gain_ns: f64,
     /// The lowest and the highest G that the counts of reuses and the latencies allow.
-    pub gain_band: Band,
+    pub gain_band: Interval,
     /// T_m: `memory_reuses` × `memory_ns`.
     pub memory_wait_ns: f64,
     /// T_fs: `false_transfers` × `transfer_ns`.
@@ -122,13 +95,13 @@ pub struct Prefetch {
     /// Reuses that the simulated hierarchy got from memory: no cache had kept the line.
     pub memory_reuses: f64,
     /// The same with what the stack distances of each thread say.
-    pub memory_reuses_band: Band,
+    pub memory_reuses_band: Interval,
     /// Transfers by false sharing.
     pub false_transfers: f64,
     /// Latency of a load from memory.
-    pub memory_ns: Band,
+    pub memory_ns: Interval,
     /// Latency of a transfer.
-    pub transfer_ns: Band,
+    pub transfer_ns: Interval,
     /// What pairs of lines say; `null` if their reuse distances were not recorded.
     pub neighbours: Option<Neighbours>,
     /// By function, those with the largest waits first; at most 100.
@@ -185,7 +158,7 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
         last_level_bytes(input.info, last).map(|bytes| input.reuse.private.reuses_from(bytes));
     let memory_reuses_band = by_distance
         .into_iter()
-        .fold(Band::of(memory_reuses), Band::with);
+        .fold(Interval::exactly(memory_reuses), Interval::with);
 
     let transfers = input.transfers.iter();
     let false_transfers = transfers
@@ -194,16 +167,16 @@ pub fn prefetch(input: &Input<'_>) -> Option<Prefetch> {
         .sum();
 
     let measured_memory = input.info.exact.as_ref().and_then(|run| run.memory_ns);
-    let memory_ns = measured_memory.map_or(USUAL_MEMORY_NS, Band::of);
+    let memory_ns = measured_memory.map_or(USUAL_MEMORY_NS, Interval::exactly);
     let measured_transfer = transfer_latency(input.latencies);
     let transfer_ns = measured_transfer.map_or(USUAL_TRANSFER_NS, |(_, band)| band);
-    let middle = |band: Band| (band.low * band.high).sqrt();
+    let middle = |band: Interval| (band.low * band.high).sqrt();
     let memory_value = measured_memory.unwrap_or(middle(memory_ns));
     let transfer_value = measured_transfer.map_or(middle(transfer_ns), |(value, _)| value);
 
     let memory_wait_ns = memory_reuses * memory_value;
     let sharing_wait_ns = false_transfers * transfer_value;
-    let gain_band = Band {
+    let gain_band = Interval {
         low: memory_reuses_band.low * memory_ns.low - false_transfers * transfer_ns.high,
         high: memory_reuses_band.high * memory_ns.high - false_transfers * transfer_ns.low,
     };
@@ -248,18 +221,13 @@ fn last_level_bytes(info: &RunInfo, last: CacheLevel) -> Option<u64> {
 }
 
 /// Median, lowest and highest time for a transfer that nobody is in the way of.
-fn transfer_latency(latencies: &[Latency]) -> Option<(f64, Band)> {
-    let mut idle: Vec<f64> = latencies
+fn transfer_latency(latencies: &[Latency]) -> Option<(f64, Interval)> {
+    let idle: Vec<f64> = latencies
         .iter()
         .map(|latency| latency.transfer_idle_ns)
         .filter(|ns| *ns > 0.0)
         .collect();
-    idle.sort_by(f64::total_cmp);
-    let band = Band {
-        low: *idle.first()?,
-        high: *idle.last()?,
-    };
-    Some((idle[idle.len() / 2], band))
+    Interval::of(&idle).and_then(|seen| Some((median(idle)?, seen)))
 }
 
 fn neighbours(

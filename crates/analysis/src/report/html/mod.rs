@@ -47,7 +47,9 @@ pub fn render(report: &Report) -> String {
     out.push_str("<main>\n");
     findings(&mut out, report);
     matrix::write(&mut out, report);
-    timeline::write(&mut out, report);
+    if let Some(shown) = sections::of_run(report) {
+        section::write(&mut out, &shown);
+    }
     types::write(&mut out, report);
     flow::write(&mut out, report);
     caches::write(&mut out, report);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::{cells, text};
+use super::timeline;
 use super::written::{Prose, Text, capital};
 use crate::section::{Row, Section, Table};
 
@@ -23,6 +24,9 @@ pub(super) fn write(out: &mut String, section: &Section) {
     );
     for fact in &section.facts {
         let _ = writeln!(out, "<p>{}.</p>", Text(&capital(&cells::sentence(fact))));
+    }
+    if let Some(charts) = &section.charts {
+        timeline::write(out, charts);
     }
     if let Some(table) = &section.table {
         rows(out, table);

@@ -154,12 +154,12 @@ mod tests {
         let told = [
             "threads between CPUs           id   moves  a second        mostly   longest on",
             "  worker-0                  41312   1.2 k       401                      CPU 0",
-            "  1.2 k moves to another CPU, 401 for each second of CPU time",
+            "  1.2 k moves to another CPU, 401 a second",
         ];
         assert_eq!(rows, told);
         let page = html::render(&report);
         assert!(page.contains("<h2>CPU migrations</h2>"));
-        assert!(page.contains("1.2 k moves to another CPU, 401 for each second of CPU time."));
+        assert!(page.contains("1.2 k moves to another CPU, 401 a second."));
         assert!(json::render(&report).contains("\"migrations\": {"));
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{RunInfo, Switch, Tables, Thread, Tid};
+use linewise_recording::{RunInfo, Switch, Tables, Thread, Tid, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::section::{Cell, Column, Section, Shown, Table, View};
 
-/// Moves a second of CPU time from which on they are worth a look: to fill a private cache of 1 MiB anew takes some
-/// 300 µs, so that they may cost more than a percent.
+/// Moves a second from which on they are worth a look: to fill a private cache of 1 MiB anew takes some 300 µs, so that they
+/// may cost more than a percent.
 const OFTEN: f64 = 50.0;
 /// Moves below which a rate is chance.
 const FEWEST: u64 = 20;
@@ -28,7 +28,7 @@ pub struct Migrations {
     pub moves: u64,
     /// The time of the stays that were recorded, ns of CPU time.
     pub recorded_ns: u64,
-    /// Moves for each second of that time.
+    /// Moves a second from the first recorded stay to the last: at least so many, since who ran where is not recorded all the time.
     pub per_second: f64,
     /// The CPU on which the threads were longest, all together.
     pub busiest_cpu: u32,
@@ -54,7 +54,7 @@ pub struct ThreadMigrations {
     pub moves: u64,
     /// The time of its stays that were recorded, ns.
     pub recorded_ns: u64,
-    /// Moves for each second of that time.
+    /// Moves a second from its first recorded stay to its last: at least so many.
     pub per_second: f64,
     /// How many CPUs it was on.
     pub cpus: u64,
@@ -138,7 +138,7 @@ impl View for Migrations {
             Cell::Count(self.moves as f64),
             Cell::text(" moves to another CPU, "),
             Cell::Count(self.per_second),
-            Cell::text(" for each second of CPU time"),
+            Cell::text(" a second"),
         ]];
         if self.crowded {
             facts.push(vec![
@@ -165,6 +165,7 @@ impl View for Migrations {
             facts,
             table: (!self.threads.is_empty())
                 .then(|| Table::of("thread", &COLUMNS, &self.threads, weight)),
+            charts: None,
             notes,
         })
     }
@@ -196,7 +197,7 @@ fn migrations(stays: &[Switch], threads: &[Thread]) -> Option<Migrations> {
     }
     all.recorded_ns = on_cpu.values().sum();
     all.moves = all.threads.iter().map(|row| row.moves).sum();
-    all.per_second = per_second(all.moves, all.recorded_ns);
+    all.per_second = per_second(all.moves, stays);
     (all.busiest_cpu, all.busiest_share) = longest(&on_cpu);
     let busy: Vec<&ThreadMigrations> = (all.threads.iter())
         .filter(|row| row.recorded_ns >= BUSY_NS)
@@ -240,7 +241,7 @@ fn of_one(tid: Tid, name: &str, stays: &[&Switch]) -> ThreadMigrations {
         name: name.to_owned(),
         moves,
         recorded_ns,
-        per_second: per_second(moves, recorded_ns),
+        per_second: per_second(moves, stays.iter().copied()),
         cpus: on_cpu.len() as u64,
         longest_cpu,
         longest_share,
@@ -248,10 +249,16 @@ fn of_one(tid: Tid, name: &str, stays: &[&Switch]) -> ThreadMigrations {
     }
 }
 
-fn per_second(moves: u64, ns: u64) -> f64 {
-    match ns {
-        0 => 0.0,
-        ns => moves as f64 * 1e9 / ns as f64,
+/// Moves a second of the time from the first stay to the last. Of a second of recorded stays there would be too many: a
+/// move from one that was recorded to the next may be one of a long time.
+fn per_second<'a>(moves: u64, stays: impl IntoIterator<Item = &'a Switch>) -> f64 {
+    let span = |seen: Option<(Time, Time)>, stay: &Switch| match seen {
+        None => Some((stay.start, stay.end)),
+        Some((start, end)) => Some((start.min(stay.start), end.max(stay.end))),
+    };
+    match stays.into_iter().fold(None, span) {
+        Some((start, end)) if end > start => moves as f64 * 1e9 / end.since(start) as f64,
+        _ => 0.0,
     }
 }
 

@@ -20,6 +20,7 @@ use linewise_recording::{
 };
 
 use super::super::encounter::Touch;
+use crate::quantity::{Interval, median};
 use crate::resolve::byte_runs;
 
 use super::{Basis, Estimate, Flow, LineSharing, Place, SharingView, ThreadTime};
@@ -105,23 +106,21 @@ pub fn exact(input: &ExactInput<'_>) -> (SharingView, ThreadTime) {
 /// up to two cores that want it all the time.
 fn price(latencies: &[Latency]) -> Estimate {
     let lost = |transfer_ns: f64, hit_ns: f64| (transfer_ns - hit_ns).max(0.5 * transfer_ns);
-    let mut idle: Vec<f64> = latencies
+    let idle: Vec<f64> = latencies
         .iter()
         .map(|latency| lost(latency.transfer_idle_ns, latency.hit_ns))
         .filter(|ns| ns.is_finite() && *ns > 0.0)
         .collect();
-    idle.sort_by(f64::total_cmp);
-    let (Some(&low), Some(&median)) = (idle.first(), idle.get(idle.len() / 2)) else {
+    let Some(Interval { low, high }) = Interval::of(&idle) else {
         return ASSUMED_NS;
     };
     let high = latencies
         .iter()
         .map(|latency| lost(latency.transfer_saturated_ns, latency.hit_ns))
-        .chain(idle.last().copied())
         .filter(|ns| ns.is_finite())
-        .fold(median, f64::max);
+        .fold(high, f64::max);
     Estimate {
-        value: median,
+        value: median(idle).unwrap_or(low),
         low,
         high,
     }

@@ -114,11 +114,11 @@ fn transfers_are_counted_and_cost_what_one_takes_in_any_state_of_the_machine() {
         (line.true_transfers(), line.false_transfers()),
         (10_000.0, 70_000.0)
     );
-    // The median of the transfers is 100 ns, the cheapest 50, the dearest 200.
+    // The median of the transfers is 75 ns, the cheapest 50, the dearest 200.
     assert_eq!(
         line.cost_ns,
         Estimate {
-            value: 8e6,
+            value: 6e6,
             low: 4e6,
             high: 16e6
         }

@@ -31,6 +31,8 @@ pub(crate) use scattered::private_bytes;
 pub use stays::Input;
 pub use thread_time::ThreadTime;
 
+pub use crate::quantity::Estimate;
+
 /// One access place of one thread at a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
@@ -62,43 +64,6 @@ pub struct Flow {
 
 /// The z of a 90 % interval.
 const Z90: f64 = 1.645;
-
-/// A value with its 90 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
-    /// Best estimate.
-    pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Estimate {
-    /// A value that is known.
-    pub(crate) fn exactly(value: f64) -> Self {
-        Self {
-            value,
-            low: value,
-            high: value,
-        }
-    }
-
-    /// The product with a factor that is an estimate, too; none is negative.
-    pub(crate) fn times(self, factor: Self) -> Self {
-        Self {
-            value: self.value * factor.value,
-            low: self.low * factor.low,
-            high: self.high * factor.high,
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.value += other.value;
-        self.low += other.low;
-        self.high += other.high;
-    }
-}
 
 /// What the figures of a line rest on.
 #[derive(Clone, Copy, Debug, PartialEq)]

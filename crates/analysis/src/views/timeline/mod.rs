@@ -1,0 +1,249 @@
+//! When threads fought over lines: contended time and round trip over the run.
+
+use std::collections::BTreeMap;
+
+use linewise_recording::{RunInfo, SampleClass, SharedMemory, Tables};
+use serde::{Deserialize, Serialize};
+
+use super::sharing::SharingView;
+use crate::section::{Bar, Cell, Chart, Charts, Legend, Section, Shown, Step};
+
+/// Slices of a run.
+const SLICES: u64 = 120;
+/// Bars in the picture; finer bins are merged.
+const BARS: usize = 160;
+
+/// A slice of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimelineBin {
+    /// Start, ns after the run's start.
+    pub start_ns: u64,
+    /// Length, ns.
+    pub length_ns: u64,
+    /// Thread time sampled, ns.
+    pub thread_ns: f64,
+    /// Of it at accesses to contended lines, ns.
+    pub contended_ns: f64,
+    /// Round trip in force, ns; 0 when unknown.
+    pub round_trip_ns: f64,
+}
+
+/// A run in slices.
+#[must_use]
+pub(crate) fn timeline(
+    info: &RunInfo,
+    tables: &Tables,
+    view: &SharingView,
+    shared: &SharedMemory,
+) -> Vec<TimelineBin> {
+    let duration = info.end.since(info.start);
+    let length = (duration / SLICES).max(1_000_000);
+    let count = duration.div_ceil(length) as usize;
+    let mut bins: Vec<TimelineBin> = (0..count as u64)
+        .map(|i| TimelineBin {
+            start_ns: i * length,
+            length_ns: length,
+            ..TimelineBin::default()
+        })
+        .collect();
+    // Of the time at a line, the part that its estimate counts as lost.
+    let lost: BTreeMap<_, f64> = view
+        .lines
+        .iter()
+        .map(|line| {
+            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
+            let share = if weight > 0.0 {
+                (line.cost_ns.value / weight).min(1.0)
+            } else {
+                0.0
+            };
+            ((line.pid, line.line), share)
+        })
+        .collect();
+    for sample in &tables.samples {
+        let slice = (sample.time.since(info.start) / length) as usize;
+        let Some(bin) = bins.get_mut(slice) else {
+            continue;
+        };
+        bin.thread_ns += sample.weight as f64;
+        let (pid, address) = shared.home(sample.pid, sample.address);
+        if sample.class == SampleClass::Access
+            && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
+        {
+            bin.contended_ns += sample.weight as f64 * share;
+        }
+    }
+    let mut latencies = tables.latencies.iter().peekable();
+    let mut current = tables
+        .latencies
+        .first()
+        .map_or(0.0, |latency| latency.round_trip_ns);
+    for bin in &mut bins {
+        while let Some(latency) =
+            latencies.next_if(|latency| latency.time.since(info.start) <= bin.start_ns)
+        {
+            current = latency.round_trip_ns;
+        }
+        bin.round_trip_ns = current;
+    }
+    bins
+}
+
+/// A bin as it is drawn.
+struct Slice {
+    start_ns: f64,
+    length_ns: f64,
+    thread_ns: f64,
+    contended_ns: f64,
+    round_trip_ns: Option<f64>,
+}
+
+impl Slice {
+    fn share(&self) -> f64 {
+        match self.thread_ns > 0.0 {
+            true => (self.contended_ns / self.thread_ns).clamp(0.0, 1.0),
+            false => 0.0,
+        }
+    }
+}
+
+fn merged(bins: &[TimelineBin]) -> Vec<Slice> {
+    let group = bins.len().div_ceil(BARS).max(1);
+    bins.chunks(group)
+        .map(|bins| {
+            let trips: Vec<f64> = bins
+                .iter()
+                .map(|bin| bin.round_trip_ns)
+                .filter(|ns| ns.is_finite() && *ns > 0.0)
+                .collect();
+            Slice {
+                start_ns: bins[0].start_ns as f64,
+                length_ns: bins.iter().map(|bin| bin.length_ns as f64).sum(),
+                thread_ns: bins.iter().map(|bin| bin.thread_ns).sum(),
+                contended_ns: bins.iter().map(|bin| bin.contended_ns).sum(),
+                round_trip_ns: (!trips.is_empty())
+                    .then(|| trips.iter().sum::<f64>() / trips.len() as f64),
+            }
+        })
+        .collect()
+}
+
+/// The scale's end: the next of 1, 2, 5, 10, 20, 50 or 100 %.
+fn top_of(highest: f64) -> f64 {
+    [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
+        .into_iter()
+        .find(|top| highest <= *top)
+        .unwrap_or(1.0)
+}
+
+/// Both, one above the other; `None` without a timeline.
+#[must_use]
+pub fn section(bins: &[TimelineBin]) -> Option<Section> {
+    let slices = merged(bins);
+    let end = slices.last().map(|it| it.start_ns + it.length_ns)?;
+    let charts = || Charts {
+        length_ns: end,
+        charts: vec![contended(&slices, end), round_trip(&slices, end)],
+    };
+    (end > 0.0).then(|| Section {
+        id: "time",
+        title: "Over time",
+        shown: Shown::OnPage,
+        facts: Vec::new(),
+        table: None,
+        charts: Some(charts()),
+        notes: Vec::new(),
+    })
+}
+
+fn contended(slices: &[Slice], end: f64) -> Chart {
+    let top = top_of(slices.iter().map(Slice::share).fold(0.0, f64::max));
+    let legend = Legend {
+        title: "Thread time at contended lines",
+        scale: vec![Cell::text("top of the scale: "), Cell::Share(top)],
+        described: vec![Cell::text(
+            "Share of thread time at contended lines over the run",
+        )],
+    };
+    let bar = |slice: &Slice| {
+        let mut words = vec![
+            Cell::Time(slice.start_ns),
+            Cell::text(" to "),
+            Cell::Time(slice.start_ns + slice.length_ns),
+            Cell::text(": "),
+            Cell::Share(slice.share()),
+            Cell::text(" of thread time contended"),
+        ];
+        if let Some(ns) = slice.round_trip_ns {
+            words.extend([Cell::text(", round trip "), Cell::Time(ns)]);
+        }
+        Bar {
+            from: slice.start_ns / end,
+            length: slice.length_ns / end,
+            height: slice.share() / top,
+            words,
+        }
+    };
+    Chart::Bars(legend, slices.iter().map(bar).collect())
+}
+
+fn round_trip(slices: &[Slice], end: f64) -> Chart {
+    let trips = slices.iter().filter_map(|slice| slice.round_trip_ns);
+    let highest = trips.clone().fold(0.0, f64::max);
+    if highest <= 0.0 {
+        return Chart::Missing("The round trip between cores was not measured.");
+    }
+    let lowest = trips.fold(f64::INFINITY, f64::min);
+    let range = [Cell::Time(lowest), Cell::text(" to "), Cell::Time(highest)];
+    let mut scale = range.to_vec();
+    scale.push(Cell::text("; the scale starts at 0"));
+    let mut described = vec![Cell::text("Round trip over the run, ")];
+    described.extend(range);
+    let legend = Legend {
+        title: "Round trip between cores",
+        scale,
+        described,
+    };
+    let step = |slice: &Slice| Step {
+        from: slice.start_ns / end,
+        to: (slice.start_ns + slice.length_ns) / end,
+        height: slice.round_trip_ns.map(|ns| ns / highest),
+    };
+    Chart::Steps(legend, slices.iter().map(step).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bin(at: u64, round_trip_ns: f64) -> TimelineBin {
+        TimelineBin {
+            start_ns: at * 1_000,
+            length_ns: 1_000,
+            thread_ns: 1_000.0,
+            contended_ns: 300.0,
+            round_trip_ns,
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_drawn_with_few_bars() {
+        let bins: Vec<TimelineBin> = (0..1_000).map(|at| bin(at, 80.0)).collect();
+        let drawn = section(&bins).and_then(|it| it.charts).expect("charts");
+        let [Chart::Bars(legend, bars), Chart::Steps(_, steps)] = drawn.charts.as_slice() else {
+            panic!("{:?}", drawn.charts);
+        };
+        assert_eq!((bars.len(), steps.len()), (143, 143));
+        assert_eq!(legend.scale[1], Cell::Share(0.5), "the next round share");
+        assert!((bars[0].height - 0.6).abs() < 1e-9);
+        assert_eq!(steps[9].height, Some(1.0));
+    }
+
+    #[test]
+    fn without_a_round_trip_that_is_said_and_without_slices_nothing() {
+        let drawn = section(&[bin(0, 0.0)]).and_then(|it| it.charts);
+        let charts = drawn.expect("charts").charts;
+        assert!(matches!(charts[1], Chart::Missing(_)));
+        assert_eq!(section(&[]), None);
+    }
+}

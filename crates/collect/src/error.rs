@@ -71,7 +71,7 @@ pub enum Error {
     Recording(#[from] linewise_recording::Error),
     /// The exact source could not run the command.
     #[error(transparent)]
-    Exact(#[from] crate::exact::ExactError),
+    Exact(#[from] crate::sources::exact::ExactError),
     /// A panic.
     #[error("linewise has a bug: {message}; please report it")]
     Bug {

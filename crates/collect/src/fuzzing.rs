@@ -9,9 +9,9 @@ use linewise_recording::{Pid, Writer};
 use linewise_tracer::{Region as TracerRegion, stamp as tracer_stamp, words};
 
 use crate::error::Error;
-use crate::exact::FuzzedReader;
-use crate::follow::Stacks;
-use crate::heap::{self, HeapRecorder};
+use crate::sources::exact::FuzzedReader;
+use crate::target::follow::Stacks;
+use crate::target::heap::{self, HeapRecorder};
 
 const KINDS: [RecordKind; 8] = [
     RecordKind::Alloc,

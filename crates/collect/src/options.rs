@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::flow::Wanted;
 use crate::kernel::Processes;
 
 /// What to record.
@@ -109,4 +108,13 @@ pub enum Event<'a> {
     Failed(&'a Error),
     /// The target has ended, and the recording could not be completed.
     CutShort(&'a Error),
+}
+
+/// Whose objects to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that are touched most.
+    Most,
+    /// Those that this function allocates, or that have this name.
+    Named(String),
 }

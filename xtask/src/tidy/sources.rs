@@ -251,7 +251,7 @@ mod tests {
         let found = |path: &str| trusts_strangers(&file(path, text)).len();
         assert_eq!(found("crates/cli/src/report.rs"), 2);
         assert_eq!(found("crates/collect/src/code.rs"), 1);
-        assert_eq!(found("crates/collect/src/exact/tests/kinds.rs"), 0);
+        assert_eq!(found("crates/collect/src/sources/exact/tests/kinds.rs"), 0);
         assert_eq!(found("crates/machine/src/procfs.rs"), 0);
     }
 

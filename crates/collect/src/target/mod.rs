@@ -1,0 +1,10 @@
+//! What every source needs of a target: its processes and threads, what they map and allocate, its programs and their
+//! functions.
+
+pub(crate) mod binary;
+pub(crate) mod clock;
+pub(crate) mod family;
+pub(crate) mod follow;
+pub(crate) mod function;
+pub(crate) mod heap;
+pub(crate) mod library;

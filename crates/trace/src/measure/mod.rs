@@ -24,5 +24,6 @@ mod step;
 
 pub use machine::{Model, SimulatedMachine, THIS_MACHINE};
 pub use measuring::Measuring;
+pub use names::Trace;
 pub use options::{MeasureError, MeasureOptions, ReuseShare};
-pub use results::{Results, Trace};
+pub use results::Results;

@@ -1,10 +1,27 @@
 //! Names of what was counted.
 
-use linewise_recording::{Address, Pid, Tid};
+use linewise_recording::{Address, Pid, Tid, Time};
 
 use super::line_blocks::LineBlocks;
-use super::results::Trace;
+use super::machine::Model;
 use crate::access::GUEST_BITS;
+use crate::instruction::Instruction;
+use crate::thread::ExactThread;
+
+/// The trace that was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace<'a> {
+    /// By their numbers in the accesses.
+    pub threads: &'a [ExactThread],
+    /// By their numbers in the accesses.
+    pub instructions: &'a [Instruction],
+    /// It holds one line in so many.
+    pub one_line_in: u32,
+    /// The machine that it was measured with.
+    pub model: &'a Model,
+    /// When it ended.
+    pub end: Time,
+}
 
 /// What numbers in the measurements mean.
 pub(crate) struct Names<'a> {

@@ -1,32 +1,15 @@
 //! What was measured, with the names that numbers in the trace have.
 
-use linewise_recording::{HeapRun, Loss, RepeatedLine, SimulationSums, Tables, Time};
+use linewise_recording::{HeapRun, Loss, RepeatedLine, SimulationSums, Tables};
 
-use super::machine::Model;
 use super::measures::Measured;
-use super::names::Names;
+use super::names::{Names, Trace};
 use super::objects::Found;
 use super::paths::PathRows;
 use super::repeats;
 use super::rows;
 use crate::heap_event::HeapNames;
-use crate::instruction::Instruction;
 use crate::thread::ExactThread;
-
-/// The trace that was measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Trace<'a> {
-    /// By their numbers in the accesses.
-    pub threads: &'a [ExactThread],
-    /// By their numbers in the accesses.
-    pub instructions: &'a [Instruction],
-    /// It holds one line in so many.
-    pub one_line_in: u32,
-    /// The machine that it was measured with.
-    pub model: &'a Model,
-    /// When it ended.
-    pub end: Time,
-}
 
 /// What came of it.
 pub struct Results {

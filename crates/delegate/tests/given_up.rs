@@ -49,16 +49,21 @@ fn round(clients: usize) {
 #[test]
 fn clients_that_are_given_up_keep_no_memory() {
     round(50);
-    let before = bytes();
-    round(500);
-    let now = bytes();
-    let [reserved, resident] = [0, 1].map(|which| now[which].saturating_sub(before[which]));
+    // The allocator keeps what several threads freed as it likes, but what is lost is lost each time.
+    let growths = [(); 5].map(|()| {
+        let before = bytes();
+        round(500);
+        let now = bytes();
+        [0, 1].map(|which| now[which].saturating_sub(before[which]))
+    });
+    let least = |which: usize| growths.map(|it| it[which]).into_iter().min().unwrap();
+    let [reserved, resident] = [0, 1].map(least);
     // The address sanitizer keeps what was freed for a while.
     let keeps = std::env::var_os("ASAN_OPTIONS").is_some();
     assert!(
         keeps || resident < 4 << 20,
-        "{resident} bytes for 500 clients"
+        "{growths:?} bytes for 500 clients each"
     );
     // The memory of the domain's shards is given back, too.
-    assert!(reserved < 32 << 30, "{reserved} bytes are reserved");
+    assert!(reserved < 32 << 30, "{growths:?} bytes are reserved");
 }

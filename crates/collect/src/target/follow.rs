@@ -321,7 +321,8 @@ impl Threads {
             state.ended = true;
             state.row.end = time;
             if !state.sampled {
-                self.unsampled.threads += 1;
+                // What one used that lived in a pause was not told: it would make the others look shorter.
+                self.unsampled.threads += u64::from(state.row.cpu_time_ns > 0);
                 self.unsampled.cpu_ns += state.row.cpu_time_ns;
                 if self.threads.len() > MOST_THREADS {
                     self.threads.remove(&tid);

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_chain_goes_through_the_function_that_holds_one_of_its_addresses() {
-        let name = "linewise_collect::flow::function::tests::marked";
+        let name = concat!(module_path!(), "::marked");
         let own = Pid(std::process::id());
         let mut function = Function::named(name);
         assert!(function.is_on(&Machine, own, StackId(1), || vec![0, marked()]));

@@ -303,7 +303,7 @@ fn of_threads_too_short_for_the_period_the_period_becomes_shorter() {
     let recorded = record(&kernel, |_| {});
     let (count, detail) = recorded.loss("threads-too-short").unwrap();
     assert!(
-        count > 100 && detail.contains("µs each"),
+        count > 100 && detail.contains("500 µs each"),
         "{count} {detail}"
     );
     let samples: Vec<Sample> = recorded.rows();

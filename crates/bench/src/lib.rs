@@ -17,6 +17,8 @@
 //! # Ok::<(), linewise_bench::WorkloadError>(())
 //! ```
 
+#![warn(clippy::too_many_lines)]
+
 mod compare;
 pub mod fetch_add;
 mod placement;

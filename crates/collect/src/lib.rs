@@ -10,6 +10,7 @@
 //! it may be loaded, the heap recorder (`target::heap`). It knows nothing of symbols, objects or costs: it writes down raw
 //! facts.
 
+#![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]
 
 mod bug;

@@ -178,6 +178,7 @@
 //! With `RUSTFLAGS="--cfg loom"`, `cargo test -p linewise-delegate --release --lib models` tries every order of
 //! execution of both ends of a channel as they are, and `--test loom` of the sleeping, the seat, the bell and the
 //! end of a value.
+#![warn(clippy::too_many_lines)]
 #![expect(
     unsafe_code,
     reason = "threads hand memory to each other through request lines, and values live in memory of the shard"

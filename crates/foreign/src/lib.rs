@@ -11,6 +11,8 @@
 //! assert_eq!(linewise_foreign::sanitise("a\x1b[2Jb"), "a\\u{1b}[2Jb");
 //! ```
 
+#![warn(clippy::too_many_lines)]
+
 mod file;
 mod text;
 

@@ -16,6 +16,7 @@
 //! the C library, and is built without the standard library (no feature `collector`).
 //! The collector's side trusts nothing that it reads.
 
+#![warn(clippy::too_many_lines)]
 #![cfg_attr(not(any(feature = "collector", test)), no_std)]
 #![expect(
     unsafe_code,

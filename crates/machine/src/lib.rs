@@ -2,6 +2,7 @@
 //!
 //! Everything that needs `unsafe`, a system call or a file of the kernel is here, behind safe
 //! functions; the rest of linewise is plain computation on what they return.
+#![warn(clippy::too_many_lines)]
 #![expect(unsafe_code, reason = "calls the kernel, and shares memory with it")]
 
 pub mod affinity;

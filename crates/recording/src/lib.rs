@@ -59,6 +59,7 @@
 //! assert_eq!(recording.read::<Switch>()?[0].cpu, CpuId(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]
 
 mod column;

@@ -14,6 +14,7 @@
 //! assert_eq!(machine.proximity(0, 10), Some(Proximity::OtherSocket));
 //! assert_eq!(machine.line_size(), Some(64));
 //! ```
+#![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]
 
 mod cpu_set;

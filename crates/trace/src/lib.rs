@@ -8,6 +8,7 @@
 //! It does not know where accesses come from, and touches neither the kernel nor the target: a trace that was
 //! kept, or a list of accesses that a test made up, is measured as one that comes in while the program runs.
 
+#![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]
 
 mod access;

@@ -15,6 +15,7 @@
 //! Only facts of QEMU's plugin interface are used (names, types, the order of calls); its functions
 //! are looked up at run time, so that the `rlib` links without QEMU.
 
+#![warn(clippy::too_many_lines)]
 #![expect(
     unsafe_code,
     reason = "shared memory, and the callbacks of a C program"

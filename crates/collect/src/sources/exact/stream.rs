@@ -87,6 +87,55 @@ pub(super) struct Stream {
     last_correction: u64,
 }
 
+/// Where an address of a process counts.
+#[derive(Clone, Copy)]
+struct Place {
+    shares: bool,
+    image: u32,
+    space: u64,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(self, code: &Code, address: u64) -> u64 {
+        match self.shares {
+            true => code.home(self.image, address),
+            false => address | self.space,
+        }
+    }
+}
+
+/// What came of a word that is no access.
+enum Mark {
+    /// It was a mark or an event of so many words.
+    Read(u64),
+    /// It has a stamp that is not to be told yet.
+    Later(u64),
+    /// It was neither: a record is published whole.
+    None,
+}
+
+/// Takes what became of an access that is not simply handed on; how many words of it are no accesses.
+#[inline(always)]
+fn take_special(
+    (batch, totals): (&mut Batch, &mut Totals),
+    reading: &mut Reading,
+    told: Special,
+) -> u64 {
+    match told {
+        Special::One(access) => {
+            batch.push(access);
+            reading.untold = 0;
+            0
+        }
+        Special::PartOfUpdate => 1,
+        Special::Unexplained => {
+            totals.unexplained += 1;
+            1
+        }
+    }
+}
+
 impl Stream {
     /// `machine` is that of the target's ELF file.
     pub(super) fn new(region: Region, machine: u16) -> Self {
@@ -413,135 +462,136 @@ impl Stream {
         until: u64,
         consumer: &mut C,
     ) -> Option<u64> {
-        let Self {
-            code,
-            batch,
-            totals,
-            clock,
-            reached,
-            time_ns: latest_ns,
-            owners,
-            all,
-            ..
-        } = self;
         if reading.thread == u16::MAX {
-            totals.unnumbered += reading.head.saturating_sub(reading.position);
+            self.totals.unnumbered += reading.head.saturating_sub(reading.position);
             reading.position = reading.head;
             return None;
         }
-        let (head, thread, space) = (reading.head, reading.thread, reading.space);
-        let mut position = reading.position;
-        let shares = code.shared.has(Pid(reading.image));
-        let image = reading.image;
-        let place = |address| match shares {
-            true => code.home(image, address),
-            false => address | space,
+        let (head, thread) = (reading.head, reading.thread);
+        let place = Place {
+            shares: self.code.shared.has(Pid(reading.image)),
+            image: reading.image,
+            space: reading.space,
         };
-        let mut bank = code.bank(reading.bank);
-        let mut time_ns = reading.time_ns.max(*latest_ns);
+        let mut position = reading.position;
+        let mut bank = self.code.bank(reading.bank);
+        reading.time_ns = reading.time_ns.max(self.time_ns);
+        let mut time_ns = reading.time_ns;
         // Accesses are words, but for those that are joined with another or not described.
         let begin = position;
         let mut others = 0u64;
         let mut next = None;
         while position < head {
             let word = reading.ring.word(position);
-            if words::tag(word) < words::MARK {
-                position += 1;
-                let slot = bank[words::slot_in_bank(word)];
-                let store = words::is_store(word);
-                if words::address(word) == words::UNTOLD {
-                    others += 1;
-                    if slot.site != NO_SITE {
-                        consumer.sampled(slot.site, slot.kind(store));
+            if words::tag(word) >= words::MARK {
+                let emitted = position - begin - others;
+                match self.mark(reading, (word, position), (until, emitted), place, consumer) {
+                    Mark::Read(length) => {
+                        position += length;
+                        others += length;
                     }
-                    continue;
-                }
-                // Made in its place: a copy would wait for each of its fields.
-                let access = TracedAccess {
-                    address: place(words::address(word)),
-                    time_ns,
-                    site: slot.site,
-                    before: reading.untold,
-                    size: words::size(word),
-                    thread,
-                    kind: if store { Kind::Store } else { Kind::Load },
-                    orders: slot.orders,
-                };
-                if slot.special {
-                    let ends = reading.closed || *all;
-                    let Some((words, told)) = reading.special(access, (word, slot), position, ends)
-                    else {
-                        position -= 1;
+                    Mark::Later(stamp) => {
+                        next = Some(stamp);
                         break;
-                    };
-                    position += words;
-                    others += words;
-                    match told {
-                        Special::One(access) => {
-                            batch.push(access);
-                            reading.untold = 0;
-                        }
-                        Special::PartOfUpdate => others += 1,
-                        Special::Unexplained => {
-                            totals.unexplained += 1;
-                            others += 1;
-                        }
                     }
-                } else {
-                    batch.push(access);
-                    reading.untold = 0;
+                    Mark::None => {
+                        self.totals.malformed += 1;
+                        others += head - position;
+                        position = head;
+                        break;
+                    }
                 }
-                if batch.is_full() {
-                    consumer.accesses(batch.filled());
-                    batch.clear();
+                (bank, time_ns) = (self.code.bank(reading.bank), reading.time_ns);
+                if position - reading.freed >= reading.quantum {
+                    reading.freed = position;
+                    reading.ring.free(position);
                 }
                 continue;
             }
-            let Some((stamp, length)) = reading.stamp_at(word, position) else {
-                totals.malformed += 1;
-                others += head - position;
-                position = head;
-                break;
-            };
-            if stamp > until {
-                next = Some(stamp);
-                break;
-            }
-            let is_event = words::tag(word) == words::EVENT;
-            // The same stamp again: the bank changes.
-            if stamp != reading.stamp || is_event {
-                reading.stamped(stamp, position - begin - others, *reached, totals);
-                *reached = stamp.max(*reached);
-                time_ns = clock.ns(*reached).max(*latest_ns);
-                *latest_ns = time_ns;
-            }
-            reading.change_bank(word);
-            if is_event || reading.untold >= PASSED {
-                if !batch.filled().is_empty() {
-                    consumer.accesses(batch.filled());
-                    batch.clear();
+            position += 1;
+            let slot = bank[words::slot_in_bank(word)];
+            let store = words::is_store(word);
+            if words::address(word) == words::UNTOLD {
+                others += 1;
+                if slot.site != NO_SITE {
+                    consumer.sampled(slot.site, slot.kind(store));
                 }
-                reading.tell_passed(consumer, time_ns);
+                continue;
             }
-            if is_event {
-                let record = EventAt {
-                    word,
-                    words: position + 2..position + length,
-                    time_ns,
+            // Made in its place: a copy would wait for each of its fields.
+            let access = TracedAccess {
+                address: place.of(&self.code, words::address(word)),
+                time_ns,
+                site: slot.site,
+                before: reading.untold,
+                size: words::size(word),
+                thread,
+                kind: if store { Kind::Store } else { Kind::Load },
+                orders: slot.orders,
+            };
+            if slot.special {
+                let ends = reading.closed || self.all;
+                let Some((words, told)) = reading.special(access, (word, slot), position, ends)
+                else {
+                    position -= 1;
+                    break;
                 };
-                reading.tell_event(&record, (code, owners, totals), place, consumer);
+                position += words;
+                others += words;
+                others += take_special((&mut self.batch, &mut self.totals), reading, told);
+            } else {
+                self.batch.push(access);
+                reading.untold = 0;
             }
-            bank = code.bank(reading.bank);
-            position += length;
-            others += length;
-            if position - reading.freed >= reading.quantum {
-                reading.freed = position;
-                reading.ring.free(position);
+            if self.batch.is_full() {
+                consumer.accesses(self.batch.filled());
+                self.batch.clear();
             }
         }
-        reading.pause(position, position - begin - others, totals);
-        reading.time_ns = time_ns;
+        reading.pause(position, position - begin - others, &mut self.totals);
         next
+    }
+
+    /// Reads what is no access, behind so many accesses of this turn: a mark or an event.
+    #[inline]
+    fn mark<C: Consumer>(
+        &mut self,
+        reading: &mut Reading,
+        (word, position): (u64, u64),
+        (until, emitted): (u64, u64),
+        place: Place,
+        consumer: &mut C,
+    ) -> Mark {
+        let Some((stamp, length)) = reading.stamp_at(word, position) else {
+            return Mark::None;
+        };
+        if stamp > until {
+            return Mark::Later(stamp);
+        }
+        let is_event = words::tag(word) == words::EVENT;
+        // The same stamp again: the bank changes.
+        if stamp != reading.stamp || is_event {
+            reading.stamped(stamp, emitted, self.reached, &mut self.totals);
+            self.reached = stamp.max(self.reached);
+            self.time_ns = self.clock.ns(self.reached).max(self.time_ns);
+            reading.time_ns = self.time_ns;
+        }
+        reading.change_bank(word);
+        if is_event || reading.untold >= PASSED {
+            self.flush(consumer);
+            reading.tell_passed(consumer, reading.time_ns);
+        }
+        if is_event {
+            let record = EventAt {
+                word,
+                words: position + 2..position + length,
+                time_ns: reading.time_ns,
+            };
+            let code = &self.code;
+            let parts = (code, &self.owners, &mut self.totals);
+            reading.tell_event(&record, parts, |address| place.of(code, address), consumer);
+        }
+        Mark::Read(length)
     }
 
     fn flush<C: Consumer>(&mut self, consumer: &mut C) {

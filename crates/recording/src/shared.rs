@@ -108,7 +108,7 @@ impl SharedMemory {
         let is_another = (self.homes.get(&piece.backing)).is_some_and(|homes| homes.path != path);
         // An inode that nobody has mapped may be given to another file.
         if is_another && !self.is_mapped(piece.backing) {
-            self.homes.remove(&piece.backing);
+            self.forget_homes(piece.backing);
         }
         self.processes.entry(map.pid).or_default().push(piece);
         let homes = self.homes.entry(piece.backing).or_insert_with(|| Homes {
@@ -134,6 +134,17 @@ impl SharedMemory {
             Some(pieces) => self.processes.insert(child, pieces),
             None => self.processes.remove(&child),
         };
+    }
+
+    /// Makes room for those of another file.
+    fn forget_homes(&mut self, backing: Backing) {
+        let gone = self.homes.remove(&backing).unwrap_or_default();
+        self.count -= gone.pieces.len();
+        for (pid, _) in gone.pieces {
+            if let Some(pieces) = self.homes_of.get_mut(&pid) {
+                pieces.retain(|piece| piece.backing != backing);
+            }
+        }
     }
 
     fn is_mapped(&self, backing: Backing) -> bool {
@@ -305,6 +316,27 @@ mod tests {
         memory.add(&named(1, 0x40000, Some(7), "/dev/shm/c"));
         let own = (Pid(1), Address(0x40000));
         assert_eq!(memory.home(own.0, own.1), own);
+    }
+
+    #[test]
+    fn files_that_are_gone_take_no_room_from_those_to_come() {
+        let mut memory = SharedMemory::default();
+        let named = |pid, inode, path: String| Map {
+            path,
+            ..map(pid, 0x10000, 0x11000, 0, inode)
+        };
+        for number in 0..HOMES + 10 {
+            memory.add(&named(1, Some(7), format!("/tmp/{number}")));
+            memory.add(&named(1, None, String::new()));
+        }
+        memory.add(&named(1, Some(7), "/tmp/last".to_owned()));
+        memory.add(&Map {
+            path: "/tmp/last".to_owned(),
+            ..map(2, 0x50000, 0x51000, 0, Some(7))
+        });
+        let home = (Pid(1), Address(0x10040));
+        assert_eq!(memory.home(Pid(2), Address(0x50040)), home);
+        assert_eq!(memory.count, 1);
     }
 
     #[test]

@@ -82,13 +82,7 @@ impl<K: Kernel> Collector<K> {
     /// What was not recorded; switches were told for `share` of the time.
     fn losses(&self, share: f64) -> Vec<Loss> {
         let time = self.kernel.now();
-        let loss = |what: &str, count, detail| Loss {
-            time,
-            tid: None,
-            what: what.to_owned(),
-            count,
-            detail,
-        };
+        let loss = |what: &str, count, detail: String| Loss::new(time, what, count, detail);
         let mut losses: Vec<Loss> = self
             .losses
             .iter()

@@ -18,7 +18,7 @@ use linewise_machine::signals::StopSignals;
 use crate::exact::{self, ExactArgs, SourceChoice};
 use crate::report::{self, OutputArgs};
 use crate::say::{ProgressLine, say};
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchFolder};
 use crate::{exit, interrupt, panics};
 
 /// What to record and how.
@@ -352,7 +352,7 @@ fn collect(
     args: &CollectArgs,
     unasked: HeapWhen,
     directory: &Path,
-    scratch: Option<Arc<Place>>,
+    scratch: Option<Arc<ScratchFolder>>,
 ) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
     let source = match args.source {
         SourceChoice::Exact => Source::Exact(args.exact_source(directory)?),

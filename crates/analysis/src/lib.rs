@@ -26,6 +26,7 @@ pub mod diff;
 mod locality;
 pub mod model;
 pub mod quantity;
+mod replaced;
 pub mod report;
 pub mod resolve;
 pub mod section;

@@ -72,7 +72,7 @@ fn record_by<K: Kernel>(
 ) -> Result<Outcome, Error> {
     let translated = of_processes(kernel, options, &mut tell)?;
     let options = translated.as_ref().unwrap_or(options);
-    let heap = heap_source(options);
+    let heap = heap_source(kernel, options);
     let TargetAtHand {
         beginning,
         family,
@@ -90,7 +90,8 @@ fn record_by<K: Kernel>(
         Beginning::Processes(_) => None,
     };
     // Probes are there before the program's first instruction.
-    let heap = heap.map(|source| heap_recorder(source?, beginning.pid(), &measured.cpus, options));
+    let heap =
+        heap.map(|source| heap_recorder(kernel, source?, beginning.pid(), &measured.cpus, options));
     let BegunRecording {
         running,
         members,
@@ -157,7 +158,7 @@ struct FirstFacts<K: Kernel> {
     members: Vec<u32>,
     latencies: Option<(Latencies, Vec<Latency>)>,
     reuse: Option<Result<ReuseSampling<K>, String>>,
-    heap: Option<Result<HeapRecorder, String>>,
+    heap: Option<Result<HeapRecorder<K>, String>>,
     flow: Option<FlowRecorder<K>>,
     left_out: Vec<(u64, String)>,
     /// Why no line can be watched.
@@ -207,7 +208,7 @@ impl<K: Kernel> FirstFacts<K> {
 /// Has heap blocks recorded, or tells why they are not.
 fn give_heap<K: Kernel>(
     collector: &mut Collector<K>,
-    heap: Result<HeapRecorder, String>,
+    heap: Result<HeapRecorder<K>, String>,
     members: &[u32],
     options: &RecordOptions,
     tell: &mut impl FnMut(Event<'_>),

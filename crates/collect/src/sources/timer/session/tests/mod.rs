@@ -16,6 +16,7 @@ use crate::options::{Event, HeapWhen, RecordOptions, SampleBy, Target};
 mod attached;
 mod failing;
 mod following;
+mod heap;
 mod launched;
 mod reusing;
 mod watching;

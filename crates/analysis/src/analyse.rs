@@ -14,6 +14,7 @@ use crate::model::{
     Samples, Sharing, Transfers,
 };
 use crate::quantity::median;
+use crate::replaced;
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
@@ -122,6 +123,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         }
         propose_layouts(&mut report, private_bytes(info), info.line_size);
     }
+    report.notes.extend(replaced::note(info.complete, tables));
     locality::fill(&mut report, info, tables);
     if info.exact.is_none() {
         locality::fill_sampled(&mut report, info, tables, exact);

@@ -27,6 +27,7 @@ mod locality;
 pub mod model;
 mod own_code;
 pub mod quantity;
+mod replaced;
 pub mod report;
 pub mod resolve;
 pub mod section;

@@ -122,8 +122,8 @@ fn names(info: &RunInfo, tables: &Tables) -> Resolved {
     resolve_recording(tables, info.line_size, &DiskFiles::new("/"))
 }
 
-/// Analyses a recording. Where linewise was killed before it had looked up names they are looked up now: its
-/// files are the same, unless something was installed since.
+/// Analyses a recording. Where linewise was killed before it had looked up names they are looked up now:
+/// files that were built anew since are known by their build ids.
 pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow::Result<Report> {
     let recording = Recording::open(directory)?;
     let (info, mut tables) = (recording.info(), recording.tables()?);
@@ -149,7 +149,7 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
     }
     if resolved_now {
         report.notes.push(
-            "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what was built or installed anew meanwhile has wrong ones.".to_owned(),
+            "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what has no build id (Go's programs mostly) and was built anew meanwhile has wrong ones.".to_owned(),
         );
     }
     Ok(report)

@@ -42,7 +42,7 @@ pub fn heap_rings(mut bytes: &[u8], recording: &mut Writer) -> Result<(), Error>
         None,
     );
     let target = target.expect("our own memory");
-    let mut recorder = HeapRecorder::loaded(region, None);
+    let mut recorder = HeapRecorder::<crate::kernel::Machine>::loaded(region, None);
     let mut stacks = Stacks::default();
     let claim = |number: u32| {
         let ids = RingIds {

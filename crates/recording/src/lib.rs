@@ -1,7 +1,7 @@
 //! The recording: the wall between collecting and analysing.
 //!
 //! A recording is a directory `NAME.linewise/` with `run.json` ([`RunInfo`]) and one Parquet file
-//! for each table ([`table_columns`] lists them all). Its rows are raw facts: nothing in them is
+//! for each table ([`table_columns`] lists them all; [`RunFacts`] is `run.json` for who reads Parquet). Its rows are raw facts: nothing in them is
 //! interpreted, and no part of Linux is needed to read them.
 //!
 //! - [`Writer`] writes one while the target runs, in batches: what was flushed survives the death

@@ -21,7 +21,8 @@ use crate::storage::{
     Effort, FILE_PERMISSIONS, FileRole, RUN_FILE, compact, segment_name, segments_of, table_name,
     write_rows,
 };
-use crate::tables::{Row, Tables, all_tables};
+use crate::tables::sealed::Buffered;
+use crate::tables::{Row, RunFacts, Tables, all_tables};
 use crate::values::Time;
 
 /// Rows of one table that wait at most; more are written without being asked.
@@ -152,7 +153,10 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Write`] when a segment cannot be written; the rows wait on.
-    pub fn push<R: Row>(&mut self, rows: impl IntoIterator<Item = R>) -> Result<(), Error> {
+    pub fn push<R: Row + Buffered>(
+        &mut self,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<(), Error> {
         let pending = R::rows_mut(&mut self.pending);
         let first = pending.len();
         pending.extend(rows);
@@ -190,7 +194,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Write`] when the system refuses; the table then holds what it did.
-    pub fn replace<R: Row>(&mut self, rows: &[R]) -> Result<(), Error> {
+    pub fn replace<R: Row + Buffered>(&mut self, rows: &[R]) -> Result<(), Error> {
         debug_assert!(R::rows_mut(&mut self.pending).is_empty(), "{}", R::TABLE);
         self.segments.insert(R::TABLE, 1);
         let name = segment_name(R::TABLE, 1);
@@ -215,7 +219,9 @@ impl Writer {
     pub fn finish(mut self, info: &RunInfo) -> Result<(), Error> {
         self.info = info.clone();
         self.flush()?;
-        let written = self.compact_all().and_then(|()| self.write_run(true));
+        let written = (self.compact_all())
+            .and_then(|()| self.write_facts())
+            .and_then(|()| self.write_run(true));
         self.noted(written)
     }
 
@@ -266,7 +272,7 @@ impl Writer {
         Ok(())
     }
 
-    fn write_segment<R: Row>(&mut self) -> Result<(), Error> {
+    fn write_segment<R: Row + Buffered>(&mut self) -> Result<(), Error> {
         let pending = R::rows_mut(&mut self.pending);
         if pending.is_empty() {
             return Ok(());
@@ -290,7 +296,14 @@ impl Writer {
         })
     }
 
-    fn run_text(&self, complete: bool) -> Result<Vec<u8>, Error> {
+    /// Writes the row that others read for `run.json`.
+    fn write_facts(&self) -> Result<(), Error> {
+        let facts = RunFacts::of(&self.info_now(true));
+        let name = table_name(RunFacts::TABLE);
+        write_rows(&self.folder, &name, Effort::Table, &[facts])
+    }
+
+    fn info_now(&self, complete: bool) -> RunInfo {
         let mut info = RunInfo {
             format_version: FORMAT_VERSION,
             complete,
@@ -302,6 +315,11 @@ impl Writer {
                 info.ended_by = reason.to_owned();
             }
         }
+        info
+    }
+
+    fn run_text(&self, complete: bool) -> Result<Vec<u8>, Error> {
+        let info = self.info_now(complete);
         let path = self.folder.child(OsStr::new(RUN_FILE));
         let mut text = serde_json::to_vec_pretty(&info)
             .map_err(|e| Error::write(&path, io::Error::other(e)))?;

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 
 use object::elf::{
-    CompressionHeader64, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB, ELFMAG,
-    EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, NoteHeader64, PF_W, PF_X, PT_LOAD, ProgramHeader64,
-    R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64, SHF_ALLOC,
-    SHF_COMPRESSED, SHF_WRITE, SHN_UNDEF, SHT_NOBITS, SectionHeader64, Sym64,
+    CompressionHeader64, ELF_NOTE_GNU, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB,
+    ELFMAG, EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_LOAD, PT_NOTE,
+    ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64,
+    SHF_ALLOC, SHF_COMPRESSED, SHF_WRITE, SHN_UNDEF, SHT_NOBITS, SectionHeader64, Sym64,
 };
+use object::read::elf::NoteIterator;
 use object::{CompressedData, CompressionFormat, LittleEndian as LE, pod};
 
 use super::files::File;
@@ -29,6 +30,8 @@ const LARGEST_LINK: u64 = 64 << 10;
 const LARGEST_TABLE: u64 = 256 << 20;
 /// More program headers than any linker writes.
 const MOST_SEGMENTS: u64 = 4096;
+/// Segments of notes that are read, at most.
+const MOST_NOTES: usize = 4;
 /// Relocations of one section that are read, at most.
 const MOST_RELOCATIONS: usize = 4_000_000;
 
@@ -77,6 +80,8 @@ pub(super) struct Elf {
     /// GNU build id, lower-case hex; empty if it has none.
     pub(super) build_id: String,
     is_x86: bool,
+    /// Where segments of notes lie in the file, how long they are, and how their notes are aligned.
+    notes: Vec<(u64, u64, u64)>,
 }
 
 impl Elf {
@@ -92,6 +97,7 @@ impl Elf {
             segments: Vec::new(),
             sections: Vec::new(),
             build_id: String::new(),
+            notes: Vec::new(),
             is_x86: header.e_machine.get(LE) == EM_X86_64,
             file,
         };
@@ -138,6 +144,11 @@ impl Elf {
                     executable: header.p_flags.get(LE).0 & PF_X.0 != 0,
                     writable: header.p_flags.get(LE).0 & PF_W.0 != 0,
                 });
+            }
+            if header.p_type.get(LE) == PT_NOTE && self.notes.len() < MOST_NOTES {
+                let size = header.p_filesz.get(LE).min(LARGEST_LINK);
+                let place = (header.p_offset.get(LE), size, header.p_align.get(LE));
+                self.notes.push(place);
             }
         }
         Some(())
@@ -381,16 +392,29 @@ impl Elf {
         linked
     }
 
+    /// Of its own section, and where that was taken out or has another name, among the notes that are loaded.
     fn find_build_id(&self) -> Option<String> {
-        let bytes = self.small_section(".note.gnu.build-id", LARGEST_LINK)?;
-        let (header, rest) = pod::from_bytes::<NoteHeader64<LE>>(&bytes).ok()?;
-        if header.n_type.get(LE) != NT_GNU_BUILD_ID || header.n_namesz.get(LE) != 4 {
-            return None;
-        }
-        let length = usize::try_from(header.n_descsz.get(LE)).ok()?;
-        let id = rest.strip_prefix(b"GNU\0")?.get(..length)?;
-        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+        let own = self.small_section(".note.gnu.build-id", LARGEST_LINK);
+        own.and_then(|notes| build_id_among(&notes, 4)).or_else(|| {
+            let mut notes = self.notes.iter();
+            notes.find_map(|&(offset, size, align)| {
+                build_id_among(&self.file.read(offset, size)?, align)
+            })
+        })
     }
+}
+
+/// The build id among `notes`, in lower-case hex.
+fn build_id_among(notes: &[u8], align: u64) -> Option<String> {
+    let notes = NoteIterator::<FileHeader64<LE>>::new(LE, align, notes).ok()?;
+    let mut notes = notes.map_while(Result::ok);
+    let note = notes.find(|it| it.name() == ELF_NOTE_GNU && it.n_type(LE) == NT_GNU_BUILD_ID)?;
+    Some(
+        note.desc()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+    )
 }
 
 /// The value of symbol `number` of the table `symbols`, if it is defined there.

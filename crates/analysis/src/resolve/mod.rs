@@ -50,6 +50,9 @@ use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 pub use callers::Callers;
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
+#[cfg(test)]
+pub(crate) use modules::reason_of_a_replaced_file;
+pub(crate) use modules::replaced_file;
 pub(crate) use objects::GO_NAME;
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
@@ -69,7 +72,10 @@ pub struct Resolver<'a> {
     files: &'a dyn Files,
     store: &'a Store,
     modules: Vec<Module<'a>>,
+    /// By path and build id.
     numbers: HashMap<(String, String), usize>,
+    /// Those whose file is there as it was recorded, by path.
+    there: HashMap<String, usize>,
     /// Where modules are in memory, by process: filled when the process is first asked about.
     loaded: HashMap<Pid, Vec<Loaded>>,
     /// When nothing is looked up any more.
@@ -104,6 +110,7 @@ impl<'a> Resolver<'a> {
             store,
             modules: Vec::new(),
             numbers: HashMap::new(),
+            there: HashMap::new(),
             loaded: HashMap::new(),
             deadline: Instant::now() + PATIENCE,
         }
@@ -324,8 +331,19 @@ impl<'a> Resolver<'a> {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
-        let number = self.modules.len();
-        self.modules.push(Module::open(map, self.files, self.store));
+        // Of a process that had ended nobody saw the build id: the file is not to be read twice for that.
+        let there = self.there.get(&map.path).copied();
+        let is_it = |module: &Module<'_>| module.is_of(&map.build_id);
+        let known = there.filter(|&number| self.module(number).is_some_and(is_it));
+        let number = known.unwrap_or_else(|| {
+            let module = Module::open(map, self.files, self.store);
+            let number = self.modules.len();
+            if module.is_of(&map.build_id) {
+                self.there.insert(map.path.clone(), number);
+            }
+            self.modules.push(module);
+            number
+        });
         self.numbers.insert(key, number);
         number
     }

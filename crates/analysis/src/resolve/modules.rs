@@ -29,6 +29,20 @@ const MOST_MISSING_RANGES: usize = 1_000_000;
 /// Pages are at least this large: file offsets of mappings are rounded down to it.
 const PAGE: u64 = 4096;
 
+/// What is said of a file that is another one than was recorded, behind its path.
+const REPLACED: &str =
+    " was rebuilt or replaced since it was recorded; record again with the new file";
+
+/// Why nothing in a file has a name that is another one than was recorded.
+pub(crate) fn reason_of_a_replaced_file(path: &str) -> String {
+    format!("{path}{REPLACED}")
+}
+
+/// The file of which a frame's reason says that it is another one than was recorded.
+pub(crate) fn replaced_file(reason: &str) -> Option<&str> {
+    reason.strip_suffix(REPLACED)
+}
+
 /// Why the debug info or the symbols of a module were left aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TooLarge {
@@ -192,6 +206,12 @@ impl<'a> Module<'a> {
             segment.writable == map.writable && pages.start < map_end && map.offset < pages.end
         };
         self.segments().iter().filter(spanned).map(bias).collect()
+    }
+
+    /// Whether its file is the one with the build id `recorded`, or may be: of some files nobody knows it.
+    pub(super) fn is_of(&self, recorded: &str) -> bool {
+        let elf = self.elf.as_ref();
+        elf.is_some_and(|elf| recorded.is_empty() || elf.build_id == recorded)
     }
 
     /// Whether Go's linker made it.
@@ -391,9 +411,7 @@ impl<'a> Module<'a> {
                     "{path} could not be read as a program or library; it may be gone or unreadable to this user"
                 )
             }
-            Missing::Replaced => {
-                format!("{path} was replaced since it was recorded; record again with the new file")
-            }
+            Missing::Replaced => reason_of_a_replaced_file(path),
             Missing::DebugInfo if path == "[vdso]" => {
                 "the kernel's vdso comes without debug info".to_owned()
             }

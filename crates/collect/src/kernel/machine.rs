@@ -18,13 +18,14 @@ use linewise_machine::records::{ReadFormat, Record};
 use linewise_machine::retrap::{RetrapTime, retrap_time};
 use linewise_machine::ring::Ring;
 use linewise_machine::signals::{ChangeSignal, Heard, StopSignals};
+use linewise_machine::uprobe::{self, Hit, Placed, Point, ProbeCosts, Prober};
 use linewise_machine::{affinity, memory, sysfs};
 use linewise_recording::Time;
 use linewise_topology::Topology;
 
 use super::seam::{
-    Clocks, HeldTarget, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
-    TargetChild, Warden,
+    Clocks, FunctionProber, FunctionProbes, HeldTarget, Launching, Machinery, PerfEvent,
+    PerfEvents, PerfRing, Processes, Signals, TargetChild, Warden,
 };
 
 /// The kernel of this machine.
@@ -38,6 +39,10 @@ impl Clocks for Machine {
 
     fn own_cpu_time_ns(&self) -> u64 {
         process::own_cpu_time_ns()
+    }
+
+    fn own_thread_time_ns(&self) -> u64 {
+        process::thread_cpu_time_ns()
     }
 
     fn sleep(&self, duration: Duration) {
@@ -180,6 +185,30 @@ impl PerfRing for Ring {
     }
 }
 
+impl FunctionProbes for Machine {
+    type Prober = Prober;
+
+    fn probe_costs(&self, cpus: &[u32]) -> io::Result<ProbeCosts> {
+        uprobe::costs(cpus)
+    }
+
+    fn prober(&self, cpus: &[u32]) -> io::Result<Prober> {
+        Prober::open(cpus)
+    }
+}
+
+impl FunctionProber for Prober {
+    type Placed = Placed;
+
+    fn place(&self, pid: u32, file: &Path, points: &[Point]) -> io::Result<Placed> {
+        Self::place(self, pid, file, points)
+    }
+
+    fn drain(&mut self, into: &mut Vec<Hit>) -> u64 {
+        Self::drain(self, into)
+    }
+}
+
 impl Processes for Machine {
     fn own_pid(&self) -> u32 {
         std::process::id()
@@ -233,6 +262,14 @@ impl Processes for Machine {
             .read_at(into, offset)
     }
 
+    fn path_in(&self, pid: u32, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/root{path}"))
+    }
+
+    fn program_of(&self, pid: u32) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/exe"))
+    }
+
     fn thread_base(&self, pid: u32, tid: u32) -> io::Result<u64> {
         memory::thread_base(pid, tid)
     }
@@ -263,6 +300,10 @@ impl Launching for Machine {
         manner: Manner,
     ) -> io::Result<HeldChild> {
         HeldChild::fork(command, process::environment(variables), manner)
+    }
+
+    fn allowed_calls(&self) -> u32 {
+        process::allowed_calls()
     }
 
     fn adopt_orphans(&self) -> io::Result<()> {

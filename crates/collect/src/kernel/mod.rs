@@ -10,8 +10,8 @@ mod seam;
 pub(crate) use denial::Denial;
 pub(crate) use machine::Machine;
 pub(crate) use seam::{
-    HeldTarget, Kernel, Launching, Machinery, PerfEvent, PerfEvents, PerfRing, Processes, Signals,
-    TargetChild, Warden,
+    FunctionProber, FunctionProbes, HeldTarget, Kernel, Launching, Machinery, PerfEvent,
+    PerfEvents, PerfRing, Processes, Signals, TargetChild, Warden,
 };
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linewise_machine::facts::Facts;
@@ -15,16 +16,20 @@ use linewise_machine::procfs::{Mapping, Standing};
 use linewise_machine::records::{ReadFormat, Record};
 use linewise_machine::retrap::RetrapTime;
 use linewise_machine::signals::Heard;
+use linewise_machine::uprobe::{Hit, Point, ProbeCosts};
 use linewise_recording::Time;
 use linewise_topology::Topology;
 
 /// All of it. A clone is a handle of the same kernel.
 pub(crate) trait Kernel:
-    Clocks + Machinery + PerfEvents + Processes + Launching + Clone
+    Clocks + Machinery + PerfEvents + FunctionProbes + Processes + Launching + Clone
 {
 }
 
-impl<K: Clocks + Machinery + PerfEvents + Processes + Launching + Clone> Kernel for K {}
+impl<K: Clocks + Machinery + PerfEvents + FunctionProbes + Processes + Launching + Clone> Kernel
+    for K
+{
+}
 
 /// Clocks.
 pub(crate) trait Clocks {
@@ -32,6 +37,8 @@ pub(crate) trait Clocks {
     fn now(&self) -> Time;
     /// CPU time of this process, ns.
     fn own_cpu_time_ns(&self) -> u64;
+    /// CPU time of this thread, ns.
+    fn own_thread_time_ns(&self) -> u64;
     /// Waits.
     fn sleep(&self, duration: Duration);
 }
@@ -105,6 +112,26 @@ pub(crate) trait PerfRing {
     fn drain(&mut self, each: impl FnMut(Record));
 }
 
+/// Probes on functions of a process; see [`linewise_machine::uprobe`].
+pub(crate) trait FunctionProbes {
+    type Prober: FunctionProber;
+
+    /// What probes cost here.
+    fn probe_costs(&self, cpus: &[u32]) -> io::Result<ProbeCosts>;
+    /// What places them, and hears of hits on these CPUs.
+    fn prober(&self, cpus: &[u32]) -> io::Result<Self::Prober>;
+}
+
+/// Places probes; see [`linewise_machine::uprobe::Prober`].
+pub(crate) trait FunctionProber {
+    /// Probes that are in place until it is dropped.
+    type Placed;
+
+    fn place(&self, pid: u32, file: &Path, points: &[Point]) -> io::Result<Self::Placed>;
+    /// Takes out all hits; how many found no room.
+    fn drain(&mut self, into: &mut Vec<Hit>) -> u64;
+}
+
 /// What `/proc` tells of processes, and what may be done to them.
 pub(crate) trait Processes {
     fn own_pid(&self) -> u32;
@@ -121,6 +148,10 @@ pub(crate) trait Processes {
     fn read_memory(&self, pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize>;
     /// Reads a file as a process sees it.
     fn read_file(&self, pid: u32, path: &str, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Where a file can be opened that a process sees at `path`.
+    fn path_in(&self, pid: u32, path: &str) -> PathBuf;
+    /// Where the program of a process can be opened.
+    fn program_of(&self, pid: u32) -> PathBuf;
     fn thread_base(&self, pid: u32, tid: u32) -> io::Result<u64>;
     fn signal(&self, pid: u32, signal: i32) -> io::Result<()>;
     /// A descriptor that can be read from when the process has ended.
@@ -142,6 +173,8 @@ pub(crate) trait Launching {
         variables: &[(OsString, OsString)],
         manner: Manner,
     ) -> io::Result<Self::Held>;
+    /// What calls the heap recorder may make in a child, see [`linewise_machine::process::allowed_calls`].
+    fn allowed_calls(&self) -> u32;
     fn adopt_orphans(&self) -> io::Result<()>;
     fn reap_orphans(&self, not_these: impl Fn(u32) -> bool);
     fn block_changes(&self) -> io::Result<Self::Changes>;

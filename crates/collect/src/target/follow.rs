@@ -9,6 +9,7 @@ use linewise_recording::{
 };
 
 use crate::kernel::Processes;
+use crate::target::build_id::build_id;
 
 /// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
 const STAYS_PER_SECOND: u64 = 5_000;
@@ -504,6 +505,8 @@ pub(crate) struct Maps {
     shared: SharedMemory,
     /// Their rows that may be written to, for who is forked.
     to_inherit: HashMap<Pid, Vec<Map>>,
+    /// The build ids of the files with code, by path.
+    build_ids: HashMap<Pid, HashMap<String, String>>,
 }
 
 impl Maps {
@@ -511,6 +514,7 @@ impl Maps {
     pub(crate) fn keep(&mut self, lives: impl Fn(Pid) -> bool) {
         self.seen.retain(|&pid, _| lives(pid));
         self.to_inherit.retain(|&pid, _| lives(pid));
+        self.build_ids.retain(|&pid, _| lives(pid));
         self.shared.keep(lives);
     }
 
@@ -522,6 +526,10 @@ impl Maps {
     /// A process was forked: the shared mappings that it has from its parent.
     pub(crate) fn forked(&mut self, parent: Pid, child: Pid, time: Time) -> Vec<Map> {
         self.shared.forked(parent, child);
+        match self.build_ids.get(&parent).cloned() {
+            Some(ids) => self.build_ids.insert(child, ids),
+            None => self.build_ids.remove(&child),
+        };
         let Some(rows) = self.to_inherit.get(&parent) else {
             self.to_inherit.remove(&child);
             return Vec::new();
@@ -548,6 +556,11 @@ impl Maps {
             true => mapping.inode,
             false => 0,
         };
+        let has_code = |it: &&Mapping| it.executable && it.path.starts_with('/');
+        let programs: HashSet<String> = (mappings.iter().filter(has_code))
+            .map(|mapping| mapping.path.clone())
+            .collect();
+        let ids = self.build_ids.entry(pid).or_default();
         let rows: Vec<Map> = mappings
             .into_iter()
             .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
@@ -566,8 +579,13 @@ impl Maps {
                     path if path.starts_with('/') || path == "[vdso]" => MapKind::File,
                     _ => MapKind::Anonymous,
                 },
+                build_id: match programs.contains(&mapping.path) {
+                    true => (ids.entry(mapping.path.clone()))
+                        .or_insert_with(|| build_id(kernel, pid, &mapping.path))
+                        .clone(),
+                    false => String::new(),
+                },
                 path: mapping.path,
-                build_id: String::new(),
                 device: mapping.shared.then_some(mapping.device),
                 inode: mapping.shared.then_some(mapping.inode),
             })
@@ -584,17 +602,22 @@ impl Maps {
     /// A mapping told by the kernel, for a process that may be gone before it can be read.
     pub(crate) fn told(
         &mut self,
-        pid: Pid,
-        time: Time,
-        start: u64,
-        length: u64,
+        kernel: &impl Processes,
+        (pid, time): (Pid, Time),
+        (start, length): (u64, u64),
         offset: u64,
         path: &str,
     ) -> Option<Map> {
         let end = start.saturating_add(length);
         let seen = self.seen.entry(pid).or_default();
-        let new = path.starts_with('/') && seen.insert((start, end, 0, path.to_owned()));
-        new.then(|| Map {
+        if !path.starts_with('/') || !seen.insert((start, end, 0, path.to_owned())) {
+            return None;
+        }
+        // A file that is mapped again may have been rebuilt since.
+        let build_id = build_id(kernel, pid, path);
+        let ids = self.build_ids.entry(pid).or_default();
+        ids.insert(path.to_owned(), build_id.clone());
+        Some(Map {
             pid,
             time,
             start: Address(start),
@@ -604,7 +627,7 @@ impl Maps {
             writable: false,
             kind: MapKind::File,
             path: path.to_owned(),
-            build_id: String::new(),
+            build_id,
             device: None,
             inode: None,
         })

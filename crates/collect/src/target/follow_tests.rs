@@ -182,10 +182,56 @@ fn of_a_storm_of_threads_those_without_a_sample_are_forgotten_and_counted() {
 fn mappings_of_processes_that_are_gone_are_forgotten() {
     let mut maps = Maps::default();
     for pid in 1..=10_000 {
-        let told = |maps: &mut Maps| maps.told(Pid(pid), Time(1), 0, 4096, 0, "/bin/true");
+        let told = |maps: &mut Maps| {
+            maps.told(&Machine, (Pid(pid), Time(1)), (0, 4096), 0, "/a (deleted)")
+        };
         assert!(told(&mut maps).is_some());
         assert!(told(&mut maps).is_none());
         maps.keep(|it| it.0 + 10 > pid);
     }
     assert_eq!(maps.seen.len(), 10);
+}
+
+#[test]
+fn mappings_of_a_file_with_code_have_the_build_id_that_it_had_when_it_was_mapped() {
+    let own = Pid(std::process::id());
+    let program = std::env::current_exe().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("program");
+    std::fs::copy(&program, &copy).unwrap();
+    let (program, copy) = (program.to_str().unwrap(), copy.to_str().unwrap());
+    let mut maps = Maps::default();
+    let rows = maps.read(&Machine, own, Time(1));
+    let of = |rows: &[Map], path: &str| -> HashSet<String> {
+        let rows = rows.iter().filter(|row| row.path == path);
+        rows.map(|row| row.build_id.clone()).collect()
+    };
+    let ids = of(&rows, program);
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    let id = ids.into_iter().next().unwrap();
+    assert_eq!(of(&rows, "[vdso]"), HashSet::from([String::new()]));
+    let mut told = |pid: Pid, start: u64| {
+        let row = maps.told(&Machine, (pid, Time(2)), (start, 4096), 0, copy);
+        row.unwrap().build_id
+    };
+    assert_eq!(told(own, 1 << 20), id);
+    std::fs::remove_file(copy).unwrap();
+    assert_eq!(told(own, 2 << 20), "");
+    std::fs::write(copy, "no program any more").unwrap();
+    assert_eq!(told(own, 3 << 20), "");
+}
+
+#[test]
+fn who_is_forked_has_the_build_ids_of_its_parent() {
+    let mut maps = Maps::default();
+    let own = Pid(std::process::id());
+    maps.read(&Machine, own, Time(1));
+    let ids = maps.build_ids[&own].clone();
+    assert!(!ids.is_empty());
+    maps.forked(own, Pid(1_000_001), Time(2));
+    assert_eq!(maps.build_ids[&Pid(1_000_001)], ids);
+    maps.forked(Pid(1_000_002), Pid(1_000_001), Time(3));
+    assert!(!maps.build_ids.contains_key(&Pid(1_000_001)));
+    maps.keep(|_| false);
+    assert!(maps.build_ids.is_empty());
 }

@@ -2,6 +2,7 @@
 //! functions.
 
 pub(crate) mod binary;
+pub(crate) mod build_id;
 pub(crate) mod clock;
 pub(crate) mod family;
 pub(crate) mod follow;

@@ -16,7 +16,7 @@ use crate::values::*;
 
 /// A row of one of the tables. The set of tables belongs to the format version: the trait is
 /// sealed.
-pub trait Row: sealed::Buffered + Clone + Sized + Send + 'static {
+pub trait Row: sealed::Sealed + Clone + Sized + Send + 'static {
     /// The table's name; its file is `TABLE.parquet`.
     const TABLE: &'static str;
 
@@ -54,15 +54,14 @@ pub trait Row: sealed::Buffered + Clone + Sized + Send + 'static {
 pub(crate) mod sealed {
     use super::Tables;
 
-    /// Where rows of this type wait in a [`Tables`].
-    pub trait Buffered {
-        fn rows(tables: &Tables) -> &Vec<Self>
-        where
-            Self: Sized;
+    /// What no other crate can be.
+    pub trait Sealed {}
 
-        fn rows_mut(tables: &mut Tables) -> &mut Vec<Self>
-        where
-            Self: Sized;
+    /// Where rows of this type wait in a [`Tables`].
+    pub trait Buffered: Sized {
+        fn rows(tables: &Tables) -> &Vec<Self>;
+
+        fn rows_mut(tables: &mut Tables) -> &mut Vec<Self>;
     }
 }
 
@@ -85,6 +84,16 @@ pub struct TableColumns {
     pub description: &'static str,
     /// Its columns, in the order of the file.
     pub columns: &'static [Column],
+}
+
+impl TableColumns {
+    fn of<R: Row>() -> Self {
+        Self {
+            table: R::TABLE,
+            description: R::DESCRIPTION,
+            columns: R::columns(),
+        }
+    }
 }
 
 /// The name that a column has in the format `version`, by what it was called before which format.
@@ -167,15 +176,7 @@ macro_rules! table {
             })?
         }
 
-        impl sealed::Buffered for $row {
-            fn rows(tables: &Tables) -> &Vec<Self> {
-                &tables.$table
-            }
-
-            fn rows_mut(tables: &mut Tables) -> &mut Vec<Self> {
-                &mut tables.$table
-            }
-        }
+        impl sealed::Sealed for $row {}
     };
 }
 
@@ -221,7 +222,20 @@ macro_rules! declare_tables {
         $(
             mod $table;
             pub use $table::$row;
+
+            impl sealed::Buffered for $row {
+                fn rows(tables: &Tables) -> &Vec<Self> {
+                    &tables.$table
+                }
+
+                fn rows_mut(tables: &mut Tables) -> &mut Vec<Self> {
+                    &mut tables.$table
+                }
+            }
         )+
+
+        mod run;
+        pub use run::RunFacts;
 
         /// The rows of all tables of a recording, in memory.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -234,16 +248,10 @@ macro_rules! declare_tables {
             pub damage: Vec<Damage>,
         }
 
-        /// Every table with its columns: what documentation of the format derives from.
+        /// Every table with its columns, `run` among them: what documentation of the format derives from.
         #[must_use]
         pub fn table_columns() -> Vec<TableColumns> {
-            vec![$(
-                TableColumns {
-                    table: $row::TABLE,
-                    description: $row::DESCRIPTION,
-                    columns: $row::columns(),
-                },
-            )+]
+            vec![$(TableColumns::of::<$row>(),)+ TableColumns::of::<RunFacts>()]
         }
     };
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use linewise_recording::{FORMAT_VERSION, Recording, Row, Sample, table_columns};
+use linewise_recording::{FORMAT_VERSION, Recording, Row, RunFacts, Sample, table_columns};
 
 use crate::versions::fixture;
 
@@ -89,6 +89,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.block_uses.len(),
         rows.cache_contents.len(),
         rows.heap_sites.len(),
+        recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(
         "{weight} {accesses} {}",

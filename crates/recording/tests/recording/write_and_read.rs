@@ -41,6 +41,31 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_finished_recording_has_the_facts_of_its_run_as_a_row_and_opens_without_it() {
+    let (_directory, dir) = finished();
+    let read = || Recording::open(&dir).unwrap().read::<RunFacts>().unwrap();
+    let rows = read();
+    assert_eq!(rows, [RunFacts::of(&fixture_rows::info())]);
+    assert_eq!(rows[0].command, "./counters --threads=2");
+    assert_eq!((rows[0].exit_code, rows[0].exit_signal), (Some(0), None));
+    assert_eq!(rows[0].one_line_in, Some(64));
+    fs::remove_file(dir.join("run.parquet")).unwrap();
+    assert_eq!(read(), []);
+    let tables = Recording::open(&dir).unwrap().tables().unwrap();
+    assert_eq!(tables, fixture_rows::tables());
+}
+
+#[test]
+fn a_recording_that_was_cut_short_has_no_row_of_facts() {
+    let (_directory, dir) = place();
+    let mut writer = Writer::create(&dir, &fixture_rows::info(), CreateMode::New).unwrap();
+    fixture_rows::push_all(&mut writer, &fixture_rows::tables()).unwrap();
+    writer.flush().unwrap();
+    drop(writer);
+    assert!(!names(&dir).contains(&"run.parquet".to_owned()));
+}
+
+#[test]
 fn a_finished_recording_is_run_json_and_one_file_for_each_table() {
     let (_directory, dir) = place();
     let writer = Writer::create(&dir, &fixture_rows::info(), CreateMode::New).unwrap();

@@ -2,6 +2,7 @@
 
 use linewise_recording::{Address, Frame};
 
+use super::super::elf::Elf;
 use super::super::{Resolver, Store};
 use super::{PATH, PID, Program, build, build_and, run_tool};
 
@@ -306,4 +307,83 @@ fn one_mapping_of_constants_and_code_is_understood() {
         .map(|frame| (frame.function.as_str(), frame.line))
         .collect();
     assert_eq!(shown, [("bump", 4), ("worker", 7)]);
+}
+
+/// The program that was recorded, and one that was built in its place since.
+fn rebuilt() -> Option<(Program, Program)> {
+    let changed = SOURCE.replace("int main", "long other(void) { return shared; }\nint main");
+    let recorded = build("gcc", &["-g", "-O2"], ("program.c", SOURCE))?;
+    Some((
+        recorded,
+        build("gcc", &["-g", "-O2"], ("program.c", &changed))?,
+    ))
+}
+
+#[test]
+fn of_a_program_that_was_rebuilt_since_nothing_has_a_name() {
+    let Some((recorded, rebuilt)) = rebuilt() else {
+        return;
+    };
+    let store = Store::default();
+    let mut resolver = Resolver::new(&recorded.maps, &[], &rebuilt.files, &store);
+    for name in ["worker", "main"] {
+        let frames = resolver.frames(PID, recorded.address(name));
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        assert_eq!(super::super::replaced_file(&frames[0].reason), Some(PATH));
+        assert!(frames[0].function.starts_with("program+0x"), "{frames:?}");
+        assert_eq!((frames[0].file.as_str(), frames[0].line), ("", 0));
+    }
+    let (object, _) = resolver.object(PID, recorded.address("shared"));
+    assert_ne!(object.name, "shared");
+    // The file as it was.
+    let mut resolver = Resolver::new(&recorded.maps, &[], &recorded.files, &store);
+    let (object, _) = resolver.object(PID, recorded.address("shared"));
+    assert_eq!(object.name, "shared");
+}
+
+#[test]
+fn a_file_is_read_once_also_where_a_process_ended_before_its_build_id_was_seen() {
+    let Some((recorded, rebuilt)) = rebuilt() else {
+        return;
+    };
+    let other = linewise_recording::Pid(PID.0 + 1);
+    let mut maps = recorded.maps.clone();
+    maps.extend(recorded.maps.iter().cloned().map(|mut map| {
+        map.pid = other;
+        map.build_id.clear();
+        map
+    }));
+    let store = Store::default();
+    let worker = recorded.address("worker");
+    let mut resolver = Resolver::new(&maps, &[], &recorded.files, &store);
+    for pid in [PID, other, PID] {
+        assert_eq!(
+            resolver.frames(pid, worker).pop().unwrap().function,
+            "worker"
+        );
+    }
+    assert_eq!(resolver.modules.len(), 1);
+    // Of a file that is another one by now, what nobody knows better is believed, and what is known is not.
+    let mut resolver = Resolver::new(&maps, &[], &rebuilt.files, &store);
+    for pid in [other, PID] {
+        let frame = resolver.frames(pid, worker).pop().unwrap();
+        let is_replaced = super::super::replaced_file(&frame.reason).is_some();
+        assert_eq!(is_replaced, pid == PID, "{frame:?}");
+    }
+    assert_eq!(resolver.modules.len(), 2);
+}
+
+#[test]
+fn the_build_id_is_found_where_the_table_of_sections_was_taken_out() {
+    let Some(program) = build("gcc", &["-g", "-O2"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let mut bytes = program.files.0[PATH].clone();
+    let id = |bytes: &[u8]| Elf::open(Box::new(bytes.to_vec())).unwrap().build_id;
+    let found = id(&bytes);
+    assert_eq!(found.len(), 40, "{found}");
+    // Where the table is, how long it is, and where names are in it.
+    bytes[40..48].fill(0);
+    bytes[60..64].fill(0);
+    assert_eq!(id(&bytes), found);
 }

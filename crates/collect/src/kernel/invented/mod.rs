@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,8 +27,10 @@ use super::seam::{
     TargetChild, Warden,
 };
 
+mod probes;
 mod world;
 
+pub(crate) use probes::{Called, STACK_TOP};
 pub(crate) use world::{Asked, At, OWN, TARGET, World};
 use world::{EventState, Kind, RingState};
 
@@ -151,6 +153,10 @@ impl Clocks for Invented {
 
     fn own_cpu_time_ns(&self) -> u64 {
         self.with(|world| world.own_ns)
+    }
+
+    fn own_thread_time_ns(&self) -> u64 {
+        self.own_cpu_time_ns()
     }
 
     fn sleep(&self, duration: Duration) {
@@ -519,6 +525,19 @@ impl Processes for Invented {
         linewise_foreign::open(Path::new(path))?.read_at(into, offset)
     }
 
+    fn path_in(&self, _: u32, path: &str) -> PathBuf {
+        PathBuf::from(path)
+    }
+
+    fn program_of(&self, pid: u32) -> PathBuf {
+        let program = self.with(|world| {
+            let mut maps = world.processes.get(&pid)?.maps.iter();
+            let program = maps.find(|map| map.executable)?;
+            Some(PathBuf::from(&program.path))
+        });
+        program.unwrap_or_default()
+    }
+
     fn thread_base(&self, _: u32, tid: u32) -> io::Result<u64> {
         Ok(u64::from(tid) << 12)
     }
@@ -561,6 +580,10 @@ impl Launching for Invented {
                 program,
             })
         })
+    }
+
+    fn allowed_calls(&self) -> u32 {
+        1
     }
 
     fn adopt_orphans(&self) -> io::Result<()> {

@@ -10,9 +10,11 @@ use linewise_machine::procfs::Mapping;
 use linewise_machine::records::{ReadFormat, Record, SampleRecord};
 use linewise_machine::registers::Registers;
 use linewise_machine::signals::Heard;
+use linewise_machine::uprobe::Hit;
 use linewise_topology::{Topology, synthetic};
 
 use super::super::denial::Denial;
+use super::probes::ProbesOf;
 
 /// Whoever records, as a process. No kernel hands out such numbers, so nothing real is ever meant.
 pub(crate) const OWN: u32 = 5_000_000;
@@ -31,6 +33,10 @@ pub(crate) enum Asked {
     Exec,
     Probe,
     Latency,
+    /// Hearing of probes on functions.
+    Prober,
+    /// Placing them.
+    FunctionProbe,
 }
 
 /// What happens at some time.
@@ -120,6 +126,13 @@ pub(crate) struct World {
     pub(crate) guard_gone: bool,
     pub(crate) guarded: BTreeSet<u32>,
     pub(crate) held_back: u64,
+    /// Probes on functions, as they were placed: in which process, on which file and where.
+    pub(crate) probes: BTreeMap<u64, ProbesOf>,
+    /// How often some were.
+    pub(crate) placings: u64,
+    pub(super) hits: Vec<Hit>,
+    /// Hits that found no room.
+    pub(crate) hits_lost: u64,
     pub(super) script: BTreeMap<(u64, u64), Deed>,
     pub(super) deeds: u64,
     pub(super) events: BTreeMap<u64, EventState>,
@@ -154,6 +167,10 @@ impl World {
             guard_gone: false,
             guarded: BTreeSet::new(),
             held_back: 0,
+            probes: BTreeMap::new(),
+            placings: 0,
+            hits: Vec::new(),
+            hits_lost: 0,
             script: BTreeMap::new(),
             deeds: 0,
             events: BTreeMap::new(),

@@ -7,6 +7,8 @@ use linewise_recording::{Address, Map, MapKind, Pid, SharedMemory, Time};
 use linewise_trace::{Handover, Instruction, MOST_INSTRUCTIONS, TracedAccess, space_of};
 use linewise_tracer::words::{self, ExecTrouble};
 
+use crate::kernel::Machine;
+use crate::target::build_id::build_id;
 use crate::target::clock::Clock;
 
 /// A program that ran without being traced.
@@ -68,6 +70,8 @@ pub(super) struct Code {
     /// The mappings of each process, by their places in `maps`.
     maps_of: HashMap<Pid, Vec<u32>>,
     path_bytes: usize,
+    /// The build ids of mapped files, by image and path.
+    build_ids: HashMap<(u32, String), String>,
     /// The memory that processes share, by image: what stands for a process there is its number.
     pub(super) shared: SharedMemory,
     /// Mappings that change what is shared, by their stamps and numbers, until the accesses have come to them.
@@ -124,6 +128,8 @@ const MOST_CHANGES: usize = 1 << 12;
 const MOST_MAPS: usize = 1 << 19;
 const MOST_PATH_BYTES: usize = 1 << 26;
 const MOST_UNTRACED: usize = 1 << 10;
+/// Files of which the build id is known, at most.
+const MOST_BUILD_IDS: usize = 1 << 14;
 const BANK_SLOTS: usize = words::BANK_SLOTS as usize;
 
 impl Code {
@@ -312,9 +318,28 @@ impl Code {
         self.change(fields[0], &map);
         if fields[4] & words::UNMAPPED == 0 {
             map.pid = pid;
+            map.build_id = self.build_id(image, &map);
             self.add_map(map);
         }
         Some(())
+    }
+
+    /// The build id of the file of `map`. Which files have code is not known: the emulator maps it as it likes.
+    fn build_id(&mut self, image: u32, map: &Map) -> String {
+        if map.kind != MapKind::File || !map.path.starts_with('/') {
+            return String::new();
+        }
+        let key = (image, map.path.clone());
+        // A program that is loaded again may have been rebuilt since.
+        let again = |id: &&String| map.offset == 0 && !id.is_empty();
+        if let Some(id) = self.build_ids.get(&key).filter(|id| !again(id)) {
+            return id.clone();
+        }
+        let id = build_id(&Machine, map.pid, &map.path);
+        if self.build_ids.len() < MOST_BUILD_IDS {
+            self.build_ids.insert(key, id.clone());
+        }
+        id
     }
 
     /// Notes what changes who shares which memory, for when the accesses come to that moment.

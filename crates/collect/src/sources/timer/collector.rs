@@ -106,7 +106,7 @@ pub(crate) struct Collector<K: Kernel> {
     in_the_way: f64,
     busy_at: Time,
     reuse: Option<ReuseSampling<K>>,
-    heap: Option<HeapRecorder>,
+    heap: Option<HeapRecorder<K>>,
     flow: Option<FlowRecorder<K>>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn record<K: Kernel>(
 ) -> Result<Outcome, Error> {
     let translated = of_processes(kernel, options, &mut tell)?;
     let options = translated.as_ref().unwrap_or(options);
-    let heap = heap_source(options);
+    let heap = heap_source(kernel, options);
     let TargetAtHand {
         beginning,
         facts,
@@ -47,7 +47,8 @@ pub(crate) fn record<K: Kernel>(
     // Probes are there before the program's first instruction.
     let heap = heap.map(|found| {
         let overhead = (options.heap != HeapWhen::All).then_some(source.overhead);
-        heap_recorder(found?, beginning.pid(), &measured.cpus, options, overhead)
+        let heap = (found?, overhead);
+        heap_recorder(kernel, heap, beginning.pid(), &measured.cpus, options)
     });
     let BegunRecording {
         running,
@@ -159,7 +160,7 @@ struct FirstFacts<K: Kernel> {
     members: Vec<u32>,
     latencies: Option<(Latencies, Vec<Latency>)>,
     reuse: Option<Result<ReuseSampling<K>, String>>,
-    heap: Option<Result<HeapRecorder, String>>,
+    heap: Option<Result<HeapRecorder<K>, String>>,
     flow: Option<FlowRecorder<K>>,
     left_out: Vec<(u64, String)>,
     /// Why no line can be watched.
@@ -209,7 +210,7 @@ impl<K: Kernel> FirstFacts<K> {
 /// Has heap blocks recorded, or tells why they are not.
 fn give_heap<K: Kernel>(
     collector: &mut Collector<K>,
-    heap: Result<HeapRecorder, String>,
+    heap: Result<HeapRecorder<K>, String>,
     members: &[u32],
     options: &RecordOptions,
     tell: &mut impl FnMut(Event<'_>),

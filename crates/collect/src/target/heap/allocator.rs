@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, Register};
-use linewise_machine::procfs;
 use linewise_machine::uprobe::is_emulated;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::read::{Object, ObjectSection, ReadRef};
 use object::{Endianness, elf};
 
 use super::symbols;
+use crate::kernel::Processes;
 use crate::target::binary::Binary;
 
 /// What a function does with its arguments.
@@ -290,8 +290,8 @@ pub(crate) struct Allocator {
 ///
 /// # Errors
 /// A sentence.
-pub(super) fn of_process(pid: u32) -> Result<Vec<Allocator>, String> {
-    let maps = procfs::maps(pid)
+pub(super) fn of_process(kernel: &impl Processes, pid: u32) -> Result<Vec<Allocator>, String> {
+    let maps = (kernel.maps(pid))
         .map_err(|error| format!("the mappings of process {pid} cannot be read: {error}"))?;
     let mut paths: Vec<&str> = Vec::new();
     for map in maps.iter().filter(|map| map.executable) {
@@ -307,7 +307,7 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<Allocator>, String> {
         if name.starts_with("ld-linux") {
             continue;
         }
-        let inside = PathBuf::from(format!("/proc/{pid}/root{path}"));
+        let inside = kernel.path_in(pid, path);
         if let Some(path) = path.strip_suffix(" (deleted)") {
             replaced = Some(path);
         }
@@ -326,7 +326,7 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<Allocator>, String> {
             "{path} was replaced since process {pid} loaded it: start it anew"
         ));
     }
-    let program = PathBuf::from(format!("/proc/{pid}/exe"));
+    let program = kernel.program_of(pid);
     let shown = std::fs::read_link(&program).unwrap_or_else(|_| program.clone());
     Err(match functions(&program) {
         Err(Missing::Go) => go(&shown),
@@ -336,12 +336,12 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<Allocator>, String> {
 
 /// The allocator of a program that begins, if it has one linked into it: no library can stand in front of that, whatever
 /// its functions are called. And the C library's that this process has, which the program most likely has, too.
-pub(super) fn linked_in(path: &Path) -> Option<Vec<Allocator>> {
+pub(super) fn linked_in(kernel: &impl Processes, path: &Path) -> Option<Vec<Allocator>> {
     let mut found = vec![Allocator {
         path: path.to_owned(),
         functions: functions(path).ok()?,
     }];
-    let here = of_process(std::process::id()).unwrap_or_default();
+    let here = of_process(kernel, kernel.own_pid()).unwrap_or_default();
     found.extend(here.into_iter().filter(|it| {
         let name = it.path.file_name().unwrap_or_default();
         name.to_string_lossy().starts_with("libc.so")
@@ -382,6 +382,7 @@ fn without_symbols(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Machine;
 
     #[test]
     fn a_function_is_probed_where_the_kernel_need_not_step() {
@@ -417,14 +418,14 @@ mod tests {
 
     #[test]
     fn the_allocator_of_this_process_is_found() {
-        let found = of_process(std::process::id()).unwrap();
+        let found = of_process(&Machine, std::process::id()).unwrap();
         assert!(found.iter().any(|it| {
             let has = |kind| it.functions.iter().any(|function| function.kind == kind);
             has(Kind::Malloc) && has(Kind::Calloc) && has(Kind::Realloc) && has(Kind::PosixMemalign)
         }));
         // A library stands in front of the C library's.
         let program = std::env::current_exe().unwrap();
-        assert!(linked_in(&program).is_none());
+        assert!(linked_in(&Machine, &program).is_none());
         assert_eq!(
             functions(Path::new("/no/such/file")),
             Err(Missing::Unreadable)

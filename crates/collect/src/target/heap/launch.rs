@@ -11,10 +11,9 @@ use linewise_tracer::program::{self, Refusal};
 
 use super::allocator::{self, Allocator};
 use super::operators;
-use super::probed::Probed;
+use super::probed::{self, Probed};
 use super::recorder::HeapRecorder;
-use linewise_machine::process;
-
+use crate::kernel::{FunctionProbes, Kernel, Launching, Machine, Processes};
 use crate::target::library;
 use crate::target::library::on_path;
 
@@ -102,9 +101,13 @@ impl From<String> for Unloadable {
 ///
 /// # Errors
 /// A reason that follows `heap blocks are not recorded: `.
-pub(crate) fn loading(command: &[OsString], may_probe: bool) -> Result<Source, String> {
-    match prepare(command) {
-        Ok(loading) => Ok(probe_or_load(command, loading, may_probe)),
+pub(crate) fn loading(
+    kernel: &impl Kernel,
+    command: &[OsString],
+    may_probe: bool,
+) -> Result<Source, String> {
+    match prepare(kernel, command) {
+        Ok(loading) => Ok(probe_or_load(kernel, command, loading, may_probe)),
         Err(Unloadable {
             reason,
             allocator: Some(_),
@@ -124,11 +127,16 @@ pub(crate) fn loading(command: &[OsString], may_probe: bool) -> Result<Source, S
 
 /// Probes on an allocator that is linked into the program, where they are wanted and allowed; otherwise the recorder,
 /// which sees nothing of such an allocator.
-fn probe_or_load(command: &[OsString], loading: Loading, may_probe: bool) -> Source {
+fn probe_or_load(
+    kernel: &(impl FunctionProbes + Processes),
+    command: &[OsString],
+    loading: Loading,
+    may_probe: bool,
+) -> Source {
     let program = command.first().and_then(|name| on_path(name));
     let words = command.iter().map(|word| word.clone().into_vec()).collect();
     let program = program.and_then(|path| program::resolve(path, words).ok());
-    let linked = program.and_then(|it| Some((allocator::linked_in(&it.path)?, it.path)));
+    let linked = program.and_then(|it| Some((allocator::linked_in(kernel, &it.path)?, it.path)));
     let Some((allocators, path)) = linked else {
         return Source::Load(loading);
     };
@@ -137,7 +145,7 @@ fn probe_or_load(command: &[OsString], loading: Loading, may_probe: bool) -> Sou
         path.display()
     );
     let possible = match may_probe {
-        true => Probed::possible(),
+        true => probed::possible(kernel),
         false => Err(UNPROBED.to_owned()),
     };
     match possible {
@@ -154,16 +162,16 @@ fn probe_or_load(command: &[OsString], loading: Loading, may_probe: bool) -> Sou
 /// # Errors
 /// As for [`loading`].
 pub(crate) fn load(command: &[OsString]) -> Result<Loading, String> {
-    prepare(command).map_err(|it| it.reason)
+    prepare(&Machine, command).map_err(|it| it.reason)
 }
 
 /// Prepares probes for a running process.
 ///
 /// # Errors
 /// As for [`loading`].
-pub(crate) fn attaching(pid: u32) -> Result<Source, String> {
+pub(crate) fn attaching(kernel: &impl Processes, pid: u32) -> Result<Source, String> {
     let reason = "the recorder is loaded into programs that linewise starts".to_owned();
-    match allocator::of_process(pid) {
+    match allocator::of_process(kernel, pid) {
         Ok(allocators) => Ok(Source::Probe { allocators, reason }),
         Err(why) => Err(format!(
             "{reason}, so its allocator would be probed, but {why}"
@@ -176,20 +184,21 @@ pub(crate) fn attaching(pid: u32) -> Result<Source, String> {
 ///
 /// # Errors
 /// As for [`loading`].
-pub(crate) fn probing(
+pub(crate) fn probing<K: Kernel>(
+    kernel: &K,
     (pid, attached): (u32, bool),
     allocators: Vec<Allocator>,
     reason: &str,
     cpus: &[u32],
     overhead: Option<f64>,
-) -> Result<HeapRecorder, String> {
-    match Probed::new((pid, attached), allocators, cpus, overhead) {
+) -> Result<HeapRecorder<K>, String> {
+    match Probed::new(kernel.clone(), (pid, attached), allocators, cpus, overhead) {
         Ok(probed) => Ok(HeapRecorder::Probed(Box::new(probed))),
         Err(why) => Err(format!("{reason}; {why}")),
     }
 }
 
-fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
+fn prepare(kernel: &impl Launching, command: &[OsString]) -> Result<Loading, Unloadable> {
     let name = command.first().ok_or("there is no command".to_owned())?;
     let operators = check(name, command)?;
     let library = library::find(LIBRARY, LIBRARY_VARIABLE).map_err(|looked| {
@@ -222,7 +231,7 @@ fn prepare(command: &[OsString]) -> Result<Loading, Unloadable> {
     }
     let region = Region::create()
         .map_err(|error| format!("there is no memory to share with the program: {error}"))?;
-    region.allow_calls(process::allowed_calls());
+    region.allow_calls(kernel.allowed_calls());
     libraries.push(library);
     Ok(Loading {
         region,
@@ -300,6 +309,79 @@ mod tests {
             assert!(reason.contains("other rights"), "{reason}");
         } else {
             println!("SKIP: there is no su here, a program of other rights");
+        }
+    }
+
+    /// A program for x86-64 whose segment of that kind, if there is one, holds `text`.
+    fn elf(segment: Option<(u32, &str)>) -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(120, 0);
+        (file[16], file[18], file[32], file[54]) = (2, 62, 64, 56);
+        if let Some((kind, text)) = segment {
+            file[56] = 1;
+            file[64..68].copy_from_slice(&kind.to_le_bytes());
+            file[72] = 120;
+            file[96..104].copy_from_slice(&(text.len() as u64 + 1).to_le_bytes());
+            file.extend(text.as_bytes());
+            file.push(0);
+        }
+        file
+    }
+
+    #[test]
+    fn programs_that_take_no_library_are_told_with_the_reason() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let mut narrow = elf(None);
+        narrow[18] = 40;
+        for (bytes, reason, allocator) in [
+            (elf(None), "is linked statically", Some(path.clone())),
+            (
+                elf(Some((3, "/lib/ld-musl-x86_64.so.1"))),
+                "is linked with musl",
+                Some(PathBuf::from("/lib/ld-musl-x86_64.so.1")),
+            ),
+            (narrow, "is not for x86-64", None),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let found = check(path.as_os_str(), &[path.clone().into()]).unwrap_err();
+            assert!(found.reason.contains(reason), "{found:?}");
+            assert_eq!(found.allocator, allocator);
+            let command = [path.clone().into_os_string()];
+            let why = loading(&Machine, &command, false).unwrap_err();
+            assert!(why.contains(reason), "{why}");
+            assert_eq!(why.ends_with(UNPROBED), allocator.is_some(), "{why}");
+            // None of these has an allocator that can be found.
+            let why = loading(&Machine, &command, true).unwrap_err();
+            assert_eq!(why.contains("would be probed, but"), allocator.is_some());
+            assert!(load(&command).is_err());
+        }
+        let sanitized = unloadable(path, Err(Reason::NotElf));
+        assert!(sanitized.reason.ends_with("cannot be read as ELF"));
+        let nothing: [OsString; 0] = [];
+        assert_eq!(load(&nothing).unwrap_err(), "there is no command");
+    }
+
+    #[test]
+    fn the_recorder_s_variables_stand_before_the_user_s_own() {
+        let command = ["/bin/true".into()];
+        match loading(&Machine, &command, false) {
+            Ok(Source::Load(loading)) => {
+                let variables = loading.environment("/proc/1/fd/3");
+                let preload = &variables[0];
+                assert_eq!(preload.0, "LD_PRELOAD");
+                assert!(
+                    preload.1.to_string_lossy().contains(LIBRARY),
+                    "{variables:?}"
+                );
+                let told = |it: &(OsString, OsString)| it.1.to_string_lossy().contains("/fd/3");
+                assert!(variables.iter().any(told), "{variables:?}");
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(why) => println!("skipped: {why}"),
         }
     }
 }

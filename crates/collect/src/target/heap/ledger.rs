@@ -1,7 +1,6 @@
 //! The book of blocks: events in the order of time change what is allocated, and what has ended becomes rows.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::Path;
 
 use linewise_machine::process;
 use linewise_recording::{Address, HeapBlock, HeapRun, Pid, StackId, Tid, Time, Writer};
@@ -535,8 +534,12 @@ impl Ledger {
         })
     }
 
-    /// Ends what belongs to processes that are gone.
-    pub(super) fn bury(&mut self, writer: &mut Writer) -> Result<(), Error> {
+    /// Ends what belongs to processes that are gone: those for which `lives` says no.
+    pub(super) fn bury(
+        &mut self,
+        writer: &mut Writer,
+        lives: impl Fn(u32) -> bool,
+    ) -> Result<(), Error> {
         let gone: Vec<u32> = self
             .images
             .iter()
@@ -547,7 +550,7 @@ impl Ledger {
             self.end_image(number, writer)?;
         }
         for image in self.images.values_mut() {
-            if !Path::new(&format!("/proc/{}", image.pid)).exists() {
+            if !lives(image.pid) {
                 image.ended = Some(None);
             }
         }

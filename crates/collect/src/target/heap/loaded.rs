@@ -394,7 +394,8 @@ impl Loaded {
         let used = rings.filter(|ring| ring.state() != RingState::Free);
         self.unwinder
             .keep(&used.map(|ring| ring.layout()).collect());
-        self.ledger.bury(writer)
+        let lives = |pid| Path::new(&format!("/proc/{pid}")).exists();
+        self.ledger.bury(writer, lives)
     }
 
     /// The end: the last records, and rows of all that is still allocated. What the recorder did, with

@@ -43,6 +43,6 @@ pub(crate) fn fuzz_unwinding(file: &std::path::Path) {
 #[cfg(fuzzing)]
 pub(crate) fn fuzz_allocators(file: &std::path::Path) {
     let _ = allocator::functions(file);
-    let _ = allocator::linked_in(file);
+    let _ = allocator::linked_in(&crate::kernel::Machine, file);
     let _ = allocator::of_file(file);
 }

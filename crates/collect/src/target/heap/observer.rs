@@ -59,3 +59,50 @@ fn site(pid: u32, block: &Block) -> SiteKey {
         label: block.label,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_hears_of_blocks_and_touches_and_who_does_not_costs_nothing() {
+        let block = Block {
+            address: 0x1000,
+            size: 64,
+            allocated: 10,
+            stack: 3,
+            thread: 0,
+            label: 2,
+            interval: 0,
+            allocator: 0,
+            touched: false,
+            halved: 0,
+        };
+        let happens = |observer: &mut Observer| {
+            observer.allocated(1, &block, 7);
+            observer.touched(1, &block, 0x1008);
+            observer.freed(1, &block, 20, 8);
+        };
+        let mut observer = Observer::default();
+        happens(&mut observer);
+        assert!(observer.take().is_empty());
+        observer.listen();
+        happens(&mut observer);
+        let heard = observer.take();
+        let [
+            Observed::Event(allocated),
+            Observed::Touched(touched, 8),
+            Observed::Event(freed),
+        ] = heard.as_slice()
+        else {
+            panic!("{} things", heard.len());
+        };
+        assert_eq!((allocated.time, allocated.tid), (Time(10), Tid(7)));
+        assert_eq!((freed.time, freed.tid), (Time(20), Tid(8)));
+        assert_eq!((touched.pid, touched.stack), (Pid(1), StackId(3)));
+        assert_eq!((touched.size, touched.label), (64, 2));
+        assert!(matches!(&allocated.kind, HeapEventKind::Allocated(site) if site == touched));
+        assert!(matches!(freed.kind, HeapEventKind::Freed));
+        assert!(observer.take().is_empty());
+    }
+}

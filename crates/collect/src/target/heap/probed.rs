@@ -14,8 +14,7 @@
 use std::collections::HashMap;
 
 use linewise_heap::{AllocatorCode, Cursor};
-use linewise_machine::process;
-use linewise_machine::uprobe::{Hit, Placed, Point, ProbeCosts, Prober, Returns};
+use linewise_machine::uprobe::{Hit, Point, ProbeCosts, Returns};
 use linewise_recording::{HeapRun, Pid, ProbedHeap, StackId, Time, Writer};
 
 use super::allocator::{Allocator, Function, Kind};
@@ -24,6 +23,7 @@ use super::ledger::{Event, LINGER, Ledger, What};
 use super::rate::{PROBED_PART, Rate};
 use super::unwind::Unwinder;
 use crate::error::Error;
+use crate::kernel::{FunctionProber, FunctionProbes, Kernel, Machine};
 use crate::target::follow::Stacks;
 
 /// The number of the only process.
@@ -66,13 +66,12 @@ struct Call {
 }
 
 /// Whether probes are in place.
-#[derive(Debug)]
-enum Slice {
+enum Slice<P> {
     Off,
     /// Hits count from `since` on.
     On {
         since: u64,
-        placed: Vec<Placed>,
+        placed: Vec<P>,
     },
     /// They were, until a moment before which hits may still come.
     Ending {
@@ -82,9 +81,10 @@ enum Slice {
 }
 
 /// The probes on a process's allocator, and what they told.
-pub(crate) struct Probed {
+pub(crate) struct Probed<K: Kernel = Machine> {
     pub(super) ledger: Ledger,
-    prober: Prober,
+    kernel: K,
+    prober: K::Prober,
     pid: u32,
     /// The process had run before.
     attached: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Probed {
     functions: Vec<Function>,
     costs: ProbeCosts,
     rate: Rate,
-    slice: Slice,
+    slice: Slice<<K::Prober as FunctionProber>::Placed>,
     hits: Vec<Hit>,
     calls: HashMap<u32, Vec<Call>>,
     unwinder: Unwinder,
@@ -116,25 +116,27 @@ pub(crate) struct Probed {
     failed: Option<String>,
 }
 
-impl Probed {
+impl<K: Kernel> Probed<K> {
     /// Places probes on the allocators of process `pid`, which runs already or is to begin.
     ///
     /// # Errors
     /// A sentence: what failed, why, what to try.
     pub(crate) fn new(
+        kernel: K,
         (pid, attached): (u32, bool),
         allocators: Vec<Allocator>,
         cpus: &[u32],
         overhead: Option<f64>,
     ) -> Result<Self, String> {
-        let costs = linewise_machine::uprobe::costs(cpus).map_err(unavailable)?;
-        let prober = Prober::open(cpus).map_err(unavailable)?;
+        let costs = kernel.probe_costs(cpus).map_err(unavailable)?;
+        let prober = kernel.prober(cpus).map_err(unavailable)?;
         let functions = allocators
             .iter()
             .flat_map(|it| it.functions.iter().copied());
-        let began = process::monotonic_ns();
+        let began = kernel.now().0;
         let mut probed = Self {
             ledger: Ledger::new(None),
+            kernel,
             prober,
             pid,
             attached,
@@ -169,22 +171,13 @@ impl Probed {
         }
     }
 
-    /// Whether probes can be placed here.
-    ///
-    /// # Errors
-    /// A sentence: what is missing, what to try.
-    pub(super) fn possible() -> Result<(), String> {
-        // On no CPU: what it takes is checked all the same.
-        Prober::open(&[]).map(drop).map_err(unavailable)
-    }
-
     /// Whether rounds should follow each other closely: a program that allocates often would overdraw the budget
     /// within one, or fill the rings.
     pub(super) fn is_hurried(&self) -> bool {
         match &self.slice {
             Slice::Off => false,
             Slice::On { since, .. } => {
-                process::monotonic_ns().saturating_sub(*since) < YOUNG_NS
+                self.now().saturating_sub(*since) < YOUNG_NS
                     || self.burning > OFTEN
                     || self.burning * TICK_NS > self.rate.allowance_ns()
             }
@@ -194,7 +187,7 @@ impl Probed {
 
     /// Takes the probes away for good. What is known then is alive at the end.
     pub(super) fn detach(&mut self) {
-        let now = process::monotonic_ns();
+        let now = self.now();
         if let Slice::On { placed, .. } = &mut self.slice
             && self.stopped.is_none()
         {
@@ -225,6 +218,15 @@ impl Probed {
         }
     }
 
+    fn now(&self) -> u64 {
+        self.kernel.now().0
+    }
+
+    fn lives(&self) -> bool {
+        let standing = self.kernel.standing(self.pid);
+        standing.is_some_and(|it| !it.ended)
+    }
+
     fn begin_slice(&mut self) {
         let mut placed = Vec::new();
         let mut cookie = 0;
@@ -248,6 +250,8 @@ impl Probed {
                 .collect();
             match self.prober.place(self.pid, &allocator.path, &points) {
                 Ok(it) => placed.push(it),
+                // It has ended meanwhile, and allocates no more.
+                Err(_) if !self.lives() => return,
                 Err(error) => {
                     self.failed = Some(format!(
                         "the allocator in {} cannot be probed: {error}",
@@ -257,7 +261,7 @@ impl Probed {
                 }
             }
         }
-        let since = process::monotonic_ns();
+        let since = self.now();
         self.slices += 1;
         self.calls.clear();
         self.on_since = since;
@@ -279,16 +283,17 @@ impl Probed {
         thread_ns: u64,
         in_the_way: f64,
     ) -> Result<HeapCost, Error> {
-        let began = process::thread_cpu_time_ns();
-        let now = process::monotonic_ns();
+        let began = self.kernel.own_thread_time_ns();
+        let now = self.now();
         let target_ns = self.take_in(now, stacks);
         self.ledger.look_up_touches();
         self.ledger.settle(writer, LINGER)?;
         if now.saturating_sub(self.slow_ns) >= SLOW_NS {
             self.slow_ns = now;
-            self.ledger.bury(writer)?;
+            let kernel = &self.kernel;
+            (self.ledger).bury(writer, |pid| kernel.standing(pid).is_some())?;
         }
-        let own_ns = process::thread_cpu_time_ns().saturating_sub(began);
+        let own_ns = self.kernel.own_thread_time_ns().saturating_sub(began);
         let own_ns = (own_ns as f64 * in_the_way).min(target_ns);
         let due_ns = self.rate.passed(thread_ns, target_ns + own_ns);
         let wall = now.saturating_sub(self.rounds[1]).max(1);
@@ -505,7 +510,7 @@ impl Probed {
         writer: &mut Writer,
         stacks: &mut Stacks,
     ) -> Result<(HeapRun, Vec<HeapLoss>), Error> {
-        let now = process::monotonic_ns();
+        let now = self.now();
         self.detach();
         // No thread is in the middle of writing a hit any more that counts.
         let spent = self.take_in(now.saturating_add(MARGIN_NS), stacks);
@@ -558,6 +563,15 @@ impl Probed {
         }
         Ok((self.ledger.run, losses))
     }
+}
+
+/// Whether probes can be placed here.
+///
+/// # Errors
+/// A sentence: what is missing, what to try.
+pub(super) fn possible(kernel: &impl FunctionProbes) -> Result<(), String> {
+    // On no CPU: what it takes is checked all the same.
+    kernel.prober(&[]).map(drop).map_err(unavailable)
 }
 
 /// Why probes cannot be placed, and what to try.

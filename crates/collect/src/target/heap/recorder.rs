@@ -8,18 +8,19 @@ use super::ledger::Ledger;
 use super::loaded::Loaded;
 use super::probed::Probed;
 use crate::error::Error;
+use crate::kernel::{Kernel, Machine};
 use crate::sources::timer::flow::Observed;
 use crate::target::follow::Stacks;
 
 /// The heap as part of a recording.
-pub(crate) enum HeapRecorder {
+pub(crate) enum HeapRecorder<K: Kernel = Machine> {
     /// By a library in the target.
     Loaded(Box<Loaded>),
     /// By probes on its allocator.
-    Probed(Box<Probed>),
+    Probed(Box<Probed<K>>),
 }
 
-impl HeapRecorder {
+impl<K: Kernel> HeapRecorder<K> {
     /// By the library that writes to `region`; tells of as much as a part of `overhead` pays for, or of everything.
     pub(crate) fn loaded(region: Region, overhead: Option<f64>) -> Self {
         Self::Loaded(Box::new(Loaded::new(region, overhead)))

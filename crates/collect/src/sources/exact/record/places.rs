@@ -338,6 +338,7 @@ impl Segments {
                         writable: true,
                         kind: MapKind::Anonymous,
                         path: String::new(),
+                        build_id: String::new(),
                         ..map.clone()
                     });
                 }

@@ -9,7 +9,7 @@ use crate::target::heap::HeapRecorder;
 
 impl<K: Kernel> Collector<K> {
     /// Records heap blocks, too.
-    pub(crate) fn record_heap(&mut self, heap: HeapRecorder) {
+    pub(crate) fn record_heap(&mut self, heap: HeapRecorder<K>) {
         self.heap = Some(heap);
     }
 

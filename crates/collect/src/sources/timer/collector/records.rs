@@ -127,7 +127,8 @@ impl<K: Kernel> Collector<K> {
     ) -> Result<(), Error> {
         self.code.mapped(pid.0, start, length, offset, path);
         self.callers.mapped(pid.0, start, length, offset, path);
-        let map = self.maps.told(pid, time, start, length, offset, path);
+        let (process, place) = ((pid, time), (start, length));
+        let map = (self.maps).told(&self.kernel, process, place, offset, path);
         self.writer.push(map)?;
         self.mapped_lately.insert(pid);
         if let Some(heap) = &mut self.heap {

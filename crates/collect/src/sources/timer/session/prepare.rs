@@ -207,29 +207,34 @@ fn reuse_sampling<K: Kernel>(kernel: &K, slots: u32) -> Result<ReuseSampling<K>,
 }
 
 /// Who tells of the target's heap blocks, or why nobody can; `None` where nobody asked for it.
-pub(super) fn heap_source(options: &RecordOptions) -> Option<Result<Source, String>> {
+pub(super) fn heap_source(
+    kernel: &impl Kernel,
+    options: &RecordOptions,
+) -> Option<Result<Source, String>> {
     match (&options.target, options.heap) {
         (_, HeapWhen::Never) | (Target::Attach(_), HeapWhen::Loaded) => None,
-        (Target::Attach(pids), _) => pids.first().map(|&pid| heap::attaching(pid)),
-        (Target::Launch(command), when) => Some(heap::loading(command, when != HeapWhen::Loaded)),
+        (Target::Attach(pids), _) => pids.first().map(|&pid| heap::attaching(kernel, pid)),
+        (Target::Launch(command), when) => {
+            Some(heap::loading(kernel, command, when != HeapWhen::Loaded))
+        }
     }
 }
 
-/// The heap recorder of a target that waits for its first instruction, or runs, for this share of its time.
-pub(super) fn heap_recorder(
-    source: Source,
+/// The heap recorder of a target that waits for its first instruction, or runs, for a share of its time.
+pub(super) fn heap_recorder<K: Kernel>(
+    kernel: &K,
+    (source, overhead): (Source, Option<f64>),
     pid: u32,
     cpus: &[u32],
     options: &RecordOptions,
-    overhead: Option<f64>,
-) -> Result<HeapRecorder, String> {
+) -> Result<HeapRecorder<K>, String> {
     match source {
         Source::Load(loading) => {
             Ok(HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen))
         }
         Source::Probe { allocators, reason } => {
             let attached = matches!(options.target, Target::Attach(_));
-            heap::probing((pid, attached), allocators, &reason, cpus, overhead)
+            heap::probing(kernel, (pid, attached), allocators, &reason, cpus, overhead)
         }
     }
 }

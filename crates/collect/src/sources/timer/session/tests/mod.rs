@@ -17,6 +17,7 @@ use crate::target::life::EndedBy;
 mod attached;
 mod failing;
 mod following;
+mod heap;
 mod launched;
 mod reusing;
 mod watching;

@@ -4,12 +4,12 @@
 //! picture chooses one, so that switching needs no second copy. All three use one scale, so that
 //! they can be compared.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
 use super::super::contention::{self, Name, Pair, Picture, View};
 use super::super::model::Report;
 use super::super::text;
-use super::written::{Text, capital};
+use super::written::{self, capital};
 
 /// Rows that are drawn; the less busy ones become one row.
 const ROWS: usize = 32;
@@ -20,70 +20,78 @@ const LEVELS: f64 = 9.0;
 /// Pairs in the table of figures.
 const PAIRS: usize = 100;
 
-/// Writes the section, unless nothing is shared at all.
-pub(super) fn write(out: &mut String, report: &Report) {
+/// The section.
+pub(super) fn section(report: &Report) -> Markup {
     let (threads, cpus) = (contention::threads(report), contention::cpus(report));
-    out.push_str("<section id=\"sharing\">\n<h2>Who shares with whom</h2>\n<div class=\"card\">\n");
-    if threads.pairs.is_empty() && cpus.pairs.is_empty() {
-        out.push_str("<p>No transfer between threads was seen.</p>\n</div>\n</section>\n");
-        return;
-    }
-    out.push_str("<div class=\"controls\" id=\"matrix-controls\" hidden>\n");
     // The cores of an emulated run are a model's, not CPUs of the machine.
-    if !report.run.source.is_emulated() {
-        out.push_str(
-            "<div role=\"group\" aria-label=\"Rows and columns\">\
-             <button type=\"button\" data-axis=\"threads\" aria-pressed=\"true\">Threads</button>\
-             <button type=\"button\" data-axis=\"cpus\" aria-pressed=\"false\">CPUs</button></div>\n",
-        );
-    }
-    out.push_str(
-        "<div role=\"group\" aria-label=\"Kind of sharing\">\
-         <button type=\"button\" data-kind=\"all\" aria-pressed=\"true\">All</button>\
-         <button type=\"button\" data-kind=\"true\" aria-pressed=\"false\">True</button>\
-         <button type=\"button\" data-kind=\"false\" aria-pressed=\"false\">False</button></div>\n\
-         </div>\n",
-    );
-    panel(out, "threads", "Threads", &threads);
-    if !report.run.source.is_emulated() {
-        panel(out, "cpus", "CPUs", &cpus);
-    }
-    out.push_str("</div>\n</section>\n");
+    let real = !report.run.source.is_emulated();
+    let card = html! {
+        @if threads.pairs.is_empty() && cpus.pairs.is_empty() {
+            p { "No transfer between threads was seen." }
+        } @else {
+            (controls(real))
+            (panel("threads", "Threads", &threads))
+            @if real { (panel("cpus", "CPUs", &cpus)) }
+        }
+    };
+    written::section("sharing", "Who shares with whom", card)
 }
 
-fn panel(out: &mut String, id: &str, title: &str, view: &View) {
-    let _ = writeln!(
-        out,
-        "<div class=\"matrix-panel\" id=\"matrix-{id}\"><h3 class=\"matrix-title\">{title}</h3>"
-    );
-    if view.pairs.is_empty() {
-        let _ = writeln!(out, "<p>No transfer between {title} was seen.</p></div>");
-        return;
+/// Buttons, which the script shows.
+fn controls(axes: bool) -> Markup {
+    html! {
+        div.controls #matrix-controls hidden {
+            @if axes {
+                div role="group" aria-label="Rows and columns" {
+                    button type="button" data-axis="threads" aria-pressed="true" { "Threads" }
+                    button type="button" data-axis="cpus" aria-pressed="false" { "CPUs" }
+                }
+            }
+            div role="group" aria-label="Kind of sharing" {
+                button type="button" data-kind="all" aria-pressed="true" { "All" }
+                button type="button" data-kind="true" aria-pressed="false" { "True" }
+                button type="button" data-kind="false" aria-pressed="false" { "False" }
+            }
+        }
     }
+}
+
+fn panel(id: &str, title: &str, view: &View) -> Markup {
+    let content = match view.pairs.is_empty() {
+        true => html! { p { "No transfer between " (title) " was seen." } },
+        false => shown(title, view),
+    };
+    html! {
+        div.matrix-panel id={ "matrix-" (id) } {
+            h3.matrix-title { (title) }
+            (content)
+        }
+    }
+}
+
+fn shown(title: &str, view: &View) -> Markup {
     let picture = contention::busiest(view, ROWS);
     // The row of the others is a sum of many: it would leave no colour for the rest.
     let pairs = &picture.view.pairs;
     let single = |pair: &&Pair| picture.others == 0 || pair.b + 1 < picture.view.names.len();
     let highest = pairs.iter().filter(single).map(Pair::all).reduce(f64::max);
     let highest = highest.unwrap_or_else(|| pairs.iter().map(Pair::all).fold(0.0, f64::max));
-    out.push_str("<div class=\"matrix-body\"><div class=\"scroll\">\n");
-    heat_map(out, title, &picture, highest);
-    out.push_str("</div>\n<div class=\"matrix-side\">\n");
-    scale(out, highest, view.unit(), picture.others > 0);
-    out.push_str(
-        "<p class=\"readout\" aria-live=\"polite\" hidden>Point at a cell for its numbers.</p>\n",
-    );
-    if picture.others > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\">The {ROWS} busiest of {}; the other {} are one row.</p>",
-            view.names.len(),
-            picture.others
-        );
+    html! {
+        div.matrix-body {
+            div.scroll { (heat_map(title, &picture, highest)) }
+            div.matrix-side {
+                (scale(highest, view.unit(), picture.others > 0))
+                p.readout aria-live="polite" hidden { "Point at a cell for its numbers." }
+                @if picture.others > 0 {
+                    p.quiet {
+                        "The " (ROWS) " busiest of " (view.names.len()) "; the other " (picture.others)
+                        " are one row."
+                    }
+                }
+            }
+        }
+        (figures(view))
     }
-    out.push_str("</div></div>\n");
-    figures(out, view);
-    out.push_str("</div>\n");
 }
 
 /// The sizes of a heat map, in CSS pixels.
@@ -91,11 +99,11 @@ struct Layout {
     cell: (usize, usize),
     left: usize,
     top: usize,
-    /// What follows a number.
-    unit: &'static str,
+    /// Whether a cell has room for its number.
+    numbered: bool,
 }
 
-fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
+fn heat_map(title: &str, picture: &Picture, highest: f64) -> Markup {
     let names = &picture.view.names;
     let size = names.len();
     let numbered = size <= NUMBERED;
@@ -105,61 +113,38 @@ fn heat_map(out: &mut String, title: &str, picture: &Picture, highest: f64) {
         cell: if numbered { (64, 36) } else { (18, 18) },
         left: widest * 7 + 10,
         top: if numbered { 22 } else { widest * 7 + 10 },
-        unit: picture.view.unit(),
+        numbered,
     };
-    let width = layout.left + size * layout.cell.0 + 8;
-    let height = layout.top + size * layout.cell.1 + 2;
-    let _ = writeln!(
-        out,
-        "<svg class=\"matrix show-all\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"{} between {title}; the figures are in the table below\">",
-        capital(picture.view.quantity()),
-    );
-    let _ = writeln!(
-        out,
-        "<rect class=\"ground\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
-        layout.left,
-        layout.top,
-        size * layout.cell.0,
-        size * layout.cell.1
-    );
-    for (i, (name, label)) in names.iter().zip(&labels).enumerate() {
-        axis_labels(out, &layout, i, name, label, numbered);
-    }
-    for pair in &picture.view.pairs {
-        for (row, column) in [(pair.a, pair.b), (pair.b, pair.a)] {
-            cell(
-                out,
-                &layout,
-                (row, column),
-                pair,
-                &labels,
-                highest,
-                numbered,
-            );
+    let (columns, rows) = (size * layout.cell.0, size * layout.cell.1);
+    let (width, height) = (layout.left + columns + 8, layout.top + rows + 2);
+    let quantity = capital(picture.view.quantity());
+    let (true_sharing, false_sharing) = picture.among_others;
+    let among = (true_sharing + false_sharing > 0.0).then_some(Pair {
+        a: size - 1,
+        b: size - 1,
+        true_sharing,
+        false_sharing,
+    });
+    let draw = |pair: &Pair, row: usize, column: usize| {
+        let x = layout.left + column * layout.cell.0;
+        let y = layout.top + row * layout.cell.1;
+        let words = html! {
+            (labels[row]) " and " (labels[column]) ": " (text::count(pair.all())) (picture.view.unit()) ", "
+            (text::count(pair.true_sharing)) " true, " (text::count(pair.false_sharing)) " false"
+        };
+        cell(&layout, (x, y), pair, highest, words)
+    };
+    html! {
+        svg.matrix.show-all width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img"
+            aria-label={ (quantity) " between " (title) "; the figures are in the table below" } {
+            rect.ground x=(layout.left) y=(layout.top) width=(columns) height=(rows) {}
+            @for (i, (name, label)) in names.iter().zip(&labels).enumerate() {
+                (axis_labels(&layout, i, name, label))
+            }
+            @for pair in &picture.view.pairs { (draw(pair, pair.a, pair.b)) (draw(pair, pair.b, pair.a)) }
+            @if let Some(pair) = among { (draw(&pair, pair.a, pair.b)) }
         }
     }
-    let (true_sharing, false_sharing) = picture.among_others;
-    if true_sharing + false_sharing > 0.0 {
-        let last = size - 1;
-        let pair = Pair {
-            a: last,
-            b: last,
-            true_sharing,
-            false_sharing,
-        };
-        cell(
-            out,
-            &layout,
-            (last, last),
-            &pair,
-            &labels,
-            highest,
-            numbered,
-        );
-    }
-    out.push_str("</svg>\n");
 }
 
 fn label(name: &Name, columns: usize) -> String {
@@ -172,40 +157,19 @@ fn label(name: &Name, columns: usize) -> String {
     format!("{} {id}", text::shorten(&safe, room))
 }
 
-fn axis_labels(
-    out: &mut String,
-    layout: &Layout,
-    i: usize,
-    name: &Name,
-    label: &str,
-    numbered: bool,
-) {
+fn axis_labels(layout: &Layout, i: usize, name: &Name, label: &str) -> Markup {
     let y = layout.top + i * layout.cell.1 + layout.cell.1 / 2 + 4;
-    let _ = writeln!(
-        out,
-        "<text class=\"label end\" x=\"{}\" y=\"{y}\">{}</text>",
-        layout.left - 6,
-        Text(label)
-    );
     let x = layout.left + i * layout.cell.0 + layout.cell.0 / 2;
-    if numbered {
-        let short = match name.name.as_str() {
-            "CPU" => label.to_owned(),
-            _ => name.id.to_string(),
-        };
-        let _ = writeln!(
-            out,
-            "<text class=\"label middle\" x=\"{x}\" y=\"{}\">{}</text>",
-            layout.top - 7,
-            Text(&short)
-        );
-    } else {
-        let (x, y) = (x + 4, layout.top - 5);
-        let _ = writeln!(
-            out,
-            "<text class=\"label\" x=\"{x}\" y=\"{y}\" transform=\"rotate(-90 {x} {y})\">{}</text>",
-            Text(label)
-        );
+    let above = layout.top - 5;
+    let id = name.id.to_string();
+    let short = if name.name == "CPU" { label } else { &id };
+    html! {
+        text class="label end" x=(layout.left - 6) y=(y) { (label) }
+        @if layout.numbered {
+            text class="label middle" x=(x) y=(layout.top - 7) { (short) }
+        } @else {
+            text.label x=(x + 4) y=(above) transform={ "rotate(-90 " (x + 4) " " (above) ")" } { (label) }
+        }
     }
 }
 
@@ -220,95 +184,68 @@ fn level(value: f64, highest: f64) -> u32 {
 }
 
 fn cell(
-    out: &mut String,
     layout: &Layout,
-    (row, column): (usize, usize),
+    (x, y): (usize, usize),
     pair: &Pair,
-    labels: &[String],
     highest: f64,
-    numbered: bool,
-) {
-    let (x, y) = (
-        layout.left + column * layout.cell.0,
-        layout.top + row * layout.cell.1,
-    );
-    let levels = [pair.all(), pair.true_sharing, pair.false_sharing];
-    let [all, true_level, false_level] = levels.map(|value| level(value, highest));
-    let _ = write!(
-        out,
-        "<g class=\"cell a{all} t{true_level} f{false_level}\"><title>{} and {}: {}{}, \
-         {} true, {} false</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
-        Text(&labels[row]),
-        Text(&labels[column]),
-        text::count(pair.all()),
-        layout.unit,
-        text::count(pair.true_sharing),
-        text::count(pair.false_sharing),
-        x + 1,
-        y + 1,
-        layout.cell.0 - 2,
-        layout.cell.1 - 2,
-    );
-    if numbered {
-        let (x, y) = (x + layout.cell.0 / 2, y + layout.cell.1 / 2 + 4);
-        for (class, value) in ["all", "true", "false"].into_iter().zip(levels) {
-            let _ = write!(
-                out,
-                "<text class=\"value {class}\" x=\"{x}\" y=\"{y}\">{}</text>",
-                text::count(value)
-            );
+    words: Markup,
+) -> Markup {
+    let (width, height) = layout.cell;
+    let values = [
+        ("all", pair.all()),
+        ("true", pair.true_sharing),
+        ("false", pair.false_sharing),
+    ];
+    let [all, truly, falsely] = values.map(|(_, value)| level(value, highest));
+    html! {
+        g class={ "cell a" (all) " t" (truly) " f" (falsely) } {
+            title { (words) }
+            rect x=(x + 1) y=(y + 1) width=(width - 2) height=(height - 2) {}
+            @if layout.numbered {
+                @for (class, value) in values {
+                    text class={ "value " (class) } x=(x + width / 2) y=(y + height / 2 + 4) { (text::count(value)) }
+                }
+            }
         }
     }
-    out.push_str("</g>\n");
 }
 
-fn scale(out: &mut String, highest: f64, unit: &str, open: bool) {
-    out.push_str(
-        "<svg class=\"matrix show-all scale\" width=\"200\" height=\"30\" viewBox=\"0 0 200 30\" \
-         role=\"img\" aria-label=\"Colour scale\">",
-    );
-    let _ = write!(out, "<text class=\"label\" x=\"0\" y=\"28\">0</text>");
-    for level in 0..=LEVELS as u32 {
-        let _ = write!(
-            out,
-            "<g class=\"cell a{level} t{level} f{level}\"><rect x=\"{}\" y=\"0\" width=\"19\" \
-             height=\"14\"/></g>",
-            level * 20
-        );
+fn scale(highest: f64, unit: &str, open: bool) -> Markup {
+    html! {
+        svg.matrix.show-all.scale width="200" height="30" viewBox="0 0 200 30" role="img"
+            aria-label="Colour scale" {
+            text.label x="0" y="28" { "0" }
+            @for level in 0..=LEVELS as u32 {
+                g class={ "cell a" (level) " t" (level) " f" (level) } {
+                    rect x=(level * 20) y="0" width="19" height="14" {}
+                }
+            }
+            text class="label end" x="199" y="28" {
+                (text::count(highest)) (unit) @if open { " or more" }
+            }
+        }
     }
-    let _ = writeln!(
-        out,
-        "<text class=\"label end\" x=\"199\" y=\"28\">{}{unit}{}</text></svg>",
-        text::count(highest),
-        if open { " or more" } else { "" },
-    );
 }
 
-fn figures(out: &mut String, view: &View) {
-    let _ = writeln!(
-        out,
-        "<details><summary>Figures, {}</summary><div class=\"scroll\">\
-         <table><thead><tr><th>Between</th><th>and</th><th class=\"number\">All</th>\
-         <th class=\"number\">True</th><th class=\"number\">False</th></tr></thead>\n<tbody>",
-        view.quantity()
-    );
+fn figures(view: &View) -> Markup {
     let (shown, more) = contention::shown_pairs(view, PAIRS);
-    for pair in shown {
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
-            Text(&label(&view.names[pair.a], 40)),
-            Text(&label(&view.names[pair.b], 40)),
-            text::count(pair.all()),
-            text::count(pair.true_sharing),
-            text::count(pair.false_sharing),
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
-    if let Some(more) = more {
-        let more = Text(&more);
-        let _ = writeln!(out, "<p class=\"quiet\">{more}, in the JSON report</p>");
-    }
-    out.push_str("</details>\n");
+    let heads = html! {
+        th { "Between" } th { "and" } th.number { "All" } th.number { "True" } th.number { "False" }
+    };
+    let rows = html! {
+        @for pair in shown {
+            tr {
+                td.name { (label(&view.names[pair.a], 40)) }
+                td.name { (label(&view.names[pair.b], 40)) }
+                td.number { (text::count(pair.all())) }
+                td.number { (text::count(pair.true_sharing)) }
+                td.number { (text::count(pair.false_sharing)) }
+            }
+        }
+    };
+    let content = html! {
+        (written::table("", heads, rows))
+        @if let Some(more) = more { p.quiet { (more) ", in the JSON report" } }
+    };
+    written::details(&format!("Figures, {}", view.quantity()), false, content)
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::document;
+use super::document::document;
 use super::written::{self, Name, Prose, fact};
 use crate::diff::{Change, Diff, Side, Verdict, View};
 use crate::report::difference;

@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
 use super::super::model::{AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report};
 use super::super::{contention, text};
-use super::NEW_LINE;
 use super::chart::rect;
+use super::document::NEW_LINE;
 use super::written::{self, Name, Prose};
 
 /// Lines of an object that are drawn.

@@ -5,13 +5,14 @@
 //! script of the file, which it names by their hashes. That also forbids `style` attributes, so
 //! sizes are table spans or SVG attributes, and colours are classes.
 //!
-//! All markup is made by `html!`, which escapes what is put into it. [`document`] then shows what a
+//! All markup is made by `html!`, which escapes what is put into it. [`document()`] then shows what a
 //! reader could not see, so that nobody who writes a section needs to think of either.
 
 mod caches;
 mod chart;
 mod curve;
 mod diff;
+mod document;
 mod finding;
 mod flow;
 mod matrix;
@@ -22,21 +23,14 @@ mod timeline;
 mod types;
 mod written;
 
-use base64::Engine as _;
 use linewise_recording::Overhead;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sha2::Digest as _;
+use maud::{Markup, html};
 
 use super::model::{Interval, Report, Samples};
 use super::{contention, exact, sections, text};
 pub use diff::render as render_diff;
+use document::document;
 use written::{Prose, capital, fact};
-
-// All that stands in a document without being escaped.
-const STYLE: PreEscaped<&str> = PreEscaped(include_str!("report.css"));
-const SCRIPT: PreEscaped<&str> = PreEscaped(include_str!("report.js"));
-/// The end of a line of source. A plain one would be shown as one in a name is.
-const NEW_LINE: PreEscaped<&str> = PreEscaped("&#10;");
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
@@ -61,44 +55,6 @@ pub fn render(report: &Report) -> String {
         (footer(report))
     };
     document(&report.run.command, body)
-}
-
-/// A document. What strangers named is in `title` and `body`, where characters that nobody can see, or that turn text
-/// around, are shown as escapes.
-fn document(title: &str, mut body: Markup) -> String {
-    let title = text::sanitise(title);
-    body.0 = text::sanitise(&body.0).into_owned();
-    let policy = format!(
-        "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'",
-        policy_hash(STYLE.0),
-        policy_hash(SCRIPT.0)
-    );
-    let document = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="referrer" content="no-referrer";
-                title { "linewise: " (text::shorten(&title, 80)) }
-                style { (STYLE) }
-            }
-            body {
-                (body)
-                script { (SCRIPT) }
-            }
-        }
-    };
-    document.into_string()
-}
-
-/// The hash by which a content policy allows an inline element.
-fn policy_hash(content: &str) -> String {
-    let hash = sha2::Sha256::digest(content.as_bytes());
-    let hash = base64::engine::general_purpose::STANDARD.encode(hash);
-    format!("'sha256-{hash}'")
 }
 
 fn header(report: &Report) -> Markup {

@@ -1,4 +1,5 @@
 use super::super::sample;
+use super::document::{SCRIPT, STYLE, policy_hash};
 use super::*;
 
 /// The content of every element `name`, which must not nest.

@@ -10,7 +10,7 @@ use super::super::model::{
     LevelSet, MissRow, Reached, Report, TypeRow, TypeSet,
 };
 use super::super::text;
-use super::NEW_LINE;
+use super::document::NEW_LINE;
 use super::written::{self, Column, Name};
 use crate::section::{self, bounded};
 

@@ -15,7 +15,7 @@ mod diff;
 mod document;
 mod finding;
 mod flow;
-mod matrix;
+mod grid;
 mod prefetch;
 mod reuse;
 mod section;
@@ -42,7 +42,7 @@ pub fn render(report: &Report) -> String {
         (header(report))
         main {
             (findings(report))
-            (matrix::section(report))
+            (section::section(&sections::of_sharing(report)))
             @if let Some(shown) = sections::of_run(report) { (section::section(&shown)) }
             (types::section(report))
             (flow::section(report))

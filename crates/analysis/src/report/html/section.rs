@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::super::{cells, text};
-use super::timeline;
 use super::written::{self, Prose, capital};
-use crate::section::{Row, Section, Table};
+use super::{grid, timeline};
+use crate::section::{Drawing, Row, Section, Table};
 
 /// Rows that are listed at once; the others are behind a click.
 const OPEN: usize = 12;
@@ -18,7 +18,11 @@ const WIDE: usize = 4;
 pub(super) fn section(section: &Section) -> Markup {
     let card = html! {
         @for fact in &section.facts { p { (capital(&cells::sentence(fact))) "." } }
-        @if let Some(charts) = &section.charts { (timeline::charts(charts)) }
+        @match &section.drawing {
+            Some(Drawing::Charts(charts)) => (timeline::charts(charts)),
+            Some(Drawing::Grids(grids)) => (grid::grids(grids)),
+            None => {},
+        }
         @if let Some(table) = &section.table { (rows(table)) }
         @for note in &section.notes { p.quiet { (Prose(note)) } }
     };

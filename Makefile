@@ -48,6 +48,11 @@ install:
 	install -D -m 644 crates/preload/include/linewise.h $(DESTDIR)$(PREFIX)/include/linewise.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/delegate-c/linewise-delegate.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linewise-delegate.pc
+	$(LINEWISE) man --into $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(LINEWISE) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linewise
+	$(LINEWISE) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linewise
+	$(LINEWISE) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linewise.fish
 
 needs-demo:
 	scripts/install-needs.sh demo

@@ -138,6 +138,9 @@ installed() {
         "$place/usr/bin/linewise" record --source exact --quiet -o "$place/made" -- /bin/true; then
         status=0
     fi
+    [ $status -eq 0 ] && for file in man/man1/linewise-run.1 bash-completion/completions/linewise; do
+        [ -s "$place/usr/share/$file" ] || status=1
+    done
     # A program in C, built against the library as installed there.
     if [ $status -eq 0 ] && has pkg-config; then
         export PKG_CONFIG_PATH=$place/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$place

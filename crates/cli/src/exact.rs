@@ -22,38 +22,39 @@ pub(crate) enum SourceChoice {
 
 /// Options of the exact source.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Exact runs")]
 pub(crate) struct ExactArgs {
-    /// With --source exact: follow a share of all lines, chosen by hash, and scale back
+    /// Follow a share of all lines, chosen by hash, and scale back
     #[arg(long, value_name = "1/N", value_parser = parse_share)]
     lines: Option<u32>,
-    /// With --source exact: follow the code of one module or function alone: FUNCTION, libNAME, PATH or PATH:FUNCTION
+    /// Follow the code of one module or function alone: FUNCTION, libNAME, PATH or PATH:FUNCTION
     #[arg(long, value_name = "CODE")]
     only: Option<String>,
-    /// With --source exact: in which order threads make their accesses to what they share: equal-rate, as if all were equally fast, the same in every run, or as-run, as the emulator happens to run them (always with --only)
+    /// In which order threads make their accesses to what they share: equal-rate, as if all were equally fast, the same in every run, or as-run, as the emulator happens to run them (always with --only)
     #[arg(long, value_enum, value_name = "ORDER")]
     order: Option<OrderChoice>,
-    /// With --source exact: run the command so many times, each with the same input (a file, not a pipe), and say between what its counts lie. All else is of the first run
+    /// Run the command so many times, each with the same input (a file, not a pipe), and say between what its counts lie. All else is of the first run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// With --source exact: keep all accesses, compressed, in NAME.trace beside the recording
+    /// Keep all accesses, compressed, in NAME.trace beside the recording
     #[arg(long)]
     keep_trace: bool,
     /// With --keep-trace: the size at which it ends
     #[arg(long, default_value = "2GB", value_name = "SIZE", value_parser = parse_size, requires = "keep_trace")]
     max_size: u64,
-    /// With --source exact: simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
+    /// Simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
     #[arg(long, value_name = "MACHINE", value_parser = parse_machine)]
     machine: Option<&'static str>,
-    /// With --source exact: simulate the caches with their sizes, for hits and misses of every level by their cause (several times slower; implied by --machine and --lines)
+    /// Simulate the caches with their sizes, for hits and misses of every level by their cause (several times slower; implied by --machine and --lines)
     #[arg(long)]
     caches: bool,
     /// Reuse distances. With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
     #[arg(long, value_name = "all|1/N|sampled|none", value_parser = parse_reuse)]
     reuse: Option<ReuseChoice>,
-    /// With --source exact: the reuse of the same BYTES bytes as well, beside that of lines: 1, or 8 for the elements of an array of doubles
+    /// The reuse of the same BYTES bytes as well, beside that of lines: 1, or 8 for the elements of an array of doubles
     #[arg(long, value_name = "BYTES", value_parser = parse_element)]
     element: Option<u32>,
-    /// With --source exact: follow calls, to tell reuse by the calls that led to it; of programs for x86-64, without --lines and --only
+    /// Follow calls, to tell reuse by the calls that led to it; of programs for x86-64, without --lines and --only
     #[arg(long)]
     calls: bool,
 }

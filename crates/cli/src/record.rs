@@ -34,30 +34,30 @@ pub(crate) struct CollectArgs {
     #[command(flatten)]
     attach: AttachArgs,
     /// What to record with
-    #[arg(long, value_enum, default_value_t = SourceChoice::Auto, value_name = "SOURCE")]
+    #[arg(help_heading = "What to record", long, value_enum, default_value_t = SourceChoice::Auto, value_name = "SOURCE")]
     source: SourceChoice,
     #[command(flatten)]
     exact: ExactArgs,
     /// With the timer: what recording may cost, as a share of the target's CPU time, 2% unless told otherwise
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(help_heading = "How much", long, value_name = "PERCENT", value_parser = parse_percent)]
     overhead: Option<f64>,
     /// With the timer: samples a second of thread time, instead of as many as the overhead allows
-    #[arg(long, value_name = "HZ", value_parser = parse_rate)]
+    #[arg(help_heading = "How much", long, value_name = "HZ", value_parser = parse_rate)]
     rate: Option<f64>,
     /// With the timer: what has one of its own: each CPU, which costs the command nothing when it switches threads, or each of its threads; auto unless told otherwise
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(help_heading = "How much", long, value_enum, value_name = "WHAT")]
     sample_by: Option<SampleByArg>,
     /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(help_heading = "How much", long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// With the timer: guard the target against traps that lose their reason, which some hypervisors deliver and which end it; auto unless told otherwise. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
-    #[arg(long, value_enum, value_name = "WHEN")]
+    #[arg(help_heading = "How much", long, value_enum, value_name = "WHEN")]
     guard: Option<GuardWhen>,
     /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6). Without this `run` loads the library where that can be and probes nothing, and `record` does neither
-    #[arg(long, value_enum, value_name = "WHEN")]
+    #[arg(help_heading = "What to record", long, value_enum, value_name = "WHEN")]
     heap: Option<HeapArg>,
     /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "attach")]
+    #[arg(help_heading = "What to record", long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "attach")]
     flow: Option<String>,
     /// Replace a recording of the same name
     #[arg(long)]
@@ -72,10 +72,10 @@ pub(crate) struct CollectArgs {
 #[group(id = "attach", multiple = true, conflicts_with = "command")]
 pub(crate) struct AttachArgs {
     /// Record this running process instead of a command, and all that descend from it. May be given several times, or with several numbers: 12,34
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    #[arg(help_heading = "What to record", long, value_name = "PID", value_delimiter = ',', value_parser = report::whole_number::<u32>)]
     pid: Vec<u32>,
     /// Record the running processes of this name (of the program's file, or as `ps` shows it), and all that descend from them
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "What to record", long, value_name = "NAME")]
     name: Vec<String>,
 }
 
@@ -278,7 +278,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Records, names what was found, and says where the recording is.
 pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let directory = linewise_recording::recording_path(&args.output);
-    let (outcome, failed) = collect(&args.collect, HeapWhen::Never, &directory, None)?;
+    let (outcome, failed) = collect(&args.collect, (HeapWhen::Never, false), &directory, None)?;
     let place = directory.display();
     if outcome.failure.is_none() && args.collect.quiet {
         return Ok(exit_code(&args.collect, &outcome, failed));
@@ -314,7 +314,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             (scratch.path().join("run.linewise"), Some(scratch.place()))
         }
     };
-    let (outcome, unresolved) = collect(&args.collect, HeapWhen::Loaded, &directory, to_remove)?;
+    let (outcome, unresolved) = collect(
+        &args.collect,
+        (HeapWhen::Loaded, args.show.takes_standard_output()),
+        &directory,
+        to_remove,
+    )?;
     if outcome.failure.is_some() && linewise_recording::Recording::open(&directory).is_err() {
         // It was told; there is nothing to show.
         return Ok(exit_code(&args.collect, &outcome, unresolved));
@@ -346,11 +351,12 @@ fn exit_code(args: &CollectArgs, outcome: &Outcome, failed: Option<ExitCode>) ->
     }
 }
 
-/// Records into `directory` and resolves names there, with heap blocks `unasked` where `--heap` does not say. A signal that comes later ends linewise, and
+/// Records into `directory` and resolves names there, with heap blocks `unasked` where `--heap` does not say, and the command's output where its
+/// errors go if the report's takes its place. A signal that comes later ends linewise, and
 /// removes `scratch`. With it the exit code for names that could not be resolved.
 fn collect(
     args: &CollectArgs,
-    unasked: HeapWhen,
+    (unasked, output_to_errors): (HeapWhen, bool),
     directory: &Path,
     scratch: Option<Arc<ScratchFolder>>,
 ) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
@@ -367,6 +373,7 @@ fn collect(
         directory: directory.to_owned(),
         replace: args.force,
         duration: args.duration,
+        output_to_errors,
         heap: args.heap(unasked),
         flow: args.wanted(),
     };

@@ -27,15 +27,16 @@ pub(crate) struct ReportArgs {
 
 /// What to print where.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "What to show")]
 pub(crate) struct OutputArgs {
-    /// Print JSON (schema 1, described in docs/report-json.md) instead of text
+    /// Print JSON (schema 1, described in docs/report-json.md) instead of text. What a command started here prints goes to the standard error then, unless the report goes to a file (--report-to)
     #[arg(long)]
     json: bool,
     /// Also write the report as one HTML file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Findings to print in full
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_number::<usize>)]
     top: usize,
     /// When to use colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
@@ -60,6 +61,11 @@ pub(crate) enum Colour {
 }
 
 impl OutputArgs {
+    /// Whether a program is to read the standard output, which a command that runs before must not write to.
+    pub(crate) fn takes_standard_output(&self) -> bool {
+        self.json && self.report_to.is_none()
+    }
+
     /// Finds out before a long run whether its report can be written.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for path in [&self.html, &self.report_to].into_iter().flatten() {
@@ -203,7 +209,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// How to print, to the standard output or elsewhere.
 pub(crate) fn terminal_options(colour: Colour, to_standard_output: bool) -> TerminalOptions {
     TerminalOptions {
-        width: width(),
+        width: width(to_standard_output),
         colour: match colour {
             Colour::Always => true,
             Colour::Never => false,
@@ -217,10 +223,26 @@ pub(crate) fn terminal_options(colour: Colour, to_standard_output: bool) -> Term
     }
 }
 
-/// Columns of the terminal, 80 when there is none.
-fn width() -> usize {
-    std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.parse().ok())
-        .unwrap_or(80)
+/// A number without a sign and a fraction.
+pub(crate) fn whole_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("`{text}` is no whole number, or too large a one"))
+}
+
+/// Columns of the terminal that is printed to, if that is known.
+fn columns_of_terminal() -> Option<usize> {
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(std::io::stdout())?;
+    (columns > 0).then_some(columns.into())
+}
+
+/// Columns to print in: the terminal's, or as many as the user asks for. A file has room for what a terminal cuts.
+fn width(to_standard_output: bool) -> usize {
+    let asked = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let is_terminal = to_standard_output && std::io::stdout().is_terminal();
+    let terminal = is_terminal.then(columns_of_terminal).flatten();
+    terminal.or_else(asked).unwrap_or(match is_terminal {
+        true => 80,
+        false => usize::MAX,
+    })
 }

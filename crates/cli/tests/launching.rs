@@ -190,3 +190,18 @@ fn a_recorded_target_has_the_memory_that_it_has_alone() {
     assert_eq!(sizes(&alone).len(), 6, "{alone}");
     assert_eq!(sizes(&recorded.stdout), sizes(&alone));
 }
+
+#[test]
+fn json_on_the_standard_output_is_not_mixed_with_what_the_command_prints() {
+    let place = Place::new();
+    let shell = ["sh", "-c", "echo mine; exit 3"];
+    let output = place.finish(place.linewise(["run", "--json", "--"]).args(shell));
+    assert_eq!(output.code, Some(3), "{}", output.stderr);
+    let report: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    assert!(report["schema"].is_number(), "{}", output.stdout);
+    assert!(output.stderr.starts_with("mine\n"), "{}", output.stderr);
+    // Where the report is elsewhere, the standard output is the command's.
+    let run = ["run", "--json", "--report-to", "report.json", "--"];
+    let output = place.finish(place.linewise(run).args(shell));
+    assert_eq!((output.code, output.stdout.as_str()), (Some(3), "mine\n"));
+}

@@ -45,6 +45,9 @@ pub struct RecordOptions {
     pub replace: bool,
     /// End after this long.
     pub duration: Option<Duration>,
+    /// Whether what a launched target writes to its standard output goes to its standard error, since the other one is
+    /// somebody else's.
+    pub output_to_errors: bool,
     /// Whether heap blocks are recorded.
     pub heap: HeapWhen,
     /// Whose objects are followed from their allocation to their end. Takes the heap recorder; the timer watches them with half

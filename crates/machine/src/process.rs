@@ -156,6 +156,8 @@ pub struct Manner {
     pub tracer: Option<u32>,
     /// Its memory lies at the same addresses in every run (`setarch --addr-no-randomize`), where the kernel lets it.
     pub fixed_addresses: bool,
+    /// What it writes to its standard output goes where its standard error goes.
+    pub output_to_errors: bool,
 }
 
 /// Whether [`Manner::fixed_addresses`] would change anything: not where they are fixed already, or the kernel refuses.
@@ -296,7 +298,7 @@ impl HeldChild {
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
-            // SAFETY: see above: close, read, prctl, personality, sigprocmask, execvpe, write and _exit only, on valid
+            // SAFETY: see above: close, dup2, read, prctl, personality, sigprocmask, execvpe, write and _exit only, on valid
             // descriptors and on vectors that end in null.
             unsafe {
                 if let Some(tracer) = manner.tracer {
@@ -322,6 +324,9 @@ impl HeldChild {
                 libc::signal(libc::SIGXFSZ, FILE_TOO_LARGE.load(Ordering::Relaxed));
                 for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & 1 << fd != 0) {
                     libc::close(fd);
+                }
+                if manner.output_to_errors && CLOSED.load(Ordering::Relaxed) & 0b110 == 0 {
+                    libc::dup2(2, 1);
                 }
                 libc::execvpe(pointers[0], pointers.as_ptr(), environment.as_ptr());
                 let error = *libc::__errno_location();

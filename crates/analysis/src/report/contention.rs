@@ -1,7 +1,7 @@
 //! Small sums over a report that more than one renderer prints: how much is shared, how much of the
 //! time it takes, and what cannot be excluded.
 
-use linewise_recording::{ObjectKind, Order};
+use linewise_recording::{ObjectKind, Order, Overhead};
 
 use super::model::{
     Evidence, FieldRow, Finding, Interval, Lost, ObjectRow, Report, Run, Samples, Sharing,
@@ -412,6 +412,23 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
         _ => {}
     }
     (!facts.is_empty()).then(|| text::listing(&facts))
+}
+
+/// What recording cost, of what it may.
+pub(super) fn overhead_words(report: &Report, overhead: &Overhead) -> String {
+    /// With less CPU time of the program's a share of it says nothing.
+    const LITTLE_NS: u64 = 100_000_000;
+    let of_program: u64 = report.run.threads.iter().map(|it| it.cpu_time_ns).sum();
+    let budget = text::percent(overhead.budget);
+    if of_program < LITTLE_NS && overhead.estimated > overhead.budget {
+        let spent = text::nanoseconds(overhead.estimated * of_program as f64);
+        let of_program = text::nanoseconds(of_program as f64);
+        return format!(
+            "{spent} estimated beside {of_program} of the program's CPU time, too little to keep to {budget} of"
+        );
+    }
+    let estimated = text::percent(overhead.estimated);
+    format!("{estimated} estimated of {budget} allowed")
 }
 
 #[cfg(test)]

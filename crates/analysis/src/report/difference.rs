@@ -15,7 +15,12 @@ pub(super) fn verdict(diff: &Diff) -> String {
     let less = count(&[Verdict::Gone, Verdict::Shrank]);
     match (more, less) {
         (0, 0) => "Nothing changed by more than noise".to_owned(),
-        _ => format!("{} less, {more} more", text::plural(less as u64, "row")),
+        (0, less) => format!("{} cheaper than before", text::plural(less as u64, "row")),
+        (more, 0) => format!("{} dearer than before", text::plural(more as u64, "row")),
+        (more, less) => format!(
+            "{} cheaper than before, {more} dearer",
+            text::plural(less as u64, "row")
+        ),
     }
 }
 

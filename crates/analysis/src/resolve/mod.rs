@@ -26,6 +26,7 @@ mod dwarf;
 mod elf;
 mod files;
 mod heap;
+mod made_code;
 mod modules;
 mod objects;
 mod paths;
@@ -58,6 +59,7 @@ pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
 pub(crate) use source_frames::SourceFrames;
 
+use made_code::MadeCode;
 use modules::Module;
 use source_frames::last_byte_of_call;
 
@@ -78,6 +80,8 @@ pub struct Resolver<'a> {
     there: HashMap<String, usize>,
     /// Where modules are in memory, by process: filled when the process is first asked about.
     loaded: HashMap<Pid, Vec<Loaded>>,
+    /// Code without a file, by process.
+    made: HashMap<Pid, MadeCode>,
     /// When nothing is looked up any more.
     deadline: Instant,
 }
@@ -109,6 +113,7 @@ impl<'a> Resolver<'a> {
             files,
             store,
             modules: Vec::new(),
+            made: HashMap::new(),
             numbers: HashMap::new(),
             there: HashMap::new(),
             loaded: HashMap::new(),
@@ -157,11 +162,10 @@ impl<'a> Resolver<'a> {
                     let reason = self.module(number).map_or_else(String::new, Module::reason);
                     unknown(&map.path, relative(&map.path, offset), reason)
                 }
-                Some(map) => unknown(
-                    &map.path,
-                    String::new(),
-                    "code made at run time, for which there is no file".to_owned(),
-                ),
+                Some(map) => {
+                    let module = map.path.clone();
+                    self.made_frame(pid, address, probe, module)
+                }
                 None => unknown(
                     "",
                     String::new(),
@@ -203,6 +207,43 @@ impl<'a> Resolver<'a> {
                 }
             })
             .collect()
+    }
+
+    /// The frame of code that was made at run time.
+    fn made_frame(
+        &mut self,
+        pid: Pid,
+        address: Address,
+        probe: Address,
+        module: String,
+    ) -> Vec<Frame> {
+        let files = self.files;
+        let made = self
+            .made
+            .entry(pid)
+            .or_insert_with(|| MadeCode::of(pid, files));
+        let place = made.function(probe.0);
+        let reason = match &place {
+            Some(_) => "code made at run time, of which its runtime tells no lines",
+            None => {
+                "code made at run time, of which /tmp/perf-PID.map tells nothing: run node with --perf-basic-prof, Python with -X perf, .NET with DOTNET_PerfMapEnabled=1, Java with perf-map-agent"
+            }
+        };
+        let place = place.unwrap_or_default();
+        let reason = match place.line {
+            0 => reason.to_owned(),
+            _ => String::new(),
+        };
+        vec![Frame {
+            pid,
+            address,
+            depth: 0,
+            function: place.function,
+            file: place.file,
+            line: place.line,
+            module,
+            reason,
+        }]
     }
 
     fn is_late(&self) -> bool {

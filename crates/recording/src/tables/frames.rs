@@ -6,7 +6,7 @@ table! {
     pid: Pid = "The process.",
     address: Address = "The code address.",
     depth: u32 = "0 is the innermost.",
-    function: String = "Demangled function name; `module+0xoffset` if only that is known, empty if not even that.",
+    function: String = "Demangled function name; `module+0xoffset` if only that is known, of where the function begins if its unwind table says so; empty if not even that.",
     file: String = "Source file; empty if unknown.",
     line: u32 = "Source line; 0 if unknown.",
     module: String = "The path of the module.",

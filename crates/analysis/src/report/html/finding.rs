@@ -6,7 +6,9 @@ use std::ops::Range;
 use maud::{Markup, html};
 
 use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
-use super::super::model::{AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report};
+use super::super::model::{
+    AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report, SourcePlace,
+};
 use super::super::{contention, text};
 use super::chart::rect;
 use super::document::NEW_LINE;
@@ -329,8 +331,7 @@ fn access_cells(access: &AccessRow) -> Markup {
     html! {
         td.number { (text::percent(access.share)) }
         td.place {
-            (code_place(access))
-            @for caller in &access.inlined_into { span.quiet { "inlined into " code { (Name(caller)) } } }
+            (place_cell(access))
             @for chain in &access.called_from {
                 span.quiet { (Name(&text::called_from(chain, CALLERS))) }
             }
@@ -343,20 +344,35 @@ fn access_cells(access: &AccessRow) -> Markup {
     }
 }
 
+/// The program's own place, behind which those of libraries can be opened.
+fn place_cell(access: &AccessRow) -> Markup {
+    let innermost = access.innermost();
+    let inlined = html! {
+        @for caller in &access.inlined_into { span.quiet { "inlined into " code { (Name(caller)) } } }
+    };
+    match access.own_caller() {
+        Some(own) => html! {
+            (code_place(own))
+            details { summary.quiet { "in " (code_place(&innermost)) } (inlined) }
+        },
+        None => html! { (code_place(&innermost)) (inlined) },
+    }
+}
+
 /// The function, and its line in the source.
-fn code_place(access: &AccessRow) -> Markup {
-    let function = match access.function.as_str() {
+fn code_place(place: &SourcePlace) -> Markup {
+    let function = match place.function.as_str() {
         "" => "unknown code",
         name => name,
     };
-    let line = match access.line {
+    let line = match place.line {
         0 => String::new(),
         line => format!(":{line}"),
     };
     html! {
         code { (Name(function)) }
-        @if !access.file.is_empty() {
-            " " span.file title={ (access.file) (line) } { (Name(text::file_name(&access.file))) (line) }
+        @if !place.file.is_empty() {
+            " " span.file title={ (place.file) (line) } { (Name(text::file_name(&place.file))) (line) }
         }
     }
 }

@@ -152,7 +152,7 @@ fn footer(report: &Report) -> Markup {
                     (lost(&format!("{what} ({}): {}", text::integer(it.count), it.detail)))
                 }
                 @if let Some(more) = more { (lost(&more)) }
-                @if let Some(overhead) = &run.overhead { (price(overhead)) }
+                @if let Some(overhead) = &run.overhead { (price(report, overhead)) }
             }
             p.quiet {
                 "A transfer is a line moving from one core's cache to another's. Sharing is false when the accesses do \
@@ -178,16 +178,12 @@ fn samples(samples: &Samples) -> Markup {
 }
 
 /// What recording cost.
-fn price(overhead: &Overhead) -> Markup {
+fn price(report: &Report, overhead: &Overhead) -> Markup {
     let watch_ns = match overhead.watch_ns > 0.0 {
         true => overhead.watch_ns,
         false => overhead.arm_ns + overhead.trap_ns,
     };
-    let budget = format!(
-        "{} estimated of {} allowed",
-        text::percent(overhead.estimated),
-        text::percent(overhead.budget)
-    );
+    let budget = contention::overhead_words(report, overhead);
     let cost = format!(
         "{} a sample, {} a watch",
         text::nanoseconds(overhead.sample_ns),

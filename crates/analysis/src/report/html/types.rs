@@ -158,9 +158,9 @@ fn working_set(level: &LevelSet, source: Source) -> Markup {
         }
     };
     html! {
-        h3 { "Working set: " (level.level.word()) " of " (text::bytes(level.size_bytes)) }
+        h3 { "Working set: " (level.level.word()) " of " (text::binary_bytes(level.size_bytes)) }
         p.quiet {
-            (how) " " (text::bytes(level.in_use_bytes as u64)) " in use"
+            (how) " " (text::binary_bytes(level.in_use_bytes as u64)) " in use"
             @if let Some(tid) = level.tid { " by the thread that is busiest at memory, " (tid) }
             "."
         }

@@ -100,11 +100,7 @@ fn losses(page: &mut Page, report: &Report) {
 fn run(page: &mut Page, report: &Report) {
     let run = &report.run;
     if let Some(overhead) = &run.overhead {
-        let text = format!(
-            "{} estimated of {} allowed",
-            text::percent(overhead.estimated),
-            text::percent(overhead.budget),
-        );
+        let text = contention::overhead_words(report, overhead);
         page.labelled_in("overhead", INDENT, Tone::Dim, Tone::Dim, &text);
     }
     let text = contention::round_trip(run);

@@ -211,8 +211,8 @@ fn working_set(page: &mut Page, report: &Report) {
 /// `104 KiB in use of 48 KiB`.
 fn in_use(level: &LevelSet) -> String {
     let (bytes, size) = (
-        text::bytes(level.in_use_bytes as u64),
-        text::bytes(level.size_bytes),
+        text::binary_bytes(level.in_use_bytes as u64),
+        text::binary_bytes(level.size_bytes),
     );
     format!("{bytes} in use of {size}")
 }

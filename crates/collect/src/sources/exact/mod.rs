@@ -69,6 +69,8 @@ pub struct ExactOptions {
     /// Take the place of init for the command's orphans, so that they end with it. Only where this process has no other
     /// children: it is not to be told of their end.
     pub adopt_orphans: bool,
+    /// See [`RecordOptions::output_to_errors`](crate::RecordOptions::output_to_errors).
+    pub output_to_errors: bool,
     /// End after this long.
     pub duration: Option<Duration>,
 }
@@ -86,6 +88,7 @@ impl ExactOptions {
             heap: None,
             keep_trace: None,
             adopt_orphans: false,
+            output_to_errors: false,
             duration: None,
         }
     }

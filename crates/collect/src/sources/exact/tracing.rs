@@ -81,6 +81,7 @@ impl<C: Consumer> Tracing<C> {
         let (command, environment) = launch.command(process::environment(variables));
         let manner = Manner {
             fixed_addresses: true,
+            output_to_errors: options.output_to_errors,
             ..Manner::default()
         };
         let keep = options.keep_trace.clone();

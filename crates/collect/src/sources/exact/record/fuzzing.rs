@@ -56,6 +56,7 @@ impl Reader {
             directory: PathBuf::new(),
             replace: true,
             duration: None,
+            output_to_errors: false,
             heap: HeapWhen::Loaded,
             flow: is_on(5).then_some(Wanted::Most),
         };

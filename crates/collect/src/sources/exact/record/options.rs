@@ -117,6 +117,7 @@ impl Run<'_> {
             heap,
             keep_trace: self.source.keep_trace.clone().filter(|_| keep),
             adopt_orphans: self.source.adopt_orphans,
+            output_to_errors: self.common.output_to_errors,
             duration: self.common.duration,
         }
     }

@@ -39,6 +39,7 @@ fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> Options {
             directory,
             replace: true,
             duration: None,
+            output_to_errors: false,
             heap: HeapWhen::Never,
             flow: None,
         },

@@ -72,6 +72,7 @@ pub(super) fn prepare<'a, K: Kernel>(
             };
             let manner = Manner {
                 tracer: guard.as_ref().map(Warden::pid),
+                output_to_errors: options.output_to_errors,
                 ..Manner::default()
             };
             let held = kernel.fork(command, &variables, manner);

@@ -165,6 +165,7 @@ fn options(folder: &tempfile::TempDir) -> Options {
             directory: folder.path().join("recording"),
             replace: false,
             duration: None,
+            output_to_errors: false,
             heap: HeapWhen::Never,
             flow: None,
         },

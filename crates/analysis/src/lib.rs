@@ -25,6 +25,7 @@ mod analyse;
 pub mod diff;
 mod locality;
 pub mod model;
+mod own_code;
 pub mod quantity;
 mod replaced;
 pub mod report;

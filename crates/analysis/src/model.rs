@@ -9,6 +9,7 @@ pub use crate::views::Views;
 pub use crate::views::caches::{CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches};
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
+pub use crate::views::hot::{HotCallee, HotFunction, HotInstruction, HotLine};
 pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
@@ -373,6 +374,10 @@ pub struct AccessRow {
     pub file: String,
     /// Source line, 0 if unknown.
     pub line: u32,
+    /// The innermost place in the program's own code: the function itself, what it was inlined into, or who calls it most.
+    /// `null` where none is known.
+    #[serde(default)]
+    pub own: Option<SourcePlace>,
     /// Callers into which the function was inlined, innermost first.
     pub inlined_into: Vec<String>,
     /// Who called the function, by the samples that fell there, the most frequent chain first; empty where nobody knows,
@@ -394,6 +399,23 @@ pub struct AccessRow {
     pub line_address: u64,
     /// Why the function or line is missing and what to install; empty when nothing is missing.
     pub missing: String,
+}
+
+impl AccessRow {
+    /// The innermost place, whosoever code it is.
+    pub(crate) fn innermost(&self) -> SourcePlace {
+        SourcePlace {
+            function: self.function.clone(),
+            file: self.file.clone(),
+            line: self.line,
+        }
+    }
+
+    /// The program's own place if that is another one.
+    pub(crate) fn own_caller(&self) -> Option<&SourcePlace> {
+        let own = self.own.as_ref()?;
+        (own.function != self.function || own.line != self.line).then_some(own)
+    }
 }
 
 /// Places in the source that a finding does not list.

@@ -1,5 +1,7 @@
 //! What a view shows, as plain data: the renderers draw sections and know no view by name.
 
+use std::collections::BTreeMap;
+
 use linewise_recording::{RunInfo, Tables};
 
 /// A question to a recording: its answer stands in the report's JSON, its section in the other forms.
@@ -24,8 +26,8 @@ pub struct Section {
     pub facts: Vec<Words>,
     /// The rows.
     pub table: Option<Table>,
-    /// What is drawn, on the page alone.
-    pub charts: Option<Charts>,
+    /// What is drawn.
+    pub drawing: Option<Drawing>,
     /// What a reader must know of it, whole sentences; names in backticks.
     pub notes: Vec<String>,
 }
@@ -207,6 +209,151 @@ pub fn bounded<T>(rows: &[T], weight: impl Fn(&T) -> f64, most: usize) -> (Vec<&
         return (rows.iter().collect(), Vec::new());
     }
     (shown, rest)
+}
+
+/// What is drawn of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Drawing {
+    /// Over time, on the page alone.
+    Charts(Charts),
+    /// Of pairs.
+    Grids(Grids),
+}
+
+/// Who has how much to do with whom, in several ways to take parties together: one grid is looked at at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grids {
+    /// What is counted, one of it.
+    pub noun: &'static str,
+    /// What the amounts are: `transfers a second`.
+    pub quantity: &'static str,
+    /// What follows an amount: ` a second`.
+    pub unit: &'static str,
+    /// What an amount is divided by.
+    pub kind: &'static str,
+    /// The two kinds, with a capital.
+    pub kinds: [&'static str; 2],
+    /// The terminal has the first.
+    pub grids: Vec<Grid>,
+}
+
+/// Rows and columns of the same parties.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// By which it is found on the page.
+    pub id: &'static str,
+    /// What the parties are, with a capital.
+    pub title: &'static str,
+    /// The rows and columns.
+    pub parties: Vec<Party>,
+    /// What is not zero, the most first.
+    pub pairs: Vec<Pair>,
+}
+
+/// A row and column of a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Party {
+    /// What it is called.
+    pub name: String,
+    /// What tells it from others of its name.
+    pub id: Option<u32>,
+}
+
+/// What two parties of a grid have to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// The one, an index.
+    pub a: usize,
+    /// The other, a higher index; the same for what several parties that are one row have among themselves.
+    pub b: usize,
+    /// By kind.
+    pub parts: [f64; 2],
+}
+
+impl Pair {
+    /// Of both kinds.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.parts.iter().sum()
+    }
+}
+
+impl Grid {
+    /// A grid of the parties that are in any of `pairs`.
+    #[must_use]
+    pub fn of(
+        id: &'static str,
+        title: &'static str,
+        parties: Vec<Party>,
+        mut pairs: Vec<Pair>,
+    ) -> Self {
+        let mut in_any = vec![false; parties.len()];
+        for at in pairs.iter().flat_map(|pair| [pair.a, pair.b]) {
+            in_any[at] = true;
+        }
+        let mut place = vec![0; parties.len()];
+        let mut used = Vec::new();
+        for (i, party) in parties.into_iter().enumerate() {
+            place[i] = used.len();
+            if in_any[i] {
+                used.push(party);
+            }
+        }
+        for pair in &mut pairs {
+            (pair.a, pair.b) = (place[pair.a], place[pair.b]);
+        }
+        pairs.sort_by(|x, y| y.sum().total_cmp(&x.sum()));
+        Self {
+            id,
+            title,
+            parties: used,
+            pairs,
+        }
+    }
+
+    /// The grid of the `most` busiest parties and one of all others, and how many those are.
+    #[must_use]
+    pub fn bounded(&self, most: usize) -> (Self, usize) {
+        let size = self.parties.len();
+        if size <= most {
+            return (self.clone(), 0);
+        }
+        let mut weight = vec![0.0; size];
+        for pair in &self.pairs {
+            weight[pair.a] += pair.sum();
+            weight[pair.b] += pair.sum();
+        }
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by(|&a, &b| f64::total_cmp(&weight[b], &weight[a]));
+        order.truncate(most);
+        order.sort_unstable();
+        let mut place = vec![most; size];
+        for (new, &old) in order.iter().enumerate() {
+            place[old] = new;
+        }
+        let mut cells = BTreeMap::<(usize, usize), [f64; 2]>::new();
+        for pair in &self.pairs {
+            let (a, b) = (place[pair.a], place[pair.b]);
+            let cell = cells.entry((a.min(b), a.max(b))).or_default();
+            cell.iter_mut()
+                .zip(pair.parts)
+                .for_each(|(sum, it)| *sum += it);
+        }
+        let others = size - most;
+        let busiest = order.iter().map(|&i| self.parties[i].clone());
+        let rest = Party {
+            name: format!("{others} other{}", if others == 1 { "" } else { "s" }),
+            id: None,
+        };
+        let grid = Self {
+            parties: busiest.chain([rest]).collect(),
+            pairs: (cells.into_iter())
+                .map(|((a, b), parts)| Pair { a, b, parts })
+                .collect(),
+            ..*self
+        };
+        (grid, others)
+    }
 }
 
 /// Charts one above the other, on one axis of time.

@@ -1,15 +1,9 @@
 //! `--source exact`: its options, and recording with it.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use linewise_collect::exact::{
-    ExactOptions, ExactRecordOptions, ExactRecorded, check_descriptors, record_exact,
-};
-use linewise_collect::{Event, HeapWhen, Wanted};
-use linewise_machine::signals::StopSignals;
+use linewise_collect::exact::{ExactRecordOptions, check_descriptors};
 use linewise_machine::sysfs;
 use linewise_recording::Order;
 use linewise_trace::KeepTrace;
@@ -123,6 +117,63 @@ impl ExactArgs {
         Ok(())
     }
 
+    /// How the exact source records into `directory`, where an older recording gives way if `replace`.
+    ///
+    /// # Errors
+    /// Options that leave each other without a meaning, too few descriptors, an unknown machine.
+    pub(crate) fn source(
+        &self,
+        directory: &Path,
+        replace: bool,
+    ) -> anyhow::Result<ExactRecordOptions> {
+        self.check()?;
+        check_descriptors()?;
+        let reuse = match self.reuse {
+            None => ReuseShare::default(),
+            Some(ReuseChoice::None) => ReuseShare::None,
+            Some(ReuseChoice::Share(share)) => share,
+            Some(ReuseChoice::Sampled) => bail!(
+                "--reuse sampled is for programs at full speed: the exact source sees every access, so \
+                 take --reuse all or --reuse 1/64"
+            ),
+        };
+        let machine = match self.machine.and_then(SimulatedMachine::named) {
+            Some(machine) => machine,
+            None => SimulatedMachine::this(sysfs::read_topology(Path::new("/")).context(
+                "the caches of this machine cannot be read; name another with --machine",
+            )?),
+        };
+        let keep_trace = self.keep_trace.then(|| KeepTrace {
+            path: trace_path(directory),
+            max_bytes: self.max_size,
+        });
+        if let Some(KeepTrace { path, .. }) = &keep_trace
+            && std::fs::symlink_metadata(path).is_ok()
+            && !replace
+        {
+            bail!(
+                "{} is there already; choose another name with --output, or replace it with --force",
+                path.display()
+            );
+        }
+        Ok(ExactRecordOptions {
+            one_line_in: self.lines.unwrap_or(1),
+            only: self.only.clone(),
+            order: match self.order {
+                Some(OrderChoice::AsRun) => Order::AsRun,
+                Some(OrderChoice::EqualRate) | None => Order::EqualRate,
+            },
+            keep_trace,
+            caches: self.caches || self.machine.is_some(),
+            reuse,
+            element_bytes: self.element,
+            call_paths: self.calls,
+            repeat: self.repeat.unwrap_or(1),
+            reason: "asked for with --source exact".to_owned(),
+            ..ExactRecordOptions::new(machine)
+        })
+    }
+
     /// The first option that was given though only the exact source knows it.
     pub(crate) fn given(&self) -> Option<&'static str> {
         [
@@ -210,81 +261,6 @@ fn parse_machine(text: &str) -> Result<&'static str, String> {
         .into_iter()
         .find(|&name| name == text)
         .ok_or_else(|| format!("the machines are {}", known.join(", ")))
-}
-
-/// What [`record`] needs of the common options.
-pub(crate) struct Common<'a> {
-    pub(crate) command: &'a [OsString],
-    pub(crate) duration: Option<Duration>,
-    pub(crate) replace: bool,
-    /// Whether heap blocks are recorded.
-    pub(crate) heap: HeapWhen,
-    /// Whose objects are followed.
-    pub(crate) flow: Option<Wanted>,
-    pub(crate) directory: &'a Path,
-}
-
-/// Records a command with the exact source.
-pub(crate) fn record(
-    args: &ExactArgs,
-    common: &Common<'_>,
-    signals: &StopSignals,
-    mut tell: impl FnMut(Event<'_>),
-) -> anyhow::Result<ExactRecorded> {
-    args.check()?;
-    check_descriptors()?;
-    let reuse = match args.reuse {
-        None => ReuseShare::default(),
-        Some(ReuseChoice::None) => ReuseShare::None,
-        Some(ReuseChoice::Share(share)) => share,
-        Some(ReuseChoice::Sampled) => bail!(
-            "--reuse sampled is for programs at full speed: the exact source sees every access, so \
-             take --reuse all or --reuse 1/64"
-        ),
-    };
-    let machine =
-        match args.machine.and_then(SimulatedMachine::named) {
-            Some(machine) => machine,
-            None => SimulatedMachine::this(sysfs::read_topology(Path::new("/")).context(
-                "the caches of this machine cannot be read; name another with --machine",
-            )?),
-        };
-    let mut trace = ExactOptions::new(common.command.to_vec());
-    trace.one_line_in = args.lines.unwrap_or(1);
-    trace.only = args.only.clone();
-    trace.duration = common.duration;
-    trace.adopt_orphans = true;
-    if args.order == Some(OrderChoice::AsRun) {
-        trace.order = Order::AsRun;
-    }
-    if args.keep_trace {
-        let path = trace_path(common.directory);
-        if std::fs::symlink_metadata(&path).is_ok() && !common.replace {
-            bail!(
-                "{} is there already; choose another name with --output, or replace it with --force",
-                path.display()
-            );
-        }
-        trace.keep_trace = Some(KeepTrace {
-            path,
-            max_bytes: args.max_size,
-        });
-    }
-    let options = ExactRecordOptions {
-        trace,
-        machine,
-        caches: args.caches || args.machine.is_some(),
-        reuse,
-        element_bytes: args.element,
-        call_paths: args.calls,
-        heap: common.heap,
-        repeat: args.repeat.unwrap_or(1),
-        flow: common.flow.clone(),
-        directory: common.directory.to_owned(),
-        replace: common.replace,
-        reason: "asked for with --source exact".to_owned(),
-    };
-    Ok(record_exact(&options, signals, &mut tell)?)
 }
 
 /// NAME.trace beside NAME.linewise.

@@ -9,14 +9,14 @@ use linewise_machine::process;
 use linewise_machine::signals::{self, StopSignals};
 use linewise_recording::Error;
 
-use crate::scratch::Place;
+use crate::scratch::ScratchFolder;
 
 /// Whether a signal is ending this process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// From now on the first of `signals` removes the folder `scratch` and ends this process, as that
 /// signal does by default. What came before belonged to the recording.
-pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
+pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<ScratchFolder>>) {
     while signals.next().is_some() {}
     let signals = Arc::new(signals);
     let heard = Arc::clone(&signals);
@@ -40,7 +40,7 @@ pub(crate) fn end_at_once(signals: StopSignals, scratch: Option<Arc<Place>>) {
 
 /// Removes `folder`, into which another thread may be writing names: a file that is made while its
 /// folder is emptied lets the removal fail. Best effort: the next recording removes what is left.
-fn remove(folder: &Place) {
+fn remove(folder: &ScratchFolder) {
     for _ in 0..100 {
         match folder.remove() {
             Err(Error::Write { source, .. })

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use linewise_collect::{
-    Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Target, Wanted,
+    EndedBy, Event, HeapWhen, Outcome, Progress, RecordOptions, SampleBy, Source, Target,
+    TimerOptions, Wanted,
+    exact::{ExactError, ExactRecordOptions},
 };
 use linewise_machine::procfs;
 use linewise_machine::signals::StopSignals;
@@ -16,7 +18,7 @@ use linewise_machine::signals::StopSignals;
 use crate::exact::{self, ExactArgs, SourceChoice};
 use crate::report::{self, OutputArgs};
 use crate::say::{ProgressLine, say};
-use crate::scratch::{Place, Scratch};
+use crate::scratch::{Scratch, ScratchFolder};
 use crate::{exit, interrupt, panics};
 
 /// What to record and how.
@@ -119,6 +121,47 @@ impl CollectArgs {
         ]
         .into_iter()
         .find_map(|(given, option, reason)| given.then_some((option, reason)))
+    }
+
+    /// How the timer records.
+    fn timer_source(&self) -> anyhow::Result<TimerOptions> {
+        if let Some(option) = self.exact.given() {
+            bail!("{option} is an option of the exact source: add --source exact");
+        }
+        let reuse = self.exact.samples_reuse()?;
+        if self.flow.is_some() && reuse {
+            bail!(
+                "--flow and --reuse sampled want the same watchpoints: record one after the other"
+            );
+        }
+        Ok(TimerOptions {
+            overhead: self.overhead.unwrap_or(OVERHEAD),
+            rate: self.rate,
+            guard: match self.guard {
+                None | Some(GuardWhen::Auto) => None,
+                Some(GuardWhen::On) => Some(true),
+                Some(GuardWhen::Off) => Some(false),
+            },
+            reuse,
+            sample_by: match self.sample_by {
+                None | Some(SampleByArg::Auto) => SampleBy::Auto,
+                Some(SampleByArg::Cpu) => SampleBy::Cpu,
+                Some(SampleByArg::Thread) => SampleBy::Thread,
+            },
+        })
+    }
+
+    /// How the exact source records into `directory`.
+    fn exact_source(&self, directory: &Path) -> anyhow::Result<ExactRecordOptions> {
+        if self.attach.given() {
+            return Err(linewise_collect::Error::from(ExactError::Attach).into());
+        }
+        if let Some((option, reason)) = self.of_the_timer() {
+            bail!(
+                "{option} is an option of the timer: {reason}, so leave it out, or --source exact"
+            );
+        }
+        self.exact.source(directory, self.force)
     }
 
     /// Whose objects are followed, if any.
@@ -247,7 +290,7 @@ pub(crate) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         };
         say(&format!(
             "{} {what} in {place}; see `linewise report {place}`",
-            exact::thousands(outcome.samples)
+            exact::thousands(outcome.observed)
         ));
     } else if linewise_recording::Recording::open(&directory).is_ok() {
         say(&format!(
@@ -294,7 +337,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 /// The target's own exit code, whatever failed of ours, where it ended by itself or by a signal that reached us both.
 fn exit_code(args: &CollectArgs, outcome: &Outcome, failed: Option<ExitCode>) -> ExitCode {
     // A target that we asked to end after --duration did not fail.
-    let asked = outcome.ended_by == "duration" || args.attach.given();
+    let asked = outcome.ended_by == EndedBy::Duration || args.attach.given();
     match (outcome.ended, &outcome.failure, failed) {
         (Some(ended), _, _) if !asked => exit::of_target(Some(ended)),
         (_, Some(_), _) => exit::LINEWISE_FAILED.into(),
@@ -309,17 +352,12 @@ fn collect(
     args: &CollectArgs,
     unasked: HeapWhen,
     directory: &Path,
-    scratch: Option<Arc<Place>>,
+    scratch: Option<Arc<ScratchFolder>>,
 ) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
-    if args.source == SourceChoice::Exact {
-        return collect_exactly(args, unasked, directory, scratch);
-    }
-    if let Some(option) = args.exact.given() {
-        bail!("{option} is an option of the exact source: add --source exact");
-    }
-    if args.flow.is_some() && args.exact.samples_reuse()? {
-        bail!("--flow and --reuse sampled want the same watchpoints: record one after the other");
-    }
+    let source = match args.source {
+        SourceChoice::Exact => Source::Exact(args.exact_source(directory)?),
+        SourceChoice::Auto | SourceChoice::Timer => Source::Timer(args.timer_source()?),
+    };
     let target = match args.attach.given() {
         true => Target::Attach(args.attach.pids()?),
         false => Target::Launch(args.command.clone()),
@@ -328,20 +366,7 @@ fn collect(
         target,
         directory: directory.to_owned(),
         replace: args.force,
-        overhead: args.overhead.unwrap_or(OVERHEAD),
-        rate: args.rate,
         duration: args.duration,
-        guard: match args.guard {
-            None | Some(GuardWhen::Auto) => None,
-            Some(GuardWhen::On) => Some(true),
-            Some(GuardWhen::Off) => Some(false),
-        },
-        reuse: args.exact.samples_reuse()?,
-        sample_by: match args.sample_by {
-            None | Some(SampleByArg::Auto) => SampleBy::Auto,
-            Some(SampleByArg::Cpu) => SampleBy::Cpu,
-            Some(SampleByArg::Thread) => SampleBy::Thread,
-        },
         heap: args.heap(unasked),
         flow: args.wanted(),
     };
@@ -350,7 +375,7 @@ fn collect(
         shown: !args.quiet && args.attach.given() && ProgressLine::on_a_terminal().shown,
     };
     let signals = StopSignals::block().context("cannot wait for signals")?;
-    let outcome = linewise_collect::record(&options, &signals, |event| {
+    let outcome = linewise_collect::record(&options, &source, &signals, |event| {
         match event {
             Event::Progress(now) => {
                 panics::where_a_test_wants_it("collect");
@@ -402,48 +427,11 @@ fn resolve(directory: &Path, whole: bool) -> Option<ExitCode> {
     }
 }
 
-/// As [`collect`], with the exact source.
-fn collect_exactly(
-    args: &CollectArgs,
-    unasked: HeapWhen,
-    directory: &Path,
-    scratch: Option<Arc<Place>>,
-) -> anyhow::Result<(Outcome, Option<ExitCode>)> {
-    if args.attach.given() {
-        bail!(
-            "the exact source runs a command under emulation from its beginning and cannot attach: \
-             give the command, or leave out --source exact"
-        );
-    }
-    if let Some((option, reason)) = args.of_the_timer() {
-        bail!("{option} is an option of the timer: {reason}, so leave it out, or --source exact");
-    }
-    let common = exact::Common {
-        command: &args.command,
-        duration: args.duration,
-        replace: args.force,
-        heap: args.heap(unasked),
-        flow: args.wanted(),
-        directory,
-    };
-    let signals = StopSignals::block().context("cannot wait for signals")?;
-    let recorded = exact::record(&args.exact, &common, &signals, |event| tell(event, false))?;
-    interrupt::end_at_once(signals, scratch);
-    let unresolved = resolve(directory, recorded.failure.is_none());
-    let outcome = Outcome {
-        ended: Some(recorded.ended),
-        ended_by: recorded.ended_by,
-        samples: recorded.accesses,
-        failure: recorded.failure,
-    };
-    Ok((outcome, unresolved))
-}
-
 fn progress_text(progress: &Progress) -> String {
     format!(
         "recording for {:.0} s: {} samples, {} threads (Ctrl-C ends it)",
         progress.elapsed.as_secs_f64(),
-        progress.samples,
+        progress.observed,
         progress.threads
     )
 }

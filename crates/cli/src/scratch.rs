@@ -21,10 +21,10 @@ const MARK_TITLE: &str = "linewise scratch folder";
 const MARK_BYTES: u64 = 256;
 
 /// A folder that goes away with its owner. An owner that is killed leaves it to the next one.
-pub(crate) struct Scratch(Arc<Place>);
+pub(crate) struct Scratch(Arc<ScratchFolder>);
 
 /// Where a scratch folder is: for who removes it although its owner may be at work.
-pub(crate) struct Place {
+pub(crate) struct ScratchFolder {
     around: Folder,
     name: OsString,
     folder: Folder,
@@ -61,7 +61,7 @@ impl Scratch {
             };
             let lock = lock(&folder);
             // From here on it is removed also when it cannot be marked, on a full disk for one.
-            let scratch = Self(Arc::new(Place {
+            let scratch = Self(Arc::new(ScratchFolder {
                 around,
                 name,
                 folder,
@@ -82,7 +82,7 @@ impl Scratch {
     }
 
     /// For who ends this process before its owner can.
-    pub(crate) fn place(&self) -> Arc<Place> {
+    pub(crate) fn place(&self) -> Arc<ScratchFolder> {
         Arc::clone(&self.0)
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Scratch {
     }
 }
 
-impl Place {
+impl ScratchFolder {
     /// Removes the folder with all that is in it.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         remove(&self.around, &self.name, &self.folder)

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use linewise_recording::{Frame, Recording};
 
-use crate::util::{Output, Place, alive, signal, skip, threads, until};
+use crate::util::{Output, Place, alive, emulator, signal, skip, threads, until};
 
 /// A name that clears the screen, breaks the line, and turns around what follows.
 const EVIL: &str = "ev\x1b[2J\x1b]0;title\x07il\nlinewise: all is well\u{202e}\u{9b}31m";
@@ -265,6 +265,19 @@ fn a_bug_of_ours_is_named_and_takes_neither_the_exit_code_nor_the_recording() {
         assert_harmless(&output);
         let report = place.finish(&mut place.linewise(["report", &format!("{at}.linewise")]));
         assert_eq!(report.code, Some(0), "{}", report.stderr);
+    }
+    if emulator() {
+        let output = place.finish(
+            place
+                .linewise(["record", "--source", "exact", "-o", "exact", "--"])
+                .arg(&target)
+                .args(["fight", "2"])
+                .env("LINEWISE_TEST_PANIC", "collect"),
+        );
+        assert_eq!(output.code, Some(5), "{}", output.stderr);
+        let told = "; the program runs on, unrecorded";
+        assert!(output.stderr.contains(told), "{}", output.stderr);
+        assert_harmless(&output);
     }
     // A report that cannot have names says so and has the rest.
     let unnamed = place.finish(

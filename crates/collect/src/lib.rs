@@ -20,10 +20,14 @@ pub mod fuzzing;
 mod kernel;
 mod latencies;
 mod options;
+mod recording;
 mod sources;
 mod target;
 
 pub use error::Error;
-pub use options::{Event, HeapWhen, Progress, RecordOptions, SampleBy, Target, Wanted};
+pub use options::{
+    Event, HeapWhen, Progress, RecordOptions, SampleBy, Source, Target, TimerOptions, Wanted,
+};
+pub use recording::{Outcome, record};
 pub use sources::exact;
-pub use sources::timer::session::{Outcome, record};
+pub use target::life::EndedBy;

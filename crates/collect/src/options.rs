@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use linewise_recording::CreateMode;
+
 use crate::error::Error;
 use crate::kernel::Processes;
+use crate::sources::exact::ExactRecordOptions;
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -31,7 +34,7 @@ impl Target {
     }
 }
 
-/// How to record it.
+/// What to record where, whatever the source.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// What.
@@ -40,25 +43,49 @@ pub struct RecordOptions {
     pub directory: PathBuf,
     /// Whether an older recording there may be replaced.
     pub replace: bool,
+    /// End after this long.
+    pub duration: Option<Duration>,
+    /// Whether heap blocks are recorded.
+    pub heap: HeapWhen,
+    /// Whose objects are followed from their allocation to their end. Takes the heap recorder; the timer watches them with half
+    /// of each thread's watchpoints and half of the budget for watches, so not together with [`TimerOptions::reuse`].
+    pub flow: Option<Wanted>,
+}
+
+impl RecordOptions {
+    pub(crate) fn mode(&self) -> CreateMode {
+        if self.replace {
+            CreateMode::Replace
+        } else {
+            CreateMode::New
+        }
+    }
+}
+
+/// Where the rows come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Samples in proportion to thread time, and watches.
+    Timer(TimerOptions),
+    /// Every access, under emulation.
+    Exact(ExactRecordOptions),
+}
+
+/// How the timer records.
+#[derive(Clone, Debug)]
+pub struct TimerOptions {
     /// What recording may cost, as a share of the target's CPU time (0.02 is 2 %).
     pub overhead: f64,
     /// Samples a second of thread time, overriding the budget's choice.
     pub rate: Option<f64>,
     /// What has a sampler.
     pub sample_by: SampleBy,
-    /// End after this long.
-    pub duration: Option<Duration>,
     /// Whether threads are guarded against traps that lost their reason
     /// ([`linewise_machine::guard`]); without a word, where that is known to happen.
     pub guard: Option<bool>,
     /// Whether sampled addresses are watched for their reuses, with half of each thread's watchpoints
     /// and half of the budget for watches.
     pub reuse: bool,
-    /// Whether heap blocks are recorded.
-    pub heap: HeapWhen,
-    /// Whose objects are followed from their allocation to their end, with half of each thread's watchpoints and
-    /// half of the budget for watches; not together with `reuse`. Takes the heap recorder.
-    pub flow: Option<Wanted>,
 }
 
 /// What has a sampler of its own.
@@ -72,7 +99,8 @@ pub enum SampleBy {
     Thread,
 }
 
-/// Whether heap blocks are recorded, by a library that is loaded into a launched target or by probes on its allocator.
+/// Whether heap blocks are recorded, by a library that is loaded into a launched target or, by the timer alone, by probes on its
+/// allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapWhen {
     /// Where that can be, as many as a part of the budget pays for.
@@ -91,8 +119,8 @@ pub enum HeapWhen {
 pub struct Progress {
     /// Time since its start.
     pub elapsed: Duration,
-    /// Samples so far.
-    pub samples: u64,
+    /// Samples so far, of an exact run accesses.
+    pub observed: u64,
     /// Threads alive.
     pub threads: usize,
 }

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-struct Place<R> {
+struct Pending<R> {
     answer: Option<Result<R, Error>>,
     waker: Option<Waker>,
 }
 
 struct Shared<R> {
-    place: Mutex<Place<R>>,
+    place: Mutex<Pending<R>>,
     there: Condvar,
 }
 
 impl<R> Shared<R> {
-    fn lock(&self) -> MutexGuard<'_, Place<R>> {
+    fn lock(&self) -> MutexGuard<'_, Pending<R>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -32,7 +32,7 @@ pub(crate) struct Receiver<R>(Arc<Shared<R>>);
 
 pub(crate) fn pair<R>() -> (Sender<R>, Receiver<R>) {
     let shared = Arc::new(Shared {
-        place: Mutex::new(Place {
+        place: Mutex::new(Pending {
             answer: None,
             waker: None,
         }),

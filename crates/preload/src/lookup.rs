@@ -76,7 +76,7 @@ unsafe extern "C" fn each(module: *mut libc::dl_phdr_info, _: usize, search: *mu
     } else if search.asked && !dynamic.is_null() {
         // SAFETY: the module is loaded, so its tables are what they are to be.
         let address = unsafe {
-            Tables::of(dynamic, module.dlpi_addr as usize).find(search.name, search.hash)
+            SymbolTables::of(dynamic, module.dlpi_addr as usize).find(search.name, search.hash)
         };
         if address != 0 {
             search.found = Found {
@@ -99,7 +99,7 @@ enum Version {
 }
 
 /// A module's tables of symbols; null: it has none.
-struct Tables {
+struct SymbolTables {
     base: usize,
     symbols: *const libc::Elf64_Sym,
     strings: *const u8,
@@ -108,7 +108,7 @@ struct Tables {
     old: *const u32,
 }
 
-impl Tables {
+impl SymbolTables {
     /// # Safety
     /// `dynamic` is the dynamic segment of a module that is loaded at `base`.
     unsafe fn of(dynamic: *const [usize; 2], base: usize) -> Self {
@@ -169,7 +169,7 @@ impl Tables {
     }
 
     /// # Safety
-    /// As for [`Tables::find`].
+    /// As for [`SymbolTables::find`].
     unsafe fn by_gnu_hash(&self, name: &CStr, hash: u32) -> usize {
         // SAFETY: the table is: four numbers, words of a filter, buckets, and a hash for each symbol from the first
         // hashed one on, whose lowest bit ends a bucket.
@@ -203,7 +203,7 @@ impl Tables {
     }
 
     /// # Safety
-    /// As for [`Tables::find`].
+    /// As for [`SymbolTables::find`].
     unsafe fn by_old_hash(&self, name: &CStr) -> usize {
         // SAFETY: the table begins with its number of buckets and that of symbols.
         unsafe {
@@ -224,7 +224,7 @@ impl Tables {
     /// Which version a symbol is, if it is defined and of this name.
     ///
     /// # Safety
-    /// As for [`Tables::find`]; there is such a symbol.
+    /// As for [`SymbolTables::find`]; there is such a symbol.
     unsafe fn defined(&self, number: usize, name: &CStr) -> Option<Version> {
         const HIDDEN: u16 = 0x8000;
         // SAFETY: the caller's promise.
@@ -252,7 +252,7 @@ impl Tables {
     /// The address of a symbol that is defined; 0 of the first, which is none.
     ///
     /// # Safety
-    /// As for [`Tables::defined`].
+    /// As for [`SymbolTables::defined`].
     unsafe fn address(&self, number: usize) -> usize {
         const RESOLVED: u8 = 10;
         if number == 0 {

@@ -223,6 +223,55 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
     }
 }
 
+/// One that may be there.
+impl<C: Consumer> Consumer for Option<C> {
+    fn begin(&mut self) -> io::Result<()> {
+        self.as_mut().map_or(Ok(()), Consumer::begin)
+    }
+
+    fn accesses(&mut self, batch: &[TracedAccess]) {
+        if let Some(consumer) = self {
+            consumer.accesses(batch);
+        }
+    }
+
+    fn event(&mut self, event: &TracedEvent) {
+        if let Some(consumer) = self {
+            consumer.event(event);
+        }
+    }
+
+    fn heap(&mut self, told: &HeapRecord<'_>) {
+        if let Some(consumer) = self {
+            consumer.heap(told);
+        }
+    }
+
+    fn handover(&mut self, handover: &Handover) {
+        if let Some(consumer) = self {
+            consumer.handover(handover);
+        }
+    }
+
+    fn sampled(&mut self, site: u32, kind: Kind) {
+        if let Some(consumer) = self {
+            consumer.sampled(site, kind);
+        }
+    }
+
+    fn calls(&mut self, kinds: &[CallKind]) {
+        if let Some(consumer) = self {
+            consumer.calls(kinds);
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(consumer) = self {
+            consumer.finish();
+        }
+    }
+}
+
 /// Two consumers that both see everything.
 #[derive(Clone, Debug, Default)]
 pub struct Both<A, B>(pub A, pub B);

@@ -6,10 +6,11 @@ use linewise_recording::{
     Address, Object, ObjectKind, Operation, Pid, SampleClass, Tid, TypedAccess,
 };
 
-use super::called_from::At;
+use super::called_from::{At, place_of};
 use super::known::{Known, LINES};
 use super::votes::Verdict;
 use crate::model::{AccessRow, ObjectRow, Unlisted};
+use crate::own_code::is_own;
 use crate::views::Touch;
 use crate::views::sharing::{LineSharing, Place};
 
@@ -160,6 +161,11 @@ fn access_row(
         },
         file: located.map(|frame| frame.file.clone()).unwrap_or_default(),
         line: located.map_or(0, |frame| frame.line),
+        own: frames
+            .iter()
+            .find(|frame| is_own(frame))
+            .map(|frame| place_of(frame))
+            .or_else(|| known.chains.own(at, names)),
         inlined_into: frames
             .iter()
             .skip(1)
@@ -277,6 +283,7 @@ mod tests {
             function: "f".to_owned(),
             file: "f.c".to_owned(),
             line: 1,
+            own: None,
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op,

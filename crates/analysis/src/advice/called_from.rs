@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, StackId, Tables, Tid};
 
 use super::names::{Names, frame_words};
-use crate::model::CallChain;
-use crate::views::types::is_library_code;
+use crate::model::{CallChain, SourcePlace};
+use crate::own_code::{is_library_code, is_own};
 
 /// Chains of one place that are told.
 const CHAINS: usize = 3;
@@ -81,6 +81,30 @@ impl<'a> CallChains<'a> {
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         chains.truncate(CHAINS);
         chains
+    }
+}
+
+impl CallChains<'_> {
+    /// The innermost caller of the program's own of the function of an instruction, the one that came there most often.
+    pub(crate) fn own(&self, at: At, names: &Names<'_>) -> Option<SourcePlace> {
+        let mut counts: BTreeMap<SourcePlace, u64> = BTreeMap::new();
+        for (callers, count) in self.0.get(&at)? {
+            let callers = names.callers(at.pid, callers);
+            if let Some(frame) = callers.into_iter().find(|frame| is_own(frame)) {
+                *counts.entry(place_of(frame)).or_default() += count;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|&(_, count)| count);
+        most.map(|(place, _)| place)
+    }
+}
+
+/// Where a frame is in the source.
+pub(super) fn place_of(frame: &Frame) -> SourcePlace {
+    SourcePlace {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
     }
 }
 

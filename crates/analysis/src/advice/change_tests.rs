@@ -288,6 +288,7 @@ fn what_threads_wait_at_is_not_counted_per_thread() {
     let runtime = access("libgomp.so.1.0.0+0x1f7e3", "");
     assert!(text(&[runtime]).contains("OpenMP's runtime"));
     let swap = AccessRow {
+        own: None,
         inlined_into: vec!["core::sync::atomic::AtomicPtr<T>::compare_exchange".to_owned()],
         ..access("push", "stack.rs")
     };
@@ -412,6 +413,7 @@ fn access(function: &str, file: &str) -> AccessRow {
         function: function.to_owned(),
         file: file.to_owned(),
         line: 1,
+        own: None,
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op: linewise_recording::Operation::Update,
@@ -449,6 +451,7 @@ fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
     assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
     assert!(lock.source.starts_with("linewise_apply("));
     let inlined = change(AccessRow {
+        own: None,
         inlined_into: vec!["std::sync::Mutex<T>::lock".to_owned()],
         called_from: Vec::new(),
         ..access("core::sync::atomic::atomic_compare_exchange", "atomic.rs")

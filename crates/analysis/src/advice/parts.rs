@@ -236,6 +236,7 @@ pub(super) mod tests {
             function: "work".to_owned(),
             file: "work.cpp".to_owned(),
             line,
+            own: None,
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op: Operation::Update,

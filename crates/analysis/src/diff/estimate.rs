@@ -56,7 +56,7 @@ pub enum Unit {
 
 /// A value and its 90 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct ValueInterval {
     /// The value.
     pub value: f64,
     /// Its interval.

@@ -25,7 +25,7 @@ use linewise_recording::Source;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Report;
-pub use estimate::{Estimate, Unit, View};
+pub use estimate::{Unit, ValueInterval, View};
 use rows::{Row, rows};
 
 /// The version of the comparison's JSON.
@@ -167,9 +167,9 @@ pub struct Change {
     /// What its values count.
     pub unit: Unit,
     /// In the first recording; `null` if it is not there.
-    pub before: Option<Estimate>,
+    pub before: Option<ValueInterval>,
     /// In the second likewise.
-    pub after: Option<Estimate>,
+    pub after: Option<ValueInterval>,
     /// How many standard deviations the logarithm of the ratio is from 0, positive where it grew.
     pub z: f64,
     /// What that means.
@@ -215,7 +215,7 @@ pub fn diff(before: &Report, after: &Report) -> Result<Diff, Incomparable> {
     changes.sort_by(|a, b| {
         let key = |change: &Change| (change.verdict == Verdict::Noise, change.view);
         let moved = |change: &Change| {
-            let value = |side: Option<Estimate>| side.map_or(0.0, |it| it.value);
+            let value = |side: Option<ValueInterval>| side.map_or(0.0, |it| it.value);
             (value(change.after) - value(change.before)).abs()
         };
         key(a)

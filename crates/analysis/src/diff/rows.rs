@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::estimate::{Estimate, NINETY, Unit, View};
+use super::estimate::{NINETY, Unit, ValueInterval, View};
 use crate::model::{Finding, FindingKind, Interval, MissRow, Reached, Report};
 
 /// Costs below this share are not worth a row, and what is not there may have cost as much.
@@ -25,8 +25,8 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) detail: String,
     pub(super) unit: Unit,
-    pub(super) before: Option<Estimate>,
-    pub(super) after: Option<Estimate>,
+    pub(super) before: Option<ValueInterval>,
+    pub(super) after: Option<ValueInterval>,
     /// The least value that would have been seen.
     least: f64,
     /// Whether it is time at lines that move.
@@ -36,9 +36,10 @@ pub(super) struct Row {
 impl Row {
     /// Standard deviations of the logarithm of the ratio from 0, where two runs differ by `between`.
     pub(super) fn z(&self, between: f64) -> f64 {
-        let value = |side: Option<Estimate>| side.map_or(self.least, |it| it.value.max(self.least));
+        let value =
+            |side: Option<ValueInterval>| side.map_or(self.least, |it| it.value.max(self.least));
         // Of what is not there the least that would have been seen is a bound, and bounds have no error.
-        let error = |side: Option<Estimate>| {
+        let error = |side: Option<ValueInterval>| {
             side.filter(|it| it.value > self.least).map_or(0.0, |it| {
                 let low = it.interval.low.max(self.least / 2.0).min(it.value);
                 let high = it.interval.high.max(it.value);
@@ -51,7 +52,7 @@ impl Row {
 }
 
 /// The values of one report by name and detail.
-type Values = BTreeMap<(String, String), Estimate>;
+type Values = BTreeMap<(String, String), ValueInterval>;
 
 /// A kind of rows.
 struct Part {
@@ -115,7 +116,7 @@ pub(super) fn rows(before: &Report, after: &Report) -> Vec<Row> {
             first.keys().chain(second.keys()).cloned().collect();
         for key in names {
             let (before, after) = (first.remove(&key), second.remove(&key));
-            let seen = |side: Option<Estimate>| side.is_some_and(|it| it.value > least);
+            let seen = |side: Option<ValueInterval>| side.is_some_and(|it| it.value > least);
             if seen(before) || seen(after) {
                 let (name, detail) = key;
                 rows.push(Row {
@@ -136,10 +137,12 @@ pub(super) fn rows(before: &Report, after: &Report) -> Vec<Row> {
 
 /// Adds a value to that of the same name.
 fn add(values: &mut Values, name: String, detail: &str, value: f64, interval: Interval) {
-    let sum = values.entry((name, detail.to_owned())).or_insert(Estimate {
-        value: 0.0,
-        interval: Interval::default(),
-    });
+    let sum = values
+        .entry((name, detail.to_owned()))
+        .or_insert(ValueInterval {
+            value: 0.0,
+            interval: Interval::default(),
+        });
     sum.value += value;
     sum.interval.low += interval.low;
     sum.interval.high += interval.high;

@@ -2,7 +2,7 @@
 
 use super::model::Interval;
 use super::text;
-use crate::diff::{BETWEEN_RUNS, CHANCE, Change, Diff, Estimate, Side, Unit, Verdict, View};
+use crate::diff::{BETWEEN_RUNS, CHANCE, Change, Diff, Side, Unit, ValueInterval, Verdict, View};
 
 /// The whole comparison in a sentence.
 pub(super) fn verdict(diff: &Diff) -> String {
@@ -55,8 +55,8 @@ pub(super) fn what(change: &Change) -> String {
 }
 
 /// The value of one side, `-` if it is not there.
-pub(super) fn value(side: Option<Estimate>, unit: Unit) -> String {
-    let Some(Estimate { value, .. }) = side else {
+pub(super) fn value(side: Option<ValueInterval>, unit: Unit) -> String {
+    let Some(ValueInterval { value, .. }) = side else {
         return "-".to_owned();
     };
     match unit {
@@ -68,8 +68,8 @@ pub(super) fn value(side: Option<Estimate>, unit: Unit) -> String {
 }
 
 /// The interval of one side; empty if it is not there.
-pub(super) fn interval(side: Option<Estimate>, unit: Unit) -> String {
-    let Some(Estimate { interval, .. }) = side else {
+pub(super) fn interval(side: Option<ValueInterval>, unit: Unit) -> String {
+    let Some(ValueInterval { interval, .. }) = side else {
         return String::new();
     };
     let Interval { low, high } = interval;

@@ -10,6 +10,7 @@ mod exact;
 pub mod html;
 pub mod json;
 pub use crate::model;
+mod pairs;
 #[cfg(test)]
 pub(crate) mod sample;
 mod sections;

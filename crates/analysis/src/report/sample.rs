@@ -7,9 +7,9 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
-    Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow, Repeated, Report,
-    ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing, ThreadMigrations, ThreadRow,
-    TimelineBin, Transfers, TypeVote, Unlisted, Views,
+    HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
+    Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing, ThreadMigrations,
+    ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -128,7 +128,10 @@ pub(crate) fn everyday() -> Report {
         misses: Vec::new(),
         working_set: Vec::new(),
         flow: Vec::new(),
-        views: Views::default(),
+        views: Views {
+            hot: Some(hot()),
+            ..Views::default()
+        },
     }
 }
 
@@ -212,6 +215,31 @@ pub(crate) fn hostile() -> Report {
 }
 
 /// What is shown as sections, with such names.
+/// Three functions, of which one spends its time in a library's.
+fn hot() -> Vec<HotFunction> {
+    let function = |function: &str, file: &str, line, share, threads| HotFunction {
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line,
+        share,
+        threads,
+        module: "/usr/local/bin/server".to_owned(),
+        ..HotFunction::default()
+    };
+    vec![
+        function("worker", "/src/server/worker.c", 118, 0.62, 4),
+        HotFunction {
+            inside: vec![HotCallee {
+                function: "memcpy".to_owned(),
+                module: "/usr/lib/libc.so.6".to_owned(),
+                share: 0.24,
+            }],
+            ..function("reply", "/src/server/reply.c", 40, 0.3, 4)
+        },
+        function("server+0x4120", "", 0, 0.08, 1),
+    ]
+}
+
 fn hostile_views(endless: &str) -> Views {
     let sites = [HOSTILE, endless].map(|name| AllocationSite {
         name: name.to_owned(),
@@ -225,7 +253,20 @@ fn hostile_views(endless: &str) -> Views {
         per_second: 500.0,
         ..ThreadMigrations::default()
     });
+    let functions = [HOSTILE, endless].map(|name| HotFunction {
+        function: name.to_owned(),
+        file: name.to_owned(),
+        line: 7,
+        share: 0.4,
+        inside: vec![HotCallee {
+            function: name.to_owned(),
+            share: 0.4,
+            ..HotCallee::default()
+        }],
+        ..HotFunction::default()
+    });
     Views {
+        hot: Some(functions.into()),
         heap: Some(HeapTotals {
             exact: true,
             blocks: 2e6,
@@ -457,6 +498,7 @@ fn access(
         function: function.to_owned(),
         file: file.to_owned(),
         line,
+        own: None,
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op,

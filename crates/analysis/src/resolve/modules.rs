@@ -69,7 +69,7 @@ enum Missing {
 
 /// One source-level frame of an address in a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceFrame {
     /// Demangled; empty if unknown.
     pub(super) function: String,
     /// As the debug info has it; empty if unknown.
@@ -364,7 +364,7 @@ impl<'a> Module<'a> {
     }
 
     /// The frames of the code at `address`, innermost first; empty if nothing is known.
-    pub(super) fn places(&self, address: u64) -> Vec<Place> {
+    pub(super) fn places(&self, address: u64) -> Vec<SourceFrame> {
         let mut places = self
             .debug()
             .and_then(|debug| debug.places(address))
@@ -374,9 +374,9 @@ impl<'a> Module<'a> {
             let function = self.symbols().name(symbol);
             match places.last_mut() {
                 Some(place) => place.function = function,
-                None => places.push(Place {
+                None => places.push(SourceFrame {
                     function,
-                    ..Place::default()
+                    ..SourceFrame::default()
                 }),
             }
         }
@@ -467,7 +467,7 @@ impl<'a> DebugInfo<'a> {
             .as_ref()
     }
 
-    fn places(&self, address: u64) -> Option<Vec<Place>> {
+    fn places(&self, address: u64) -> Option<Vec<SourceFrame>> {
         let mut lookup = self.lines()?.find_frames(address);
         let mut frames = loop {
             match lookup {
@@ -490,7 +490,7 @@ impl<'a> DebugInfo<'a> {
                 Some(location) => (location.file.unwrap_or(""), location.line.unwrap_or(0)),
                 None => ("", 0),
             };
-            places.push(Place {
+            places.push(SourceFrame {
                 function,
                 file: cut(file.as_bytes()),
                 line,

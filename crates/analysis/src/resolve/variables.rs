@@ -29,7 +29,7 @@ pub(super) struct Variable {
 }
 
 /// A fixed place of a variable or of a piece of it.
-struct Place {
+struct FixedLocation {
     address: u64,
     offset: u64,
     size: u64,
@@ -216,7 +216,7 @@ fn location(
     abbreviation: &gimli::Abbreviation,
     entry: EntryId,
     encoding: gimli::Encoding,
-    places: &mut Vec<Place>,
+    places: &mut Vec<FixedLocation>,
 ) -> Option<()> {
     for specification in abbreviation.attributes() {
         let attribute = raw.read_attribute(*specification).ok()?;
@@ -235,7 +235,7 @@ fn fixed_places(
     unit: u32,
     expression: Expression<Bytes<'_>>,
     encoding: gimli::Encoding,
-    places: &mut Vec<Place>,
+    places: &mut Vec<FixedLocation>,
 ) -> Option<()> {
     let mut operations = expression.operations(encoding);
     let mut address = None;
@@ -263,10 +263,10 @@ fn fixed_places(
     Some(())
 }
 
-fn add_place(places: &mut Vec<Place>, address: Option<u64>, offset: u64, size: u64) {
+fn add_place(places: &mut Vec<FixedLocation>, address: Option<u64>, offset: u64, size: u64) {
     // Zero is what linkers leave for variables that they removed.
     if let Some(address) = address.filter(|address| *address != 0) {
-        places.push(Place {
+        places.push(FixedLocation {
             address,
             offset,
             size,

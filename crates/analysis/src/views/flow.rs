@@ -224,7 +224,7 @@ type Label = (PathEvent, String, u64);
 /// The flow of each type and site, those with the most histories first.
 #[must_use]
 pub fn flow(input: &Input<'_>) -> Vec<FlowRow> {
-    let names = Names::new(input);
+    let names = FlowNames::new(input);
     let mut sites: BTreeMap<Site<'_>, BTreeMap<u64, Vec<&PathStep>>> = BTreeMap::new();
     for step in input.steps {
         let site = (step.type_name.as_str(), step.size, step.pid, step.stack);
@@ -312,13 +312,13 @@ fn merged(
 }
 
 /// Looks names up.
-struct Names<'a> {
+struct FlowNames<'a> {
     frames: SourceFrames<'a>,
     typed: HashMap<(Pid, Address), &'a TypedAccess>,
     stacks: HashMap<StackId, &'a [Address]>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> FlowNames<'a> {
     fn new(input: &Input<'a>) -> Self {
         let typed = input.typed.iter().filter(|row| row.reason.is_none());
         let stacks = input.stacks.iter();

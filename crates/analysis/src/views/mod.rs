@@ -10,6 +10,7 @@ mod encounter;
 mod exact_rows;
 pub mod flow;
 pub mod heap_sites;
+pub mod hot;
 mod kind;
 mod lines_seen;
 pub mod migrations;
@@ -74,6 +75,8 @@ macro_rules! views {
 views! {
     /// The answers of the views that show sections.
     pub struct Views {
+        /// The program's own functions by thread time; not there without samples.
+        pub hot: Option<Vec<hot::HotFunction>>,
         /// What was allocated on the heap, and by whom; not there without the heap recorder, nor of an exact run.
         pub heap: Option<heap_sites::HeapTotals>,
         /// How often threads came to another CPU; not there where none did, nor of an exact run.

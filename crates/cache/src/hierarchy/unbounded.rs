@@ -136,7 +136,7 @@ impl Core {
 
 /// Where a line is in the table.
 #[derive(Clone, Copy)]
-struct Place {
+struct LineIndex {
     page: usize,
     at: usize,
 }
@@ -311,7 +311,7 @@ impl Unbounded {
     #[inline(never)]
     fn ask(&mut self, core: usize, touch: Touch) -> Option<Party> {
         let (page, copy) = self.page(core, touch.line >> PAGE_BITS);
-        let place = Place {
+        let place = LineIndex {
             page,
             at: touch.line as usize % PAGE,
         };
@@ -416,7 +416,7 @@ impl Unbounded {
     /// A core gets a line that others have, from one of them or from the last level.
     fn open_stay(
         &mut self,
-        place: Place,
+        place: LineIndex,
         core: usize,
         touch: &Touch,
         from: Option<Party>,
@@ -436,7 +436,7 @@ impl Unbounded {
     }
 
     /// Who hands over a line that it owns.
-    fn supplier(&mut self, place: Place, owner: usize, touch: &Touch) -> Party {
+    fn supplier(&mut self, place: LineIndex, owner: usize, touch: &Touch) -> Party {
         let copy = self.copy(place.page, owner);
         let theirs = self.recall(owner, touch.line, copy, place.at);
         let info = if touch.kind.writes() || theirs.last_store == NO_INFO {
@@ -449,7 +449,14 @@ impl Unbounded {
     }
 
     /// Takes a line from others, since `core` stores to it.
-    fn take_from(&mut self, others: u128, place: Place, core: usize, touch: &Touch, upgrade: bool) {
+    fn take_from(
+        &mut self,
+        others: u128,
+        place: LineIndex,
+        core: usize,
+        touch: &Touch,
+        upgrade: bool,
+    ) {
         let mut farthest = 0;
         for other in cores(others) {
             self.tell(other, place, touch.line);
@@ -466,7 +473,7 @@ impl Unbounded {
     }
 
     /// The owner keeps a line, and may not store any more.
-    fn share(&mut self, owner: usize, place: Place, number: u64) {
+    fn share(&mut self, owner: usize, place: LineIndex, number: u64) {
         self.tell(owner, place, number);
         if let Some(recent) = self.cores[owner].recent(number) {
             recent.may_store = false;
@@ -474,7 +481,7 @@ impl Unbounded {
     }
 
     /// Tells of what a core did that loses a line, or the right to store to it.
-    fn tell(&mut self, core: usize, place: Place, number: u64) {
+    fn tell(&mut self, core: usize, place: LineIndex, number: u64) {
         let copy = self.copy(place.page, core);
         let did = match self.cores[core].recent(number) {
             Some(recent) => &mut recent.did,
@@ -574,7 +581,11 @@ impl Unbounded {
                 let line = self.lines[page][at];
                 if line.stays != NO_STAYS {
                     for core in cores(line.has) {
-                        self.tell(core, Place { page, at }, number << PAGE_BITS | at as u64);
+                        self.tell(
+                            core,
+                            LineIndex { page, at },
+                            number << PAGE_BITS | at as u64,
+                        );
                     }
                 }
             }

@@ -114,7 +114,7 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
         match measure(spec, args.full, &scratch.path()) {
             Ok(row) => rows.push(row),
             Err(error) => match error.downcast_ref() {
-                Some(ExactError::NoQemu { .. }) if args.gate => {
+                Some(linewise_collect::Error::Exact(ExactError::NoQemu { .. })) if args.gate => {
                     println!("\nskipped: {error:#}");
                     return Ok(ExitCode::SUCCESS);
                 }

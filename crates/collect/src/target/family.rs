@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
-use linewise_machine::process::{Child, Ended};
+use linewise_machine::process::Ended;
 use linewise_recording::Time;
 
-use crate::kernel::{Kernel, Machine, Processes, TargetChild};
+use crate::kernel::{Kernel, Processes, TargetChild};
 
 /// How long a target whose time is over may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,21 +24,11 @@ const SIGKILL: i32 = 9;
 
 /// A launched target that was asked to end, with all that descends from it.
 #[derive(Debug)]
-pub(crate) struct Ending<K = Machine> {
+pub(crate) struct Ending<K> {
     kernel: K,
     asked: Time,
     by_duration: bool,
     killing: bool,
-}
-
-impl Ending {
-    /// As [`Ending::of`], on this machine.
-    ///
-    /// # Errors
-    /// The kernel's, of waiting for the target.
-    pub(crate) fn ask(target: &mut Child, members: &[u32], by_duration: bool) -> io::Result<Self> {
-        Self::of(Machine, target, members, by_duration)
-    }
 }
 
 impl<K: Kernel> Ending<K> {
@@ -105,28 +95,13 @@ impl<K: Kernel> Ending<K> {
 
 /// The descendants of a launched target.
 #[derive(Debug)]
-pub(crate) struct Family<K = Machine> {
+pub(crate) struct Family<K> {
     kernel: K,
     /// What descended from this process before there was a target.
     strangers: HashSet<u32>,
     adopts: bool,
     /// The target, where its orphans are not adopted.
     below: Option<u32>,
-}
-
-impl Family {
-    /// As [`Family::before`], on this machine.
-    pub(crate) fn before_the_first() -> Self {
-        Self::before(Machine)
-    }
-
-    /// The family of a target beside which this process may have other children: without orphans.
-    pub(crate) fn below(target: u32) -> Self {
-        Self {
-            below: Some(target),
-            ..Self::none(Machine)
-        }
-    }
 }
 
 impl<K: Kernel> Family<K> {
@@ -140,13 +115,13 @@ impl<K: Kernel> Family<K> {
         }
     }
 
-    /// No family: a process that was not launched here.
-    pub(crate) fn none(kernel: K) -> Self {
+    /// The family of a target beside which this process may have other children: without orphans.
+    pub(crate) fn below(kernel: K, target: u32) -> Self {
         Self {
             kernel,
             strangers: HashSet::new(),
             adopts: false,
-            below: None,
+            below: Some(target),
         }
     }
 

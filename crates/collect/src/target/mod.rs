@@ -9,3 +9,4 @@ pub(crate) mod follow;
 pub(crate) mod function;
 pub(crate) mod heap;
 pub(crate) mod library;
+pub(crate) mod life;

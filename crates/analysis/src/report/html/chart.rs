@@ -3,9 +3,7 @@
 //! Sizes are in the drawing's own units, which the style sheet makes about one CSS pixel on a wide
 //! page; a narrow one scrolls.
 
-use std::fmt::Write as _;
-
-use super::written::Text;
+use maud::{Markup, html};
 
 /// Width of a chart.
 pub(super) const WIDTH: f64 = 1000.0;
@@ -15,6 +13,59 @@ pub(super) const LEFT: f64 = 66.0;
 pub(super) const TOP: f64 = 40.0;
 /// Room under the plot for the labels of the horizontal axis.
 pub(super) const BOTTOM: f64 = 24.0;
+
+/// A coordinate, as exactly as it can be seen.
+pub(super) fn at(units: f64) -> String {
+    format!("{units:.1}")
+}
+
+/// A chart of `height` units that is `described` for who cannot see it.
+pub(super) fn chart(height: f64, described: &str, content: Markup) -> Markup {
+    html! {
+        div.scroll {
+            svg.chart viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(described) { (content) }
+        }
+    }
+}
+
+/// Words at a point.
+pub(super) fn label(class: &str, (x, y): (f64, f64), words: &str) -> Markup {
+    html! { text class=(class) x=(at(x)) y=(at(y)) { (words) } }
+}
+
+/// A rectangle, from its upper left corner.
+pub(super) fn rect(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> Markup {
+    html! { rect class=(class) x=(at(x)) y=(at(y)) width=(at(width)) height=(at(height)) {} }
+}
+
+/// A line, by the commands of an SVG path.
+pub(super) fn path(class: &str, commands: &str) -> Markup {
+    html! { path class=(class) d=(commands) {} }
+}
+
+/// What a colour stands for.
+pub(super) fn key(width: u32, colour: Markup, name: &str) -> Markup {
+    html! {
+        span { svg.key width=(width) height="12" aria-hidden="true" { (colour) } " " (name) } " "
+    }
+}
+
+/// What the colour of bars stands for.
+pub(super) fn bar_key(class: &str, name: &str) -> Markup {
+    key(
+        12,
+        html! { rect class=(class) width="12" height="12" {} },
+        name,
+    )
+}
+
+/// A tick of the horizontal axis of a plot of `height`, with its label.
+pub(super) fn tick(x: f64, height: f64, words: &str) -> Markup {
+    html! {
+        (path("base", &format!("M{x:.1} {:.1}v4", TOP + height)))
+        (label("label middle", (x, TOP + height + 17.0), words))
+    }
+}
 
 /// A vertical scale of shares by powers of ten, down to one that shows the smallest.
 #[derive(Clone, Copy, Debug)]
@@ -49,69 +100,40 @@ impl Shares {
     }
 
     /// Lines and labels from the left to `right`, the plot beginning at `top`.
-    pub(super) fn axis(self, out: &mut String, top: f64, right: f64) {
-        for decade in 0..=self.decades {
-            let y = top + self.height * f64::from(decade) / f64::from(self.decades);
-            let label = match decade {
-                0..=2 => format!("{} %", 10_u32.pow(2 - decade)),
-                _ => format!("0.{:0>width$} %", 1, width = decade as usize - 2),
-            };
-            let class = if decade == self.decades {
-                "base"
-            } else {
-                "grid"
-            };
-            let _ = writeln!(
-                out,
-                "<path class=\"{class}\" d=\"M{LEFT} {y:.1}H{right:.1}\"/>"
-            );
-            if decade < self.decades {
-                let _ = writeln!(
-                    out,
-                    "<text class=\"label end\" x=\"{}\" y=\"{:.1}\">{label}</text>",
-                    LEFT - 6.0,
-                    y + 4.0
-                );
+    pub(super) fn axis(self, top: f64, right: f64) -> Markup {
+        let y = |decade| top + self.height * f64::from(decade) / f64::from(self.decades);
+        let words = |decade| match decade {
+            0..=2 => format!("{} %", 10_u32.pow(2 - decade)),
+            _ => format!("0.{:0>width$} %", 1, width = decade as usize - 2),
+        };
+        let line = |class, y| path(class, &format!("M{LEFT} {y:.1}H{right:.1}"));
+        html! {
+            @for decade in 0..self.decades {
+                (line("grid", y(decade)))
+                (label("label end", (LEFT - 6.0, y(decade) + 4.0), &words(decade)))
             }
+            (line("base", y(self.decades)))
         }
     }
 }
 
-/// Opens a chart of `height` units that is `described` for who cannot see it.
-pub(super) fn open(out: &mut String, height: f64, described: &str) {
-    let _ = writeln!(
-        out,
-        "<div class=\"scroll\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"{}\">",
-        Text(described)
-    );
-}
-
-/// Closes it.
-pub(super) fn close(out: &mut String) {
-    out.push_str("</svg></div>\n");
-}
-
 /// Vertical lines at `x` with a name above each; names that would overlap take turns in two rows.
-pub(super) fn marks(out: &mut String, marks: &[(f64, String)], height: f64, right: f64) {
+pub(super) fn marks(marks: &[(f64, String)], height: f64, right: f64) -> Markup {
     // About what a character takes.
     let width_of = |name: &str| name.chars().count() as f64 * 7.0 + 8.0;
     let mut ends = [f64::NEG_INFINITY; 2];
-    for (x, name) in marks {
+    let mut mark = |x: f64, name: &str| {
         let width = width_of(name);
         let left = x.min(right - width).max(LEFT);
         let row = usize::from(left < ends[0]);
         ends[row] = left + width;
         let y = TOP - 8.0 - 15.0 * row as f64;
-        let _ = writeln!(
-            out,
-            "<path class=\"mark\" d=\"M{x:.1} {:.1}V{:.1}\"/><text class=\"label\" x=\"{left:.1}\" \
-             y=\"{y:.1}\">{}</text>",
-            y + 4.0,
-            TOP + height,
-            Text(name)
-        );
-    }
+        html! {
+            (path("mark", &format!("M{x:.1} {:.1}V{:.1}", y + 4.0, TOP + height)))
+            (label("label", (left, y), name))
+        }
+    };
+    html! { @for (x, name) in marks { (mark(*x, name)) } }
 }
 
 #[cfg(test)]

@@ -2,55 +2,51 @@
 
 use std::fmt::Write as _;
 
+use maud::{Markup, html};
+
 use super::super::distances;
 use super::super::model::{CacheSize, CurvePoint, Report, Reuse, ReuseSource};
 use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::written::{Text, percent};
+use super::written;
 
 /// Height of the plot.
 const HEIGHT: f64 = 220.0;
 /// Smallest size on the axis, bytes.
 const SMALLEST: f64 = 1024.0;
-/// Room at the right for half a label.
-const RIGHT: f64 = 30.0;
+/// Where the plot ends; right of it is room for half a label.
+const RIGHT: f64 = WIDTH - 30.0;
 
-/// Writes the section, unless the recording has no curve.
-pub(super) fn write(out: &mut String, report: &Report) {
+/// The section, unless the recording has no curve.
+pub(super) fn section(report: &Report) -> Markup {
     if report.curve.is_empty() {
-        return;
+        return html! {};
     }
-    out.push_str(
-        "<section id=\"curve\">\n<h2>Miss ratio by cache size</h2>\n<div class=\"card\">\n\
-         <p>The share of all touches of a line that would miss in a cache of this size, from the \
-         reuse distances. Dots: what the simulated caches with their sets and ways missed.</p>\n",
-    );
     let sampled = |reuse: &Reuse| reuse.source == ReuseSource::Sampled;
-    if report.reuse.as_ref().is_some_and(sampled) {
-        out.push_str(
-            "<p>Source: sampled, in units of 8 bytes. What neighbours on a line fetch for each other is \
-             not in it, so that real caches miss less.</p>\n",
-        );
-    }
-    out.push_str(
-        "<p class=\"keys\"><span><svg class=\"key\" width=\"22\" height=\"12\" \
-         aria-hidden=\"true\"><path class=\"private\" d=\"M0 6H22\"/></svg> a cache for each \
-         thread</span> ",
-    );
-    if !report.curve_shared.is_empty() {
-        out.push_str(
-            "<span><svg class=\"key\" width=\"22\" height=\"12\" aria-hidden=\"true\"><path \
-             class=\"shared\" d=\"M0 6H22\"/></svg> one cache for the threads behind each last \
-             level</span> ",
-        );
-    }
-    out.push_str(
-        "<span><svg class=\"key\" width=\"12\" height=\"12\" aria-hidden=\"true\"><circle \
-         class=\"dot\" cx=\"6\" cy=\"6\" r=\"4\"/></svg> simulated</span></p>\n",
-    );
-    picture(out, report);
-    figures(out, &report.cache_sizes);
-    out.push_str("</div>\n</section>\n");
+    let line = |class| chart::path(class, "M0 6H22");
+    let dot = html! { circle.dot cx="6" cy="6" r="4" {} };
+    let card = html! {
+        p {
+            "The share of all touches of a line that would miss in a cache of this size, from the reuse distances. \
+             Dots: what the simulated caches with their sets and ways missed."
+        }
+        @if report.reuse.as_ref().is_some_and(sampled) {
+            p {
+                "Source: sampled, in units of 8 bytes. What neighbours on a line fetch for each other is not in it, \
+                 so that real caches miss less."
+            }
+        }
+        p.keys {
+            (chart::key(22, line("private"), "a cache for each thread"))
+            @if !report.curve_shared.is_empty() {
+                (chart::key(22, line("shared"), "one cache for the threads behind each last level"))
+            }
+            (chart::key(12, dot, "simulated"))
+        }
+        (picture(report))
+        @if !report.cache_sizes.is_empty() { (figures(&report.cache_sizes)) }
+    };
+    written::section("curve", "Miss ratio by cache size", card)
 }
 
 /// The horizontal scale: sizes by powers of two.
@@ -73,63 +69,51 @@ impl Sizes {
 
     fn x(self, bytes: u64) -> f64 {
         let along = (bytes as f64 / SMALLEST).max(1.0).log2() / self.octaves;
-        LEFT + along.min(1.0) * (WIDTH - RIGHT - LEFT)
+        LEFT + along.min(1.0) * (RIGHT - LEFT)
+    }
+
+    /// Sizes that are named on the axis.
+    fn named(self) -> impl Iterator<Item = u64> {
+        let every = (self.octaves / 12.0).ceil().max(1.0) as usize;
+        let octaves = (0..=self.octaves as usize).step_by(every);
+        octaves.map(|octave| {
+            let bytes = (SMALLEST as u64).checked_shl(octave as u32);
+            bytes.unwrap_or(u64::MAX)
+        })
     }
 }
 
-fn picture(out: &mut String, report: &Report) {
+fn picture(report: &Report) -> Markup {
     let sizes = Sizes::new(report);
     let curves = [("private", &report.curve), ("shared", &report.curve_shared)];
     // Left of the axis nothing is drawn, so it does not count for the scale.
     let on_axis = |point: &&CurvePoint| point.bytes as f64 >= SMALLEST;
-    let points = curves
-        .iter()
-        .flat_map(|(_, curve)| curve.iter().filter(on_axis));
-    let simulated = report
-        .cache_sizes
-        .iter()
-        .filter_map(|cache| cache.simulated);
-    let scale = Shares::new(
-        points.map(|point| point.miss_ratio).chain(simulated),
-        HEIGHT,
-    );
-    chart::open(
-        out,
-        TOP + HEIGHT + chart::BOTTOM,
-        "Miss ratio by size of the cache; the figures at the simulated caches are in the table below",
-    );
-    scale.axis(out, TOP, WIDTH - RIGHT);
-    let every = (sizes.octaves / 12.0).ceil().max(1.0) as usize;
-    for octave in (0..=sizes.octaves as usize).step_by(every) {
-        let bytes = (SMALLEST as u64)
-            .checked_shl(octave as u32)
-            .unwrap_or(u64::MAX);
-        let x = sizes.x(bytes);
-        let _ = writeln!(
-            out,
-            "<path class=\"base\" d=\"M{x:.1} {:.1}v4\"/><text class=\"label middle\" \
-             x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            TOP + HEIGHT,
-            TOP + HEIGHT + 17.0,
-            text::binary_bytes(bytes)
-        );
-    }
+    let points = curves.iter().flat_map(|it| it.1.iter().filter(on_axis));
+    let simulated = report.cache_sizes.iter().filter_map(|it| it.simulated);
+    let ratios = points.map(|point| point.miss_ratio).chain(simulated);
+    let scale = Shares::new(ratios, HEIGHT);
     let marks: Vec<(f64, String)> = report
         .cache_sizes
         .iter()
         .map(|cache| (sizes.x(cache.bytes), distances::cache_name(cache)))
         .collect();
-    chart::marks(out, &marks, HEIGHT, WIDTH);
-    for (class, curve) in curves {
-        line(out, class, curve, sizes, scale);
-    }
-    for cache in &report.cache_sizes {
-        dot(out, cache, sizes, scale);
-    }
-    chart::close(out);
+    let content = html! {
+        (scale.axis(TOP, RIGHT))
+        @for bytes in sizes.named() {
+            (chart::tick(sizes.x(bytes), HEIGHT, &text::binary_bytes(bytes)))
+        }
+        (chart::marks(&marks, HEIGHT, WIDTH))
+        @for (class, curve) in curves { (line(class, curve, sizes, scale)) }
+        @for cache in &report.cache_sizes { (dot(cache, sizes, scale)) }
+    };
+    chart::chart(
+        TOP + HEIGHT + chart::BOTTOM,
+        "Miss ratio by size of the cache; the figures at the simulated caches are in the table below",
+        content,
+    )
 }
 
-fn line(out: &mut String, class: &str, curve: &[CurvePoint], sizes: Sizes, scale: Shares) {
+fn line(class: &str, curve: &[CurvePoint], sizes: Sizes, scale: Shares) -> Markup {
     let mut path = String::new();
     let mut before = None;
     for point in curve {
@@ -143,74 +127,59 @@ fn line(out: &mut String, class: &str, curve: &[CurvePoint], sizes: Sizes, scale
         }
         before = Some(y);
     }
-    match (path.is_empty(), before) {
-        (true, None) => {}
-        // All of it lies left of the axis: nothing falls any more.
-        (true, Some(y)) => {
-            let _ = writeln!(
-                out,
-                "<path class=\"{class}\" d=\"M{LEFT} {y:.1}H{:.1}\"/>",
-                WIDTH - RIGHT
-            );
-        }
-        (false, _) => {
-            let _ = writeln!(
-                out,
-                "<path class=\"{class}\" d=\"{path}H{:.1}\"/>",
-                WIDTH - RIGHT
-            );
-        }
+    let Some(last) = before else {
+        return html! {};
+    };
+    // All of it lies left of the axis: nothing falls any more.
+    if path.is_empty() {
+        path = format!("M{LEFT} {last:.1}");
     }
+    chart::path(class, &format!("{path}H{RIGHT:.1}"))
 }
 
-fn dot(out: &mut String, cache: &CacheSize, sizes: Sizes, scale: Shares) {
+fn dot(cache: &CacheSize, sizes: Sizes, scale: Shares) -> Markup {
     let Some(simulated) = cache.simulated else {
-        return;
+        return html! {};
     };
     let (x, y) = (sizes.x(cache.bytes), TOP + scale.y(simulated));
-    let _ = write!(
-        out,
-        "<g class=\"bin\"><title>{}: {} simulated, {} by the curve</title>",
-        Text(&distances::cache_name(cache)),
-        percent(simulated),
-        percent(cache.miss_ratio),
-    );
-    let _ = writeln!(
-        out,
-        "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/></g>"
-    );
+    html! {
+        g.bin {
+            title {
+                (distances::cache_name(cache)) ": " (text::percent(simulated)) " simulated, "
+                (text::percent(cache.miss_ratio)) " by the curve"
+            }
+            circle.dot cx=(chart::at(x)) cy=(chart::at(y)) r="5" {}
+        }
+    }
 }
 
-fn figures(out: &mut String, caches: &[CacheSize]) {
-    if caches.is_empty() {
-        return;
-    }
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Cache</th><th>Of</th>\
-         <th class=\"number\">Ways</th><th class=\"number\">Miss ratio by the curve</th>\
-         <th class=\"number\">simulated</th></tr></thead>\n<tbody>\n",
-    );
-    for cache in caches {
-        let error = cache
-            .miss_ratio_error
-            .map_or_else(String::new, |error| format!(" ± {}", percent(error)));
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}{error}\
-             </td><td class=\"number\">{}</td></tr>",
-            Text(&distances::cache_name(cache)),
-            if cache.shared {
-                "several cores"
-            } else {
-                "a core"
-            },
-            match cache.ways {
-                0 => "all".to_owned(),
-                ways => ways.to_string(),
-            },
-            percent(cache.miss_ratio),
-            cache.simulated.map_or_else(|| "–".to_owned(), percent),
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+fn figures(caches: &[CacheSize]) -> Markup {
+    let heads = html! {
+        th { "Cache" } th { "Of" } th.number { "Ways" } th.number { "Miss ratio by the curve" }
+        th.number { "simulated" }
+    };
+    let row = |cache: &CacheSize| {
+        let of = if cache.shared {
+            "several cores"
+        } else {
+            "a core"
+        };
+        let ways = match cache.ways {
+            0 => "all".to_owned(),
+            ways => ways.to_string(),
+        };
+        let simulated = cache.simulated.map_or("–".to_owned(), text::percent);
+        html! {
+            td { (distances::cache_name(cache)) }
+            td { (of) }
+            td.number { (ways) }
+            td.number {
+                (text::percent(cache.miss_ratio))
+                @if let Some(error) = cache.miss_ratio_error { " ± " (text::percent(error)) }
+            }
+            td.number { (simulated) }
+        }
+    };
+    let rows = html! { @for cache in caches { tr { (row(cache)) } } };
+    written::table("wide", heads, rows)
 }

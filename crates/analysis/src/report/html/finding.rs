@@ -1,11 +1,16 @@
 //! A finding as a card: cost, the line byte by byte, who touches it where, what to change.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use maud::{Markup, html};
 
 use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
 use super::super::model::{AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report};
 use super::super::{contention, text};
-use super::written::{self, Name, Prose, Text, percent};
+use super::chart::rect;
+use super::document::NEW_LINE;
+use super::written::{self, Name, Prose};
 
 /// Lines of an object that are drawn.
 const LINES: usize = 4;
@@ -44,112 +49,98 @@ pub(super) fn object_name(object: &ObjectRow) -> &str {
     }
 }
 
-/// Writes the card of `finding`.
-pub(super) fn write(out: &mut String, finding: &Finding, report: &Report) {
-    let _ = writeln!(
-        out,
-        "<article class=\"card finding\" id=\"finding-{}\">",
-        finding.rank
-    );
-    title(out, finding);
-    cost_bar(out, finding);
-    for line in finding.lines.iter().take(LINES) {
-        drawing(out, finding, line);
-    }
-    if let Some(more) = contention::more_lines(finding, LINES) {
-        let _ = writeln!(out, "<p class=\"quiet\">{}</p>", Text(&more));
-    }
+/// The card of `finding`.
+pub(super) fn card(finding: &Finding, report: &Report) -> Markup {
     let missing = contention::not_drawn(finding);
-    if !finding.lines.is_empty() && !missing.is_empty() {
-        let _ = writeln!(out, "<p class=\"quiet\">{}</p>", Text(missing));
+    let transfers = contention::transfers_of(finding, report.run.duration_ns);
+    let evidence = text::listing(&contention::evidence(&finding.evidence));
+    html! {
+        article.card.finding id={ "finding-" (finding.rank) } {
+            (title(finding))
+            (cost_bar(finding))
+            @for line in finding.lines.iter().take(LINES) { (drawing(finding, line)) }
+            @if let Some(more) = contention::more_lines(finding, LINES) { p.quiet { (more) } }
+            @if !finding.lines.is_empty() && !missing.is_empty() { p.quiet { (missing) } }
+            @if !finding.accesses.is_empty() { (accesses(finding)) }
+            (change(finding))
+            p.quiet { "Transfers: " (transfers) ". Rests on " (evidence) "." }
+        }
     }
-    accesses(out, finding);
-    change(out, finding);
-    evidence(out, finding, report.run.duration_ns);
-    out.push_str("</article>\n");
 }
 
-fn title(out: &mut String, finding: &Finding) {
+fn title(finding: &Finding) -> Markup {
     let object = &finding.object;
-    let _ = write!(
-        out,
-        "<div class=\"top\"><div><p class=\"kind {}\"><span class=\"rank\">{}</span>{}</p>\n\
-         <h3 class=\"name\">{}</h3>\n<p class=\"quiet name\">{}",
-        kind_class(finding.kind),
-        finding.rank,
-        kind_words(finding.kind),
-        Name(object_name(object)),
-        object.kind.word(),
-    );
-    if !object.type_name.is_empty() {
-        let _ = write!(out, " · <code>{}</code>", Name(&object.type_name));
-    }
-    for fact in contention::extent_words(finding) {
-        let _ = write!(out, " · {}", Text(&fact));
-    }
-    if !object.declared_at.is_empty() {
-        let _ = write!(
-            out,
-            " · <span title=\"{}\">{}</span>",
-            Text(&object.declared_at),
-            Name(text::file_name(&object.declared_at))
-        );
-    }
-    if !object.accessed_type.is_empty() {
-        let _ = write!(
-            out,
-            "</p>\n<p class=\"quiet name\">accessed as <code>{}</code>",
-            Name(&object.accessed_type)
-        );
-        let _ = write!(out, " ({})", Name(&contention::type_votes(object)));
-        if !object.field.is_empty() {
-            let _ = write!(out, ": {}", Name(&object.field));
-        }
-        if !object.reached_through.is_empty() {
-            let _ = write!(out, ", through {}", Name(&object.reached_through));
+    let interval = match finding.is_exact() {
+        true => "band of a model",
+        false => "90 % interval",
+    };
+    html! {
+        div.top {
+            div {
+                p class={ "kind " (kind_class(finding.kind)) } {
+                    span.rank { (finding.rank) } (kind_words(finding.kind))
+                }
+                h3.name { (Name(object_name(object))) }
+                (identity(finding))
+                @if !object.accessed_type.is_empty() { (accessed_as(object)) }
+                @if !object.allocated_at.is_empty() {
+                    p.quiet.name { "allocated by " (Name(&text::callers(&object.allocated_at, CALLERS))) }
+                }
+            }
+            p.cost {
+                b { (text::percent(finding.cost.share)) }
+                span { "of thread time" }
+                span { (text::percent_range(finding.cost.interval)) ", " (interval) }
+            }
         }
     }
-    if !object.allocated_at.is_empty() {
-        let callers = text::callers(&object.allocated_at, CALLERS);
-        let _ = write!(
-            out,
-            "</p>\n<p class=\"quiet name\">allocated by {}",
-            Name(&callers)
-        );
+}
+
+/// What the object is, and where it is declared.
+fn identity(finding: &Finding) -> Markup {
+    let object = &finding.object;
+    html! {
+        p.quiet.name {
+            (object.kind.word())
+            @if !object.type_name.is_empty() { " · " code { (Name(&object.type_name)) } }
+            @for fact in contention::extent_words(finding) { " · " (fact) }
+            @if !object.declared_at.is_empty() {
+                " · " span title=(object.declared_at) { (Name(text::file_name(&object.declared_at))) }
+            }
+        }
     }
-    let _ = writeln!(
-        out,
-        "</p></div>\n<p class=\"cost\"><b>{}</b><span>of thread time</span>\
-         <span>{}, {}</span></p></div>",
-        percent(finding.cost.share),
-        text::percent_range(finding.cost.interval),
-        match finding.is_exact() {
-            true => "band of a model",
-            false => "90 % interval",
-        },
-    );
+}
+
+fn accessed_as(object: &ObjectRow) -> Markup {
+    html! {
+        p.quiet.name {
+            "accessed as " code { (Name(&object.accessed_type)) }
+            " (" (Name(&contention::type_votes(object))) ")"
+            @if !object.field.is_empty() { ": " (Name(&object.field)) }
+            @if !object.reached_through.is_empty() { ", through " (Name(&object.reached_through)) }
+        }
+    }
 }
 
 /// The cost on a scale of all thread time, with its interval.
-fn cost_bar(out: &mut String, finding: &Finding) {
+fn cost_bar(finding: &Finding) -> Markup {
     let x = |share: f64| (share * 1000.0).clamp(0.0, 1000.0);
     let cost = &finding.cost;
     let (low, high) = (x(cost.interval.low), x(cost.interval.high));
-    let _ = writeln!(
-        out,
-        "<svg class=\"cost-bar {}\" viewBox=\"0 0 1000 12\" preserveAspectRatio=\"none\" \
-         aria-hidden=\"true\"><rect class=\"track\" y=\"2\" width=\"1000\" height=\"8\"/>\
-         <rect class=\"fill\" y=\"2\" width=\"{:.1}\" height=\"8\"/>\
-         <rect class=\"interval\" x=\"{low:.1}\" y=\"5\" width=\"{:.1}\" height=\"2\"/>\
-         <rect class=\"interval\" x=\"{low:.1}\" width=\"2\" height=\"12\"/>\
-         <rect class=\"interval\" x=\"{high:.1}\" width=\"2\" height=\"12\"/></svg>",
-        kind_class(finding.kind),
-        x(cost.share),
-        (high - low).max(0.0),
-    );
+    let width = (high - low).max(0.0);
+    html! {
+        svg class={ "cost-bar " (kind_class(finding.kind)) } viewBox="0 0 1000 12" preserveAspectRatio="none"
+            aria-hidden="true" {
+            (rect("track", (0.0, 2.0), (1000.0, 8.0)))
+            (rect("fill", (0.0, 2.0), (x(cost.share), 8.0)))
+            (rect("interval", (low, 5.0), (width, 2.0)))
+            (rect("interval", (low, 0.0), (2.0, 12.0)))
+            (rect("interval", (high, 0.0), (2.0, 12.0)))
+        }
+    }
 }
 
-fn drawing(out: &mut String, finding: &Finding, line: &LineRow) {
+fn drawing(finding: &Finding, line: &LineRow) -> Markup {
     let touchers = touchers(line, &finding.accesses, ROWS);
     let size = drawn_size(line);
     let place = match line.offset_in_object {
@@ -160,77 +151,80 @@ fn drawing(out: &mut String, finding: &Finding, line: &LineRow) {
             line.offset_in_object.unsigned_abs()
         ),
     };
-    let _ = writeln!(
-        out,
-        "<figure><figcaption>Line <code>{}</code> · {place} · {} transfers</figcaption>\n\
-         <div class=\"scroll\">",
-        text::address(line.address),
-        text::count(line.transfers),
-    );
-    for start in (0..size).step_by(BYTES as usize) {
-        let end = size.min(start + BYTES);
-        segment(out, line, &touchers, start, end);
+    html! {
+        figure {
+            figcaption {
+                "Line " code { (text::address(line.address)) } " · " (place) " · "
+                (text::count(line.transfers)) " transfers"
+            }
+            div.scroll {
+                @for start in (0..size).step_by(BYTES as usize) {
+                    (segment(line, &touchers, start..size.min(start + BYTES)))
+                }
+            }
+            (legend(&touchers))
+        }
     }
-    out.push_str("</div>\n");
-    legend(out, &touchers);
-    out.push_str("</figure>\n");
 }
 
 /// A row of at most 64 bytes: offsets, fields, and who touches them.
-fn segment(out: &mut String, line: &LineRow, touchers: &[Toucher<'_>], start: u32, end: u32) {
-    let _ = write!(
-        out,
-        "<table class=\"line\" aria-label=\"Bytes {start} to {} of the line and who touches \
-         them\">\n<tr class=\"offsets\"><th scope=\"row\">byte</th>",
+fn segment(line: &LineRow, touchers: &[Toucher<'_>], bytes: Range<u32>) -> Markup {
+    let Range { start, end } = bytes;
+    let described = format!(
+        "Bytes {start} to {} of the line and who touches them",
         end - 1
     );
-    for offset in (start..end).step_by(8) {
-        let span = (end - offset).min(8);
-        let _ = write!(out, "<td colspan=\"{span}\">{offset}</td>");
+    html! {
+        table.line aria-label=(described) {
+            tr.offsets {
+                th scope="row" { "byte" }
+                @for offset in bytes.clone().step_by(8) { td colspan=((end - offset).min(8)) { (offset) } }
+            }
+            (fields(line, bytes.clone()))
+            @for (i, toucher) in touchers.iter().take(ROWS).enumerate() {
+                (marks(line, toucher, &format!("t{}", i % COLOURS), bytes.clone()))
+            }
+        }
     }
-    out.push_str("</tr>\n");
-    fields(out, line, start, end);
-    for (i, toucher) in touchers.iter().take(ROWS).enumerate() {
-        marks(out, line, toucher, i, start, end);
-    }
-    out.push_str("</table>\n");
 }
 
-fn fields(out: &mut String, line: &LineRow, start: u32, end: u32) {
+fn fields(line: &LineRow, bytes: Range<u32>) -> Markup {
     let mut fields: Vec<&LineField> = line.fields.iter().collect();
     fields.sort_by_key(|field| field.offset);
-    out.push_str("<tr class=\"fields\"><th scope=\"row\">field</th>");
-    let mut at = start;
+    let mut at = bytes.start;
+    let mut drawn = Vec::new();
     for field in fields {
-        let first = field.offset.clamp(at, end);
-        let last = field.offset.saturating_add(field.size).clamp(at, end);
+        let first = field.offset.clamp(at, bytes.end);
+        let last = (field.offset.saturating_add(field.size)).clamp(at, bytes.end);
         // Nothing of it is here, or a union's other member has already been drawn.
-        if first >= last {
-            continue;
+        if first < last {
+            drawn.push(html! { (hole(at..first)) (field_cell(field, last - first)) });
+            at = last;
         }
-        if first > at {
-            let _ = write!(out, "<td class=\"hole\" colspan=\"{}\"></td>", first - at);
+    }
+    html! {
+        tr.fields {
+            th scope="row" { "field" }
+            @for cells in &drawn { (cells) }
+            (hole(at..bytes.end))
         }
-        let span = last - first;
-        // About 1.8 characters fit where a byte does; with one or two bytes there is no room.
-        let room = (span as usize * 9 / 5).saturating_sub(1);
-        let path = text::sanitise(&field.path);
-        let shown = match room {
-            0..4 => "".into(),
-            room => text::shorten_start(&path, room),
-        };
-        let _ = write!(
-            out,
-            "<td colspan=\"{span}\" title=\"{}\">{}</td>",
-            Text(&field_words(field)),
-            Text(&shown)
-        );
-        at = last;
     }
-    if at < end {
-        let _ = write!(out, "<td class=\"hole\" colspan=\"{}\"></td>", end - at);
-    }
-    out.push_str("</tr>\n");
+}
+
+/// Bytes that belong to no field.
+fn hole(bytes: Range<u32>) -> Markup {
+    html! { @if !bytes.is_empty() { td.hole colspan=(bytes.len()) {} } }
+}
+
+fn field_cell(field: &LineField, span: u32) -> Markup {
+    // About 1.8 characters fit where a byte does; with one or two bytes there is no room.
+    let room = (span as usize * 9 / 5).saturating_sub(1);
+    let path = text::sanitise(&field.path);
+    let shown = match room {
+        0..4 => "".into(),
+        room => text::shorten_start(&path, room),
+    };
+    html! { td colspan=(span) title=(field_words(field)) { (shown) } }
 }
 
 fn field_words(field: &LineField) -> String {
@@ -241,39 +235,22 @@ fn field_words(field: &LineField) -> String {
     words + ", " + &text::bytes(field.size.into())
 }
 
-fn marks(
-    out: &mut String,
-    line: &LineRow,
-    toucher: &Toucher<'_>,
-    nth: usize,
-    start: u32,
-    end: u32,
-) {
+fn marks(line: &LineRow, toucher: &Toucher<'_>, colour: &str, bytes: Range<u32>) -> Markup {
     let (label, full) = toucher_words(toucher);
-    let _ = write!(
-        out,
-        "<tr><th scope=\"row\" class=\"t{}\" title=\"{}\">{}</th>",
-        nth % COLOURS,
-        Text(&full),
-        Text(&label)
-    );
-    for offset in start..end {
-        let edge = if offset % 8 == 0 { " edge" } else { "" };
-        match toucher.marks.get(offset as usize).copied().flatten() {
-            Some(mark) => {
-                let _ = write!(
-                    out,
-                    "<td class=\"t{}{edge}\" title=\"{}\">{}</td>",
-                    nth % COLOURS,
-                    Text(&byte_words(line, &label, mark, offset)),
-                    mark.letter()
-                );
+    let mark = |offset: u32| toucher.marks.get(offset as usize).copied().flatten();
+    html! {
+        tr {
+            th.(colour) scope="row" title=(full) { (label) }
+            @for offset in bytes {
+                @let edge = offset % 8 == 0;
+                @if let Some(mark) = mark(offset) {
+                    td.(colour).edge[edge] title=(byte_words(line, &label, mark, offset)) { (mark.letter()) }
+                } @else {
+                    td class=[edge.then_some("edge")] {}
+                }
             }
-            None if edge.is_empty() => out.push_str("<td></td>"),
-            None => out.push_str("<td class=\"edge\"></td>"),
         }
     }
-    out.push_str("</tr>\n");
 }
 
 /// `worker-0 reads and writes byte 8, counters[0].hits`.
@@ -312,156 +289,94 @@ fn toucher_words(toucher: &Toucher<'_>) -> (String, String) {
     (label, named.join(", ") + &more)
 }
 
-fn legend(out: &mut String, touchers: &[Toucher<'_>]) {
-    let used: std::collections::BTreeSet<Mark> = touchers
-        .iter()
-        .flat_map(|t| &t.marks)
-        .flatten()
-        .copied()
-        .collect();
-    out.push_str("<p class=\"legend\">");
-    for mark in used {
-        let _ = write!(out, "<b>{}</b> {}  ", mark.letter(), mark.explained());
-    }
+fn legend(touchers: &[Toucher<'_>]) -> Markup {
+    let marks = touchers.iter().flat_map(|toucher| &toucher.marks);
+    let used: BTreeSet<Mark> = marks.flatten().copied().collect();
     let hidden: usize = touchers.iter().skip(ROWS).map(|t| t.threads.len()).sum();
-    if hidden > 0 {
-        let _ = write!(out, "and {}", text::plural(hidden as u64, "more thread"));
+    html! {
+        p.legend {
+            @for mark in used { b { (mark.letter()) } " " (mark.explained()) "  " }
+            @if hidden > 0 { "and " (text::plural(hidden as u64, "more thread")) }
+        }
     }
-    out.push_str("</p>\n");
 }
 
-fn accesses(out: &mut String, finding: &Finding) {
-    if finding.accesses.is_empty() {
-        return;
-    }
+fn accesses(finding: &Finding) -> Markup {
     let whole = match finding.is_exact() {
         true => "of the accesses that waited for the line",
         false => "of the finding's sampled time",
     };
-    let _ = write!(
-        out,
-        "<div class=\"scroll\"><table class=\"accesses\">\n<thead><tr><th class=\"number\">\
-         <abbr title=\"{whole}\">Share</abbr></th><th>Place</th>\
-         <th>Thread</th><th>Does</th><th>Bytes</th><th>Field</th></tr></thead>\n<tbody>\n",
-    );
-    for access in finding.accesses.iter().take(ACCESSES) {
-        access_row(out, access);
-    }
-    out.push_str("</tbody></table></div>\n");
+    let heads = html! {
+        th.number { abbr title=(whole) { "Share" } }
+        th { "Place" } th { "Thread" } th { "Does" } th { "Bytes" } th { "Field" }
+    };
+    let rows = html! {
+        @for access in finding.accesses.iter().take(ACCESSES) { tr { (access_cells(access)) } }
+    };
     let hidden = finding.accesses.len().saturating_sub(ACCESSES) as u64;
-    if hidden > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\">{} in the JSON report</p>",
-            text::plural(hidden, "more access")
-        );
-    }
-    if finding.unlisted.places > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\">{}, {}</p>",
-            text::plural(finding.unlisted.places, "more place"),
-            percent(finding.unlisted.share)
-        );
+    let unlisted = &finding.unlisted;
+    html! {
+        (written::table("accesses", heads, rows))
+        @if hidden > 0 { p.quiet { (text::plural(hidden, "more access")) " in the JSON report" } }
+        @if unlisted.places > 0 {
+            p.quiet { (text::plural(unlisted.places, "more place")) ", " (text::percent(unlisted.share)) }
+        }
     }
 }
 
-fn access_row(out: &mut String, access: &AccessRow) {
+fn access_cells(access: &AccessRow) -> Markup {
+    let last = u64::from(access.offset) + u64::from(access.size.max(1)) - 1;
+    html! {
+        td.number { (text::percent(access.share)) }
+        td.place {
+            (code_place(access))
+            @for caller in &access.inlined_into { span.quiet { "inlined into " code { (Name(caller)) } } }
+            @for chain in &access.called_from {
+                span.quiet { (Name(&text::called_from(chain, CALLERS))) }
+            }
+            @if !access.missing.is_empty() { span.quiet { (Prose(&access.missing)) } }
+        }
+        td.name { (access.thread_name) " " (access.tid) }
+        td.nowrap { (access.op.word()) }
+        td.nowrap { (access.offset) " to " (last) }
+        td.name { code { (Name(&access.field)) } }
+    }
+}
+
+/// The function, and its line in the source.
+fn code_place(access: &AccessRow) -> Markup {
     let function = match access.function.as_str() {
         "" => "unknown code",
         name => name,
     };
-    let _ = write!(
-        out,
-        "<tr><td class=\"number\">{}</td><td class=\"place\"><code>{}</code>",
-        percent(access.share),
-        Name(function)
-    );
-    if !access.file.is_empty() {
-        let line = match access.line {
-            0 => String::new(),
-            line => format!(":{line}"),
-        };
-        let _ = write!(
-            out,
-            " <span class=\"file\" title=\"{}{line}\">{}{line}</span>",
-            Text(&access.file),
-            Name(text::file_name(&access.file))
-        );
-    }
-    for caller in &access.inlined_into {
-        let _ = write!(
-            out,
-            "<span class=\"quiet\">inlined into <code>{}</code></span>",
-            Name(caller)
-        );
-    }
-    for chain in &access.called_from {
-        let _ = write!(
-            out,
-            "<span class=\"quiet\">{}</span>",
-            Name(&text::called_from(chain, CALLERS))
-        );
-    }
-    if !access.missing.is_empty() {
-        let _ = write!(
-            out,
-            "<span class=\"quiet\">{}</span>",
-            Prose(&access.missing)
-        );
-    }
-    let last = u64::from(access.offset) + u64::from(access.size.max(1)) - 1;
-    let _ = writeln!(
-        out,
-        "</td><td class=\"name\">{} {}</td><td class=\"nowrap\">{}</td>\
-         <td class=\"nowrap\">{} to {last}</td>\
-         <td class=\"name\"><code>{}</code></td></tr>",
-        Text(&access.thread_name),
-        access.tid,
-        access.op.word(),
-        access.offset,
-        Name(&access.field),
-    );
-}
-
-fn change(out: &mut String, finding: &Finding) {
-    let _ = writeln!(
-        out,
-        "<div class=\"change\"><h4>Change</h4>\n<p>{}</p>",
-        Prose(&finding.change)
-    );
-    if !finding.change_source.is_empty() {
-        out.push_str("<div class=\"source\"><pre><code>");
-        for line in finding.change_source.lines() {
-            let _ = writeln!(out, "{}", Text(&line.replace('\t', "    ")));
+    let line = match access.line {
+        0 => String::new(),
+        line => format!(":{line}"),
+    };
+    html! {
+        code { (Name(function)) }
+        @if !access.file.is_empty() {
+            " " span.file title={ (access.file) (line) } { (Name(text::file_name(&access.file))) (line) }
         }
-        out.push_str(
-            "</code></pre><button type=\"button\" class=\"copy\" hidden>Copy</button></div>\n",
-        );
     }
-    let gain = finding.expected_gain;
-    if gain.high > 0.0 {
-        let _ = writeln!(
-            out,
-            "<p><b>Expected gain</b> {} of thread time.</p>",
-            written::gain(gain)
-        );
-    }
-    if !finding.doubt.is_empty() {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet\"><b>Doubt</b> {}</p>",
-            Prose(&finding.doubt)
-        );
-    }
-    out.push_str("</div>\n");
 }
 
-fn evidence(out: &mut String, finding: &Finding, duration_ns: u64) {
-    let _ = writeln!(
-        out,
-        "<p class=\"quiet\">Transfers: {}. Rests on {}.</p>",
-        Text(&contention::transfers_of(finding, duration_ns)),
-        Text(&text::listing(&contention::evidence(&finding.evidence))),
-    );
+fn change(finding: &Finding) -> Markup {
+    let gain = finding.expected_gain;
+    html! {
+        div.change {
+            h4 { "Change" }
+            p { (Prose(&finding.change)) }
+            @if !finding.change_source.is_empty() {
+                div.source {
+                    pre { code {
+                        @for line in finding.change_source.lines() { (line.replace('\t', "    ")) (NEW_LINE) }
+                    } }
+                    button.copy type="button" hidden { "Copy" }
+                }
+            }
+            @if gain.high > 0.0 { p { b { "Expected gain" } " " (text::gain(gain)) " of thread time." } }
+            @if !finding.doubt.is_empty() { p.quiet { b { "Doubt" } " " (Prose(&finding.doubt)) } }
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! What happens to objects of a type: a graph of functions from the allocation down to the end.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::super::model::{FlowNode, FlowRow, Report};
+use super::super::model::{FlowEdge, FlowNode, FlowRow, Report};
 use super::super::text;
-use super::written::{Name, Text, percent};
+use super::written::{self, Name};
 
 /// Types that are drawn.
 const DRAWN: usize = 8;
@@ -16,43 +16,40 @@ const CELL: (usize, usize) = (290, 90);
 /// Shades of the sampled time.
 const SHADES: f64 = 9.0;
 
-/// Writes the section, unless no objects were followed.
-pub(super) fn write(out: &mut String, report: &Report) {
+/// The section, unless no objects were followed.
+pub(super) fn section(report: &Report) -> Markup {
     if report.flow.is_empty() {
-        return;
+        return html! {};
     }
-    out.push_str(
-        "<section id=\"flow\">\n<h2>What happens to objects</h2>\n<div class=\"card\">\n\
-         <p class=\"quiet\">From allocation to end. A bold line: another thread goes on. Darker: more of \
-         the time that was sampled at these objects.</p>\n",
-    );
-    for row in report.flow.iter().take(DRAWN) {
-        let name = match row.type_name.as_str() {
-            "" => "(no type)",
-            name => name,
-        };
-        let _ = write!(
-            out,
-            "<h3>{}, {}</h3>\n<p class=\"quiet\">Allocated by {}{}; {}, {}.</p>\n",
-            Name(name),
-            text::bytes(row.size),
-            Name(&row.allocated_at),
-            match row.sites.len() {
-                0 | 1 => String::new(),
-                sites => format!(" and {}", text::plural(sites as u64 - 1, "other place")),
-            },
-            text::plural(row.paths.len() as u64, "path"),
-            followed(row),
-        );
-        draw(out, row);
-        figures(out, row);
-    }
-    out.push_str("</div>\n</section>\n");
+    let card = html! {
+        p.quiet {
+            "From allocation to end. A bold line: another thread goes on. Darker: more of the time that was sampled \
+             at these objects."
+        }
+        @for row in report.flow.iter().take(DRAWN) {
+            (title(row))
+            (graph(row))
+            (figures(row))
+        }
+    };
+    written::section("flow", "What happens to objects", card)
 }
 
-/// `12 objects followed`.
-fn followed(row: &FlowRow) -> String {
-    format!("{} followed", text::plural(row.histories, "object"))
+fn title(row: &FlowRow) -> Markup {
+    let name = match row.type_name.as_str() {
+        "" => "(no type)",
+        name => name,
+    };
+    let others = (row.sites.len() as u64).saturating_sub(1);
+    html! {
+        h3 { (Name(name)) ", " (text::bytes(row.size)) }
+        p.quiet {
+            "Allocated by " (Name(&row.allocated_at))
+            @if others > 0 { " and " (text::plural(others, "other place")) }
+            "; " (text::plural(row.paths.len() as u64, "path")) ", "
+            (text::plural(row.histories, "object")) " followed."
+        }
+    }
 }
 
 /// Where each node stands: column and layer.
@@ -94,85 +91,61 @@ fn places(row: &FlowRow) -> Vec<(usize, usize)> {
     columns.zip(layers).collect()
 }
 
-fn draw(out: &mut String, row: &FlowRow) {
+fn graph(row: &FlowRow) -> Markup {
     let places = places(row);
     let columns = places.iter().map(|it| it.0).max().unwrap_or(0) + 1;
     let layers = places.iter().map(|it| it.1).max().unwrap_or(0) + 1;
     let (width, height) = (columns * CELL.0, layers * CELL.1);
-    let _ = writeln!(
-        out,
-        "<div class=\"scroll\"><svg class=\"flow\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"Functions that these objects come through; the paths are in the table below\">"
-    );
-    let corner = |id: usize| (places[id].0 * CELL.0 + 4, places[id].1 * CELL.1 + 4);
-    for edge in &row.edges {
-        let (from, to) = (edge.from as usize, edge.to as usize);
-        if from >= places.len() || to >= places.len() {
-            continue;
-        }
-        let ((x1, y1), (x2, y2)) = (corner(from), corner(to));
-        let (x1, y1, x2) = (x1 + BOX.0 / 2, y1 + BOX.1, x2 + BOX.0 / 2);
-        // Around what stands in between.
-        let apart = usize::from(places[to].1 > places[from].1 + 1 && x1 == x2) * (BOX.0 / 2 + 60);
-        let middle = (y1 + y2) / 2;
-        let class = if edge.thread_change {
-            "edge bold"
-        } else {
-            "edge"
-        };
-        let _ = writeln!(
-            out,
-            "<path class=\"{class}\" d=\"M{x1} {y1} C{} {middle} {} {middle} {x2} {y2}\"><title>{} of \
-             the objects{}</title></path>",
-            x1 + apart,
-            x2 + apart,
-            percent(edge.frequency),
-            if edge.thread_change {
-                ", to another thread"
-            } else {
-                ""
-            },
-        );
-        if edge.frequency < 0.995 {
-            let _ = writeln!(
-                out,
-                "<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
-                (x1 + x2) / 2 + apart * 3 / 4 + 6,
-                middle + 4,
-                percent(edge.frequency)
-            );
+    let corner = |(column, layer): (usize, usize)| (column * CELL.0 + 4, layer * CELL.1 + 4);
+    html! {
+        div.scroll {
+            svg.flow width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img"
+                aria-label="Functions that these objects come through; the paths are in the table below" {
+                @for edge in &row.edges {
+                    @if let (Some(&from), Some(&to)) = (places.get(edge.from as usize), places.get(edge.to as usize)) {
+                        // Around what stands in between.
+                        @let around = to.1 > from.1 + 1 && to.0 == from.0;
+                        (edge_line(edge, corner(from), corner(to), around))
+                    }
+                }
+                @for (node, &place) in row.nodes.iter().zip(&places) { (node_box(node, corner(place))) }
+            }
         }
     }
-    for (node, id) in row.nodes.iter().zip(0..places.len()) {
-        node_box(out, node, corner(id));
-    }
-    out.push_str("</svg></div>\n");
 }
 
-fn node_box(out: &mut String, node: &FlowNode, (x, y): (usize, usize)) {
+fn edge_line(edge: &FlowEdge, from: (usize, usize), to: (usize, usize), around: bool) -> Markup {
+    let (x1, y1, x2, y2) = (from.0 + BOX.0 / 2, from.1 + BOX.1, to.0 + BOX.0 / 2, to.1);
+    let apart = usize::from(around) * (BOX.0 / 2 + 60);
+    let middle = (y1 + y2) / 2;
+    let (c1, c2) = (x1 + apart, x2 + apart);
+    let curve = format!("M{x1} {y1} C{c1} {middle} {c2} {middle} {x2} {y2}");
+    let often = text::percent(edge.frequency);
+    html! {
+        path.edge.bold[edge.thread_change] d=(curve) {
+            title { (often) " of the objects" @if edge.thread_change { ", to another thread" } }
+        }
+        @if edge.frequency < 0.995 {
+            text.label x=((x1 + x2) / 2 + apart * 3 / 4 + 6) y=(middle + 4) { (often) }
+        }
+    }
+}
+
+fn node_box(node: &FlowNode, (x, y): (usize, usize)) -> Markup {
     let shade = (node.sampled_share.clamp(0.0, 1.0) * SHADES).ceil() as usize;
-    let _ = writeln!(
-        out,
-        "<g><title>{} {}, {} of the objects, {} after the allocation, {} of the time sampled at them{}\
-         </title><rect class=\"shade-{shade}\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/>\
-         <text class=\"function\" x=\"{}\" y=\"{}\">{}</text>\
-         <text class=\"label\" x=\"{}\" y=\"{}\">{}</text></g>",
-        Text(&node.function),
-        Text(&node.place),
-        percent(node.frequency),
-        text::nanoseconds(node.time_ns),
-        percent(node.sampled_share),
-        Text(&served(node)),
-        BOX.0,
-        BOX.1,
-        x + 8,
-        y + 19,
-        Text(&text::shorten(&text::sanitise(&node.function), 27)),
-        x + 8,
-        y + 36,
-        Text(&text::shorten(&text::sanitise(&words(node)), 32)),
-    );
+    let line = |words: &str, columns| text::shorten(&text::sanitise(words), columns).into_owned();
+    html! {
+        g {
+            title {
+                (node.function) " " (node.place) ", " (text::percent(node.frequency)) " of the objects, "
+                (text::nanoseconds(node.time_ns)) " after the allocation, "
+                (text::percent(node.sampled_share)) " of the time sampled at them" (served(node))
+            }
+            rect class={ "shade-" (shade) } x=(x) y=(y) width=(BOX.0) height=(BOX.1) rx="4" {}
+            text.function x=(x + 8) y=(y + 19) { (line(&node.function, 27)) }
+            text.label x=(x + 8) y=(y + 36) { (line(&words(node), 32)) }
+        }
+    }
 }
 
 /// Which levels serve the accesses, where that is known.
@@ -204,25 +177,16 @@ fn words(node: &FlowNode) -> String {
     }
 }
 
-fn figures(out: &mut String, row: &FlowRow) {
-    out.push_str(
-        "<details><summary>Paths</summary><div class=\"scroll\"><table class=\"wide\"><thead><tr>\
-         <th class=\"number\">Objects</th><th class=\"number\">Histories</th><th>Functions</th></tr>\
-         </thead>\n<tbody>\n",
-    );
-    for path in &row.paths {
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td></tr>",
-            percent(path.frequency),
-            path.histories,
-            Text(&text::path_of_functions(
-                row,
-                &path.nodes,
-                false,
-                usize::MAX
-            )),
-        );
-    }
-    out.push_str("</tbody></table></div></details>\n");
+fn figures(row: &FlowRow) -> Markup {
+    let heads = html! { th.number { "Objects" } th.number { "Histories" } th { "Functions" } };
+    let rows = html! {
+        @for path in &row.paths {
+            tr {
+                td.number { (text::percent(path.frequency)) }
+                td.number { (path.histories) }
+                td.name { (text::path_of_functions(row, &path.nodes, false, usize::MAX)) }
+            }
+        }
+    };
+    written::details("Paths", false, written::table("wide", heads, rows))
 }

@@ -2,184 +2,132 @@
 //! large enough; and who comes back to what.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use maud::{Markup, html};
 
 use super::super::distances::{self, MOST_CACHES, Octave, share};
 use super::super::model::{
-    CacheSize, FunctionReuse, Histogram, PairReuse, PathReuse, Report, Reuse, SourcePlace, Touches,
+    CacheSize, FunctionReuse, Histogram, PairReuse, PathReuse, Report, Reuse, ReuseTimes,
+    SampledReuse, SourcePlace, Touches,
 };
 use super::super::text;
 use super::chart::{self, LEFT, Shares, TOP, WIDTH};
-use super::written::{Name, Text, left_out, percent};
-use crate::section::bounded;
+use super::written::{self, Listing, Name};
 
 /// Height of the bars.
 const HEIGHT: f64 = 150.0;
 /// Octaves that are always drawn.
 const FEWEST_OCTAVES: usize = 16;
-/// Rows of a table.
-const ROWS: usize = 10;
 /// Calls of a path that are shown.
 const CALLS: usize = 6;
+/// Whose distances they are.
+const EACH: &str = "each thread by itself";
+const TOGETHER: &str = "the threads behind each last-level cache";
 
-/// Writes the section, unless the recording has no reuse distances.
-pub(super) fn write(out: &mut String, report: &Report) {
-    let Some(reuse) = &report.reuse else {
-        return times_alone(out, report);
-    };
-    out.push_str("<section id=\"reuse\">\n<h2>Reuse distance</h2>\n<div class=\"card\">\n");
-    let _ = writeln!(
-        out,
-        "<p>How many other bytes are touched between a use of a {} and the next one. The cache \
-         whose colour a bar has is large enough for it.{}</p>",
-        reuse.private.unit.word(),
-        sampled(reuse),
-    );
-    basis(out, report);
-    legend(out, &report.cache_sizes);
-    let mut panels = vec![("Each thread by itself", &reuse.private)];
-    if let Some(shared) = &reuse.shared {
-        panels.push(("The threads behind each last-level cache", shared));
+/// The section, unless the recording has no reuse distances.
+pub(super) fn section(report: &Report) -> Markup {
+    match (&report.reuse, &report.sampled_reuse) {
+        (Some(reuse), sampled) => distances_of(report, reuse, sampled.as_ref()),
+        // Without an exact run that would make distances of its times.
+        (None, Some(sampled)) => times(sampled),
+        (None, None) => html! {},
     }
+}
+
+fn distances_of(report: &Report, reuse: &Reuse, sampled: Option<&SampledReuse>) -> Markup {
+    let panel = |title: &str, histogram| Panel {
+        title: written::capital(title),
+        histogram,
+        octaves: distances::octaves(histogram, &report.cache_sizes),
+        caches: &report.cache_sizes,
+    };
     let of_elements = |histogram: &Histogram, who: &str| {
-        format!(
-            "{} instead of lines, {who}",
-            distances::bytes_words(histogram.unit_bytes)
-        )
+        let bytes = distances::bytes_words(histogram.unit_bytes);
+        format!("{bytes} instead of lines, {who}")
     };
     let elements = [
-        (&reuse.private_bytes, "each thread by itself"),
-        (
-            &reuse.shared_bytes,
-            "the threads behind each last-level cache",
-        ),
+        (&reuse.private_bytes, EACH),
+        (&reuse.shared_bytes, TOGETHER),
     ];
-    let elements: Vec<(String, &Histogram)> = elements
-        .into_iter()
-        .filter_map(|(histogram, who)| {
-            let histogram = histogram.as_ref()?;
-            Some((of_elements(histogram, who), histogram))
-        })
-        .collect();
-    let of_lines = panels.len();
-    panels.extend(
-        elements
-            .iter()
-            .map(|(title, histogram)| (title.as_str(), *histogram)),
-    );
-    let drawn: Vec<Vec<Octave>> = panels
-        .iter()
-        .map(|(_, histogram)| distances::octaves(histogram, &report.cache_sizes))
-        .collect();
-    let longest = drawn.iter().map(Vec::len).max().unwrap_or(0);
-    for ((title, histogram), octaves) in panels.iter().zip(&drawn) {
-        let panel = Panel {
-            title,
-            histogram,
-            octaves,
-            caches: &report.cache_sizes,
-            slots: longest.max(FEWEST_OCTAVES),
-        };
-        panel.write(out);
-    }
-    let (of_lines, of_elements) = panels.split_at(of_lines);
-    for panels in [of_lines, of_elements] {
-        if !panels.is_empty() {
-            figures(out, panels);
+    let elements = elements.into_iter().filter_map(|(histogram, who)| {
+        let histogram = histogram.as_ref()?;
+        Some(panel(&of_elements(histogram, who), histogram))
+    });
+    let elements: Vec<Panel> = elements.collect();
+    let lines: Vec<Panel> = [
+        (EACH, Some(&reuse.private)),
+        (TOGETHER, reuse.shared.as_ref()),
+    ]
+    .into_iter()
+    .filter_map(|(title, histogram)| Some(panel(title, histogram?)))
+    .collect();
+    let octaves = lines.iter().chain(&elements).map(|it| it.octaves.len());
+    let slots = octaves.fold(FEWEST_OCTAVES, usize::max);
+    let card = html! {
+        p {
+            "How many other bytes are touched between a use of a " (reuse.private.unit.word())
+            " and the next one. The cache whose colour a bar has is large enough for it."
+            @if reuse.rate < 1.0 {
+                " Measured on " (text::percent(reuse.rate)) " of the lines and scaled back."
+            }
         }
-    }
-    tables(out, report, reuse);
-    out.push_str("</div>\n</section>\n");
+        @if let Some(sampled) = sampled { (basis(sampled)) }
+        (legend(&report.cache_sizes))
+        @for panel in lines.iter().chain(&elements) { (panel.markup(slots)) }
+        @for panels in [&lines, &elements] { (figures(panels)) }
+        (tables(report, reuse))
+    };
+    written::section("reuse", "Reuse distance", card)
 }
 
 /// What sampled reuse rests on.
-fn basis(out: &mut String, report: &Report) {
-    if let Some(sampled) = &report.sampled_reuse {
-        let words = distances::sampled_words(sampled);
-        let _ = writeln!(
-            out,
-            "<p>Source: sampled. {}</p>\n<p class=\"quiet\">{}</p>",
-            Text(&words),
-            Text(&sampled.doubt)
-        );
+fn basis(sampled: &SampledReuse) -> Markup {
+    html! {
+        p { "Source: sampled. " (distances::sampled_words(sampled)) }
+        p.quiet { (sampled.doubt) }
     }
 }
 
-/// Sampled reuse without an exact run that would make distances of its times.
-fn times_alone(out: &mut String, report: &Report) {
-    let Some(sampled) = &report.sampled_reuse else {
-        return;
+fn times(sampled: &SampledReuse) -> Markup {
+    let card = html! {
+        (basis(sampled))
+        (times_of(EACH, &sampled.private))
+        @if let Some(shared) = &sampled.shared { (times_of(TOGETHER, shared)) }
     };
-    out.push_str("<section id=\"reuse\">\n<h2>Reuse time</h2>\n<div class=\"card\">\n");
-    basis(out, report);
-    for (title, times) in [
-        ("Each thread by itself", Some(&sampled.private)),
-        (
-            "The threads behind each last-level cache",
-            sampled.shared.as_ref(),
-        ),
-    ] {
-        let Some(times) = times else { continue };
-        let mut octaves: BTreeMap<usize, f64> = BTreeMap::new();
-        for bin in &times.bins {
-            *octaves.entry(distances::octave_of(bin.from)).or_default() += bin.count;
-        }
-        let _ = write!(
-            out,
-            "<details open=\"\"><summary>{}</summary><div class=\"scroll\"><table><thead><tr>\
-             <th>Time until the next use</th><th class=\"number\">Share of uses</th></tr></thead>\n\
-             <tbody>\n",
-            Text(title)
-        );
-        let mut row = |name: &str, value: f64| {
-            let _ = writeln!(
-                out,
-                "<tr><td>{}</td><td class=\"number\">{}</td></tr>",
-                Text(name),
-                percent(value)
-            );
-        };
-        for (octave, count) in octaves {
-            let ns = |octave| text::nanoseconds(distances::octave_start(octave) as f64);
-            row(&format!("{} to {}", ns(octave), ns(octave + 1)), count);
-        }
-        row("ended by a store from elsewhere", times.invalidated);
-        row("not seen to its end", times.unfinished);
-        out.push_str("</tbody></table></div></details>\n");
-    }
-    out.push_str("</div>\n</section>\n");
+    written::section("reuse", "Reuse time", card)
 }
 
-fn sampled(reuse: &Reuse) -> String {
-    match reuse.rate < 1.0 {
-        true => format!(
-            " Measured on {} of the lines and scaled back.",
-            percent(reuse.rate)
-        ),
-        false => String::new(),
+fn times_of(title: &str, times: &ReuseTimes) -> Markup {
+    let mut octaves: BTreeMap<usize, f64> = BTreeMap::new();
+    for bin in &times.bins {
+        *octaves.entry(distances::octave_of(bin.from)).or_default() += bin.count;
     }
+    let ns = |octave| text::nanoseconds(distances::octave_start(octave) as f64);
+    let row = |name: &str, share: f64| html! { tr { td { (name) } td.number { (text::percent(share)) } } };
+    let heads = html! { th { "Time until the next use" } th.number { "Share of uses" } };
+    let rows = html! {
+        @for (octave, share) in octaves {
+            (row(&format!("{} to {}", ns(octave), ns(octave + 1)), share))
+        }
+        (row("ended by a store from elsewhere", times.invalidated))
+        (row("not seen to its end", times.unfinished))
+    };
+    let table = written::table("", heads, rows);
+    written::details(&written::capital(title), true, table)
 }
 
-fn legend(out: &mut String, caches: &[CacheSize]) {
-    out.push_str("<p class=\"keys\">");
+fn legend(caches: &[CacheSize]) -> Markup {
     let caches = &caches[..caches.len().min(MOST_CACHES)];
-    let key = |out: &mut String, class: &str, name: &str| {
-        let _ = write!(
-            out,
-            "<span><svg class=\"key\" width=\"12\" height=\"12\" aria-hidden=\"true\"><rect \
-             class=\"{class}\" width=\"12\" height=\"12\"/></svg> {}</span> ",
-            Text(name)
-        );
-    };
-    for (i, cache) in caches.iter().enumerate() {
-        key(out, &format!("c{i}"), &distances::cache_name(cache));
+    html! {
+        p.keys {
+            @for (i, cache) in caches.iter().enumerate() {
+                (chart::bar_key(colour(i, caches.len()), &distances::cache_name(cache)))
+            }
+            @if !caches.is_empty() { (chart::bar_key(colour(caches.len(), caches.len()), "memory")) }
+            (chart::bar_key("cold", "first touch"))
+            (chart::bar_key("lost", "invalidated"))
+        }
     }
-    if !caches.is_empty() {
-        key(out, colour(caches.len(), caches.len()), "memory");
-    }
-    key(out, "cold", "first touch");
-    key(out, "lost", "invalidated");
-    out.push_str("</p>\n");
 }
 
 /// The class of the cache with this index among `caches`; the last colour is for memory.
@@ -193,124 +141,95 @@ fn colour(cache: usize, caches: usize) -> &'static str {
 
 /// One histogram.
 struct Panel<'a> {
-    title: &'a str,
+    title: String,
     histogram: &'a Histogram,
-    octaves: &'a [Octave],
+    octaves: Vec<Octave>,
     caches: &'a [CacheSize],
-    /// Octaves on the axis.
-    slots: usize,
 }
 
 impl Panel<'_> {
-    fn write(&self, out: &mut String) {
+    /// The histogram on an axis of so many octaves.
+    fn markup(&self, slots: usize) -> Markup {
         let histogram = self.histogram;
-        let all = histogram.accesses;
-        let lost = share(histogram.invalidated, all);
-        let cold = share(histogram.cold, all);
-        let shares = self.octaves.iter().map(|octave| share(octave.count, all));
-        let scale = Shares::new(shares.chain([lost, cold]), HEIGHT);
-        let more = match histogram.other_thread > 0.0 {
-            true => format!(
-                ", {} of them reuses of what another thread had used",
-                percent(share(histogram.other_thread, all))
-            ),
-            false => String::new(),
-        };
-        let _ = writeln!(
-            out,
-            "<p class=\"plot-title\">{}<span>{} touches{more}</span></p>",
-            Text(self.title),
-            text::count(all),
-        );
         let described = format!(
             "{}: share of touches by reuse distance; the figures are in the table below",
             self.title
         );
-        chart::open(out, TOP + HEIGHT + chart::BOTTOM, &described);
-        scale.axis(out, TOP, WIDTH);
+        let elsewhere = self.share(histogram.other_thread);
+        html! {
+            p.plot-title {
+                (self.title)
+                span {
+                    (text::count(histogram.accesses)) " touches"
+                    @if elsewhere > 0.0 {
+                        ", " (text::percent(elsewhere)) " of them reuses of what another thread had used"
+                    }
+                }
+            }
+            (chart::chart(TOP + HEIGHT + chart::BOTTOM, &described, self.drawing(slots)))
+        }
+    }
+
+    fn drawing(&self, slots: usize) -> Markup {
+        let cold = self.share(self.histogram.cold);
+        let lost = self.share(self.histogram.invalidated);
+        let shares = self.octaves.iter().map(|octave| self.share(octave.count));
+        let scale = Shares::new(shares.chain([lost, cold]), HEIGHT);
         // Two more for what has no distance, and a gap before them.
-        let slot = (WIDTH - LEFT) / (self.slots as f64 + 2.6);
-        for (i, octave) in self.octaves.iter().enumerate() {
-            let value = share(octave.count, all);
-            let class = colour(octave.cache(), self.caches.len().min(MOST_CACHES));
-            let words = format!("{}: {}", self.range(i), text::percent(value));
-            let x = LEFT + slot * i as f64;
-            self.bar(out, scale, (x, slot), (class, &words), value);
-        }
-        let right = LEFT + slot * (self.slots as f64 + 0.6);
-        for (i, (class, name, value)) in
-            [("cold", "first touch", cold), ("lost", "invalidated", lost)]
-                .into_iter()
-                .enumerate()
-        {
-            let words = format!("{name}: {}", text::percent(value));
-            let x = right + slot * i as f64;
-            self.bar(out, scale, (x, slot), (class, &words), value);
-            let _ = writeln!(
-                out,
-                "<text class=\"label middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                x + slot / 2.0,
-                TOP + HEIGHT + 17.0,
-                if i == 0 { "first" } else { "inval." }
-            );
-        }
-        self.ticks(out, slot);
+        let slot = (WIDTH - LEFT) / (slots as f64 + 2.6);
+        let x = |at: f64| LEFT + slot * at;
+        let end = slots as f64;
+        let without = |at, class, name, short, share| {
+            html! {
+                (bar(scale, (x(at), slot), class, name, share))
+                (chart::label("label middle", (x(at + 0.5), TOP + HEIGHT + 17.0), short))
+            }
+        };
+        let unit_bytes = self.histogram.unit_bytes;
+        let every = (66.0 / slot).ceil().max(1.0) as usize;
+        let size = |octave| distances::octave_start(octave).saturating_mul(unit_bytes);
         let marks: Vec<(f64, String)> = self
             .caches
             .iter()
-            .map(|cache| (self.x(cache.bytes, slot), distances::cache_name(cache)))
-            .filter(|(x, _)| *x <= LEFT + slot * self.slots as f64)
+            .map(|cache| (x(self.slot_of(cache.bytes)), distances::cache_name(cache)))
+            .filter(|it| it.0 <= x(end))
             .collect();
-        chart::marks(out, &marks, HEIGHT, WIDTH);
-        chart::close(out);
+        html! {
+            (scale.axis(TOP, WIDTH))
+            @for (i, octave) in self.octaves.iter().enumerate() {
+                @let class = colour(octave.cache(), self.caches.len().min(MOST_CACHES));
+                (bar(scale, (x(i as f64), slot), class, &range(i, unit_bytes), self.share(octave.count)))
+            }
+            (without(end + 0.6, "cold", "first touch", "first", cold))
+            (without(end + 1.6, "lost", "invalidated", "inval.", lost))
+            @for octave in (1..=slots).step_by(every) {
+                (chart::tick(x(octave as f64), HEIGHT, &text::binary_bytes(size(octave))))
+            }
+            (chart::marks(&marks, HEIGHT, WIDTH))
+        }
     }
 
     /// Where a cache of `bytes` stands: distances to the left of it fit.
-    fn x(&self, bytes: u64, slot: f64) -> f64 {
+    fn slot_of(&self, bytes: u64) -> f64 {
         let units = bytes as f64 / self.histogram.unit_bytes.max(1) as f64;
-        LEFT + slot * (1.0 + units.max(1.0).log2())
+        1.0 + units.max(1.0).log2()
     }
 
-    fn range(&self, octave: usize) -> String {
-        range(octave, self.histogram.unit_bytes)
+    /// A count as a share of all touches.
+    fn share(&self, count: f64) -> f64 {
+        share(count, self.histogram.accesses)
     }
+}
 
-    fn bar(
-        &self,
-        out: &mut String,
-        scale: Shares,
-        (x, slot): (f64, f64),
-        (class, words): (&str, &str),
-        value: f64,
-    ) {
-        let y = scale.y(value);
-        // The invisible full-height rectangle makes a short bar easy to point at.
-        let _ = writeln!(
-            out,
-            "<g class=\"bin\"><title>{}</title><rect class=\"catch\" x=\"{x:.1}\" \
-             y=\"{TOP}\" width=\"{slot:.1}\" height=\"{HEIGHT}\"/><rect class=\"{class}\" \
-             x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></g>",
-            Text(words),
-            x + slot * 0.08,
-            TOP + y,
-            slot * 0.84,
-            HEIGHT - y,
-        );
-    }
-
-    fn ticks(&self, out: &mut String, slot: f64) {
-        let every = (66.0 / slot).ceil().max(1.0) as usize;
-        for octave in (1..=self.slots).step_by(every) {
-            let bytes = distances::octave_start(octave).saturating_mul(self.histogram.unit_bytes);
-            let x = LEFT + slot * octave as f64;
-            let _ = writeln!(
-                out,
-                "<path class=\"base\" d=\"M{x:.1} {:.1}v4\"/><text class=\"label middle\" \
-                 x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                TOP + HEIGHT,
-                TOP + HEIGHT + 17.0,
-                text::binary_bytes(bytes)
-            );
+/// A bar in a slot, which is a place and a width.
+fn bar(scale: Shares, (x, slot): (f64, f64), class: &str, name: &str, share: f64) -> Markup {
+    let y = scale.y(share);
+    // The invisible full-height rectangle makes a short bar easy to point at.
+    html! {
+        g.bin {
+            title { (name) ": " (text::percent(share)) }
+            (chart::rect("catch", (x, TOP), (slot, HEIGHT)))
+            (chart::rect(class, (x + slot * 0.08, TOP + y), (slot * 0.84, HEIGHT - y)))
         }
     }
 }
@@ -325,208 +244,125 @@ fn range(octave: usize, unit_bytes: u64) -> String {
     }
 }
 
-fn figures(out: &mut String, panels: &[(&str, &Histogram)]) {
-    out.push_str(
-        "<details><summary>Figures, share of touches</summary><div class=\"scroll\"><table>\
-         <thead><tr><th>Distance</th>",
-    );
-    for (title, _) in panels {
-        let _ = write!(out, "<th class=\"number\">{}</th>", Text(title));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    let octaves: Vec<Vec<Octave>> = panels
-        .iter()
-        .map(|(_, histogram)| distances::octaves(histogram, &[]))
-        .collect();
-    let longest = octaves.iter().map(Vec::len).max().unwrap_or(0);
-    let mut row = |name: &str, values: &[f64]| {
-        let _ = write!(out, "<tr><td>{}</td>", Text(name));
-        for value in values {
-            let _ = write!(out, "<td class=\"number\">{}</td>", percent(*value));
+fn figures(panels: &[Panel<'_>]) -> Markup {
+    let Some(first) = panels.first() else {
+        return html! {};
+    };
+    let row = |name: &str, count: &dyn Fn(&Panel<'_>) -> f64| {
+        html! {
+            tr {
+                td { (name) }
+                @for panel in panels { td.number { (text::percent(panel.share(count(panel)))) } }
+            }
         }
-        out.push_str("</tr>\n");
     };
-    for octave in 0..longest {
-        let of = |octaves: &Vec<Octave>| octaves.get(octave).map_or(0.0, |octave| octave.count);
-        let values: Vec<f64> = octaves
-            .iter()
-            .zip(panels)
-            .map(|(octaves, (_, histogram))| share(of(octaves), histogram.accesses))
-            .collect();
-        row(&range(octave, panels[0].1.unit_bytes), &values);
-    }
-    let without = |value: fn(&Histogram) -> f64| -> Vec<f64> {
-        let of = |(_, histogram): &(&str, &Histogram)| share(value(histogram), histogram.accesses);
-        panels.iter().map(of).collect()
+    let longest = panels.iter().map(|it| it.octaves.len()).max().unwrap_or(0);
+    let in_octave = |panel: &Panel<'_>, i: usize| panel.octaves.get(i).map_or(0.0, |it| it.count);
+    let unfinished = |panel: &Panel<'_>| panel.histogram.unfinished;
+    let heads = html! {
+        th { "Distance" }
+        @for panel in panels { th.number { (panel.title) } }
     };
-    row("first touch", &without(|histogram| histogram.cold));
-    row("invalidated", &without(|histogram| histogram.invalidated));
-    let unfinished = without(|histogram| histogram.unfinished);
-    if unfinished.iter().any(|&share| share > 0.0) {
-        row("not seen to its end", &unfinished);
-    }
-    out.push_str("</tbody></table></div></details>\n");
+    let rows = html! {
+        @for i in 0..longest {
+            (row(&range(i, first.histogram.unit_bytes), &|panel| in_octave(panel, i)))
+        }
+        (row("first touch", &|panel| panel.histogram.cold))
+        (row("invalidated", &|panel| panel.histogram.invalidated))
+        @if panels.iter().any(|it| it.share(unfinished(it)) > 0.0) {
+            (row("not seen to its end", &unfinished))
+        }
+    };
+    let table = written::table("", heads, rows);
+    written::details("Figures, share of touches", false, table)
 }
 
-fn tables(out: &mut String, report: &Report, reuse: &Reuse) {
-    let heads = distances::beyond_heads(report);
-    if !reuse.by_function.is_empty() {
-        head(out, "By function", true, &["Function"], &heads);
-        let count = |row: &FunctionReuse| row.touches.count;
-        let (shown, rest) = bounded(&reuse.by_function, count, ROWS);
-        for row in shown {
-            let _ = write!(out, "<tr><td class=\"name\">{}", Name(&row.function));
-            if !row.file.is_empty() {
-                let _ = write!(
-                    out,
-                    "<span class=\"file\"> {}</span>",
-                    Text(text::file_name(&row.file))
-                );
-            }
-            out.push_str("</td>");
-            touches(out, &row.touches, heads.len());
-        }
-        end(out, rest.iter().map(|row| count(row)));
+fn listing(title: &'static str, open: bool) -> Listing {
+    Listing {
+        title,
+        open,
+        noun: "row",
+        most: 10,
     }
-    if !reuse.by_path.is_empty() {
-        let names = ["Function", "Called from"];
-        head(out, "By the calls that led there", false, &names, &heads);
-        let count = |row: &PathReuse| row.touches.count;
-        let (shown, rest) = bounded(&reuse.by_path, count, ROWS);
-        for row in shown {
-            let _ = write!(out, "<tr><td class=\"name\">{}</td>", Name(&row.function));
-            calls(out, &row.calls);
-            touches(out, &row.touches, heads.len());
+}
+
+fn tables(report: &Report, reuse: &Reuse) -> Markup {
+    let caches = report.cache_sizes.len();
+    let heads = |names: &[&str]| {
+        html! {
+            @for name in names { th { (name) } }
+            th.number { "Touches" } th.number { "invalidated" }
+            @for head in distances::beyond_heads(report) { th.number { (head) } }
         }
-        end(out, rest.iter().map(|row| count(row)));
+    };
+    let function = |row: &FunctionReuse| {
+        html! { (written::place(&row.function, &row.file, "")) (touches(&row.touches, caches)) }
+    };
+    let path = |row: &PathReuse| {
+        html! { td.name { (Name(&row.function)) } (calls(&row.calls)) (touches(&row.touches, caches)) }
+    };
+    let pair = |row: &PairReuse| {
+        html! { (place(&row.use_place)) (place(&row.reuse_place)) (touches(&row.touches, caches)) }
+    };
+    let pairs = |title, rows: &[PairReuse]| {
+        let heads = heads(&["Used at", "Used again at"]);
+        listing(title, false).of(heads, rows, |row| row.touches.count, pair)
+    };
+    let by_function = listing("By function", true);
+    let by_path = listing("By the calls that led there", false);
+    let again = "The same, where another thread may have used it";
+    html! {
+        (by_function.of(heads(&["Function"]), &reuse.by_function, |row| row.touches.count, function))
+        (by_path.of(heads(&["Function", "Called from"]), &reuse.by_path, |row| row.touches.count, path))
+        (pairs("By place of use and of reuse", &reuse.pairs))
+        (pairs(again, &reuse.shared_pairs))
+        @if reuse.by_thread.len() > 1 { (threads(report, reuse, heads(&["Thread", "Id"]))) }
     }
-    for (title, pairs) in [
-        ("By place of use and of reuse", &reuse.pairs),
-        (
-            "The same, where another thread may have used it",
-            &reuse.shared_pairs,
-        ),
-    ] {
-        if pairs.is_empty() {
-            continue;
-        }
-        head(out, title, false, &["Used at", "Used again at"], &heads);
-        let count = |row: &PairReuse| row.touches.count;
-        let (shown, rest) = bounded(pairs, count, ROWS);
-        for PairReuse {
-            use_place,
-            reuse_place,
-            touches: counts,
-            ..
-        } in shown
-        {
-            out.push_str("<tr>");
-            place(out, use_place);
-            place(out, reuse_place);
-            touches(out, counts, heads.len());
-        }
-        end(out, rest.iter().map(|row| count(row)));
-    }
-    threads(out, report, reuse);
 }
 
 /// A cell with calls, the innermost first.
-fn calls(out: &mut String, calls: &[SourcePlace]) {
-    out.push_str("<td class=\"name\">");
-    for (depth, call) in calls.iter().take(CALLS).enumerate() {
-        let before = if depth > 0 { " ← " } else { "" };
-        let _ = write!(out, "{before}{}", Name(&call.function));
-        if call.line > 0 {
-            let _ = write!(out, "<span class=\"file\"> :{}</span>", call.line);
+fn calls(calls: &[SourcePlace]) -> Markup {
+    html! {
+        td.name {
+            @for (depth, call) in calls.iter().take(CALLS).enumerate() {
+                @if depth > 0 { " ← " }
+                (Name(&call.function))
+                @if call.line > 0 { span.file { " :" (call.line) } }
+            }
+            @if calls.len() > CALLS { " and " (calls.len() - CALLS) " more" }
         }
     }
-    if calls.len() > CALLS {
-        let _ = write!(out, " and {} more", calls.len() - CALLS);
-    }
-    out.push_str("</td>");
 }
 
-/// A cell with a place in the source.
-pub(super) fn place(out: &mut String, place: &SourcePlace) {
-    let _ = write!(out, "<td class=\"name\">{}", Name(&place.function));
-    if !place.file.is_empty() {
-        let _ = write!(
-            out,
-            "<span class=\"file\"> {}:{}</span>",
-            Text(text::file_name(&place.file)),
-            place.line
-        );
-    }
-    out.push_str("</td>");
+fn place(place: &SourcePlace) -> Markup {
+    written::place(&place.function, &place.file, &format!(":{}", place.line))
 }
 
-fn head(out: &mut String, title: &str, open: bool, names: &[&str], heads: &[String]) {
-    let _ = write!(
-        out,
-        "<details{}><summary>{}</summary><div class=\"scroll\"><table class=\"wide\"><thead><tr>",
-        if open { " open=\"\"" } else { "" },
-        Text(title)
-    );
-    for name in names {
-        let _ = write!(out, "<th>{name}</th>");
+fn touches(touches: &Touches, caches: usize) -> Markup {
+    let beyond = |i: usize| touches.beyond.get(i).map_or(0.0, |beyond| beyond.count);
+    html! {
+        td.number { (text::count(touches.count)) }
+        td.number { (text::count(touches.invalidated)) }
+        @for i in 0..caches { td.number { (text::count(beyond(i))) } }
     }
-    out.push_str("<th class=\"number\">Touches</th><th class=\"number\">invalidated</th>");
-    for head in heads {
-        let _ = write!(out, "<th class=\"number\">{}</th>", Text(head));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
 }
 
-fn touches(out: &mut String, touches: &Touches, caches: usize) {
-    let mut number = |value: f64| {
-        let _ = write!(out, "<td class=\"number\">{}</td>", text::count(value));
-    };
-    number(touches.count);
-    number(touches.invalidated);
-    for i in 0..caches {
-        number(touches.beyond.get(i).map_or(0.0, |beyond| beyond.count));
-    }
-    out.push_str("</tr>\n");
-}
-
-/// Ends a table; so many touches have the rows that it leaves out.
-fn end(out: &mut String, rest: impl ExactSizeIterator<Item = f64>) {
-    out.push_str("</tbody></table></div>");
-    let (rows, sum) = (rest.len(), rest.sum());
-    left_out(out, rows, "row", &text::count(sum));
-    out.push_str("</details>\n");
-}
-
-fn threads(out: &mut String, report: &Report, reuse: &Reuse) {
-    if reuse.by_thread.len() < 2 {
-        return;
-    }
+fn threads(report: &Report, reuse: &Reuse, heads: Markup) -> Markup {
     let mut rows: Vec<(&String, &Histogram)> = reuse.by_thread.iter().collect();
     rows.sort_by(|a, b| b.1.accesses.total_cmp(&a.1.accesses));
-    let heads = distances::beyond_heads(report);
-    head(out, "By thread", false, &["Thread", "Id"], &heads);
-    let (shown, rest) = bounded(&rows, |row| row.1.accesses, ROWS);
-    for (tid, histogram) in shown {
-        let name = report
-            .run
-            .threads
-            .iter()
-            .find(|thread| thread.tid.to_string() == **tid)
-            .map_or("", |thread| thread.name.as_str());
-        let _ = write!(
-            out,
-            "<tr><td class=\"name\">{}</td><td>{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td>",
-            Name(name),
-            Text(tid),
-            text::count(histogram.accesses),
-            text::count(histogram.invalidated),
-        );
-        for cache in &report.cache_sizes {
-            let beyond = histogram.reuses_from(cache.bytes);
-            let _ = write!(out, "<td class=\"number\">{}</td>", text::count(beyond));
+    let name = |tid: &str| {
+        let mut threads = report.run.threads.iter();
+        let thread = threads.find(|thread| thread.tid.to_string() == tid);
+        thread.map_or("", |thread| thread.name.as_str())
+    };
+    let row = |(tid, histogram): &(&String, &Histogram)| {
+        html! {
+            td.name { (Name(name(tid))) }
+            td { (tid) }
+            td.number { (text::count(histogram.accesses)) }
+            td.number { (text::count(histogram.invalidated)) }
+            @for cache in &report.cache_sizes { td.number { (text::count(histogram.reuses_from(cache.bytes))) } }
         }
-        out.push_str("</tr>\n");
-    }
-    end(out, rest.iter().map(|row| row.1.accesses));
+    };
+    listing("By thread", false).of(heads, &rows, |row| row.1.accesses, row)
 }

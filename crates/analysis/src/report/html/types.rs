@@ -1,16 +1,17 @@
 //! The data profile: the types by cost, and each of the dearest byte by byte, with the layout that
 //! its use suggests.
 
-use std::fmt::{self, Write as _};
-
 use linewise_recording::Source;
+use maud::{Markup, html};
 
 use super::super::contention;
 use super::super::model::{
-    Coverage, FieldRow, FieldThread, Interval, Layout, Reached, Report, TypeRow,
+    Coverage, CrowdedSet, CrowdedType, FieldRow, FieldThread, Interval, Layout, LevelMisses,
+    LevelSet, MissRow, Reached, Report, TypeRow, TypeSet,
 };
 use super::super::text;
-use super::written::{self, Name, Text, percent};
+use super::document::NEW_LINE;
+use super::written::{self, Column, Name};
 use crate::section::{self, bounded};
 
 /// Types in the table.
@@ -18,298 +19,254 @@ const ROWS: usize = 50;
 /// Types that are drawn.
 const DRAWN: usize = 20;
 
-/// A name in a column of a table: a line may end behind `::`, a comma and the like, and nowhere else but
-/// in what is longer than the column.
-struct Column<'a>(&'a str);
-
-impl fmt::Display for Column<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Name(self.0).to_string();
-        // The title of what is shortened is no place for tags.
-        let (title, shown) = match name.split_once("\">") {
-            Some((title, shown)) if name.starts_with("<span") => (format!("{title}\">"), shown),
-            _ => (String::new(), name.as_str()),
-        };
-        let shown = shown.replace("::", "::<wbr>").replace("&lt;", "&lt;<wbr>");
-        write!(f, "{title}{shown}")
+/// The section; of a recording without typed accesses only what is missing.
+pub(super) fn section(report: &Report) -> Markup {
+    let coverage = report.type_coverage.as_ref();
+    let missing = coverage.is_some_and(|it| !it.missing.is_empty());
+    if report.types.is_empty() && !missing {
+        return html! {};
     }
-}
-
-/// Allocation sites, one on a line, of their files the names.
-fn sites(sites: &[String]) -> String {
-    let short = |site: &String| match site.rsplit_once(" (") {
-        Some((function, place)) => format!("{function} ({}", text::file_name(place)),
-        None => site.clone(),
-    };
-    let sites: Vec<String> = sites
-        .iter()
-        .map(|site| Column(&short(site)).to_string())
-        .collect();
-    sites.join("<br>")
-}
-
-/// Writes the section; of a recording without typed accesses only what is missing.
-pub(super) fn write(out: &mut String, report: &Report) {
-    if report.types.is_empty() {
-        if let Some(coverage) = &report.type_coverage
-            && !coverage.missing.is_empty()
-        {
-            out.push_str("<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n");
-            covered(out, coverage);
-            out.push_str("</div>\n</section>\n");
+    let told = |row: &&TypeRow| !row.fields.is_empty() || !row.reached.is_empty();
+    let card = html! {
+        @if !report.types.is_empty() { (types(report)) }
+        @if let Some(coverage) = coverage { (covered(coverage)) }
+        @for row in report.types.iter().filter(told).take(DRAWN) { (one(row)) }
+        @if !report.types.is_empty() {
+            @if !report.misses.is_empty() { (misses(report)) }
+            @for level in &report.working_set { (working_set(level, report.run.source)) }
         }
-        return;
-    }
+    };
+    written::section("types", "Types", card)
+}
+
+fn types(report: &Report) -> Markup {
     let of = report.run.source.weight();
     // A column that has nothing to tell takes room from the others.
     let missed = report.types.iter().any(|row| !row.misses.is_empty());
     let allocated = report.types.iter().any(|row| !row.allocated_at.is_empty());
-    let heading = |shown: bool, heading: &'static str| if shown { heading } else { "" };
-    let _ = write!(
-        out,
-        "<section id=\"types\">\n<h2>Types</h2>\n<div class=\"card\">\n\
-         <div class=\"scroll\"><table class=\"wide types\"><thead><tr><th>Type</th>\
-         <th class=\"number\">Size</th><th class=\"number\">Share of {of}</th>\
-         <th class=\"number\">Accesses</th>{}<th>Bounces</th><th>Declared</th>{}</tr></thead>\n<tbody>\n",
-        heading(missed, "<th class=\"number\">Misses</th>"),
-        heading(allocated, "<th>Allocated by</th>"),
-    );
-    let share = |row: &TypeRow| row.cost.share;
-    let (shown, rest) = bounded(&report.types, share, ROWS);
-    for row in shown {
-        let misses: Vec<String> = row
-            .misses
-            .iter()
-            .map(|level| format!("{} {}", level.level.word(), text::percent(level.share)))
-            .collect();
-        let _ = write!(
-            out,
-            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td>",
-            Column(&row.name),
-            text::bytes(row.size),
-            percent(row.cost.share),
-            text::count(row.accesses),
-        );
-        if missed {
-            let _ = write!(
-                out,
-                "<td class=\"number\">{}</td>",
-                Text(&misses.join(", "))
-            );
+    let heads = html! {
+        th { "Type" } th.number { "Size" } th.number { "Share of " (of) } th.number { "Accesses" }
+        @if missed { th.number { "Misses" } }
+        th { "Bounces" } th { "Declared" }
+        @if allocated { th { "Allocated by" } }
+    };
+    let level = |it: &LevelMisses| format!("{} {}", it.level.word(), text::percent(it.share));
+    let row = |row: &TypeRow| {
+        let misses: Vec<String> = row.misses.iter().map(level).collect();
+        let bounces = if row.bounces { "yes" } else { "no" };
+        html! {
+            td.name { (Column(&row.name)) }
+            td.number { (text::bytes(row.size)) }
+            td.number { (text::percent(row.cost.share)) }
+            td.number { (text::count(row.accesses)) }
+            @if missed { td.number { (misses.join(", ")) } }
+            td { (bounces) }
+            td.file { (Column(text::file_name(&row.description))) }
+            @if allocated { td.sites { (sites(&row.allocated_at)) } }
         }
-        let _ = write!(
-            out,
-            "<td>{}</td><td class=\"file\">{}</td>",
-            if row.bounces { "yes" } else { "no" },
-            Column(text::file_name(&row.description)),
-        );
-        if allocated {
-            let _ = write!(out, "<td class=\"sites\">{}</td>", sites(&row.allocated_at));
+    };
+    shares(
+        "wide types",
+        heads,
+        &report.types,
+        |row| row.cost.share,
+        row,
+    )
+}
+
+/// The heaviest rows as a table, and one row for the others with the sum of their shares.
+fn shares<R>(
+    class: &str,
+    heads: Markup,
+    rows: &[R],
+    share: impl Fn(&R) -> f64,
+    row: impl Fn(&R) -> Markup,
+) -> Markup {
+    let (shown, rest) = bounded(rows, &share, ROWS);
+    let sum = rest.iter().map(|row| share(row)).sum();
+    let rows = html! {
+        @for it in shown { tr { (row(it)) } }
+        @if !rest.is_empty() {
+            tr.quiet { td colspan="9" { (section::more(rest.len())) ", " (text::percent(sum)) } }
         }
-        out.push_str("</tr>\n");
+    };
+    written::table(class, heads, rows)
+}
+
+/// Allocation sites, one on a line, of their files the names.
+fn sites(sites: &[String]) -> Markup {
+    let short = |site: &String| match site.rsplit_once(" (") {
+        Some((function, place)) => format!("{function} ({}", text::file_name(place)),
+        None => site.clone(),
+    };
+    html! {
+        @for (i, site) in sites.iter().enumerate() {
+            @if i > 0 { br; }
+            (Column(&short(site)))
+        }
     }
-    more(out, rest.iter().map(|row| share(row)));
-    out.push_str("</tbody></table></div>\n");
-    if let Some(coverage) = &report.type_coverage {
-        covered(out, coverage);
-    }
-    let told = |row: &&TypeRow| !row.fields.is_empty() || !row.reached.is_empty();
-    let drawn = report.types.iter().filter(told);
-    for row in drawn.take(DRAWN) {
-        draw(out, row);
-    }
-    misses(out, report);
-    working_set(out, report);
-    out.push_str("</div>\n</section>\n");
 }
 
 /// Why the first level misses, or what waiting is likely to be for, by type.
-fn misses(out: &mut String, report: &Report) {
-    if report.misses.is_empty() {
-        return;
-    }
+fn misses(report: &Report) -> Markup {
     let (what, of) = match report.run.source {
         Source::Exact => ("Misses of the first level", "Share of misses"),
         Source::Timer => ("Waiting, by likely cause", "Share of waiting"),
     };
-    let _ = write!(
-        out,
-        "<h3>{what}</h3>\n<div class=\"scroll\"><table class=\"wide\"><thead>\
-         <tr><th>Type</th><th class=\"number\">{of}</th><th class=\"number\">Compulsory</th>\
-         <th class=\"number\">Capacity</th><th class=\"number\">Conflict</th>\
-         <th class=\"number\">True sharing</th><th class=\"number\">False sharing</th></tr>\
-         </thead>\n<tbody>\n"
-    );
-    let (shown, rest) = bounded(&report.misses, |row| row.share, ROWS);
-    for row in shown {
-        let name = text::kind(&row.type_name, &row.through);
-        let _ = write!(out, "<tr><td class=\"name\">{}</td>", Column(&name));
-        for share in [
+    let heads = html! {
+        th { "Type" } th.number { (of) } th.number { "Compulsory" } th.number { "Capacity" }
+        th.number { "Conflict" } th.number { "True sharing" } th.number { "False sharing" }
+    };
+    let row = |row: &MissRow| {
+        let shares = [
             row.share,
             row.compulsory,
             row.capacity,
             row.conflict,
             row.true_sharing,
             row.false_sharing,
-        ] {
-            let _ = write!(out, "<td class=\"number\">{}</td>", percent(share));
+        ];
+        html! {
+            td.name { (Column(&text::kind(&row.type_name, &row.through))) }
+            @for share in shares { td.number { (text::percent(share)) } }
         }
-        out.push_str("</tr>\n");
-    }
-    more(out, rest.iter().map(|row| row.share));
-    out.push_str("</tbody></table></div>\n");
-}
-
-/// The row of those that are not shown, with the sum of their shares.
-fn more(out: &mut String, rest: impl ExactSizeIterator<Item = f64>) {
-    if rest.len() > 0 {
-        let (rows, sum) = (section::more(rest.len()), percent(rest.sum()));
-        let _ = writeln!(
-            out,
-            "<tr class=\"quiet\"><td colspan=\"9\">{}, {sum}</td></tr>",
-            Text(&rows)
-        );
+    };
+    html! {
+        h3 { (what) }
+        (shares("wide", heads, &report.misses, |row| row.share, row))
     }
 }
 
-/// What fills the caches, and which sets are too full.
-fn working_set(out: &mut String, report: &Report) {
-    for level in &report.working_set {
-        let _ = write!(
-            out,
-            "<h3>Working set: {} of {}</h3>\n<p class=\"quiet\">{} {} in use",
-            level.level.word(),
-            text::bytes(level.size_bytes),
-            match report.run.source {
-                Source::Exact => "In the simulated cache, on average",
-                Source::Timer => "At least",
-            },
-            text::bytes(level.in_use_bytes as u64)
-        );
-        if let Some(tid) = level.tid {
-            let _ = write!(out, " by the thread that is busiest at memory, {tid}");
+/// What fills a cache, and which of its sets are too full.
+fn working_set(level: &LevelSet, source: Source) -> Markup {
+    let how = match source {
+        Source::Exact => "In the simulated cache, on average",
+        Source::Timer => "At least",
+    };
+    let heads = html! {
+        th { "Type" } th.number { "Share of the level" } th.number { "In use" } th.number { "Lines seen" }
+        th.number { "Blocks seen" } th { "Allocated by" }
+    };
+    let row = |row: &TypeSet| {
+        html! {
+            td.name { (Column(&text::kind(&row.type_name, &row.through))) }
+            td.number { (text::percent(row.share)) }
+            td.number { (text::bytes(row.bytes as u64)) }
+            td.number { (row.lines_seen) }
+            td.number { (row.blocks_seen) }
+            td.sites { (sites(&row.allocated_at)) }
         }
-        out.push_str(
-            ".</p>\n<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>Type</th>\
-             <th class=\"number\">Share of the level</th><th class=\"number\">In use</th>\
-             <th class=\"number\">Lines seen</th><th class=\"number\">Blocks seen</th>\
-             <th>Allocated by</th></tr></thead>\n<tbody>\n",
-        );
-        let (shown, rest) = bounded(&level.types, |row| row.share, ROWS);
-        for row in shown {
-            let _ = writeln!(
-                out,
-                "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"sites\">{}</td></tr>",
-                Column(&text::kind(&row.type_name, &row.through)),
-                percent(row.share),
-                text::bytes(row.bytes as u64),
-                row.lines_seen,
-                row.blocks_seen,
-                sites(&row.allocated_at),
-            );
+    };
+    html! {
+        h3 { "Working set: " (level.level.word()) " of " (text::bytes(level.size_bytes)) }
+        p.quiet {
+            (how) " " (text::bytes(level.in_use_bytes as u64)) " in use"
+            @if let Some(tid) = level.tid { " by the thread that is busiest at memory, " (tid) }
+            "."
         }
-        more(out, rest.iter().map(|row| row.share));
-        out.push_str("</tbody></table></div>\n");
-        for set in &level.crowded {
-            let types: Vec<String> = set
-                .types
-                .iter()
-                .map(|row| {
-                    let (name, lines) = (text::kind(&row.type_name, &row.through), row.lines);
-                    match row.stride {
-                        0 => format!("{name} ({lines})"),
-                        stride => format!("{name} ({lines}, {} apart)", text::bytes(stride)),
-                    }
-                })
-                .collect();
-            let _ = writeln!(
-                out,
-                "<p>Set {} is too full: {} of {}</p>",
-                set.set,
-                text::plural(set.lines, "line"),
-                Name(&types.join(", "))
-            );
+        (shares("wide", heads, &level.types, |row| row.share, row))
+        @for set in &level.crowded {
+            p {
+                "Set " (set.set) " is too full: " (text::plural(set.lines, "line")) " of "
+                (Name(&crowd(set)))
+            }
         }
     }
 }
 
-fn covered(out: &mut String, coverage: &Coverage) {
+/// `Node (12), Table (4, 4096 B apart)`.
+fn crowd(set: &CrowdedSet) -> String {
+    let words = |row: &CrowdedType| {
+        let (name, lines) = (text::kind(&row.type_name, &row.through), row.lines);
+        match row.stride {
+            0 => format!("{name} ({lines})"),
+            stride => format!("{name} ({lines}, {} apart)", text::bytes(stride)),
+        }
+    };
+    let types: Vec<String> = set.types.iter().map(words).collect();
+    types.join(", ")
+}
+
+fn covered(coverage: &Coverage) -> Markup {
     let share = |part: f64| text::percent(part / coverage.accesses.max(1.0));
-    let reasons: Vec<String> = coverage
-        .untyped
-        .iter()
-        .map(|(reason, count)| format!("{reason} {}", share(*count)))
-        .collect();
-    let _ = write!(
-        out,
-        "<p class=\"quiet\">{} of the accesses have a type",
-        Text(&share(coverage.typed))
-    );
-    if !reasons.is_empty() {
-        let _ = write!(out, "; the others by reason: {}", Text(&reasons.join(", ")));
-    }
-    out.push_str(".</p>\n");
-    for missing in &coverage.missing {
-        let _ = writeln!(
-            out,
-            "<p class=\"quiet name\">{}: {}</p>",
-            share(missing.accesses),
-            Text(&missing.reason)
-        );
+    let reasons = coverage.untyped.iter();
+    let reasons = reasons.map(|(reason, count)| format!("{reason} {}", share(*count)));
+    let reasons: Vec<String> = reasons.collect();
+    html! {
+        p.quiet {
+            (share(coverage.typed)) " of the accesses have a type"
+            @if !reasons.is_empty() { "; the others by reason: " (reasons.join(", ")) }
+            "."
+        }
+        @for missing in &coverage.missing {
+            p.quiet.name { (share(missing.accesses)) ": " (missing.reason) }
+        }
     }
 }
 
-fn draw(out: &mut String, row: &TypeRow) {
-    let _ = writeln!(
-        out,
-        "<details><summary>{} ({})</summary>",
-        Name(&row.name),
-        text::bytes(row.size)
-    );
-    if !row.fields.is_empty() {
-        out.push_str(
-            "<div class=\"scroll\"><table class=\"wide\"><thead>\
-             <tr><th class=\"number\">Offset</th><th class=\"number\">Bytes</th><th>Member</th>\
-             <th>Type</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
-             <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
-        );
-        for field in &contention::drawn_members(row) {
-            member(out, field);
+/// A type by its members, and the layout that their use suggests.
+fn one(row: &TypeRow) -> Markup {
+    html! {
+        details {
+            summary { (Name(&row.name)) " (" (text::bytes(row.size)) ")" }
+            @if !row.fields.is_empty() { (members(row)) }
+            @if !row.reached.is_empty() { (reached(&row.reached)) }
+            @if let Some(layout) = &row.layout { (suggestion(layout)) }
         }
-        out.push_str("</tbody></table></div>\n");
     }
-    if !row.reached.is_empty() {
-        reached(out, &row.reached);
-    }
-    if let Some(layout) = &row.layout {
-        suggestion(out, layout);
-    }
-    out.push_str("</details>\n");
+}
+
+fn members(row: &TypeRow) -> Markup {
+    let heads = html! {
+        th.number { "Offset" } th.number { "Bytes" } th { "Member" } th { "Type" } th.number { "Share" }
+        th.number { "Reads" } th.number { "Writes" } th { "Threads" }
+    };
+    let member = |field: &FieldRow| {
+        html! {
+            td.number { (field.offset) }
+            td.number { (field.size) }
+            @if field.padding {
+                td colspan="6" { "padding" }
+            } @else {
+                td.name { (Column(&field.label())) }
+                td.name { (Column(&field.type_name)) }
+                (uses(field.share, field.loads, field.stores, &field.threads))
+            }
+        }
+    };
+    let rows = html! {
+        @for field in &contention::drawn_members(row) {
+            tr class=[field.padding.then_some("quiet")] { (member(field)) }
+        }
+    };
+    written::table("wide", heads, rows)
 }
 
 /// The members and variables that lead to a type.
-fn reached(out: &mut String, holders: &[Reached]) {
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"wide\"><thead>\
-         <tr><th>Reached through</th><th class=\"number\">Share</th><th class=\"number\">Reads</th>\
-         <th class=\"number\">Writes</th><th>Threads</th></tr></thead>\n<tbody>\n",
-    );
-    for holder in holders {
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"by\">{}</td></tr>",
-            Column(&holder.through),
-            percent(holder.share),
-            text::count(holder.loads),
-            text::count(holder.stores),
-            Text(&who(&holder.threads)),
-        );
+fn reached(holders: &[Reached]) -> Markup {
+    let heads = html! {
+        th { "Reached through" } th.number { "Share" } th.number { "Reads" } th.number { "Writes" }
+        th { "Threads" }
+    };
+    let rows = html! {
+        @for holder in holders {
+            tr {
+                td.name { (Column(&holder.through)) }
+                (uses(holder.share, holder.loads, holder.stores, &holder.threads))
+            }
+        }
+    };
+    written::table("wide", heads, rows)
+}
+
+/// The cells of what is used: how much, how, and by whom.
+fn uses(share: f64, loads: f64, stores: f64, threads: &[FieldThread]) -> Markup {
+    html! {
+        td.number { (text::percent(share)) }
+        td.number { (text::count(loads)) }
+        td.number { (text::count(stores)) }
+        td.by { (who(threads)) }
     }
-    out.push_str("</tbody></table></div>\n");
 }
 
 /// `worker 41312: 12 R, 700 W; worker 41313: 9 U`.
@@ -329,61 +286,25 @@ fn who(threads: &[FieldThread]) -> String {
     threads.join("; ")
 }
 
-fn member(out: &mut String, field: &FieldRow) {
-    if field.padding {
-        let _ = writeln!(
-            out,
-            "<tr class=\"quiet\"><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td colspan=\"6\">padding</td></tr>",
-            field.offset, field.size
-        );
-        return;
-    }
-    let _ = writeln!(
-        out,
-        "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"name\">{}</td>\
-         <td class=\"name\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-         <td class=\"number\">{}</td><td class=\"by\">{}</td></tr>",
-        field.offset,
-        field.size,
-        Column(&field.label()),
-        Column(&field.type_name),
-        percent(field.share),
-        text::count(field.loads),
-        text::count(field.stores),
-        Text(&who(&field.threads)),
-    );
-}
-
-fn suggestion(out: &mut String, layout: &Layout) {
-    let _ = write!(
-        out,
-        "<p>The layout that this use suggests: {} instead of {}, of which {} padding instead of {}. \
-         It saves {}.</p>\n<ul>\n",
-        text::bytes(layout.size_after),
-        text::bytes(layout.size_before),
-        text::bytes(layout.padding_after),
-        text::bytes(layout.padding_before),
-        written::gain(Interval {
-            low: layout.saves_at_least,
-            high: layout.saves_at_most,
-        })
-    );
-    for group in &layout.groups {
-        let _ = writeln!(
-            out,
-            "<li>{}: {}</li>",
-            Text(&group.members.join(", ")),
-            Text(&group.why)
-        );
-    }
-    out.push_str("</ul>\n");
-    if !layout.source.is_empty() {
-        let lines: Vec<String> = layout
-            .source
-            .lines()
-            .map(|line| Text(line).to_string())
-            .collect();
-        let _ = writeln!(out, "<pre>{}</pre>", lines.join("\n"));
+fn suggestion(layout: &Layout) -> Markup {
+    let saves = Interval {
+        low: layout.saves_at_least,
+        high: layout.saves_at_most,
+    };
+    html! {
+        p {
+            "The layout that this use suggests: " (text::bytes(layout.size_after)) " instead of "
+            (text::bytes(layout.size_before)) ", of which " (text::bytes(layout.padding_after))
+            " padding instead of " (text::bytes(layout.padding_before)) ". It saves " (text::gain(saves)) "."
+        }
+        ul { @for group in &layout.groups { li { (group.members.join(", ")) ": " (group.why) } } }
+        @if !layout.source.is_empty() {
+            pre {
+                @for (i, line) in layout.source.lines().enumerate() {
+                    @if i > 0 { (NEW_LINE) }
+                    (line)
+                }
+            }
+        }
     }
 }

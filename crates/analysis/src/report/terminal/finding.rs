@@ -1,7 +1,7 @@
 //! One finding: what it costs, the line, the places that fight over it, what to change.
 
 use super::super::contention;
-use super::super::model::{AccessRow, Finding, FindingKind, ObjectRow};
+use super::super::model::{AccessRow, Finding, FindingKind, ObjectRow, SourcePlace};
 use super::line_drawing;
 use super::page::{Page, Tone};
 use super::text;
@@ -134,13 +134,13 @@ fn accessed(object: &ObjectRow) -> String {
 }
 
 /// The accesses of one place in the source, by whichever threads.
-struct Place<'a> {
+struct SourceAccesses<'a> {
     rows: Vec<&'a AccessRow>,
     share: f64,
 }
 
-fn group(accesses: &[AccessRow]) -> Vec<Place<'_>> {
-    let mut places: Vec<Place<'_>> = Vec::new();
+fn group(accesses: &[AccessRow]) -> Vec<SourceAccesses<'_>> {
+    let mut places: Vec<SourceAccesses<'_>> = Vec::new();
     let mut known = std::collections::HashMap::new();
     for row in accesses {
         let key = (
@@ -148,10 +148,11 @@ fn group(accesses: &[AccessRow]) -> Vec<Place<'_>> {
             &row.file,
             row.line,
             row.op,
+            &row.own,
             &row.inlined_into,
         );
         let at = *known.entry(key).or_insert_with(|| {
-            places.push(Place {
+            places.push(SourceAccesses {
                 rows: Vec::new(),
                 share: 0.0,
             });
@@ -182,26 +183,15 @@ fn places(page: &mut Page, finding: &Finding) {
 }
 
 /// Prints a place; who called its function only if that is not what stands at the place `before`.
-fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
+fn print_place(page: &mut Page, place: &SourceAccesses<'_>, before: Option<&AccessRow>) {
     let Some(first) = place.rows.first() else {
         return;
     };
     let share = format!("  {:>6}  ", text::percent(place.share));
     let margin = " ".repeat(text::width(&share));
     let room = page.width() - margin.len();
-    let function = match first.function.as_str() {
-        "" => "unknown code",
-        name => name,
-    };
-    let source = match (first.file.as_str(), first.line) {
-        ("", _) => String::new(),
-        (file, 0) => format!(" in {}", text::file_name(file)),
-        (file, line) => format!(" at {}:{line}", text::file_name(file)),
-    };
-    let source = text::sanitise(&source);
-    let source = text::shorten(&source, room * 2 / 3);
-    let function = text::sanitise(function);
-    let function = text::shorten(&function, room - text::width(&source));
+    let (own, innermost) = (first.own_caller(), first.innermost());
+    let (function, source) = place_words(own.unwrap_or(&innermost), room);
     let what = touch(place);
     page.line(&[
         (Tone::Plain, share.as_str()),
@@ -220,7 +210,11 @@ fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
             (Tone::Plain, line),
         ]);
     }
-    if !first.inlined_into.is_empty() {
+    if own.is_some() {
+        let (function, source) = place_words(&innermost, room - 3);
+        let through = format!("in {function}{source}");
+        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &through)]);
+    } else if !first.inlined_into.is_empty() {
         let into = text::inlined_into(&first.inlined_into, room);
         page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
     }
@@ -240,8 +234,26 @@ fn print_place(page: &mut Page, place: &Place<'_>, before: Option<&AccessRow>) {
     }
 }
 
+/// The function and ` at file:line` of a place, both in `room` columns.
+fn place_words(place: &SourcePlace, room: usize) -> (String, String) {
+    let function = match place.function.as_str() {
+        "" => "unknown code",
+        name => name,
+    };
+    let source = match (place.file.as_str(), place.line) {
+        ("", _) => String::new(),
+        (file, 0) => format!(" in {}", text::file_name(file)),
+        (file, line) => format!(" at {}:{line}", text::file_name(file)),
+    };
+    let source = text::sanitise(&source);
+    let source = text::shorten(&source, room * 2 / 3).into_owned();
+    let function = text::sanitise(function);
+    let function = text::shorten(&function, room - text::width(&source));
+    (function.into_owned(), source)
+}
+
 /// `update +0, 8 bytes`, or without the offset if the threads differ in it.
-fn touch(place: &Place<'_>) -> String {
+fn touch(place: &SourceAccesses<'_>) -> String {
     let first = place.rows[0];
     let op = first.op.word();
     let size = text::bytes(first.size.into());
@@ -266,7 +278,7 @@ struct AtPlace<'a> {
 
 /// The threads of a place by what `same` tells apart, dearest first.
 fn merged<'a, K: std::hash::Hash + Eq>(
-    place: &Place<'a>,
+    place: &SourceAccesses<'a>,
     same: impl Fn(&AccessRow) -> K,
 ) -> Vec<AtPlace<'a>> {
     let mut found: Vec<AtPlace<'a>> = Vec::new();
@@ -283,7 +295,7 @@ fn merged<'a, K: std::hash::Hash + Eq>(
 }
 
 /// `thread worker-0 41312 at +0 (31 %)`, `worker-1 41313 at +16 (27 %)`, `2 more`.
-fn who(place: &Place<'_>) -> Vec<String> {
+fn who(place: &SourceAccesses<'_>) -> Vec<String> {
     let first = place.rows[0];
     let mut one_offset = place.rows.iter().all(|row| row.offset == first.offset);
     let mut found = merged(place, |row| (row.tid, row.offset));

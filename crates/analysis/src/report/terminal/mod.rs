@@ -3,6 +3,7 @@
 mod diff;
 mod finding;
 mod flow;
+mod grid;
 mod line_drawing;
 mod locality;
 mod page;

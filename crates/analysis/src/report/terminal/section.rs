@@ -1,10 +1,11 @@
 //! A section: its head, its heaviest rows, its facts and notes.
 
 use super::super::cells;
+use super::grid;
 use super::page::{Page, Tone};
 use super::text;
 use super::types::pad;
-use crate::section::{Row, Section, Shown, Table};
+use crate::section::{Drawing, Row, Section, Shown, Table};
 
 /// Rows.
 const ROWS: usize = 6;
@@ -14,9 +15,10 @@ pub(super) fn print(page: &mut Page, section: &Section) {
     if section.shown == Shown::OnPage {
         return;
     }
-    match &section.table {
-        Some(table) => rows(page, table),
-        None => page.line(&[(Tone::Dim, text::sanitise(section.title))]),
+    match (&section.table, &section.drawing) {
+        (Some(table), _) => rows(page, table),
+        (None, Some(Drawing::Grids(grids))) => grid::print(page, grids),
+        (None, _) => page.line(&[(Tone::Dim, text::sanitise(section.title))]),
     }
     for fact in &section.facts {
         for line in text::wrap(&cells::sentence(fact), page.width() - 2) {

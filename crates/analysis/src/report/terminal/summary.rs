@@ -1,19 +1,15 @@
 //! What stands under the findings: the run, its threads, the samples and what they cost.
 
-use super::super::contention::{self, Pair};
 use super::super::model::{Report, Run, ThreadRow};
-use super::super::{cells, exact};
+use super::super::{cells, contention, exact, sections};
 use super::page::{Page, Tone};
+use super::section;
 use super::text;
 use crate::section::bounded;
 use crate::views::threads::sum_of_work;
 
 /// Where the text beside the labels begins.
 const INDENT: usize = 13;
-/// Threads that a matrix is printed for; more get a list of the dearest pairs.
-const MATRIX: usize = 8;
-/// Pairs in that list.
-const PAIRS: usize = 5;
 /// Threads named in the line about threads.
 const THREADS: usize = 6;
 
@@ -41,96 +37,12 @@ pub(super) fn nothing_found(page: &mut Page, report: &Report) {
 pub(super) fn print(page: &mut Page, report: &Report) {
     // Without a finding the matrix holds nothing but noise.
     if !report.findings.is_empty() {
-        sharing(page, report);
+        section::print(page, &sections::of_sharing(report));
     }
     threads(page, &report.run);
     samples(page, report);
     losses(page, report);
     run(page, report);
-}
-
-fn sharing(page: &mut Page, report: &Report) {
-    let view = contention::threads(report);
-    if view.pairs.is_empty() {
-        return;
-    }
-    let head = format!("{} between threads", view.quantity());
-    page.line(&[(Tone::Dim, &head)]);
-    if view.names.len() <= MATRIX {
-        matrix(page, &view);
-    } else {
-        let (shown, more) = contention::shown_pairs(&view, PAIRS);
-        for pair in shown {
-            list_pair(page, &view, pair);
-        }
-        if let Some(more) = more {
-            page.line(&[(Tone::Plain, "  "), (Tone::Dim, &format!("and {more}"))]);
-        }
-    }
-    page.blank();
-}
-
-fn matrix(page: &mut Page, view: &contention::View) {
-    let mut cells = vec![vec![String::new(); view.names.len()]; view.names.len()];
-    for pair in &view.pairs {
-        let value = text::count(pair.all()).replace(' ', "");
-        cells[pair.a][pair.b].clone_from(&value);
-        cells[pair.b][pair.a] = value;
-    }
-    let heads: Vec<String> = view.names.iter().map(|name| name.id.to_string()).collect();
-    let widths = heads.iter().chain(cells.iter().flatten()).map(String::len);
-    let widest = widths.max().unwrap_or(0);
-    let gap = if (widest + 2) * heads.len() + 18 <= page.width() {
-        2
-    } else {
-        1
-    };
-    let column = widest + gap;
-    let label_width = page.width().saturating_sub(2 + column * heads.len());
-    let labels: Vec<String> = view
-        .names
-        .iter()
-        .map(|name| {
-            let id = name.id.to_string();
-            let safe = text::sanitise(&name.name);
-            let room = label_width.min(32).saturating_sub(id.len() + 1);
-            format!("{} {id}", text::shorten(&safe, room))
-        })
-        .collect();
-    let label_width = labels.iter().map(|l| text::width(l)).max().unwrap_or(0);
-    let mut head = " ".repeat(2 + label_width);
-    for text in &heads {
-        head += &format!("{text:>column$}");
-    }
-    page.line(&[(Tone::Dim, &head)]);
-    for (i, label) in labels.iter().enumerate() {
-        let gap = " ".repeat(label_width - text::width(label));
-        let mut spans = vec![(Tone::Plain, format!("  {label}{gap}"))];
-        for (j, cell) in cells[i].iter().enumerate() {
-            spans.push(match (i == j, cell.as_str()) {
-                (true, _) => (Tone::Dim, format!("{:>column$}", "-")),
-                (_, "") => (Tone::Dim, format!("{:>column$}", "0")),
-                (_, value) => (Tone::Plain, format!("{value:>column$}")),
-            });
-        }
-        page.line(&spans);
-    }
-}
-
-fn list_pair(page: &mut Page, view: &contention::View, pair: &Pair) {
-    let name = |at: usize| {
-        let safe = text::sanitise(&view.names[at].name);
-        format!("{} {}", text::shorten(&safe, 18), view.names[at].id)
-    };
-    page.line(&[(
-        Tone::Plain,
-        format!(
-            "  {:>7}  {} and {}",
-            text::count(pair.all()),
-            name(pair.a),
-            name(pair.b)
-        ),
-    )]);
 }
 
 fn threads(page: &mut Page, run: &Run) {

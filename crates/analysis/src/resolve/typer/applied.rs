@@ -4,7 +4,7 @@ use super::flow::Flow;
 use super::holder::{Holder, Through};
 use super::layout::{POINTER, Shape};
 use super::registers::{RSP, from_dwarf};
-use super::scope::{Place, Variable};
+use super::scope::{Location, Variable};
 use super::state::{MOST_SLOTS, State, learn};
 use super::value::{Base, Value};
 
@@ -33,7 +33,7 @@ impl Flow<'_, '_, '_> {
     /// Brings in one.
     fn apply_one(&self, state: &mut State, variable: &Variable) {
         match variable.place {
-            Place::Value { register, minus } => {
+            Location::Value { register, minus } => {
                 let Some(register) = from_dwarf(register) else {
                     return;
                 };
@@ -51,7 +51,7 @@ impl Flow<'_, '_, '_> {
                     learn(state, old, known);
                 }
             }
-            Place::Memory { register, offset } => {
+            Location::Memory { register, offset } => {
                 let Some(register) = from_dwarf(register) else {
                     return;
                 };
@@ -71,7 +71,7 @@ impl Flow<'_, '_, '_> {
                 let address = old.add(Value::constant(offset), 0);
                 self.loaded_before(state, address, variable);
             }
-            Place::Behind { slot, plus } => {
+            Location::Behind { slot, plus } => {
                 let within = i64::try_from(variable.within).unwrap_or(0);
                 let layout = self.layouts.layout(variable.kind);
                 let said = Value::at(Base::Typed(layout.id), within.wrapping_sub(plus));
@@ -79,7 +79,7 @@ impl Flow<'_, '_, '_> {
                 let known = old.map_or(said, |old| self.better(old, said, Through::UNKNOWN));
                 state.slots.put(slot, known, MOST_SLOTS);
             }
-            Place::Frame(_) | Place::BehindRegister { .. } => {}
+            Location::Frame(_) | Location::BehindRegister { .. } => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use super::super::dwarf::EntryId;
 use super::super::types::Types;
 use super::layout::{Layouts, Shape, TypeId};
-use super::scope::{self, Place};
+use super::scope::{self, Location};
 
 /// DWARF's numbers of rdi and rsi, which have the first two addresses or integers.
 const DWARF_RDI: u16 = 5;
@@ -39,7 +39,7 @@ pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> S
     let parameters = scope::parameters(debug, id, start);
     for parameter in &parameters {
         match parameter.place {
-            Place::Value { register, minus } if parameter.within == 0 => {
+            Location::Value { register, minus } if parameter.within == 0 => {
                 let size = parameter.size.unwrap_or(8).min(8);
                 let target = layouts.pointee(parameter.kind, 0, size, 0);
                 if let Some(target) = target {
@@ -50,7 +50,7 @@ pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> S
                     signature.pointers.push((register, parameter.entry));
                 }
             }
-            Place::Memory { register, offset } if parameter.within == 0 => {
+            Location::Memory { register, offset } if parameter.within == 0 => {
                 let kind = layouts.layout(parameter.kind).id;
                 signature.leads_to.push((register, offset, kind));
             }
@@ -63,9 +63,8 @@ pub(super) fn signature(layouts: &Layouts<'_, '_>, id: EntryId, start: u64) -> S
         .or_else(|| {
             let uses = |register: u16| {
                 parameters.iter().any(|parameter| match parameter.place {
-                    Place::Value { register: it, .. } | Place::Memory { register: it, .. } => {
-                        it == register
-                    }
+                    Location::Value { register: it, .. }
+                    | Location::Memory { register: it, .. } => it == register,
                     _ => false,
                 })
             };

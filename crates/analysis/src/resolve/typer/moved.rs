@@ -31,7 +31,7 @@ use super::super::dwarf::EntryId;
 use super::flow::Flow;
 use super::layout::Shape;
 use super::registers::from_dwarf;
-use super::scope::{Place as Scoped, Variable};
+use super::scope::{Location as Scoped, Variable};
 use super::state::State;
 use super::value::{Base, Value};
 
@@ -62,7 +62,7 @@ pub(super) struct Moved {
 
 /// Where bytes come from or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Storage {
     Slot(Slot),
     Part(Part, u64),
 }
@@ -70,7 +70,7 @@ enum Place {
 /// What a register holds: bytes of memory, and the address of the instruction that loaded them.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    place: Place,
+    place: Storage,
     loaded_at: u64,
 }
 
@@ -91,7 +91,7 @@ impl Now {
     }
 }
 
-impl Place {
+impl Storage {
     fn size(self) -> u64 {
         match self {
             Self::Slot((_, size)) | Self::Part(_, size) => size,
@@ -341,18 +341,18 @@ impl Flow<'_, '_, '_> {
     }
 
     /// The memory operand of `instruction`, if it moves bytes from or to memory unchanged.
-    fn place(&self, state: &State, number: usize, instruction: &Instruction) -> Option<Place> {
+    fn place(&self, state: &State, number: usize, instruction: &Instruction) -> Option<Storage> {
         let size = instruction.memory_size().size() as u64;
         let address = self.operand_address(state, number)?;
         self.place_at(address, size, instruction.ip())
     }
 
-    fn place_at(&self, address: Value, size: u64, at: u64) -> Option<Place> {
+    fn place_at(&self, address: Value, size: u64, at: u64) -> Option<Storage> {
         let times = address.times.unsigned_abs();
         let part = match address.base {
             Base::Frame if times == 0 => match self.frame_variable(at, address.plus, size) {
                 Some(part) => part,
-                None => return Some(Place::Slot((address.plus, size))),
+                None => return Some(Storage::Slot((address.plus, size))),
             },
             Base::Typed(kind) => {
                 let found = self.layouts.locate(kind, address.plus, times, size);
@@ -365,7 +365,7 @@ impl Flow<'_, '_, '_> {
             _ => return None,
         };
         let inside = part.1.saturating_add(size) <= self.layouts.layout(part.0).size;
-        inside.then_some(Place::Part(part, size))
+        inside.then_some(Storage::Part(part, size))
     }
 
     /// Notes what `instruction` copies to memory.
@@ -394,7 +394,7 @@ impl Flow<'_, '_, '_> {
             .flatten()
             .filter(|held| held.place.size() == target.size())
             .copied();
-        if let Place::Slot(target) = target
+        if let Storage::Slot(target) = target
             && is_move(instruction)
             && let Some(part) = self.variable_in(holders, instruction)
         {
@@ -405,29 +405,29 @@ impl Flow<'_, '_, '_> {
                 return;
             }
         }
-        if let Place::Slot(target) = target {
+        if let Storage::Slot(target) = target {
             now.slots.retain(|(slot, _)| !overlap(*slot, target));
         }
         // A constant clears memory before it is used.
         let constant = is_move(instruction) && instruction.op1_kind() != OpKind::Register;
         match (source.map(|held| (held.place, held.loaded_at)), target) {
-            (Some((Place::Slot(source), _)), Place::Slot(target)) => {
+            (Some((Storage::Slot(source), _)), Storage::Slot(target)) => {
                 copies.between.insert((source, target));
                 if let Some(part) = now.part_in(source) {
                     now.slots.push((target, part));
                     copies.at(instruction.ip(), target, part);
                 }
             }
-            (Some((Place::Slot(source), loaded_at)), Place::Part(part, _)) => {
+            (Some((Storage::Slot(source), loaded_at)), Storage::Part(part, _)) => {
                 copies.to.entry(source).or_default().insert(part);
                 copies.at(loaded_at, source, part);
             }
-            (Some((Place::Part(part, _), _)), Place::Slot(target)) => {
+            (Some((Storage::Part(part, _), _)), Storage::Slot(target)) => {
                 copies.from.entry(target).or_default().insert(part);
                 copies.at(instruction.ip(), target, part);
                 now.slots.push((target, part));
             }
-            (None, Place::Slot(target)) if !constant => {
+            (None, Storage::Slot(target)) if !constant => {
                 copies.otherwise.insert(target);
             }
             _ => {}
@@ -473,7 +473,7 @@ impl Flow<'_, '_, '_> {
             OpKind::Memory => {
                 let place = self.place(state, number, instruction)?;
                 let loaded_at = instruction.ip();
-                if let Place::Slot(slot) = place
+                if let Storage::Slot(slot) = place
                     && let Some(part) = now.part_in(slot)
                 {
                     copies.at(loaded_at, slot, part);

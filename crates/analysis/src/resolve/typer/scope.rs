@@ -27,7 +27,7 @@ const MOST_PIECES: usize = 32;
 
 /// Where a variable, or a piece of it, is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// The register (DWARF number) holds its value plus `minus` bytes.
     Value { register: u16, minus: i64 },
     /// The register plus `offset` is its address.
@@ -47,7 +47,7 @@ pub(super) struct Variable {
     /// The code.
     pub(super) range: Range,
     /// Where it is there.
-    pub(super) place: Place,
+    pub(super) place: Location,
     /// Its declared type.
     pub(super) kind: EntryId,
     /// Where the piece starts in the variable.
@@ -78,7 +78,7 @@ impl Scope {
     pub(super) fn find_frame(&mut self, rows: &[Row]) {
         let variables = std::mem::take(&mut self.variables);
         for mut variable in variables {
-            let (Place::Memory { register, .. } | Place::BehindRegister { register, .. }) =
+            let (Location::Memory { register, .. } | Location::BehindRegister { register, .. }) =
                 variable.place
             else {
                 self.variables.push(variable);
@@ -89,13 +89,13 @@ impl Scope {
                 continue;
             };
             match variable.place {
-                Place::BehindRegister { slot, plus, .. } => {
+                Location::BehindRegister { slot, plus, .. } => {
                     let slot = slot.wrapping_sub(to_frame);
-                    variable.place = Place::Behind { slot, plus };
+                    variable.place = Location::Behind { slot, plus };
                     self.variables.push(variable);
                 }
-                Place::Memory { offset, .. } => {
-                    variable.place = Place::Frame(offset.wrapping_sub(to_frame));
+                Location::Memory { offset, .. } => {
+                    variable.place = Location::Frame(offset.wrapping_sub(to_frame));
                     self.in_frame.push(variable);
                 }
                 _ => {}
@@ -313,7 +313,7 @@ impl<'a> Reader<'_, 'a> {
                 entry,
             };
             match place {
-                Place::Frame(_) => self.scope.in_frame.push(variable),
+                Location::Frame(_) => self.scope.in_frame.push(variable),
                 _ => self.scope.variables.push(variable),
             }
         }
@@ -371,18 +371,18 @@ enum Parsed {
 }
 
 impl Parsed {
-    fn place(self) -> Option<Place> {
+    fn place(self) -> Option<Location> {
         match self {
-            Self::In(register) => Some(Place::Value { register, minus: 0 }),
+            Self::In(register) => Some(Location::Value { register, minus: 0 }),
             // The variable is register + offset, so the register is the variable - offset.
-            Self::Value(register, offset) => Some(Place::Value {
+            Self::Value(register, offset) => Some(Location::Value {
                 register,
                 minus: offset.wrapping_neg(),
             }),
-            Self::Sum(register, offset) => Some(Place::Memory { register, offset }),
-            Self::Frame(offset) => Some(Place::Frame(offset)),
-            Self::Behind(slot, plus) => Some(Place::Behind { slot, plus }),
-            Self::BehindRegister(register, slot, plus) => Some(Place::BehindRegister {
+            Self::Sum(register, offset) => Some(Location::Memory { register, offset }),
+            Self::Frame(offset) => Some(Location::Frame(offset)),
+            Self::Behind(slot, plus) => Some(Location::Behind { slot, plus }),
+            Self::BehindRegister(register, slot, plus) => Some(Location::BehindRegister {
                 register,
                 slot,
                 plus,

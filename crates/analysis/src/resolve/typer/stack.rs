@@ -9,7 +9,7 @@ use super::flow::Flow;
 use super::layout::TypeId;
 use super::present::{Present, within};
 use super::registers::{RDI, from_dwarf};
-use super::scope::{Place, Variable};
+use super::scope::{Location, Variable};
 use super::state::State;
 use super::value::{Base, Value};
 
@@ -173,7 +173,7 @@ impl Flow<'_, '_, '_> {
         address: Option<u64>,
     ) -> impl Iterator<Item = (&Variable, u64, u64)> {
         self.scope.in_frame.iter().filter_map(move |variable| {
-            let Place::Frame(start) = variable.place else {
+            let Location::Frame(start) = variable.place else {
                 return None;
             };
             if address.is_some_and(|address| !variable.range.contains(&address)) {

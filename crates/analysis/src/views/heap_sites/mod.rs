@@ -127,7 +127,7 @@ impl View for HeapTotals {
             shown: Shown::Everywhere,
             facts: vec![sum],
             table: Some(Table::of("place", &COLUMNS, &self.sites, |site| site.bytes)),
-            charts: None,
+            drawing: None,
             notes: Vec::new(),
         })
     }

@@ -165,7 +165,7 @@ impl View for Migrations {
             facts,
             table: (!self.threads.is_empty())
                 .then(|| Table::of("thread", &COLUMNS, &self.threads, weight)),
-            charts: None,
+            drawing: None,
             notes,
         })
     }

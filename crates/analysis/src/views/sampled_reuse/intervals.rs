@@ -17,7 +17,7 @@ pub(super) enum Fate {
 
 /// A use, and what became of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Interval {
+pub(super) struct ReuseInterval {
     pub(super) scope: ReuseScope,
     pub(super) pid: Pid,
     /// The thread that used.
@@ -39,7 +39,7 @@ pub(super) struct Interval {
 /// All intervals, and the weight of what was not seen to its end.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    pub(super) seen: Vec<Interval>,
+    pub(super) seen: Vec<ReuseInterval>,
     /// For each scope: instruction of the sample, and the weight of all uses of its watches, seen to
     /// their end or not.
     pub(super) all: Vec<(ReuseScope, Pid, Address, f64)>,
@@ -112,7 +112,7 @@ pub(super) fn intervals(watches: &[ReuseWatch], traps: &[ReuseTrap]) -> Interval
                     continue;
                 }
                 let same = use_trap.tid == trap.tid && scope == ReuseScope::Private;
-                result.seen.push(Interval {
+                result.seen.push(ReuseInterval {
                     scope,
                     pid: watch.pid,
                     tid: use_trap.tid,

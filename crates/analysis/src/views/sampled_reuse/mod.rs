@@ -35,7 +35,7 @@ use super::place::{Places, SourcePlace};
 use super::reuse::{
     Bin, FunctionReuse, Histogram, PairReuse, Reuse, ReuseSource, Touches, heaviest,
 };
-use intervals::{Fate, Interruptions, Interval, Intervals};
+use intervals::{Fate, Interruptions, Intervals, ReuseInterval};
 pub use rates::ExactCounts;
 use rates::Rates;
 
@@ -283,19 +283,19 @@ impl Stays {
 
 /// An interval with its length.
 struct Measured<'a> {
-    interval: &'a Interval,
+    interval: &'a ReuseInterval,
     ns: f64,
     /// Accesses in between; 0 without rates.
     accesses: u64,
 }
 
 fn measure<'a>(
-    interval: &'a Interval,
+    interval: &'a ReuseInterval,
     lost: &Interruptions,
     stays: &Stays,
     rates: Option<&Rates>,
 ) -> Measured<'a> {
-    let Interval {
+    let ReuseInterval {
         tid, start, end, ..
     } = *interval;
     let without = |tid, ns: f64| (ns - lost.between(tid, start, end)).max(0.0);

@@ -82,7 +82,7 @@ pub fn section(rows: &[ThreadRow]) -> Option<Section> {
         shown: Shown::OnPage,
         facts: Vec::new(),
         table: Some(Table::of("thread", &columns, rows, |row| row.work() as f64)),
-        charts: None,
+        drawing: None,
         notes: Vec::new(),
     })
 }

@@ -6,7 +6,7 @@ use linewise_recording::{RunInfo, SampleClass, SharedMemory, Tables};
 use serde::{Deserialize, Serialize};
 
 use super::sharing::SharingView;
-use crate::section::{Bar, Cell, Chart, Charts, Legend, Section, Shown, Step};
+use crate::section::{Bar, Cell, Chart, Charts, Drawing, Legend, Section, Shown, Step};
 
 /// Slices of a run.
 const SLICES: u64 = 120;
@@ -151,7 +151,7 @@ pub fn section(bins: &[TimelineBin]) -> Option<Section> {
         shown: Shown::OnPage,
         facts: Vec::new(),
         table: None,
-        charts: Some(charts()),
+        drawing: Some(Drawing::Charts(charts())),
         notes: Vec::new(),
     })
 }
@@ -226,10 +226,17 @@ mod tests {
         }
     }
 
+    fn charts_of(bins: &[TimelineBin]) -> Charts {
+        match section(bins).and_then(|it| it.drawing) {
+            Some(Drawing::Charts(charts)) => charts,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_long_run_is_drawn_with_few_bars() {
         let bins: Vec<TimelineBin> = (0..1_000).map(|at| bin(at, 80.0)).collect();
-        let drawn = section(&bins).and_then(|it| it.charts).expect("charts");
+        let drawn = charts_of(&bins);
         let [Chart::Bars(legend, bars), Chart::Steps(_, steps)] = drawn.charts.as_slice() else {
             panic!("{:?}", drawn.charts);
         };
@@ -241,8 +248,7 @@ mod tests {
 
     #[test]
     fn without_a_round_trip_that_is_said_and_without_slices_nothing() {
-        let drawn = section(&[bin(0, 0.0)]).and_then(|it| it.charts);
-        let charts = drawn.expect("charts").charts;
+        let charts = charts_of(&[bin(0, 0.0)]).charts;
         assert!(matches!(charts[1], Chart::Missing(_)));
         assert_eq!(section(&[]), None);
     }

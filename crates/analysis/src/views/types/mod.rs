@@ -12,8 +12,6 @@ mod reached;
 mod tests;
 mod uses;
 
-pub(crate) use owner::is_library_code;
-
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

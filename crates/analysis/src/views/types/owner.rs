@@ -16,31 +16,10 @@ use std::collections::BTreeMap;
 
 use linewise_recording::{Address, Map, MapKind, Pid};
 
-/// Where headers and sources of the system lie.
-const SYSTEM_SOURCES: [&str; 9] = [
-    "/usr/include/",
-    "/usr/local/include/",
-    "/usr/lib/",
-    "/usr/lib32/",
-    "/usr/lib64/",
-    "/usr/src/debug/",
-    "/usr/src/linux",
-    "/nix/store/",
-    "/gnu/store/",
-];
-/// Where Rust's own sources lie, in what was built with its toolchain.
-const RUST_SOURCES: [&str; 2] = ["/rustc/", "/lib/rustlib/src/"];
-/// Where the system's libraries lie.
-const SYSTEM_LIBRARIES: [&str; 8] = [
-    "/lib/",
-    "/lib32/",
-    "/lib64/",
-    "/usr/lib/",
-    "/usr/lib32/",
-    "/usr/lib64/",
-    "/nix/store/",
-    "/gnu/store/",
-];
+use crate::own_code::{
+    CPP_SOURCES, RUST_SOURCES, SYSTEM_LIBRARIES, SYSTEM_SOURCES, is_library, without_dots,
+};
+
 /// Crates that come with the compiler.
 const RUST_CRATES: [&str; 8] = [
     "alloc",
@@ -52,9 +31,6 @@ const RUST_CRATES: [&str; 8] = [
     "std_detect",
     "test",
 ];
-/// Where the headers of the C++ library lie, wherever the compiler was installed.
-const CPP_SOURCES: &str = "/include/c++/";
-
 /// The code of the processes, to be asked whose it is.
 #[derive(Debug, Default)]
 pub(super) struct Code<'a> {
@@ -109,11 +85,6 @@ impl<'a> Code<'a> {
     }
 }
 
-fn is_library(path: &str) -> bool {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    name.ends_with(".so") || name.contains(".so.")
-}
-
 /// Who declares the type `name` if it is not the program: a word or two; empty if it is the program's.
 ///
 /// `language` is that of its members, `declared_at` is `file:line` (of Rust the module) or empty, and `library` is the
@@ -150,31 +121,6 @@ pub(super) fn owner(
         return "a header of the system".to_owned();
     }
     library.map_or_else(String::new, str::to_owned)
-}
-
-/// Whether code of `module`, from the source `file`, comes with the system or with its language.
-pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
-    let path = without_dots(file);
-    let in_system = |places: &[&str], path: &str| places.iter().any(|it| path.starts_with(it));
-    RUST_SOURCES.iter().any(|place| path.contains(place))
-        || path.contains(CPP_SOURCES)
-        || in_system(&SYSTEM_SOURCES, &path)
-        || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
-}
-
-/// `path` with `.` and `..` taken out, so far as what they leave is known.
-fn without_dots(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "." => {}
-            ".." if parts.last().is_some_and(|last| !matches!(*last, "" | "..")) => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 #[cfg(test)]
@@ -293,24 +239,5 @@ mod tests {
         ];
         let code = Code::new(&maps);
         assert_eq!(code.library(Pid(1), Address(0x5010)), Some("libz.so.1"));
-    }
-
-    #[test]
-    fn code_of_libraries_is_known_by_its_source_or_its_module() {
-        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
-        for (module, file) in [
-            (libc, "./nptl/pthread_mutex_lock.c"),
-            ("/home/dev/app", "/usr/include/c++/12/bits/std_mutex.h"),
-            ("/home/dev/app", "/rustc/0b1c/library/std/src/sync/mutex.rs"),
-        ] {
-            assert!(is_library_code(module, file), "{module} {file}");
-        }
-        for (module, file) in [
-            ("/usr/bin/memcached", "./items.c"),
-            ("/home/dev/libown.so", "/home/dev/own.c"),
-            ("", ""),
-        ] {
-            assert!(!is_library_code(module, file), "{module} {file}");
-        }
     }
 }

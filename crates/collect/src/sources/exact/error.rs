@@ -15,6 +15,12 @@ pub enum ExactError {
     /// No command was given.
     #[error("no command to trace was given")]
     NoCommand,
+    /// A process that runs was given.
+    #[error(
+        "the exact source runs a command under emulation from its beginning and cannot attach: give the command, or leave \
+         out --source exact"
+    )]
+    Attach,
     /// The command's program is not there.
     #[error("cannot run {program}: no such program; check the spelling, or give its path")]
     NoSuchProgram {

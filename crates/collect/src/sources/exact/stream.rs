@@ -89,13 +89,13 @@ pub(super) struct Stream {
 
 /// Where an address of a process counts.
 #[derive(Clone, Copy)]
-struct Place {
+struct AddressSpace {
     shares: bool,
     image: u32,
     space: u64,
 }
 
-impl Place {
+impl AddressSpace {
     #[inline(always)]
     fn of(self, code: &Code, address: u64) -> u64 {
         match self.shares {
@@ -468,7 +468,7 @@ impl Stream {
             return None;
         }
         let (head, thread) = (reading.head, reading.thread);
-        let place = Place {
+        let place = AddressSpace {
             shares: self.code.shared.has(Pid(reading.image)),
             image: reading.image,
             space: reading.space,
@@ -559,7 +559,7 @@ impl Stream {
         reading: &mut Reading,
         (word, position): (u64, u64),
         (until, emitted): (u64, u64),
-        place: Place,
+        place: AddressSpace,
         consumer: &mut C,
     ) -> Mark {
         let Some((stamp, length)) = reading.stamp_at(word, position) else {

@@ -2,13 +2,12 @@
 //! can be opened.
 
 use std::collections::HashSet;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use linewise_machine::perf::SamplerOptions;
 
 use crate::error::{Error, sampler};
-use crate::kernel::{Denial, Kernel, Launching, PerfEvents, Processes};
+use crate::kernel::{Denial, Kernel, PerfEvents, Processes};
 use crate::options::{Event, RecordOptions, Target};
 use crate::sources::timer::budget::SAMPLE_PART;
 use crate::sources::timer::duty::DEAR_SWITCHES;
@@ -240,37 +239,6 @@ fn named_as(pids: &[u32]) -> String {
         Some((last, [])) => format!("process {last}"),
         Some((last, others)) => format!("processes {} and {last}", others.join(", ")),
         None => "no process".to_owned(),
-    }
-}
-
-/// A process that was named, until its end.
-pub(crate) struct Attachment {
-    pid: u32,
-    /// Not there before Linux 5.3: then its end is noticed at the next tick.
-    pidfd: Option<OwnedFd>,
-    pub(crate) has_ended: bool,
-}
-
-impl Attachment {
-    pub(crate) fn to(kernel: &impl Processes, pid: u32) -> Self {
-        Self {
-            pid,
-            pidfd: kernel.pidfd(pid).ok(),
-            has_ended: false,
-        }
-    }
-
-    /// What can be read from when it ends.
-    pub(crate) fn raw_fd(&self) -> Option<RawFd> {
-        self.pidfd.as_ref().map(AsRawFd::as_raw_fd)
-    }
-
-    /// Looks whether it has ended. A process that nobody waits for can still be signalled after its end.
-    pub(crate) fn look(&mut self, kernel: &(impl Processes + Launching)) {
-        self.has_ended |= match self.raw_fd() {
-            Some(fd) => kernel.wait_readable(&[fd], Duration::ZERO),
-            None => kernel.standing(self.pid).is_some_and(|it| it.ended),
-        } || kernel.signal(self.pid, 0).is_err();
     }
 }
 

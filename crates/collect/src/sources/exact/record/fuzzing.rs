@@ -8,12 +8,13 @@ use linewise_trace::measure::{ReuseShare, SimulatedMachine};
 use linewise_tracer::{Region, threshold};
 
 use super::super::stream::Stream;
+use super::super::tracing::outcome;
 use super::*;
 use crate::options::Wanted;
 
 /// The reader of the rings, with all that measures what stands in them.
 pub(crate) struct Reader {
-    options: ExactRecordOptions,
+    one_line_in: u32,
     model: Model,
     region: Region,
     stream: Stream,
@@ -38,11 +39,8 @@ impl Reader {
     pub(crate) fn new(switches: u8) -> Self {
         let is_on = |bit: u8| switches & 1 << bit != 0;
         let machine = SimulatedMachine::named("vm-2").expect("an invented machine");
-        let mut trace = ExactOptions::new(vec!["target".into()]);
-        trace.one_line_in = if is_on(0) { 4 } else { 1 };
-        let options = ExactRecordOptions {
-            trace,
-            machine,
+        let source = ExactRecordOptions {
+            one_line_in: if is_on(0) { 4 } else { 1 },
             caches: is_on(1),
             reuse: if is_on(2) {
                 ReuseShare::OneLineIn(1)
@@ -51,27 +49,35 @@ impl Reader {
             },
             element_bytes: is_on(3).then_some(8),
             call_paths: is_on(4),
-            heap: HeapWhen::Loaded,
-            repeat: 1,
-            flow: is_on(5).then_some(Wanted::Most),
+            ..ExactRecordOptions::new(machine)
+        };
+        let common = RecordOptions {
+            target: Target::Launch(vec!["target".into()]),
             directory: PathBuf::new(),
             replace: true,
-            reason: String::new(),
+            duration: None,
+            heap: HeapWhen::Loaded,
+            flow: is_on(5).then_some(Wanted::Most),
         };
-        let one_line_in = options.trace.one_line_in;
-        let model = Model::new(&options.machine, one_line_in, options.simulates());
+        let run = Run {
+            command: &[],
+            common: &common,
+            source: &source,
+        };
+        let one_line_in = source.one_line_in;
+        let model = Model::new(&source.machine, one_line_in, source.simulates());
         let model = model.expect("a machine");
         let region = Region::create().expect("memory to share");
         region.set_threshold(threshold(one_line_in));
         let heap = linewise_heap::Region::create().expect("memory to share");
-        let teller = Teller::new(heap, options.flow.clone());
-        let measuring = Measuring::new(&model, &options.measures(), Some(teller));
+        let teller = Teller::new(heap, common.flow.clone());
+        let measuring = Measuring::new(&model, &run.measures(), Some(teller));
         let measuring = measuring.expect("measures");
         let mut consumer = Both(Gathered(Places::default()), measuring);
         consumer.begin().expect("threads");
         let stream = Stream::new(region.clone(), 62);
         Self {
-            options,
+            one_line_in,
             model,
             region,
             stream,
@@ -97,11 +103,11 @@ impl Reader {
         self.stream.finish(&mut self.consumer);
         self.stream.vanished(0);
         let Both(Gathered(places), measuring) = self.consumer;
-        let (ended, by) = (Ended::Code(0), "target-exited");
-        let outcome = super::super::outcome(self.stream, &self.region, (ended, by), others);
+        let (ended, by) = (Ended::Code(0), EndedBy::TargetExited);
+        let outcome = outcome(&mut self.stream, &self.region, (ended, by), others);
         let results = measuring.finish(&outcome.counted);
-        let trace = measured_trace(&outcome, &self.model, self.options.one_line_in());
-        let tables: Tables = tables(&outcome, &results, &trace, &places, &self.options);
+        let trace = measured_trace(&outcome, &self.model, self.one_line_in);
+        let tables: Tables = tables(&outcome, &results, &trace, &places, &[]);
         push(writer, tables, true)
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod fuzzing;
 mod options;
 mod places;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,160 +15,202 @@ use linewise_machine::memory_latency::{cache_latency, memory_latency};
 use linewise_machine::process::{Ended, monotonic_ns};
 use linewise_machine::signals::StopSignals;
 use linewise_recording::{
-    CacheLevel, CreateMode, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Overhead, Pid,
-    Repeat, RunInfo, Source, Tables, Time, Writer,
+    CacheLevel, ExactRun, FORMAT_VERSION, Latency, LevelLatencies, Loss, Overhead, Pid, Repeat,
+    RunInfo, Source, Tables, Time, Writer,
 };
-
 use linewise_trace::measure::{MeasureError, Measuring, Model, Results, THIS_MACHINE, Trace};
 use linewise_trace::{Both, Consumer, EventKind, TracedAccess, TracedEvent};
 
-use super::{ExactError, ExactOptions, ExactOutcome, HeapLoading, emulator, loss, trace};
+use super::tracing::Tracing;
+use super::{ExactError, ExactOutcome, HeapLoading, effective_order, emulator, loss};
+use crate::error::Error;
+use crate::kernel::{Machine, Signals};
 use crate::latencies;
-use crate::options::{Event, HeapWhen};
+use crate::options::{Event, HeapWhen, RecordOptions, Target};
+use crate::recording::{Follower, Outcome, Recorder, carry, follow};
+use crate::target::life::{EndedBy, Life, Running};
 
 pub use options::ExactRecordOptions;
 
 use blocks::Teller;
+use options::Run;
 use places::Places;
 
-/// What came of it.
-#[derive(Debug)]
-pub struct ExactRecorded {
-    /// How the command ended.
-    pub ended: Ended,
-    /// Why the recording ended: `target-exited`, `duration` or `interrupted`.
-    pub ended_by: &'static str,
-    /// Accesses that were followed.
-    pub accesses: u64,
-    /// How long threads of the command waited for this process, in ns, all together.
-    pub waited_ns: u64,
-    /// Why there is no whole recording: [`Event::Failed`] told so at that moment.
-    pub failure: Option<crate::Error>,
-}
-
-/// Runs a command under the tracer, measures it, and writes the recording.
-///
-/// What `signals` do, and what becomes of a target that is still running when its recording ends, is as with [`trace`]. Call
-/// this from the only thread of the process.
+/// As [`crate::record`], by the exact source.
 ///
 /// # Errors
 /// [`crate::Error::Exact`] when the command cannot be traced or its machine not be simulated,
-/// [`crate::Error::Recording`] when there is no place for the recording. Then nothing was run. A
-/// failure to write after the command has begun is no error but part of what is returned.
-pub fn record_exact(
-    options: &ExactRecordOptions,
+/// [`crate::Error::Recording`] when there is no place for the recording. Then nothing was run.
+pub(crate) fn record(
+    options: &RecordOptions,
+    source: &ExactRecordOptions,
     signals: &StopSignals,
     mut tell: impl FnMut(Event<'_>),
-) -> Result<ExactRecorded, crate::Error> {
-    let unmeasurable = |error| crate::Error::Exact(ExactError::Measure(error));
-    let model = Model::new(&options.machine, options.one_line_in(), options.simulates())
-        .map_err(|error| unmeasurable(MeasureError::Machine(error)))?;
-    let wanted = options.measures();
-    Measuring::<Teller>::new(&model, &wanted, None).map_err(unmeasurable)?;
-    let mode = if options.replace {
-        CreateMode::Replace
-    } else {
-        CreateMode::New
+) -> Result<Outcome, Error> {
+    let Target::Launch(command) = &options.target else {
+        return Err(ExactError::Attach.into());
     };
-    linewise_recording::check_place(&options.directory, mode)?;
-
+    let run = Run {
+        command,
+        common: options,
+        source,
+    };
+    let model = Model::new(&source.machine, source.one_line_in, source.simulates())
+        .map_err(|error| ExactError::Measure(MeasureError::Machine(error)))?;
+    linewise_recording::check_place(&options.directory, options.mode())?;
     let mut heap_losses = Vec::new();
-    let loading = heap(options, &mut heap_losses);
+    let loading = heap(run, &mut heap_losses);
     if options.heap != HeapWhen::Loaded {
         for loss in &heap_losses {
             tell(Event::Warning(&loss.detail));
         }
     }
-    let mut info = describe(options, &model);
-    let mut beginning = Beginning {
-        directory: &options.directory,
-        info: &mut info,
-        mode,
+    let beginning = Beginning {
+        options,
+        info: describe(run, &model),
         writer: None,
-        tell: &mut tell,
         places: Places::default(),
     };
-    let traced = options.trace.clone();
-    let (outcome, results) = measured(options, signals, traced, &model, loading, &mut beginning)?;
-    let Beginning { writer, places, .. } = beginning;
-
-    let recorded = |failure| ExactRecorded {
-        ended: outcome.ended,
-        ended_by: outcome.ended_by,
-        accesses: results.followed(),
-        waited_ns: outcome.waited_ns,
-        failure,
+    let (tracing, running) = measured(run, &model, loading, beginning, true)?;
+    let life = Life::new(Machine, running, signals, options.duration);
+    let recorder = ExactRecorder {
+        run,
+        signals,
+        model: &model,
+        heap_losses,
+        tracing,
+        outcome: None,
     };
-    let writer = match writer {
-        Some(Ok(writer)) => writer,
-        // It was told when it happened.
-        Some(Err(error)) => return Ok(recorded(Some(error))),
-        None => match Writer::create(&options.directory, &info, mode) {
-            Ok(writer) => writer,
-            Err(error) => {
-                let error = error.into();
-                tell(Event::CutShort(&error));
-                return Ok(recorded(Some(error)));
-            }
-        },
-    };
-    let measured = measured_trace(&outcome, &model, options.one_line_in());
-    let mut tables = tables(&outcome, &results, &measured, &places, options);
-    tables.latencies = latencies(&mut tables.losses);
-    tables.losses.append(&mut heap_losses);
-    complete(&mut info, &outcome, &results, &measured, &tables.latencies);
-    if let Some(exact) = &mut info.exact {
-        let losses = &mut tables.losses;
-        exact.repeats = repeated(options, signals, (&outcome, &results, &model), losses);
-    }
-    let failure = write(writer, &info, tables).err();
-    if let Some(error) = &failure {
-        tell(Event::CutShort(error));
-    }
-    Ok(recorded(failure))
+    carry(life, recorder, tell)
 }
 
-/// Runs the command, and measures it.
-fn measured(
-    options: &ExactRecordOptions,
-    signals: &StopSignals,
-    mut traced: ExactOptions,
+/// Who takes the accesses of a run: something beside, and the measurements until they are complete.
+type Measured<B> = Both<B, Option<Measuring<Teller>>>;
+
+/// Launches the command, to be measured.
+fn measured<B: Consumer>(
+    run: Run<'_>,
     model: &Model,
     loading: Option<(linewise_heap::Region, HeapLoading)>,
-    beside: &mut impl Consumer,
-) -> Result<(ExactOutcome, Results), ExactError> {
-    let teller = loading.map(|(region, loading)| {
-        traced.heap = Some(loading);
-        Teller::new(region, options.flow.clone())
-    });
-    let measuring = Measuring::new(model, &options.measures(), teller);
-    let mut measuring = measuring.map_err(ExactError::Measure)?;
-    traced.leave_own = options.leaves_own(model.config.line_bytes);
-    let outcome = trace(&traced, signals, &mut Both(beside, &mut measuring))?;
-    let results = measuring.finish(&outcome.counted);
-    Ok((outcome, results))
+    beside: B,
+    keep: bool,
+) -> Result<(Tracing<Measured<B>>, Running<Machine>), ExactError> {
+    let (region, loading) = loading.unzip();
+    let teller = region.map(|region| Teller::new(region, run.common.flow.clone()));
+    let measuring = Measuring::new(model, &run.measures(), teller).map_err(ExactError::Measure)?;
+    let traced = run.traced(model.config.line_bytes, loading, keep);
+    Tracing::begin(&traced, Both(beside, Some(measuring)))
+}
+
+/// What came of a traced command, and of its measurements.
+fn results<B: Consumer>(
+    tracing: &mut Tracing<Measured<B>>,
+    outcome: &ExactOutcome,
+) -> Option<Results> {
+    let measuring = tracing.consumer().1.take();
+    measuring.map(|measuring| measuring.finish(&outcome.counted))
+}
+
+/// The exact source at work.
+struct ExactRecorder<'a> {
+    run: Run<'a>,
+    signals: &'a StopSignals,
+    model: &'a Model,
+    heap_losses: Vec<Loss>,
+    tracing: Tracing<Measured<Beginning<'a>>>,
+    /// Once it is closed.
+    outcome: Option<ExactOutcome>,
+}
+
+impl<S: Signals> Follower<Machine, S> for ExactRecorder<'_> {
+    fn wait(&mut self, life: &mut Life<'_, Machine, S>) -> Result<(), Error> {
+        self.tracing.wait(life)
+    }
+
+    fn take(&mut self) -> Result<(), Error> {
+        match self.tracing.consumer().0.writer.take() {
+            Some(Err(error)) => Err(error),
+            writer => {
+                self.tracing.consumer().0.writer = writer;
+                Ok(())
+            }
+        }
+    }
+
+    fn progress(&self) -> (u64, usize) {
+        Follower::<Machine, S>::progress(&self.tracing)
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn wait_for_the_end(&mut self, life: &mut Life<'_, Machine, S>) -> Result<(), Error> {
+        self.tracing.wait_for_the_end(life)
+    }
+}
+
+impl<S: Signals> Recorder<Machine, S> for ExactRecorder<'_> {
+    fn begin(&mut self, _: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn close(&mut self, why: EndedBy, ended: Option<Ended>) -> Result<Option<Ended>, Error> {
+        let outcome = self.tracing.close(why, ended)?;
+        let ended = outcome.ended;
+        self.outcome = Some(outcome);
+        Ok(Some(ended))
+    }
+
+    fn finish(mut self, _: EndedBy, _: Option<Ended>) -> Result<(), Error> {
+        let Some(outcome) = &self.outcome else {
+            return Ok(());
+        };
+        let Some(results) = results(&mut self.tracing, outcome) else {
+            return Ok(());
+        };
+        let Beginning {
+            writer,
+            places,
+            info,
+            options,
+        } = &mut self.tracing.consumer().0;
+        let writer = match writer.take() {
+            Some(writer) => writer?,
+            None => Writer::create(&options.directory, info, options.mode())?,
+        };
+        let trace = measured_trace(outcome, self.model, self.run.source.one_line_in);
+        let mut tables = tables(outcome, &results, &trace, places, self.run.command);
+        tables.latencies = latencies(&mut tables.losses);
+        tables.losses.append(&mut self.heap_losses);
+        complete(info, outcome, &results, &trace, &tables.latencies);
+        if let Some(exact) = &mut info.exact {
+            let losses = &mut tables.losses;
+            exact.repeats = repeated(
+                self.run,
+                self.signals,
+                (outcome, &results, self.model),
+                losses,
+            );
+        }
+        write(writer, info, tables)
+    }
 }
 
 /// Runs the command again, as often as it is asked for and it ends by itself.
 fn repeated(
-    options: &ExactRecordOptions,
+    run: Run<'_>,
     signals: &StopSignals,
     (outcome, first, model): (&ExactOutcome, &Results, &Model),
     losses: &mut Vec<Loss>,
 ) -> Vec<Repeat> {
-    let trace = ExactOptions {
-        keep_trace: None,
-        ..options.trace.clone()
-    };
     let mut ended_by = outcome.ended_by;
     let mut repeats = Vec::new();
-    for _ in 1..options.repeat {
-        if ended_by != "target-exited" {
+    for _ in 1..run.source.repeat {
+        if ended_by != EndedBy::TargetExited {
             break;
         }
-        let loading = heap(options, &mut Vec::new());
-        let again = measured(options, signals, trace.clone(), model, loading, &mut Nobody);
-        let (again, results) = match again {
+        let (again, results) = match once_more(run, signals, model) {
             Ok(again) => again,
             Err(error) => {
                 losses.push(loss("not-repeated", 1, error.to_string()));
@@ -175,8 +218,9 @@ fn repeated(
             }
         };
         ended_by = again.ended_by;
+        let Some(results) = results else { break };
         let (accesses, transfers, lines) = results.beside(first, &outcome.threads);
-        let scale = f64::from(options.one_line_in());
+        let scale = f64::from(run.source.one_line_in);
         repeats.push(Repeat {
             accesses: accesses as f64 * scale,
             transfers: transfers as f64 * scale,
@@ -184,6 +228,20 @@ fn repeated(
         });
     }
     repeats
+}
+
+fn once_more(
+    run: Run<'_>,
+    signals: &StopSignals,
+    model: &Model,
+) -> Result<(ExactOutcome, Option<Results>), Error> {
+    let loading = heap(run, &mut Vec::new());
+    let (mut tracing, running) = measured(run, model, loading, Nobody, false)?;
+    let mut life = Life::new(Machine, running, signals, run.common.duration);
+    let (why, ended) = follow(&mut life, &mut tracing, &mut |_| {})?;
+    let outcome = tracing.close(why, ended)?;
+    let results = results(&mut tracing, &outcome);
+    Ok((outcome, results))
 }
 
 /// Who wants no accesses.
@@ -194,14 +252,11 @@ impl Consumer for Nobody {
 }
 
 /// What the heap recorder needs, if it is wanted; why it cannot be loaded is a loss.
-fn heap(
-    options: &ExactRecordOptions,
-    losses: &mut Vec<Loss>,
-) -> Option<(linewise_heap::Region, HeapLoading)> {
-    if options.heap == HeapWhen::Never {
+fn heap(run: Run<'_>, losses: &mut Vec<Loss>) -> Option<(linewise_heap::Region, HeapLoading)> {
+    if run.common.heap == HeapWhen::Never {
         return None;
     }
-    let loaded = crate::target::heap::load(&options.trace.command).and_then(|loading| {
+    let loaded = crate::target::heap::load(run.command).and_then(|loading| {
         let environment = loading.environment(linewise_heap::TRACED);
         // QEMU splits its own list of variables at commas.
         let has_comma = |value: &std::ffi::OsString| value.as_encoded_bytes().contains(&b',');
@@ -218,13 +273,13 @@ fn heap(
             let told = HeapLoading {
                 environment,
                 region: loading.region.path(),
-                calls: options.follows_calls(),
+                calls: run.source.follows_calls(),
             };
             Some((loading.region, told))
         }
         Err(reason) => {
             let mut detail = format!("heap blocks are not recorded: {reason}");
-            if options.flow.is_some() {
+            if run.common.flow.is_some() {
                 detail.push_str("; so objects are not followed either");
             }
             losses.push(loss("heap-not-recorded", 1, detail));
@@ -233,13 +288,13 @@ fn heap(
     }
 }
 
-fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), crate::Error> {
+fn write(mut writer: Writer, info: &RunInfo, tables: Tables) -> Result<(), Error> {
     push(&mut writer, tables, info.heap.is_some())?;
     Ok(writer.finish(info)?)
 }
 
 /// With those of the heap if its recorder was loaded.
-fn push(writer: &mut Writer, tables: Tables, heap: bool) -> Result<(), crate::Error> {
+fn push(writer: &mut Writer, tables: Tables, heap: bool) -> Result<(), Error> {
     writer.push(tables.threads)?;
     writer.push(tables.maps)?;
     writer.push(tables.losses)?;
@@ -260,16 +315,14 @@ fn push(writer: &mut Writer, tables: Tables, heap: bool) -> Result<(), crate::Er
 }
 
 /// Creates the recording when the command has begun, and learns what lies where in it.
-struct Beginning<'a, T> {
-    directory: &'a Path,
-    info: &'a mut RunInfo,
-    mode: CreateMode,
-    writer: Option<Result<Writer, crate::Error>>,
-    tell: &'a mut T,
+struct Beginning<'a> {
+    options: &'a RecordOptions,
+    info: RunInfo,
+    writer: Option<Result<Writer, Error>>,
     places: Places,
 }
 
-impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
+impl Consumer for Beginning<'_> {
     fn accesses(&mut self, batch: &[TracedAccess]) {
         self.places.passed(batch);
     }
@@ -277,21 +330,18 @@ impl<T: FnMut(Event<'_>)> Consumer for Beginning<'_, T> {
     fn event(&mut self, event: &TracedEvent) {
         if event.kind == EventKind::ThreadStarted && self.writer.is_none() {
             self.info.pid = Pid(event.a as u32);
-            let writer = Writer::create(self.directory, self.info, self.mode)
-                .map_err(crate::Error::Recording);
-            if let Err(error) = &writer {
-                (self.tell)(Event::Failed(error));
-            }
-            self.writer = Some(writer);
+            let (directory, mode) = (&self.options.directory, self.options.mode());
+            let writer = Writer::create(directory, &self.info, mode);
+            self.writer = Some(writer.map_err(Error::Recording));
         }
         self.places.event(event);
     }
 }
 
-fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
+fn describe(run: Run<'_>, model: &Model) -> RunInfo {
+    let source = run.source;
     let facts = Facts::read(Path::new("/"), &[]);
     let start = Time(monotonic_ns());
-    let words = &options.trace.command;
     RunInfo {
         format_version: FORMAT_VERSION,
         id: random_id(Path::new("/"))
@@ -300,21 +350,18 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
             .unwrap_or_default(),
         linewise_version: env!("CARGO_PKG_VERSION").to_owned(),
         complete: false,
-        command: words
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
+        command: run.common.target.command_line(&Machine, 0),
         pid: Pid(0),
         launched: true,
         source: Source::Exact,
-        source_reason: options.reason.clone(),
+        source_reason: source.reason.clone(),
         start,
         end: start,
         ended_by: String::new(),
         exit_code: None,
         exit_signal: None,
         line_size: u64::from(model.config.line_bytes),
-        cpus: options.machine.topology.cpus.len() as u32,
+        cpus: source.machine.topology.cpus.len() as u32,
         watchpoint_bytes: 0,
         host: facts.host.known().cloned().unwrap_or_default(),
         boot_id: facts.boot_id.known().cloned().unwrap_or_default(),
@@ -329,17 +376,16 @@ fn describe(options: &ExactRecordOptions, model: &Model) -> RunInfo {
         heap: None,
         caches: Vec::new(),
         exact: Some(ExactRun {
-            order: options.trace.effective_order(),
-            one_line_in: options.one_line_in(),
-            element_bytes: options.element_bytes,
-            call_paths: options.follows_calls(),
-            only: options.trace.only.clone(),
-            trace: options
-                .trace
+            order: effective_order(source.order, source.only.as_deref()),
+            one_line_in: source.one_line_in,
+            element_bytes: source.element_bytes,
+            call_paths: source.follows_calls(),
+            only: source.only.clone(),
+            trace: source
                 .keep_trace
                 .as_ref()
                 .map(|keep| keep.path.display().to_string()),
-            machine: options.machine.name.clone(),
+            machine: source.machine.name.clone(),
             caches: model.caches.clone(),
             assumptions: model.assumptions.clone(),
             ..ExactRun::default()
@@ -356,7 +402,7 @@ fn complete(
     latencies: &[Latency],
 ) {
     info.end = Time(monotonic_ns());
-    info.ended_by = outcome.ended_by.to_owned();
+    info.ended_by = outcome.ended_by.word().to_owned();
     match outcome.ended {
         Ended::Code(code) => info.exit_code = Some(code),
         Ended::Signal(signal) => info.exit_signal = Some(signal),
@@ -462,11 +508,11 @@ fn tables(
     results: &Results,
     trace: &Trace<'_>,
     places: &Places,
-    options: &ExactRecordOptions,
+    command: &[OsString],
 ) -> Tables {
     let mut tables = results.tables(trace);
     tables.maps = places.maps(&outcome.maps);
-    tables.threads = places.threads(&outcome.threads, &options.trace.command);
+    tables.threads = places.threads(&outcome.threads, command);
     tables.losses.extend(outcome.losses.iter().cloned());
     tables
 }

@@ -22,7 +22,7 @@ fn exit_codes_and_signals_are_the_targets_own() {
             return;
         };
         assert_eq!(outcome.ended, ended, "{arguments:?}");
-        assert_eq!(outcome.ended_by, "target-exited");
+        assert_eq!(outcome.ended_by, EndedBy::TargetExited);
         assert!(counts.accesses > 1000);
     }
 }
@@ -58,7 +58,7 @@ fn after_the_duration_the_target_is_asked_to_end() {
         return;
     };
     assert_eq!(outcome.ended, Ended::Signal(15));
-    assert_eq!(outcome.ended_by, "duration");
+    assert_eq!(outcome.ended_by, EndedBy::Duration);
     assert!(counts.accesses > 10_000);
 }
 
@@ -91,8 +91,8 @@ fn without_a_thread_to_measure_with_the_target_does_not_begin() {
     let words = ["-c", &format!("echo > {}", made.display())];
     let options = ExactOptions::new(command(Path::new("/bin/sh"), &words));
     match trace(&options, &StopSignals::block().unwrap(), &mut Alone) {
-        Err(error @ ExactError::NoQemu { .. }) => println!("skipped: {error}"),
-        Err(error @ ExactError::Threads(_)) => {
+        Err(error @ Error::Exact(ExactError::NoQemu { .. })) => println!("skipped: {error}"),
+        Err(error @ Error::Exact(ExactError::Threads(_))) => {
             assert!(error.to_string().contains("ulimit -u"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -17,6 +17,8 @@ use linewise_machine::signals::StopSignals;
 use linewise_trace::{Consumer, TracedAccess};
 
 use super::{ExactError, ExactOptions, ExactOutcome, trace};
+use crate::error::Error;
+use crate::target::life::EndedBy;
 
 /// How often an address was loaded, stored and updated, by size.
 #[derive(Default)]
@@ -103,7 +105,7 @@ pub(super) fn try_trace<C: Consumer>(
 ) -> Option<ExactOutcome> {
     match trace(options, &StopSignals::block().unwrap(), consumer) {
         Ok(outcome) => Some(outcome),
-        Err(error @ ExactError::NoQemu { .. }) => {
+        Err(error @ Error::Exact(ExactError::NoQemu { .. })) => {
             println!("skipped: {error}");
             None
         }

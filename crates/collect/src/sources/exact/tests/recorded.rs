@@ -11,10 +11,11 @@ use linewise_recording::{
 
 use linewise_trace::measure::{ReuseShare, SimulatedMachine};
 
-use super::super::record::{ExactRecordOptions, ExactRecorded, record_exact};
-use super::super::{ExactError, ExactOptions};
+use super::super::ExactError;
+use super::super::record::{ExactRecordOptions, record as record_exact};
 use super::{Programs, command};
-use crate::options::HeapWhen;
+use crate::options::{HeapWhen, RecordOptions, Target};
+use crate::recording::Outcome;
 
 /// Increments of each of two threads: so many that the first has not ended when the second begins.
 const TIMES: usize = 200_000;
@@ -22,30 +23,40 @@ const TIMES: usize = 200_000;
 struct Recorded {
     tables: Tables,
     recording: Recording,
-    outcome: ExactRecorded,
+    outcome: Outcome,
 }
 
-fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> ExactRecordOptions {
-    ExactRecordOptions {
-        trace: ExactOptions::new(command(program, arguments)),
-        machine: SimulatedMachine::named("2x10").unwrap(),
-        caches: true,
-        reuse: ReuseShare::OneLineIn(1),
-        element_bytes: None,
-        heap: HeapWhen::Never,
-        repeat: 1,
-        flow: None,
-        call_paths: true,
-        directory,
-        replace: true,
-        reason: "asked for".to_owned(),
+/// What is recorded where, and how.
+struct Options {
+    common: RecordOptions,
+    exact: ExactRecordOptions,
+}
+
+fn options(directory: PathBuf, program: &Path, arguments: &[&str]) -> Options {
+    Options {
+        common: RecordOptions {
+            target: Target::Launch(command(program, arguments)),
+            directory,
+            replace: true,
+            duration: None,
+            heap: HeapWhen::Never,
+            flow: None,
+        },
+        exact: ExactRecordOptions {
+            caches: true,
+            reuse: ReuseShare::OneLineIn(1),
+            call_paths: true,
+            adopt_orphans: false,
+            reason: "asked for".to_owned(),
+            ..ExactRecordOptions::new(SimulatedMachine::named("2x10").unwrap())
+        },
     }
 }
 
 /// Records, or says why not.
-fn record(options: &ExactRecordOptions) -> Option<Recorded> {
+fn record(options: &Options) -> Option<Recorded> {
     let signals = StopSignals::block().unwrap();
-    let outcome = match record_exact(options, &signals, |_| {}) {
+    let outcome = match record_exact(&options.common, &options.exact, &signals, |_| {}) {
         Ok(outcome) => outcome,
         Err(crate::Error::Exact(error @ ExactError::NoQemu { .. })) => {
             println!("skipped: {error}");
@@ -54,7 +65,7 @@ fn record(options: &ExactRecordOptions) -> Option<Recorded> {
         Err(error) => panic!("{error}"),
     };
     assert!(outcome.failure.is_none());
-    let recording = Recording::open(&options.directory).unwrap();
+    let recording = Recording::open(&options.common.directory).unwrap();
     Some(Recorded {
         tables: recording.tables().unwrap(),
         recording,
@@ -62,7 +73,7 @@ fn record(options: &ExactRecordOptions) -> Option<Recorded> {
     })
 }
 
-fn counters(distance: &str, change: impl FnOnce(&mut ExactRecordOptions)) -> Option<Recorded> {
+fn counters(distance: &str, change: impl FnOnce(&mut Options)) -> Option<Recorded> {
     let programs = Programs::new();
     let program = programs.compile("counters");
     let directory = programs.path().join("made.linewise");
@@ -88,9 +99,9 @@ fn beside_each_other(how: &str) -> Option<(f64, f64)> {
     let programs = Programs::new();
     let program = programs.compile("equal");
     let mut options = options(programs.path().join("made.linewise"), &program, &[how]);
-    options.caches = false;
-    options.call_paths = false;
-    options.reuse = ReuseShare::None;
+    options.exact.caches = false;
+    options.exact.call_paths = false;
+    options.exact.reuse = ReuseShare::None;
     let recorded = record(&options)?;
     let sum = |sharing| {
         let rows = recorded.tables.transfers.iter();
@@ -153,13 +164,13 @@ fn all_accesses_are_in_every_table() {
         recording,
         outcome,
     } = recorded;
-    assert_eq!(outcome.ended, Ended::Code(0));
+    assert_eq!(outcome.ended, Some(Ended::Code(0)));
     let info = recording.info();
     assert!(info.complete);
     assert_eq!(info.source, Source::Exact);
     assert_eq!(info.exit_code, Some(0));
     let exact = info.exact.as_ref().unwrap();
-    assert_eq!(exact.accesses, outcome.accesses as f64);
+    assert_eq!(exact.accesses, outcome.observed as f64);
     assert!(exact.emulator.starts_with("qemu-"), "{}", exact.emulator);
     assert_eq!(exact.reuse_rate, 1.0);
     assert_eq!(exact.machine, "2x10");
@@ -229,7 +240,7 @@ fn without_the_sizes_of_caches_the_same_lines_move_and_nothing_misses_for_want_o
     let Some(sized) = counters("8", |_| {}) else {
         return;
     };
-    let Some(lean) = counters("8", |options| options.caches = false) else {
+    let Some(lean) = counters("8", |options| options.exact.caches = false) else {
         return;
     };
     let moved = |recorded: &Recorded| transfers(&recorded.tables);
@@ -252,16 +263,16 @@ fn without_the_sizes_of_caches_the_same_lines_move_and_nothing_misses_for_want_o
         instructions + of(CacheSubject::OtherInstructions).sum::<f64>(),
         total
     );
-    assert!(total >= lean.outcome.accesses as f64);
+    assert!(total >= lean.outcome.observed as f64);
 }
 
 #[test]
 fn what_only_one_thread_touches_is_counted_though_it_is_left_out() {
     let lean = |reuse: ReuseShare, distance: &str| {
         counters(distance, |options| {
-            options.caches = false;
-            options.call_paths = false;
-            options.reuse = reuse;
+            options.exact.caches = false;
+            options.exact.call_paths = false;
+            options.exact.reuse = reuse;
         })
     };
     // All lines are followed by the trackers, so that nothing is left out.
@@ -277,9 +288,9 @@ fn what_only_one_thread_touches_is_counted_though_it_is_left_out() {
     assert!((left / all - 1.0).abs() < 0.05, "{left} beside {all}");
     assert!(apart < left / 1000.0, "{apart} beside {left}");
     for recorded in [&near, &far] {
-        let made = recorded.outcome.accesses as f64;
-        let off = made / whole.outcome.accesses as f64 - 1.0;
-        assert!(off.abs() < 0.01, "{made} beside {}", whole.outcome.accesses);
+        let made = recorded.outcome.observed as f64;
+        let off = made / whole.outcome.observed as f64 - 1.0;
+        assert!(off.abs() < 0.01, "{made} beside {}", whole.outcome.observed);
     }
     let told = |recorded: &Recorded, subject| -> [f64; 3] {
         let rows = recorded.tables.caches.iter();
@@ -360,13 +371,13 @@ fn a_share_of_the_lines_is_scaled_back_and_has_an_error() {
     let Some(whole) = counters("8", |_| {}) else {
         return;
     };
-    let Some(share) = counters("8", |options| options.trace.one_line_in = 4) else {
+    let Some(share) = counters("8", |options| options.exact.one_line_in = 4) else {
         return;
     };
     let info = share.recording.info().exact.clone().unwrap();
     assert_eq!(info.one_line_in, 4);
     assert_eq!(info.accesses, 4.0 * info.followed as f64);
-    assert!(info.followed < whole.outcome.accesses);
+    assert!(info.followed < whole.outcome.observed);
     assert!(info.sums.transfers_error.is_some());
     let counted = transfers(&share.tables);
     assert_eq!(counted, info.sums.true_sharing + info.sums.false_sharing);
@@ -388,7 +399,7 @@ fn without_reuse_there_are_no_rows_of_it_and_one_thread_has_no_transfers() {
     let programs = Programs::new();
     let program = programs.compile("counts");
     let mut options = options(programs.path().join("one.linewise"), &program, &[]);
-    options.reuse = ReuseShare::None;
+    options.exact.reuse = ReuseShare::None;
     let Some(recorded) = record(&options) else {
         return;
     };
@@ -402,7 +413,8 @@ fn a_program_that_cannot_be_run_leaves_an_older_recording_alone() {
     let place = directory.path().join("made.linewise");
     let missing = Path::new("/nowhere/to/be/found");
     let signals = StopSignals::block().unwrap();
-    let error = record_exact(&options(place.clone(), missing, &[]), &signals, |_| {}).unwrap_err();
+    let options = options(place.clone(), missing, &[]);
+    let error = record_exact(&options.common, &options.exact, &signals, |_| {}).unwrap_err();
     assert!(matches!(
         error,
         crate::Error::Exact(ExactError::NoSuchProgram { .. })

@@ -24,12 +24,12 @@ pub(crate) const LIVES: usize = 8;
 struct Armed<E: PerfEvent> {
     tid: Tid,
     ring: E::Ring,
-    events: Vec<Place<E>>,
+    events: Vec<Watchpoint<E>>,
     traps: Vec<Trapped>,
 }
 
 /// A watchpoint.
-struct Place<E> {
+struct Watchpoint<E> {
     event: E,
     id: u64,
     offset: u64,
@@ -278,11 +278,11 @@ fn open<K: Kernel>(
     choice: &Choice,
     pages: usize,
 ) -> io::Result<Armed<K::Event>> {
-    let mut events: Vec<Place<K::Event>> = Vec::new();
+    let mut events: Vec<Watchpoint<K::Event>> = Vec::new();
     for &offset in &choice.offsets {
         let address = choice.address + offset;
         let event = kernel.breakpoint(tid.0, (address, CHUNK as u32), BreakOn::ReadWrite, None)?;
-        events.push(Place {
+        events.push(Watchpoint {
             id: event.id()?,
             event,
             offset,

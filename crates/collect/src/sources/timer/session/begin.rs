@@ -4,22 +4,17 @@ use std::ffi::OsString;
 use std::io;
 
 use linewise_machine::facts::Facts;
-use linewise_recording::{CreateMode, Pid, RunInfo, Writer};
+use linewise_recording::{Pid, RunInfo, Writer};
 
 use super::prepare::{Beginning, MachineCosts};
 use crate::error::Error;
 use crate::kernel::{HeldTarget, Kernel};
 use crate::options::{RecordOptions, Target};
-use crate::sources::timer::attach::{Attachment, attach, family as family_of};
+use crate::sources::timer::attach::{attach, family as family_of};
 use crate::sources::timer::description::describe;
 use crate::sources::timer::samplers::Samplers;
 use crate::sources::timer::samplers::threads::ThreadSamplers;
-
-/// The target while it is recorded.
-pub(super) enum Running<K: Kernel> {
-    Child(K::Child),
-    Processes(Vec<Attachment>),
-}
+use crate::target::life::{Attachment, Running};
 
 /// A recording that has begun.
 pub(super) struct BegunRecording<K: Kernel> {
@@ -47,7 +42,7 @@ pub(super) fn begin<K: Kernel>(
     open_files: u64,
 ) -> Result<BegunRecording<K>, Error> {
     match beginning {
-        Beginning::Held(held, command) => {
+        Beginning::Held(held, command, family) => {
             let pid = held.pid();
             let samplers = match measured.of_cpus.take() {
                 Some(samplers) => Samplers::Cpus(samplers.started()?),
@@ -61,7 +56,7 @@ pub(super) fn begin<K: Kernel>(
             let info = information(kernel, options, (facts, measured), pid, &samplers);
             let (child, writer) = launch::<K>(held, command, options, &info)?;
             Ok(BegunRecording {
-                running: Running::Child(child),
+                running: Running::Child(child, family),
                 members: vec![pid],
                 samplers,
                 writer,
@@ -88,7 +83,7 @@ pub(super) fn begin<K: Kernel>(
                 }
             };
             let info = information(kernel, options, (facts, measured), members[0], &samplers);
-            let writer = Writer::create(&options.directory, &info, mode(options))?;
+            let writer = Writer::create(&options.directory, &info, options.mode())?;
             let attachments = pids.iter().map(|&pid| Attachment::to(kernel, pid));
             Ok(BegunRecording {
                 running: Running::Processes(attachments.collect()),
@@ -120,14 +115,6 @@ fn information<K: Kernel>(
     }
 }
 
-fn mode(options: &RecordOptions) -> CreateMode {
-    if options.replace {
-        CreateMode::Replace
-    } else {
-        CreateMode::New
-    }
-}
-
 /// Lets the held child run and creates its recording: before the child runs where that loses
 /// nothing, and as soon as it runs where an older recording gives way. The inner error is that of
 /// creating it when the child runs already.
@@ -138,8 +125,8 @@ fn launch<K: Kernel>(
     info: &RunInfo,
 ) -> Result<(K::Child, Result<Writer, Error>), Error> {
     let directory = &options.directory;
-    let create = || Ok(Writer::create(directory, info, mode(options))?);
-    if linewise_recording::check_place(directory, mode(options))? {
+    let create = || Ok(Writer::create(directory, info, options.mode())?);
+    if linewise_recording::check_place(directory, options.mode())? {
         let child = release::<K>(held, command)?;
         return Ok((child, create()));
     }

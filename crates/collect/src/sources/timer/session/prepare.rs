@@ -7,11 +7,10 @@ use linewise_machine::guard;
 use linewise_machine::perf::SamplerOptions;
 use linewise_machine::probe::{AtSwitch, ProbeError, WatchpointCosts};
 use linewise_machine::process::Manner;
-use linewise_recording::Time;
 
 use crate::error::Error;
 use crate::kernel::{HeldTarget, Kernel, Machinery, Warden};
-use crate::options::{HeapWhen, RecordOptions, SampleBy, Target};
+use crate::options::{HeapWhen, RecordOptions, SampleBy, Target, TimerOptions};
 use crate::sources::timer::attach::{family as family_of, switches_are_dear};
 use crate::sources::timer::budget::{Budget, Costs, Limits};
 use crate::sources::timer::collector::ReuseSampling;
@@ -25,14 +24,14 @@ const MOST_PLACES: u32 = 3;
 
 /// The target before its recording begins.
 pub(super) enum Beginning<'a, K: Kernel> {
-    Held(K::Held, &'a [OsString]),
+    Held(K::Held, &'a [OsString], Family<K>),
     Processes(&'a [u32]),
 }
 
 impl<K: Kernel> Beginning<'_, K> {
     pub(super) fn pid(&self) -> u32 {
         match self {
-            Self::Held(held, _) => held.pid(),
+            Self::Held(held, ..) => held.pid(),
             Self::Processes(pids) => pids.first().copied().unwrap_or(0),
         }
     }
@@ -41,7 +40,6 @@ impl<K: Kernel> Beginning<'_, K> {
 /// The target, and what stands by it.
 pub(super) struct TargetAtHand<'a, K: Kernel> {
     pub(super) beginning: Beginning<'a, K>,
-    pub(super) family: Family<K>,
     pub(super) facts: Facts,
     pub(super) guard: Option<K::Guard>,
 }
@@ -53,10 +51,11 @@ pub(super) struct TargetAtHand<'a, K: Kernel> {
 pub(super) fn prepare<'a, K: Kernel>(
     kernel: &K,
     options: &'a RecordOptions,
+    source: &TimerOptions,
     heap: Option<&Result<Source, String>>,
 ) -> Result<TargetAtHand<'a, K>, Error> {
     let facts = kernel.facts();
-    let guarded = options.guard.unwrap_or_else(|| guard::needed(&facts));
+    let guarded = source.guard.unwrap_or_else(|| guard::needed(&facts));
     // First, so that it holds nothing of what is opened below.
     let guard = guarded
         .then(|| kernel.start_guard())
@@ -64,7 +63,7 @@ pub(super) fn prepare<'a, K: Kernel>(
         .map_err(Error::Fork)?;
     // A child is forked before anything else changes what it would inherit: the limit of open
     // files, the time slice.
-    let (beginning, family) = match &options.target {
+    let beginning = match &options.target {
         Target::Launch(command) => {
             let family = Family::before(kernel.clone());
             let variables = match heap {
@@ -76,16 +75,12 @@ pub(super) fn prepare<'a, K: Kernel>(
                 ..Manner::default()
             };
             let held = kernel.fork(command, &variables, manner);
-            (
-                Beginning::Held(held.map_err(Error::Fork)?, &command[..]),
-                family,
-            )
+            Beginning::Held(held.map_err(Error::Fork)?, &command[..], family)
         }
-        Target::Attach(pids) => (Beginning::Processes(pids), Family::none(kernel.clone())),
+        Target::Attach(pids) => Beginning::Processes(pids),
     };
     Ok(TargetAtHand {
         beginning,
-        family,
         facts,
         guard,
     })
@@ -93,7 +88,6 @@ pub(super) fn prepare<'a, K: Kernel>(
 
 /// What this machine has and costs, and what is chosen by that.
 pub(super) struct MachineCosts<K: Kernel> {
-    pub(super) start: Time,
     pub(super) cpus: Vec<u32>,
     pub(super) watchpoints: Result<WatchpointCosts, ProbeError>,
     /// Watchpoints of each thread that are not for lines.
@@ -112,23 +106,23 @@ pub(super) struct MachineCosts<K: Kernel> {
 /// [`Error::Probe`], [`Error::Sampler`].
 pub(super) fn measure<K: Kernel>(
     kernel: &K,
-    options: &RecordOptions,
+    (options, source): (&RecordOptions, &TimerOptions),
     beginning: &Beginning<'_, K>,
 ) -> Result<MachineCosts<K>, Error> {
     let watchpoints = kernel.watchpoint_costs();
     let registers = watchpoints.as_ref().map_or(0, |watch| watch.count);
     // Who has watchpoints of its own leaves some: reuses half of them, objects one, since three places at a time show
     // three pairs for little more than two show one.
-    let taken = match (options.reuse, options.flow.is_some()) {
+    let taken = match (source.reuse, options.flow.is_some()) {
         (true, _) => registers / 2,
         (false, true) => registers.saturating_sub(1).min(MOST_PLACES),
         (false, false) => 0,
     };
-    let reuse = options.reuse.then(|| reuse_sampling(kernel, taken));
+    let reuse = source.reuse.then(|| reuse_sampling(kernel, taken));
     let start = kernel.now();
     let limits = Limits {
-        overhead: options.overhead,
-        rate: options.rate,
+        overhead: source.overhead,
+        rate: source.rate,
     };
     let skid = kernel.skid_rule()?;
     let cpus = online_cpus(kernel);
@@ -138,7 +132,7 @@ pub(super) fn measure<K: Kernel>(
         inherit: true,
     };
     let of_cpus = || CpuSamplers::open(kernel.clone(), beginning.pid(), &cpus, sampler_options);
-    let of_cpus = match options.sample_by {
+    let of_cpus = match source.sample_by {
         SampleBy::Auto => of_cpus().ok(),
         SampleBy::Cpu => Some(of_cpus()?),
         SampleBy::Thread => None,
@@ -159,12 +153,12 @@ pub(super) fn measure<K: Kernel>(
     };
     if let Beginning::Processes(pids) = beginning
         && of_cpus.is_none()
-        && options.rate.is_none()
+        && source.rate.is_none()
         && switches_are_dear(
             kernel,
             &family_of(kernel, pids),
             costs.switch_ns,
-            options.overhead,
+            source.overhead,
         )
     {
         sampler_options.period_ns = finer_period_ns(sampler_options.period_ns);
@@ -172,7 +166,6 @@ pub(super) fn measure<K: Kernel>(
     }
     let budget = Budget::new(limits, &costs, sampler_options.period_ns, start);
     Ok(MachineCosts {
-        start,
         watchpoints,
         taken,
         reuse,
@@ -227,15 +220,14 @@ pub(super) fn heap_source(
     }
 }
 
-/// The heap recorder of a target that waits for its first instruction, or runs.
+/// The heap recorder of a target that waits for its first instruction, or runs, for a share of its time.
 pub(super) fn heap_recorder<K: Kernel>(
     kernel: &K,
-    source: Source,
+    (source, overhead): (Source, Option<f64>),
     pid: u32,
     cpus: &[u32],
     options: &RecordOptions,
 ) -> Result<HeapRecorder<K>, String> {
-    let overhead = (options.heap != HeapWhen::All).then_some(options.overhead);
     match source {
         Source::Load(loading) => {
             Ok(HeapRecorder::loaded(loading.region, overhead).unseen(loading.unseen))

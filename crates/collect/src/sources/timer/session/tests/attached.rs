@@ -35,9 +35,9 @@ fn running(kernel: &Invented) {
     });
 }
 
-fn attach_to(pids: &[u32]) -> impl FnOnce(&mut RecordOptions) {
+fn attach_to(pids: &[u32]) -> impl FnOnce(&mut Options) {
     let target = Target::Attach(pids.to_vec());
-    move |options| options.target = target
+    move |options| options.common.target = target
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn several_processes_are_recorded_with_what_descends_from_them_until_the_last_en
         kernel.at(800_000, |world| world.end(OTHER, Ended::Code(0)));
         let recorded = record(&kernel, attach_to(&[FIRST, OTHER]));
         assert_eq!(recorded.outcome.ended, None);
-        assert_eq!(recorded.outcome.ended_by, "target-exited");
+        assert_eq!(recorded.outcome.ended_by, EndedBy::TargetExited);
         let threads: Vec<Thread> = recorded.rows();
         let mut names: Vec<&str> = threads.iter().map(|it| it.name.as_str()).collect();
         names.sort_unstable();
@@ -83,15 +83,15 @@ fn any_signal_ends_the_recording_and_leaves_the_process_alone() {
     let recorded = record(&kernel, attach_to(&[FIRST]));
     assert_eq!(
         (recorded.outcome.ended_by, recorded.outcome.ended),
-        ("interrupted", None)
+        (EndedBy::Interrupted, None)
     );
     assert!(kernel.with(|world| world.processes.contains_key(&FIRST)));
-    assert!(recorded.outcome.samples > 300);
+    assert!(recorded.outcome.observed > 300);
     let recorded = record(&kernel, |options| {
         attach_to(&[FIRST])(options);
-        options.duration = Some(ms(100));
+        options.common.duration = Some(ms(100));
     });
-    assert_eq!(recorded.outcome.ended_by, "duration");
+    assert_eq!(recorded.outcome.ended_by, EndedBy::Duration);
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn the_heap_of_a_process_whose_allocator_cannot_be_probed_is_told_as_not_recorde
     kernel.at(300_000, |world| world.end(FIRST, Ended::Code(0)));
     let recorded = record(&kernel, |options| {
         attach_to(&[FIRST])(options);
-        options.heap = HeapWhen::Auto;
-        options.flow = Some(crate::Wanted::Most);
+        options.common.heap = HeapWhen::Auto;
+        options.common.flow = Some(crate::Wanted::Most);
     });
     let (_, detail) = recorded.loss("heap-not-recorded").unwrap();
     assert!(detail.contains("heap blocks are not recorded"), "{detail}");

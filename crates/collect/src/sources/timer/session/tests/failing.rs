@@ -12,15 +12,18 @@ fn fill_the_disk(folder: &std::path::Path) {
 
 fn record_into(folder: &tempfile::TempDir, kernel: &Invented) -> (Outcome, Vec<String>) {
     let mut told = Vec::new();
-    let options = RecordOptions {
-        duration: Some(ms(5_000)),
-        ..options(folder)
-    };
-    let outcome = record_by(kernel, &options, kernel, |event| match event {
-        Event::Failed(error) => told.push(format!("failed {error}")),
-        Event::CutShort(error) => told.push(format!("cut short {error}")),
-        Event::Progress(_) | Event::Warning(_) => {}
-    });
+    let mut options = options(folder);
+    options.common.duration = Some(ms(5_000));
+    let outcome = record_by(
+        kernel,
+        (&options.common, &options.timer),
+        kernel,
+        |event| match event {
+            Event::Failed(error) => told.push(format!("failed {error}")),
+            Event::CutShort(error) => told.push(format!("cut short {error}")),
+            Event::Progress(_) | Event::Warning(_) => {}
+        },
+    );
     assert_eq!(kernel.with(|world| world.open()), 0);
     (outcome.unwrap(), told)
 }
@@ -51,7 +54,7 @@ fn where_nothing_can_be_written_any_more_the_target_runs_on_unwatched() {
     );
     assert_eq!(
         (outcome.ended, outcome.ended_by),
-        (Some(Ended::Code(7)), "target-exited")
+        (Some(Ended::Code(7)), EndedBy::TargetExited)
     );
     assert!(
         told.len() == 1 && told[0].starts_with("failed "),
@@ -114,7 +117,7 @@ fn the_time_and_signals_of_a_target_count_though_its_recording_has_failed() {
         (outcome.ended_by, outcome.ended)
     };
     let terminated = Some(Ended::Signal(15));
-    assert_eq!(record(&|_| {}), ("duration", terminated));
+    assert_eq!(record(&|_| {}), (EndedBy::Duration, terminated));
     let by_signal = record(&|kernel| {
         kernel.at(200_000, |world| {
             world.signals.push_back(linewise_machine::signals::Heard {
@@ -123,7 +126,7 @@ fn the_time_and_signals_of_a_target_count_though_its_recording_has_failed() {
             });
         });
     });
-    assert_eq!(by_signal, ("interrupted", terminated));
+    assert_eq!(by_signal, (EndedBy::Interrupted, terminated));
 }
 
 #[test]
@@ -131,7 +134,8 @@ fn a_place_that_is_taken_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("recording"), "a file").unwrap();
     let kernel = kernel();
-    let outcome = record_by(&kernel, &options(&folder), &kernel, |_| {});
+    let options = options(&folder);
+    let outcome = record_by(&kernel, (&options.common, &options.timer), &kernel, |_| {});
     assert!(matches!(outcome, Err(Error::Recording(_))));
     assert_eq!(kernel.with(|world| world.endings.len()), 0);
 }

@@ -164,7 +164,7 @@ fn what_a_full_ring_had_no_room_for_is_a_loss() {
     kernel.at(70_000, |world| world.throttle(0));
     ends(&kernel, 100, Ended::Code(0));
     let recorded = record(&kernel, |_| {});
-    assert_eq!(recorded.outcome.samples, 6);
+    assert_eq!(recorded.outcome.observed, 6);
     assert_eq!(recorded.loss("ring-buffer-full").unwrap().0, 7);
     assert_eq!(recorded.loss("sampler-throttled").unwrap().0, 1);
 }
@@ -268,7 +268,7 @@ fn where_switches_are_dear_their_recording_makes_pauses_and_sampling_goes_on() {
     let recorded = record(&kernel, |_| {});
     let (_, detail) = recorded.loss("switches-part-time").unwrap();
     assert!(detail.contains("they were recorded"), "{detail}");
-    assert_eq!(recorded.outcome.samples, 30_000_u64.div_ceil(16));
+    assert_eq!(recorded.outcome.observed, 30_000_u64.div_ceil(16));
     let (_, detail) = recorded.loss("switches-not-recorded").unwrap();
     assert!(detail.contains("after a pause"), "{detail}");
     // It works in turns with others: its samples come with a longer period, and stand for more.

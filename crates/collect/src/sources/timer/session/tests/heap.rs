@@ -71,9 +71,9 @@ fn running(library: &Functions) -> Invented {
 
 fn attached(kernel: &Invented, pids: &[u32]) -> Recorded {
     record(kernel, |options| {
-        options.target = Target::Attach(pids.to_vec());
-        options.heap = HeapWhen::Auto;
-        options.overhead = 0.05;
+        options.common.target = Target::Attach(pids.to_vec());
+        options.common.heap = HeapWhen::Auto;
+        options.timer.overhead = 0.05;
     })
 }
 
@@ -342,8 +342,8 @@ fn a_static_program_is_probed_from_its_beginning_where_that_is_wanted_and_allowe
         });
         ends(&kernel, 50, Ended::Code(0));
         record(&kernel, |options| {
-            options.target = Target::Launch(vec![OsString::from(&program.path)]);
-            options.heap = when;
+            options.common.target = Target::Launch(vec![OsString::from(&program.path)]);
+            options.common.heap = when;
         })
     };
     let recorded = launched(HeapWhen::Auto, false);
@@ -377,8 +377,8 @@ fn into_a_program_of_other_rights_nothing_is_loaded() {
     let kernel = kernel();
     ends(&kernel, 20, Ended::Code(0));
     let recorded = record(&kernel, |options| {
-        options.target = Target::Launch(vec![program.clone().into_os_string()]);
-        options.heap = HeapWhen::Auto;
+        options.common.target = Target::Launch(vec![program.clone().into_os_string()]);
+        options.common.heap = HeapWhen::Auto;
     });
     let (_, detail) = recorded.loss("heap-not-recorded").unwrap();
     assert!(
@@ -393,8 +393,8 @@ fn a_dynamic_program_gets_the_library_where_it_is_there() {
     let kernel = kernel();
     ends(&kernel, 50, Ended::Code(0));
     let recorded = record(&kernel, |options| {
-        options.target = Target::Launch(vec!["/bin/true".into()]);
-        options.heap = HeapWhen::Loaded;
+        options.common.target = Target::Launch(vec!["/bin/true".into()]);
+        options.common.heap = HeapWhen::Loaded;
     });
     // Where it is, nobody loads it into an invented target.
     let (_, detail) = recorded.loss("heap-not-recorded").unwrap();

@@ -14,7 +14,7 @@ fn a_launched_target_is_recorded_from_its_first_to_its_last_moment() {
     ends(&kernel, 1200, Ended::Code(3));
     let recorded = record(&kernel, |_| {});
     assert_eq!(recorded.outcome.ended, Some(Ended::Code(3)));
-    assert_eq!(recorded.outcome.ended_by, "target-exited");
+    assert_eq!(recorded.outcome.ended_by, EndedBy::TargetExited);
     assert!(recorded.outcome.failure.is_none());
     assert!(recorded.told.contains(&"progress 2".to_owned()));
 
@@ -38,7 +38,7 @@ fn a_launched_target_is_recorded_from_its_first_to_its_last_moment() {
     assert!(info.end.since(info.start) >= 1_200_000_000);
 
     let samples: Vec<Sample> = recorded.rows();
-    assert_eq!(samples.len() as u64, recorded.outcome.samples);
+    assert_eq!(samples.len() as u64, recorded.outcome.observed);
     assert_eq!(samples.len(), 2 * 1199);
     for sample in &samples {
         let word = LINE + 8 * u64::from(sample.cpu.0);
@@ -68,8 +68,8 @@ fn a_target_that_ends_at_once_leaves_a_whole_recording() {
     let recorded = record(&kernel, |_| {});
     assert_eq!(recorded.outcome.ended, Some(Ended::Signal(11)));
     assert_eq!(
-        (recorded.outcome.samples, recorded.outcome.ended_by),
-        (0, "target-exited")
+        (recorded.outcome.observed, recorded.outcome.ended_by),
+        (0, EndedBy::TargetExited)
     );
     let recording = recorded.open();
     assert!(recording.info().complete);
@@ -84,8 +84,8 @@ fn a_target_whose_time_is_over_is_asked_to_end_with_all_that_descend_from_it() {
     busy(&kernel, 1000);
     let child = TARGET + 7;
     kernel.at(50_000, move |world| world.fork(TARGET, child, child));
-    let recorded = record(&kernel, |options| options.duration = Some(ms(200)));
-    assert_eq!(recorded.outcome.ended_by, "duration");
+    let recorded = record(&kernel, |options| options.common.duration = Some(ms(200)));
+    assert_eq!(recorded.outcome.ended_by, EndedBy::Duration);
     assert_eq!(recorded.outcome.ended, Some(Ended::Signal(15)));
     assert_eq!(recorded.open().info().ended_by, "duration");
     let mut sent = kernel.with(|world| world.sent.clone());
@@ -99,7 +99,7 @@ fn a_target_whose_time_is_over_is_asked_to_end_with_all_that_descend_from_it() {
 fn a_target_that_does_not_end_when_its_time_is_over_is_killed_after_ten_seconds() {
     let kernel = kernel();
     kernel.at(10, |world| world.process(TARGET).stubborn = true);
-    let recorded = record(&kernel, |options| options.duration = Some(ms(100)));
+    let recorded = record(&kernel, |options| options.common.duration = Some(ms(100)));
     assert_eq!(recorded.outcome.ended, Some(Ended::Signal(9)));
     let took = kernel.with(|world| world.time_ns) - 1_000_000_000;
     assert!((10_100_000_000..10_400_000_000).contains(&took), "{took}");
@@ -121,7 +121,7 @@ fn what_is_not_for_us_is_passed_on_and_who_insists_has_the_target_killed() {
         kernel.at(us, move |world| world.signals.push_back(heard(signal)));
     }
     let recorded = record(&kernel, |_| {});
-    assert_eq!(recorded.outcome.ended_by, "interrupted");
+    assert_eq!(recorded.outcome.ended_by, EndedBy::Interrupted);
     assert_eq!(recorded.outcome.ended, Some(Ended::Signal(9)));
     let took = kernel.with(|world| world.time_ns) - 1_000_000_000;
     assert!(
@@ -160,10 +160,10 @@ fn threads_are_sampled_where_cpus_may_not_be() {
             .source_reason
             .ends_with("each thread is sampled")
     );
-    assert_eq!(recorded.outcome.samples, 2 * 99);
+    assert_eq!(recorded.outcome.observed, 2 * 99);
 
     let error = refused(&kernel_of_threads(), |options| {
-        options.sample_by = SampleBy::Cpu;
+        options.timer.sample_by = SampleBy::Cpu;
     });
     let text = error.to_string();
     assert!(text.contains("--sample-by thread"), "{text}");
@@ -189,12 +189,12 @@ fn a_heap_that_nobody_tells_of_is_a_loss_and_no_object_is_followed() {
     ends(&kernel, 50, Ended::Code(0));
     // Whether or not the recorder is installed here: nobody loads it into an invented target.
     let recorded = record(&kernel, |options| {
-        options.heap = HeapWhen::Loaded;
-        options.flow = Some(crate::Wanted::Most);
+        options.common.heap = HeapWhen::Loaded;
+        options.common.flow = Some(crate::Wanted::Most);
     });
     let (count, detail) = recorded.loss("heap-not-recorded").unwrap();
     assert!(count == 1 && detail.contains("heap"), "{detail}");
-    assert_eq!(recorded.outcome.samples, 2 * 49);
+    assert_eq!(recorded.outcome.observed, 2 * 49);
     // One watchpoint is left for lines.
     assert_eq!(recorded.open().info().watchpoint_bytes, 8);
 }
@@ -209,8 +209,8 @@ fn a_cpu_that_is_offline_is_left_out_and_a_ring_is_as_large_as_may_be() {
         });
         busy(&kernel, 100);
         ends(&kernel, 100, Ended::Code(0));
-        let recorded = record(&kernel, |options| options.sample_by = sample_by);
-        assert_eq!(recorded.outcome.samples, 99, "{sample_by:?}");
+        let recorded = record(&kernel, |options| options.timer.sample_by = sample_by);
+        assert_eq!(recorded.outcome.observed, 99, "{sample_by:?}");
     }
 }
 
@@ -220,7 +220,7 @@ fn a_machine_that_tells_nothing_of_its_shape_is_sampled_all_the_same() {
     kernel.with(|world| world.topology = None);
     busy(&kernel, 50);
     ends(&kernel, 50, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.rate = Some(100.0));
+    let recorded = record(&kernel, |options| options.timer.rate = Some(100.0));
     let samples: Vec<Sample> = recorded.rows();
     assert_eq!(samples.len(), 2 * 49);
     assert!(samples.iter().all(|sample| sample.weight == 10_000_000));
@@ -231,13 +231,14 @@ fn a_machine_that_tells_nothing_of_its_shape_is_sampled_all_the_same() {
 fn an_older_recording_gives_way_only_to_a_target_that_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(&folder);
-    options.replace = true;
-    let record = |kernel: &Invented| record_by(kernel, &options, kernel, |_| {});
+    options.common.replace = true;
+    let record =
+        |kernel: &Invented| record_by(kernel, (&options.common, &options.timer), kernel, |_| {});
     let first = kernel();
     ends(&first, 10, Ended::Code(1));
     record(&first).unwrap();
     let exit_code = || {
-        Recording::open(&options.directory)
+        Recording::open(&options.common.directory)
             .unwrap()
             .info()
             .exit_code

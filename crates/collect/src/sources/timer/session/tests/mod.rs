@@ -7,11 +7,12 @@ use linewise_machine::process::Ended;
 use linewise_machine::procfs::Mapping;
 use linewise_recording::{Loss, Recording};
 
-use super::{Outcome, record_by};
+use super::{Outcome, record as record_by};
 use crate::error::Error;
 use crate::kernel::Denial;
 use crate::kernel::invented::{Asked, At, Invented, OWN, TARGET, World};
-use crate::options::{Event, HeapWhen, RecordOptions, SampleBy, Target};
+use crate::options::{Event, HeapWhen, RecordOptions, SampleBy, Target, TimerOptions};
+use crate::target::life::EndedBy;
 
 mod attached;
 mod failing;
@@ -151,31 +152,41 @@ impl Recorded {
     }
 }
 
-fn options(folder: &tempfile::TempDir) -> RecordOptions {
-    RecordOptions {
-        target: Target::Launch(vec![OsString::from("program")]),
-        directory: folder.path().join("recording"),
-        replace: false,
-        overhead: 0.02,
-        rate: None,
-        sample_by: SampleBy::Auto,
-        duration: None,
-        guard: Some(false),
-        reuse: false,
-        heap: HeapWhen::Never,
-        flow: None,
+/// What a test changes of a recording.
+struct Options {
+    common: RecordOptions,
+    timer: TimerOptions,
+}
+
+fn options(folder: &tempfile::TempDir) -> Options {
+    Options {
+        common: RecordOptions {
+            target: Target::Launch(vec![OsString::from("program")]),
+            directory: folder.path().join("recording"),
+            replace: false,
+            duration: None,
+            heap: HeapWhen::Never,
+            flow: None,
+        },
+        timer: TimerOptions {
+            overhead: 0.02,
+            rate: None,
+            sample_by: SampleBy::Auto,
+            guard: Some(false),
+            reuse: false,
+        },
     }
 }
 
 fn try_record(
     kernel: &Invented,
-    change: impl FnOnce(&mut RecordOptions),
+    change: impl FnOnce(&mut Options),
 ) -> Result<Recorded, (Error, tempfile::TempDir)> {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(&folder);
     change(&mut options);
     let mut told = Vec::new();
-    let outcome = record_by(kernel, &options, kernel, |event| {
+    let outcome = record_by(kernel, (&options.common, &options.timer), kernel, |event| {
         told.push(match event {
             Event::Progress(progress) => format!("progress {}", progress.threads),
             Event::Warning(text) => format!("warning {text}"),
@@ -195,12 +206,12 @@ fn try_record(
     }
 }
 
-fn record(kernel: &Invented, change: impl FnOnce(&mut RecordOptions)) -> Recorded {
+fn record(kernel: &Invented, change: impl FnOnce(&mut Options)) -> Recorded {
     let recorded = try_record(kernel, change);
     recorded.unwrap_or_else(|(error, _)| panic!("{error}"))
 }
 
-fn refused(kernel: &Invented, change: impl FnOnce(&mut RecordOptions)) -> Error {
+fn refused(kernel: &Invented, change: impl FnOnce(&mut Options)) -> Error {
     let Err((error, folder)) = try_record(kernel, change) else {
         panic!("it is recorded");
     };

@@ -15,7 +15,7 @@ fn a_sampled_word_is_watched_until_it_was_touched_often_enough() {
         }
     });
     ends(&kernel, 600, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.reuse = true);
+    let recorded = record(&kernel, |options| options.timer.reuse = true);
     let watches: Vec<ReuseWatch> = recorded.rows();
     let traps: Vec<ReuseTrap> = recorded.rows();
     let complete = |watch: &&ReuseWatch| watch.outcome == ReuseOutcome::Complete;
@@ -42,7 +42,7 @@ fn a_word_that_is_not_touched_again_is_given_up_at_the_end_or_with_its_thread() 
     busy(&kernel, 300);
     kernel.at(150_300, |world| world.exit(TARGET, SECOND));
     ends(&kernel, 300, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.reuse = true);
+    let recorded = record(&kernel, |options| options.timer.reuse = true);
     let watches: Vec<ReuseWatch> = recorded.rows();
     assert!(!watches.is_empty());
     assert!(
@@ -59,7 +59,7 @@ fn a_watch_for_reuse_that_is_refused_is_a_loss() {
     busy(&kernel, 300);
     kernel.with(|world| world.refusals.insert(Asked::Breakpoint, Denial::NoRegister));
     ends(&kernel, 300, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.reuse = true);
+    let recorded = record(&kernel, |options| options.timer.reuse = true);
     let (_, detail) = recorded.loss("reuse-watch-refused").unwrap();
     assert!(detail.contains("No space left"), "{detail}");
 }

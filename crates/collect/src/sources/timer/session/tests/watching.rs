@@ -96,7 +96,7 @@ fn refusing(refusal: Denial) -> Recorded {
     ends(&kernel, 300, Ended::Code(0));
     let recorded = record(&kernel, |_| {});
     assert!(recorded.rows::<Watch>().is_empty());
-    assert_eq!(recorded.outcome.samples, 2 * 299);
+    assert_eq!(recorded.outcome.observed, 2 * 299);
     recorded
 }
 
@@ -125,13 +125,13 @@ fn where_watchpoints_cannot_be_had_it_is_told_and_sampling_goes_on() {
     busy(&kernel, 100);
     kernel.with(|world| world.refusals.insert(Asked::Probe, Denial::NotPermitted));
     ends(&kernel, 100, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.reuse = true);
+    let recorded = record(&kernel, |options| options.timer.reuse = true);
     let (_, detail) = recorded.loss("watchpoints-unavailable").unwrap();
     assert!(detail.contains("an invented probe that fails"), "{detail}");
     let (_, detail) = recorded.loss("reuse-not-sampled").unwrap();
     assert!(detail.contains("fewer than two watchpoints"), "{detail}");
     assert_eq!(recorded.open().info().watchpoint_bytes, 0);
-    assert_eq!(recorded.outcome.samples, 2 * 99);
+    assert_eq!(recorded.outcome.observed, 2 * 99);
 }
 
 /// A thread that was interrupted behind its load of a word, whose address it has overwritten.
@@ -228,7 +228,7 @@ fn guarded(script: impl FnOnce(&Invented)) -> Recorded {
     busy(&kernel, 400);
     script(&kernel);
     ends(&kernel, 400, Ended::Code(0));
-    let recorded = record(&kernel, |options| options.guard = Some(true));
+    let recorded = record(&kernel, |options| options.timer.guard = Some(true));
     assert!(kernel.with(|world| world.guarded.is_empty()));
     recorded
 }

@@ -1,0 +1,299 @@
+//! Where the time goes: the program's own functions by the thread time of the samples that fell into them and into what they
+//! call of libraries and the kernel.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{Address, Frame, Pid, RunInfo, Sample, SampleClass, StackId, Tables, Tid};
+use serde::{Deserialize, Serialize};
+
+use crate::own_code::is_own;
+use crate::resolve::SourceFrames;
+use crate::section::{Cell, Column, Section, Shown, Table, View};
+
+/// Functions that are told; the others are a few samples each.
+const MOST_FUNCTIONS: usize = 2_000;
+/// Lines, instructions, and functions of others that are told of each.
+const MOST_PARTS: usize = 16;
+/// What of a function's time is spent in others' code is worth a word from this share on.
+const MOSTLY: f64 = 0.5;
+/// What stands for the kernel among functions.
+const KERNEL: &str = "the kernel";
+
+/// A function, with what it calls as far as that is not the program's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HotFunction {
+    /// Demangled; `program+0xoffset` where it has no name, and what is left of a library's where no caller of it is known.
+    pub function: String,
+    /// Source file of its hottest line; empty if unknown.
+    pub file: String,
+    /// Its hottest line; 0 if unknown.
+    pub line: u32,
+    /// Share of the sampled thread time, 0 to 1.
+    pub share: f64,
+    /// How many threads were seen there.
+    pub threads: u64,
+    /// The path of the program or library.
+    pub module: String,
+    /// Its lines, the hottest first; at most 16.
+    pub lines: Vec<HotLine>,
+    /// Its hottest instructions, those of calls among them; at most 16.
+    pub instructions: Vec<HotInstruction>,
+    /// The innermost functions of libraries and the kernel in which time of its was spent, most first; at most 16.
+    pub inside: Vec<HotCallee>,
+}
+
+/// A line of a function.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HotLine {
+    /// Source file: another than the function's where code was inlined by the preprocessor.
+    pub file: String,
+    /// Line.
+    pub line: u32,
+    /// Share of the sampled thread time, 0 to 1.
+    pub share: f64,
+}
+
+/// An instruction of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HotInstruction {
+    /// Its process.
+    pub pid: u32,
+    /// Its address there; of a call that of what it returns to.
+    pub address: u64,
+    /// Share of the sampled thread time, 0 to 1.
+    pub share: f64,
+}
+
+/// A function of a library.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HotCallee {
+    /// Demangled; `the kernel` for what is done there.
+    pub function: String,
+    /// The path of its library; empty of the kernel.
+    pub module: String,
+    /// Share of the sampled thread time, 0 to 1.
+    pub share: f64,
+}
+
+const COLUMNS: [Column<HotFunction>; 5] = [
+    Column {
+        head: "where the time goes",
+        width: 30,
+        sums: false,
+        cell: |row| Cell::text(row.function.as_str()),
+    },
+    Column {
+        head: "at",
+        width: 19,
+        sums: false,
+        cell: |row| match row.line {
+            0 => Cell::Empty,
+            line => Cell::Text(format!("{}:{line}", file_name(&row.file))),
+        },
+    },
+    Column {
+        head: "time",
+        width: 8,
+        sums: true,
+        cell: |row| Cell::Share(row.share),
+    },
+    Column {
+        head: "threads",
+        width: 8,
+        sums: false,
+        cell: |row| Cell::Count(row.threads as f64),
+    },
+    Column {
+        head: "mostly in",
+        width: 15,
+        sums: false,
+        cell: |row| match row.inside.first() {
+            Some(callee) if callee.share >= MOSTLY * row.share => {
+                Cell::text(callee.function.as_str())
+            }
+            _ => Cell::Empty,
+        },
+    },
+];
+
+/// Functions of the program's own, those with the most time first.
+impl View for Vec<HotFunction> {
+    fn of(_info: &RunInfo, tables: &Tables) -> Option<Self> {
+        hot(tables)
+    }
+
+    fn section(&self) -> Option<Section> {
+        Some(Section {
+            id: "hot",
+            title: "Where the time goes",
+            shown: Shown::Everywhere,
+            facts: Vec::new(),
+            table: Some(Table::of("function", &COLUMNS, self, |row| row.share)),
+            charts: None,
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// What was seen of a function.
+#[derive(Default)]
+struct Seen<'a> {
+    weight: u64,
+    threads: BTreeSet<Tid>,
+    lines: BTreeMap<(&'a str, u32), u64>,
+    instructions: BTreeMap<(Pid, Address), u64>,
+    inside: BTreeMap<(&'a str, &'a str), u64>,
+}
+
+/// Where a sample counts.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    frame: &'a Frame,
+    /// The instruction of the program's own, or where its call returns to.
+    address: Address,
+    /// What it was really in, if that is not the program's own.
+    inside: Option<(&'a str, &'a str)>,
+}
+
+/// `None` without samples.
+fn hot(tables: &Tables) -> Option<Vec<HotFunction>> {
+    let frames = SourceFrames::new(&tables.frames);
+    let stacks = tables.stacks.iter();
+    let stacks: HashMap<StackId, &[Address]> = stacks
+        .map(|stack| (stack.id, stack.frames.as_slice()))
+        .collect();
+    let mut spots: HashMap<(Pid, Address, StackId, bool), Option<Spot<'_>>> = HashMap::new();
+    let mut functions: HashMap<(&str, &str), Seen<'_>> = HashMap::new();
+    let mut all = 0;
+    for sample in &tables.samples {
+        all += sample.weight;
+        let in_kernel = sample.class == SampleClass::Kernel;
+        let key = (sample.pid, at(sample), sample.stack, in_kernel);
+        let spot = *spots.entry(key).or_insert_with(|| {
+            let chain = stacks.get(&sample.stack).copied().unwrap_or_default();
+            spot(&frames, sample, chain, in_kernel)
+        });
+        let Some(spot) = spot else { continue };
+        let frame = spot.frame;
+        let seen = functions
+            .entry((frame.function.as_str(), frame.module.as_str()))
+            .or_default();
+        seen.weight += sample.weight;
+        seen.threads.insert(sample.tid);
+        *seen
+            .instructions
+            .entry((sample.pid, spot.address))
+            .or_default() += sample.weight;
+        if frame.line > 0 {
+            let line = (frame.file.as_str(), frame.line);
+            *seen.lines.entry(line).or_default() += sample.weight;
+        }
+        if let Some(inside) = spot.inside {
+            *seen.inside.entry(inside).or_default() += sample.weight;
+        }
+    }
+    if all == 0 {
+        return None;
+    }
+    let mut rows: Vec<HotFunction> = functions
+        .into_iter()
+        .map(|((function, module), seen)| row(function, module, seen, all))
+        .collect();
+    rows.sort_by(|a, b| {
+        let by_name = (&a.function, &a.module).cmp(&(&b.function, &b.module));
+        b.share.total_cmp(&a.share).then(by_name)
+    });
+    rows.truncate(MOST_FUNCTIONS);
+    Some(rows)
+}
+
+/// The instruction that a sample stands for.
+fn at(sample: &Sample) -> Address {
+    match sample.access_ip {
+        Address(0) => sample.ip,
+        ip => ip,
+    }
+}
+
+/// Where a sample of this call `chain` counts: at the innermost frame of the program's own, or at the innermost of all where
+/// none is known to be.
+fn spot<'a>(
+    frames: &SourceFrames<'a>,
+    sample: &Sample,
+    chain: &[Address],
+    in_kernel: bool,
+) -> Option<Spot<'a>> {
+    let (pid, ip) = (sample.pid, at(sample));
+    let callers = chain.get(1..).unwrap_or_default();
+    let calls = callers.iter().flat_map(|&back| {
+        let frames = frames.of_call(pid, back).iter();
+        frames.map(move |&frame| (frame, back))
+    });
+    let here = match frames.at(pid, ip) {
+        [] => frames.at(pid, sample.ip),
+        here => here,
+    };
+    let here = here.iter().map(|&frame| (frame, ip));
+    let all = || here.clone().chain(calls.clone());
+    let innermost = all().find(|(frame, _)| !frame.function.is_empty())?;
+    let (frame, address) = all().find(|(frame, _)| is_own(frame)).unwrap_or(innermost);
+    let called = !std::ptr::eq(frame, innermost.0);
+    let inside = match in_kernel {
+        true => Some((KERNEL, "")),
+        false => called.then_some((innermost.0.function.as_str(), innermost.0.module.as_str())),
+    };
+    Some(Spot {
+        frame,
+        address,
+        inside,
+    })
+}
+
+fn row(function: &str, module: &str, seen: Seen<'_>, all: u64) -> HotFunction {
+    let share = |weight: u64| weight as f64 / all as f64;
+    let lines = heaviest(seen.lines);
+    let (file, line) = lines.first().map_or(("", 0), |(line, _)| *line);
+    let lines = lines.iter().map(|&((file, line), weight)| HotLine {
+        file: file.to_owned(),
+        line,
+        share: share(weight),
+    });
+    let instructions = heaviest(seen.instructions).into_iter();
+    let instructions = instructions.map(|((pid, address), weight)| HotInstruction {
+        pid: pid.0,
+        address: address.0,
+        share: share(weight),
+    });
+    let inside = heaviest(seen.inside).into_iter();
+    let inside = inside.map(|((function, module), weight)| HotCallee {
+        function: function.to_owned(),
+        module: module.to_owned(),
+        share: share(weight),
+    });
+    HotFunction {
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line,
+        share: share(seen.weight),
+        threads: seen.threads.len() as u64,
+        module: module.to_owned(),
+        lines: lines.collect(),
+        instructions: instructions.collect(),
+        inside: inside.collect(),
+    }
+}
+
+/// The heaviest parts, the heaviest first.
+fn heaviest<K: Ord + Copy>(parts: BTreeMap<K, u64>) -> Vec<(K, u64)> {
+    let mut parts: Vec<(K, u64)> = parts.into_iter().collect();
+    parts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    parts.truncate(MOST_PARTS);
+    parts
+}
+
+#[cfg(test)]
+mod tests;

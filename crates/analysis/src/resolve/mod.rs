@@ -174,8 +174,9 @@ impl<'a> Resolver<'a> {
         };
         let own = probe.0.wrapping_sub(bias);
         let places = module.places(own);
+        let nameless = || relative(&module.path, module.function_start(own).unwrap_or(own));
         if places.is_empty() {
-            return unknown(&module.path, relative(&module.path, own), module.reason());
+            return unknown(&module.path, nameless(), module.reason());
         }
         let lack = module.lack(own);
         places
@@ -187,10 +188,9 @@ impl<'a> Resolver<'a> {
                     pid,
                     address,
                     depth,
-                    function: if place.function.is_empty() {
-                        relative(&module.path, own)
-                    } else {
-                        place.function
+                    function: match place.function.is_empty() {
+                        true => nameless(),
+                        false => place.function,
                     },
                     file: place.file,
                     line: place.line,

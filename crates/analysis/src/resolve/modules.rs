@@ -95,6 +95,7 @@ pub(super) struct Module<'a> {
     no_supplementary: Option<String>,
     store: &'a Store,
     symbols: OnceCell<Symbols>,
+    unwinding: OnceCell<Option<Frames<'a>>>,
     linked: OnceCell<HashMap<u64, u64>>,
     debug: OnceCell<Option<DebugInfo<'a>>>,
     /// What to do about missing debug info.
@@ -108,7 +109,7 @@ pub(super) struct DebugInfo<'a> {
     /// Static variables.
     pub(super) variables: Variables,
     /// What is kept to type accesses.
-    pub(super) typer: Cache<'a>,
+    pub(super) typer: Cache,
     lines: OnceCell<Option<addr2line::Context<Bytes<'a>>>>,
     /// The code of units whose content is in files that are not there, by address.
     missing_code: OnceCell<Vec<std::ops::Range<u64>>>,
@@ -131,6 +132,7 @@ impl<'a> Module<'a> {
             no_supplementary: None,
             store,
             symbols: OnceCell::new(),
+            unwinding: OnceCell::new(),
             linked: OnceCell::new(),
             debug: OnceCell::new(),
             remedy: OnceCell::new(),
@@ -249,8 +251,17 @@ impl<'a> Module<'a> {
             .copied()
     }
 
+    /// Where the function begins that holds `address`, as its unwind table says: all that is known of code without symbols.
+    pub(super) fn function_start(&self, address: u64) -> Option<u64> {
+        self.frames()?.function_start(address)
+    }
+
     /// Its unwind tables.
-    pub(super) fn frames(&self) -> Option<Frames<'a>> {
+    pub(super) fn frames(&self) -> Option<&Frames<'a>> {
+        self.unwinding.get_or_init(|| self.load_frames()).as_ref()
+    }
+
+    fn load_frames(&self) -> Option<Frames<'a>> {
         let elf = self.elf.as_ref()?;
         let address = |name: &str| {
             let section = elf.sections.iter().find(|section| section.name == name);

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use super::super::dwarf::EntryId;
 use super::calls::Signature;
 use super::code::Code;
-use super::frames::Range;
-use super::frames::{Frames, Row};
+use super::frames::{Range, Row};
 use super::holder::{Holder, Holders};
 use super::layout::{Known, TypeId};
 use super::moved::Moved;
@@ -22,7 +21,7 @@ pub(super) type Functions = Rc<Vec<(Range, EntryId)>>;
 
 /// What is kept of one module between questions.
 #[derive(Default)]
-pub(in crate::resolve) struct Cache<'a> {
+pub(in crate::resolve) struct Cache {
     pub(super) types: Known,
     pub(super) holders: Holders,
     /// Where types are declared.
@@ -30,7 +29,6 @@ pub(in crate::resolve) struct Cache<'a> {
     /// The code of each unit, by address.
     pub(super) units: OnceCell<Vec<(Range, u32)>>,
     pub(super) functions: RefCell<HashMap<u32, Functions>>,
-    pub(super) frames: OnceCell<Option<Frames<'a>>>,
     /// What functions take and return, by where they begin.
     pub(super) signatures: RefCell<HashMap<u64, Option<Rc<Signature>>>>,
     /// Where calls lead, by their addresses.

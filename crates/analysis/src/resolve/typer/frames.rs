@@ -65,6 +65,15 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// Where the function begins that holds `address`; of code that was moved out of one (`.cold`), that code.
+    pub(in crate::resolve) fn function_start(&self, address: u64) -> Option<u64> {
+        let after = self
+            .tables
+            .partition_point(|(table, _)| table.start <= address);
+        let (range, _) = self.tables.get(after.checked_sub(1)?)?;
+        range.contains(&address).then_some(range.start)
+    }
+
     /// The rows for the code in `range`, by address.
     pub(super) fn rows(&self, range: &Range) -> Vec<Row> {
         let mut rows = Vec::new();

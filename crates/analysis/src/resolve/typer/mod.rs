@@ -46,7 +46,7 @@ use cache::{Analysed, Cache, Functions};
 use calls::Signature;
 use code::Code;
 use flow::{Flow, Surroundings};
-use frames::{Frames, Range, Row};
+use frames::{Range, Row};
 pub(in crate::resolve) use given::Given;
 pub(in crate::resolve) use holder::Argument;
 use holder::Holder;
@@ -96,7 +96,7 @@ pub(super) struct Typer<'m, 'a> {
     module: &'m Module<'a>,
     debug: &'m Debug<'a>,
     layouts: Layouts<'m, 'a>,
-    cache: &'m Cache<'a>,
+    cache: &'m Cache,
 }
 
 impl<'m, 'a> Typer<'m, 'a> {
@@ -416,6 +416,7 @@ impl<'m, 'a> Typer<'m, 'a> {
             .then(|| code::bytes_of(&scope.ranges, |at, length| self.module.code(at, length)))
             .and_then(|parts| Code::decode(&parts));
         let rows = self
+            .module
             .frames()
             .map(|frames| {
                 let mut rows: Vec<Row> = scope
@@ -460,13 +461,6 @@ impl<'m, 'a> Typer<'m, 'a> {
             function.code = Some(code);
         }
         Some(function)
-    }
-
-    fn frames(&self) -> Option<&Frames<'a>> {
-        self.cache
-            .frames
-            .get_or_init(|| self.module.frames())
-            .as_ref()
     }
 
     fn function_at(&self, address: u64) -> Option<EntryId> {

@@ -129,7 +129,7 @@ impl View for Vec<HotFunction> {
             shown: Shown::Everywhere,
             facts: Vec::new(),
             table: Some(Table::of("function", &COLUMNS, self, |row| row.share)),
-            charts: None,
+            drawing: None,
             notes: Vec::new(),
         })
     }

@@ -1,4 +1,5 @@
-//! Programs as the collector looks at them while it records: call frame information, and the functions of allocators.
+//! Programs as the collector looks at them while it records: call frame information, the functions of allocators,
+//! and build ids.
 //!
 //! The input is the file itself.
 #![no_main]
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use linewise_collect::fuzzing::{allocators, unwinding};
+use linewise_collect::fuzzing::{allocators, build_id, unwinding};
 use tempfile::TempDir;
 
 fn place() -> &'static PathBuf {
@@ -24,4 +25,5 @@ fuzz_target!(|bytes: &[u8]| {
     std::fs::write(place(), bytes).expect("a file");
     unwinding(place());
     allocators(place());
+    build_id(place());
 });

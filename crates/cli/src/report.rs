@@ -155,7 +155,7 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
     }
     if resolved_now {
         report.notes.push(
-            "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what has no build id (Go's programs mostly) and was built anew meanwhile has wrong ones.".to_owned(),
+            "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what has no build id (`readelf -n` shows it) and was built anew meanwhile has wrong ones.".to_owned(),
         );
     }
     Ok(report)

@@ -126,6 +126,12 @@ fn a_truncated_recording_is_called_damaged_by_the_name_of_the_file() {
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let output = place.finish(&mut place.linewise(["report", "made.linewise"]));
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name == "run.parquet" {
+            // It is for others: what linewise reads is run.json.
+            assert_eq!(output.code, Some(0), "{name}: {}", output.stderr);
+            fs::write(&path, whole).unwrap();
+            continue;
+        }
         assert_eq!(output.code, Some(125), "{name}: {}", output.stderr);
         assert!(output.stderr.contains(&name), "{name}: {}", output.stderr);
         assert!(

@@ -19,6 +19,7 @@ mod objects_exact;
 mod operators;
 mod probing;
 mod processes;
+mod rebuilt;
 mod recordings;
 mod sampled_reuse;
 mod sharing_exact;

@@ -9,6 +9,7 @@ use linewise_recording::{Pid, Writer};
 use linewise_tracer::{Region as TracerRegion, stamp as tracer_stamp, words};
 
 use crate::error::Error;
+use crate::kernel::Machine;
 use crate::sources::exact::FuzzedReader;
 use crate::target::follow::Stacks;
 use crate::target::heap::{self, HeapRecorder};
@@ -42,7 +43,7 @@ pub fn heap_rings(mut bytes: &[u8], recording: &mut Writer) -> Result<(), Error>
         None,
     );
     let target = target.expect("our own memory");
-    let mut recorder = HeapRecorder::<crate::kernel::Machine>::loaded(region, None);
+    let mut recorder = HeapRecorder::<Machine>::loaded(region, None);
     let mut stacks = Stacks::default();
     let claim = |number: u32| {
         let ids = RingIds {
@@ -215,4 +216,10 @@ pub fn unwinding(file: &Path) {
 /// The allocators that a file defines or links in.
 pub fn allocators(file: &Path) {
     heap::fuzz_allocators(file);
+}
+
+/// The build id of a file.
+pub fn build_id(file: &Path) {
+    let own = Pid(std::process::id());
+    crate::target::build_id::build_id(&Machine, own, &file.to_string_lossy());
 }

@@ -1,9 +1,19 @@
 //! What is shown as sections, in the order of the page.
 
 use super::model::Report;
-use super::pairs;
+use super::{pairs, terms};
 use crate::section::Section;
 use crate::views::{threads, timeline};
+
+/// What was recorded.
+pub(crate) fn of_head(report: &Report) -> Section {
+    terms::run(report)
+}
+
+/// What the report rests on.
+pub(crate) fn of_basis(report: &Report) -> Section {
+    terms::basis(report)
+}
 
 /// Who shares with whom.
 pub(crate) fn of_sharing(report: &Report) -> Section {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::document::document;
-use super::written::{self, Name, Prose, fact};
+use super::written::{self, Name, fact, note};
 use crate::diff::{Change, Diff, Side, Verdict, View};
 use crate::report::difference;
 
@@ -22,7 +22,7 @@ pub fn render(diff: &Diff) -> String {
         header {
             p.brand { "linewise diff" }
             h1 { (difference::verdict(diff)) }
-            @for note in &diff.notes { p.note { b { "Note" } " " (Prose(note)) } }
+            @for words in &diff.notes { (note("Note", words)) }
             dl.facts { (facts("Before", &diff.before)) (facts("After", &diff.after)) }
         }
         main {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::{cells, text};
 use super::written::{self, Prose, capital};
 use super::{grid, timeline};
-use crate::section::{Drawing, Row, Section, Table};
+use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
 
 /// Rows that are listed at once; the others are behind a click.
 const OPEN: usize = 12;
@@ -14,9 +14,13 @@ const ROWS: usize = 1_000;
 /// Columns for which a table needs the whole page.
 const WIDE: usize = 4;
 
-/// Any section.
+/// Any section, unless only the terminal has it.
 pub(super) fn section(section: &Section) -> Markup {
+    if section.shown == Shown::OnTerminal {
+        return html! {};
+    }
     let card = html! {
+        @if !section.terms.is_empty() { (terms(&section.terms)) }
         @for fact in &section.facts { p { (capital(&cells::sentence(fact))) "." } }
         @match &section.drawing {
             Some(Drawing::Charts(charts)) => (timeline::charts(charts)),
@@ -27,6 +31,20 @@ pub(super) fn section(section: &Section) -> Markup {
         @for note in &section.notes { p.quiet { (Prose(note)) } }
     };
     written::section(section.id, section.title, card)
+}
+
+/// A list of terms, but for those that only the terminal has.
+pub(super) fn terms(terms: &[Term]) -> Markup {
+    let class = |term: &Term| match term.kind {
+        TermKind::Short => "",
+        TermKind::Long => "wide",
+        TermKind::Code => "wide code",
+        TermKind::Warning => "wide lost",
+    };
+    let shown = terms.iter().filter(|it| it.shown != Shown::OnTerminal);
+    html! {
+        dl.facts { @for it in shown { (written::fact(&capital(it.term), &it.words, class(it))) } }
+    }
 }
 
 /// The first rows, and the others behind a click.

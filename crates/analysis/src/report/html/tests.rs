@@ -1,3 +1,4 @@
+use super::super::model::Interval;
 use super::super::sample;
 use super::document::{SCRIPT, STYLE, policy_hash};
 use super::*;

@@ -75,6 +75,11 @@ pub(super) fn section(id: &str, title: &str, card: Markup) -> Markup {
     }
 }
 
+/// What must be known before the rest is believed; names in backticks.
+pub(super) fn note(term: &str, words: &str) -> Markup {
+    html! { p.note { b { (term) } " " (Prose(words)) } }
+}
+
 /// A fact of a list of them.
 pub(super) fn fact(term: &str, value: &str, class: &str) -> Markup {
     html! { div class=(class) { dt { (term) } dd { (value) } } }

@@ -64,6 +64,25 @@ pub struct Term {
     pub shown: Shown,
 }
 
+impl Term {
+    /// A term that is shown everywhere.
+    #[must_use]
+    pub fn new(kind: TermKind, term: &'static str, words: impl Into<String>) -> Self {
+        Self {
+            term,
+            words: words.into(),
+            kind,
+            shown: Shown::Everywhere,
+        }
+    }
+
+    /// The same where it is `shown`.
+    #[must_use]
+    pub fn only(self, shown: Shown) -> Self {
+        Self { shown, ..self }
+    }
+}
+
 /// What a term is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermKind {
@@ -73,8 +92,10 @@ pub enum TermKind {
     Long,
     /// Something to be typed.
     Code,
-    /// What must be known before the rest is believed.
+    /// What was lost and the like.
     Warning,
+    /// What must be known before the rest is believed: whole sentences, names in backticks.
+    Note,
 }
 
 /// Where something is shown.

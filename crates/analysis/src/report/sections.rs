@@ -2,12 +2,18 @@
 
 use super::model::Report;
 use super::{pairs, terms};
+use crate::diff::Diff;
 use crate::section::Section;
 use crate::views::{threads, timeline};
 
-/// What was recorded.
+/// What a reader must know first, and what was recorded.
 pub(crate) fn of_head(report: &Report) -> Section {
-    terms::run(report)
+    terms::head(report)
+}
+
+/// The same of a comparison.
+pub(crate) fn of_diff(diff: &Diff) -> Section {
+    terms::diff_head(diff)
 }
 
 /// What the report rests on.

@@ -3,51 +3,56 @@
 use linewise_recording::Overhead;
 
 use super::model::{Interval, Report, Samples};
-use super::{contention, exact, text};
+use super::{contention, difference, exact, text};
+use crate::diff::{Diff, Side};
 use crate::section::{Section, Shown, Term, TermKind};
 
-fn term(term: &'static str, words: String) -> Term {
-    Term {
-        term,
-        words,
-        kind: TermKind::Short,
-        shown: Shown::Everywhere,
-    }
-}
-
-fn long(name: &'static str, words: String) -> Term {
-    Term {
-        kind: TermKind::Long,
-        ..term(name, words)
-    }
-}
-
-fn warning(name: &'static str, words: String) -> Term {
-    Term {
-        kind: TermKind::Warning,
-        ..term(name, words)
-    }
-}
-
-/// What was recorded.
-pub(super) fn run(report: &Report) -> Section {
+/// What a reader must know first, and what was recorded. The terminal has the notes.
+pub(super) fn head(report: &Report) -> Section {
     let run = &report.run;
-    let command = Term {
-        kind: TermKind::Code,
-        ..term("command", run.command.clone())
-    };
+    let short = |name, words| Term::new(TermKind::Short, name, words);
+    let recorded = text::nanoseconds(run.duration_ns as f64);
+    let ending = contention::ending(run).map(|words| text::capital(&words) + ".");
+    let ending = ending.map(|words| Term::new(TermKind::Note, "ended", words));
+    let facts = [
+        Term::new(TermKind::Code, "command", &run.command),
+        short("recorded", recorded),
+        short("threads", contention::threads_words(run)),
+        short("transfers", transfers(report)),
+        short("round trip", contention::round_trip(run)),
+        Term::new(TermKind::Long, "machine", &run.machine),
+    ];
+    let on_page = ending.into_iter().chain(facts);
     Section {
-        shown: Shown::OnPage,
-        terms: vec![
-            command,
-            term("recorded", text::nanoseconds(run.duration_ns as f64)),
-            term("threads", contention::threads_words(run)),
-            term("transfers", transfers(report)),
-            term("round trip", contention::round_trip(run)),
-            long("machine", run.machine.clone()),
-        ],
+        terms: (notes(&report.notes))
+            .chain(on_page.map(|term| term.only(Shown::OnPage)))
+            .collect(),
         ..Section::new("run", "What was recorded")
     }
+}
+
+/// The same of a comparison.
+pub(super) fn diff_head(diff: &Diff) -> Section {
+    let side = |name, side: &Side| {
+        [
+            Term::new(TermKind::Code, name, &side.command),
+            Term::new(TermKind::Long, "recorded", difference::facts(side)),
+            Term::new(TermKind::Long, "machine", &side.machine),
+        ]
+    };
+    let sides = side("before", &diff.before)
+        .into_iter()
+        .chain(side("after", &diff.after));
+    Section {
+        terms: (notes(&diff.notes))
+            .chain(sides.map(|term| term.only(Shown::OnPage)))
+            .collect(),
+        ..Section::new("run", "What was recorded")
+    }
+}
+
+fn notes(notes: &[String]) -> impl Iterator<Item = Term> {
+    (notes.iter()).map(|words| Term::new(TermKind::Note, "note", words))
 }
 
 fn transfers(report: &Report) -> String {
@@ -61,28 +66,25 @@ fn transfers(report: &Report) -> String {
 
 /// What the report rests on. The terminal, which has no head, has the machine and the like here.
 pub(super) fn basis(report: &Report) -> Section {
+    use TermKind::{Long, Short, Warning};
     let run = &report.run;
-    let on_terminal = |term: Term| Term {
-        shown: Shown::OnTerminal,
-        ..term
-    };
     let mut terms = Vec::new();
-    if run.source.is_exact() {
-        let facts = exact::facts(report).into_iter();
-        terms.extend(facts.map(|(name, words)| term(name, words)));
-    } else {
-        terms.push(long("samples", samples(&report.samples)));
+    match run.source.is_exact() {
+        true => {
+            let facts = exact::facts(report).into_iter();
+            terms.extend(facts.map(|(name, words)| Term::new(Short, name, words)));
+        }
+        false => terms.push(Term::new(Long, "samples", samples(&report.samples))),
     }
-    terms.extend(losses(report).map(|words| warning("lost", words)));
+    terms.extend(losses(report).map(|words| Term::new(Warning, "lost", words)));
     terms.extend(run.overhead.iter().flat_map(price));
-    terms.push(on_terminal(term("round trip", contention::round_trip(run))));
-    terms.push(long(
-        "source",
-        format!("{}: {}", run.source, run.source_reason),
-    ));
-    terms.push(on_terminal(term("machine", run.machine.clone())));
-    let ending = contention::ending(run).map(|words| on_terminal(warning("ended", words)));
-    terms.extend(ending);
+    let round_trip = Term::new(Short, "round trip", contention::round_trip(run));
+    let source = format!("{}: {}", run.source, run.source_reason);
+    let ending = contention::ending(run).map(|words| Term::new(Warning, "ended", words));
+    terms.push(round_trip.only(Shown::OnTerminal));
+    terms.push(Term::new(Long, "source", source));
+    terms.push(Term::new(Long, "machine", &run.machine).only(Shown::OnTerminal));
+    terms.extend(ending.map(|term| term.only(Shown::OnTerminal)));
     Section {
         terms,
         ..Section::new("basis", "What this rests on")
@@ -117,10 +119,6 @@ fn price(overhead: &Overhead) -> [Term; 4] {
         true => overhead.watch_ns,
         false => overhead.arm_ns + overhead.trap_ns,
     };
-    let on_page = |name, words| Term {
-        shown: Shown::OnPage,
-        ..term(name, words)
-    };
     let budget = format!(
         "{} estimated of {} allowed",
         text::percent(overhead.estimated),
@@ -141,10 +139,11 @@ fn price(overhead: &Overhead) -> [Term; 4] {
         text::nanoseconds(overhead.collector_cpu_ns as f64),
         text::bytes(overhead.collector_rss_bytes)
     );
+    let more = |name, words| Term::new(TermKind::Short, name, words).only(Shown::OnPage);
     [
-        term("overhead", budget),
-        on_page("measured cost", cost),
-        on_page("rates", rates),
-        on_page("collector", collector),
+        Term::new(TermKind::Short, "overhead", budget),
+        more("measured cost", cost),
+        more("rates", rates),
+        more("collector", collector),
     ]
 }

@@ -29,7 +29,6 @@ use super::model::Report;
 use super::{contention, sections, text};
 pub use diff::render as render_diff;
 use document::document;
-use written::{capital, note};
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
@@ -61,8 +60,6 @@ fn header(report: &Report) -> Markup {
         header {
             p.brand { "linewise" }
             h1 { (verdict(report)) }
-            @for words in &report.notes { (note("Note", words)) }
-            @if let Some(ending) = contention::ending(&report.run) { (note("Ended", &(capital(&ending) + "."))) }
             (section::terms(&sections::of_head(report).terms))
         }
     }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::{cells, text};
-use super::written::{self, Prose, capital};
+use super::written::{self, Prose};
 use super::{grid, timeline};
 use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
 
@@ -21,7 +21,7 @@ pub(super) fn section(section: &Section) -> Markup {
     }
     let card = html! {
         @if !section.terms.is_empty() { (terms(&section.terms)) }
-        @for fact in &section.facts { p { (capital(&cells::sentence(fact))) "." } }
+        @for fact in &section.facts { p { (text::capital(&cells::sentence(fact))) "." } }
         @match &section.drawing {
             Some(Drawing::Charts(charts)) => (timeline::charts(charts)),
             Some(Drawing::Grids(grids)) => (grid::grids(grids)),
@@ -33,17 +33,19 @@ pub(super) fn section(section: &Section) -> Markup {
     written::section(section.id, section.title, card)
 }
 
-/// A list of terms, but for those that only the terminal has.
+/// The notes, and a list of the other terms, but for those that only the terminal has.
 pub(super) fn terms(terms: &[Term]) -> Markup {
     let class = |term: &Term| match term.kind {
-        TermKind::Short => "",
+        TermKind::Short | TermKind::Note => "",
         TermKind::Long => "wide",
         TermKind::Code => "wide code",
         TermKind::Warning => "wide lost",
     };
     let shown = terms.iter().filter(|it| it.shown != Shown::OnTerminal);
+    let (notes, facts): (Vec<&Term>, Vec<&Term>) = shown.partition(|it| it.kind == TermKind::Note);
     html! {
-        dl.facts { @for it in shown { (written::fact(&capital(it.term), &it.words, class(it))) } }
+        @for it in notes { p.note { b { (text::capital(it.term)) } " " (Prose(&it.words)) } }
+        dl.facts { @for it in facts { (written::fact(&text::capital(it.term), &it.words, class(it))) } }
     }
 }
 
@@ -71,7 +73,7 @@ fn rows(all: &Table) -> Markup {
 fn table(table: &Table, rows: &[&Row], heaviest: f64) -> Markup {
     let heads = html! {
         @for (i, head) in table.heads.iter().enumerate() {
-            th class=[(i > 0).then_some("number")] { (capital(head.words)) }
+            th class=[(i > 0).then_some("number")] { (text::capital(head.words)) }
         }
         th { span.unseen { "Bar" } }
     };

@@ -75,11 +75,6 @@ pub(super) fn section(id: &str, title: &str, card: Markup) -> Markup {
     }
 }
 
-/// What must be known before the rest is believed; names in backticks.
-pub(super) fn note(term: &str, words: &str) -> Markup {
-    html! { p.note { b { (term) } " " (Prose(words)) } }
-}
-
 /// A fact of a list of them.
 pub(super) fn fact(term: &str, value: &str, class: &str) -> Markup {
     html! { div class=(class) { dt { (term) } dd { (value) } } }
@@ -160,11 +155,4 @@ pub(super) fn place(function: &str, file: &str, line: &str) -> Markup {
             @if !file.is_empty() { span.file { " " (text::file_name(file)) (line) } }
         }
     }
-}
-
-/// `text` with a capital at its start.
-pub(super) fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str()
 }

@@ -12,6 +12,8 @@ const ROWS: usize = 6;
 
 /// Columns of a term.
 pub(super) const INDENT: usize = 13;
+/// Columns of what stands before a note.
+const NOTE: usize = 6;
 
 /// Prints it, if it is for a terminal.
 pub(super) fn print(page: &mut Page, section: &Section) {
@@ -38,11 +40,12 @@ pub(super) fn print(page: &mut Page, section: &Section) {
 /// Terms and their words beside them, but for those that only the page has.
 pub(super) fn terms(page: &mut Page, terms: &[Term]) {
     for it in terms.iter().filter(|it| it.shown != Shown::OnPage) {
-        let (label, tone) = match it.kind {
-            TermKind::Warning => (Tone::Warning, Tone::Plain),
-            _ => (Tone::Dim, Tone::Dim),
+        let (indent, label, tone) = match it.kind {
+            TermKind::Note => (NOTE, Tone::Warning, Tone::Plain),
+            TermKind::Warning => (INDENT, Tone::Warning, Tone::Plain),
+            _ => (INDENT, Tone::Dim, Tone::Dim),
         };
-        page.labelled_in(it.term, INDENT, label, tone, &it.words);
+        page.labelled_in(it.term, indent, label, tone, &it.words);
     }
 }
 

@@ -5,7 +5,10 @@ use linewise_recording::Overhead;
 use super::model::{Interval, Report, Samples};
 use super::{contention, difference, exact, text};
 use crate::diff::{Diff, Side};
-use crate::section::{Section, Shown, Term, TermKind};
+use crate::section::{Section, Shown, Term, TermKind, bounded, more};
+
+/// Kinds of a thing that are listed at most: there are fewer in every recording of ours.
+const KINDS: usize = 24;
 
 /// What a reader must know first, and what was recorded. The terminal has the notes.
 pub(super) fn head(report: &Report) -> Section {
@@ -76,7 +79,8 @@ pub(super) fn basis(report: &Report) -> Section {
         }
         false => terms.push(Term::new(Long, "samples", samples(&report.samples))),
     }
-    terms.extend(losses(report).map(|words| Term::new(Warning, "lost", words)));
+    let lost = losses(report).into_iter();
+    terms.extend(lost.map(|words| Term::new(Warning, "lost", words)));
     terms.extend(run.overhead.iter().flat_map(price));
     let round_trip = Term::new(Short, "round trip", contention::round_trip(run));
     let source = format!("{}: {}", run.source, run.source_reason);
@@ -94,23 +98,47 @@ pub(super) fn basis(report: &Report) -> Section {
 /// What became of the samples, and why the access of some is unknown.
 fn samples(samples: &Samples) -> String {
     let words = contention::samples_words(samples);
-    match contention::unknown_reasons(samples).as_slice() {
+    match unknown_reasons(samples).as_slice() {
         [] => words,
         reasons => format!("{words} ({})", reasons.join(", ")),
     }
 }
 
-/// What was lost, each kind in a sentence.
-fn losses(report: &Report) -> impl Iterator<Item = String> {
-    let (losses, more) = contention::losses(report);
-    let words = losses.into_iter().map(|(what, lost)| {
-        let count = text::integer(lost.count);
-        match lost.detail.as_str() {
-            "" => format!("{what}: {count}"),
-            detail => format!("{what} ({count}): {detail}"),
-        }
+/// The reasons of the samples whose access is unknown, the most frequent first.
+fn unknown_reasons(samples: &Samples) -> Vec<String> {
+    let mut reasons: Vec<_> = samples.unknown.iter().filter(|(_, n)| **n > 0).collect();
+    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let (shown, rest) = bounded(&reasons, |(_, n)| **n as f64, KINDS);
+    let words = |what: &str, n: u64| format!("{what} {}", text::integer(n));
+    let shown = shown.iter().map(|(reason, n)| words(reason, **n));
+    let sum = sum(rest.iter().map(|(_, n)| **n));
+    shown
+        .chain(sum.map(|sum| words(&more(rest.len()), sum)))
+        .collect()
+}
+
+/// What was lost, each kind in a sentence, then those kinds that are next to nothing beside the others.
+fn losses(report: &Report) -> Vec<String> {
+    let lost: Vec<_> = report
+        .losses
+        .iter()
+        .filter(|(_, lost)| lost.count > 0)
+        .collect();
+    let (shown, rest) = bounded(&lost, |(_, lost)| lost.count as f64, KINDS);
+    let words = |what: &str, n: u64| format!("{what} ({})", text::integer(n));
+    let shown = shown.iter().map(|(what, lost)| match lost.detail.as_str() {
+        "" => format!("{what}: {}", text::integer(lost.count)),
+        detail => format!("{}: {detail}", words(what, lost.count)),
     });
-    words.chain(more)
+    let sum = sum(rest.iter().map(|(_, lost)| lost.count));
+    shown
+        .chain(sum.map(|sum| words(&more(rest.len()), sum)))
+        .collect()
+}
+
+/// The sum of counts, which may be any of a foreign recording; `None` of none.
+fn sum(counts: impl Iterator<Item = u64>) -> Option<u64> {
+    counts.reduce(u64::saturating_add)
 }
 
 /// What recording cost; the terminal has the sum.

@@ -5,7 +5,7 @@
 //! script of the file, which it names by their hashes. That also forbids `style` attributes, so
 //! sizes are table spans or SVG attributes, and colours are classes.
 //!
-//! All markup is made by `html!`, which escapes what is put into it. [`document()`] then shows what a
+//! All markup is made by `html!`, which escapes what is put into it. `document` then shows what a
 //! reader could not see, so that nobody who writes a section needs to think of either.
 
 mod caches;

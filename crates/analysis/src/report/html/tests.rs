@@ -48,6 +48,23 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
+fn lines_of_a_source_are_lines_and_those_of_a_name_are_not() {
+    let mut report = sample::everyday();
+    report.run.command = "echo 'a\nb'".to_owned();
+    report.findings[0].change_source = "struct {\n\tint a;".to_owned();
+    let document = render(&report);
+    assert!(document.contains("<code>struct {&#10;    int a;&#10;</code>"));
+    assert!(document.contains("<dd>echo 'a\\nb'</dd>"));
+}
+
+#[test]
+fn prose_sets_names_as_code() {
+    use maud::Render as _;
+    let prose = written::Prose("a `b<c>` & `d").render().into_string();
+    assert_eq!(prose, "a <code>b&lt;c&gt;</code> &amp; `d");
+}
+
+#[test]
 fn nothing_needs_the_network_or_an_inline_style() {
     for report in [sample::everyday(), sample::hostile(), sample::crowd(60)] {
         let document = render(&report).replace(STYLE.0, "").replace(SCRIPT.0, "");

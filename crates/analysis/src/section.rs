@@ -22,6 +22,8 @@ pub struct Section {
     pub title: &'static str,
     /// Where it is shown.
     pub shown: Shown,
+    /// Terms, and what is to be said of each.
+    pub terms: Vec<Term>,
     /// Sentences without a full stop.
     pub facts: Vec<Words>,
     /// The rows.
@@ -32,13 +34,79 @@ pub struct Section {
     pub notes: Vec<String>,
 }
 
-/// Where a section is shown.
+impl Section {
+    /// One that says nothing yet, of what is shown everywhere.
+    #[must_use]
+    pub fn new(id: &'static str, title: &'static str) -> Self {
+        Self {
+            id,
+            title,
+            shown: Shown::Everywhere,
+            terms: Vec::new(),
+            facts: Vec::new(),
+            table: None,
+            drawing: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// A term and what is to be said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term {
+    /// In lower case.
+    pub term: &'static str,
+    /// A sentence without a full stop, which may have names in it.
+    pub words: String,
+    /// What it is.
+    pub kind: TermKind,
+    /// Where it is shown.
+    pub shown: Shown,
+}
+
+impl Term {
+    /// A term that is shown everywhere.
+    #[must_use]
+    pub fn new(kind: TermKind, term: &'static str, words: impl Into<String>) -> Self {
+        Self {
+            term,
+            words: words.into(),
+            kind,
+            shown: Shown::Everywhere,
+        }
+    }
+
+    /// The same where it is `shown`.
+    #[must_use]
+    pub fn only(self, shown: Shown) -> Self {
+        Self { shown, ..self }
+    }
+}
+
+/// What a term is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TermKind {
+    /// A few words.
+    Short,
+    /// As long as it may be.
+    Long,
+    /// Something to be typed.
+    Code,
+    /// What was lost and the like.
+    Warning,
+    /// What must be known before the rest is believed: whole sentences, names in backticks.
+    Note,
+}
+
+/// Where something is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// On the terminal and on the page.
     Everywhere,
     /// On the page, with what takes more room than a terminal has.
     OnPage,
+    /// On the terminal; the page has it elsewhere.
+    OnTerminal,
 }
 
 /// Words and values, one behind the other.

@@ -1,14 +1,13 @@
 //! Small sums over a report that more than one renderer prints: how much is shared, how much of the
 //! time it takes, and what cannot be excluded.
 
-use linewise_recording::{ObjectKind, Order, Overhead};
+use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Evidence, FieldRow, Finding, Interval, Lost, ObjectRow, Report, Run, Samples, Sharing,
-    ThreadRow, TypeRow, TypeVote,
+    Evidence, FieldRow, Finding, Interval, ObjectRow, Report, Run, Samples, Sharing, ThreadRow,
+    TypeRow, TypeVote,
 };
 use super::text;
-use crate::section::{bounded, more};
 
 /// The share of the sampled thread time that is at contended lines; `None` without samples.
 pub(crate) fn contended_share(report: &Report) -> Option<f64> {
@@ -353,36 +352,6 @@ pub(crate) fn evidence(evidence: &Evidence) -> Vec<String> {
         .collect()
 }
 
-/// Kinds of a thing that are listed at most: there are fewer in every recording of ours.
-const KINDS: usize = 24;
-
-/// What was lost, by kind: its name and how much, then a row of those kinds that are next to nothing beside the others.
-pub(crate) fn losses(report: &Report) -> (Vec<(&str, &Lost)>, Option<String>) {
-    let lost = report.losses.iter().filter(|(_, lost)| lost.count > 0);
-    let lost: Vec<(&str, &Lost)> = lost.map(|(what, lost)| (what.as_str(), lost)).collect();
-    let (shown, rest) = bounded(&lost, |(_, lost)| lost.count as f64, KINDS);
-    let count = |sum: u64, (_, lost): &&(&str, &Lost)| sum.saturating_add(lost.count);
-    let sum = rest.iter().fold(0, count);
-    let more = (!rest.is_empty()).then(|| format!("{} ({})", more(rest.len()), text::integer(sum)));
-    (shown.into_iter().copied().collect(), more)
-}
-
-/// The reasons of the samples whose access is unknown, the most frequent first.
-pub(crate) fn unknown_reasons(samples: &Samples) -> Vec<String> {
-    let mut reasons: Vec<_> = samples.unknown.iter().filter(|(_, n)| **n > 0).collect();
-    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let (shown, rest) = bounded(&reasons, |(_, n)| **n as f64, KINDS);
-    let words = |what: &str, n: u64| format!("{what} {}", text::integer(n));
-    let mut reasons: Vec<String> = (shown.iter())
-        .map(|(reason, n)| words(reason, **n))
-        .collect();
-    if !rest.is_empty() {
-        let sum = (rest.iter()).fold(0_u64, |sum, (_, n)| sum.saturating_add(**n));
-        reasons.push(words(&more(rest.len()), sum));
-    }
-    reasons
-}
-
 /// The round trip of the run, in words.
 pub(crate) fn round_trip(run: &Run) -> String {
     let Some(median) = run.round_trip_ns else {
@@ -412,23 +381,6 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
         _ => {}
     }
     (!facts.is_empty()).then(|| text::listing(&facts))
-}
-
-/// What recording cost, of what it may.
-pub(super) fn overhead_words(report: &Report, overhead: &Overhead) -> String {
-    /// With less CPU time of the program's a share of it says nothing.
-    const LITTLE_NS: u64 = 100_000_000;
-    let of_program: u64 = report.run.threads.iter().map(|it| it.cpu_time_ns).sum();
-    let budget = text::percent(overhead.budget);
-    if of_program < LITTLE_NS && overhead.estimated > overhead.budget {
-        let spent = text::nanoseconds(overhead.estimated * of_program as f64);
-        let of_program = text::nanoseconds(of_program as f64);
-        return format!(
-            "{spent} estimated beside {of_program} of the program's CPU time, too little to keep to {budget} of"
-        );
-    }
-    let estimated = text::percent(overhead.estimated);
-    format!("{estimated} estimated of {budget} allowed")
 }
 
 #[cfg(test)]

@@ -15,4 +15,5 @@ mod pairs;
 pub(crate) mod sample;
 mod sections;
 pub mod terminal;
+mod terms;
 mod text;

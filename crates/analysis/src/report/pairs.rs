@@ -31,13 +31,10 @@ pub(super) fn section(report: &Report) -> Section {
         grids: grids.into_iter().flatten().collect(),
     });
     Section {
-        id: "sharing",
-        title: "Who shares with whom",
         shown,
         facts,
-        table: None,
         drawing: (!nothing).then_some(drawing),
-        notes: Vec::new(),
+        ..Section::new("sharing", "Who shares with whom")
     }
 }
 

@@ -1,9 +1,25 @@
 //! What is shown as sections, in the order of the page.
 
 use super::model::Report;
-use super::pairs;
+use super::{pairs, terms};
+use crate::diff::Diff;
 use crate::section::Section;
 use crate::views::{threads, timeline};
+
+/// What a reader must know first, and what was recorded.
+pub(crate) fn of_head(report: &Report) -> Section {
+    terms::head(report)
+}
+
+/// The same of a comparison.
+pub(crate) fn of_diff(diff: &Diff) -> Section {
+    terms::diff_head(diff)
+}
+
+/// What the report rests on.
+pub(crate) fn of_basis(report: &Report) -> Section {
+    terms::basis(report)
+}
 
 /// Who shares with whom.
 pub(crate) fn of_sharing(report: &Report) -> Section {

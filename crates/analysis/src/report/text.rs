@@ -471,6 +471,13 @@ pub(crate) fn listing(items: &[String]) -> String {
     out
 }
 
+/// `text` with a capital at its start.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string());
+    first.unwrap_or_default() + chars.as_str()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

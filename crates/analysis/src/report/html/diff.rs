@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::document::document;
-use super::written::{self, Name, Prose, fact};
-use crate::diff::{Change, Diff, Side, Verdict, View};
-use crate::report::difference;
+use super::section;
+use super::written::{self, Name};
+use crate::diff::{Change, Diff, Verdict, View};
+use crate::report::{difference, sections};
 
 /// Rows that are written out; the JSON has them all.
 const ROWS: usize = 2_000;
@@ -22,27 +23,18 @@ pub fn render(diff: &Diff) -> String {
         header {
             p.brand { "linewise diff" }
             h1 { (difference::verdict(diff)) }
-            @for note in &diff.notes { p.note { b { "Note" } " " (Prose(note)) } }
-            dl.facts { (facts("Before", &diff.before)) (facts("After", &diff.after)) }
+            (section::terms(&sections::of_diff(diff).terms))
         }
         main {
-            (section("changes", "More than noise", &real))
-            (section("noise", "Within the noise", &noise))
+            (part("changes", "More than noise", &real))
+            (part("noise", "Within the noise", &noise))
         }
         footer { p.quiet { (difference::test(diff)) } }
     };
     document(&format!("before and after: {}", diff.after.command), body)
 }
 
-fn facts(label: &str, side: &Side) -> Markup {
-    html! {
-        (fact(label, &side.command, "wide code"))
-        (fact("Recorded", &difference::facts(side), "wide"))
-        (fact("Machine", &side.machine, "wide"))
-    }
-}
-
-fn section(id: &str, title: &str, changes: &[&Change]) -> Markup {
+fn part(id: &str, title: &str, changes: &[&Change]) -> Markup {
     if changes.is_empty() {
         return html! {};
     }

@@ -7,7 +7,7 @@
 use maud::{Markup, html};
 
 use super::super::{cells, text};
-use super::written::{self, capital};
+use super::written;
 use crate::section::{Grid, Grids, Pair, Party};
 
 /// Rows that are drawn; the less busy ones become one row.
@@ -124,7 +124,7 @@ fn heat_map(all: &Grids, grid: &Grid, highest: f64) -> Markup {
     };
     html! {
         svg.matrix.show-all width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img"
-            aria-label={ (capital(all.quantity)) " between " (grid.title) "; the figures are in the table below" } {
+            aria-label={ (text::capital(all.quantity)) " between " (grid.title) "; the figures are in the table below" } {
             rect.ground x=(layout.left) y=(layout.top) width=(columns) height=(rows) {}
             @for (i, (party, label)) in grid.parties.iter().zip(&labels).enumerate() {
                 (axis_labels(&layout, i, party, label))

@@ -5,7 +5,7 @@
 //! script of the file, which it names by their hashes. That also forbids `style` attributes, so
 //! sizes are table spans or SVG attributes, and colours are classes.
 //!
-//! All markup is made by `html!`, which escapes what is put into it. [`document()`] then shows what a
+//! All markup is made by `html!`, which escapes what is put into it. `document` then shows what a
 //! reader could not see, so that nobody who writes a section needs to think of either.
 
 mod caches;
@@ -23,14 +23,12 @@ mod timeline;
 mod types;
 mod written;
 
-use linewise_recording::Overhead;
 use maud::{Markup, html};
 
-use super::model::{Interval, Report, Samples};
-use super::{contention, exact, sections, text};
+use super::model::Report;
+use super::{contention, sections, text};
 pub use diff::render as render_diff;
 use document::document;
-use written::{Prose, capital, fact};
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
@@ -58,23 +56,11 @@ pub fn render(report: &Report) -> String {
 }
 
 fn header(report: &Report) -> Markup {
-    let run = &report.run;
     html! {
         header {
             p.brand { "linewise" }
             h1 { (verdict(report)) }
-            @for note in &report.notes { p.note { b { "Note" } " " (Prose(note)) } }
-            @if let Some(ending) = contention::ending(run) {
-                p.note { b { "Ended" } " " (capital(&ending)) "." }
-            }
-            dl.facts {
-                (fact("Command", &run.command, "wide code"))
-                (fact("Recorded", &text::nanoseconds(run.duration_ns as f64), ""))
-                (fact("Threads", &contention::threads_words(run), ""))
-                (fact("Transfers", &transfers(report), ""))
-                (fact("Round trip", &contention::round_trip(run), ""))
-                (fact("Machine", &run.machine, "wide"))
-            }
+            (section::terms(&sections::of_head(report).terms))
         }
     }
 }
@@ -95,15 +81,6 @@ fn verdict(report: &Report) -> String {
         text::shorten(&name, 48),
         text::percent(first.cost.share),
     )
-}
-
-fn transfers(report: &Report) -> String {
-    let transfers = &report.sharing.transfers;
-    let all = transfers.true_sharing + transfers.false_sharing;
-    let falsely = transfers.false_sharing / all;
-    let split = (all > 0.0).then(|| contention::split(falsely, Interval::exactly(falsely)));
-    let of_what = split.map_or(String::new(), |split| format!(", {split}"));
-    contention::all_transfers(report, &of_what)
 }
 
 fn findings(report: &Report) -> Markup {
@@ -135,29 +112,15 @@ fn nothing_found(report: &Report) -> Markup {
 }
 
 fn footer(report: &Report) -> Markup {
-    let run = &report.run;
-    let (losses, more) = contention::losses(report);
-    let lost = |words: &str| fact("Lost", words, "wide lost");
+    let basis = sections::of_basis(report);
     html! {
         footer {
-            h2 { "What this rests on" }
-            dl.facts {
-                (fact("Source", &format!("{}: {}", run.source, run.source_reason), "wide"))
-                @if run.source.is_exact() {
-                    @for (term, words) in exact::facts(report) { (fact(&capital(term), &words, "")) }
-                } @else {
-                    (samples(&report.samples))
-                }
-                @for (what, it) in losses {
-                    (lost(&format!("{what} ({}): {}", text::integer(it.count), it.detail)))
-                }
-                @if let Some(more) = more { (lost(&more)) }
-                @if let Some(overhead) = &run.overhead { (price(report, overhead)) }
-            }
+            h2 { (basis.title) }
+            (section::terms(&basis.terms))
             p.quiet {
                 "A transfer is a line moving from one core's cache to another's. Sharing is false when the accesses do \
                  not touch the same bytes. Cost is thread time lost. "
-                @if run.source.is_exact() {
+                @if report.run.source.is_exact() {
                     "Transfers are those of a model of the caches. Costs are transfers times the latency measured \
                      beside the run; ranges reach from its lowest to its highest."
                 } @else {
@@ -165,45 +128,6 @@ fn footer(report: &Report) -> Markup {
                 }
             }
         }
-    }
-}
-
-/// What became of the samples.
-fn samples(samples: &Samples) -> Markup {
-    let reasons = contention::unknown_reasons(samples).join(", ");
-    html! {
-        (fact("Samples", &contention::samples_words(samples), "wide"))
-        @if contention::unknown(samples) > 0 { (fact("Unknown because of", &reasons, "wide")) }
-    }
-}
-
-/// What recording cost.
-fn price(report: &Report, overhead: &Overhead) -> Markup {
-    let watch_ns = match overhead.watch_ns > 0.0 {
-        true => overhead.watch_ns,
-        false => overhead.arm_ns + overhead.trap_ns,
-    };
-    let budget = contention::overhead_words(report, overhead);
-    let cost = format!(
-        "{} a sample, {} a watch",
-        text::nanoseconds(overhead.sample_ns),
-        text::nanoseconds(watch_ns)
-    );
-    let rates = format!(
-        "{} samples and {} watches a second",
-        text::count(overhead.samples_per_second),
-        text::count(overhead.watches_per_second)
-    );
-    let collector = format!(
-        "{} of CPU time, {} of memory",
-        text::nanoseconds(overhead.collector_cpu_ns as f64),
-        text::bytes(overhead.collector_rss_bytes)
-    );
-    html! {
-        (fact("Overhead", &budget, ""))
-        (fact("Measured cost", &cost, ""))
-        (fact("Rates", &rates, ""))
-        (fact("Collector", &collector, ""))
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn section(report: &Report) -> Markup {
 
 fn distances_of(report: &Report, reuse: &Reuse, sampled: Option<&SampledReuse>) -> Markup {
     let panel = |title: &str, histogram| Panel {
-        title: written::capital(title),
+        title: text::capital(title),
         histogram,
         octaves: distances::octaves(histogram, &report.cache_sizes),
         caches: &report.cache_sizes,
@@ -113,7 +113,7 @@ fn times_of(title: &str, times: &ReuseTimes) -> Markup {
         (row("not seen to its end", times.unfinished))
     };
     let table = written::table("", heads, rows);
-    written::details(&written::capital(title), true, table)
+    written::details(&text::capital(title), true, table)
 }
 
 fn legend(caches: &[CacheSize]) -> Markup {

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::super::{cells, text};
-use super::written::{self, Prose, capital};
+use super::written::{self, Prose};
 use super::{grid, timeline};
-use crate::section::{Drawing, Row, Section, Table};
+use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
 
 /// Rows that are listed at once; the others are behind a click.
 const OPEN: usize = 12;
@@ -14,10 +14,14 @@ const ROWS: usize = 1_000;
 /// Columns for which a table needs the whole page.
 const WIDE: usize = 4;
 
-/// Any section.
+/// Any section, unless only the terminal has it.
 pub(super) fn section(section: &Section) -> Markup {
+    if section.shown == Shown::OnTerminal {
+        return html! {};
+    }
     let card = html! {
-        @for fact in &section.facts { p { (capital(&cells::sentence(fact))) "." } }
+        @if !section.terms.is_empty() { (terms(&section.terms)) }
+        @for fact in &section.facts { p { (text::capital(&cells::sentence(fact))) "." } }
         @match &section.drawing {
             Some(Drawing::Charts(charts)) => (timeline::charts(charts)),
             Some(Drawing::Grids(grids)) => (grid::grids(grids)),
@@ -27,6 +31,22 @@ pub(super) fn section(section: &Section) -> Markup {
         @for note in &section.notes { p.quiet { (Prose(note)) } }
     };
     written::section(section.id, section.title, card)
+}
+
+/// The notes, and a list of the other terms, but for those that only the terminal has.
+pub(super) fn terms(terms: &[Term]) -> Markup {
+    let class = |term: &Term| match term.kind {
+        TermKind::Short | TermKind::Note => "",
+        TermKind::Long => "wide",
+        TermKind::Code => "wide code",
+        TermKind::Warning => "wide lost",
+    };
+    let shown = terms.iter().filter(|it| it.shown != Shown::OnTerminal);
+    let (notes, facts): (Vec<&Term>, Vec<&Term>) = shown.partition(|it| it.kind == TermKind::Note);
+    html! {
+        @for it in notes { p.note { b { (text::capital(it.term)) } " " (Prose(&it.words)) } }
+        dl.facts { @for it in facts { (written::fact(&text::capital(it.term), &it.words, class(it))) } }
+    }
 }
 
 /// The first rows, and the others behind a click.
@@ -53,7 +73,7 @@ fn rows(all: &Table) -> Markup {
 fn table(table: &Table, rows: &[&Row], heaviest: f64) -> Markup {
     let heads = html! {
         @for (i, head) in table.heads.iter().enumerate() {
-            th class=[(i > 0).then_some("number")] { (capital(head.words)) }
+            th class=[(i > 0).then_some("number")] { (text::capital(head.words)) }
         }
         th { span.unseen { "Bar" } }
     };

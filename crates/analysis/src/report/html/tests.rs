@@ -1,3 +1,4 @@
+use super::super::model::Interval;
 use super::super::sample;
 use super::document::{SCRIPT, STYLE, policy_hash};
 use super::*;
@@ -44,6 +45,23 @@ fn hostile_names_stay_text() {
         assert!(c == '\n' || !c.is_control(), "{c:?} reached the document");
         assert!(!('\u{202a}'..='\u{202e}').contains(&c));
     }
+}
+
+#[test]
+fn lines_of_a_source_are_lines_and_those_of_a_name_are_not() {
+    let mut report = sample::everyday();
+    report.run.command = "echo 'a\nb'".to_owned();
+    report.findings[0].change_source = "struct {\n\tint a;".to_owned();
+    let document = render(&report);
+    assert!(document.contains("<code>struct {&#10;    int a;&#10;</code>"));
+    assert!(document.contains("<dd>echo 'a\\nb'</dd>"));
+}
+
+#[test]
+fn prose_sets_names_as_code() {
+    use maud::Render as _;
+    let prose = written::Prose("a `b<c>` & `d").render().into_string();
+    assert_eq!(prose, "a <code>b&lt;c&gt;</code> &amp; `d");
 }
 
 #[test]

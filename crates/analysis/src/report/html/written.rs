@@ -156,10 +156,3 @@ pub(super) fn place(function: &str, file: &str, line: &str) -> Markup {
         }
     }
 }
-
-/// `text` with a capital at its start.
-pub(super) fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str()
-}

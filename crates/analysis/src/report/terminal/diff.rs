@@ -1,9 +1,9 @@
 //! A comparison of two recordings for a terminal.
 
 use super::page::{Page, Tone};
-use super::{MAX_WIDTH, MIN_WIDTH, TerminalOptions};
+use super::{MAX_WIDTH, MIN_WIDTH, TerminalOptions, section};
 use crate::diff::{Change, Diff, Side, Verdict, View};
-use crate::report::{difference, text};
+use crate::report::{difference, sections, text};
 
 /// Columns of a value.
 const VALUE: usize = 15;
@@ -15,9 +15,7 @@ const WORD: usize = 9;
 #[must_use]
 pub fn render(diff: &Diff, options: &TerminalOptions, all: bool) -> String {
     let mut page = Page::new(options.width.clamp(MIN_WIDTH, MAX_WIDTH), options.colour);
-    for note in &diff.notes {
-        page.labelled("note", 6, Tone::Warning, note);
-    }
+    section::terms(&mut page, &sections::of_diff(diff).terms);
     if !diff.notes.is_empty() {
         page.blank();
     }

@@ -48,9 +48,7 @@ const MAX_WIDTH: usize = 120;
 #[must_use]
 pub fn render(report: &Report, options: &TerminalOptions) -> String {
     let mut page = Page::new(options.width.clamp(MIN_WIDTH, MAX_WIDTH), options.colour);
-    for note in &report.notes {
-        page.labelled("note", 6, Tone::Warning, note);
-    }
+    section::terms(&mut page, &sections::of_head(report).terms);
     if !report.notes.is_empty() {
         page.blank();
     }

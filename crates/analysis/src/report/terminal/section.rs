@@ -5,16 +5,22 @@ use super::grid;
 use super::page::{Page, Tone};
 use super::text;
 use super::types::pad;
-use crate::section::{Drawing, Row, Section, Shown, Table};
+use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
 
 /// Rows.
 const ROWS: usize = 6;
+
+/// Columns of a term.
+pub(super) const INDENT: usize = 13;
+/// Columns of what stands before a note.
+const NOTE: usize = 6;
 
 /// Prints it, if it is for a terminal.
 pub(super) fn print(page: &mut Page, section: &Section) {
     if section.shown == Shown::OnPage {
         return;
     }
+    terms(page, &section.terms);
     match (&section.table, &section.drawing) {
         (Some(table), _) => rows(page, table),
         (None, Some(Drawing::Grids(grids))) => grid::print(page, grids),
@@ -29,6 +35,18 @@ pub(super) fn print(page: &mut Page, section: &Section) {
         page.labelled_in("", 2, Tone::Dim, Tone::Plain, note);
     }
     page.blank();
+}
+
+/// Terms and their words beside them, but for those that only the page has.
+pub(super) fn terms(page: &mut Page, terms: &[Term]) {
+    for it in terms.iter().filter(|it| it.shown != Shown::OnPage) {
+        let (indent, label, tone) = match it.kind {
+            TermKind::Note => (NOTE, Tone::Warning, Tone::Plain),
+            TermKind::Warning => (INDENT, Tone::Warning, Tone::Plain),
+            _ => (INDENT, Tone::Dim, Tone::Dim),
+        };
+        page.labelled_in(it.term, indent, label, tone, &it.words);
+    }
 }
 
 fn rows(page: &mut Page, table: &Table) {

@@ -1,15 +1,13 @@
 //! What stands under the findings: the run, its threads, the samples and what they cost.
 
 use super::super::model::{Report, Run, ThreadRow};
-use super::super::{cells, contention, exact, sections};
+use super::super::{cells, contention, sections};
 use super::page::{Page, Tone};
-use super::section;
+use super::section::{self, INDENT};
 use super::text;
 use crate::section::bounded;
 use crate::views::threads::sum_of_work;
 
-/// Where the text beside the labels begins.
-const INDENT: usize = 13;
 /// Threads named in the line about threads.
 const THREADS: usize = 6;
 
@@ -40,9 +38,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         section::print(page, &sections::of_sharing(report));
     }
     threads(page, &report.run);
-    samples(page, report);
-    losses(page, report);
-    run(page, report);
+    section::terms(page, &sections::of_basis(report).terms);
 }
 
 fn threads(page: &mut Page, run: &Run) {
@@ -64,51 +60,5 @@ fn threads(page: &mut Page, run: &Run) {
     for line in text::wrap_list(&names, page.width() - INDENT) {
         let gap = " ".repeat(INDENT);
         page.line(&[(Tone::Plain, &gap), (Tone::Dim, &line)]);
-    }
-}
-
-fn samples(page: &mut Page, report: &Report) {
-    let samples = &report.samples;
-    if report.run.source.is_exact() {
-        for (label, text) in exact::facts(report) {
-            page.labelled_in(label, INDENT, Tone::Dim, Tone::Dim, &text);
-        }
-        return;
-    }
-    let mut text = contention::samples_words(samples);
-    if contention::unknown(samples) > 0 {
-        let reasons = contention::unknown_reasons(samples);
-        text += &format!(" ({})", reasons.join(", "));
-    }
-    page.labelled_in("samples", INDENT, Tone::Dim, Tone::Dim, &text);
-}
-
-fn losses(page: &mut Page, report: &Report) {
-    let (losses, more) = contention::losses(report);
-    for (what, lost) in losses {
-        let text = match lost.detail.as_str() {
-            "" => format!("{what}: {}", text::integer(lost.count)),
-            detail => format!("{what} ({}): {detail}", text::integer(lost.count)),
-        };
-        page.labelled("lost", INDENT, Tone::Warning, &text);
-    }
-    if let Some(more) = more {
-        page.labelled("lost", INDENT, Tone::Warning, &more);
-    }
-}
-
-fn run(page: &mut Page, report: &Report) {
-    let run = &report.run;
-    if let Some(overhead) = &run.overhead {
-        let text = contention::overhead_words(report, overhead);
-        page.labelled_in("overhead", INDENT, Tone::Dim, Tone::Dim, &text);
-    }
-    let text = contention::round_trip(run);
-    page.labelled_in("round trip", INDENT, Tone::Dim, Tone::Dim, &text);
-    let text = format!("{}: {}", run.source, run.source_reason);
-    page.labelled_in("source", INDENT, Tone::Dim, Tone::Dim, &text);
-    page.labelled_in("machine", INDENT, Tone::Dim, Tone::Dim, &run.machine);
-    if let Some(text) = contention::ending(run) {
-        page.labelled("ended", INDENT, Tone::Warning, &text);
     }
 }

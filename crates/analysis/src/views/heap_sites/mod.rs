@@ -8,7 +8,7 @@ use linewise_recording::{
 use serde::{Deserialize, Serialize};
 
 use crate::resolve::allocation_site;
-use crate::section::{Cell, Column, Section, Shown, Table, View};
+use crate::section::{Cell, Column, Section, Table, View};
 
 /// Blocks below which nothing is shown.
 const FEW: f64 = 10_000.0;
@@ -122,13 +122,9 @@ impl View for HeapTotals {
             Cell::text(" of them there at the end"),
         ];
         (self.exact && self.blocks >= FEW).then(|| Section {
-            id: "heap",
-            title: "Heap",
-            shown: Shown::Everywhere,
             facts: vec![sum],
             table: Some(Table::of("place", &COLUMNS, &self.sites, |site| site.bytes)),
-            drawing: None,
-            notes: Vec::new(),
+            ..Section::new("heap", "Heap")
         })
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::own_code::is_own;
 use crate::resolve::SourceFrames;
-use crate::section::{Cell, Column, Section, Shown, Table, View};
+use crate::section::{Cell, Column, Section, Table, View};
 
 /// Functions that are told; the others are a few samples each.
 const MOST_FUNCTIONS: usize = 2_000;
@@ -124,13 +124,8 @@ impl View for Vec<HotFunction> {
 
     fn section(&self) -> Option<Section> {
         Some(Section {
-            id: "hot",
-            title: "Where the time goes",
-            shown: Shown::Everywhere,
-            facts: Vec::new(),
             table: Some(Table::of("function", &COLUMNS, self, |row| row.share)),
-            drawing: None,
-            notes: Vec::new(),
+            ..Section::new("hot", "Where the time goes")
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use linewise_recording::{RunInfo, Switch, Tables, Thread, Tid, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::section::{Cell, Column, Section, Shown, Table, View};
+use crate::section::{Cell, Column, Section, Table, View};
 
 /// Moves a second from which on they are worth a look: to fill a private cache of 1 MiB anew takes some 300 µs, so that they
 /// may cost more than a percent.
@@ -159,14 +159,11 @@ impl View for Migrations {
         }
         let weight = |row: &ThreadMigrations| row.moves as f64;
         Some(Section {
-            id: "migrations",
-            title: "CPU migrations",
-            shown: Shown::Everywhere,
             facts,
             table: (!self.threads.is_empty())
                 .then(|| Table::of("thread", &COLUMNS, &self.threads, weight)),
-            drawing: None,
             notes,
+            ..Section::new("migrations", "CPU migrations")
         })
     }
 }

@@ -77,13 +77,9 @@ pub fn section(rows: &[ThreadRow]) -> Option<Section> {
         None => "CPU time",
     });
     Some(Section {
-        id: "threads",
-        title: "Threads",
         shown: Shown::OnPage,
-        facts: Vec::new(),
         table: Some(Table::of("thread", &columns, rows, |row| row.work() as f64)),
-        drawing: None,
-        notes: Vec::new(),
+        ..Section::new("threads", "Threads")
     })
 }
 

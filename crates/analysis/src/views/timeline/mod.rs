@@ -146,13 +146,9 @@ pub fn section(bins: &[TimelineBin]) -> Option<Section> {
         charts: vec![contended(&slices, end), round_trip(&slices, end)],
     };
     (end > 0.0).then(|| Section {
-        id: "time",
-        title: "Over time",
         shown: Shown::OnPage,
-        facts: Vec::new(),
-        table: None,
         drawing: Some(Drawing::Charts(charts())),
-        notes: Vec::new(),
+        ..Section::new("time", "Over time")
     })
 }
 

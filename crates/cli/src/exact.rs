@@ -30,10 +30,14 @@ pub(crate) struct ExactArgs {
     /// Follow the code of one module or function alone: FUNCTION, libNAME, PATH or PATH:FUNCTION
     #[arg(long, value_name = "CODE")]
     only: Option<String>,
-    /// In which order threads make their accesses to what they share: equal-rate, as if all were equally fast, the same in every run, or as-run, as the emulator happens to run them (always with --only)
+    /// In which order threads make their accesses to what they share
+    ///
+    /// equal-rate: as if all were equally fast, the same in every run; as-run: as the emulator happens to run them (always with --only).
     #[arg(long, value_enum, value_name = "ORDER")]
     order: Option<OrderChoice>,
-    /// Run the command so many times, each with the same input (a file, not a pipe), and say between what its counts lie. All else is of the first run
+    /// Run the command so many times, each with the same input (a file, not a pipe), and say between what its counts lie
+    ///
+    /// All else is of the first run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Keep all accesses, compressed, in NAME.trace beside the recording
@@ -42,13 +46,19 @@ pub(crate) struct ExactArgs {
     /// With --keep-trace: the size at which it ends
     #[arg(long, default_value = "2GB", value_name = "SIZE", value_parser = parse_size, requires = "keep_trace")]
     max_size: u64,
-    /// Simulate the caches of another machine: 2x10 (two sockets of ten cores), 2x10x2 (with hyperthreads), epyc-8x8, apple, vm-2
+    /// Simulate the caches of another machine: 2x10, 2x10x2, epyc-8x8, apple, vm-2
+    ///
+    /// 2x10 is two sockets of ten cores, 2x10x2 the same with hyperthreads.
     #[arg(long, value_name = "MACHINE", value_parser = parse_machine)]
     machine: Option<&'static str>,
-    /// Simulate the caches with their sizes, for hits and misses of every level by their cause (several times slower; implied by --machine and --lines)
+    /// Simulate the caches with their sizes, for hits and misses of every level by their cause
+    ///
+    /// Several times slower; implied by --machine and --lines.
     #[arg(long)]
     caches: bool,
-    /// Reuse distances. With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
+    /// Reuse distances
+    ///
+    /// With --source exact: of all lines, of a share (1/64 unless told otherwise), or none. With the timer: sampled, by watching sampled addresses until they are touched again, or none (the default)
     #[arg(long, value_name = "all|1/N|sampled|none", value_parser = parse_reuse)]
     reuse: Option<ReuseChoice>,
     /// The reuse of the same BYTES bytes as well, beside that of lines: 1, or 8 for the elements of an array of doubles

@@ -44,26 +44,38 @@ pub(crate) struct CollectArgs {
     /// With the timer: samples a second of thread time, instead of as many as the overhead allows
     #[arg(help_heading = "How much", long, value_name = "HZ", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// With the timer: what has one of its own: each CPU, which costs the command nothing when it switches threads, or each of its threads; auto unless told otherwise
+    /// With the timer: what has one of its own, auto unless told otherwise
+    ///
+    /// Each CPU, which costs the command nothing when it switches threads, or each of its threads.
     #[arg(help_heading = "How much", long, value_enum, value_name = "WHAT")]
     sample_by: Option<SampleByArg>,
-    /// End the recording after this long: 500ms, 30s, 5m. A command started here is then asked to end (SIGTERM), with its children
+    /// End the recording after this long: 500ms, 30s, 5m
+    ///
+    /// A command started here is then asked to end (SIGTERM), with its children
     #[arg(help_heading = "How much", long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// With the timer: guard the target against traps that lose their reason, which some hypervisors deliver and which end it; auto unless told otherwise. A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
+    /// With the timer: guard the target against traps that lose their reason, auto unless told otherwise
+    ///
+    /// Some hypervisors deliver such traps, and they would end the target.
+    ///
+    /// A guarded thread stops briefly at each of its signals and cannot be debugged meanwhile
     #[arg(help_heading = "How much", long, value_enum, value_name = "WHEN")]
     guard: Option<GuardWhen>,
-    /// Name heap memory by where it was allocated: a library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6). Without this `run` loads the library where that can be and probes nothing, and `record` does neither
+    /// Name heap memory by where it was allocated; `run` does so by itself where a library can be loaded into the command
+    ///
+    /// A library loaded into the command tells of its blocks, or, with `--pid` and in static programs, probes on its allocator do (root, Linux 6.6). Without this `run` loads the library where that can be and probes nothing, and `record` does neither
     #[arg(help_heading = "What to record", long, value_enum, value_name = "WHEN")]
     heap: Option<HeapArg>,
-    /// Follow objects from their allocation to their end and show the paths that they take: of the types that are touched most (`auto`), or those that function NAME of the program allocates or that it named NAME. Takes `--heap`, and turns it on
+    /// Follow objects from their allocation to their end and show their paths: of the types that are touched most, or those that NAME allocates
+    ///
+    /// NAME is a function of the program, or a name that it gave to objects; `auto` is without. Takes `--heap`, and turns it on
     #[arg(help_heading = "What to record", long, value_name = "NAME", num_args = 0..=1, default_missing_value = "auto", require_equals = true, conflicts_with = "attach")]
     flow: Option<String>,
     /// Replace a recording of the same name
-    #[arg(long)]
+    #[arg(help_heading = "The recording", long)]
     force: bool,
     /// No progress line, and no word where all went well
-    #[arg(long, short)]
+    #[arg(help_heading = "The recording", long, short)]
     quiet: bool,
 }
 
@@ -71,7 +83,9 @@ pub(crate) struct CollectArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "attach", multiple = true, conflicts_with = "command")]
 pub(crate) struct AttachArgs {
-    /// Record this running process instead of a command, and all that descend from it. May be given several times, or with several numbers: 12,34
+    /// Record this running process instead of a command, and all that descend from it
+    ///
+    /// May be given several times, or with several numbers: 12,34
     #[arg(help_heading = "What to record", long, value_name = "PID", value_delimiter = ',', value_parser = report::whole_number::<u32>)]
     pid: Vec<u32>,
     /// Record the running processes of this name (of the program's file, or as `ps` shows it), and all that descend from them
@@ -223,7 +237,14 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     collect: CollectArgs,
     /// Name of the recording; a directory NAME.linewise is made
-    #[arg(long, short, default_value = "run", value_name = "NAME")]
+    #[arg(
+        help_heading = "The recording",
+        help_heading = "The recording",
+        long,
+        short,
+        default_value = "run",
+        value_name = "NAME"
+    )]
     output: PathBuf,
 }
 
@@ -233,7 +254,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     collect: CollectArgs,
     /// Keep the recording under this name; it is thrown away otherwise
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(
+        help_heading = "The recording",
+        help_heading = "The recording",
+        long,
+        short,
+        value_name = "NAME"
+    )]
     output: Option<PathBuf>,
     #[command(flatten)]
     show: OutputArgs,

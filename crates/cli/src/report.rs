@@ -29,7 +29,9 @@ pub(crate) struct ReportArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "What to show")]
 pub(crate) struct OutputArgs {
-    /// Print JSON (schema 1, described in docs/report-json.md) instead of text. What a command started here prints goes to the standard error then, unless the report goes to a file (--report-to)
+    /// Print JSON (schema 1, described in docs/report-json.md) instead of text
+    ///
+    /// What a command started here prints goes to the standard error then, unless the report goes to a file (--report-to)
     #[arg(long)]
     json: bool,
     /// Also write the report as one HTML file

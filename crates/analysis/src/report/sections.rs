@@ -31,9 +31,12 @@ pub(crate) fn of_run(report: &Report) -> Option<Section> {
     timeline::section(&report.timeline)
 }
 
-/// The views and what follows them.
-pub(crate) fn of(report: &Report) -> Vec<Section> {
-    let mut sections = report.views.sections();
-    sections.extend(threads::section(&report.run.threads));
-    sections
+/// The views, those that say most first.
+pub(crate) fn of_views(report: &Report) -> Vec<Section> {
+    report.views.sections()
+}
+
+/// Who ran for how long.
+pub(crate) fn of_threads(report: &Report) -> Option<Section> {
+    threads::section(&report.run.threads)
 }

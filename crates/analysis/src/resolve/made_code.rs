@@ -103,15 +103,17 @@ fn place_of(name: &str) -> SourceFrame {
     let Some((function, place)) = rest.rsplit_once(' ') else {
         return whole();
     };
-    let mut parts = place.rsplitn(3, ':');
-    let numbers = (parts.next(), parts.next(), parts.next());
-    let (file, line) = match numbers {
-        (Some(column), Some(line), Some(file)) if column.parse::<u32>().is_ok() => {
-            (file, line.parse().unwrap_or(0))
-        }
-        _ => match place.rsplit_once(':') {
-            Some((file, line)) => (file, line.parse().unwrap_or(0)),
-            None => (place, 0),
+    let number_behind = |place: &'_ str| -> Option<(usize, u32)> {
+        let (file, number) = place.rsplit_once(':')?;
+        Some((file.len(), number.parse().ok()?))
+    };
+    let place = place.trim_start_matches("file://");
+    let (file, line) = match number_behind(place) {
+        None => (place, 0),
+        // The line, or the column behind it.
+        Some((end, last)) => match number_behind(&place[..end]) {
+            Some((end, line)) => (&place[..end], line),
+            None => (&place[..end], last),
         },
     };
     let function = match function.trim() {
@@ -120,7 +122,7 @@ fn place_of(name: &str) -> SourceFrame {
     };
     SourceFrame {
         function: function.to_owned(),
-        file: file.trim_start_matches("file://").to_owned(),
+        file: file.to_owned(),
         line,
     }
 }

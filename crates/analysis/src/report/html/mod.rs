@@ -42,13 +42,14 @@ pub fn render(report: &Report) -> String {
             (findings(report))
             (section::section(&sections::of_sharing(report)))
             @if let Some(shown) = sections::of_run(report) { (section::section(&shown)) }
+            @for shown in sections::of_views(report) { (section::section(&shown)) }
             (types::section(report))
             (flow::section(report))
             (caches::section(report))
             (reuse::section(report))
             (curve::section(report))
             (prefetch::section(report))
-            @for shown in sections::of(report) { (section::section(&shown)) }
+            @if let Some(shown) = sections::of_threads(report) { (section::section(&shown)) }
         }
         (footer(report))
     };

@@ -72,10 +72,10 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
         )]);
     }
     page.blank();
-    types::print(&mut page, report);
-    for shown in &sections::of(report) {
+    for shown in &sections::of_views(report) {
         section::print(&mut page, shown);
     }
+    types::print(&mut page, report);
     flow::print(&mut page, report);
     locality::print(&mut page, report);
     summary::print(&mut page, report);

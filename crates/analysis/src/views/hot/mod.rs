@@ -34,6 +34,8 @@ pub struct HotFunction {
     pub threads: u64,
     /// The path of the program or library.
     pub module: String,
+    /// Why its name or lines are not known, and what to install; empty when nothing is missing.
+    pub missing: String,
     /// Its lines, the hottest first; at most 16.
     pub lines: Vec<HotLine>,
     /// Its hottest instructions, those of calls among them; at most 16.
@@ -125,9 +127,20 @@ impl View for Vec<HotFunction> {
     fn section(&self) -> Option<Section> {
         Some(Section {
             table: Some(Table::of("function", &COLUMNS, self, |row| row.share)),
+            notes: missing(self).into_iter().collect(),
             ..Section::new("hot", "Where the time goes")
         })
     }
+}
+
+/// What to install for the names and lines of the functions with the most time, if they have none.
+fn missing(rows: &[HotFunction]) -> Option<String> {
+    /// Less of the time is not worth a sentence.
+    const WORTH: f64 = 0.05;
+
+    let nameless = rows.iter().filter(|row| row.line == 0);
+    let mut first = nameless.filter(|row| !row.missing.is_empty() && row.share >= WORTH);
+    first.next().map(|row| row.missing.clone())
 }
 
 fn file_name(path: &str) -> &str {
@@ -138,6 +151,7 @@ fn file_name(path: &str) -> &str {
 #[derive(Default)]
 struct Seen<'a> {
     weight: u64,
+    missing: &'a str,
     threads: BTreeSet<Tid>,
     lines: BTreeMap<(&'a str, u32), u64>,
     instructions: BTreeMap<(Pid, Address), u64>,
@@ -178,6 +192,9 @@ fn hot(tables: &Tables) -> Option<Vec<HotFunction>> {
             .entry((frame.function.as_str(), frame.module.as_str()))
             .or_default();
         seen.weight += sample.weight;
+        if !frame.reason.is_empty() {
+            seen.missing = frame.reason.as_str();
+        }
         seen.threads.insert(sample.tid);
         *seen
             .instructions
@@ -276,6 +293,7 @@ fn row(function: &str, module: &str, seen: Seen<'_>, all: u64) -> HotFunction {
         share: share(seen.weight),
         threads: seen.threads.len() as u64,
         module: module.to_owned(),
+        missing: seen.missing.to_owned(),
         lines: lines.collect(),
         instructions: instructions.collect(),
         inside: inside.collect(),

@@ -135,7 +135,10 @@ mod tests {
                 "/home/dev/app",
                 "/home/dev/.cargo/registry/src/index/rayon-1.1/src/lib.rs",
             ),
-            ("/home/dev/app", "/root/go/pkg/mod/example.org/x@v1/y.go"),
+            (
+                "/home/dev/app",
+                "/home/dev/go/pkg/mod/example.org/x@v1/y.go",
+            ),
             ("/home/dev/app", "/usr/local/go/src/runtime/proc.go"),
             ("/home/dev/app", "runtime/internal/atomic/atomic_amd64.s"),
         ] {

@@ -20,14 +20,16 @@ pub mod fuzzing;
 mod kernel;
 mod latencies;
 mod options;
+mod recorder;
 mod recording;
 mod sources;
 mod target;
 
 pub use error::Error;
 pub use options::{
-    Event, HeapWhen, Progress, RecordOptions, SampleBy, Source, Target, TimerOptions, Wanted,
+    Event, HeapWhen, Progress, RecordOptions, SampleBy, Target, TimerOptions, Wanted,
 };
-pub use recording::{Outcome, record};
+pub use recorder::Outcome;
+pub use recording::{Source, record};
 pub use sources::exact;
 pub use target::life::EndedBy;

@@ -8,7 +8,6 @@ use linewise_recording::CreateMode;
 
 use crate::error::Error;
 use crate::kernel::Processes;
-use crate::sources::exact::ExactRecordOptions;
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -63,15 +62,6 @@ impl RecordOptions {
             CreateMode::New
         }
     }
-}
-
-/// Where the rows come from.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// Samples in proportion to thread time, and watches.
-    Timer(TimerOptions),
-    /// Every access, under emulation.
-    Exact(ExactRecordOptions),
 }
 
 /// How the timer records.

@@ -10,7 +10,7 @@ use super::modules::SourceFrame;
 /// A longer list is read up to here.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_FUNCTIONS: usize = 2_000_000;
-/// Bytes of a name that are kept.
+/// Characters of a name that are kept.
 const LONGEST_NAME: usize = 4096;
 /// A function is no larger than that.
 const LARGEST: u64 = 64 << 20;
@@ -70,11 +70,11 @@ fn function(line: &str) -> Option<Function> {
     if name.is_empty() || size == 0 || size > LARGEST {
         return None;
     }
-    let cut = name.floor_char_boundary(LONGEST_NAME);
+    let name: String = name.chars().take(LONGEST_NAME).collect();
     Some(Function {
         start,
         end: start.checked_add(size)?,
-        name: name[..cut].into(),
+        name: name.into(),
     })
 }
 

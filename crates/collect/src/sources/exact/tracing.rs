@@ -17,7 +17,7 @@ use super::stream::Stream;
 use super::{ExactError, ExactOptions, ExactOutcome, ending, loss, only};
 use crate::error::Error;
 use crate::kernel::{Machine, Signals};
-use crate::recording::{Follower, follow};
+use crate::recorder::{Follower, follow};
 use crate::target::family::Family;
 use crate::target::life::{EndedBy, Life, Running};
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::kernel::{Kernel, Signals};
 use crate::latencies::Latencies;
 use crate::options::{Event, HeapWhen, RecordOptions, Target, TimerOptions};
-use crate::recording::{Follower, Outcome, Recorder, carry, failed};
+use crate::recorder::{Follower, Outcome, Recorder, carry, failed};
 use crate::sources::timer::attach::of_processes;
 use crate::sources::timer::collector::{Collector, FlowRecorder, ReuseSampling};
 use crate::target::heap::HeapRecorder;

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::kernel::{Machine, Signals};
 use crate::latencies;
 use crate::options::{Event, HeapWhen, RecordOptions, Target};
-use crate::recording::{Follower, Outcome, Recorder, carry, follow};
+use crate::recorder::{Follower, Outcome, Recorder, carry, follow};
 use crate::target::life::{EndedBy, Life, Running};
 
 pub use options::ExactRecordOptions;

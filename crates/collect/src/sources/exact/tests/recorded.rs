@@ -15,7 +15,7 @@ use super::super::ExactError;
 use super::super::record::{ExactRecordOptions, record as record_exact};
 use super::{Programs, command};
 use crate::options::{HeapWhen, RecordOptions, Target};
-use crate::recording::Outcome;
+use crate::recorder::Outcome;
 
 /// Increments of each of two threads: so many that the first has not ended when the second begins.
 const TIMES: usize = 200_000;

@@ -60,11 +60,11 @@ pub(super) fn card(finding: &Finding, report: &Report) -> Markup {
         article.card.finding id={ "finding-" (finding.rank) } {
             (title(finding))
             (cost_bar(finding))
+            (change(finding))
             @for line in finding.lines.iter().take(LINES) { (drawing(finding, line)) }
             @if let Some(more) = contention::more_lines(finding, LINES) { p.quiet { (more) } }
             @if !finding.lines.is_empty() && !missing.is_empty() { p.quiet { (missing) } }
             @if !finding.accesses.is_empty() { (accesses(finding)) }
-            (change(finding))
             p.quiet { "Transfers: " (transfers) ". Rests on " (evidence) "." }
         }
     }

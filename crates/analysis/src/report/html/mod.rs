@@ -29,6 +29,7 @@ use super::model::Report;
 use super::{contention, sections, text};
 pub use diff::render as render_diff;
 use document::document;
+use written::Name;
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
@@ -90,8 +91,27 @@ fn findings(report: &Report) -> Markup {
         section #findings {
             h2 { "Findings" }
             @if report.findings.is_empty() { (nothing_found(report)) }
+            @if report.findings.len() > 1 { (contents(report)) }
             @for finding in report.findings.iter().take(FINDINGS) { (finding::card(finding, report)) }
             @if rest > 0 { p.quiet { (text::plural(rest, "more finding")) " in the JSON report." } }
+        }
+    }
+}
+
+/// The findings in a line each, to go to.
+fn contents(report: &Report) -> Markup {
+    html! {
+        nav.contents aria-label="Findings" {
+            ol {
+                @for finding in report.findings.iter().take(FINDINGS) {
+                    li {
+                        a href={ "#finding-" (finding.rank) } {
+                            (text::percent(finding.cost.share)) " " (finding::kind_words(finding.kind)) " of "
+                            code { (Name(finding::object_name(&finding.object))) }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -200,6 +200,17 @@ fn json_on_the_standard_output_is_not_mixed_with_what_the_command_prints() {
     let report: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     assert!(report["schema"].is_number(), "{}", output.stdout);
     assert!(output.stderr.starts_with("mine\n"), "{}", output.stderr);
+    let closed = format!(
+        "exec {} run --json -- sh -c 'echo mine; exit 3' 2>&-",
+        crate::util::BINARY
+    );
+    let output = place.finish(place.command("sh").args(["-c", &closed]));
+    assert_eq!(output.code, Some(3), "{}", output.stderr);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&output.stdout).is_ok(),
+        "{}",
+        output.stdout
+    );
     // Where the report is elsewhere, the standard output is the command's.
     let run = ["run", "--json", "--report-to", "report.json", "--"];
     let output = place.finish(place.linewise(run).args(shell));

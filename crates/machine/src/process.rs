@@ -322,11 +322,12 @@ impl HeldChild {
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
                 libc::signal(libc::SIGPIPE, BROKEN_PIPE.load(Ordering::Relaxed));
                 libc::signal(libc::SIGXFSZ, FILE_TOO_LARGE.load(Ordering::Relaxed));
+                // Before those that are closed are: in the place of one that was closed is one that leads nowhere.
+                if manner.output_to_errors {
+                    libc::dup2(2, 1);
+                }
                 for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & 1 << fd != 0) {
                     libc::close(fd);
-                }
-                if manner.output_to_errors && CLOSED.load(Ordering::Relaxed) & 0b110 == 0 {
-                    libc::dup2(2, 1);
                 }
                 libc::execvpe(pointers[0], pointers.as_ptr(), environment.as_ptr());
                 let error = *libc::__errno_location();

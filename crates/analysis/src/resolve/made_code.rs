@@ -7,8 +7,8 @@ use linewise_recording::Pid;
 use super::files::Files;
 use super::modules::SourceFrame;
 
-/// A longer list is read up to here.
-const MOST_BYTES: u64 = 256 << 20;
+/// Of a longer list its end is read, which tells of what was made last.
+const MOST_BYTES: u64 = 64 << 20;
 const MOST_FUNCTIONS: usize = 2_000_000;
 /// Characters of a name that are kept.
 const LONGEST_NAME: usize = 4096;
@@ -33,7 +33,7 @@ impl MadeCode {
             return Self::default();
         };
         let length = file.size().min(MOST_BYTES);
-        let bytes = file.read(0, length).unwrap_or_default();
+        let bytes = file.read(file.size() - length, length).unwrap_or_default();
         Self::parse(&String::from_utf8_lossy(&bytes))
     }
 

@@ -14,7 +14,7 @@ use super::dwarf::Debug;
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
 use super::split::{Places, sibling};
-use super::symbols::Symbols;
+use super::symbols::{Symbol, Symbols};
 use super::typer::cache::Cache;
 use super::typer::frames::Frames;
 use super::variables::Variables;
@@ -306,6 +306,9 @@ impl<'a> Module<'a> {
                 }
                 if !full.is_some_and(|full| full.has_section(".symtab")) {
                     self.add_symbols(&mut symbols, elf, (".dynsym", ".dynstr"));
+                    if let Err(bytes) = symbols.add_go(elf, self.store) {
+                        self.too_large.set(Some(TooLarge::Symbols(bytes)));
+                    }
                 }
             }
             symbols.finish();
@@ -381,7 +384,13 @@ impl<'a> Module<'a> {
             .and_then(|debug| debug.places(address))
             .unwrap_or_default();
         let nameless = places.last().is_none_or(|place| place.function.is_empty());
-        if nameless && let Some(symbol) = self.symbols().function(address) {
+        // A label without a size is of its own function, not of the one behind it.
+        let is_of_another = |symbol: &Symbol| {
+            symbol.size == 0
+                && (self.function_start(address)).is_some_and(|start| symbol.address < start)
+        };
+        let symbol = self.symbols().function(address);
+        if nameless && let Some(symbol) = symbol.filter(|symbol| !is_of_another(symbol)) {
             let function = self.symbols().name(symbol);
             match places.last_mut() {
                 Some(place) => place.function = function,

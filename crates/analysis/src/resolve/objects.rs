@@ -99,9 +99,11 @@ impl Resolver<'_> {
             };
         }
         let map = self.map_at(pid, address).cloned();
+        // A program's .bss reaches beyond its file, into memory without a name.
+        let of_module = self.module_at(pid, address).is_some();
         let of_go = map
             .as_ref()
-            .is_some_and(|map| self.is_go_memory(pid, map, address));
+            .is_some_and(|map| !of_module && self.is_go_memory(pid, map, address));
         if of_go {
             return heap_line(pid, address, GO_NAME);
         }

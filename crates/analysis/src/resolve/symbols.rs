@@ -10,6 +10,10 @@ use super::files::Store;
 /// A symbol without a size covers at most this much: assembly labels are short.
 const LARGEST_UNSIZED: u64 = 4096;
 
+/// Where Go has its functions, and how that begins.
+pub(super) const GO_TABLE: &str = ".gopclntab";
+const GO_MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+
 /// One symbol of a module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
@@ -81,6 +85,56 @@ impl Symbols {
         self.names.push(names);
     }
 
+    /// Adds the functions of Go's own table (`.gopclntab`, of Go 1.18 and later), which is there also in a program that was
+    /// stripped; a broken one ends where it is broken. If `store` has no room for it, its bytes are the error.
+    pub(super) fn add_go(&mut self, elf: &Elf, store: &Store) -> Result<(), u64> {
+        let bytes = elf.section_size(GO_TABLE).saturating_mul(2);
+        if !store.reserve_other(bytes) {
+            return Err(bytes);
+        }
+        let text = elf.sections.iter().find(|section| section.name == ".text");
+        let text = text.map_or(0, |section| section.address);
+        if let Some(bytes) = elf.section_bytes(GO_TABLE) {
+            self.add_go_table(&bytes, text);
+        }
+        Ok(())
+    }
+
+    /// Of its bytes; code begins at `text` unless they say otherwise. See `debug/gosym/pclntab.go`.
+    fn add_go_table(&mut self, bytes: &[u8], text: u64) -> Option<()> {
+        let four = |at: usize| {
+            let word = bytes.get(at..at.checked_add(4)?)?;
+            Some(u32::from_le_bytes(word.try_into().ok()?))
+        };
+        let eight = |field: usize| {
+            let word = bytes.get(8 + 8 * field..16 + 8 * field)?;
+            Some(u64::from_le_bytes(word.try_into().ok()?))
+        };
+        let is_known = GO_MAGICS.contains(&four(0)?) && *bytes.get(7)? == 8;
+        let table = u8::try_from(self.names.len()).ok().filter(|_| is_known)?;
+        let start = match eight(2)? {
+            0 => text,
+            start => start,
+        };
+        let (names, functions) = (
+            usize::try_from(eight(3)?).ok()?,
+            usize::try_from(eight(7)?).ok()?,
+        );
+        self.names.push(bytes.get(names..)?.to_vec());
+        for number in 0..usize::try_from(eight(0)?).ok()? {
+            let row = functions.checked_add(number.checked_mul(8)?)?;
+            let (entry, next) = (four(row)?, four(row.checked_add(8)?)?);
+            let about = functions.checked_add(four(row.checked_add(4)?)? as usize)?;
+            self.functions.push(Symbol {
+                address: start.checked_add(entry.into())?,
+                size: next.saturating_sub(entry).into(),
+                table,
+                name: four(about.checked_add(4)?)?,
+            });
+        }
+        Some(())
+    }
+
     /// Sorts by address; call it after the last `add`.
     pub(super) fn finish(&mut self) {
         // At one address the sized symbol wins over the label: it comes last.
@@ -147,6 +201,47 @@ mod tests {
             table: 0,
             name: 0,
         }
+    }
+
+    /// A table of two functions at 0x40 and 0x90 of the code.
+    fn go_table() -> Vec<u8> {
+        let mut bytes = 0xffff_fff1_u32.to_le_bytes().to_vec();
+        bytes.extend([0, 0, 1, 8]);
+        let (names, functions) = (72_u64, 112_u64);
+        for field in [2, 0, 0x40_1000, names, 0, 0, 0, functions] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.extend(b"main.count\0runtime.mallocgc\0");
+        bytes.resize(112, 0);
+        // Each where it begins and what is said of it; the end behind them.
+        for word in [0x40_u32, 20, 0x90, 28, 0xc0, 0x40, 0, 0x90, 11] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn functions_of_go_are_known_by_its_own_table() {
+        let named = |bytes: &[u8], address| {
+            let mut symbols = Symbols::default();
+            symbols.add_go_table(bytes, 0x9000);
+            symbols.finish();
+            symbols.function(address).map(|symbol| symbols.name(symbol))
+        };
+        let table = go_table();
+        assert_eq!(named(&table, 0x40_1040).as_deref(), Some("main.count"));
+        assert_eq!(named(&table, 0x40_108f).as_deref(), Some("main.count"));
+        let last = named(&table, 0x40_10bf);
+        assert_eq!(last.as_deref(), Some("runtime.mallocgc"));
+        assert_eq!(named(&table, 0x40_10c0), None);
+        assert_eq!(named(&table, 0x40_103f), None);
+        // Cut anywhere, and with any number of functions, it is only less.
+        for length in 0..table.len() {
+            named(&table[..length], 0x40_1040);
+        }
+        let mut endless = table;
+        endless[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(named(&endless, 0x40_1040).as_deref(), Some("main.count"));
     }
 
     #[test]

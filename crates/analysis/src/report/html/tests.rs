@@ -68,6 +68,8 @@ fn prose_sets_names_as_code() {
 fn nothing_needs_the_network_or_an_inline_style() {
     for report in [sample::everyday(), sample::hostile(), sample::crowd(60)] {
         let document = render(&report).replace(STYLE.0, "").replace(SCRIPT.0, "");
+        // What is elsewhere on the page needs nothing.
+        let document = document.replace(" href=\"#", " \"#");
         for tag in document
             .split('<')
             .skip(1)
@@ -216,7 +218,7 @@ fn sampled_reuse_without_an_exact_run_shows_times_and_what_to_do() {
 /// Every `<` begins a tag that we write.
 fn check_tags(document: &str) {
     const TAGS: &str = "a abbr article b body br button circle code dd details div dl dt figcaption figure footer g h1 h2 h3 h4 \
-        head header html li main meta ol p path pre rect script section small span style sub summary sup svg table tbody td text \
+        head header html li main meta nav ol p path pre rect script section small span style sub summary sup svg table tbody td text \
         th thead title tr ul wbr";
     let tags: Vec<&str> = TAGS.split_whitespace().collect();
     let document = document.replace(STYLE.0, "").replace(SCRIPT.0, "");

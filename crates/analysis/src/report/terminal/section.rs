@@ -1,6 +1,7 @@
 //! A section: its head, its heaviest rows, its facts and notes.
 
 use super::super::cells;
+use super::MIN_WIDTH;
 use super::grid;
 use super::page::{Page, Tone};
 use super::text;
@@ -9,6 +10,8 @@ use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};
 
 /// Rows.
 const ROWS: usize = 6;
+/// Columns that a name takes at most, where there is room.
+const LONGEST_NAME: usize = 60;
 
 /// Columns of a term.
 pub(super) const INDENT: usize = 13;
@@ -53,7 +56,9 @@ fn rows(page: &mut Page, table: &Table) {
     let Some((name, heads)) = table.heads.split_first() else {
         return;
     };
-    let width = name.width;
+    // On a wide terminal a name may be longer.
+    let more = page.width().saturating_sub(MIN_WIDTH);
+    let width = (name.width + more).min(LONGEST_NAME.max(name.width));
     let heads: Vec<String> = heads
         .iter()
         .map(|head| format!("{:>1$}", head.words, head.width))

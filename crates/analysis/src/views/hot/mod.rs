@@ -7,6 +7,7 @@ use linewise_recording::{Address, Frame, Pid, RunInfo, Sample, SampleClass, Stac
 use serde::{Deserialize, Serialize};
 
 use crate::own_code::is_own;
+use crate::quantity::percent;
 use crate::resolve::SourceFrames;
 use crate::section::{Cell, Column, Section, Table, View};
 
@@ -14,15 +15,17 @@ use crate::section::{Cell, Column, Section, Table, View};
 const MOST_FUNCTIONS: usize = 2_000;
 /// Lines, instructions, and functions of others that are told of each.
 const MOST_PARTS: usize = 16;
-/// What of a function's time is spent in others' code is worth a word from this share on.
-const MOSTLY: f64 = 0.5;
+/// What of a function's time is spent in another's code is worth a word from this share on.
+const MUCH: f64 = 0.2;
+/// What stands for code whose function is not known.
+const UNKNOWN: &str = "code without a name";
 /// What stands for the kernel among functions.
 const KERNEL: &str = "the kernel";
 
 /// A function, with what it calls as far as that is not the program's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HotFunction {
-    /// Demangled; `program+0xoffset` where it has no name, and what is left of a library's where no caller of it is known.
+    /// Demangled; `program+0xoffset` where it has no name, `code without a name` where not even that is known, and what is left of a library's where no caller of it is known.
     pub function: String,
     /// Source file of its hottest line; empty if unknown.
     pub file: String,
@@ -80,13 +83,13 @@ pub struct HotCallee {
 const COLUMNS: [Column<HotFunction>; 5] = [
     Column {
         head: "where the time goes",
-        width: 30,
+        width: 25,
         sums: false,
         cell: |row| Cell::text(row.function.as_str()),
     },
     Column {
         head: "at",
-        width: 19,
+        width: 17,
         sums: false,
         cell: |row| match row.line {
             0 => Cell::Empty,
@@ -106,12 +109,12 @@ const COLUMNS: [Column<HotFunction>; 5] = [
         cell: |row| Cell::Count(row.threads as f64),
     },
     Column {
-        head: "mostly in",
-        width: 15,
+        head: "of it in",
+        width: 22,
         sums: false,
         cell: |row| match row.inside.first() {
-            Some(callee) if callee.share >= MOSTLY * row.share => {
-                Cell::text(callee.function.as_str())
+            Some(callee) if callee.share >= MUCH * row.share => {
+                Cell::Text(format!("{}: {}", percent(callee.share), callee.function))
             }
             _ => Cell::Empty,
         },
@@ -186,7 +189,12 @@ fn hot(tables: &Tables) -> Option<Vec<HotFunction>> {
             let chain = stacks.get(&sample.stack).copied().unwrap_or_default();
             spot(&frames, sample, chain, in_kernel)
         });
-        let Some(spot) = spot else { continue };
+        let Some(spot) = spot else {
+            let unknown = functions.entry(("", "")).or_default();
+            unknown.weight += sample.weight;
+            unknown.threads.insert(sample.tid);
+            continue;
+        };
         let frame = spot.frame;
         let seen = functions
             .entry((frame.function.as_str(), frame.module.as_str()))
@@ -231,8 +239,8 @@ fn at(sample: &Sample) -> Address {
     }
 }
 
-/// Where a sample of this call `chain` counts: at the innermost frame of the program's own, or at the innermost of all where
-/// none is known to be.
+/// Where a sample of this call `chain` counts: at the innermost frame of the program's own, at code without a name before that,
+/// or at the innermost frame of all where none is known to be its own.
 fn spot<'a>(
     frames: &SourceFrames<'a>,
     sample: &Sample,
@@ -251,12 +259,16 @@ fn spot<'a>(
     };
     let here = here.iter().map(|&frame| (frame, ip));
     let all = || here.clone().chain(calls.clone());
-    let innermost = all().find(|(frame, _)| !frame.function.is_empty())?;
-    let (frame, address) = all().find(|(frame, _)| is_own(frame)).unwrap_or(innermost);
-    let called = !std::ptr::eq(frame, innermost.0);
+    // Time in code that nobody knows is not its caller's.
+    let (first, _) = all().next()?;
+    let is_told = |frame: &Frame| is_own(frame) || frame.function.is_empty();
+    let (frame, address) = all()
+        .find(|(frame, _)| is_told(frame))
+        .unwrap_or((first, ip));
+    let called = !std::ptr::eq(frame, first);
     let inside = match in_kernel {
         true => Some((KERNEL, "")),
-        false => called.then_some((innermost.0.function.as_str(), innermost.0.module.as_str())),
+        false => called.then_some((first.function.as_str(), first.module.as_str())),
     };
     Some(Spot {
         frame,
@@ -287,7 +299,10 @@ fn row(function: &str, module: &str, seen: Seen<'_>, all: u64) -> HotFunction {
         share: share(weight),
     });
     HotFunction {
-        function: function.to_owned(),
+        function: match function {
+            "" => UNKNOWN.to_owned(),
+            name => name.to_owned(),
+        },
         file: file.to_owned(),
         line,
         share: share(seen.weight),

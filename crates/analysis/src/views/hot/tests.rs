@@ -121,5 +121,26 @@ fn the_kernels_time_is_that_of_who_called_it() {
 fn without_samples_there_is_nothing_to_say_and_unknown_code_keeps_its_share() {
     assert_eq!(hot(&tables(Vec::new())), None);
     let rows = rows(vec![sample(1, 0x10, 1, 100), sample(1, 0x999, 9, 300)]);
-    assert_eq!((rows.len(), rows[0].share), (1, 0.25));
+    assert_eq!(rows.len(), 2);
+    assert_eq!((rows[0].function.as_str(), rows[0].share), (UNKNOWN, 0.75));
+}
+
+#[test]
+fn code_without_a_name_is_not_its_callers() {
+    let mut tables = tables(vec![sample(1, 0x50, 5, 100), sample(1, 0x40, 6, 300)]);
+    let reason = "code made at run time".to_owned();
+    tables.frames.push(Frame {
+        reason: reason.clone(),
+        ..frame(0x50, 0, "", "", 0, "")
+    });
+    tables
+        .stacks
+        .extend([stack(5, &[0x50, 0x40]), stack(6, &[0x40])]);
+    let rows = hot(&tables).unwrap();
+    let told = rows.iter().map(|row| (row.function.as_str(), row.share));
+    assert_eq!(told.collect::<Vec<_>>(), [("main", 0.75), (UNKNOWN, 0.25)]);
+    assert_eq!(
+        (&rows[1].missing, rows[1].instructions[0].address),
+        (&reason, 0x50)
+    );
 }

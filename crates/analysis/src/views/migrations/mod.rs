@@ -155,7 +155,7 @@ impl View for Migrations {
             notes.push("At each move a thread leaves behind what its CPU's private caches hold of its data, and waits for it again. `taskset` or `sched_setaffinity` keeps a thread where it is; fewer runnable threads than CPUs let it stay by itself.".to_owned());
         }
         if self.crowded {
-            notes.push("Threads that crowd on a CPU wait for each other while other CPUs have room: look for an affinity that they inherit, or for a thread that wakes them all where it runs.".to_owned());
+            notes.push("Threads that crowd on a CPU wait for each other. Unless other programs keep the other CPUs busy (`top` shows it), look for an affinity that they inherit, or for a thread that wakes them all where it runs.".to_owned());
         }
         let weight = |row: &ThreadMigrations| row.moves as f64;
         Some(Section {

@@ -14,7 +14,7 @@ mod types;
 use super::model::Report;
 use super::{sections, text};
 pub use diff::render as render_diff;
-use page::{Page, Tone};
+use page::{MIN_WIDTH, Page, Tone};
 
 /// How to print a report on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,6 @@ impl Default for TerminalOptions {
     }
 }
 
-/// Columns that are always used.
-const MIN_WIDTH: usize = 80;
 /// Columns that are used at most.
 const MAX_WIDTH: usize = 120;
 

@@ -41,6 +41,9 @@ impl Tone {
     }
 }
 
+/// Columns that are always used.
+pub(super) const MIN_WIDTH: usize = 80;
+
 /// Text under way to a terminal.
 #[derive(Debug)]
 pub(super) struct Page {

@@ -1,9 +1,8 @@
 //! A section: its head, its heaviest rows, its facts and notes.
 
 use super::super::cells;
-use super::MIN_WIDTH;
 use super::grid;
-use super::page::{Page, Tone};
+use super::page::{MIN_WIDTH, Page, Tone};
 use super::text;
 use super::types::pad;
 use crate::section::{Drawing, Row, Section, Shown, Table, Term, TermKind};

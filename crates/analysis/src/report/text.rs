@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+pub(crate) use crate::views::place::file_name;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use linewise_foreign::sanitise;
@@ -167,15 +169,6 @@ pub(crate) fn wrap_source(source: &str, columns: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// The last component of a path: what is left of it where there is little room.
-pub(crate) fn file_name(path: &str) -> &str {
-    path.trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(path)
 }
 
 /// A caller, `make (/src/list.c:5)`, with its file by name: `make (list.c:5)`.

@@ -389,8 +389,10 @@ impl<'a> Module<'a> {
             symbol.size == 0
                 && (self.function_start(address)).is_some_and(|start| symbol.address < start)
         };
-        let symbol = self.symbols().function(address);
-        if nameless && let Some(symbol) = symbol.filter(|symbol| !is_of_another(symbol)) {
+        if nameless
+            && let Some(symbol) = self.symbols().function(address)
+            && !is_of_another(symbol)
+        {
             let function = self.symbols().name(symbol);
             match places.last_mut() {
                 Some(place) => place.function = function,

@@ -16,6 +16,15 @@ pub struct SourcePlace {
     pub line: u32,
 }
 
+/// The last component of a path: what is left of it where there is little room.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(path)
+}
+
 /// The innermost frames of a recording, by address.
 #[derive(Debug)]
 pub(super) struct Places<'a> {

@@ -10,6 +10,7 @@ use crate::own_code::is_own;
 use crate::quantity::percent;
 use crate::resolve::SourceFrames;
 use crate::section::{Cell, Column, Section, Table, View};
+use crate::views::place::file_name;
 
 /// Functions that are told; the others are a few samples each.
 const MOST_FUNCTIONS: usize = 2_000;
@@ -144,10 +145,6 @@ fn missing(rows: &[HotFunction]) -> Option<String> {
     let nameless = rows.iter().filter(|row| row.line == 0);
     let mut first = nameless.filter(|row| !row.missing.is_empty() && row.share >= WORTH);
     first.next().map(|row| row.missing.clone())
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// What was seen of a function.

@@ -128,12 +128,10 @@ impl<S: Signals> Follower<Machine, S> for ExactRecorder<'_> {
     }
 
     fn take(&mut self) -> Result<(), Error> {
-        match self.tracing.consumer().0.writer.take() {
+        let writer = &mut self.tracing.consumer().0.writer;
+        match writer.take_if(|writer| writer.is_err()) {
             Some(Err(error)) => Err(error),
-            writer => {
-                self.tracing.consumer().0.writer = writer;
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 

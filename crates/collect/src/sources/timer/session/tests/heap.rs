@@ -228,16 +228,21 @@ fn a_program_that_allocates_often_is_probed_in_slices_within_the_budget() {
     assert!(detail.contains("as the budget allows"), "{detail}");
 }
 
-#[test]
-fn a_target_that_dies_between_two_slices_is_probed_no_more() {
-    let Some(library) = library() else { return };
-    let kernel = running(&library);
+/// So many blocks at the beginning that probes cost what is given in advance.
+fn spends_the_advance(kernel: &Invented, library: &Functions) {
     let of = library.clone();
     kernel.every((10..40).map(|ms| 1000 * ms), move |world, number| {
         for block in 0..300 {
             allocates(world, &of, 0x9000_0000 + 64 * (300 * number + block), 64);
         }
     });
+}
+
+#[test]
+fn a_target_that_dies_between_two_slices_is_probed_no_more() {
+    let Some(library) = library() else { return };
+    let kernel = running(&library);
+    spends_the_advance(&kernel, &library);
     kernel.at(60_000, |world| {
         assert!(world.probes.is_empty(), "the advance is not spent");
         world.end(FIRST, Ended::Signal(9));
@@ -257,12 +262,7 @@ fn a_target_that_dies_between_two_slices_is_probed_no_more() {
 fn probes_that_cannot_be_placed_again_are_told_at_the_end() {
     let Some(library) = library() else { return };
     let kernel = running(&library);
-    let of = library.clone();
-    kernel.every((10..40).map(|ms| 1000 * ms), move |world, number| {
-        for block in 0..300 {
-            allocates(world, &of, 0x9000_0000 + 64 * (300 * number + block), 64);
-        }
-    });
+    spends_the_advance(&kernel, &library);
     kernel.at(60_000, |world| {
         let refusal = (Asked::FunctionProbe, Denial::NotPermitted);
         world.refusals.insert(refusal.0, refusal.1);

@@ -2,7 +2,7 @@
 
 use linewise_recording::ObjectKind;
 
-use super::parts::{OnLine, Part, parts};
+use super::parts::{OnLine, Part, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, parting, path_of, told};
 use super::proposal::{Change, Language, language};
 use super::share_less::{Shared, share_less};
@@ -19,11 +19,7 @@ pub(crate) fn propose(
 ) -> Change {
     let language = language(accesses);
     let parts = parts(accesses);
-    // What is aligned takes along what lies behind it.
-    let near = parts.iter().enumerate().find_map(|(i, second)| {
-        let ends = parts[..i].iter().find_map(|it| it.in_the_way(second))?;
-        Some(ends)
-    });
+    let near = dearest_in_the_way(&parts);
     let kind = FindingKind::of(false_share);
     let near = near.filter(|ends| kind == FindingKind::FalseSharing || !Part::guards(*ends));
     match (kind, near) {

@@ -38,6 +38,34 @@ fn what_lies_behind_is_aligned_and_a_long_array_is_parted_by_threads() {
 }
 
 #[test]
+fn of_several_lines_the_change_is_about_the_dearest() {
+    let on = |line_address, share, tid, offset, field: &str| AccessRow {
+        share,
+        line_address,
+        ..super::super::parts::tests::at(tid, offset, field, offset)
+    };
+    // What all update costs most, and parting it from what one thread reads beside it saves next to nothing.
+    let ring = [
+        on(0x40, 0.30, 1, 0, "tail"),
+        on(0x40, 0.30, 2, 0, "tail"),
+        on(0x40, 0.01, 3, 8, "head"),
+    ];
+    let counters = [
+        on(0x80, 0.20, 1, 0, "pushed"),
+        on(0x80, 0.19, 2, 8, "popped"),
+    ];
+    let text = |rows: &[AccessRow]| propose(FALSE, &object(), &[], rows, &[]).text;
+    let said = text(&[&ring[..], &counters].concat());
+    assert!(
+        said.starts_with("Move `popped` to another line than `pushed`"),
+        "{said}"
+    );
+    // Alone it is no change to propose.
+    let said = text(&ring);
+    assert!(!said.contains("Move `"), "{said}");
+}
+
+#[test]
 fn members_of_one_element_are_moved_and_elements_are_aligned() {
     let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
     let text = |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows, &[]).text;

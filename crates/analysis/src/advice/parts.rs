@@ -92,23 +92,27 @@ pub(super) fn parts(accesses: &[AccessRow]) -> Vec<Part<'_>> {
     parts
 }
 
-impl<'a> Part<'a> {
-    /// What of two parts is in each other's way on one line, the dearest where there are several, and the one that lies
-    /// before the other first: a thread at the one and another at the other, of which one writes.
-    pub(super) fn in_the_way<'b>(&'b self, other: &'b Self) -> Option<[&'b OnLine<'a>; 2]> {
-        let common = |(line, mine)| Some((mine, other.lines.get(line)?));
-        let pairs = self.lines.iter().filter_map(common);
-        let cost = |(a, b): &(&OnLine<'_>, &OnLine<'_>)| a.share + b.share;
-        let (a, b) = pairs.filter(|(a, b)| a.disturbs(b)).reduce(|dearest, it| {
-            if cost(&it) > cost(&dearest) {
-                it
-            } else {
-                dearest
-            }
-        })?;
-        Some(if b.at < a.at { [b, a] } else { [a, b] })
-    }
+/// A pair of parts that would save less than this of the finding's time by lines of their own is not what it is about.
+const WORTH_PARTING: f64 = 0.05;
 
+/// What of two parts is in each other's way on one line: a thread at the one and another at the other, of which one
+/// writes. Of many pairs the one that lines of its own would save most; what lies before the other comes first.
+pub(super) fn dearest_in_the_way<'b, 'a>(parts: &'b [Part<'a>]) -> Option<[&'b OnLine<'a>; 2]> {
+    let all: f64 = parts.iter().map(|it| it.share).sum();
+    let pairs = parts.iter().enumerate().flat_map(|(i, second)| {
+        let common = |(line, on_line)| Some([on_line, second.lines.get(line)?]);
+        (parts[..i].iter()).flat_map(move |first| first.lines.iter().filter_map(common))
+    });
+    let worth = pairs
+        .filter(|[a, b]| a.disturbs(b))
+        .map(|[a, b]| (a.saved_without(b) + b.saved_without(a), [a, b]))
+        .filter(|(saved, _)| *saved >= WORTH_PARTING * all);
+    // Of equal ones the first: parts are sorted.
+    let (_, [a, b]) = worth.reduce(|most, it| if it.0 > most.0 { it } else { most })?;
+    Some(if b.at < a.at { [b, a] } else { [a, b] })
+}
+
+impl<'a> Part<'a> {
     /// Whether one of the two is a lock and whoever touches the other takes it, too: then that lies beside it for good.
     pub(super) fn guards(pair: [&OnLine<'a>; 2]) -> bool {
         let [a, b] = pair;
@@ -145,6 +149,15 @@ impl OnLine<'_> {
         let mut pairs = (self.threads.iter())
             .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
         pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also))
+    }
+
+    /// Share of the finding's time that this would save on another line than `other`: what threads really share moves
+    /// without it, too, and is moved by it about as often as it is touched.
+    fn saved_without(&self, other: &Self) -> f64 {
+        match self.disturbs(self) {
+            true => self.share.min(other.share),
+            false => self.share,
+        }
     }
 }
 

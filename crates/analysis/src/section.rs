@@ -105,6 +105,8 @@ pub enum Shown {
     Everywhere,
     /// On the page, with what takes more room than a terminal has.
     OnPage,
+    /// On the page, and on a terminal where all is asked for.
+    InFull,
     /// On the terminal; the page has it elsewhere.
     OnTerminal,
 }

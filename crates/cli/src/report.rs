@@ -40,6 +40,9 @@ pub(crate) struct OutputArgs {
     /// Findings to print in full
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_number::<usize>)]
     top: usize,
+    /// Print all that is known: every place, the members of types, what is in each cache, what recording cost
+    #[arg(long, short)]
+    verbose: bool,
     /// When to use colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     colour: Colour,
@@ -178,6 +181,7 @@ pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
             &report,
             &TerminalOptions {
                 top: args.top,
+                verbose: args.verbose,
                 ..terminal_options(args.colour, args.report_to.is_none())
             },
         )

@@ -2,7 +2,7 @@
 
 use linewise_recording::Operation;
 
-use super::model::{AccessRow, LineRow};
+use super::model::{AccessRow, LineField, LineRow};
 
 /// The longest line that is drawn; no machine has one longer, but a report read from a file might.
 const LINE_LIMIT: u32 = 256;
@@ -67,6 +67,16 @@ pub(crate) struct Toucher<'a> {
     pub(crate) marks: Vec<Option<Mark>>,
     /// Their share of the finding's sampled time.
     pub(crate) share: f64,
+}
+
+/// The fields on a line by their offset; of a union's members, which lie over each other, the largest, and of equal ones
+/// rather a structure than the array that stands for its bytes.
+pub(crate) fn distinct_fields(line: &LineRow) -> Vec<&LineField> {
+    let mut fields: Vec<&LineField> = line.fields.iter().collect();
+    let is_array = |it: &LineField| it.type_name.ends_with(']');
+    fields.sort_by_key(|it| (it.offset, std::cmp::Reverse(it.size), is_array(it)));
+    fields.dedup_by_key(|it| it.offset);
+    fields
 }
 
 /// Bytes of the line, as far as it is drawn.

@@ -11,6 +11,7 @@ pub mod html;
 pub mod json;
 pub use crate::model;
 mod pairs;
+mod places;
 #[cfg(test)]
 pub(crate) mod sample;
 mod sections;

@@ -89,10 +89,38 @@ pub(super) fn basis(report: &Report) -> Section {
     terms.push(Term::new(Long, "source", source));
     terms.push(Term::new(Long, "machine", &run.machine).only(Shown::OnTerminal));
     terms.extend(ending.map(|term| term.only(Shown::OnTerminal)));
+    terms.extend(words(report).map(|words| Term::new(Long, "words", words)));
     Section {
         terms,
         ..Section::new("basis", "What this rests on")
     }
+}
+
+/// The words of a report that are not everyone's; `None` where none of them is used.
+fn words(report: &Report) -> Option<String> {
+    let sampled = !report.run.source.is_exact();
+    let found = !report.findings.is_empty();
+    let is_contended = report.types.iter().any(|row| row.bounces);
+    let all = [
+        (
+            true,
+            "a transfer is a line that moves from one core's cache to another's",
+        ),
+        (
+            found && sampled,
+            "a watch is a debug register set on bytes of a line, a trap the access of another thread that it caught",
+        ),
+        (
+            is_contended,
+            "a type is contended if lines of its objects move",
+        ),
+        (
+            found,
+            "sharing is false where the threads do not touch the same bytes",
+        ),
+    ];
+    let used: Vec<&str> = all.iter().filter(|it| it.0).map(|it| it.1).collect();
+    (found || is_contended).then(|| used.join("; "))
 }
 
 /// What became of the samples, and why the access of some is unknown.
@@ -158,7 +186,7 @@ fn budget_words(report: &Report, overhead: &Overhead) -> String {
     format!("{estimated} estimated of {budget} allowed")
 }
 
-/// What recording cost; the terminal has the sum.
+/// What recording cost; the terminal has the sum, and the rest where all is asked for.
 fn price(report: &Report, overhead: &Overhead) -> [Term; 4] {
     let watch_ns = match overhead.watch_ns > 0.0 {
         true => overhead.watch_ns,
@@ -180,7 +208,7 @@ fn price(report: &Report, overhead: &Overhead) -> [Term; 4] {
         text::nanoseconds(overhead.collector_cpu_ns as f64),
         text::bytes(overhead.collector_rss_bytes)
     );
-    let more = |name, words| Term::new(TermKind::Short, name, words).only(Shown::OnPage);
+    let more = |name, words| Term::new(TermKind::Short, name, words).only(Shown::InFull);
     [
         Term::new(TermKind::Short, "overhead", budget),
         more("measured cost", cost),

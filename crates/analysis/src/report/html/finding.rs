@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use maud::{Markup, html};
 
-use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
+use super::super::drawing::{Mark, Toucher, distinct_fields, drawn_size, touchers};
 use super::super::model::{
-    AccessRow, Finding, FindingKind, LineField, LineRow, ObjectRow, Report, SourcePlace,
+    CallChain, Finding, FindingKind, LineField, LineRow, ObjectRow, Report, Run, SourcePlace,
 };
-use super::super::{contention, text};
+use super::super::places::{Accesses, OwnPlace};
+use super::super::{contention, places, text};
 use super::chart::rect;
 use super::document::NEW_LINE;
 use super::written::{self, Name, Prose};
@@ -18,8 +19,10 @@ use super::written::{self, Name, Prose};
 const LINES: usize = 4;
 /// Rows of threads in a drawing.
 const ROWS: usize = 12;
-/// Places in the source that are listed; the JSON report has them all.
-const ACCESSES: usize = 64;
+/// Places in the source that are listed, and call chains and fields of one; the JSON report has them all.
+const PLACES: usize = 32;
+const CHAINS: usize = 3;
+const FIELDS: usize = 6;
 /// Callers of a place or an allocation that are listed.
 const CALLERS: usize = 6;
 /// Bytes in one drawing.
@@ -61,7 +64,7 @@ pub(super) fn card(finding: &Finding, report: &Report) -> Markup {
             (title(finding))
             (cost_bar(finding))
             (change(finding))
-            @for line in finding.lines.iter().take(LINES) { (drawing(finding, line)) }
+            @for line in finding.lines.iter().take(LINES) { (drawing(finding, line, &report.run)) }
             @if let Some(more) = contention::more_lines(finding, LINES) { p.quiet { (more) } }
             @if !finding.lines.is_empty() && !missing.is_empty() { p.quiet { (missing) } }
             @if !finding.accesses.is_empty() { (accesses(finding)) }
@@ -142,7 +145,7 @@ fn cost_bar(finding: &Finding) -> Markup {
     }
 }
 
-fn drawing(finding: &Finding, line: &LineRow) -> Markup {
+fn drawing(finding: &Finding, line: &LineRow, run: &Run) -> Markup {
     let touchers = touchers(line, &finding.accesses, ROWS);
     let size = drawn_size(line);
     let place = match line.offset_in_object {
@@ -161,7 +164,7 @@ fn drawing(finding: &Finding, line: &LineRow) -> Markup {
             }
             div.scroll {
                 @for start in (0..size).step_by(BYTES as usize) {
-                    (segment(line, &touchers, start..size.min(start + BYTES)))
+                    (segment(line, &touchers, run, start..size.min(start + BYTES)))
                 }
             }
             (legend(&touchers))
@@ -169,8 +172,15 @@ fn drawing(finding: &Finding, line: &LineRow) -> Markup {
     }
 }
 
+/// The class of a thread's colour, the same wherever it is drawn.
+fn colour(toucher: &Toucher<'_>, run: &Run) -> String {
+    let first = toucher.threads.first().map_or(0, |(tid, _)| *tid);
+    let known = run.threads.iter().position(|it| it.tid == first);
+    format!("t{}", known.unwrap_or(first as usize) % COLOURS)
+}
+
 /// A row of at most 64 bytes: offsets, fields, and who touches them.
-fn segment(line: &LineRow, touchers: &[Toucher<'_>], bytes: Range<u32>) -> Markup {
+fn segment(line: &LineRow, touchers: &[Toucher<'_>], run: &Run, bytes: Range<u32>) -> Markup {
     let Range { start, end } = bytes;
     let described = format!(
         "Bytes {start} to {} of the line and who touches them",
@@ -183,22 +193,20 @@ fn segment(line: &LineRow, touchers: &[Toucher<'_>], bytes: Range<u32>) -> Marku
                 @for offset in bytes.clone().step_by(8) { td colspan=((end - offset).min(8)) { (offset) } }
             }
             (fields(line, bytes.clone()))
-            @for (i, toucher) in touchers.iter().take(ROWS).enumerate() {
-                (marks(line, toucher, &format!("t{}", i % COLOURS), bytes.clone()))
+            @for toucher in touchers.iter().take(ROWS) {
+                (marks(line, toucher, &colour(toucher, run), bytes.clone()))
             }
         }
     }
 }
 
 fn fields(line: &LineRow, bytes: Range<u32>) -> Markup {
-    let mut fields: Vec<&LineField> = line.fields.iter().collect();
-    fields.sort_by_key(|field| field.offset);
     let mut at = bytes.start;
     let mut drawn = Vec::new();
-    for field in fields {
+    for field in distinct_fields(line) {
         let first = field.offset.clamp(at, bytes.end);
         let last = (field.offset.saturating_add(field.size)).clamp(at, bytes.end);
-        // Nothing of it is here, or a union's other member has already been drawn.
+        // Nothing of it is here.
         if first < last {
             drawn.push(html! { (hole(at..first)) (field_cell(field, last - first)) });
             at = last;
@@ -310,52 +318,87 @@ fn accesses(finding: &Finding) -> Markup {
     };
     let heads = html! {
         th.number { abbr title=(whole) { "Share" } }
-        th { "Place" } th { "Thread" } th { "Does" } th { "Bytes" } th { "Field" }
+        th { "Place" } th { "Does" } th { "Threads" } th { "Field" }
     };
-    let rows = html! {
-        @for access in finding.accesses.iter().take(ACCESSES) { tr { (access_cells(access)) } }
-    };
-    let hidden = finding.accesses.len().saturating_sub(ACCESSES) as u64;
-    let unlisted = &finding.unlisted;
+    let listed = places::listed(finding, PLACES, 0.0);
+    let mut said = Said::default();
+    let places: Vec<Markup> = (listed.places.iter())
+        .map(|it| place_rows(it, &mut said))
+        .collect();
+    let rows = html! { @for rows in &places { (rows) } };
     html! {
         (written::table("accesses", heads, rows))
-        @if hidden > 0 { p.quiet { (text::plural(hidden, "more access")) " in the JSON report" } }
-        @if unlisted.places > 0 {
-            p.quiet { (text::plural(unlisted.places, "more place")) ", " (text::percent(unlisted.share)) }
+        @if listed.hidden > 0 {
+            p.quiet { (text::plural(listed.hidden, "more place")) ", " (text::percent(listed.hidden_share)) }
         }
     }
 }
 
-fn access_cells(access: &AccessRow) -> Markup {
-    let last = u64::from(access.offset) + u64::from(access.size.max(1)) - 1;
+/// What stands at a place already and is not said again at the next one.
+#[derive(Default)]
+struct Said<'a> {
+    chains: BTreeSet<&'a [String]>,
+    missing: BTreeSet<&'a str>,
+}
+
+/// A row of the program's own place and, where several instructions touch the line there, one of each.
+fn place_rows<'a>(place: &OwnPlace<'a>, said: &mut Said<'a>) -> Markup {
+    let all = place.accesses();
+    let several = place.instructions.len() > 1;
+    let callers = (all.rows.iter()).flat_map(|row| &row.called_from);
+    let chains = callers.filter(|chain| said.chains.insert(&chain.callers));
+    let chains: Vec<&CallChain> = chains.take(CHAINS).collect();
+    let missing = (all.rows.iter()).map(|row| row.missing.as_str());
+    let missing: Vec<&str> = missing
+        .filter(|why| !why.is_empty() && said.missing.insert(why))
+        .collect();
     html! {
-        td.number { (text::percent(access.share)) }
-        td.place {
-            (place_cell(access))
-            @for chain in &access.called_from {
-                span.quiet { (Name(&text::called_from(chain, CALLERS))) }
+        tr {
+            td.number { (text::percent(place.share)) }
+            td.place {
+                (code_place(&place.place))
+                @if !several { (inside(&all)) }
+                @for chain in &chains { span.quiet { (Name(&text::called_from(chain, CALLERS))) } }
+                @for why in &missing { span.quiet { (Prose(why)) } }
             }
-            @if !access.missing.is_empty() { span.quiet { (Prose(&access.missing)) } }
+            td.nowrap { @if !several { (all.touch()) } }
+            td.name { (all.who().join(", ")) }
+            td.name { code { (Name(&fields_of(&all))) } }
         }
-        td.name { (access.thread_name) " " (access.tid) }
-        td.nowrap { (access.op.word()) }
-        td.nowrap { (access.offset) " to " (last) }
-        td.name { code { (Name(&access.field)) } }
+        @if several { @for it in &place.instructions { tr.part {
+            td.number { (text::percent(it.share)) }
+            td.place { (inside(it)) }
+            td.nowrap { (it.touch()) }
+            td.name { (it.who().join(", ")) }
+            td.name { code { (Name(&fields_of(it))) } }
+        } } }
     }
 }
 
-/// The program's own place, behind which those of libraries can be opened.
-fn place_cell(access: &AccessRow) -> Markup {
-    let innermost = access.innermost();
+/// The fields that accesses touch, dearest first.
+fn fields_of(accesses: &Accesses<'_>) -> String {
+    let mut fields: Vec<&str> = Vec::new();
+    for row in &accesses.rows {
+        if !row.field.is_empty() && !fields.contains(&row.field.as_str()) {
+            fields.push(&row.field);
+        }
+    }
+    fields.truncate(FIELDS);
+    fields.join(", ")
+}
+
+/// The code of a library that does it, and into what it was inlined: behind the program's own place.
+fn inside(accesses: &Accesses<'_>) -> Markup {
+    let access = accesses.rows[0];
     let inlined = html! {
         @for caller in &access.inlined_into { span.quiet { "inlined into " code { (Name(caller)) } } }
     };
-    match access.own_caller() {
-        Some(own) => html! {
-            (code_place(own))
-            details { summary.quiet { "in " (code_place(&innermost)) } (inlined) }
+    match (access.own_caller(), access.inlined_into.is_empty()) {
+        (Some(_), true) => html! { span.quiet { "in " (code_place(&access.innermost())) } },
+        (Some(_), false) => html! {
+            details { summary.quiet { "in " (code_place(&access.innermost())) } (inlined) }
         },
-        None => html! { (code_place(&innermost)) (inlined) },
+        (None, _) => inlined,
     }
 }
 

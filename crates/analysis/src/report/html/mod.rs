@@ -139,8 +139,7 @@ fn footer(report: &Report) -> Markup {
             h2 { (basis.title) }
             (section::terms(&basis.terms))
             p.quiet {
-                "A transfer is a line moving from one core's cache to another's. Sharing is false when the accesses do \
-                 not touch the same bytes. Cost is thread time lost. "
+                "Cost is thread time lost. "
                 @if report.run.source.is_exact() {
                     "Transfers are those of a model of the caches. Costs are transfers times the latency measured \
                      beside the run; ranges reach from its lowest to its highest."

@@ -47,7 +47,7 @@ fn types(report: &Report) -> Markup {
     let heads = html! {
         th { "Type" } th.number { "Size" } th.number { "Share of " (of) } th.number { "Accesses" }
         @if missed { th.number { "Misses" } }
-        th { "Bounces" } th { "Declared" }
+        th { "Contended" } th { "Declared" }
         @if allocated { th { "Allocated by" } }
     };
     let level = |it: &LevelMisses| format!("{} {}", it.level.word(), text::percent(it.share));

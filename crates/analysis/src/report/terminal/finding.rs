@@ -1,7 +1,12 @@
 //! One finding: what it costs, the line, the places that fight over it, what to change.
 
+use std::collections::BTreeSet;
+
 use super::super::contention;
-use super::super::model::{AccessRow, Finding, FindingKind, ObjectRow, SourcePlace};
+#[cfg(test)]
+use super::super::model::AccessRow;
+use super::super::model::{CallChain, Finding, FindingKind, ObjectRow, SourcePlace};
+use super::super::places::{self, Accesses, OwnPlace};
 use super::line_drawing;
 use super::page::{Page, Tone};
 use super::text;
@@ -9,7 +14,11 @@ use super::text;
 /// Lines of an object that are drawn; one shows the pattern, the second whether it repeats.
 const LINES_DRAWN: usize = 2;
 /// Places in the source that are printed.
-const PLACES: usize = 6;
+const PLACES: usize = 4;
+/// One with a smaller share of the finding's time is not printed,
+const SLIGHT: f64 = 0.01;
+/// nor are more instructions of one.
+const INSTRUCTIONS: usize = 3;
 /// Callers of an allocation that are printed.
 const CALLERS: usize = 5;
 /// Call chains of a place that are printed, and callers of each.
@@ -23,12 +32,18 @@ const INDENT: usize = 11;
 /// Prints `finding` of a run of `duration_ns`.
 pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
     headline(page, finding);
+    change(page, finding);
     what_it_is(page, finding);
     page.blank();
-    for line in finding.lines.iter().take(LINES_DRAWN) {
+    let drawn = if page.is_in_full() {
+        finding.lines.len()
+    } else {
+        LINES_DRAWN
+    };
+    for line in finding.lines.iter().take(drawn) {
         line_drawing::print(page, line, &finding.accesses);
     }
-    if let Some(more) = contention::more_lines(finding, LINES_DRAWN) {
+    if let Some(more) = contention::more_lines(finding, drawn) {
         page.line(&[(Tone::Plain, "  "), (Tone::Dim, &more)]);
     }
     if !finding.lines.is_empty() {
@@ -39,7 +54,6 @@ pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
     places(page, finding);
     page.blank();
     transfers(page, finding, duration_ns);
-    change(page, finding);
 }
 
 fn headline(page: &mut Page, finding: &Finding) {
@@ -99,14 +113,14 @@ fn what_it_is(page: &mut Page, finding: &Finding) {
         facts.push(text::shorten(&safe, page.width() / 2).into_owned());
     }
     facts.extend(contention::extent_words(finding));
-    page.line(&[(Tone::Plain, "   "), (Tone::Dim, &facts.join(", "))]);
+    page.labelled_in("   object", INDENT, Tone::Dim, Tone::Dim, &facts.join(", "));
     if !object.accessed_type.is_empty() {
-        dim(page, "   ", &accessed(object));
+        dim(page, &" ".repeat(INDENT), &accessed(object));
     }
     if !object.allocated_at.is_empty() {
         let callers = text::callers(&object.allocated_at, CALLERS);
         let callers = format!("allocated by {callers}");
-        dim(page, "   ", &callers);
+        dim(page, &" ".repeat(INDENT), &callers);
     }
 }
 
@@ -133,93 +147,124 @@ fn accessed(object: &ObjectRow) -> String {
     format!("accessed as {kind} ({votes}){fields}{through}")
 }
 
-/// The accesses of one place in the source, by whichever threads.
-struct SourceAccesses<'a> {
-    rows: Vec<&'a AccessRow>,
-    share: f64,
-}
-
-fn group(accesses: &[AccessRow]) -> Vec<SourceAccesses<'_>> {
-    let mut places: Vec<SourceAccesses<'_>> = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    for row in accesses {
-        let key = (
-            &row.function,
-            &row.file,
-            row.line,
-            row.op,
-            &row.own,
-            &row.inlined_into,
-        );
-        let at = *known.entry(key).or_insert_with(|| {
-            places.push(SourceAccesses {
-                rows: Vec::new(),
-                share: 0.0,
-            });
-            places.len() - 1
-        });
-        places[at].rows.push(row);
-        places[at].share += row.share;
-    }
-    places.sort_by(|a, b| b.share.total_cmp(&a.share));
-    places
-}
-
 fn places(page: &mut Page, finding: &Finding) {
-    let places = group(&finding.accesses);
-    let mut before: Option<&AccessRow> = None;
-    for place in places.iter().take(PLACES) {
-        print_place(page, place, before);
-        before = place.rows.first().copied();
+    let (most, slight) = match page.is_in_full() {
+        true => (usize::MAX, 0.0),
+        false => (PLACES, SLIGHT),
+    };
+    let listed = places::listed(finding, most, slight);
+    let mut said = Said::default();
+    for place in &listed.places {
+        print_place(page, place, &mut said);
     }
-    let rest = places.get(PLACES..).unwrap_or_default();
-    let hidden = rest.len() as u64 + finding.unlisted.places;
-    if hidden > 0 {
-        let share: f64 = rest.iter().map(|place| place.share).sum();
-        let share = text::percent(share + finding.unlisted.share);
-        let more = format!("  {share:>6}  {}", text::plural(hidden, "more place"));
+    if listed.hidden > 0 {
+        let share = text::percent(listed.hidden_share);
+        let more = format!(
+            "  {share:>6}  {}",
+            text::plural(listed.hidden, "more place")
+        );
         page.line(&[(Tone::Dim, &more)]);
     }
 }
 
-/// Prints a place; who called its function only if that is not what stands at the place `before`.
-fn print_place(page: &mut Page, place: &SourceAccesses<'_>, before: Option<&AccessRow>) {
-    let Some(first) = place.rows.first() else {
-        return;
-    };
+/// What stands at a place already and is not said again at the next one.
+#[derive(Default)]
+struct Said<'a> {
+    /// The callers of the place before.
+    chains: Option<&'a [CallChain]>,
+    /// What is missing of files.
+    missing: BTreeSet<&'a str>,
+}
+
+/// Prints a place, and who called its function.
+fn print_place<'a>(page: &mut Page, place: &OwnPlace<'a>, said: &mut Said<'a>) {
     let share = format!("  {:>6}  ", text::percent(place.share));
     let margin = " ".repeat(text::width(&share));
     let room = page.width() - margin.len();
-    let (own, innermost) = (first.own_caller(), first.innermost());
-    let (function, source) = place_words(own.unwrap_or(&innermost), room);
-    let what = touch(place);
+    let (function, source) = place_words(&place.place, room);
     page.line(&[
         (Tone::Plain, share.as_str()),
         (Tone::Strong, &function),
         (Tone::Strong, &source),
     ]);
-    let beside = room.saturating_sub(text::width(&what) + 2);
-    for (i, line) in text::wrap_list(&who(place), beside).iter().enumerate() {
+    let all = place.accesses();
+    let first = all.rows[0];
+    match place.instructions.as_slice() {
+        [_] => {
+            who(page, &margin, &format!("{}  ", all.touch()), &all.who());
+            if first.own_caller().is_some() {
+                let (function, source) = place_words(&first.innermost(), room - 3);
+                let through = format!("in {function}{source}");
+                page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &through)]);
+            } else if !first.inlined_into.is_empty() {
+                let into = text::inlined_into(&first.inlined_into, room);
+                page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
+            }
+        }
+        several => {
+            who(page, &margin, "", &all.who());
+            let shown = match page.is_in_full() {
+                true => several.len(),
+                false => INSTRUCTIONS,
+            };
+            for it in several.iter().take(shown) {
+                instruction(page, &margin, it);
+            }
+            let rest = several.len().saturating_sub(shown) as u64;
+            if rest > 0 {
+                let more = format!("and {}", text::plural(rest, "more access"));
+                page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &more)]);
+            }
+        }
+    }
+    if said.chains != Some(&first.called_from) {
+        called_from(page, &margin, &first.called_from);
+    }
+    said.chains = Some(&first.called_from);
+    if !first.missing.is_empty() && said.missing.insert(&first.missing) {
+        page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);
+    }
+}
+
+/// Prints the threads at a place behind `what` they do.
+fn who(page: &mut Page, margin: &str, what: &str, threads: &[String]) {
+    let room = page.width() - margin.len();
+    let beside = room.saturating_sub(text::width(what));
+    for (i, line) in text::wrap_list(threads, beside).iter().enumerate() {
         let label = match i {
-            0 => format!("{what}  "),
-            _ => " ".repeat(text::width(&what) + 2),
+            0 => what.to_owned(),
+            _ => " ".repeat(text::width(what)),
         };
         page.line(&[
-            (Tone::Plain, margin.as_str()),
+            (Tone::Plain, margin),
             (Tone::Plain, &label),
             (Tone::Plain, line),
         ]);
     }
-    if own.is_some() {
-        let (function, source) = place_words(&innermost, room - 3);
-        let through = format!("in {function}{source}");
-        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &through)]);
-    } else if !first.inlined_into.is_empty() {
-        let into = text::inlined_into(&first.inlined_into, room);
-        page.line(&[(Tone::Plain, margin.as_str()), (Tone::Dim, &into)]);
-    }
-    let said = before.is_some_and(|before| before.called_from == first.called_from);
-    for chain in first.called_from.iter().take(CHAINS).filter(|_| !said) {
+}
+
+/// One of several instructions of a place: `24 %  update +0, 4 bytes  in lll_lock at lock.c:48`.
+fn instruction(page: &mut Page, margin: &str, accesses: &Accesses<'_>) {
+    let what = format!("{:>6}  {}", text::percent(accesses.share), accesses.touch());
+    let first = accesses.rows[0];
+    let room = page.width() - margin.len() - text::width(&what) - 5;
+    let inside = match first.own_caller() {
+        Some(_) => {
+            let (function, source) = place_words(&first.innermost(), room);
+            format!("  in {function}{source}")
+        }
+        None => String::new(),
+    };
+    page.line(&[
+        (Tone::Plain, margin),
+        (Tone::Plain, &what),
+        (Tone::Dim, &inside),
+    ]);
+}
+
+fn called_from(page: &mut Page, margin: &str, chains: &[CallChain]) {
+    let room = page.width() - margin.len();
+    for chain in chains.iter().take(CHAINS) {
         let most = chain.callers.len().min(CALLERS_OF_PLACE);
         // Rather fewer callers than another line, but one alone is often a library's.
         let fits = (most.min(2)..=most)
@@ -227,10 +272,7 @@ fn print_place(page: &mut Page, place: &SourceAccesses<'_>, before: Option<&Acce
             .map(|callers| text::called_from(chain, callers))
             .find(|from| text::width(from) <= room);
         let from = fits.unwrap_or_else(|| text::called_from(chain, most));
-        dim(page, &margin, &from);
-    }
-    if !first.missing.is_empty() {
-        page.labelled_in(&margin, margin.len(), Tone::Dim, Tone::Dim, &first.missing);
+        dim(page, margin, &from);
     }
 }
 
@@ -252,84 +294,6 @@ fn place_words(place: &SourcePlace, room: usize) -> (String, String) {
     (function.into_owned(), source)
 }
 
-/// `update +0, 8 bytes`, or without the offset if the threads differ in it.
-fn touch(place: &SourceAccesses<'_>) -> String {
-    let first = place.rows[0];
-    let op = first.op.word();
-    let size = text::bytes(first.size.into());
-    let same_size = place.rows.iter().all(|row| row.size == first.size);
-    let same_offset = place.rows.iter().all(|row| row.offset == first.offset);
-    match (same_offset, same_size) {
-        (true, true) => format!("{op} +{}, {size}", first.offset),
-        (false, true) => format!("{op} {size}"),
-        (true, false) => format!("{op} +{}", first.offset),
-        (false, false) => op.to_owned(),
-    }
-}
-
-/// Threads that are named at a place.
-const THREADS: usize = 4;
-
-/// A thread at a place, at one offset in its lines or, where those would be too many, at any.
-struct AtPlace<'a> {
-    row: &'a AccessRow,
-    share: f64,
-}
-
-/// The threads of a place by what `same` tells apart, dearest first.
-fn merged<'a, K: std::hash::Hash + Eq>(
-    place: &SourceAccesses<'a>,
-    same: impl Fn(&AccessRow) -> K,
-) -> Vec<AtPlace<'a>> {
-    let mut found: Vec<AtPlace<'a>> = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    for row in &place.rows {
-        let at = *known.entry(same(row)).or_insert_with(|| {
-            found.push(AtPlace { row, share: 0.0 });
-            found.len() - 1
-        });
-        found[at].share += row.share;
-    }
-    found.sort_by(|a, b| b.share.total_cmp(&a.share));
-    found
-}
-
-/// `thread worker-0 41312 at +0 (31 %)`, `worker-1 41313 at +16 (27 %)`, `2 more`.
-fn who(place: &SourceAccesses<'_>) -> Vec<String> {
-    let first = place.rows[0];
-    let mut one_offset = place.rows.iter().all(|row| row.offset == first.offset);
-    let mut found = merged(place, |row| (row.tid, row.offset));
-    let by_thread = merged(place, |row| row.tid);
-    if found.len() > THREADS && by_thread.len() < found.len() {
-        // Elements of an array lie anywhere in their lines: who is there says more.
-        one_offset = true;
-        found = by_thread;
-    }
-    let mut names: Vec<String> = found
-        .iter()
-        .take(THREADS)
-        .map(|AtPlace { row, share }| {
-            let name = text::sanitise(&row.thread_name);
-            let mut text = format!("{} {}", text::shorten(&name, 20), row.tid);
-            if !one_offset {
-                text += &format!(" at +{}", row.offset);
-            }
-            if found.len() > 1 {
-                text += &format!(" ({})", text::percent(*share));
-            }
-            text
-        })
-        .collect();
-    let more = found.len().saturating_sub(THREADS);
-    if more > 0 {
-        names.push(format!("{more} more"));
-    }
-    if let Some(only) = names.first_mut().filter(|_| found.len() == 1) {
-        only.insert_str(0, "thread ");
-    }
-    names
-}
-
 fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
     let text = contention::transfers_of(finding, duration_ns);
     page.labelled("  transfers", INDENT + 2, Tone::Dim, &text);
@@ -338,52 +302,22 @@ fn transfers(page: &mut Page, finding: &Finding, duration_ns: u64) {
 }
 
 fn change(page: &mut Page, finding: &Finding) {
-    page.labelled("  change", INDENT + 2, Tone::Remedy, &finding.change);
-    let margin = " ".repeat(INDENT + 2);
+    page.labelled("   change", INDENT, Tone::Remedy, &finding.change);
+    let margin = " ".repeat(INDENT);
     for line in text::wrap_source(&finding.change_source, page.width() - margin.len()) {
         page.line(&[(Tone::Plain, margin.as_str()), (Tone::Remedy, &line)]);
     }
     if finding.expected_gain.high > 0.0 {
         let gain = format!("{} of thread time", text::gain(finding.expected_gain));
-        page.labelled("  gain", INDENT + 2, Tone::Dim, &gain);
+        page.labelled("   gain", INDENT, Tone::Dim, &gain);
     }
-    page.labelled("  doubt", INDENT + 2, Tone::Dim, &finding.doubt);
+    page.labelled("   doubt", INDENT, Tone::Dim, &finding.doubt);
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::sample;
     use super::*;
-
-    /// One place at these threads, offsets and lines, each with a tenth of the time.
-    fn at(rows: &[(u32, u32, u64)]) -> Vec<AccessRow> {
-        let pattern = sample::everyday().findings[0].accesses[0].clone();
-        rows.iter()
-            .map(|&(tid, offset, line_address)| AccessRow {
-                tid,
-                thread_name: "w".to_owned(),
-                offset,
-                line_address,
-                share: 0.1,
-                ..pattern.clone()
-            })
-            .collect()
-    }
-
-    fn who_is_at(rows: &[(u32, u32, u64)]) -> Vec<String> {
-        let rows = at(rows);
-        let places = group(&rows);
-        assert_eq!(places.len(), 1);
-        who(&places[0])
-    }
-
-    #[test]
-    fn a_thread_at_one_offset_of_several_lines_is_named_once() {
-        assert_eq!(
-            who_is_at(&[(1, 8, 0), (1, 8, 64), (2, 0, 0)]),
-            ["w 1 at +8 (20 %)", "w 2 at +0 (10 %)"]
-        );
-    }
 
     #[test]
     fn places_that_are_not_listed_are_in_the_last_share() {
@@ -398,26 +332,20 @@ mod tests {
             .collect();
         finding.unlisted.places = 30;
         finding.unlisted.share = 0.2;
-        let mut page = Page::new(80, false);
-        places(&mut page, &finding);
-        let said = page.finish();
-        assert!(said.contains("40 %  32 more places"), "{said}");
-    }
-
-    #[test]
-    fn threads_at_many_offsets_are_named_without_them() {
-        let many: Vec<_> = (0..8).map(|i| (1 + i % 2, 8 * i, 64)).collect();
-        assert_eq!(who_is_at(&many), ["w 1 (40 %)", "w 2 (40 %)"]);
-    }
-
-    #[test]
-    fn many_threads_at_an_offset_each_keep_it() {
-        let each: Vec<_> = (0..6).map(|i| (1 + i, 8 * i, 64)).collect();
-        let named = who_is_at(&each);
-        assert_eq!(named.len(), 5);
-        assert_eq!(
-            (named[0].as_str(), named[4].as_str()),
-            ("w 1 at +0 (10 %)", "2 more")
+        let said = |much| {
+            let mut page = Page::new(80, false).in_full(much);
+            places(&mut page, &finding);
+            page.finish()
+        };
+        assert!(
+            said(false).contains("60 %  34 more places"),
+            "{}",
+            said(false)
+        );
+        assert!(
+            said(true).contains("20 %  30 more places"),
+            "{}",
+            said(true)
         );
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::super::drawing::{Mark, Toucher, drawn_size, touchers};
+use super::super::drawing::{Mark, Toucher, distinct_fields, drawn_size, touchers};
 use super::super::model::{AccessRow, LineField, LineRow};
 use super::page::{Page, Tone};
 use super::text;
@@ -106,7 +106,7 @@ fn marks(toucher: &Toucher<'_>, nth: usize, bytes: Range<usize>) -> Vec<(Tone, S
 /// The fields that somebody touches, with their letters. The others are only outlined.
 fn keyed_fields<'a>(line: &'a LineRow, touchers: &[Toucher<'_>]) -> Vec<(char, &'a LineField)> {
     let size = drawn_size(line);
-    let touched = line.fields.iter().filter(|field| {
+    let touched = distinct_fields(line).into_iter().filter(|field| {
         let first = field.offset.min(size) as usize;
         let last = field.offset.saturating_add(field.size).min(size) as usize;
         touchers
@@ -120,7 +120,7 @@ fn keyed_fields<'a>(line: &'a LineRow, touchers: &[Toucher<'_>]) -> Vec<(char, &
 fn field_row(line: &LineRow, keyed: &[(char, &LineField)]) -> Vec<char> {
     let size = drawn_size(line);
     let mut row = vec![' '; size as usize];
-    for field in &line.fields {
+    for field in distinct_fields(line) {
         let first = field.offset.min(size) as usize;
         let last = field.offset.saturating_add(field.size).min(size) as usize;
         let key = keyed.iter().find(|(_, f)| std::ptr::eq(*f, field));

@@ -26,6 +26,8 @@ pub struct TerminalOptions {
     pub colour: bool,
     /// How many findings to print in full; the rest are counted.
     pub top: usize,
+    /// Whether to print all that is known instead of what a reader acts on.
+    pub verbose: bool,
 }
 
 impl Default for TerminalOptions {
@@ -34,6 +36,7 @@ impl Default for TerminalOptions {
             width: 80,
             colour: false,
             top: 5,
+            verbose: false,
         }
     }
 }
@@ -45,7 +48,8 @@ const MAX_WIDTH: usize = 120;
 /// in a name of the program reaches the terminal as a control character.
 #[must_use]
 pub fn render(report: &Report, options: &TerminalOptions) -> String {
-    let mut page = Page::new(options.width.clamp(MIN_WIDTH, MAX_WIDTH), options.colour);
+    let width = options.width.clamp(MIN_WIDTH, MAX_WIDTH);
+    let mut page = Page::new(width, options.colour).in_full(options.verbose);
     section::terms(&mut page, &sections::of_head(report).terms);
     if !report.notes.is_empty() {
         page.blank();
@@ -212,6 +216,7 @@ mod tests {
             width,
             colour: false,
             top: 100,
+            verbose: true,
         };
         for line in render(report, &options).lines() {
             assert!(text::width(line) <= width.max(80), "too wide: {line}");

@@ -49,6 +49,7 @@ pub(super) const MIN_WIDTH: usize = 80;
 pub(super) struct Page {
     width: usize,
     colour: bool,
+    verbose: bool,
     out: String,
 }
 
@@ -57,8 +58,19 @@ impl Page {
         Self {
             width,
             colour,
+            verbose: false,
             out: String::new(),
         }
+    }
+
+    /// The same with all that is known instead of what a reader acts on, if `verbose`.
+    pub(super) fn in_full(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// Whether all that is known is asked for.
+    pub(super) fn is_in_full(&self) -> bool {
+        self.verbose
     }
 
     /// Columns of a line.

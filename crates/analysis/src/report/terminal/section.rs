@@ -41,7 +41,13 @@ pub(super) fn print(page: &mut Page, section: &Section) {
 
 /// Terms and their words beside them, but for those that only the page has.
 pub(super) fn terms(page: &mut Page, terms: &[Term]) {
-    for it in terms.iter().filter(|it| it.shown != Shown::OnPage) {
+    let in_full = page.is_in_full();
+    let is_shown = |it: &&Term| match it.shown {
+        Shown::OnPage => false,
+        Shown::InFull => in_full,
+        Shown::Everywhere | Shown::OnTerminal => true,
+    };
+    for it in terms.iter().filter(is_shown) {
         let (indent, label, tone) = match it.kind {
             TermKind::Note => (NOTE, Tone::Warning, Tone::Plain),
             TermKind::Warning => (INDENT, Tone::Warning, Tone::Plain),

@@ -56,7 +56,7 @@ pub(super) fn print(page: &mut Page, report: &Report) {
         return;
     }
     let of = format!("of {}", report.run.source.weight());
-    let head = format!("{of:>11}  {:>8}  {:>9}  bounces", "size", "accesses");
+    let head = format!("{of:>11}  {:>8}  {:>9}  contended", "size", "accesses");
     page.line(&[(Tone::Dim, format!("{}{head}", pad("types", NAME)))]);
     let listed_rows = listed(report);
     let share = |row: &&TypeRow| row.cost.share;
@@ -88,6 +88,10 @@ pub(super) fn print(page: &mut Page, report: &Report) {
     }
     misses(page, report);
     working_set(page, report);
+    if !page.is_in_full() {
+        page.blank();
+        return;
+    }
     let told =
         |row: &TypeRow| row.fields.iter().any(|field| !field.padding) || !row.reached.is_empty();
     let dear = listed(report).into_iter();
@@ -157,9 +161,13 @@ fn kind<'a>(type_name: &'a str, through: &'a str) -> &'a str {
     }
 }
 
-/// What fills the caches: a line for each level, and one for each set that is too full.
+/// What fills the caches: a line for each level, and one for each set that is too full; in short only levels with such.
 fn working_set(page: &mut Page, report: &Report) {
-    if report.working_set.is_empty() {
+    let levels = report.working_set.iter();
+    let levels: Vec<&LevelSet> = levels
+        .filter(|it| page.is_in_full() || !it.crowded.is_empty())
+        .collect();
+    if levels.is_empty() {
         return;
     }
     page.blank();
@@ -168,7 +176,7 @@ fn working_set(page: &mut Page, report: &Report) {
         Source::Timer => "working set, at least",
     };
     page.line(&[(Tone::Dim, head.to_owned())]);
-    for level in &report.working_set {
+    for level in levels {
         let types: Vec<String> = level
             .types
             .iter()
@@ -217,7 +225,6 @@ fn in_use(level: &LevelSet) -> String {
     format!("{bytes} in use of {size}")
 }
 
-/// How much was typed, and why not the rest.
 /// How many accesses have a type, and which debug info would tell more.
 fn covered(page: &mut Page, coverage: &Coverage) {
     page.line(&[(Tone::Dim, coverage_words(coverage))]);

@@ -8,8 +8,8 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
     HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
-    Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing, ThreadMigrations,
-    ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
+    Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
+    ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -105,6 +105,12 @@ pub(crate) fn everyday() -> Report {
                 ("address-overwritten".to_owned(), 301),
                 ("block-start".to_owned(), 118),
             ]),
+        },
+        coverage: RunCoverage {
+            samples: Some(0.93),
+            kernel: Some(0.017),
+            switches: Some(1.0),
+            watches: Some(0.88),
         },
         losses: BTreeMap::from([(
             "ring-buffer-full".to_owned(),
@@ -321,6 +327,8 @@ pub(crate) fn too_short() -> Report {
         kernel: None,
         unknown: BTreeMap::new(),
     };
+    report.coverage.kernel = None;
+    report.coverage.watches = None;
     report.sharing = Sharing::default();
     report.timeline.clear();
     report.notes = vec![
@@ -354,6 +362,7 @@ pub(crate) fn traced() -> Report {
         accesses: 118_204_311,
         ..Samples::default()
     };
+    report.coverage = RunCoverage::default();
     report.sharing.transfers.interval = Interval::exactly(15_020_000.0);
     report.sharing.cpus.clear();
     report.sharing.cpu_matrix = Matrix::default();

@@ -22,6 +22,14 @@ mod sample_types;
 
 const SECOND: u64 = 1_000_000_000;
 
+/// How much of the everyday run was seen.
+const SEEN: RunCoverage = RunCoverage {
+    samples: Some(0.93),
+    kernel: Some(0.017),
+    switches: Some(1.0),
+    watches: Some(0.88),
+};
+
 fn interval(low: f64, high: f64) -> Interval {
     Interval { low, high }
 }
@@ -106,12 +114,7 @@ pub(crate) fn everyday() -> Report {
                 ("block-start".to_owned(), 118),
             ]),
         },
-        coverage: RunCoverage {
-            samples: Some(0.93),
-            kernel: Some(0.017),
-            switches: Some(1.0),
-            watches: Some(0.88),
-        },
+        coverage: SEEN,
         losses: BTreeMap::from([(
             "ring-buffer-full".to_owned(),
             Lost {

@@ -151,8 +151,9 @@ python_needs() {
 
 case "$1" in
     test)
-        # A foreign reader of Parquet, to prove that recordings open without us.
+        # Foreign readers of Parquet, to prove that recordings open without us.
         python_needs pyarrow pyarrow
+        python_needs duckdb duckdb
         python_needs greenlet greenlet
         ;;
     conformance) python_needs greenlet greenlet ;;

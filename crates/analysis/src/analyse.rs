@@ -15,6 +15,7 @@ use crate::model::{
 };
 use crate::quantity::median;
 use crate::replaced;
+use crate::views::run_coverage::{RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
@@ -46,6 +47,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     let (view, time) = sharing_of(info, tables, &shared);
     let advice = advise(&view, tables, info, &time, &shared);
     let samples = count_samples(info, tables);
+    let coverage = RunCoverage::of(info, tables, &shared);
     let in_use = working_set::Input {
         info,
         typed: &tables.typed_accesses,
@@ -60,7 +62,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         schema: SCHEMA,
         run: describe_run(info, tables),
         sharing: sum_sharing(info, &view, tables),
-        notes: notes(info, tables, &samples, &view, &advice),
+        notes: notes(info, tables, &samples, &coverage, &view, &advice),
         timeline: if info.exact.is_some() {
             Vec::new()
         } else {
@@ -69,6 +71,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         findings: advice.findings,
         losses: losses(tables),
         samples,
+        coverage,
         reuse: None,
         sampled_reuse: None,
         curve: Vec::new(),
@@ -239,17 +242,6 @@ fn sharing_of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> (Sharin
         shared,
     });
     (view, ThreadTime::Measured(thread_ns(tables)))
-}
-
-/// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
-fn thread_ns(tables: &Tables) -> f64 {
-    let sampled: u64 = tables.samples.iter().map(|sample| sample.weight).sum();
-    cpu_time_ns(tables).max(sampled) as f64
-}
-
-/// CPU time of all threads, ns, as the switches tell.
-fn cpu_time_ns(tables: &Tables) -> u64 {
-    tables.threads.iter().map(|thread| thread.cpu_time_ns).sum()
 }
 
 /// How little of a run samples tell of, if most of it passed in the kernel.
@@ -468,6 +460,7 @@ fn notes(
     info: &RunInfo,
     tables: &Tables,
     samples: &Samples,
+    coverage: &RunCoverage,
     view: &SharingView,
     advice: &Advice,
 ) -> Vec<String> {
@@ -534,9 +527,7 @@ fn notes(
             cpus.first().copied().unwrap_or(0)
         ));
     } else if advice.findings.is_empty() && view.taking_turns > 0 {
-        let stays = tables.switches.iter();
-        let told_ns: u64 = stays.map(|it| it.end.since(it.start)).sum();
-        let told = told_ns as f64 / used_ns.max(1) as f64;
+        let told = coverage.switches.unwrap_or(0.0);
         let lines = view.taking_turns;
         notes.push(match told >= MOSTLY_TOLD {
             true => format!(

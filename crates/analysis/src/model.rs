@@ -19,6 +19,7 @@ pub use crate::views::reuse::{
     Beyond, Bin, FunctionReuse, Histogram, PairPaths, PairReuse, PathReuse, Reuse, ReuseSource,
     Touches,
 };
+pub use crate::views::run_coverage::RunCoverage;
 pub use crate::views::sampled_reuse::{ReuseTimes, SampledReuse};
 pub use crate::views::threads::ThreadRow;
 pub use crate::views::timeline::TimelineBin;
@@ -44,6 +45,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What became of the samples.
     pub samples: Samples,
+    /// How much of the run was seen: what it is worth that something was not found.
+    #[serde(default)]
+    pub coverage: RunCoverage,
     /// What was not recorded, by name (`ring-buffer-full`, `watchpoint-refused`, ...).
     pub losses: std::collections::BTreeMap<String, Lost>,
     /// What the reader must know before believing the rest: too short, cut short, one CPU only.

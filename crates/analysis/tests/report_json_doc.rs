@@ -1,7 +1,7 @@
-//! `docs/report-json.md` says of every field of the JSON report what the source says of it: it is
-//! derived from the documentation of the types, and this test fails when the two differ.
+//! `docs/report-json.md` and `docs/diff-json.md` say of every field of the JSON what the source says of it: they are
+//! derived from the documentation of the types, and these tests fail when the two differ.
 //!
-//! To write it anew: `UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc`.
+//! To write them anew: `UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc`.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,6 +12,8 @@ const MODEL: &str = include_str!("../src/model.rs");
 const QUANTITY: &str = include_str!("../src/quantity.rs");
 const RUN: &str = include_str!("../../recording/src/run.rs");
 const VALUES: &str = include_str!("../../recording/src/values.rs");
+const DIFF: &str = include_str!("../src/diff/mod.rs");
+const DIFF_ESTIMATE: &str = include_str!("../src/diff/estimate.rs");
 
 const INTRODUCTION: &str = "\
 # The JSON report
@@ -25,6 +27,19 @@ numbers. A number that could not be computed is `null`. Names come from the meas
 may hold any character, so escape them before showing them.
 
 This page is derived from the source; see `crates/analysis/tests/report_json_doc.rs`.
+";
+
+const DIFF_INTRODUCTION: &str = "\
+# The JSON of a comparison
+
+`linewise diff --json` writes one object, described here from the outside in. As with [the report](report-json.md), within
+schema 1 fields may be added, but none is renamed, removed or given another meaning.
+
+Times are in nanoseconds, shares from 0 to 1. A number that could not be computed is `null`. Names come from the measured program
+and may hold any character, so escape them before showing them.
+
+The test of each row is described at the head of `crates/analysis/src/diff/mod.rs`. This page is derived from the source; see
+`crates/analysis/tests/report_json_doc.rs`.
 ";
 
 /// The sources of all views, in the order of their paths.
@@ -181,6 +196,7 @@ fn json_type(rust: &str, found: &HashMap<String, Type>) -> (String, Option<Strin
 fn plain(words: &str) -> String {
     words
         .replace("[`SCHEMA`]", "The version of this interface: 1")
+        .replace("[`DIFF_SCHEMA`]", "The version of this interface: 1")
         .replace("[`", "`")
         .replace("`]", "`")
         .replace('|', "\\|")
@@ -198,17 +214,14 @@ fn items_of(described: &Type, found: &HashMap<String, Type>) -> Vec<Item> {
     items
 }
 
-fn document() -> String {
+/// The page about the type `root` of these sources and all that it is made of. Of types of one name the last counts.
+fn document(introduction: &str, root: &str, sources: &[&str]) -> String {
     let mut found = HashMap::new();
-    types(VALUES, &mut found);
-    types(RUN, &mut found);
-    for view in views() {
-        types(&view, &mut found);
+    for source in sources {
+        types(source, &mut found);
     }
-    types(QUANTITY, &mut found);
-    types(MODEL, &mut found);
-    let mut out = INTRODUCTION.to_owned();
-    let mut queue = vec!["Report".to_owned()];
+    let mut out = introduction.to_owned();
+    let mut queue = vec![root.to_owned()];
     let mut at = 0;
     while at < queue.len() {
         let name = queue[at].clone();
@@ -243,17 +256,39 @@ fn document() -> String {
     out
 }
 
-#[test]
-fn the_page_about_the_json_report_says_what_the_source_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report-json.md");
-    let expected = document();
+/// Asserts that the page in `docs` is this one, or writes it if asked to.
+fn assert_is(name: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &expected).expect("docs/report-json.md can be written");
+        fs::write(&path, expected).expect("a page in docs can be written");
     }
     let actual = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         actual == expected,
-        "docs/report-json.md is out of date; to write it anew: \
+        "docs/{name} is out of date; to write it anew: \
          UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc"
+    );
+}
+
+#[test]
+fn the_page_about_the_json_report_says_what_the_source_says() {
+    let views = views();
+    let mut sources = vec![VALUES, RUN];
+    sources.extend(views.iter().map(String::as_str));
+    sources.extend([QUANTITY, MODEL]);
+    assert_is(
+        "report-json.md",
+        &document(INTRODUCTION, "Report", &sources),
+    );
+}
+
+#[test]
+fn the_page_about_the_json_of_a_comparison_says_what_the_source_says() {
+    let sources = [VALUES, QUANTITY, DIFF_ESTIMATE, DIFF];
+    assert_is(
+        "diff-json.md",
+        &document(DIFF_INTRODUCTION, "Diff", &sources),
     );
 }

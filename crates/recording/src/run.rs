@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::values::{Address, CacheLevel, Order, Pid, Source, Time};
 
 /// The version of the recording format that this crate writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The facts of a run that are not rows (file `run.json`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

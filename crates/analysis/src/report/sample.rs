@@ -8,8 +8,8 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
     HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
-    Repeated, Report, ReuseTimes, Run, SCHEMA, SampledReuse, Samples, Sharing, ThreadMigrations,
-    ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
+    Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
+    ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
@@ -21,6 +21,14 @@ mod sample_exact;
 mod sample_types;
 
 const SECOND: u64 = 1_000_000_000;
+
+/// How much of the everyday run was seen.
+const SEEN: RunCoverage = RunCoverage {
+    samples: Some(0.93),
+    kernel: Some(0.017),
+    switches: Some(1.0),
+    watches: Some(0.88),
+};
 
 fn interval(low: f64, high: f64) -> Interval {
     Interval { low, high }
@@ -106,6 +114,7 @@ pub(crate) fn everyday() -> Report {
                 ("block-start".to_owned(), 118),
             ]),
         },
+        coverage: SEEN,
         losses: BTreeMap::from([(
             "ring-buffer-full".to_owned(),
             Lost {
@@ -321,6 +330,8 @@ pub(crate) fn too_short() -> Report {
         kernel: None,
         unknown: BTreeMap::new(),
     };
+    report.coverage.kernel = None;
+    report.coverage.watches = None;
     report.sharing = Sharing::default();
     report.timeline.clear();
     report.notes = vec![
@@ -354,6 +365,7 @@ pub(crate) fn traced() -> Report {
         accesses: 118_204_311,
         ..Samples::default()
     };
+    report.coverage = RunCoverage::default();
     report.sharing.transfers.interval = Interval::exactly(15_020_000.0);
     report.sharing.cpus.clear();
     report.sharing.cpu_matrix = Matrix::default();

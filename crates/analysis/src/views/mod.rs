@@ -19,6 +19,7 @@ pub mod misses;
 pub mod place;
 pub mod prefetch;
 pub mod reuse;
+pub mod run_coverage;
 pub mod sampled_reuse;
 #[cfg(test)]
 pub(crate) mod sampled_rows;

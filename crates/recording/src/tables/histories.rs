@@ -14,7 +14,7 @@ table! {
     allocated_by: Tid = "The thread that allocated it.",
     freed: Option<Time> = "When it ended; null if that was not seen.",
     freed_by: Option<Tid> = "The thread that freed it; null if that was not seen.",
-    offset: u64 = "First of the 8 bytes that were watched, from the first byte of the object.",
+    offset as byte_offset (offset before 3): u64 = "First of the 8 bytes that were watched, from the first byte of the object.",
     other_offset: Option<u64> = "Of the second 8 bytes watched at the same time; null if there were none.",
     outcome: HistoryOutcome = "How it ended; only whole histories tell of a path.",
 }

@@ -102,16 +102,28 @@ fn name_in<'a>(version: u32, name: &'a str, former: &[(u32, &'a str)]) -> &'a st
     older.map_or(name, |(_, former)| former)
 }
 
+/// The name of a column: that of the field, unless it has one of its own.
+macro_rules! column_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $column:ident) => {
+        stringify!($column)
+    };
+}
+
 /// Defines a table: its row, a struct, and each of its columns as `name: type = "description"`. Attributes of the struct
 /// and more of its documentation go before its name. A column that had another name in older formats is
-/// `name (former before 2): type`.
+/// `name (former before 2): type`; one whose name is a reserved word of SQL has another there, `end as stop: type`.
 macro_rules! table {
     (
         $(#[$meta:meta])*
         $row:ident in $table:ident: $description:literal
         $(, latest: $latest:expr)?
         $(, expected: $expected:expr)?;
-        $($field:ident $(($former:ident before $version:literal))?: $cell:ty = $text:literal,)+
+        $(
+            $field:ident $(as $column:ident)? $(($former:ident before $version:literal))?: $cell:ty = $text:literal,
+        )+
     ) => {
         use super::*;
 
@@ -132,7 +144,7 @@ macro_rules! table {
 
             fn columns() -> &'static [Column] {
                 const COLUMNS: &[Column] = &[$(Column {
-                    name: stringify!($field),
+                    name: column_name!($field $($column)?),
                     kind: <$cell as Cell>::KIND,
                     nullable: <$cell as Cell>::NULLABLE,
                     description: $text,
@@ -154,7 +166,7 @@ macro_rules! table {
                 let damaged = |reason| Error::damaged(Path::new(Self::TABLE), reason);
                 $(
                     let former = [$(($version, stringify!($former)))?];
-                    let name = name_in(version, stringify!($field), &former);
+                    let name = name_in(version, column_name!($field $($column)?), &former);
                     let mut $field = decode_column::<$cell>(batch, name)
                         .map_err(damaged)?
                         .into_iter();

@@ -17,7 +17,7 @@ table! {
     thread_change: bool = "Whether another thread does this than the step before.",
     thread: u64 = "The thread within the path: 0 is the one that allocated the object.",
     cpu_change: f64 = "The share of the objects for which the CPU was another than at the access before of the same history, 0 to 1.",
-    offset: u64 = "First of the 8 bytes that are touched, from the first byte of the object.",
+    offset as byte_offset (offset before 3): u64 = "First of the 8 bytes that are touched, from the first byte of the object.",
     operation: Option<Operation> = "What it does to them; null if that is not known.",
     times: f64 = "How often in a row an object sees it, on average.",
     time_ns: f64 = "Time since the allocation, median over the histories, ns; while the object is watched, which takes time.",

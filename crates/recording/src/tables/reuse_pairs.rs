@@ -12,7 +12,7 @@ table! {
     measure: Measure = "How the distance is counted: distinct units in between, or accesses.",
     unit: Unit = "What is used and reused.",
     touch: Touch = "`reuse` or `invalidated`.",
-    from: u64 = "The smallest distance of the octave; 0 where there is no distance.",
-    to: u64 = "The first distance above the octave; 0 where there is no distance.",
+    from as at_least (from before 3): u64 = "The smallest distance of the octave; 0 where there is no distance.",
+    to as below (to before 3): u64 = "The first distance above the octave; 0 where there is no distance.",
     count: f64 = "Touches, scaled back to all units where some were sampled.",
 }

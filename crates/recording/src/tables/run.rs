@@ -13,7 +13,7 @@ table! {
     source: Source = "Where the rows come from.",
     source_reason: String = "Why that source was chosen.",
     start: Time = "When recording began, CLOCK_MONOTONIC ns.",
-    end: Time = "When it ended, CLOCK_MONOTONIC ns.",
+    end as stop (end before 3): Time = "When it ended, CLOCK_MONOTONIC ns.",
     ended_by: String = "Why it ended: `target-exited`, `duration`, `interrupted`, `killed`.",
     exit_code: Option<u32> = "The target's exit code, if it exited by itself while recorded.",
     exit_signal: Option<u32> = "The signal that ended the target, if one did.",
@@ -32,7 +32,7 @@ table! {
     collector_rss_bytes: u64 = "Highest resident size of the collector, bytes.",
     accesses: Option<f64> = "Accesses of an exact run, all threads; an estimate where a share of the lines was followed.",
     one_line_in: Option<u32> = "One line in so many was followed in an exact run; 1 is all.",
-    order: Option<Order> = "The order in which accesses of different threads were taken in an exact run.",
+    order as access_order (order before 3): Option<Order> = "The order in which accesses of different threads were taken in an exact run.",
 }
 
 impl RunFacts {

@@ -5,5 +5,5 @@ table! {
     tid: Tid = "The thread.",
     cpu: CpuId = "The CPU.",
     start: Time = "When it came, CLOCK_MONOTONIC ns.",
-    end: Time = "When it went, CLOCK_MONOTONIC ns.",
+    end as stop (end before 3): Time = "When it went, CLOCK_MONOTONIC ns.",
 }

@@ -5,7 +5,7 @@ table! {
     type_name: String = "The type: `typed_accesses.type_name`.",
     type_size: u64 = "`typed_accesses.type_size`.",
     declared_at: String = "`typed_accesses.declared_at`.",
-    offset: u64 = "Its first byte; of a bit field the one that holds its first bit.",
+    offset as byte_offset (offset before 3): u64 = "Its first byte; of a bit field the one that holds its first bit.",
     size: u64 = "Its bytes; of a bit field all that it reaches into.",
     alignment: u64 = "What its address is a multiple of, bytes.",
     bits: u64 = "Bits of a bit field; 0 for every other member.",

@@ -7,7 +7,7 @@ table! {
     type_name: String = "The type whose value it touches, as its language writes it; empty if unknown.",
     type_size: u64 = "Bytes of that type; 0 if unknown.",
     declared_at: String = "Where the type is declared, `file:line`; of Rust, whose debug info does not say, the module (`core::option`); empty if unknown.",
-    offset: u64 = "The first byte of the type that it touches; in an array in it, of the first element.",
+    offset as byte_offset (offset before 3): u64 = "The first byte of the type that it touches; in an array in it, of the first element.",
     size: u64 = "Bytes that it touches.",
     path: String = "The field, from the type: `inner.hits[]`; several, or all candidates of a union, with ` | ` between; empty where the type has no fields.",
     field_type: String = "The type of the field; empty for several.",

@@ -10,8 +10,12 @@ mod hostile;
 mod other_readers;
 /// Links, other users' folders, and files that a user names.
 mod places;
+/// Questions in SQL with their answers.
+mod questions;
 /// How large a recording gets.
 mod size;
+/// The page about the tables.
+mod tables_doc;
 /// A recording of each format version.
 mod versions;
 /// Writing, reading back, refusing.

@@ -1,6 +1,6 @@
 //! The whole way from tables to a report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use linewise_recording::{
     CacheLevel, ExactRun, Latency, ObjectKind, Order, Repeat, RunInfo, SampleClass, SharedMemory,
@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::quantity::median;
 use crate::replaced;
-use crate::views::run_coverage::{RunCoverage, cpu_time_ns, thread_ns};
+use crate::views::run_coverage::{ENOUGH_SAMPLES, RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
     ERRORS, ExactInput, Followed, Input, LineSharing, SharingView, ThreadTime, exact,
@@ -26,8 +26,6 @@ use crate::views::timeline::timeline;
 use crate::views::types::TypeRow;
 use crate::views::{Views, flow, misses, types, working_set};
 
-/// Samples below which a run says nothing.
-const ENOUGH_SAMPLES: u64 = 100;
 /// CPU time from which on threads should have been sampled, ns.
 const BUSY_NS: u64 = 200_000_000;
 /// Switches recorded for this share of the CPU time tell how threads meet.
@@ -123,6 +121,14 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
                 row.objects += found.blocks_seen;
                 row.allocated_at.clone_from(&found.allocated_at);
             }
+        }
+        // What a finding is about moves, even if no trap of its own told so.
+        let findings = report.findings.iter();
+        let votes = findings.flat_map(|it| &it.object.type_votes);
+        let votes = votes.filter(|it| it.share >= 0.1).map(|it| &it.name);
+        let found: BTreeSet<String> = votes.cloned().collect();
+        for row in &mut report.types {
+            row.bounces |= found.contains(&row.name);
         }
         propose_layouts(&mut report, private_bytes(info), info.line_size);
     }

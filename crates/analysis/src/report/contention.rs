@@ -8,6 +8,7 @@ use super::model::{
     TypeRow, TypeVote,
 };
 use super::text;
+use crate::views::run_coverage::ENOUGH_SAMPLES;
 
 /// The share of the sampled thread time that is at contended lines; `None` without samples.
 pub(crate) fn contended_share(report: &Report) -> Option<f64> {
@@ -115,6 +116,67 @@ const WATCHED_LIFE_NS: u64 = 20_000_000;
 /// More threads than that are many.
 const MANY: usize = 8;
 
+/// Samples with which a place that takes 1 % of thread time has the five that a finding rests on, with a probability of 90 %.
+const SAMPLES_FOR_ONE_PERCENT: u64 = 800;
+
+/// What to call a report without findings.
+pub(crate) fn nothing_found(report: &Report) -> &'static str {
+    match little_seen(report).is_empty() {
+        true => "No finding",
+        false => "Too little seen for a finding",
+    }
+}
+
+/// Why it says little that nothing was found: how much of the run was not seen, in words; nothing where enough was.
+pub(crate) fn little_seen(report: &Report) -> Vec<String> {
+    /// Less is little.
+    const HALF: f64 = 0.5;
+    const SELDOM: f64 = 0.1;
+    let coverage = &report.coverage;
+    let outside_kernel = 1.0 - coverage.kernel.unwrap_or(0.0);
+    let of_own_code = coverage.samples.map(|it| it / outside_kernel.max(0.01));
+    let below = |share: Option<f64>, least: f64| share.filter(|it| *it < least);
+    let mut little = Vec::new();
+    if report.run.source.is_exact() || report.run.threads.len() < 2 {
+        return little;
+    }
+    let own = report.samples.in_user_code();
+    if own < ENOUGH_SAMPLES {
+        little.push(text::plural(own, "sample") + " of its own code");
+    } else if let Some(share) = below(of_own_code, HALF) {
+        little.push(format!(
+            "samples tell of {} of what its threads ran outside the kernel",
+            text::percent(share)
+        ));
+    }
+    if let Some(share) = below(coverage.switches, HALF) {
+        little.push(format!(
+            "which thread ran where is known for {} of the time",
+            text::percent(share)
+        ));
+    }
+    if let Some(share) = below(coverage.at_once, SELDOM) {
+        little.push(format!(
+            "for {} of their time threads ran while others ran, too, and only then lines move: had they to wait for CPUs that others took, or for each other?",
+            text::percent(share)
+        ));
+    }
+    little
+}
+
+/// After how long a place that takes 1 % of thread time would have been found; `None` where it would have been.
+fn until_found(report: &Report) -> Option<String> {
+    let own = report.samples.in_user_code();
+    if own == 0 || own >= SAMPLES_FOR_ONE_PERCENT {
+        return None;
+    }
+    let ns = report.run.duration_ns as f64 * SAMPLES_FOR_ONE_PERCENT as f64 / own as f64;
+    Some(format!(
+        "; at this rate sharing that costs 1 % of thread time is found after {}, with a larger `--overhead` sooner",
+        text::nanoseconds(ns)
+    ))
+}
+
 /// What a report without findings cannot exclude, in sentences.
 pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     let samples = &report.samples;
@@ -139,8 +201,9 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     // is the upper end of the 90 % interval for a place that was never seen.
     let unseen = -(0.1_f64.ln()) / total;
     let mut doubts = vec![format!(
-        "an access that takes less than {} of thread time: it may have no sample at all",
-        text::percent(unseen.min(1.0))
+        "an access that takes less than {} of thread time: it may have no sample at all{}",
+        text::percent(unseen.min(1.0)),
+        until_found(report).unwrap_or_default()
     )];
     let unknown = unknown(samples);
     if unknown > 0 {

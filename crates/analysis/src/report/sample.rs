@@ -28,6 +28,7 @@ const SEEN: RunCoverage = RunCoverage {
     kernel: Some(0.017),
     switches: Some(1.0),
     watches: Some(0.88),
+    at_once: Some(0.9),
 };
 
 fn interval(low: f64, high: f64) -> Interval {

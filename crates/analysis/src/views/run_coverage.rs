@@ -2,8 +2,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use linewise_recording::{Address, Pid, RunInfo, SampleClass, SharedMemory, Tables, Tid};
+use linewise_recording::{
+    Address, Pid, RunInfo, SampleClass, SharedMemory, Switch, Tables, Tid, Time,
+};
 use serde::{Deserialize, Serialize};
+
+/// With fewer samples of a program's own code nothing can be said of it.
+pub(crate) const ENOUGH_SAMPLES: u64 = 100;
 
 /// How much of the run was seen. All are shares from 0 to 1, and `null` of an exact run, which sees every access that it follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +23,10 @@ pub struct RunCoverage {
     /// Of the sampled time of accesses, that at lines which were watched in another thread at least once. `null` where
     /// nothing can be watched: with one thread, or without such samples.
     pub watches: Option<f64>,
+    /// Of the time of which it was recorded on which CPU its thread ran, that while another thread ran on another CPU: only
+    /// then lines move. `null` with one thread, or where it was not recorded.
+    #[serde(default)]
+    pub at_once: Option<f64>,
 }
 
 impl RunCoverage {
@@ -41,6 +50,7 @@ impl RunCoverage {
             kernel: share(kernel, all).filter(|_| kernel > 0.0),
             switches: share(told, cpu_time_ns(tables) as f64),
             watches: watched(info, tables, shared),
+            at_once: at_once(&tables.switches).filter(|_| tables.threads.len() > 1),
         }
     }
 }
@@ -70,6 +80,30 @@ fn watched(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> Option<f64
         }
     }
     share(seen, all)
+}
+
+/// Of the time of these stays, that in which others were on other CPUs.
+fn at_once(stays: &[Switch]) -> Option<f64> {
+    let mut moments: Vec<(Time, bool)> = stays
+        .iter()
+        .filter(|it| it.start < it.end)
+        .flat_map(|it| [(it.start, true), (it.end, false)])
+        .collect();
+    // Who leaves at the moment at which another comes was not there with it.
+    moments.sort_unstable();
+    let (mut running, mut since) = (0_u32, Time(0));
+    let (mut all, mut together) = (0.0, 0.0);
+    for (time, comes) in moments {
+        let stayed = time.since(since) as f64 * f64::from(running);
+        all += stayed;
+        together += if running > 1 { stayed } else { 0.0 };
+        since = time;
+        running = match comes {
+            true => running + 1,
+            false => running.saturating_sub(1),
+        };
+    }
+    share(together, all)
 }
 
 /// CPU time of all threads, ns: as the switches tell, or as the samples do if there are none.
@@ -180,6 +214,7 @@ mod tests {
             kernel: Some(0.1),
             switches: Some(0.6),
             watches: Some(0.75),
+            at_once: Some(2.0 / 3.0),
         };
         assert_eq!(of(&tables()), expected);
         // Samples may stand for more than the threads used, and stays overlap what they used by the clock's noise.
@@ -236,5 +271,21 @@ mod tests {
         assert_eq!(of(&tables).watches, Some(0.0));
         tables.maps = vec![map(PID, 0x1000), map(there, 0x5000)];
         assert_eq!(of(&tables).watches, Some(0.75));
+    }
+
+    #[test]
+    fn time_at_once_is_that_while_others_run() {
+        let stay = |tid, cpu, start, end| Switch {
+            tid: Tid(tid),
+            cpu: CpuId(cpu),
+            start: Time(start),
+            end: Time(end),
+        };
+        // Of 300 ns the first thread has 100 alone, then 100 with the second, which goes on alone, after it 50.
+        let overlapping = [stay(1, 0, 0, 200), stay(2, 1, 100, 250)];
+        assert_eq!(at_once(&overlapping), Some(200.0 / 350.0));
+        let in_turns = [stay(1, 0, 0, 100), stay(2, 0, 100, 200)];
+        assert_eq!(at_once(&in_turns), Some(0.0));
+        assert_eq!(at_once(&[]), None);
     }
 }

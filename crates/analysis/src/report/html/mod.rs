@@ -70,7 +70,7 @@ fn header(report: &Report) -> Markup {
 /// The whole report in a sentence.
 fn verdict(report: &Report) -> String {
     let Some(first) = report.findings.first() else {
-        return "Nothing found that threads fight over".to_owned();
+        return contention::nothing_found(report).to_owned();
     };
     let name = text::sanitise(finding::object_name(&first.object));
     let more = match report.findings.len() - 1 {
@@ -119,6 +119,11 @@ fn contents(report: &Report) -> Markup {
 fn nothing_found(report: &Report) -> Markup {
     html! {
         div.card {
+            @let little = contention::little_seen(report);
+            @if !little.is_empty() {
+                p { b { "Seen only" } }
+                ul { @for little in &little { li { (little) } } }
+            }
             p {
                 "Looked at " (contention::looked_at(report)) "."
                 @if let Some(share) = contention::contended_share(report) {

@@ -174,7 +174,7 @@ fn a_crowd_of_threads_is_grouped() {
 #[test]
 fn a_report_without_findings_or_samples_is_still_a_page() {
     let document = render(&sample::too_short());
-    assert!(document.contains("Nothing found that threads fight over"));
+    assert!(document.contains("No finding"));
     assert!(document.contains("Too short: 4 samples"));
     assert!(document.contains("No transfer between threads was seen"));
 }

@@ -157,7 +157,7 @@ fn places(page: &mut Page, finding: &Finding) {
     for place in &listed.places {
         print_place(page, place, &mut said);
     }
-    if listed.hidden > 0 {
+    if listed.hidden > 0 && (listed.hidden_share >= SLIGHT || page.is_in_full()) {
         let share = text::percent(listed.hidden_share);
         let more = format!(
             "  {share:>6}  {}",
@@ -218,7 +218,8 @@ fn print_place<'a>(page: &mut Page, place: &OwnPlace<'a>, said: &mut Said<'a>) {
         }
     }
     if said.chains != Some(&first.called_from) {
-        called_from(page, &margin, &first.called_from);
+        let chains = first.called_from.iter().map(|chain| beyond(chain, place));
+        called_from(page, &margin, chains.filter(|it| !it.callers.is_empty()));
     }
     said.chains = Some(&first.called_from);
     if !first.missing.is_empty() && said.missing.insert(&first.missing) {
@@ -262,9 +263,27 @@ fn instruction(page: &mut Page, margin: &str, accesses: &Accesses<'_>) {
     ]);
 }
 
-fn called_from(page: &mut Page, margin: &str, chains: &[CallChain]) {
+/// Calls without those of libraries and the place itself, which stands above them.
+fn beyond(chain: &CallChain, place: &OwnPlace<'_>) -> CallChain {
+    let SourcePlace {
+        function,
+        file,
+        line,
+    } = &place.place;
+    let own = match file.as_str() {
+        "" => function.clone(),
+        file => format!("{function} ({}:{line})", text::file_name(file)),
+    };
+    let at = chain.callers.iter().position(|it| *text::caller(it) == own);
+    CallChain {
+        share: chain.share,
+        callers: chain.callers[at.map_or(0, |at| at + 1)..].to_vec(),
+    }
+}
+
+fn called_from(page: &mut Page, margin: &str, chains: impl Iterator<Item = CallChain>) {
     let room = page.width() - margin.len();
-    for chain in chains.iter().take(CHAINS) {
+    for chain in &chains.take(CHAINS).collect::<Vec<_>>() {
         let most = chain.callers.len().min(CALLERS_OF_PLACE);
         // Rather fewer callers than another line, but one alone is often a library's.
         let fits = (most.min(2)..=most)

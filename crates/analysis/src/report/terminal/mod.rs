@@ -12,7 +12,7 @@ mod summary;
 mod types;
 
 use super::model::Report;
-use super::{sections, text};
+use super::{contention, sections, text};
 pub use diff::render as render_diff;
 use page::{MIN_WIDTH, Page, Tone};
 
@@ -87,7 +87,7 @@ pub fn render(report: &Report, options: &TerminalOptions) -> String {
 /// One line: how many findings, of what.
 fn verdict(page: &mut Page, report: &Report) {
     let found = match report.findings.len() as u64 {
-        0 => "No finding".to_owned(),
+        0 => contention::nothing_found(report).to_owned(),
         n => text::plural(n, "finding"),
     };
     let length = text::nanoseconds(report.run.duration_ns as f64);

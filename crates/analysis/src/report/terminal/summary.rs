@@ -14,6 +14,9 @@ const THREADS: usize = 6;
 /// What was looked at when nothing was found, and what may still be there.
 pub(super) fn nothing_found(page: &mut Page, report: &Report) {
     let looked = contention::looked_at(report);
+    for little in contention::little_seen(report) {
+        page.labelled("  seen only", INDENT, Tone::Warning, &little);
+    }
     page.labelled("  looked at", INDENT, Tone::Dim, &looked);
     if let Some(share) = contention::contended_share(report) {
         let contended = format!(

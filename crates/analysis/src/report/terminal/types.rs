@@ -125,7 +125,7 @@ fn misses(page: &mut Page, report: &Report) {
     // A wait is not a miss, and its cause is told by rules.
     let (what, of) = match report.run.source {
         Source::Exact => ("L1 misses", "of misses"),
-        Source::Timer => ("waiting, by likely cause", "share"),
+        Source::Timer => ("waiting, likely cause", "share"),
     };
     let classes = ["first", "capacity", "conflict", "true", "false"];
     let head: String = classes.iter().map(|it| format!("{it:>9}")).collect();

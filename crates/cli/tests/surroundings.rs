@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::util::{BINARY, Place, as_somebody_else, skip, total_samples};
+use crate::util::{BINARY, Place, as_somebody_else, root, skip, total_samples};
 
 #[test]
 fn an_ordinary_user_records_at_perf_event_paranoid_2() {
@@ -110,6 +110,36 @@ fn threads_that_share_one_cpu_are_said_to() {
     let words = output.words();
     assert!(words.contains("threads ran on CPU 0 alone"), "{words}");
     assert!(words.contains("No finding"), "{words}");
+}
+
+#[test]
+fn a_filter_that_forbids_perf_events_is_named_to_whom_the_settings_allow_them() {
+    let place = Place::new();
+    let source = "crates/cli/tests/filtered.c";
+    let Some(filtered) = place.compile("gcc", source, "filtered", &[]) else {
+        return;
+    };
+    let finish = |arguments: &[&str]| {
+        let mut command = place.command(&filtered);
+        place.finish(command.arg(BINARY).args(arguments))
+    };
+    let doctor = finish(&["doctor", "--json"]);
+    if doctor.code == Some(77) {
+        return skip("filters of system calls cannot be set here");
+    }
+    if !root() {
+        return skip("the settings may forbid perf events, too");
+    }
+    let output = finish(&["run", "--", "true"]);
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    let seccomp = "--security-opt seccomp=unconfined";
+    assert!(output.stderr.contains(seccomp), "{}", output.stderr);
+    assert!(!output.stderr.contains("as root"), "{}", output.stderr);
+    let permissions = doctor.json()["permissions"]["perf_events"].to_string();
+    assert!(
+        permissions.contains("none could be opened"),
+        "{permissions}"
+    );
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::affinity::{allowed_cpus, current_cpu, pin_current_thread};
+use crate::facts::{Facts, PerfPermission};
 use crate::perf::{BreakOn, Event, SamplerOptions, Whom};
 use crate::process::{current_tid, monotonic_ns, thread_cpu_time_ns};
 use crate::records::Record;
@@ -95,12 +97,21 @@ pub enum ProbeError {
 /// What [`kernel`] is told where a thread of our own could not be started.
 pub(crate) const NO_THREAD: &str = "cannot start a thread to measure with";
 
+/// What to try where perf events are refused to a process of which these facts hold, with a leading `; `.
+fn if_forbidden(facts: &Facts) -> &'static str {
+    match facts.perf_permission() {
+        PerfPermission::Nothing => "; set kernel.perf_event_paranoid to 2 or lower, or run as root",
+        // Then it is not the settings.
+        _ => {
+            "; the kernel's settings allow it, so a filter of system calls (seccomp) forbids it, as containers have one: start the container with `--cap-add PERFMON` or `--security-opt seccomp=unconfined`; `--source exact` needs no permission"
+        }
+    }
+}
+
 pub(crate) fn kernel(what: &'static str) -> impl FnOnce(io::Error) -> ProbeError {
     move |source| {
         let hint = match source.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => {
-                "; set kernel.perf_event_paranoid to 2 or lower, or run as root"
-            }
+            Some(libc::EACCES | libc::EPERM) => if_forbidden(&Facts::read(Path::new("/"), &[])),
             Some(libc::ENOSPC) => "; another debugger or profiler holds the debug registers",
             Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV) => {
                 "; this kernel or hypervisor does not offer it"

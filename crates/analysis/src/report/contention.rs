@@ -167,7 +167,7 @@ pub(crate) fn little_seen(report: &Report) -> Vec<String> {
 /// After how long a place that takes 1 % of thread time would have been found; `None` where it would have been.
 fn until_found(report: &Report) -> Option<String> {
     let own = report.samples.in_user_code();
-    if own == 0 || own >= SAMPLES_FOR_ONE_PERCENT {
+    if own == 0 || own >= SAMPLES_FOR_ONE_PERCENT || report.run.threads.len() < 2 {
         return None;
     }
     let ns = report.run.duration_ns as f64 * SAMPLES_FOR_ONE_PERCENT as f64 / own as f64;

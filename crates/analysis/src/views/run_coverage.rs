@@ -24,7 +24,7 @@ pub struct RunCoverage {
     /// nothing can be watched: with one thread, or without such samples.
     pub watches: Option<f64>,
     /// Of the time of which it was recorded on which CPU its thread ran, that while another thread ran on another CPU: only
-    /// then lines move. `null` with one thread, or where it was not recorded.
+    /// then lines move. `null` with one thread or CPU, or where it was not recorded.
     #[serde(default)]
     pub at_once: Option<f64>,
 }
@@ -82,8 +82,12 @@ fn watched(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> Option<f64
     share(seen, all)
 }
 
-/// Of the time of these stays, that in which others were on other CPUs.
+/// Of the time of these stays, that in which others were on other CPUs; `None` of one CPU.
 fn at_once(stays: &[Switch]) -> Option<f64> {
+    let first = stays.first()?.cpu;
+    if stays.iter().all(|it| it.cpu == first) {
+        return None;
+    }
     let mut moments: Vec<(Time, bool)> = stays
         .iter()
         .filter(|it| it.start < it.end)
@@ -284,8 +288,12 @@ mod tests {
         // Of 300 ns the first thread has 100 alone, then 100 with the second, which goes on alone, after it 50.
         let overlapping = [stay(1, 0, 0, 200), stay(2, 1, 100, 250)];
         assert_eq!(at_once(&overlapping), Some(200.0 / 350.0));
-        let in_turns = [stay(1, 0, 0, 100), stay(2, 0, 100, 200)];
+        let in_turns = [stay(1, 0, 0, 100), stay(2, 1, 100, 200)];
         assert_eq!(at_once(&in_turns), Some(0.0));
-        assert_eq!(at_once(&[]), None);
+        let on_one_cpu = in_turns.map(|it| Switch {
+            cpu: CpuId(0),
+            ..it
+        });
+        assert_eq!((at_once(&on_one_cpu), at_once(&[])), (None, None));
     }
 }

@@ -31,13 +31,17 @@ impl DoctorReport {
             Ok(probe) => Measured::Value(probe),
             Err(reason) => Measured::Failed(remedies::no_sampler(facts, reason)),
         };
+        let mut permissions = permissions(facts);
+        if matches!(sampler, Measured::Failed(_)) && remedies::perf_is_allowed(facts) {
+            permissions.perf_events += ", by the settings; yet none could be opened, see above";
+        }
         Self {
             schema: SCHEMA,
             cpu: cpu_section(facts, topology),
             topology: topology_section(topology),
             round_trips,
             sources: remedies::sources(facts, &watchpoints, &sampler),
-            permissions: permissions(facts),
+            permissions,
             watchpoints,
             sampler,
         }

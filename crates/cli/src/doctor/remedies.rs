@@ -177,9 +177,14 @@ fn exact(facts: &Facts, plugin: Result<PathBuf, ExactError>) -> Source {
     }
 }
 
+/// Whether the settings and the capabilities grant perf events.
+pub(super) fn perf_is_allowed(facts: &Facts) -> bool {
+    facts.perf_permission() != PerfPermission::Nothing
+}
+
 /// What to do when perf events are refused; `None` when the settings do not explain it.
 fn perf_remedy(facts: &Facts) -> Option<Remedy> {
-    if facts.perf_permission() != PerfPermission::Nothing {
+    if perf_is_allowed(facts) {
         return None;
     }
     Some(match facts.perf_event_paranoid.known() {

@@ -57,7 +57,7 @@ pub(crate) use modules::replaced_file;
 pub(crate) use objects::GO_NAME;
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
-pub(crate) use source_frames::SourceFrames;
+pub(crate) use source_frames::{SourceFrames, chains_by_id};
 
 use made_code::MadeCode;
 use modules::Module;

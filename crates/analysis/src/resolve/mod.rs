@@ -246,6 +246,21 @@ impl<'a> Resolver<'a> {
         }]
     }
 
+    /// The machine code at `address` of process `pid`, at most `length` bytes, and its address in the file that it is from. Only
+    /// of x86-64, and of a file that is by its build id the one that was recorded.
+    pub(crate) fn code(
+        &mut self,
+        pid: Pid,
+        address: Address,
+        length: u64,
+    ) -> Option<(u64, Vec<u8>)> {
+        let is_known = !self.map_at(pid, address)?.build_id.is_empty();
+        let (number, bias) = self.module_at(pid, address).filter(|_| is_known)?;
+        let module = self.module(number).filter(|module| module.is_x86())?;
+        let own = address.0.wrapping_sub(bias);
+        Some((own, module.code(own, length)?))
+    }
+
     fn is_late(&self) -> bool {
         Instant::now() >= self.deadline
     }

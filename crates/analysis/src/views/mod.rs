@@ -3,6 +3,7 @@
 //! A new one is a folder, whose result is a [`View`], and its line in [`Views`].
 
 pub mod caches;
+pub mod calls;
 pub(crate) mod chains;
 mod clusters;
 mod curve;

@@ -4,8 +4,10 @@
 use std::path::PathBuf;
 use std::{env, fs, io};
 
+use linewise_analysis::analyse_for_page;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, model, terminal};
+use linewise_analysis::resolve::DiskFiles;
 
 /// The everyday report when its first finding was mended.
 fn repaired() -> model::Report {
@@ -16,6 +18,8 @@ fn repaired() -> model::Report {
 
 #[path = "../src/report/sample.rs"]
 mod sample;
+
+use sample::sample_calls;
 
 fn main() -> io::Result<()> {
     let directory = env::args_os().nth(1).map(PathBuf::from).ok_or_else(|| {
@@ -46,6 +50,21 @@ fn main() -> io::Result<()> {
         write("json", json::render(&report))?;
         write("txt", terminal::render(&report, &coloured))?;
     }
+    for (name, report, details) in [
+        ("calls", sample::everyday(), sample_calls::details()),
+        (
+            "calls-hostile",
+            sample::hostile(),
+            sample_calls::hostile_details(sample::HOSTILE),
+        ),
+    ] {
+        let page = html::render_with(&report, &details);
+        fs::write(directory.join(format!("{name}.html")), page)?;
+    }
+    let (info, tables) = sample_calls::hour(1_000_000);
+    let (report, details) = analyse_for_page(&info, &tables, None, &DiskFiles::default());
+    let page = html::render_with(&report, &details);
+    fs::write(directory.join("hour.html"), page)?;
     for (name, before, after) in [
         ("diff", sample::everyday(), repaired()),
         ("diff-hostile", sample::profiled(), sample::hostile()),

@@ -8,6 +8,7 @@ use linewise_recording::{
 };
 
 use crate::advice::{Advice, advise, allocate_aligned, is_of_elements};
+use crate::details::{Details, code};
 use crate::locality;
 use crate::model::{
     Finding, FindingKind, Interval, Lost, Matrix, ObjectRow, Repeated, Report, Run, SCHEMA,
@@ -15,6 +16,8 @@ use crate::model::{
 };
 use crate::quantity::median;
 use crate::replaced;
+use crate::resolve::Files;
+use crate::views::calls::calls;
 use crate::views::run_coverage::{ENOUGH_SAMPLES, RunCoverage, cpu_time_ns, thread_ns};
 use crate::views::sampled_reuse::ExactCounts;
 use crate::views::sharing::{
@@ -22,7 +25,7 @@ use crate::views::sharing::{
     private_bytes, sharing, spread,
 };
 use crate::views::threads::thread_rows;
-use crate::views::timeline::timeline;
+use crate::views::timeline::{ContendedTime, timeline};
 use crate::views::types::TypeRow;
 use crate::views::{Views, flow, misses, types, working_set};
 
@@ -42,10 +45,43 @@ pub fn analyse(info: &RunInfo, tables: &Tables) -> Report {
 #[must_use]
 pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>) -> Report {
     let shared = SharedMemory::of(&tables.maps);
-    let (view, time) = sharing_of(info, tables, &shared);
-    let advice = advise(&view, tables, info, &time, &shared);
+    let sharing = sharing_of(info, tables, &shared);
+    report_of(info, tables, exact, &shared, &sharing)
+}
+
+/// As [`analyse_with`], with what only a page has room for. Sources and machine code come from `files`.
+#[must_use]
+pub fn analyse_for_page(
+    info: &RunInfo,
+    tables: &Tables,
+    exact: Option<&ExactCounts>,
+    files: &dyn Files,
+) -> (Report, Details) {
+    let shared = SharedMemory::of(&tables.maps);
+    let sharing = sharing_of(info, tables, &shared);
+    let report = report_of(info, tables, exact, &shared, &sharing);
+    let lost = ContendedTime::new(info, &sharing.0, &shared);
+    let details = Details {
+        calls: calls(info, tables, |sample| lost.ns(sample)),
+        code: code(
+            report.views.hot.as_deref().unwrap_or_default(),
+            tables,
+            files,
+        ),
+    };
+    (report, details)
+}
+
+fn report_of(
+    info: &RunInfo,
+    tables: &Tables,
+    exact: Option<&ExactCounts>,
+    shared: &SharedMemory,
+    (view, time): &(SharingView, ThreadTime),
+) -> Report {
+    let advice = advise(view, tables, info, time, shared);
     let samples = count_samples(info, tables);
-    let coverage = RunCoverage::of(info, tables, &shared);
+    let coverage = RunCoverage::of(info, tables, shared);
     let in_use = working_set::Input {
         info,
         typed: &tables.typed_accesses,
@@ -59,12 +95,12 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
     let mut report = Report {
         schema: SCHEMA,
         run: describe_run(info, tables),
-        sharing: sum_sharing(info, &view, tables),
-        notes: notes(info, tables, &samples, &coverage, &view, &advice),
+        sharing: sum_sharing(info, view, tables),
+        notes: notes(info, tables, &samples, &coverage, view, &advice),
         timeline: if info.exact.is_some() {
             Vec::new()
         } else {
-            timeline(info, tables, &view, &shared)
+            timeline(info, tables, &ContendedTime::new(info, view, shared))
         },
         findings: advice.findings,
         losses: losses(tables),
@@ -85,8 +121,8 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
             typed: &tables.typed_accesses,
             samples: &tables.samples,
             caches: &tables.caches,
-            sharing: &view,
-            shared: &shared,
+            sharing: view,
+            shared,
         }),
         working_set: working_set::working_set(&in_use),
         flow: flow::flow(&flow::Input {
@@ -109,7 +145,7 @@ pub fn analyse_with(info: &RunInfo, tables: &Tables, exact: Option<&ExactCounts>
         transfers: &tables.transfers,
         threads: &tables.threads,
         maps: &tables.maps,
-        shared: &shared,
+        shared,
         frames: &tables.frames,
         thread_ns: thread_ns(tables),
     }) {

@@ -22,6 +22,7 @@
 
 pub mod advice;
 mod analyse;
+mod details;
 pub mod diff;
 mod locality;
 pub mod model;
@@ -33,6 +34,7 @@ pub mod resolve;
 pub mod section;
 pub mod views;
 
-pub use analyse::{analyse, analyse_with};
+pub use analyse::{analyse, analyse_for_page, analyse_with};
+pub use details::{Details, Excerpt, ExcerptRow};
 pub use diff::diff;
 pub use views::sampled_reuse::ExactCounts;

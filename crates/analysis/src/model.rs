@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::details::{Details, Excerpt, ExcerptRow};
 pub use crate::quantity::Interval;
 pub use crate::views::Views;
 pub use crate::views::caches::{CacheMisses, CacheRow, PlaceCaches, Served, ThreadCaches};
+pub use crate::views::calls::{CallCell, CallNode, CallTree, Owner, SLICES, SampledThread};
 pub use crate::views::flow::{FlowEdge, FlowNode, FlowPath, FlowRow, FlowSite, LevelHits};
 pub use crate::views::heap_sites::{AllocationSite, HeapTotals};
 pub use crate::views::hot::{HotCallee, HotFunction, HotInstruction, HotLine};

@@ -444,6 +444,23 @@ pub enum Chart {
     Bars(Legend, Vec<Bar>),
     /// A line through the slices.
     Steps(Legend, Vec<Step>),
+    /// A lane for each of many, the busiest first.
+    Lanes(Legend, Vec<Lane>),
+}
+
+/// One of many over the length of the run, in slices of one length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lane {
+    /// What it is called.
+    pub name: String,
+    /// What tells it from others of its name.
+    pub id: Option<u32>,
+    /// What is to be said of it.
+    pub words: Words,
+    /// Of each slice, as a share of the scale.
+    pub heights: Vec<f64>,
+    /// The part of each that is marked.
+    pub marked: Vec<f64>,
 }
 
 /// What stands beside a chart.

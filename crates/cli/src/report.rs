@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use linewise_analysis::ExactCounts;
 use linewise_analysis::model::Report;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, terminal};
 use linewise_analysis::resolve::{DiskFiles, Resolved, resolve_recording};
+use linewise_analysis::{Details, ExactCounts, analyse_with};
 use linewise_recording::{Outlet, Recording, RunInfo, Tables, write_file, write_table};
 
 use crate::panics;
@@ -35,6 +35,8 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     json: bool,
     /// Also write the report as one HTML file
+    ///
+    /// It holds lines of the program's source where that is readable: look before you send it to others
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Findings to print in full
@@ -136,6 +138,26 @@ fn names(info: &RunInfo, tables: &Tables) -> Resolved {
 /// Analyses a recording. Where linewise was killed before it had looked up names they are looked up now:
 /// files that were built anew since are known by their build ids.
 pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow::Result<Report> {
+    analyse_by(directory, |info, tables| {
+        (analyse_with(info, tables, counts), ())
+    })
+    .map(|(report, ())| report)
+}
+
+/// The same with what only a page shows.
+fn analyse_for_page(
+    directory: &Path,
+    counts: Option<&ExactCounts>,
+) -> anyhow::Result<(Report, Details)> {
+    analyse_by(directory, |info, tables| {
+        linewise_analysis::analyse_for_page(info, tables, counts, &DiskFiles::new("/"))
+    })
+}
+
+fn analyse_by<D>(
+    directory: &Path,
+    analyse: impl FnOnce(&RunInfo, &Tables) -> (Report, D),
+) -> anyhow::Result<(Report, D)> {
     let recording = Recording::open(directory)?;
     let (info, mut tables) = (recording.info(), recording.tables()?);
     let nameless = tables.frames.is_empty() && tables.objects.is_empty() && !tables.maps.is_empty();
@@ -153,7 +175,7 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
         tables.type_members = resolved.type_members;
         tables.path_traces = resolved.path_traces;
     }
-    let mut report = linewise_analysis::analyse_with(info, &tables, counts);
+    let (mut report, details) = analyse(info, &tables);
     if let Some(bug) = bug {
         let note = format!("Names are missing, since looking them up failed: {bug}.");
         report.notes.push(note);
@@ -163,17 +185,21 @@ pub(crate) fn analyse(directory: &Path, counts: Option<&ExactCounts>) -> anyhow:
             "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what has no build id (`readelf -n` shows it) and was built anew meanwhile has wrong ones.".to_owned(),
         );
     }
-    Ok(report)
+    Ok((report, details))
 }
 
 /// Prints and writes what was asked for.
 pub(crate) fn show(directory: &Path, args: &OutputArgs) -> anyhow::Result<()> {
     panics::where_a_test_wants_it("report");
     let counts = args.exact_counts()?;
-    let report = analyse(directory, counts.as_ref())?;
-    if let Some(path) = &args.html {
-        write_html(path, &html::render(&report))?;
-    }
+    let report = match &args.html {
+        Some(path) => {
+            let (report, details) = analyse_for_page(directory, counts.as_ref())?;
+            write_html(path, &html::render_with(&report, &details))?;
+            report
+        }
+        None => analyse(directory, counts.as_ref())?,
+    };
     let text = if args.json {
         json::render(&report) + "\n"
     } else {

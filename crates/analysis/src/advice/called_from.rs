@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, StackId, Tables, Tid};
+use linewise_recording::{Address, Frame, Pid, SampleClass, SharedMemory, Tables, Tid};
 
 use super::names::{Names, frame_words};
 use crate::model::{CallChain, SourcePlace};
 use crate::own_code::{is_library_code, is_own};
+use crate::resolve::chains_by_id;
 
 /// Chains of one place that are told.
 const CHAINS: usize = 3;
@@ -34,11 +35,7 @@ pub(crate) struct CallChains<'a>(HashMap<At, BTreeMap<&'a [Address], u64>>);
 impl<'a> CallChains<'a> {
     /// Of the samples of a recording. Traps have none that can be relied on: the kernel walks theirs by frame pointers.
     pub(crate) fn new(tables: &'a Tables, shared: &SharedMemory, line_size: u64) -> Self {
-        let stacks: HashMap<StackId, &[Address]> = tables
-            .stacks
-            .iter()
-            .map(|stack| (stack.id, stack.frames.as_slice()))
-            .collect();
+        let stacks = chains_by_id(&tables.stacks);
         let mut seen: HashMap<_, BTreeMap<&[Address], u64>> = HashMap::new();
         for sample in &tables.samples {
             let frames = stacks.get(&sample.stack).and_then(|it| it.split_first());
@@ -150,7 +147,7 @@ fn runs_closures(caller: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Sample, Stack};
+    use linewise_recording::{Sample, Stack, StackId};
 
     use super::*;
     use crate::views::sampled_rows::{self, PID};

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use linewise_recording::{
-    Address, Field, Frame, Object, ObjectKind, Pid, StackId, Tables, Thread, Tid,
-};
+use linewise_recording::{Address, Field, Frame, Object, ObjectKind, Pid, Tables, Thread, Tid};
 
-use crate::resolve::{SourceFrames, allocation_site};
+use crate::resolve::{SourceFrames, allocation_site, chains_by_id};
 
 /// The resolved tables, ready for look-ups.
 #[derive(Debug)]
@@ -134,11 +132,7 @@ fn allocations(tables: &Tables) -> HashMap<(Pid, Address, u64), &[Address]> {
         .iter()
         .filter(|it| matches!(it.kind, ObjectKind::Heap | ObjectKind::Mapping));
     let named: HashSet<_> = heap.map(|it| (it.pid, it.address, it.size)).collect();
-    let stacks: HashMap<StackId, &[Address]> = tables
-        .stacks
-        .iter()
-        .map(|stack| (stack.id, stack.frames.as_slice()))
-        .collect();
+    let stacks = chains_by_id(&tables.stacks);
     let blocks = tables.heap_blocks.iter();
     blocks
         .map(|block| ((block.pid, block.address, block.size), block.stack))

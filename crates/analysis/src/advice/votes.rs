@@ -4,14 +4,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{
-    Address, HeapBlock, Pid, SampleClass, StackId, Tables, TypeMember, TypedAccess,
-};
+use linewise_recording::{Address, HeapBlock, Pid, SampleClass, Tables, TypeMember, TypedAccess};
 
 use super::names::Names;
 use super::whole::{Seen, Whole};
 use crate::model::TypeVote;
-use crate::resolve::{HeapBlocks, allocation_site};
+use crate::resolve::{HeapBlocks, allocation_site, chains_by_id};
 use crate::views::sharing::LineSharing;
 
 /// Votes that are shown.
@@ -97,11 +95,7 @@ impl<'a> Votes<'a> {
             let sizes = votes.members.entry(&member.type_name).or_default();
             sizes.entry(member.type_size).or_default().push(member);
         }
-        let stacks: HashMap<StackId, &[Address]> = tables
-            .stacks
-            .iter()
-            .map(|stack| (stack.id, stack.frames.as_slice()))
-            .collect();
+        let stacks = chains_by_id(&tables.stacks);
         let site_of = |pid: Pid, callers: &[Address]| -> Option<Site> {
             Some((pid, allocation_site(names.callers(pid, callers))?.address))
         };
@@ -337,7 +331,7 @@ fn base(rows: &[(Address, f64, &TypedAccess)]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Allocator, Frame, Operation, Sample, Stack, Tid, Time};
+    use linewise_recording::{Allocator, Frame, Operation, Sample, Stack, StackId, Tid, Time};
 
     use super::*;
     use crate::views::Touch;

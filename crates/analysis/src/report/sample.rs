@@ -15,6 +15,8 @@ use super::model::{
 /// A name that tries everything: markup, a terminal escape, a C1 control, a direction override.
 pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>\u{1b}[2J\u{9b}31m\u{202e}gnp";
 
+#[path = "sample_calls.rs"]
+pub(crate) mod sample_calls;
 #[path = "sample_exact.rs"]
 mod sample_exact;
 #[path = "sample_types.rs"]

@@ -4,6 +4,7 @@ use super::model::Report;
 use super::{pairs, terms};
 use crate::diff::Diff;
 use crate::section::Section;
+use crate::views::calls::SampledThread;
 use crate::views::{threads, timeline};
 
 /// What a reader must know first, and what was recorded.
@@ -26,9 +27,9 @@ pub(crate) fn of_sharing(report: &Report) -> Section {
     pairs::section(report)
 }
 
-/// What stands before the views on the page.
-pub(crate) fn of_run(report: &Report) -> Option<Section> {
-    timeline::section(&report.timeline)
+/// What stands before the views on the page, with `threads` if those are known.
+pub(crate) fn of_run(report: &Report, threads: &[SampledThread]) -> Option<Section> {
+    timeline::section(&report.timeline, threads)
 }
 
 /// The views, those that say most first.

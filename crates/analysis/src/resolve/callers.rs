@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use linewise_recording::{Address, Pid, SampleClass, StackId, Tables, TypedAccess};
+use linewise_recording::{Address, Pid, SampleClass, Tables, TypedAccess};
+
+use super::source_frames::chains_by_id;
 
 use super::Resolver;
 use super::typer::{Argument, Given, Typer};
@@ -28,11 +30,7 @@ impl<'a> Callers<'a> {
     /// Of the samples and traps of a recording.
     #[must_use]
     pub fn new(tables: &'a Tables) -> Self {
-        let stacks: HashMap<StackId, &[Address]> = tables
-            .stacks
-            .iter()
-            .map(|stack| (stack.id, stack.frames.as_slice()))
-            .collect();
+        let stacks = chains_by_id(&tables.stacks);
         let samples = tables
             .samples
             .iter()

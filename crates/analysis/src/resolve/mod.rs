@@ -57,7 +57,7 @@ pub(crate) use modules::replaced_file;
 pub(crate) use objects::GO_NAME;
 pub(crate) use recording::byte_runs;
 pub use recording::{Resolved, resolve_recording};
-pub(crate) use source_frames::SourceFrames;
+pub(crate) use source_frames::{SourceFrames, chains_by_id};
 
 use made_code::MadeCode;
 use modules::Module;
@@ -244,6 +244,21 @@ impl<'a> Resolver<'a> {
             module,
             reason,
         }]
+    }
+
+    /// The machine code at `address` of process `pid`, at most `length` bytes, and its address in the file that it is from. Only
+    /// of x86-64, and of a file that is by its build id the one that was recorded.
+    pub(crate) fn code(
+        &mut self,
+        pid: Pid,
+        address: Address,
+        length: u64,
+    ) -> Option<(u64, Vec<u8>)> {
+        let is_known = !self.map_at(pid, address)?.build_id.is_empty();
+        let (number, bias) = self.module_at(pid, address).filter(|_| is_known)?;
+        let module = self.module(number).filter(|module| module.is_x86())?;
+        let own = address.0.wrapping_sub(bias);
+        Some((own, module.code(own, length)?))
     }
 
     fn is_late(&self) -> bool {

@@ -2,7 +2,15 @@
 
 use std::collections::HashMap;
 
-use linewise_recording::{Address, Frame, Pid};
+use linewise_recording::{Address, Frame, Pid, Stack, StackId};
+
+/// The call chains of table `stacks` by their ids, the instruction first.
+pub(crate) fn chains_by_id(stacks: &[Stack]) -> HashMap<StackId, &[Address]> {
+    let stacks = stacks.iter();
+    stacks
+        .map(|stack| (stack.id, stack.frames.as_slice()))
+        .collect()
+}
 
 /// Table `frames`, to be asked what stands at an address.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 //! A new one is a folder, whose result is a [`View`], and its line in [`Views`].
 
 pub mod caches;
+pub mod calls;
+pub(crate) mod chains;
 mod clusters;
 mod curve;
 mod encounter;

@@ -8,7 +8,8 @@ use super::super::text;
 
 // All that stands in a document without being escaped.
 pub(super) const STYLE: PreEscaped<&str> = PreEscaped(include_str!("report.css"));
-pub(super) const SCRIPT: PreEscaped<&str> = PreEscaped(include_str!("report.js"));
+pub(super) const SCRIPT: PreEscaped<&str> =
+    PreEscaped(concat!(include_str!("report.js"), include_str!("calls.js")));
 /// The end of a line of source. A plain one would be shown as one in a name is.
 pub(super) const NEW_LINE: PreEscaped<&str> = PreEscaped("&#10;");
 

@@ -9,7 +9,9 @@
 //! reader could not see, so that nobody who writes a section needs to think of either.
 
 mod caches;
+mod calls;
 mod chart;
+mod code;
 mod curve;
 mod diff;
 mod document;
@@ -27,6 +29,7 @@ use maud::{Markup, html};
 
 use super::model::Report;
 use super::{contention, sections, text};
+use crate::details::Details;
 pub use diff::render as render_diff;
 use document::document;
 use written::Name;
@@ -37,13 +40,23 @@ const FINDINGS: usize = 50;
 /// The report as an HTML document.
 #[must_use]
 pub fn render(report: &Report) -> String {
+    render_with(report, &Details::default())
+}
+
+/// The same with what only a page has room for.
+#[must_use]
+pub fn render_with(report: &Report, details: &Details) -> String {
+    let calls = details.calls.as_ref();
+    let threads = calls.map_or(&[][..], |it| it.threads.as_slice());
     let body = html! {
         (header(report))
         main {
             (findings(report))
             (section::section(&sections::of_sharing(report)))
-            @if let Some(shown) = sections::of_run(report) { (section::section(&shown)) }
+            @if let Some(shown) = sections::of_run(report, threads) { (section::section(&shown)) }
+            @if let Some(calls) = calls { (calls::section(calls)) }
             @for shown in sections::of_views(report) { (section::section(&shown)) }
+            (code::section(&details.code))
             (types::section(report))
             (flow::section(report))
             (caches::section(report))

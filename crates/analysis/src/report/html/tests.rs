@@ -1,5 +1,5 @@
 use super::super::model::Interval;
-use super::super::sample;
+use super::super::sample::{self, sample_calls};
 use super::document::{SCRIPT, STYLE, policy_hash};
 use super::*;
 
@@ -108,7 +108,7 @@ fn the_table_of_types_has_no_empty_columns_and_breaks_names_where_they_have_part
 
 #[test]
 fn every_element_is_closed() {
-    const VOID: [&str; 4] = ["meta", "!DOCTYPE", "br", "wbr"];
+    const VOID: [&str; 5] = ["meta", "!DOCTYPE", "br", "input", "wbr"];
     for report in [
         sample::everyday(),
         sample::profiled(),
@@ -218,7 +218,7 @@ fn sampled_reuse_without_an_exact_run_shows_times_and_what_to_do() {
 /// Every `<` begins a tag that we write.
 fn check_tags(document: &str) {
     const TAGS: &str = "a abbr article b body br button circle code dd details div dl dt figcaption figure footer g h1 h2 h3 h4 \
-        head header html li main meta nav ol p path pre rect script section small span style sub summary sup svg table tbody td text \
+        head header html input label li main meta nav ol option p path pre rect script section select small span style sub summary sup svg table tbody td text \
         th thead title tr ul wbr";
     let tags: Vec<&str> = TAGS.split_whitespace().collect();
     let document = document.replace(STYLE.0, "").replace(SCRIPT.0, "");
@@ -230,6 +230,75 @@ fn check_tags(document: &str) {
         assert!(known, "<{shown}");
     }
     assert!(!document.contains("&amp;lt;"), "escaped twice");
+}
+
+/// The data of the flame graph, as a script reads them.
+fn flame_data(document: &str) -> serde_json::Value {
+    let data = document.split("<div id=\"flame-data\" hidden>").nth(1);
+    let data = data.and_then(|it| it.split("</div>").next()).unwrap();
+    let text = data.replace("&quot;", "\"").replace("&lt;", "<");
+    let text = text.replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn the_calls_are_drawn_without_a_script_and_their_data_is_whole() {
+    let document = render_with(&sample::everyday(), &sample_calls::details());
+    check_tags(&document);
+    assert!(document.contains("<title>reply, 90 % /src/reply.c:118</title>"));
+    for words in ["the program's own code", "libraries", "the kernel"] {
+        assert!(
+            document.contains(&format!("> {words}</span>").replace("> ", "</svg> ")),
+            "{words}"
+        );
+    }
+    let data = flame_data(&document);
+    let column = |name: &str| data[name].as_array().unwrap().clone();
+    assert_eq!(column("parent").len(), 8);
+    let cells: Vec<u64> = column("cells")
+        .iter()
+        .filter_map(|it| it.as_u64())
+        .collect();
+    let units: u64 = cells.iter().skip(1).step_by(2).sum();
+    assert_eq!(units as f64 * data["unit_ns"].as_f64().unwrap(), 10e9);
+    // Node 7 is the last, in thread 2 of 3, in slice 9 of 60.
+    let last: u64 = cells.iter().step_by(2).sum();
+    assert_eq!(last, (7 * 3 + 2) * 60 + 9);
+    assert!(document.contains("<option value=\"n0\">worker (2 threads)</option>"));
+    assert!(document.contains("<td class=\"at\">118</td>"));
+}
+
+#[test]
+fn hostile_names_are_text_in_calls_lanes_and_code() {
+    let details = sample_calls::hostile_details(sample::HOSTILE);
+    let document = render_with(&sample::hostile(), &details);
+    check_tags(&document);
+    assert_eq!(document.matches("<script").count(), 1);
+    assert!(!document.contains("<img"));
+    for c in document.chars() {
+        assert!(c == '\n' || !c.is_control(), "{c:?} reached the document");
+        assert!(!('\u{202a}'..='\u{202e}').contains(&c));
+    }
+    let names = flame_data(&document)["names"].clone();
+    let is_there = |it: &serde_json::Value| {
+        it.as_str()
+            .is_some_and(|it| it.starts_with("</script><script>"))
+    };
+    assert!(names.as_array().unwrap().iter().any(is_there));
+}
+
+#[test]
+fn an_hour_of_200_threads_is_a_page_of_less_than_5_mb() {
+    let (info, tables) = sample_calls::hour(400_000);
+    let files = crate::resolve::DiskFiles::default();
+    let (report, details) = crate::analyse_for_page(&info, &tables, None, &files);
+    let document = render_with(&report, &details);
+    assert!(document.len() < 5_000_000, "{} bytes", document.len());
+    check_tags(&document);
+    assert!(document.contains(">and 168 more</summary>"), "lanes");
+    let calls = details.calls.unwrap();
+    let time: u64 = calls.cells.iter().map(|it| it.ns).sum();
+    assert_eq!(time, 400_000 * 10_000_000, "nothing is lost");
 }
 
 /// All shares of a report next to nothing: they are written with a `<`.

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use linewise_recording::{Address, Frame, Pid, RunInfo, Sample, SampleClass, StackId, Tables, Tid};
+use linewise_recording::{Address, Frame, Pid, RunInfo, Sample, Tables, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::own_code::is_own;
 use crate::quantity::percent;
-use crate::resolve::SourceFrames;
 use crate::section::{Cell, Column, Section, Table, View};
+use crate::views::chains::{Chains, KERNEL, PathKey, UNKNOWN};
 use crate::views::place::file_name;
 
 /// Functions that are told; the others are a few samples each.
@@ -18,10 +18,6 @@ const MOST_FUNCTIONS: usize = 2_000;
 const MOST_PARTS: usize = 16;
 /// What of a function's time is spent in another's code is worth a word from this share on.
 const MUCH: f64 = 0.2;
-/// What stands for code whose function is not known.
-const UNKNOWN: &str = "code without a name";
-/// What stands for the kernel among functions.
-const KERNEL: &str = "the kernel";
 
 /// A function, with what it calls as far as that is not the program's own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,22 +166,16 @@ struct Spot<'a> {
 
 /// `None` without samples.
 fn hot(tables: &Tables) -> Option<Vec<HotFunction>> {
-    let frames = SourceFrames::new(&tables.frames);
-    let stacks = tables.stacks.iter();
-    let stacks: HashMap<StackId, &[Address]> = stacks
-        .map(|stack| (stack.id, stack.frames.as_slice()))
-        .collect();
-    let mut spots: HashMap<(Pid, Address, StackId, bool), Option<Spot<'_>>> = HashMap::new();
+    let chains = Chains::new(tables);
+    let mut spots: HashMap<PathKey, Option<Spot<'_>>> = HashMap::new();
     let mut functions: HashMap<(&str, &str), Seen<'_>> = HashMap::new();
     let mut all = 0;
     for sample in &tables.samples {
         all += sample.weight;
-        let in_kernel = sample.class == SampleClass::Kernel;
-        let key = (sample.pid, at(sample), sample.stack, in_kernel);
-        let spot = *spots.entry(key).or_insert_with(|| {
-            let chain = stacks.get(&sample.stack).copied().unwrap_or_default();
-            spot(&frames, sample, chain, in_kernel)
-        });
+        let path = PathKey::of(sample);
+        let spot = *spots
+            .entry(path)
+            .or_insert_with(|| spot(&chains, sample, path.in_kernel));
         let Some(spot) = spot else {
             let unknown = functions.entry(("", "")).or_default();
             unknown.weight += sample.weight;
@@ -228,38 +218,14 @@ fn hot(tables: &Tables) -> Option<Vec<HotFunction>> {
     Some(rows)
 }
 
-/// The instruction that a sample stands for.
-fn at(sample: &Sample) -> Address {
-    match sample.access_ip {
-        Address(0) => sample.ip,
-        ip => ip,
-    }
-}
-
-/// Where a sample of this call `chain` counts: at the innermost frame of the program's own, at code without a name before that,
+/// Where a sample of a call chain counts: at the innermost frame of the program's own, at code without a name before that,
 /// or at the innermost frame of all where none is known to be its own.
-fn spot<'a>(
-    frames: &SourceFrames<'a>,
-    sample: &Sample,
-    chain: &[Address],
-    in_kernel: bool,
-) -> Option<Spot<'a>> {
-    let (pid, ip) = (sample.pid, at(sample));
-    let callers = chain.get(1..).unwrap_or_default();
-    let calls = callers.iter().flat_map(|&back| {
-        let frames = frames.of_call(pid, back).iter();
-        frames.map(move |&frame| (frame, back))
-    });
-    let here = match frames.at(pid, ip) {
-        [] => frames.at(pid, sample.ip),
-        here => here,
-    };
-    let here = here.iter().map(|&frame| (frame, ip));
-    let all = || here.clone().chain(calls.clone());
+fn spot<'a>(chains: &Chains<'a>, sample: &Sample, in_kernel: bool) -> Option<Spot<'a>> {
     // Time in code that nobody knows is not its caller's.
-    let (first, _) = all().next()?;
+    let (first, ip) = chains.of(sample).next()?;
     let is_told = |frame: &Frame| is_own(frame) || frame.function.is_empty();
-    let (frame, address) = all()
+    let (frame, address) = chains
+        .of(sample)
         .find(|(frame, _)| is_told(frame))
         .unwrap_or((first, ip));
     let called = !std::ptr::eq(frame, first);

@@ -1,6 +1,6 @@
 //! Where samples with known call chains count.
 
-use linewise_recording::Stack;
+use linewise_recording::{SampleClass, Stack, StackId};
 
 use super::*;
 use crate::views::sampled_rows::{self, PID};

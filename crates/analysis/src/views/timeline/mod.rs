@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use linewise_recording::{RunInfo, SampleClass, SharedMemory, Tables};
+use linewise_recording::{Address, Pid, RunInfo, Sample, SampleClass, SharedMemory, Tables};
 use serde::{Deserialize, Serialize};
 
-use super::sharing::SharingView;
-use crate::section::{Bar, Cell, Chart, Charts, Drawing, Legend, Section, Shown, Step};
+use super::calls::{SLICES as THREAD_SLICES, SampledThread};
+use super::sharing::{LineSharing, SharingView};
+use crate::section::{Bar, Cell, Chart, Charts, Drawing, Lane, Legend, Section, Shown, Step};
 
 /// Slices of a run.
 const SLICES: u64 = 120;
@@ -28,13 +29,53 @@ pub struct TimelineBin {
     pub round_trip_ns: f64,
 }
 
+/// What of the time at contended lines is lost.
+#[derive(Debug)]
+pub(crate) struct ContendedTime<'a> {
+    shares: BTreeMap<(Pid, Address), f64>,
+    shared: &'a SharedMemory,
+    line_size: u64,
+}
+
+impl<'a> ContendedTime<'a> {
+    /// As the estimates of the lines say.
+    pub(crate) fn new(info: &RunInfo, view: &SharingView, shared: &'a SharedMemory) -> Self {
+        let share = |line: &LineSharing| {
+            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
+            match weight > 0.0 {
+                true => (line.cost_ns.value / weight).min(1.0),
+                false => 0.0,
+            }
+        };
+        let lines = view.lines.iter();
+        Self {
+            shares: lines
+                .map(|line| ((line.pid, line.line), share(line)))
+                .collect(),
+            shared,
+            line_size: info.line_size,
+        }
+    }
+
+    /// Of the time of a sample, ns.
+    pub(crate) fn ns(&self, sample: &Sample) -> f64 {
+        let (pid, address) = self.shared.home(sample.pid, sample.address);
+        match sample.class {
+            SampleClass::Access => {
+                let share = self.shares.get(&(pid, address.line(self.line_size)));
+                share.map_or(0.0, |share| sample.weight as f64 * share)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
 /// A run in slices.
 #[must_use]
 pub(crate) fn timeline(
     info: &RunInfo,
     tables: &Tables,
-    view: &SharingView,
-    shared: &SharedMemory,
+    lost: &ContendedTime<'_>,
 ) -> Vec<TimelineBin> {
     let duration = info.end.since(info.start);
     let length = (duration / SLICES).max(1_000_000);
@@ -46,32 +87,13 @@ pub(crate) fn timeline(
             ..TimelineBin::default()
         })
         .collect();
-    // Of the time at a line, the part that its estimate counts as lost.
-    let lost: BTreeMap<_, f64> = view
-        .lines
-        .iter()
-        .map(|line| {
-            let weight: f64 = line.places.iter().map(|place| place.weight).sum();
-            let share = if weight > 0.0 {
-                (line.cost_ns.value / weight).min(1.0)
-            } else {
-                0.0
-            };
-            ((line.pid, line.line), share)
-        })
-        .collect();
     for sample in &tables.samples {
         let slice = (sample.time.since(info.start) / length) as usize;
         let Some(bin) = bins.get_mut(slice) else {
             continue;
         };
         bin.thread_ns += sample.weight as f64;
-        let (pid, address) = shared.home(sample.pid, sample.address);
-        if sample.class == SampleClass::Access
-            && let Some(share) = lost.get(&(pid, address.line(info.line_size)))
-        {
-            bin.contended_ns += sample.weight as f64 * share;
-        }
+        bin.contended_ns += lost.ns(sample);
     }
     let mut latencies = tables.latencies.iter().peekable();
     let mut current = tables
@@ -136,18 +158,25 @@ fn top_of(highest: f64) -> f64 {
         .unwrap_or(1.0)
 }
 
-/// Both, one above the other; `None` without a timeline.
+/// All threads and what lines cost, one above the other, and below them each of `threads` if those are known; `None`
+/// without a timeline.
 #[must_use]
-pub fn section(bins: &[TimelineBin]) -> Option<Section> {
+pub fn section(bins: &[TimelineBin], threads: &[SampledThread]) -> Option<Section> {
     let slices = merged(bins);
     let end = slices.last().map(|it| it.start_ns + it.length_ns)?;
-    let charts = || Charts {
-        length_ns: end,
-        charts: vec![contended(&slices, end), round_trip(&slices, end)],
+    let charts = || {
+        let mut charts = vec![contended(&slices, end), round_trip(&slices, end)];
+        if !threads.is_empty() {
+            charts.push(lanes(threads, end));
+        }
+        charts
     };
     (end > 0.0).then(|| Section {
         shown: Shown::OnPage,
-        drawing: Some(Drawing::Charts(charts())),
+        drawing: Some(Drawing::Charts(Charts {
+            length_ns: end,
+            charts: charts(),
+        })),
         ..Section::new("time", "Over time")
     })
 }
@@ -208,6 +237,43 @@ fn round_trip(slices: &[Slice], end: f64) -> Chart {
     Chart::Steps(legend, slices.iter().map(step).collect())
 }
 
+/// A lane for each thread.
+fn lanes(threads: &[SampledThread], length_ns: f64) -> Chart {
+    let slice_ns = (length_ns / THREAD_SLICES as f64).max(1.0);
+    let sampled = threads.iter().flat_map(|it| &it.sampled_ns);
+    let top = top_of(sampled.fold(0.0, |most: f64, ns| most.max(ns / slice_ns)));
+    let heights = |amounts: &[f64]| {
+        let share = |ns: &f64| (ns / slice_ns / top).clamp(0.0, 1.0);
+        amounts.iter().map(share).collect()
+    };
+    let lane = |thread: &SampledThread| {
+        let (sum, lost) = (thread.sum_ns(), thread.contended_ns.iter().sum::<f64>());
+        let mut words = vec![Cell::Time(sum)];
+        if lost > 0.0 {
+            words.push(Cell::text(", "));
+            words.push(Cell::Share((lost / sum.max(1.0)).min(1.0)));
+            words.push(Cell::text(" contended"));
+        }
+        Lane {
+            name: thread.name.clone(),
+            id: thread.tid,
+            words,
+            heights: heights(&thread.sampled_ns),
+            marked: heights(&thread.contended_ns),
+        }
+    };
+    let legend = Legend {
+        title: "Threads",
+        scale: vec![
+            Cell::text("top of each lane: "),
+            Cell::Share(top),
+            Cell::text(" of the time on a CPU"),
+        ],
+        described: vec![Cell::text("Thread time over the run")],
+    };
+    Chart::Lanes(legend, threads.iter().map(lane).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +289,7 @@ mod tests {
     }
 
     fn charts_of(bins: &[TimelineBin]) -> Charts {
-        match section(bins).and_then(|it| it.drawing) {
+        match section(bins, &[]).and_then(|it| it.drawing) {
             Some(Drawing::Charts(charts)) => charts,
             other => panic!("{other:?}"),
         }
@@ -246,6 +312,32 @@ mod tests {
     fn without_a_round_trip_that_is_said_and_without_slices_nothing() {
         let charts = charts_of(&[bin(0, 0.0)]).charts;
         assert!(matches!(charts[1], Chart::Missing(_)));
-        assert_eq!(section(&[]), None);
+        assert_eq!(section(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_thread_has_a_lane_as_high_as_it_was_on_a_cpu() {
+        let mut thread = SampledThread {
+            tid: Some(7),
+            name: "pool".to_owned(),
+            group: "pool".to_owned(),
+            sampled_ns: vec![0.0; THREAD_SLICES],
+            contended_ns: vec![0.0; THREAD_SLICES],
+        };
+        // 60 slices of 1,000 ns.
+        (thread.sampled_ns[3], thread.contended_ns[3]) = (500.0, 250.0);
+        thread.sampled_ns[4] = 2_000.0;
+        let bins: Vec<TimelineBin> = (0..60).map(|at| bin(at, 80.0)).collect();
+        let drawn = section(&bins, &[thread]).and_then(|it| it.drawing);
+        let Some(Drawing::Charts(charts)) = drawn else {
+            panic!()
+        };
+        let Chart::Lanes(_, lanes) = &charts.charts[2] else {
+            panic!("{:?}", charts.charts);
+        };
+        assert_eq!((lanes.len(), lanes[0].id), (1, Some(7)));
+        assert_eq!(lanes[0].heights[2..5], [0.0, 0.5, 1.0]);
+        assert_eq!(lanes[0].marked[2..5], [0.0, 0.25, 0.0]);
+        assert!(lanes[0].words.contains(&Cell::Share(0.1)));
     }
 }

@@ -5,7 +5,7 @@
 //! the bytes of programs and of their debug info come from a [`Files`], which a test fakes.
 //!
 //! ```text
-//!  Map rows ──► module + distance ──► DWARF (in the file or separate) ──► function, line, inlining
+//!  Map rows ──► module + distance ──► DWARF (in the file, separate, of debuginfod) ──► function, line, inlining
 //!                                │                                  └──► variable, type, fields
 //!                                ├──► machine code ──► what each instruction touches (typer)
 //!                                └──► ELF symbols ──► function or variable, when there is no DWARF
@@ -21,6 +21,7 @@
 mod accesses;
 mod bytes;
 mod callers;
+mod debuginfod;
 mod demangle;
 mod dwarf;
 mod elf;
@@ -31,6 +32,7 @@ mod modules;
 mod objects;
 mod paths;
 mod recording;
+mod remedy;
 mod scopes;
 mod source_frames;
 mod split;
@@ -49,6 +51,7 @@ use std::time::{Duration, Instant};
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
 pub use callers::Callers;
+pub use debuginfod::{Debuginfod, NoDebugInfo};
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
 #[cfg(test)]

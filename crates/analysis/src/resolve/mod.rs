@@ -27,6 +27,7 @@ mod dwarf;
 mod elf;
 mod files;
 mod heap;
+mod jit_dump;
 mod made_code;
 mod modules;
 mod objects;
@@ -220,16 +221,16 @@ impl<'a> Resolver<'a> {
         probe: Address,
         module: String,
     ) -> Vec<Frame> {
-        let files = self.files;
-        let made = self
-            .made
-            .entry(pid)
-            .or_insert_with(|| MadeCode::of(pid, files));
+        let (files, maps) = (self.files, self.maps.get(&pid));
+        let made = self.made.entry(pid).or_insert_with(|| {
+            let mapped = maps.into_iter().flatten().map(|map| map.path.as_str());
+            MadeCode::of(pid, mapped, files)
+        });
         let place = made.function(probe.0);
         let reason = match &place {
             Some(_) => "code made at run time, of which its runtime tells no lines",
             None => {
-                "code made at run time, of which /tmp/perf-PID.map tells nothing: run node with --perf-basic-prof, Python with -X perf, .NET with DOTNET_PerfMapEnabled=1, Java with perf-map-agent"
+                "code made at run time, of which /tmp/perf-PID.map tells nothing, nor a jitdump: run node with --perf-basic-prof, Python with -X perf, .NET with DOTNET_PerfMapEnabled=1, Java with perf-map-agent"
             }
         };
         let place = place.unwrap_or_default();

@@ -8,7 +8,7 @@ use anyhow::Context;
 use linewise_analysis::model::Report;
 use linewise_analysis::report::terminal::TerminalOptions;
 use linewise_analysis::report::{html, json, terminal};
-use linewise_analysis::resolve::{DiskFiles, Resolved, resolve_recording};
+use linewise_analysis::resolve::{Debuginfod, DiskFiles, Resolved, resolve_recording};
 use linewise_analysis::{Details, ExactCounts, analyse_with};
 use linewise_recording::{Outlet, Recording, RunInfo, Tables, write_file, write_table};
 
@@ -132,7 +132,9 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
 
 fn names(info: &RunInfo, tables: &Tables) -> Resolved {
     panics::where_a_test_wants_it("resolve");
-    resolve_recording(tables, info.line_size, &DiskFiles::new("/"))
+    let debuginfod = Debuginfod::of(|variable| std::env::var_os(variable));
+    let files = DiskFiles::new("/").with_debuginfod(debuginfod);
+    resolve_recording(tables, info.line_size, &files)
 }
 
 /// Analyses a recording. Where linewise was killed before it had looked up names they are looked up now:

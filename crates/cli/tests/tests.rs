@@ -9,6 +9,7 @@ mod exact;
 mod exact_alone;
 mod exact_faults;
 mod exact_programs;
+mod fetching;
 mod flow;
 mod guarding;
 mod heap;

@@ -5,7 +5,9 @@
 //! checked against the file, and a file that makes no sense is one without sections.
 
 use std::collections::HashMap;
+use std::io::Read as _;
 
+use lzma_rust2::XzReader;
 use object::elf::{
     CompressionHeader64, ELF_NOTE_GNU, ELFCLASS64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, ELFDATA2LSB,
     ELFMAG, EM_X86_64, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_LOAD, PT_NOTE,
@@ -28,6 +30,10 @@ const LONGEST_SYMBOL: usize = 64 << 10;
 const LARGEST_LINK: u64 = 64 << 10;
 /// Bytes of a table of relocations or of dynamic symbols, at most.
 const LARGEST_TABLE: u64 = 256 << 20;
+/// Bytes of the symbols in .gnu_debugdata, compressed and not, at most, and what unpacking them may take, KB.
+const LARGEST_PACKED: u64 = 16 << 20;
+const LARGEST_UNPACKED: u64 = 128 << 20;
+const MOST_FOR_UNPACKING: u32 = 128 << 10;
 /// More program headers than any linker writes.
 const MOST_SEGMENTS: u64 = 4096;
 /// Segments of notes that are read, at most.
@@ -326,6 +332,17 @@ impl Elf {
             offset += length;
         }
         Some(checksum.finish())
+    }
+
+    /// The file in .gnu_debugdata: the symbols of a stripped program, in xz, as Fedora leaves them.
+    pub(super) fn mini_debug_info(&self) -> Option<Self> {
+        let packed = self.small_section(".gnu_debugdata", LARGEST_PACKED)?;
+        let mut bytes = Vec::new();
+        XzReader::new_mem_limit(packed.as_slice(), false, MOST_FOR_UNPACKING)
+            .take(LARGEST_UNPACKED)
+            .read_to_end(&mut bytes)
+            .ok()?;
+        Self::open(Box::new(bytes))
     }
 
     /// The file name and checksum in .gnu_debuglink.

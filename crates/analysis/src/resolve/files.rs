@@ -11,10 +11,20 @@ use std::path::{Path, PathBuf};
 
 use linewise_recording::Pid;
 
+use super::debuginfod::{Debuginfod, NoDebugInfo};
+
 /// Gives the resolver the files that a recording names.
 pub trait Files: Sync {
     /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file. Neither may it wait nor act.
     fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>>;
+
+    /// The file with the debug info of a program with this build id, and its path, from where all of the machine is kept.
+    ///
+    /// # Errors
+    /// [`NoDebugInfo`] says why there is none.
+    fn debug_info(&self, _build_id: &str) -> Result<(String, Box<dyn File>), NoDebugInfo> {
+        Err(NoDebugInfo::NotThere)
+    }
 }
 
 /// One open file.
@@ -27,16 +37,29 @@ pub trait File {
 }
 
 /// The files of this machine, those of a container included while its processes live.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DiskFiles {
     root: PathBuf,
+    debuginfod: Option<Debuginfod>,
 }
 
 impl DiskFiles {
     /// Files below `root`, `/` for the machine itself.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            debuginfod: None,
+        }
+    }
+
+    /// The same, and debug info from this client.
+    #[must_use]
+    pub fn with_debuginfod(self, debuginfod: Debuginfod) -> Self {
+        Self {
+            debuginfod: Some(debuginfod),
+            ..self
+        }
     }
 }
 
@@ -59,8 +82,15 @@ impl Files for DiskFiles {
         let file = linewise_foreign::open_in(&root_of_process, relative)
             .or_else(|_| linewise_foreign::open(&self.root.join(relative)))
             .ok()?;
-        let size = file.metadata().ok()?.len();
-        Some(Box::new(DiskFile { file, size }))
+        DiskFile::boxed(file)
+    }
+
+    fn debug_info(&self, build_id: &str) -> Result<(String, Box<dyn File>), NoDebugInfo> {
+        let debuginfod = self.debuginfod.as_ref().ok_or(NoDebugInfo::NotThere)?;
+        let path = debuginfod.find(build_id)?;
+        let file = linewise_foreign::open(&path).ok().and_then(DiskFile::boxed);
+        let path = path.to_string_lossy().into_owned();
+        Ok((path, file.ok_or(NoDebugInfo::NotThere)?))
     }
 }
 
@@ -68,6 +98,13 @@ impl Files for DiskFiles {
 struct DiskFile {
     file: fs::File,
     size: u64,
+}
+
+impl DiskFile {
+    fn boxed(file: fs::File) -> Option<Box<dyn File>> {
+        let size = file.metadata().ok()?.len();
+        Some(Box::new(Self { file, size }))
+    }
 }
 
 impl File for DiskFile {

@@ -5,7 +5,7 @@
 //! the bytes of programs and of their debug info come from a [`Files`], which a test fakes.
 //!
 //! ```text
-//!  Map rows ──► module + distance ──► DWARF (in the file or separate) ──► function, line, inlining
+//!  Map rows ──► module + distance ──► DWARF (in the file, separate, of debuginfod) ──► function, line, inlining
 //!                                │                                  └──► variable, type, fields
 //!                                ├──► machine code ──► what each instruction touches (typer)
 //!                                └──► ELF symbols ──► function or variable, when there is no DWARF
@@ -21,16 +21,19 @@
 mod accesses;
 mod bytes;
 mod callers;
+mod debuginfod;
 mod demangle;
 mod dwarf;
 mod elf;
 mod files;
 mod heap;
+mod jit_dump;
 mod made_code;
 mod modules;
 mod objects;
 mod paths;
 mod recording;
+mod remedy;
 mod scopes;
 mod source_frames;
 mod split;
@@ -49,6 +52,7 @@ use std::time::{Duration, Instant};
 use linewise_recording::{Address, Frame, Map, MapKind, Pid, Thread};
 
 pub use callers::Callers;
+pub use debuginfod::{Debuginfod, NoDebugInfo};
 pub use files::{DiskFiles, File, Files, Store};
 pub use heap::{HeapBlocks, allocation_site};
 #[cfg(test)]
@@ -217,16 +221,16 @@ impl<'a> Resolver<'a> {
         probe: Address,
         module: String,
     ) -> Vec<Frame> {
-        let files = self.files;
-        let made = self
-            .made
-            .entry(pid)
-            .or_insert_with(|| MadeCode::of(pid, files));
+        let (files, maps) = (self.files, self.maps.get(&pid));
+        let made = self.made.entry(pid).or_insert_with(|| {
+            let mapped = maps.into_iter().flatten().map(|map| map.path.as_str());
+            MadeCode::of(pid, mapped, files)
+        });
         let place = made.function(probe.0);
         let reason = match &place {
             Some(_) => "code made at run time, of which its runtime tells no lines",
             None => {
-                "code made at run time, of which /tmp/perf-PID.map tells nothing: run node with --perf-basic-prof, Python with -X perf, .NET with DOTNET_PerfMapEnabled=1, Java with perf-map-agent"
+                "code made at run time, of which /tmp/perf-PID.map tells nothing, nor a jitdump: run node with --perf-basic-prof, Python with -X perf, .NET with DOTNET_PerfMapEnabled=1, Java with perf-map-agent"
             }
         };
         let place = place.unwrap_or_default();

@@ -2,17 +2,17 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 
 use addr2line::{LookupContinuation as _, LookupResult};
 use linewise_recording::{Map, Pid};
 
 use super::bytes::Bytes;
+use super::debuginfod::NoDebugInfo;
 use super::demangle::{cut, demangle};
 use super::dwarf::Debug;
 use super::elf::{Elf, Segment};
 use super::files::{Files, Store};
+use super::remedy::remedy;
 use super::split::{Places, sibling};
 use super::symbols::{Symbol, Symbols};
 use super::typer::cache::Cache;
@@ -63,8 +63,19 @@ enum Missing {
     File,
     /// The file is another one than was recorded.
     Replaced,
-    /// Neither the file nor a separate one has debug info.
+    /// Neither the file nor a separate one that is installed has debug info.
     DebugInfo,
+}
+
+/// The files with debug info of a module beside its own.
+#[derive(Default)]
+struct Separate {
+    /// The one that has it, and where that is; `None` if the module has it itself.
+    debug: Option<(String, Elf)>,
+    /// What dwz moved entries to.
+    supplementary: Option<Elf>,
+    /// That file, if it is named and cannot be had.
+    no_supplementary: Option<String>,
 }
 
 /// One source-level frame of an address in a module.
@@ -83,16 +94,14 @@ pub(super) struct Module<'a> {
     /// Its path as mapped.
     pub(super) path: String,
     elf: Option<Elf>,
-    debug_elf: Option<Elf>,
-    supplementary: Option<Elf>,
+    installed: Separate,
+    /// What debuginfod has where nothing is installed. It is asked when an address is looked up: most modules have none.
+    fetched: OnceCell<Result<Separate, NoDebugInfo>>,
     missing: Missing,
     /// What of it there was no room for.
     too_large: Cell<Option<TooLarge>>,
     files: &'a dyn Files,
     pid: Pid,
-    debug_path: Option<String>,
-    /// The file with entries that dwz moved, if it is named and cannot be had.
-    no_supplementary: Option<String>,
     store: &'a Store,
     symbols: OnceCell<Symbols>,
     unwinding: OnceCell<Option<Frames<'a>>>,
@@ -122,14 +131,12 @@ impl<'a> Module<'a> {
         let mut module = Self {
             path: map.path.clone(),
             elf: None,
-            debug_elf: None,
-            supplementary: None,
+            installed: Separate::default(),
+            fetched: OnceCell::new(),
             missing: Missing::File,
             too_large: Cell::new(None),
             files,
             pid: map.pid,
-            debug_path: None,
-            no_supplementary: None,
             store,
             symbols: OnceCell::new(),
             unwinding: OnceCell::new(),
@@ -151,23 +158,40 @@ impl<'a> Module<'a> {
             return module;
         }
         module.missing = Missing::Nothing;
+        let mut debug = None;
         if !elf.has_debug_info() {
-            match separate_debug_info(map.pid, path, &elf, files) {
-                Some((place, found)) => {
-                    module.debug_path = Some(place);
-                    module.debug_elf = Some(found);
-                }
-                None => module.missing = Missing::DebugInfo,
+            debug = separate_debug_info(map.pid, path, &elf, files);
+            if debug.is_none() {
+                module.missing = Missing::DebugInfo;
             }
         }
-        let with_debug_info = module.debug_elf.as_ref().unwrap_or(&elf);
-        if let Some((link, build_id)) = with_debug_info.supplementary_link() {
-            let from = module.debug_path.as_deref().unwrap_or(path);
-            module.supplementary = supplementary(map.pid, from, &link, &build_id, files);
-            module.no_supplementary = module.supplementary.is_none().then_some(link);
-        }
+        module.installed = Separate::of(debug, (path, &elf), map.pid, files);
         module.elf = Some(elf);
         module
+    }
+
+    /// The files that have its debug info, if anything has.
+    fn separate(&self) -> Option<&Separate> {
+        match self.missing {
+            Missing::Nothing => Some(&self.installed),
+            Missing::DebugInfo => self.fetched().ok(),
+            Missing::File | Missing::Replaced => None,
+        }
+    }
+
+    fn fetched(&self) -> Result<&Separate, NoDebugInfo> {
+        let fetch = || {
+            let elf = self.elf.as_ref().filter(|_| self.path != "[vdso]");
+            let elf = elf.ok_or(NoDebugInfo::NotThere)?;
+            let (path, file) = self.files.debug_info(&elf.build_id)?;
+            let is_it = |it: &Elf| it.has_debug_info() && it.build_id == elf.build_id;
+            let found = Elf::open(file).filter(is_it);
+            let debug = (path, found.ok_or(NoDebugInfo::NotThere)?);
+            let own = (self.path.as_str(), elf);
+            Ok(Separate::of(Some(debug), own, self.pid, self.files))
+        };
+        let fetched = self.fetched.get_or_init(fetch);
+        fetched.as_ref().map_err(|why| *why)
     }
 
     /// The loaded ranges of the file.
@@ -299,13 +323,16 @@ impl<'a> Module<'a> {
                 let full = if elf.has_section(".symtab") {
                     Some(elf)
                 } else {
-                    self.debug_elf.as_ref()
+                    self.separate().and_then(Separate::elf)
                 };
                 if let Some(full) = full {
                     self.add_symbols(&mut symbols, full, (".symtab", ".strtab"));
                 }
                 if !full.is_some_and(|full| full.has_section(".symtab")) {
                     self.add_symbols(&mut symbols, elf, (".dynsym", ".dynstr"));
+                    if let Some(mini) = elf.mini_debug_info() {
+                        self.add_symbols(&mut symbols, &mini, (".symtab", ".strtab"));
+                    }
                     if let Err(bytes) = symbols.add_go(elf, self.store) {
                         self.too_large.set(Some(TooLarge::Symbols(bytes)));
                     }
@@ -324,16 +351,18 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// Bytes of its debug info; `None` where that is in further files, which were not looked for.
+    /// Bytes of its debug info without what would have to be fetched; `None` where that is in further files, which were not
+    /// looked for.
     pub(super) fn debug_size(&self) -> Option<u64> {
         if self.missing != Missing::Nothing {
             return Some(0);
         }
-        let Some(elf) = self.debug_elf.as_ref().or(self.elf.as_ref()) else {
+        let Some(elf) = self.installed.elf().or(self.elf.as_ref()) else {
             return Some(0);
         };
+        let supplementary = self.installed.supplementary.as_ref();
         // Split debug info refers to the addresses there.
-        (!elf.has_section(".debug_addr")).then(|| Debug::size(elf, self.supplementary.as_ref()))
+        (!elf.has_section(".debug_addr")).then(|| Debug::size(elf, supplementary))
     }
 
     /// Its debug info, read on the first call.
@@ -342,11 +371,9 @@ impl<'a> Module<'a> {
     }
 
     fn load(&self) -> Option<DebugInfo<'a>> {
-        if self.missing != Missing::Nothing {
-            return None;
-        }
-        let elf = self.debug_elf.as_ref().or(self.elf.as_ref())?;
-        let supplementary = self.supplementary.as_ref();
+        let separate = self.separate()?;
+        let elf = separate.elf().or(self.elf.as_ref())?;
+        let supplementary = separate.supplementary.as_ref();
         let size = Debug::size(elf, supplementary);
         if !self.store.reserve(size) {
             self.too_large.set(Some(TooLarge::DebugInfo(size)));
@@ -356,7 +383,7 @@ impl<'a> Module<'a> {
             files: self.files,
             pid: self.pid,
             path: self.path.clone(),
-            debug_path: self.debug_path.clone(),
+            debug_path: separate.debug.as_ref().map(|(path, _)| path.clone()),
             build_id: self.elf.as_ref()?.build_id.clone(),
         };
         let files = [Some(elf), supplementary];
@@ -437,24 +464,34 @@ impl<'a> Module<'a> {
             Missing::DebugInfo if path == "[vdso]" => {
                 "the kernel's vdso comes without debug info".to_owned()
             }
-            Missing::DebugInfo => {
-                let remedy = self.remedy.get_or_init(|| remedy(path, Path::new(DPKG)));
-                format!("no debug info in {path}; {remedy}")
-            }
-            Missing::Nothing => {
-                let split = self
-                    .debug()
-                    .and_then(|info| info.debug.missing().reason(path));
-                let moved = self.no_supplementary.as_ref().map(|link| {
-                    format!(
-                        "a part of the debug info of {path} is in {link}, which cannot be read or is of another build; install the package that has it (the same -dbgsym or -debuginfo package mostly)"
-                    )
-                });
-                split.or(moved).unwrap_or_else(|| format!(
-                    "the debug info of {path} does not cover this code; it is assembly, or its part was built without -g"
-                ))
-            }
+            Missing::DebugInfo => match self.fetched() {
+                Err(why) => {
+                    let build_id = self.elf.as_ref().map_or("", |elf| &elf.build_id);
+                    let remedy = self.remedy.get_or_init(|| remedy(path, build_id, why));
+                    format!("no debug info in {path}; {remedy}")
+                }
+                Ok(separate) => self.reason_beside(separate),
+            },
+            Missing::Nothing => self.reason_beside(&self.installed),
         }
+    }
+
+    /// The same where there is debug info.
+    fn reason_beside(&self, separate: &Separate) -> String {
+        let path = &self.path;
+        let split = self
+            .debug()
+            .and_then(|info| info.debug.missing().reason(path));
+        let moved = separate.no_supplementary.as_ref().map(|link| {
+            format!(
+                "a part of the debug info of {path} is in {link}, which cannot be read or is of another build; install the package that has it (the same -dbgsym or -debuginfo package mostly)"
+            )
+        });
+        split.or(moved).unwrap_or_else(|| {
+            format!(
+                "the debug info of {path} does not cover this code; it is assembly, or its part was built without -g"
+            )
+        })
     }
 
     /// Why what is known of the code at `address` is not all: the file with its types, variables and
@@ -522,6 +559,37 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
+impl Separate {
+    /// With the file that has the debug info of the module at `path`, unless that has it itself.
+    fn of(
+        debug: Option<(String, Elf)>,
+        (path, elf): (&str, &Elf),
+        pid: Pid,
+        files: &dyn Files,
+    ) -> Self {
+        let (from, with_it) = match &debug {
+            Some((place, found)) => (place.as_str(), found),
+            None => (path, elf),
+        };
+        let link = with_it.supplementary_link();
+        let supplementary = link
+            .as_ref()
+            .and_then(|(link, id)| supplementary(pid, from, link, id, files));
+        let no_supplementary = link
+            .filter(|_| supplementary.is_none())
+            .map(|(link, _)| link);
+        Self {
+            debug,
+            supplementary,
+            no_supplementary,
+        }
+    }
+
+    fn elf(&self) -> Option<&Elf> {
+        self.debug.as_ref().map(|(_, elf)| elf)
+    }
+}
+
 /// The file with the debug info of `elf`, which is at `path` and has none itself, and where it is.
 fn separate_debug_info(
     pid: Pid,
@@ -584,97 +652,9 @@ fn supplementary(
     let by_id = build_id
         .split_at_checked(2)
         .map(|(first, rest)| format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"));
-    [Some(named), by_id].into_iter().flatten().find_map(|path| {
-        let elf = files.open(pid, &path).and_then(Elf::open)?;
-        (build_id.is_empty() || elf.build_id.is_empty() || elf.build_id == build_id).then_some(elf)
-    })
-}
-
-/// Where Debian's package manager lists the files of each package.
-const DPKG: &str = "/var/lib/dpkg/info";
-/// Bytes of such a list, at most.
-const LARGEST_LIST: u64 = 64 << 20;
-
-/// What to do about a file without debug info; `dpkg` has a list of files for each package, if there is such a folder.
-fn remedy(path: &str, dpkg: &Path) -> String {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    let stem = name.split_once(".so").map_or(name, |(stem, _)| stem);
-    let libc = [
-        "libc",
-        "ld-linux-x86-64",
-        "ld-linux-aarch64",
-        "libm",
-        "libpthread",
-        "librt",
-        "libdl",
-    ];
-    if libc.contains(&stem) && name.contains(".so") {
-        return "install its debug package (libc6-dbg on Debian and Ubuntu)".to_owned();
-    }
-    let packaged = [
-        "/usr/lib/",
-        "/usr/bin/",
-        "/usr/sbin/",
-        "/lib/",
-        "/lib64/",
-        "/bin/",
-        "/sbin/",
-    ];
-    if packaged.iter().any(|folder| path.starts_with(folder)) {
-        if let Some(package) = package_of(path, dpkg) {
-            return format!("install {package}-dbgsym (or -dbg), or build it with -g");
-        }
-        return format!(
-            "install the -dbgsym (or -dbg) package of the package that `dpkg -S {name}` names, or build it with -g"
-        );
-    }
-    "build it with -g and do not strip it".to_owned()
-}
-
-/// The Debian package that a file is from. Packages may call `/usr/lib` `/lib`, which is a link to it.
-fn package_of(path: &str, dpkg: &Path) -> Option<String> {
-    let bare = path.strip_prefix("/usr").unwrap_or(path);
-    let line = format!("{bare}\n");
-    let lists = fs::read_dir(dpkg).ok()?;
-    for list in lists.flatten() {
-        let name = list.file_name().into_string().unwrap_or_default();
-        let Some(package) = name.strip_suffix(".list") else {
-            continue;
-        };
-        let listed = linewise_foreign::read(&list.path(), LARGEST_LIST).unwrap_or_default();
-        let listed = String::from_utf8_lossy(&listed);
-        let is_it = |at: usize| {
-            let before = &listed[..at];
-            let before = before.strip_suffix("/usr").unwrap_or(before);
-            before.is_empty() || before.ends_with('\n')
-        };
-        if listed.match_indices(&line).any(|(at, _)| is_it(at)) {
-            // `zlib1g:amd64.list`
-            let package = package.split(':').next().unwrap_or(package);
-            return Some(package.to_owned());
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_remedy_names_the_package_where_it_is_known() {
-        let dpkg = tempfile::tempdir().unwrap();
-        let write = |name, files| fs::write(dpkg.path().join(name), files).unwrap();
-        write("zstd.list", "/.\n/usr/bin/zstd\n/usr/bin/zstdmt\n");
-        write("libz:amd64.list", "/lib/x86/libz.so.1\n/srv/usr/bin/gone\n");
-        write("zstd.md5sums", "/usr/bin/gone\n");
-        let remedy = |path| remedy(path, dpkg.path());
-        assert!(remedy("/usr/lib/x86_64-linux-gnu/libc.so.6").contains("libc6-dbg"));
-        assert!(remedy("/usr/lib/libssl.so.3").contains("dpkg -S libssl.so.3"));
-        assert!(remedy("/usr/bin/zstd").starts_with("install zstd-dbgsym"));
-        assert!(remedy("/usr/lib/x86/libz.so.1").starts_with("install libz-dbgsym"));
-        assert!(remedy("/usr/bin/gone").contains("dpkg -S gone"));
-        assert!(remedy("/opt/app/server").contains("-g"));
-        assert_eq!(package_of("/bin/sh", Path::new("/no/such/folder")), None);
-    }
+    let is_it =
+        |elf: &Elf| build_id.is_empty() || elf.build_id.is_empty() || elf.build_id == build_id;
+    let mut installed = [Some(named), by_id].into_iter().flatten();
+    let found = installed.find_map(|path| Elf::open(files.open(pid, &path)?).filter(is_it));
+    found.or_else(|| Elf::open(files.debug_info(build_id).ok()?.1).filter(is_it))
 }

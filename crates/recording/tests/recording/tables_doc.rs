@@ -26,7 +26,7 @@ cd counters.linewise && duckdb -c \"from 'samples.parquet' limit 10\"
 
 A table that a run has nothing for is missing or has no rows. While a recording is written, and where linewise was killed, its
 tables are in pieces (`'samples.*.parquet'`) and there is no `run.parquet`. The descriptions below stand in the files, too, as
-metadata of the columns (`description`, `kind`).
+metadata of the columns in the Arrow schema (`description`, `kind`).
 
 Tables and columns may be added. Another name for one is another `format_version` in `run.json`; linewise reads all formats. Before
 format 3 some had names that SQL reserves: `end` (`stop` now), `offset` (`byte_offset`), `from` and `to` (`at_least` and `below`),
@@ -170,7 +170,7 @@ fn document() -> String {
                 "| `{}` | {}{null} | {}{words} |",
                 column.name,
                 column.kind.name(),
-                column.description
+                column.description.replace('|', "\\|")
             );
         }
     }

@@ -3,6 +3,7 @@
 mod accesses;
 mod code;
 mod data;
+mod fetched;
 mod holders;
 mod hostile;
 mod own_process;

@@ -29,6 +29,8 @@ pub(crate) const SYSTEM_LIBRARIES: [&str; 8] = [
     "/nix/store/",
     "/gnu/store/",
 ];
+/// How the files are called that linewise loads into a program.
+const RECORDERS: &str = "/liblinewise_";
 /// Where the headers of the C++ library lie, wherever the compiler was installed.
 pub(crate) const CPP_SOURCES: &str = "/include/c++/";
 
@@ -66,6 +68,7 @@ pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
         || path.contains(CPP_SOURCES)
         || in_system(&SYSTEM_SOURCES, &path)
         || holds(&PACKAGE_SOURCES)
+        || module.contains(RECORDERS)
         || is_of_go(&path)
         || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
 }

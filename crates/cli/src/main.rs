@@ -69,12 +69,12 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are no failures; a wrong call must not look like the target's code.
-            let _ = error.print();
-            return if error.use_stderr() {
-                exit::LINEWISE_FAILED.into()
-            } else {
-                ExitCode::SUCCESS
-            };
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            say::lines(&error.render().to_string());
+            return exit::LINEWISE_FAILED.into();
         }
     };
     let result = panics::caught(|| run(arguments.verb)).unwrap_or_else(|bug| Err(bug.into()));

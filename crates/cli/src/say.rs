@@ -12,6 +12,14 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "linewise: {text}");
 }
 
+/// Says lines as they are: what is wrong with a command line, whose words are in it.
+pub(crate) fn lines(text: &str) {
+    let mut terminal = io::stderr().lock();
+    for line in text.lines() {
+        let _ = writeln!(terminal, "{}", linewise_foreign::sanitise(line));
+    }
+}
+
 /// A line that tells how far something is, on a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProgressLine {

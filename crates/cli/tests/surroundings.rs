@@ -225,6 +225,25 @@ fn json_has_the_keys_of_schema_1() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_command_runs() {
+    let place = Place::new();
+    let Some(mut command) = as_somebody_else(&place) else {
+        return;
+    };
+    crate::util::open_to_all(&place);
+    let closed = place.path("closed");
+    fs::create_dir(&closed).unwrap();
+    let output = place.finish(
+        command
+            .args([BINARY, "run", "--report-to", "closed/report.txt", "--"])
+            .args(["sh", "-c", "echo ran > ran"]),
+    );
+    assert_eq!(output.code, Some(125), "{}", output.stderr);
+    assert!(output.stderr.contains("closed"), "{}", output.stderr);
+    assert!(!place.path("ran").exists());
+}
+
+#[test]
 fn wrong_options_give_125_and_run_nothing() {
     let place = Place::new();
     for (options, complaint) in [
@@ -237,6 +256,7 @@ fn wrong_options_give_125_and_run_nothing() {
         (&["--duration", "5 parsecs"], "parsecs"),
         (&["--duration", "1e300h"], "not too long"),
         (&["--colour", "mauve"], "mauve"),
+        (&["--colour", "\x1b[2Jred"], "red"),
         (&["--top", "-1"], "-1"),
         (&["--html", "no/folder/report.html"], "no/folder"),
         (&["--report-to", "no/folder/report.txt"], "no/folder"),
@@ -256,6 +276,7 @@ fn wrong_options_give_125_and_run_nothing() {
             output.stderr
         );
         assert!(!place.path("ran").exists(), "{options:?}");
+        assert!(!output.stderr.contains('\x1b'), "{:?}", output.stderr);
     }
     for arguments in [&["run"][..], &["run", "--"], &[], &["frobnicate"]] {
         let output = place.finish(&mut place.linewise(arguments));

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 
 use crate::error::Error;
 use crate::folder::{Folder, Found};
@@ -92,6 +92,10 @@ impl Outlet {
                     }
                 }
             };
+            if let OutletKind::New | OutletKind::Replace { .. } = kind {
+                let writes = Access::WRITE_OK;
+                rustix::fs::accessat(&folder, ".", writes, AtFlags::EACCESS).map_err(refused)?;
+            }
             return Ok(Self { folder, name, kind });
         }
         Err(Error::write(&path, rustix::io::Errno::LOOP.into()))

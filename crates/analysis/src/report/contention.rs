@@ -4,8 +4,8 @@
 use linewise_recording::{ObjectKind, Order};
 
 use super::model::{
-    Evidence, FieldRow, Finding, Interval, ObjectRow, Report, Run, Samples, Sharing, ThreadRow,
-    TypeRow, TypeVote,
+    Evidence, FieldRow, Finding, Interval, LineRow, ObjectRow, Report, Run, Samples, Sharing,
+    ThreadRow, TypeRow, TypeVote,
 };
 use super::text;
 use crate::views::run_coverage::ENOUGH_SAMPLES;
@@ -291,6 +291,23 @@ pub(crate) fn extent_words(finding: &Finding) -> Vec<String> {
         }
     }
     facts
+}
+
+/// Which line it is: `line 0x4040c0, from byte 64 of the object, 1.2 M transfers`.
+pub(crate) fn line_words(line: &LineRow) -> String {
+    let place = match line.offset_in_object {
+        0 => "from the first byte of the object".to_owned(),
+        1.. => format!("from byte {} of the object", line.offset_in_object),
+        _ => format!(
+            "the object begins at byte {}",
+            line.offset_in_object.unsigned_abs()
+        ),
+    };
+    let address = text::address(line.address);
+    format!(
+        "line {address}, {place}, {} transfers",
+        text::count(line.transfers)
+    )
 }
 
 /// How many lines of a finding moved, as far as the report tells.

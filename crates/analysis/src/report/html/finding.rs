@@ -148,20 +148,9 @@ fn cost_bar(finding: &Finding) -> Markup {
 fn drawing(finding: &Finding, line: &LineRow, run: &Run) -> Markup {
     let touchers = touchers(line, &finding.accesses, ROWS);
     let size = drawn_size(line);
-    let place = match line.offset_in_object {
-        0 => "from the first byte of the object".to_owned(),
-        1.. => format!("from byte {} of the object", line.offset_in_object),
-        _ => format!(
-            "the object begins at byte {}",
-            line.offset_in_object.unsigned_abs()
-        ),
-    };
     html! {
         figure {
-            figcaption {
-                "Line " code { (text::address(line.address)) } " · " (place) " · "
-                (text::count(line.transfers)) " transfers"
-            }
+            figcaption { (contention::line_words(line)) }
             div.scroll {
                 @for start in (0..size).step_by(BYTES as usize) {
                     (segment(line, &touchers, run, start..size.min(start + BYTES)))

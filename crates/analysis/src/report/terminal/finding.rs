@@ -41,6 +41,10 @@ pub(super) fn print(page: &mut Page, finding: &Finding, duration_ns: u64) {
         LINES_DRAWN
     };
     for line in finding.lines.iter().take(drawn) {
+        if finding.lines.len() > 1 {
+            let words = format!("  {}", contention::line_words(line));
+            page.line(&[(Tone::Dim, &words)]);
+        }
         line_drawing::print(page, line, &finding.accesses);
     }
     if let Some(more) = contention::more_lines(finding, drawn) {

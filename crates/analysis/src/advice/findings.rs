@@ -99,7 +99,9 @@ fn finding(
     let kind = FindingKind::of(false_share_interval);
     let main = main_object(lines[0], names);
     let has_bounds = |object: &&Object| match object.kind {
-        ObjectKind::Heap | ObjectKind::Mapping => names.is_exact(object),
+        ObjectKind::Heap => names.is_exact(object),
+        // One that holds several objects is none.
+        ObjectKind::Mapping => names.is_exact(object) && !matches!(group, Group::Functions(..)),
         kind => kind == ObjectKind::Static,
     };
     let several = matches!(group, Group::Alike(_));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linewise_recording::{Address, Object, ObjectKind, Pid, Tid};
 
 use super::names::Names;
+use crate::views::Clusters;
 use crate::views::sharing::{LineSharing, Place};
 
 /// Which lines belong together.
@@ -39,6 +40,10 @@ pub(super) fn groups<'v>(
     for line in lines {
         groups.entry(group(line, names)).or_default().push(line);
     }
+    let groups = groups
+        .into_iter()
+        .flat_map(|(group, lines)| taken_apart(group, lines, names));
+    let groups: BTreeMap<Group, Vec<&LineSharing>> = groups.collect();
     let mut counts: BTreeMap<Likeness, usize> = BTreeMap::new();
     for (group, lines) in &groups {
         if let Some(likeness) = likeness(group, lines[0], names) {
@@ -57,19 +62,57 @@ pub(super) fn groups<'v>(
 fn group(line: &LineSharing, names: &Names<'_>) -> Group {
     match main_object(line, names) {
         Some(object) if names.is_exact(object) => Group::Object(line.pid, object.address),
-        _ => {
-            let most = line.places.first().map_or(0.0, |place| place.weight);
-            let function =
-                |place: &Place| match names.frames(place.touch.pid, place.touch.ip).first() {
-                    Some(frame) => frame.function.clone(),
-                    None => place.touch.ip.to_string(),
-                };
-            let dear = line
-                .places
-                .iter()
-                .filter(|place| place.weight >= 0.2 * most);
-            Group::Functions(line.pid, dear.map(function).collect())
+        _ => Group::Functions(line.pid, dear_functions(line, names)),
+    }
+}
+
+/// The functions that take a good part of the time at a line.
+fn dear_functions(line: &LineSharing, names: &Names<'_>) -> BTreeSet<String> {
+    let most = line.places.first().map_or(0.0, |place| place.weight);
+    let function = |place: &Place| match names.frames(place.touch.pid, place.touch.ip).first() {
+        Some(frame) => frame.function.clone(),
+        None => place.touch.ip.to_string(),
+    };
+    let dear = (line.places.iter()).filter(|place| place.weight >= 0.2 * most);
+    dear.map(function).collect()
+}
+
+/// A mapping of this size may be a heap of its own: that of a runtime with a garbage collector, or of an allocator.
+const ARENA: u64 = 1 << 20;
+
+/// A group, or where it is a mapping that holds several objects, a group of each: lines that no function has in common with
+/// the others.
+fn taken_apart<'v>(
+    group: Group,
+    lines: Vec<&'v LineSharing>,
+    names: &Names<'_>,
+) -> Vec<(Group, Vec<&'v LineSharing>)> {
+    let is_arena = |object: &Object| object.kind == ObjectKind::Mapping && object.size >= ARENA;
+    let Group::Object(pid, _) = group else {
+        return vec![(group, lines)];
+    };
+    if !main_object(lines[0], names).is_some_and(is_arena) {
+        return vec![(group, lines)];
+    }
+    let mut clusters = Clusters::apart(lines.len());
+    let mut first_with: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, line) in lines.iter().enumerate() {
+        for function in dear_functions(line, names) {
+            let first = *first_with.entry(function).or_insert(number);
+            clusters.join(number, first);
         }
+    }
+    let mut parts: BTreeMap<usize, (BTreeSet<String>, Vec<&LineSharing>)> = BTreeMap::new();
+    for (number, line) in lines.iter().enumerate() {
+        let (functions, part) = parts.entry(clusters.of(number)).or_default();
+        functions.extend(dear_functions(line, names));
+        part.push(line);
+    }
+    match parts.len() {
+        1 => vec![(group, lines)],
+        _ => (parts.into_values())
+            .map(|(functions, part)| (Group::Functions(pid, functions), part))
+            .collect(),
     }
 }
 
@@ -129,7 +172,7 @@ pub(super) fn objects(group: &Group, lines: &[&LineSharing], names: &Names<'_>) 
 
 #[cfg(test)]
 mod tests {
-    use linewise_recording::{Operation, Tables, Thread, Time};
+    use linewise_recording::{Allocator, HeapBlock, Operation, StackId, Tables, Thread, Time};
 
     use super::*;
     use crate::views::Touch;
@@ -207,5 +250,57 @@ mod tests {
             .collect();
         counts.sort_unstable();
         assert_eq!(counts, [(1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn a_mapping_of_which_no_function_touches_all_is_no_object() {
+        let mapping = |size| Object {
+            address: Address(0x1000),
+            size,
+            kind: ObjectKind::Mapping,
+            ..variable(1, "heap")
+        };
+        let block = |size| HeapBlock {
+            id: 1,
+            pid: Pid(1),
+            address: Address(0x1000),
+            size,
+            allocator: Allocator::Malloc,
+            label: String::new(),
+            allocated: Time(0),
+            allocated_by: Tid(1),
+            stack: StackId(1),
+            freed: None,
+            freed_by: None,
+            weight: 1.0,
+        };
+        let at = |address: u64, ips: &[u64]| {
+            let mut line = line(1);
+            let place = line.places[0].clone();
+            line.line = Address(address);
+            line.places = (ips.iter().map(|&ip| Place {
+                touch: Touch {
+                    ip: Address(ip),
+                    address: Address(address),
+                    ..place.touch
+                },
+                ..place.clone()
+            }))
+            .collect();
+            line
+        };
+        // The second and the third line have code in common.
+        let lines = [at(0x1000, &[1]), at(0x2000, &[2, 3]), at(0x3000, &[3])];
+        for (size, expected) in [(1 << 24, &[1, 2][..]), (1 << 16, &[3])] {
+            let tables = Tables {
+                objects: vec![mapping(size)],
+                heap_blocks: vec![block(size)],
+                ..Tables::default()
+            };
+            let names = Names::new(&tables);
+            let mut counts: Vec<usize> = groups(&lines, &names).values().map(Vec::len).collect();
+            counts.sort_unstable();
+            assert_eq!(counts, expected, "{size}");
+        }
     }
 }

@@ -238,6 +238,19 @@ pub(crate) fn not_excluded(report: &Report) -> Vec<String> {
     doubts
 }
 
+/// What an object is called: of memory that has no name of its own by the type of what is touched there.
+pub(crate) fn object_title(object: &ObjectRow) -> String {
+    let name = match object.name.as_str() {
+        "" => object.kind.word(),
+        name => name,
+    };
+    match (object.accessed_type.as_str(), object.kind) {
+        ("", _) | (_, ObjectKind::Static) => name.to_owned(),
+        (kind, ObjectKind::Stack) => format!("{kind} on the {name}"),
+        (kind, ObjectKind::Heap | ObjectKind::Mapping) => format!("{kind} in {name}"),
+    }
+}
+
 /// The votes for the type of an object: `96 %, struct list 4 %`, the first its own.
 pub(crate) fn type_votes(object: &ObjectRow) -> String {
     let words = |vote: &TypeVote| match vote.name == object.accessed_type {

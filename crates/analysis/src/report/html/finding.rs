@@ -46,14 +46,6 @@ fn kind_class(kind: FindingKind) -> &'static str {
     }
 }
 
-/// What an object is called; its kind if it has no name.
-pub(super) fn object_name(object: &ObjectRow) -> &str {
-    match object.name.as_str() {
-        "" => object.kind.word(),
-        name => name,
-    }
-}
-
 /// The card of `finding`.
 pub(super) fn card(finding: &Finding, report: &Report) -> Markup {
     let missing = contention::not_drawn(finding);
@@ -85,7 +77,7 @@ fn title(finding: &Finding) -> Markup {
                 p class={ "kind " (kind_class(finding.kind)) } {
                     span.rank { (finding.rank) } (kind_words(finding.kind))
                 }
-                h3.name { (Name(object_name(object))) }
+                h3.name { (Name(&contention::object_title(object))) }
                 (identity(finding))
                 @if !object.accessed_type.is_empty() { (accessed_as(object)) }
                 @if !object.allocated_at.is_empty() {

@@ -85,7 +85,8 @@ fn verdict(report: &Report) -> String {
     let Some(first) = report.findings.first() else {
         return contention::nothing_found(report).to_owned();
     };
-    let name = text::sanitise(finding::object_name(&first.object));
+    let title = contention::object_title(&first.object);
+    let name = text::sanitise(&title);
     let more = match report.findings.len() - 1 {
         0 => String::new(),
         n => format!(", and {}", text::plural(n as u64, "more finding")),
@@ -120,7 +121,7 @@ fn contents(report: &Report) -> Markup {
                     li {
                         a href={ "#finding-" (finding.rank) } {
                             (text::percent(finding.cost.share)) " " (finding::kind_words(finding.kind)) " of "
-                            code { (Name(finding::object_name(&finding.object))) }
+                            code { (Name(&contention::object_title(&finding.object))) }
                         }
                     }
                 }

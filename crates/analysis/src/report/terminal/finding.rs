@@ -98,12 +98,9 @@ fn object(finding: &Finding) -> String {
     if !object.declared_at.is_empty() {
         facts.push(text::file_name(&object.declared_at));
     }
-    let name = match object.name.as_str() {
-        "" => "unnamed",
-        name => name,
-    };
+    let name = contention::object_title(object);
     let text = match facts.is_empty() {
-        true => name.to_owned(),
+        true => name,
         false => format!("{name} ({})", facts.join(", ")),
     };
     text::sanitise(&text).into_owned()

@@ -31,6 +31,8 @@ pub(super) struct MadeCode(Vec<Function>);
 struct Function {
     start: u64,
     end: u64,
+    /// How many were told before it.
+    number: u32,
     name: Arc<str>,
     /// In order.
     lines: Arc<[Line]>,
@@ -58,21 +60,26 @@ impl MadeCode {
         Self::sorted(functions)
     }
 
+    /// Of functions in the order in which they were told.
     fn sorted(mut functions: Vec<Function>) -> Self {
-        // Stable: of those that begin at one place the one that was told last comes last.
-        functions.sort_by_key(|function| function.start);
+        for (function, number) in functions.iter_mut().zip(0..) {
+            function.number = number;
+        }
+        functions.sort_by_key(|function| (function.start, function.number));
         Self(functions)
     }
 
     /// The function that holds `address`, with its place in the source where its name says that: of those that lie there the one
-    /// that begins last.
+    /// that was told last, since runtimes use memory again.
     pub(super) fn function(&self, address: u64) -> Option<SourceFrame> {
         /// As many lie over each other at most.
         const STEPS: usize = 64;
 
         let after = self.0.partition_point(|function| function.start <= address);
         let before = self.0.get(..after)?.iter().rev().take(STEPS);
-        let function = before.into_iter().find(|function| address < function.end)?;
+        let function = before
+            .filter(|function| address < function.end)
+            .max_by_key(|function| function.number)?;
         let mut place = place_of(&function.name);
         let within = address - function.start;
         let after = function.lines.partition_point(|it| it.offset <= within);
@@ -156,6 +163,7 @@ fn named(start: u64, size: u64, name: &str) -> Option<Function> {
         start,
         end: start.checked_add(size)?,
         name: name.into(),
+        number: 0,
         lines: Arc::default(),
     })
 }
@@ -239,6 +247,10 @@ mod tests {
         let code = listed_code("1000 100 a\n1000 80 b\n");
         assert_eq!(at(&code, 0x1010).as_deref(), Some("b"));
         assert_eq!(at(&code, 0x1090).as_deref(), Some("a"));
+        // What lies over a part of its memory that was told before is gone.
+        let code = listed_code("1010 10 gone\n1000 100 whole\n1080 10 inner\n");
+        assert_eq!(at(&code, 0x1015).as_deref(), Some("whole"));
+        assert_eq!(at(&code, 0x1085).as_deref(), Some("inner"));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use linewise_recording::{FORMAT_VERSION, Recording, Row, RunInfo, Sample, table_columns};
+use linewise_recording::{
+    FORMAT_VERSION, Recording, Row, RunFacts, RunInfo, Sample, Switch, table_columns,
+};
 
 use crate::fixture_rows;
 
@@ -38,12 +40,32 @@ fn format_1_names_no_recording_and_no_host_and_is_the_same_else() {
 }
 
 #[test]
+fn format_2_has_other_names_of_columns_and_is_the_same_else() {
+    let [old, new] = [2, 3].map(|version| Recording::open(&fixture(version)).unwrap());
+    let renamed = RunInfo {
+        format_version: 2,
+        ..new.info().clone()
+    };
+    assert_eq!(*old.info(), renamed);
+    assert_eq!(old.tables().unwrap(), new.tables().unwrap());
+    assert_eq!(
+        old.read::<RunFacts>().unwrap()[0].end,
+        new.read::<RunFacts>().unwrap()[0].end
+    );
+}
+
+#[test]
 fn the_former_name_of_a_column_counts_in_former_formats_alone() {
     let rows = fixture_rows::tables().samples;
     let batch = Sample::to_batch(&rows).unwrap();
     assert_eq!(Sample::from_batch(&batch, 2).unwrap(), rows);
     let error = Sample::from_batch(&batch, 1).unwrap_err().to_string();
     assert!(error.contains("no column weight_ns"), "{error}");
+    let stays = fixture_rows::tables().switches;
+    let batch = Switch::to_batch(&stays).unwrap();
+    assert_eq!(Switch::from_batch(&batch, 3).unwrap(), stays);
+    let error = Switch::from_batch(&batch, 2).unwrap_err().to_string();
+    assert!(error.contains("no column end"), "{error}");
 }
 
 #[test]

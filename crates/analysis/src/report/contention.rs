@@ -155,13 +155,20 @@ pub(crate) fn little_seen(report: &Report) -> Vec<String> {
             text::percent(share)
         ));
     }
-    if let Some(share) = below(coverage.at_once, SELDOM) {
+    if let Some(share) = below(coverage.at_once, SELDOM * may_meet(&report.run.threads)) {
         little.push(format!(
             "for {} of their time threads ran while others ran, too, and only then lines move: had they to wait for CPUs that others took, or for each other?",
             text::percent(share)
         ));
     }
     little
+}
+
+/// Of their time that in which threads could be on CPUs at once, were there enough of them: little where one does all the work.
+fn may_meet(threads: &[ThreadRow]) -> f64 {
+    let all: u64 = threads.iter().map(|it| it.cpu_time_ns).sum();
+    let most = threads.iter().map(|it| it.cpu_time_ns).max().unwrap_or(0);
+    (2.0 * (all - most) as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// After how long a place that takes 1 % of thread time would have been found; `None` where it would have been.
@@ -480,6 +487,39 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
 mod tests {
     use super::super::sample;
     use super::*;
+
+    #[test]
+    fn nothing_found_is_a_result_only_where_enough_was_seen() {
+        let with = |change: &dyn Fn(&mut Report)| {
+            let mut report = sample::quiet();
+            change(&mut report);
+            little_seen(&report).join("; ")
+        };
+        assert_eq!(with(&|_| {}), "");
+        assert_eq!(nothing_found(&sample::quiet()), "No finding");
+        let few = with(&|it| (it.samples.total, it.samples.kernel) = (60, Some(0)));
+        assert_eq!(few, "60 samples of its own code");
+        let seldom = with(&|it| it.coverage.samples = Some(0.2));
+        assert!(seldom.starts_with("samples tell of 20 %"), "{seldom}");
+        // What passed in the kernel is no gap in what was seen of the rest.
+        let in_kernel = with(&|it| {
+            (it.coverage.samples, it.coverage.kernel) = (Some(0.2), Some(0.75));
+        });
+        assert_eq!(in_kernel, "");
+        let switches = with(&|it| it.coverage.switches = Some(0.1));
+        assert!(switches.contains("is known for 10 %"), "{switches}");
+        let in_turns = with(&|it| it.coverage.at_once = Some(0.05));
+        assert!(
+            in_turns.starts_with("for 5.0 % of their time"),
+            "{in_turns}"
+        );
+        // Where one thread does nearly all the work there is hardly a time to meet.
+        let alone = with(&|it| {
+            it.coverage.at_once = Some(0.05);
+            it.run.threads[0].cpu_time_ns *= 100;
+        });
+        assert_eq!(alone, "");
+    }
 
     #[test]
     fn what_an_exact_run_does_not_exclude_is_another_order_than_its_own() {

@@ -32,7 +32,7 @@ use super::{contention, sections, text};
 use crate::details::Details;
 pub use diff::render as render_diff;
 use document::document;
-use written::Name;
+use written::{Name, Prose};
 
 /// Findings that are written out; the JSON report has them all.
 const FINDINGS: usize = 50;
@@ -146,7 +146,7 @@ fn nothing_found(report: &Report) -> Markup {
                 }
             }
             p { "Not excluded:" }
-            ul { @for doubt in contention::not_excluded(report) { li { (doubt) } } }
+            ul { @for doubt in contention::not_excluded(report) { li { (Prose(&doubt)) } } }
         }
     }
 }

@@ -61,7 +61,7 @@ fn main() -> io::Result<()> {
         let page = html::render_with(&report, &details);
         fs::write(directory.join(format!("{name}.html")), page)?;
     }
-    let (info, tables) = sample_calls::hour(1_000_000);
+    let (info, tables) = sample_calls::hour(860_000);
     let (report, details) = analyse_for_page(&info, &tables, None, &DiskFiles::default());
     let page = html::render_with(&report, &details);
     fs::write(directory.join("hour.html"), page)?;

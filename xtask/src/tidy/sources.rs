@@ -25,7 +25,7 @@ const UNSAFE_PLACES: &[&str] = &[
 const OURS: &[&str] = &["crates/", "xtask/"];
 
 /// The rooms of the analysis, lowest first: each may use those before it.
-const ROOMS: &[&str] = &["resolve", "views", "advice", "report"];
+const ROOMS: &[&str] = &["resolve", "views", "advice", "details", "report"];
 const ANALYSIS: &str = "crates/analysis/src/";
 
 /// Where files and names of strangers are met, and what may not stand there outside of tests: words of the code, and what

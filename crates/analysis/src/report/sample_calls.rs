@@ -156,11 +156,14 @@ pub(crate) fn hour(samples: u64) -> (RunInfo, Tables) {
     }
     let length = 3_600 * SECOND;
     let rows = (0..samples).map(|i| {
-        let stack = &stacks[random(CHAINS) as usize];
+        // Some are much busier than others.
+        let chain = random(CHAINS) + 1;
+        let thread = random(THREADS) + 1;
+        let stack = &stacks[random(chain) as usize];
         Sample {
             time: Time(length / samples.max(1) * i),
             pid: Pid(7),
-            tid: Tid(100 + random(THREADS) as u32),
+            tid: Tid(100 + random(thread) as u32),
             cpu: CpuId(0),
             ip: stack.frames[0],
             sp: Address(0),

@@ -7,7 +7,7 @@ const LEAST_SHARE: f64 = 1e-3;
 /// Nodes that are told.
 const MOST_NODES: usize = 3_000;
 /// Cells that are told: of more, slices of the run are taken together.
-const MOST_CELLS: usize = 300_000;
+const MOST_CELLS: usize = 500_000;
 /// The numbers of slices that there may be.
 const DIVISIONS: [usize; 5] = [SLICES, 30, 15, 5, 1];
 
@@ -87,7 +87,7 @@ fn few(cells: Vec<CallCell>) -> (Vec<CallCell>, usize) {
 
 /// Gives the time of the lightest cells to callers, as long as there are too many; how much it was, ns.
 fn fold(cells: &mut Vec<CallCell>, nodes: &[CallNode]) -> u64 {
-    let mut folded_ns = 0_u64;
+    let (mut folded_ns, mut times) = (0_u64, 1_usize);
     while cells.len() > MOST_CELLS {
         let mut amounts: Vec<u64> = (cells.iter())
             .filter(|cell| cell.node > 0)
@@ -96,7 +96,10 @@ fn fold(cells: &mut Vec<CallCell>, nodes: &[CallNode]) -> u64 {
         if amounts.is_empty() {
             break;
         }
-        let light = (2 * (cells.len() - MOST_CELLS)).min(amounts.len() - 1);
+        let light = times
+            .saturating_mul(cells.len() - MOST_CELLS)
+            .min(amounts.len())
+            - 1;
         let (_, &mut most, _) = amounts.select_nth_unstable(light);
         for cell in cells.iter_mut() {
             if cell.node > 0 && cell.ns <= most {
@@ -105,6 +108,8 @@ fn fold(cells: &mut Vec<CallCell>, nodes: &[CallNode]) -> u64 {
             }
         }
         merge(cells);
+        // Of a deep tree more each time, so that it has an end soon.
+        times = times.saturating_mul(2);
     }
     folded_ns
 }

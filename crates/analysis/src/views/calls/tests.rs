@@ -219,10 +219,10 @@ fn where_there_are_too_many_cells_slices_are_taken_together() {
         slice,
         ns: 1,
     };
-    let cells = (0..10_000).flat_map(|thread| (0..SLICES).map(move |slice| cell(thread, slice)));
+    let cells = (0..15_000).flat_map(|thread| (0..SLICES).map(move |slice| cell(thread, slice)));
     let tree = prune::prune(nodes, cells.collect());
-    assert_eq!((tree.slices, tree.cells.len()), (30, 300_000));
-    assert_eq!(tree.nodes[0].sum_ns, 600_000);
+    assert_eq!((tree.slices, tree.cells.len()), (30, 450_000));
+    assert_eq!(tree.nodes[0].sum_ns, 900_000);
 }
 
 #[test]
@@ -237,11 +237,11 @@ fn where_even_those_are_too_many_the_lightest_are_their_callers() {
         slice: 0,
         ns,
     };
-    let cells = (0..200_000).flat_map(|thread| [cell(1, thread, 5), cell(2, thread, 1)]);
+    let cells = (0..400_000).flat_map(|thread| [cell(1, thread, 5), cell(2, thread, 1)]);
     let tree = prune::prune(vec![node(0), node(0), node(1)], cells.collect());
-    assert_eq!((tree.slices, tree.cells.len()), (1, 200_000));
+    assert_eq!((tree.slices, tree.cells.len()), (1, 400_000));
     let sums: Vec<u64> = tree.nodes.iter().map(|it| it.sum_ns).collect();
-    assert_eq!(sums, [1_200_000, 1_200_000, 0]);
+    assert_eq!(sums, [2_400_000, 2_400_000, 0]);
     assert!((tree.left_out_share - 1.0 / 6.0).abs() < 1e-9);
 }
 

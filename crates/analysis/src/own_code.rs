@@ -35,16 +35,14 @@ const RECORDERS: &str = "/liblinewise_";
 pub(crate) const CPP_SOURCES: &str = "/include/c++/";
 
 /// Where package managers put the sources of what a program is built with.
-const PACKAGE_SOURCES: [&str; 4] = [
-    "/registry/src/",
-    "/git/checkouts/",
-    "/pkg/mod/",
-    "/go/src/runtime/",
-];
+const PACKAGE_SOURCES: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/pkg/mod/"];
+/// Where Go's own sources lie, beside those of a program that is built without modules.
+const GO_SOURCES: &str = "/go/src/";
 /// Packages that come with Go, where paths are trimmed; the runtime's assembly is of them, too.
-const GO_PACKAGES: [&str; 12] = [
-    "bufio", "bytes", "crypto", "encoding", "fmt", "internal", "io", "net", "reflect", "runtime",
-    "sync", "syscall",
+const GO_PACKAGES: [&str; 22] = [
+    "bufio", "bytes", "context", "crypto", "encoding", "fmt", "hash", "internal", "io", "maps",
+    "math", "net", "os", "reflect", "runtime", "slices", "sort", "strconv", "strings", "sync",
+    "syscall", "time",
 ];
 /// How the names of functions of the languages' libraries begin, where nothing but the name is known.
 const LIBRARY_NAMES: [&str; 9] = [
@@ -73,8 +71,9 @@ pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
         || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
 }
 
-/// `runtime/proc.go`, as a program has it whose paths were trimmed.
+/// `/usr/local/go/src/sync/mutex.go`, or `sync/mutex.go`, as a program has it whose paths were trimmed.
 fn is_of_go(path: &str) -> bool {
+    let path = path.split_once(GO_SOURCES).map_or(path, |(_, rest)| rest);
     let first = path.split_once('/').map(|(first, _)| first);
     let is_source = path.ends_with(".go") || path.ends_with(".s");
     is_source && first.is_some_and(|first| GO_PACKAGES.contains(&first))
@@ -143,6 +142,7 @@ mod tests {
                 "/home/dev/go/pkg/mod/example.org/x@v1/y.go",
             ),
             ("/home/dev/app", "/usr/local/go/src/runtime/proc.go"),
+            ("/home/dev/app", "/usr/local/go/src/internal/sync/mutex.go"),
             ("/home/dev/app", "runtime/internal/atomic/atomic_amd64.s"),
         ] {
             assert!(is_library_code(module, file), "{module} {file}");
@@ -152,6 +152,7 @@ mod tests {
             ("/home/dev/libown.so", "/home/dev/own.c"),
             ("/home/dev/app", "main.go"),
             ("/home/dev/app", "net/server.c"),
+            ("/home/dev/app", "/home/dev/go/src/shop/sync.go"),
             ("", ""),
         ] {
             assert!(!is_library_code(module, file), "{module} {file}");

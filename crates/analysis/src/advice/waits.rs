@@ -227,8 +227,13 @@ pub(super) fn copies<'a>(accesses: &'a [AccessRow], beside: &'a [AccessRow]) -> 
     let mut found: Vec<&str> = Vec::new();
     for rows in words.values().filter(|rows| !foreign(rows)) {
         let field = rows[0].field.as_str();
-        let is_kept = |it: &&&AccessRow| writes(it) && looks.contains(&code(it));
-        let is_copy = rows.iter().any(|it| is_kept(&it)) || names_a_copy(field);
+        // What is read where it is written is a count, and no copy.
+        let counts = |at: &AccessRow| {
+            (rows.iter()).any(|it| it.op != Operation::Store && code(it) == code(at))
+        };
+        let is_kept =
+            |it: &AccessRow| it.op == Operation::Store && looks.contains(&code(it)) && !counts(it);
+        let is_copy = rows.iter().any(|it| is_kept(it)) || names_a_copy(field);
         if is_copy && !field.is_empty() && !field.contains('[') && !found.contains(&field) {
             found.push(field);
         }
@@ -372,6 +377,11 @@ mod tests {
         let own = |line| [row(2, 64, "seen", line, Operation::Store)];
         assert_eq!(copies(&head, &own(2)), ["seen"]);
         assert_eq!(copies(&head, &own(3)), [""; 0]);
+        // A count of how often it was looked at.
+        let counted = [row(2, 64, "looks", 2, Operation::Update)];
+        assert_eq!(copies(&head, &counted), [""; 0]);
+        let in_two = [own(2), [row(2, 64, "looks", 2, Operation::Load)]].concat();
+        assert_eq!(copies(&head, &in_two), [""; 0]);
         let named = [row(2, 64, "head_cached", 9, Operation::Load)];
         assert_eq!(copies(&head, &named), ["head_cached"]);
         let tail = [

@@ -21,6 +21,7 @@ pub(super) fn section(report: &Report) -> Section {
     if nothing {
         facts.push(vec![Cell::text("no transfer between threads was seen")]);
     }
+    facts.extend(cheap_lines(report));
     let grids = [Some(threads), real.then_some(cpus)];
     let drawing = Drawing::Grids(Grids {
         noun: "transfer",
@@ -36,6 +37,23 @@ pub(super) fn section(report: &Report) -> Section {
         drawing: (!nothing).then_some(drawing),
         ..Section::new("sharing", "Who shares with whom")
     }
+}
+
+/// How many of the transfers are in no finding, if that is more than a few.
+fn cheap_lines(report: &Report) -> Option<Vec<Cell>> {
+    const FEW: f64 = 0.05;
+    let transfers = &report.sharing.transfers;
+    let all = transfers.true_sharing + transfers.false_sharing;
+    let found: f64 = report.findings.iter().map(|it| it.transfers).sum();
+    let rest = all - found;
+    (!report.findings.is_empty() && rest > FEW * all).then(|| {
+        vec![
+            Cell::Count(rest),
+            Cell::text(" of "),
+            Cell::Count(all),
+            Cell::text(" transfers are at lines that are too cheap for a finding"),
+        ]
+    })
 }
 
 /// The threads that share anything.
@@ -89,7 +107,7 @@ fn pairs(size: usize, matrix: &Matrix, report: &Report) -> Vec<Pair> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::{cells, sample};
     use super::*;
 
     #[test]
@@ -98,6 +116,19 @@ mod tests {
         let ids: Vec<u32> = grid.parties.iter().filter_map(|party| party.id).collect();
         assert_eq!(ids, [41_312, 41_313, 41_314, 41_315]);
         assert_eq!((grid.pairs[0].a, grid.pairs[0].b), (2, 3));
+    }
+
+    #[test]
+    fn what_the_findings_do_not_have_of_the_transfers_is_said() {
+        let mut report = sample::everyday();
+        let found: f64 = report.findings.iter().map(|it| it.transfers).sum();
+        report.sharing.transfers.true_sharing = found * 2.0;
+        report.sharing.transfers.false_sharing = 0.0;
+        let said = |report: &Report| cheap_lines(report).map(|it| cells::sentence(&it));
+        let words = said(&report).unwrap();
+        assert!(words.ends_with("too cheap for a finding"), "{words}");
+        report.sharing.transfers.true_sharing = found * 1.04;
+        assert_eq!(said(&report), None);
     }
 
     #[test]

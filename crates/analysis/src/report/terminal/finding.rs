@@ -206,7 +206,10 @@ fn print_place<'a>(page: &mut Page, place: &OwnPlace<'a>, said: &mut Said<'a>) {
             who(page, &margin, "", &all.who());
             let shown = match page.is_in_full() {
                 true => several.len(),
-                false => INSTRUCTIONS,
+                false => {
+                    let weighty = several.iter().take_while(|it| it.share >= SLIGHT);
+                    weighty.count().clamp(1, INSTRUCTIONS)
+                }
             };
             for it in several.iter().take(shown) {
                 instruction(page, &margin, it);

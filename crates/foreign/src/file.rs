@@ -74,6 +74,39 @@ pub fn open_in(root: &Path, path: &Path) -> io::Result<File> {
     reopen(&found, || follow(READ))
 }
 
+/// Whether what this user made is to be trusted: root, and who runs this.
+#[must_use]
+pub fn is_trusted_owner(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Opens the regular file `path`, an absolute one without links, if everybody may read it.
+///
+/// # Errors
+/// As for [`open`]; `PermissionDenied` where its mode or that of a folder above it keeps others from it, `ELOOP` for a link.
+pub fn open_public(path: &Path) -> io::Result<File> {
+    let file = open_without_links(path)?;
+    let closed = |mode: u32, bit: u32| mode & bit == 0;
+    let mut above = path.ancestors().skip(1);
+    let mode = |folder: &Path| rustix::fs::lstat(folder).map(|it| it.st_mode);
+    if closed(fstat(&file)?.st_mode, 0o004)
+        || above.any(|folder| mode(folder).is_ok_and(|mode| closed(mode, 0o001)))
+    {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(file)
+}
+
+/// Opens the regular file `path`, an absolute one, in which no part may be a link.
+///
+/// # Errors
+/// As for [`open`]; `ELOOP` for a link.
+pub fn open_without_links(path: &Path) -> io::Result<File> {
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let opened = |flags| rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve);
+    reopen(&opened(LOOK)?, || opened(READ))
+}
+
 /// Reads the regular file `path`, of at most `most` bytes.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //!
 //! - [`open`], [`open_in`] and [`read`]: a file is opened only if it is a regular one. Opening a pipe would wait
 //!   for whoever writes to it, and opening a device acts: a terminal is made, a watchdog armed.
+//! - [`open_public`]: what is shown to others is opened only if everybody may read it.
 //! - [`sanitise`] and [`json`]: a name is shown, and not obeyed by the terminal.
 //!
 //! ```
@@ -16,5 +17,5 @@
 mod file;
 mod text;
 
-pub use file::{open, open_at, open_in, read};
+pub use file::{is_trusted_owner, open, open_at, open_in, open_public, open_without_links, read};
 pub use text::{is_safe, json, sanitise};

@@ -222,8 +222,20 @@ impl Cell for String {
         let array: &StringArray = typed(array, Self::KIND)?;
         Ok(array
             .iter()
-            .map(|text| text.unwrap_or_default().to_owned())
+            .map(|text| bounded(text.unwrap_or_default()))
             .collect())
+    }
+}
+
+/// Bytes of a text: names are cut to less before they are written, so a longer one was not written by us, and would be
+/// repeated wherever it is told.
+const LONGEST_TEXT: usize = 1 << 14;
+
+fn bounded(text: &str) -> String {
+    let ends = (text.char_indices()).find(|(at, c)| at + c.len_utf8() > LONGEST_TEXT);
+    match ends {
+        Some((end, _)) => text[..end].to_owned() + "…",
+        None => text.to_owned(),
     }
 }
 
@@ -294,5 +306,23 @@ impl Cell for Vec<Address> {
                 Ok(addresses.values().iter().copied().map(Address).collect())
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_nobody_of_us_wrote_is_cut() {
+        let fits = "x".repeat(LONGEST_TEXT);
+        assert_eq!(bounded(&fits), fits);
+        let long = "ä".repeat(LONGEST_TEXT);
+        let cut = bounded(&long);
+        assert!(
+            cut.ends_with("ä…") && cut.len() <= LONGEST_TEXT + "…".len(),
+            "{}",
+            cut.len()
+        );
     }
 }

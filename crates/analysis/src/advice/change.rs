@@ -2,12 +2,20 @@
 
 use linewise_recording::ObjectKind;
 
-use super::parts::{OnLine, Part, dearest_in_the_way, parts};
+use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, parting, path_of, told};
 use super::proposal::{Change, Language, language};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::{declaration, padded_field};
+
+/// What is in each other's way on one line.
+struct Near<'b, 'a> {
+    /// Those that cost most; what lies before the other first.
+    ends: [&'b OnLine<'a>; 2],
+    /// What else is in their way there.
+    others: Vec<&'b OnLine<'a>>,
+}
 
 /// Proposes a change for a finding. `beside` are accesses to its object on lines that nobody waits for.
 pub(crate) fn propose(
@@ -19,10 +27,13 @@ pub(crate) fn propose(
 ) -> Change {
     let language = language(accesses);
     let parts = parts(accesses);
-    let near = dearest_in_the_way(&parts);
+    let near = dearest_in_the_way(&parts).map(|ends| Near {
+        ends,
+        others: also_in_the_way(&parts, ends),
+    });
     let kind = FindingKind::of(false_share);
-    let near = near.filter(|ends| kind == FindingKind::FalseSharing || !Part::guards(*ends));
-    match (kind, near) {
+    let near = near.filter(|it| kind == FindingKind::FalseSharing || !Part::guards(it.ends));
+    match (kind, &near) {
         (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(Shared {
             language,
             object,
@@ -31,12 +42,12 @@ pub(crate) fn propose(
             beside,
             false_share,
         }),
-        (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near),
+        (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near.as_ref()),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
-        (FindingKind::Sharing, near) => Change {
+        (FindingKind::Sharing, Some(near)) => Change {
             text: format!(
                 "{MAY_HARM} {}",
-                separate(language, object, lines, near).text
+                separate(language, object, lines, Some(near)).text
             ),
             source: String::new(),
         },
@@ -78,8 +89,9 @@ fn separate(
     language: Language,
     object: &ObjectRow,
     lines: &[LineRow],
-    ends: Option<[&OnLine<'_>; 2]>,
+    near: Option<&Near<'_, '_>>,
 ) -> Change {
+    let ends = near.map(|near| near.ends);
     let parts = ends.map_or_else(Default::default, |ends| ends.map(|end| path_of(end, lines)));
     let parts = parts.each_ref().map(String::as_str);
     let bytes = lines.first().map_or(64, |line| line.size);
@@ -136,6 +148,9 @@ fn separate(
         }
         _ => {}
     }
+    if let Some(change) = near.and_then(|near| separate_several(language, object, lines, near)) {
+        return change;
+    }
     let path = second;
     let [first, second] = parts.map(|it| told(&every_element(it), &object.accessed_type));
     if first != second && !first.is_empty() && !second.is_empty() {
@@ -160,6 +175,55 @@ fn separate(
         text: separate_bytes(language, object, lines, ends),
         source: aligned_type(language, bytes),
     }
+}
+
+/// The same for more than two members, of which any two would still be in each other's way if the third were moved; `None` for
+/// fewer of a name.
+fn separate_several(
+    language: Language,
+    object: &ObjectRow,
+    lines: &[LineRow],
+    near: &Near<'_, '_>,
+) -> Option<Change> {
+    const NAMED: usize = 6;
+    let mut all: Vec<&OnLine<'_>> = near.ends.iter().chain(&near.others).copied().collect();
+    all.sort_by_key(|it| it.at);
+    let mut paths: Vec<String> = all.iter().map(|it| path_of(it, lines)).collect();
+    paths.retain(|it| !it.is_empty());
+    paths.dedup();
+    if paths.len() < 3 || paths.len() > NAMED {
+        return None;
+    }
+    let named: Vec<String> = (paths.iter())
+        .map(|it| format!("`{}`", told(&every_element(it), &object.accessed_type)))
+        .collect();
+    let [first, behind @ ..] = named.as_slice() else {
+        return None;
+    };
+    let bytes = lines.first().map_or(64, |line| line.size);
+    let listed = |names: &[String]| match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [some @ .., last] => format!("{} and {last}", some.join(", ")),
+    };
+    let how = match language {
+        Language::Go => format!("Put {bytes} bytes of padding before each but {first}"),
+        _ => format!("Align {} to {bytes} bytes", listed(behind)),
+    };
+    let sources = paths[1..]
+        .iter()
+        .map(|path| aligned_field(language, path, lines, bytes));
+    let sources: Vec<String> = sources.filter(|it| !it.is_empty()).collect();
+    Some(Change {
+        text: format!(
+            "Move {} to a line each: they lie on one line and different threads use them. {how}.",
+            listed(&named)
+        ),
+        source: match sources.len() == behind.len() {
+            true => sources.join("\n"),
+            false => String::new(),
+        },
+    })
 }
 
 /// The same for a block of numbers of which each thread has some: their type has no member that could be aligned, and one on

@@ -66,6 +66,39 @@ fn of_several_lines_the_change_is_about_the_dearest() {
 }
 
 #[test]
+fn what_is_only_read_is_not_moved_away_from_two_that_stay_in_each_others_way() {
+    let on = |share, tid, offset, field: &str, op| AccessRow {
+        share,
+        op,
+        file: "stats.c".to_owned(),
+        ..super::super::parts::tests::at(tid, offset, field, offset)
+    };
+    let rows = [
+        on(0.4, 1, 0, "limit", Operation::Load),
+        on(0.4, 2, 0, "limit", Operation::Load),
+        on(0.1, 1, 8, "reads", Operation::Update),
+        on(0.1, 2, 16, "writes", Operation::Update),
+    ];
+    let mut drawn = line(&[("limit", "long"), ("reads", "long"), ("writes", "long")]);
+    drawn.address = rows[0].line_address;
+    for (at, field) in (0..).step_by(8).zip(&mut drawn.fields) {
+        field.offset = at;
+    }
+    let change = propose(FALSE, &object(), &[drawn], &rows, &[]);
+    assert!(
+        change
+            .text
+            .starts_with("Move `limit`, `reads` and `writes` to a line each"),
+        "{}",
+        change.text
+    );
+    assert_eq!(
+        change.source,
+        "_Alignas(64) long reads;\n_Alignas(64) long writes;"
+    );
+}
+
+#[test]
 fn members_of_one_element_are_moved_and_elements_are_aligned() {
     let at = |tid, offset, field: &str| super::super::parts::tests::at(tid, offset, field, 1);
     let text = |object: &ObjectRow, rows: &[AccessRow]| propose(FALSE, object, &[], rows, &[]).text;

@@ -159,9 +159,12 @@ fn finding(
         false_share_interval,
         doubt: doubt(
             &lines,
-            &object,
             false_share_interval,
-            [sampled_words(followed, scale), disagreement(&verdict)],
+            [
+                sampled_words(followed, scale),
+                disagreement(&verdict),
+                unknown_block(&object, known.tables),
+            ],
         ),
         object,
         line_count: (lines.iter().map(|line| line.line))
@@ -497,12 +500,7 @@ fn disagreement(verdict: &Verdict<'_>) -> String {
     }
 }
 
-fn doubt(
-    lines: &[&LineSharing],
-    object: &ObjectRow,
-    false_share: Interval,
-    more: [String; 2],
-) -> String {
+fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 3]) -> String {
     let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
     if lines.iter().any(|line| line.basis == Basis::Traced) {
@@ -523,13 +521,29 @@ fn doubt(
     } else if false_share.low < 0.8 && false_share.high > 0.2 {
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
+    doubts.join(" ")
+}
+
+/// Why it is not known which block of the heap this is; empty where that is known, or no question.
+fn unknown_block(object: &ObjectRow, tables: &Tables) -> String {
     // Of Go's blocks the heap recorder knows nothing.
     let may_be_known = object.kind == ObjectKind::Heap && object.name != GO_NAME;
-    if may_be_known && object.allocated_at.is_empty() {
-        doubts.push(match object.accessed_type.is_empty() {
-            true => "Which heap block this is was not recorded: the source places say what it holds.",
-            false => "Which heap block this is was not recorded (`--heap on` does): its type is what its accesses name.",
-        });
+    if !may_be_known || !object.allocated_at.is_empty() {
+        return String::new();
     }
-    doubts.join(" ")
+    let why = match (
+        tables.heap_blocks.is_empty(),
+        object.accessed_type.is_empty(),
+    ) {
+        (false, _) => {
+            "is not known: it was allocated before blocks were recorded, or by an allocator of the program's own"
+        }
+        (true, true) => "was not recorded",
+        (true, false) => "was not recorded (`--heap on` does, of what is allocated from then on)",
+    };
+    let told = match object.accessed_type.is_empty() {
+        true => "the source places say what it holds",
+        false => "its type is what its accesses name",
+    };
+    format!("Which heap block this is {why}: {told}.")
 }

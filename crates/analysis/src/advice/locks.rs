@@ -30,6 +30,16 @@ fn without_parameters(name: &str) -> String {
     outside
 }
 
+/// A path without the members of the C library's lock at its end: `m` of `m.__data.__lock`, nothing of `__align`.
+pub(super) fn without_libc(path: &str) -> &str {
+    let parts = path.split('.');
+    let own: usize = parts
+        .take_while(|part| !part.starts_with("__"))
+        .map(|part| part.len() + 1)
+        .sum();
+    &path[..own.saturating_sub(1).min(path.len())]
+}
+
 /// Whether it is a lock that is touched, by the names of where and what.
 pub(super) fn is_lock(access: &AccessRow) -> bool {
     let places = std::iter::once(&access.function).chain(&access.inlined_into);
@@ -39,6 +49,12 @@ pub(super) fn is_lock(access: &AccessRow) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_of_the_librarys_lock_are_no_names() {
+        let of = ["m.__data.__lock", "[5].m", "__align", "m", "", "__0"].map(without_libc);
+        assert_eq!(of, ["m", "[5].m", "", "m", "", ""]);
+    }
 
     #[test]
     fn locks_are_known_by_name_and_clocks_are_none() {

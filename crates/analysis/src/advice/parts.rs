@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linewise_recording::Operation;
 
-use super::locks::is_lock;
+use super::locks::{is_lock, without_libc};
 use crate::model::AccessRow;
 use crate::views::Clusters;
 
@@ -112,6 +112,21 @@ pub(super) fn dearest_in_the_way<'b, 'a>(parts: &'b [Part<'a>]) -> Option<[&'b O
     Some(if b.at < a.at { [b, a] } else { [a, b] })
 }
 
+/// What else lies on the line of such a pair and is in the way of one of the two: to part these alone would leave it there.
+pub(super) fn also_in_the_way<'b, 'a>(
+    parts: &'b [Part<'a>],
+    pair: [&OnLine<'a>; 2],
+) -> Vec<&'b OnLine<'a>> {
+    let all: f64 = parts.iter().map(|it| it.share).sum();
+    let on_line = parts.iter().filter_map(|it| it.lines.get(&pair[0].line));
+    let others = on_line.filter(|it| pair.iter().all(|end| !std::ptr::eq(*end, *it)));
+    let matters = |it: &&OnLine<'_>| it.is_written() || it.share >= WORTH_PARTING * all;
+    others
+        .filter(matters)
+        .filter(|it| pair.iter().any(|end| end.disturbs(it)))
+        .collect()
+}
+
 impl<'a> Part<'a> {
     /// Whether one of the two is a lock and whoever touches the other takes it, too: then that lies beside it for good.
     pub(super) fn guards(pair: [&OnLine<'a>; 2]) -> bool {
@@ -149,6 +164,10 @@ impl OnLine<'_> {
         let mut pairs = (self.threads.iter())
             .flat_map(|mine| other.threads.iter().map(move |theirs| (mine, theirs)));
         pairs.any(|((a, writes), (b, also))| a != b && (*writes || *also))
+    }
+
+    fn is_written(&self) -> bool {
+        self.threads.values().any(|writes| *writes)
     }
 
     /// Share of the finding's time that this would save on another line than `other`: what threads really share moves
@@ -233,7 +252,9 @@ fn of_one_lock(a: &Word<'_>, b: &Word<'_>) -> bool {
         word.accesses.iter().map(code).collect()
     };
     all().all(|it| is_lock(it))
-        && all().all(|it| it.field == all().next().map_or("", |it| &it.field))
+        && all().all(|it| {
+            without_libc(&it.field) == all().next().map_or("", |it| without_libc(&it.field))
+        })
         && codes(a).is_disjoint(&codes(b))
 }
 

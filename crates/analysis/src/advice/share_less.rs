@@ -2,7 +2,7 @@
 
 use linewise_recording::{ObjectKind, Operation};
 
-use super::locks::is_lock;
+use super::locks::{is_lock, without_libc};
 use super::paths::{common_array, each_of, told};
 use super::proposal::{Change, Language, delegated, touched_fields};
 use super::waits;
@@ -162,7 +162,9 @@ fn one_writer(it: Shared<'_>, fields: &[&str], mutual: bool) -> String {
 
 fn lock(it: Shared<'_>) -> String {
     let locks = it.accesses.iter().filter(|access| is_lock(access));
-    let name = in_brackets(&name(it.object, &touched_fields(locks)));
+    let fields = touched_fields(locks).into_iter().map(without_libc);
+    let fields: Vec<&str> = fields.filter(|it| !it.is_empty()).collect();
+    let name = in_brackets(&name(it.object, &fields));
     let padding = padding(it.false_share);
     format!(
         "Threads fight over a lock{name}: {padding}. Hold it for less, split what it protects so that threads take different locks, or let one thread own the data and delegate the work to it."

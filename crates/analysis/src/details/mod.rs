@@ -6,7 +6,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use linewise_recording::{Pid, Tables};
+use linewise_recording::{Address, Frame, Pid, Tables};
 
 pub use self::rows::{Excerpt, ExcerptRow};
 use crate::own_code::is_library_code;
@@ -42,12 +42,25 @@ pub(crate) fn code(functions: &[HotFunction], tables: &Tables, files: &dyn Files
         function: it.function.clone(),
         file: it.file.clone(),
         share: it.share,
-        lines: source::lines(it, process(it), files),
+        lines: match names_its_source(it, &mut resolver) {
+            true => source::lines(it, process(it), files),
+            false => Vec::new(),
+        },
         instructions: machine::instructions(&it.instructions, &mut resolver),
     });
     excerpts
         .filter(|it| !it.lines.is_empty() || !it.instructions.is_empty())
         .collect()
+}
+
+/// Whether the program, as its file is here, names the source itself: a recording may come from anywhere.
+fn names_its_source(function: &HotFunction, resolver: &mut Resolver<'_>) -> bool {
+    let names = |frame: &Frame| frame.file == function.file && frame.module == function.module;
+    function.instructions.iter().any(|it| {
+        let (pid, address) = (Pid(it.pid), Address(it.address));
+        resolver.frames(pid, address).iter().any(names)
+            || resolver.caller_frames(pid, address).iter().any(names)
+    })
 }
 
 /// A process that ran a function.

@@ -16,20 +16,13 @@ const AROUND: u32 = 3;
 const MOST_LINES: usize = 60;
 /// Characters of a line.
 const MOST_COLUMNS: usize = 200;
-/// How files of sources are called: debug info may name any file, and the page is given to others.
-const ENDINGS: [&str; 34] = [
-    "adb", "asm", "c", "c++", "cc", "cpp", "cu", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp",
-    "hs", "hxx", "inc", "inl", "ipp", "java", "js", "l", "m", "ml", "mm", "nim", "pas", "py", "rs",
-    "s", "swift", "y", "zig",
-];
-
-/// Of the file of a function as process `pid` sees it; nothing where it is not there.
+/// Of the file of a function of process `pid`; nothing where it is not there, or not for everyone who may see the page.
 pub(super) fn lines(function: &HotFunction, pid: Pid, files: &dyn Files) -> Vec<ExcerptRow> {
     let hot: BTreeMap<u32, f64> = (function.lines.iter())
         .filter(|it| it.file == function.file && it.line > 0)
         .map(|it| (it.line, it.share))
         .collect();
-    let Some(text) = read(&function.file, pid, files).filter(|_| !hot.is_empty()) else {
+    let Some(text) = read(function, pid, files).filter(|_| !hot.is_empty()) else {
         return Vec::new();
     };
     let mut shown: BTreeMap<u32, ()> = BTreeMap::new();
@@ -64,11 +57,9 @@ pub(super) fn lines(function: &HotFunction, pid: Pid, files: &dyn Files) -> Vec<
     rows
 }
 
-/// The text of a source file.
-fn read(path: &str, pid: Pid, files: &dyn Files) -> Option<String> {
-    let (_, ending) = path.rsplit_once('.')?;
-    let is_source = ENDINGS.contains(&ending.to_ascii_lowercase().as_str());
-    let file = files.open(pid, path).filter(|_| is_source)?;
+/// The text of its source file.
+fn read(function: &HotFunction, pid: Pid, files: &dyn Files) -> Option<String> {
+    let file = files.source(pid, &function.file, &function.module)?;
     let size = Some(file.size()).filter(|&size| size <= MOST_BYTES)?;
     let bytes = file.read(0, size)?;
     let is_text = !bytes.contains(&0);

@@ -32,9 +32,9 @@ fn hot(file: &str, lines: &[(u32, f64)]) -> HotFunction {
     }
 }
 
-fn excerpts(function: &HotFunction, content: Vec<u8>) -> Vec<Excerpt> {
+fn lines(function: &HotFunction, content: Vec<u8>) -> Vec<ExcerptRow> {
     let files = MemoryFiles([(function.file.clone(), content)].into());
-    code(std::slice::from_ref(function), &Tables::default(), &files)
+    source::lines(function, Pid(1), &files)
 }
 
 fn numbered(lines: u32) -> Vec<u8> {
@@ -44,10 +44,9 @@ fn numbered(lines: u32) -> Vec<u8> {
 
 #[test]
 fn source_lines_stand_around_the_hot_ones_with_their_share() {
-    let shown = excerpts(&hot("/src/a.c", &[(20, 0.3), (2, 0.2)]), numbered(22));
-    let lines = &shown[0].lines;
+    let shown = lines(&hot("/src/a.c", &[(20, 0.3), (2, 0.2)]), numbered(22));
     let told: Vec<(u64, Option<f64>, bool)> =
-        lines.iter().map(|it| (it.at, it.share, it.gap)).collect();
+        shown.iter().map(|it| (it.at, it.share, it.gap)).collect();
     let plain = |at| (at, None, false);
     assert_eq!(
         told,
@@ -65,30 +64,37 @@ fn source_lines_stand_around_the_hot_ones_with_their_share() {
             plain(22),
         ]
     );
-    assert_eq!(lines[1].text, "    line 2");
+    assert_eq!(shown[1].text, "    line 2");
     let everywhere: Vec<_> = (1..=16).map(|it| (it * 50, 0.01)).collect();
-    let shown = excerpts(&hot("/src/a.c", &everywhere), numbered(900));
-    assert_eq!(shown[0].lines.len(), 56, "of eight lines there is room");
+    let shown = lines(&hot("/src/a.c", &everywhere), numbered(900));
+    assert_eq!(shown.len(), 56, "of eight lines there is room");
 }
 
 #[test]
 fn what_is_no_source_is_not_shown() {
     for (path, content) in [
-        ("/etc/shadow", numbered(9)),
-        ("/src/a.key", numbered(9)),
         ("/src/a.c", b"int a;\0\n".to_vec()),
         ("/src/a.c", vec![b'\n'; (4 << 20) + 1]),
-        ("", numbered(9)),
+        ("", Vec::new()),
     ] {
-        assert_eq!(excerpts(&hot(path, &[(1, 0.3)]), content), [], "{path}");
+        assert_eq!(lines(&hot(path, &[(1, 0.3)]), content), [], "{path}");
     }
-    let not_utf8 = excerpts(&hot("/src/a.c", &[(1, 0.3)]), b"\xffx".to_vec());
-    assert_eq!(not_utf8[0].lines[0].text, "\u{fffd}x");
-    let of_a_library = HotFunction {
-        module: "/usr/lib/libc.so.6".to_owned(),
-        ..hot("", &[])
-    };
-    assert_eq!(excerpts(&of_a_library, numbered(9)), []);
+    let not_utf8 = lines(&hot("/src/a.c", &[(1, 0.3)]), b"\xffx".to_vec());
+    assert_eq!(not_utf8[0].text, "\u{fffd}x");
+}
+
+#[test]
+fn sources_that_the_program_itself_does_not_name_are_not_shown() {
+    let mut function = hot("/home/dev/secret.c", &[(1, 0.3)]);
+    function.instructions = vec![HotInstruction {
+        pid: 1,
+        address: 0x1000,
+        share: 0.3,
+    }];
+    let files = MemoryFiles([(function.file.clone(), numbered(9))].into());
+    assert!(!source::lines(&function, Pid(1), &files).is_empty());
+    let shown = code(std::slice::from_ref(&function), &Tables::default(), &files);
+    assert_eq!(shown, []);
 }
 
 /// A program in ELF with `code` at 0x1000, and its build id.

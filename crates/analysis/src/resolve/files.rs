@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use linewise_recording::Pid;
@@ -17,6 +17,12 @@ use super::debuginfod::{Debuginfod, NoDebugInfo};
 pub trait Files: Sync {
     /// Opens `path` as process `pid` saw it; `None` if it is not there or not a regular file. Neither may it wait nor act.
     fn open(&self, pid: Pid, path: &str) -> Option<Box<dyn File>>;
+
+    /// Opens the source `path`, of which the program `module` of process `pid` tells, to show it to others: `None` where
+    /// whoever made that program could not have read it.
+    fn source(&self, pid: Pid, path: &str, _module: &str) -> Option<Box<dyn File>> {
+        self.open(pid, path)
+    }
 
     /// The file with the debug info of a program with this build id, and its path, from where all of the machine is kept.
     ///
@@ -85,6 +91,27 @@ impl Files for DiskFiles {
         DiskFile::boxed(file)
     }
 
+    fn source(&self, pid: Pid, path: &str, module: &str) -> Option<Box<dyn File>> {
+        // Whoever is root in a container is not the one who is root here.
+        let place = |it: &Path| fs::metadata(it).map(|it| (it.dev(), it.ino())).ok();
+        let root_of_process = place(&self.root.join(format!("proc/{pid}/root")));
+        if root_of_process.is_some_and(|it| Some(it) != place(&self.root)) {
+            return None;
+        }
+        let below = |path: &str| Some(self.root.join(Path::new(path).strip_prefix("/").ok()?));
+        let owner = fs::metadata(below(module)?).ok()?.uid();
+        let path = fs::canonicalize(below(path)?).ok()?;
+        // Nothing but the ending says that it is source: not that of a link to it.
+        let file = match is_source(&path) {
+            false => return None,
+            true if linewise_foreign::is_trusted_owner(owner) => {
+                linewise_foreign::open_without_links(&path)
+            }
+            true => linewise_foreign::open_public(&path),
+        };
+        DiskFile::boxed(file.ok()?)
+    }
+
     fn debug_info(&self, build_id: &str) -> Result<(String, Box<dyn File>), NoDebugInfo> {
         let debuginfod = self.debuginfod.as_ref().ok_or(NoDebugInfo::NotThere)?;
         let path = debuginfod.find(build_id)?;
@@ -92,6 +119,19 @@ impl Files for DiskFiles {
         let path = path.to_string_lossy().into_owned();
         Ok((path, file.ok_or(NoDebugInfo::NotThere)?))
     }
+}
+
+/// How files of sources are called: debug info may name any file.
+const SOURCE_ENDINGS: [&str; 34] = [
+    "adb", "asm", "c", "c++", "cc", "cpp", "cu", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp",
+    "hs", "hxx", "inc", "inl", "ipp", "java", "js", "l", "m", "ml", "mm", "nim", "pas", "py", "rs",
+    "s", "swift", "y", "zig",
+];
+
+/// Whether a file is called as sources are.
+fn is_source(path: &Path) -> bool {
+    let ending = path.extension().and_then(|it| it.to_str());
+    ending.is_some_and(|it| SOURCE_ENDINGS.contains(&it.to_ascii_lowercase().as_str()))
 }
 
 /// A file on disk.
@@ -239,4 +279,41 @@ fn take(room: &Cell<u64>, bytes: u64) -> bool {
     let left = room.get().checked_sub(bytes);
     room.set(left.unwrap_or(room.get()));
     left.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn sources_are_shown_that_whoever_made_the_program_could_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let mode = |name: &str, mode| {
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [
+            ("app", 0o755),
+            ("a.c", 0o644),
+            ("secret.c", 0o600),
+            ("shadow", 0o644),
+        ] {
+            fs::write(root.join(name), "text").unwrap();
+            mode(name, bits);
+        }
+        symlink(root.join("shadow"), root.join("link.c")).unwrap();
+        mode("", 0o755);
+        let files = DiskFiles::new(&root);
+        let shown = |path: &str| files.source(Pid(u32::MAX), path, "/app").is_some();
+        let of = ["/a.c", "/secret.c", "/shadow", "/link.c", "/none.c"].map(shown);
+        assert_eq!(of, [true, true, false, false, false]);
+        if chown(root.join("app"), Some(65_534), None).is_ok() {
+            let of = ["/a.c", "/secret.c", "/link.c"].map(shown);
+            assert_eq!(of, [true, false, false]);
+            mode("", 0o700);
+            assert!(!shown("/a.c"), "in a folder of ours");
+        }
+    }
 }

@@ -150,6 +150,12 @@ impl<'a> Resolver<'a> {
                 reason,
             }]
         };
+        // Made code may lie within the extent of a module: V8 puts it beside a copy of node's own.
+        let is_anonymous =
+            (self.map_at(pid, probe)).is_some_and(|it| it.kind == MapKind::Anonymous);
+        if is_anonymous && self.made(pid).function(probe.0).is_some() {
+            return self.made_frame(pid, address, probe, String::new());
+        }
         let Some((number, bias)) = self.module_at(pid, probe) else {
             if self.is_late() {
                 let minutes = PATIENCE.as_secs() / 60;
@@ -213,6 +219,15 @@ impl<'a> Resolver<'a> {
             .collect()
     }
 
+    /// What a runtime tells of the code that it made.
+    fn made(&mut self, pid: Pid) -> &MadeCode {
+        let (files, maps) = (self.files, self.maps.get(&pid));
+        self.made.entry(pid).or_insert_with(|| {
+            let mapped = maps.into_iter().flatten().map(|map| map.path.as_str());
+            MadeCode::of(pid, mapped, files)
+        })
+    }
+
     /// The frame of code that was made at run time.
     fn made_frame(
         &mut self,
@@ -221,12 +236,7 @@ impl<'a> Resolver<'a> {
         probe: Address,
         module: String,
     ) -> Vec<Frame> {
-        let (files, maps) = (self.files, self.maps.get(&pid));
-        let made = self.made.entry(pid).or_insert_with(|| {
-            let mapped = maps.into_iter().flatten().map(|map| map.path.as_str());
-            MadeCode::of(pid, mapped, files)
-        });
-        let place = made.function(probe.0);
+        let place = self.made(pid).function(probe.0);
         let reason = match &place {
             Some(_) => "code made at run time, of which its runtime tells no lines",
             None => {

@@ -563,6 +563,13 @@ impl Maps {
         let ids = self.build_ids.entry(pid).or_default();
         let rows: Vec<Map> = mappings
             .into_iter()
+            .map(|mut mapping| {
+                // The kernel's event of anonymous memory calls it `//anon`, /proc nothing.
+                if mapping.path.starts_with("//") {
+                    mapping.path.clear();
+                }
+                mapping
+            })
             .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
             .filter(|it| seen.insert((it.start, it.end, inode(it), it.path.clone())))
             .map(|mapping| Map {

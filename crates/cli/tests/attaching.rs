@@ -259,7 +259,13 @@ fn several_processes_are_recorded_until_the_last_ends_and_a_name_stands_for_all_
 fn threads_beyond_the_limit_of_open_files_are_counted_and_the_others_sampled() {
     let place = Place::new();
     let Some(target) = place.target() else { return };
-    let running = place.start(place.command(target).args(["crowd", "enough"]));
+    // In a session of its own: in one the scheduler gives linewise no more than each of the threads has.
+    let running = place.start(
+        place
+            .command("setsid")
+            .arg(target)
+            .args(["crowd", "enough"]),
+    );
     let pid = running.child.id().to_string();
     crate::util::until("300 threads", || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();

@@ -210,6 +210,14 @@ impl Place {
     }
 }
 
+/// A test that fails leaves nothing running that the next ones would have to share the CPUs with.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Running {
     /// What it has said on its error output so far.
     pub(crate) fn complaints(&self) -> String {

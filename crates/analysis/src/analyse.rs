@@ -161,10 +161,10 @@ fn report_of(
         // What a finding is about moves, even if no trap of its own told so.
         let findings = report.findings.iter();
         let votes = findings.flat_map(|it| &it.object.type_votes);
-        let votes = votes.filter(|it| it.share >= 0.1).map(|it| &it.name);
-        let found: BTreeSet<String> = votes.cloned().collect();
+        let votes = votes.filter(|it| it.share >= 0.1);
+        let found: BTreeSet<&str> = votes.map(|it| it.name.as_str()).collect();
         for row in &mut report.types {
-            row.bounces |= found.contains(&row.name);
+            row.bounces |= found.contains(row.name.as_str());
         }
         propose_layouts(&mut report, private_bytes(info), info.line_size);
     }

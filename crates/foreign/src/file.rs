@@ -90,7 +90,7 @@ pub fn open_public(path: &Path) -> io::Result<File> {
     let mut above = path.ancestors().skip(1);
     let mode = |folder: &Path| rustix::fs::lstat(folder).map(|it| it.st_mode);
     if closed(fstat(&file)?.st_mode, 0o004)
-        || above.any(|folder| mode(folder).is_ok_and(|mode| closed(mode, 0o001)))
+        || above.any(|folder| mode(folder).map_or(true, |mode| closed(mode, 0o001)))
     {
         return Err(io::ErrorKind::PermissionDenied.into());
     }

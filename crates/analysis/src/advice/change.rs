@@ -3,7 +3,7 @@
 use linewise_recording::ObjectKind;
 
 use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
-use super::paths::{Parting, every_element, in_one_value, parting, path_of, told};
+use super::paths::{Parting, every_element, in_one_value, listed, parting, path_of, told};
 use super::proposal::{Change, Language, language};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
@@ -201,11 +201,6 @@ fn separate_several(
         return None;
     };
     let bytes = lines.first().map_or(64, |line| line.size);
-    let listed = |names: &[String]| match names {
-        [] => String::new(),
-        [one] => one.clone(),
-        [some @ .., last] => format!("{} and {last}", some.join(", ")),
-    };
     let how = match language {
         Language::Go => format!("Put {bytes} bytes of padding before each but {first}"),
         _ => format!("Align {} to {bytes} bytes", listed(behind)),

@@ -94,18 +94,20 @@ fn taken_apart<'v>(
     if !main_object(lines[0], names).is_some_and(is_arena) {
         return vec![(group, lines)];
     }
+    let functions_of = lines.iter().map(|line| dear_functions(line, names));
+    let functions_of: Vec<BTreeSet<String>> = functions_of.collect();
     let mut clusters = Clusters::apart(lines.len());
-    let mut first_with: BTreeMap<String, usize> = BTreeMap::new();
-    for (number, line) in lines.iter().enumerate() {
-        for function in dear_functions(line, names) {
+    let mut first_with: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, functions) in functions_of.iter().enumerate() {
+        for function in functions {
             let first = *first_with.entry(function).or_insert(number);
             clusters.join(number, first);
         }
     }
     let mut parts: BTreeMap<usize, (BTreeSet<String>, Vec<&LineSharing>)> = BTreeMap::new();
-    for (number, line) in lines.iter().enumerate() {
+    for (number, (line, own)) in lines.iter().zip(functions_of).enumerate() {
         let (functions, part) = parts.entry(clusters.of(number)).or_default();
-        functions.extend(dear_functions(line, names));
+        functions.extend(own);
         part.push(line);
     }
     match parts.len() {

@@ -123,10 +123,17 @@ pub(super) fn each_of(fields: &[&str]) -> String {
     match names.as_slice() {
         [] => String::new(),
         [one] => one.clone(),
-        [some @ .., last] if names.len() <= NAMED => {
-            format!("Each of {} and {last}", some.join(", "))
-        }
+        few if few.len() <= NAMED => format!("Each of {}", listed(few)),
         many => format!("Each of {} and others", many[..NAMED].join(", ")),
+    }
+}
+
+/// `` `a`, `b` and `c` `` of names in backticks.
+pub(super) fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [some @ .., last] => format!("{} and {last}", some.join(", ")),
     }
 }
 

@@ -16,6 +16,7 @@ const AROUND: u32 = 3;
 const MOST_LINES: usize = 60;
 /// Characters of a line.
 const MOST_COLUMNS: usize = 200;
+
 /// Of the file of a function of process `pid`; nothing where it is not there, or not for everyone who may see the page.
 pub(super) fn lines(function: &HotFunction, pid: Pid, files: &dyn Files) -> Vec<ExcerptRow> {
     let hot: BTreeMap<u32, f64> = (function.lines.iter())

@@ -563,13 +563,6 @@ impl Maps {
         let ids = self.build_ids.entry(pid).or_default();
         let rows: Vec<Map> = mappings
             .into_iter()
-            .map(|mut mapping| {
-                // The kernel's event of anonymous memory calls it `//anon`, /proc nothing.
-                if mapping.path.starts_with("//") {
-                    mapping.path.clear();
-                }
-                mapping
-            })
             .filter(|mapping| mapping.readable || mapping.writable || mapping.executable)
             .filter(|it| seen.insert((it.start, it.end, inode(it), it.path.clone())))
             .map(|mapping| Map {
@@ -617,7 +610,9 @@ impl Maps {
     ) -> Option<Map> {
         let end = start.saturating_add(length);
         let seen = self.seen.entry(pid).or_default();
-        if !path.starts_with('/') || !seen.insert((start, end, 0, path.to_owned())) {
+        // What the kernel tells of as `//anon` is no file, and has no name in `/proc`, where it is found.
+        let is_file = path.starts_with('/') && !path.starts_with("//");
+        if !is_file || !seen.insert((start, end, 0, path.to_owned())) {
             return None;
         }
         // A file that is mapped again may have been rebuilt since.

@@ -193,6 +193,14 @@ fn mappings_of_processes_that_are_gone_are_forgotten() {
 }
 
 #[test]
+fn what_the_kernel_calls_anon_is_no_file() {
+    let mut maps = Maps::default();
+    let mut told = |path| maps.told(&Machine, (Pid(1), Time(1)), (0, 4096), 0, path);
+    assert_eq!(told("//anon"), None);
+    assert!(told("/anon").is_some());
+}
+
+#[test]
 fn mappings_of_a_file_with_code_have_the_build_id_that_it_had_when_it_was_mapped() {
     let own = Pid(std::process::id());
     let program = std::env::current_exe().unwrap();

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::super::contention;
-#[cfg(test)]
-use super::super::model::AccessRow;
 use super::super::model::{CallChain, Finding, FindingKind, ObjectRow, SourcePlace};
 use super::super::places::{self, Accesses, OwnPlace};
 use super::line_drawing;
@@ -339,6 +337,7 @@ fn change(page: &mut Page, finding: &Finding) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::model::AccessRow;
     use super::super::super::sample;
     use super::*;
 

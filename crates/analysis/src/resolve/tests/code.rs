@@ -1,6 +1,6 @@
 //! Functions, lines and inlining.
 
-use linewise_recording::{Address, Frame};
+use linewise_recording::{Address, Frame, Map, MapKind, Time};
 
 use super::super::elf::Elf;
 use super::super::{Resolver, Store};
@@ -36,6 +36,32 @@ fn frames_of_bump(program: &Program) -> Vec<Frame> {
         .find(|frames| frames.len() > 1)
         .unwrap_or(&all[0])
         .clone()
+}
+
+#[test]
+fn code_that_was_made_where_a_module_could_reach_has_its_own_name() {
+    let Some(mut program) = build("gcc", &["-g", "-O2"], ("program.c", SOURCE)) else {
+        return;
+    };
+    let place = program.address("worker");
+    let own = frames(&program, place);
+    assert_eq!(own.last().unwrap().function, "worker");
+    // As V8 leaves it: memory of its own over a page of the program.
+    let made = Map {
+        time: Time(9),
+        start: Address(place.0 & !0xfff),
+        end: Address((place.0 & !0xfff) + 0x1000),
+        offset: 0,
+        kind: MapKind::Anonymous,
+        path: String::new(),
+        ..program.maps[0].clone()
+    };
+    program.maps.push(made);
+    let list = format!("{:x} 40 JS:*countEvents count.js:10:23\n", place.0);
+    let path = format!("/tmp/perf-{PID}.map");
+    program.files.0.insert(path, list.into_bytes());
+    let name = &frames(&program, place)[0].function;
+    assert!(name.contains("countEvents"), "{name}");
 }
 
 #[test]

@@ -1,0 +1,205 @@
+//! What a fibre does to itself: give way, wait, move.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use crate::pool::Pool;
+use crate::task::{Cancelled, Task, TaskRef, WAIT, YIELD};
+use crate::waiter::Waiter;
+use crate::worker::{Worker, here};
+
+/// The runtime shuts down: the fibre is to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop;
+
+impl Stop {
+    /// Unwinds the fibre; [`JoinHandle::join`](crate::JoinHandle::join) tells that it was cancelled.
+    pub(crate) fn throw(self) -> ! {
+        resume_unwind(Box::new(Cancelled))
+    }
+}
+
+/// Throws in a fibre that is to end.
+pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
+    result.unwrap_or_else(|stop| stop.throw())
+}
+
+/// The fibre that the caller is in. It stays the same however often the caller changes threads, and lives
+/// as long as the caller runs.
+#[inline]
+pub(crate) fn current_task<'a>() -> Option<&'a Task> {
+    // SAFETY: a worker lives as long as its thread runs, and its fibre as long as it runs.
+    unsafe { here().as_ref().and_then(|here| here.running().as_ref()) }
+}
+
+/// Waits until woken, or not at all if it was woken since. May return early.
+pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
+    if task.token.take() {
+        return Ok(());
+    }
+    if std::thread::panicking() {
+        // Panics are counted by threads, so a fibre that unwinds stays where it is.
+        std::thread::sleep(Duration::from_micros(50));
+        return Ok(());
+    }
+    if task.here().own.cancelling.get() || task.leave(WAIT) {
+        return Err(Stop);
+    }
+    Ok(())
+}
+
+/// As [`wait`], until `deadline` at most.
+pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
+    let worker: *const Worker = task.here();
+    // SAFETY: the worker's own thread, on which the fibre runs.
+    let key = unsafe { (*(*worker).own.timers.get()).add(deadline, TaskRef::of(task)) };
+    let waited = wait(task);
+    if std::ptr::eq(worker, task.here()) {
+        // SAFETY: as above: the fibre is back on that thread.
+        unsafe { (*(*worker).own.timers.get()).remove(key) };
+    }
+    waited
+}
+
+/// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
+#[inline]
+pub fn yield_now() {
+    let Some(task) = current_task() else {
+        std::thread::yield_now();
+        return;
+    };
+    if !std::thread::panicking() && task.leave(YIELD) {
+        Stop.throw();
+    }
+}
+
+/// Waits for at least `time`; other fibres run meanwhile.
+pub fn sleep(time: Duration) {
+    let Some(task) = current_task() else {
+        std::thread::sleep(time);
+        return;
+    };
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline {
+        thrown(wait_until(task, deadline));
+    }
+}
+
+/// Waits until [`Fibre::unpark`] is called for the caller, or returns at once if it was since the last
+/// time. May return early.
+pub fn park() {
+    thrown(Waiter::current().wait(None));
+}
+
+/// As [`park`], for `time` at most.
+pub fn park_timeout(time: Duration) {
+    thrown(Waiter::current().wait(Some(Instant::now() + time)));
+}
+
+/// A fibre, or a thread that is no worker, to be woken by others.
+#[derive(Clone, Debug)]
+pub struct Fibre(Waiter);
+
+impl Fibre {
+    /// Lets its [`park`] return.
+    pub fn unpark(&self) {
+        self.0.wake();
+    }
+
+    /// Its number, unique in the process; `None` for a thread.
+    pub fn id(&self) -> Option<u64> {
+        match &self.0 {
+            Waiter::Fibre(task) => Some(task.task().id),
+            Waiter::Thread(_) => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Waiter::Fibre(task) => task.task().name.as_deref(),
+            Waiter::Thread(thread) => thread.name(),
+        }
+    }
+}
+
+/// The caller.
+pub fn current() -> Fibre {
+    Fibre(Waiter::current())
+}
+
+/// Whether the caller is a fibre.
+pub fn is_fibre() -> bool {
+    current_task().is_some()
+}
+
+/// Goes on with `target`.
+fn move_to(task: &Task, target: &Worker) {
+    // A fibre that moves is on its way, not waiting: it is not cancelled here.
+    task.leave(std::ptr::from_ref(target).expose_provenance());
+}
+
+/// Runs `work` on a worker of `pool` and comes back with its value: the fibre moves there and back, which
+/// takes no stack and no memory. Where the caller is in that pool, or is unwinding, `work` may run in
+/// another way; on a thread that is no worker it is run by a fibre of its own, and the thread waits.
+///
+/// What crosses is `work` and its value, both `Send`. The rest of the caller's stack goes along unseen:
+/// the caller goes on with the very thread that it had.
+///
+/// ```
+/// # use linewise_fibres::{Runtime, visit};
+/// // SAFETY: no fibre holds anything over a waiting call that belongs to its thread.
+/// let runtime = unsafe { Runtime::builder().pool("front", 1).pool("data", 1).start()? };
+/// let data = runtime.pool("data").expect("made above");
+/// let sum = runtime.spawn(move || {
+///     let table = vec![1, 2, 3];
+///     visit(&data, || table.iter().sum::<i32>())
+/// })?;
+/// assert_eq!(sum.join()?, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// If `work` panics, with what it threw.
+pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> T {
+    let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
+        return pool.run_and_wait(work);
+    };
+    let home: *const Worker = task.here();
+    if task.here().pool == pool.index {
+        return work();
+    }
+    move_to(task, pool.any(task.here()));
+    let result = apart(|| catch_unwind(AssertUnwindSafe(work)));
+    // SAFETY: a worker outlives the fibres of its runtime.
+    move_to(task, unsafe { &*home });
+    result.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// Calls `work` in a frame of its own: the compiler keeps addresses of thread-local variables within one
+/// (llvm/llvm-project 98479), and those of the caller are another thread's.
+#[inline(never)]
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    std::hint::black_box(work)()
+}
+
+/// Moves the running fibre, with its stack, to a worker of `pool`, and goes on there; stays where it is if
+/// it is in that pool, is no fibre, or is unwinding.
+///
+/// # Safety
+/// The fibre goes on in another thread of the kernel. So nothing that it holds belongs to its thread: no
+/// value that is not `Send` (an `Rc`, a guard of `std::sync::Mutex`), no reference to a thread-local
+/// variable, nothing else that takes back on return what it left in the thread.
+///
+/// And the function that calls this uses no thread-local variable, nor does one that is inlined into it: the
+/// compiler may look up its address once, before the move (llvm/llvm-project 98479). A function that is
+/// never inlined may. [`Builder::check_moves`](crate::Builder::check_moves) looks for such addresses.
+pub unsafe fn migrate(pool: &Pool) {
+    let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
+        return;
+    };
+    if task.here().pool != pool.index {
+        move_to(task, pool.any(task.here()));
+    }
+}
+

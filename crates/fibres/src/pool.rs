@@ -1,0 +1,241 @@
+//! Pools of workers, and how fibres begin in them.
+
+use std::sync::Arc;
+
+use crate::error::{Error, JoinError};
+use crate::fibre::thrown;
+use crate::stack::{self, Stack};
+use crate::task::{JointRef, Made, Task, make};
+use crate::worker::{Shared, Worker, here};
+use crate::{announce, runtime};
+
+/// A pool of a runtime: one worker or more, among which fibres that have not begun are stolen. In the
+/// literature on user threads a *scheduling domain*.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+}
+
+/// What a fibre begins with; made by [`Pool::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Spawn<'p> {
+    pool: &'p Pool,
+    with: With,
+}
+
+/// What is asked for a fibre.
+#[derive(Clone, Debug)]
+struct With {
+    name: Option<Box<str>>,
+    stack: usize,
+    roams: bool,
+}
+
+impl With {
+    const NOTHING: Self = Self {
+        name: None,
+        stack: stack::DEFAULT,
+        roams: false,
+    };
+}
+
+/// The one who may wait for a fibre and take its value. Dropped, it lets the fibre run on alone.
+pub struct JoinHandle<T> {
+    joint: JointRef<T>,
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("JoinHandle")
+            .field("id", &self.joint.task().id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the fibre has ended and returns its value. Other fibres run meanwhile; on a thread
+    /// that is no worker, the thread waits.
+    ///
+    /// # Errors
+    /// [`JoinError::Panicked`]; [`JoinError::Cancelled`] if the runtime was shut down before.
+    pub fn join(self) -> Result<T, JoinError> {
+        thrown(self.joint.task().ending.wait_for());
+        self.joint.take()
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.joint.task().ending.has_ended()
+    }
+
+    /// Its number, unique in the process.
+    pub fn id(&self) -> u64 {
+        self.joint.task().id
+    }
+}
+
+impl Pool {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.pools[self.index].name
+    }
+
+    /// How many workers it has.
+    pub fn workers(&self) -> usize {
+        self.shared.pools[self.index].count
+    }
+
+    /// A fibre in this pool, with a name, a stack or a promise of its own.
+    pub fn builder(&self) -> Spawn<'_> {
+        Spawn {
+            pool: self,
+            with: With::NOTHING,
+        }
+    }
+
+    /// Begins a fibre in this pool.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no memory for its stack; [`Error::ShuttingDown`].
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        // SAFETY: the body borrows nothing that ends.
+        unsafe { begin(&self.shared, self.index, With::NOTHING, body) }
+    }
+
+    /// Whether the fibre is one of the same runtime.
+    pub(crate) fn is_of(&self, task: &Task) -> bool {
+        std::ptr::eq(task.shared, Arc::as_ptr(&self.shared))
+    }
+
+    /// One of its workers.
+    pub(crate) fn any(&self, from: &Worker) -> &Worker {
+        self.shared.any_of(self.index, Some(from))
+    }
+
+    /// Runs `work` in a fibre of this pool, and waits for it even where the caller is to be cancelled: it may
+    /// borrow.
+    pub(crate) fn run_and_wait<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        // SAFETY: below, nothing returns and nothing unwinds before the fibre has ended.
+        let begun = unsafe { begin(&self.shared, self.index, With::NOTHING, work) };
+        let handle = match begun {
+            Ok(handle) => handle,
+            Err(error) => panic!("no fibre to visit a pool with: {error}"),
+        };
+        let mut stopped = false;
+        while handle.joint.task().ending.wait_for().is_err() {
+            stopped = true;
+            std::thread::yield_now();
+        }
+        let result = handle.joint.take();
+        if stopped {
+            crate::fibre::Stop.throw();
+        }
+        result.unwrap_or_else(|error| error.resume())
+    }
+}
+
+impl Spawn<'_> {
+    /// A name, for messages and for whoever records.
+    pub fn name(mut self, name: &str) -> Self {
+        self.with.name = Some(name.into());
+        self
+    }
+
+    /// Bytes of the stack: at least so many, rounded up to a power of two (64 KiB if not given, 1 GiB at
+    /// most). Only what is used takes memory.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.with.stack = bytes;
+        self
+    }
+
+    /// Lets idle workers take the fibre wherever it waits, not only before it begins.
+    ///
+    /// # Safety
+    /// Whenever the fibre waits or gives way, it may go on in another thread: what
+    /// [`migrate`](crate::migrate) asks of its caller holds wherever the body waits.
+    pub unsafe fn roaming(mut self) -> Self {
+        self.with.roams = true;
+        self
+    }
+
+    /// Begins the fibre.
+    ///
+    /// # Errors
+    /// As [`Pool::spawn`]; [`Error::StackSize`].
+    pub fn spawn<T: Send + 'static>(
+        self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        // SAFETY: the body borrows nothing that ends.
+        unsafe { begin(&self.pool.shared, self.pool.index, self.with, body) }
+    }
+}
+
+/// Begins a fibre in the pool of the running one.
+///
+/// # Errors
+/// As [`Pool::spawn`]; [`Error::NoFibre`] on a thread that is no worker.
+pub fn spawn<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    // SAFETY: a worker lives as long as its thread runs.
+    let here = unsafe { here().as_ref() }.ok_or(Error::NoFibre)?;
+    // SAFETY: the body borrows nothing that ends.
+    unsafe { begin(here.shared(), here.pool, With::NOTHING, body) }
+}
+
+/// Begins a fibre.
+///
+/// # Safety
+/// What `body` borrows lives until the fibre has ended.
+unsafe fn begin<T: Send>(
+    shared: &Shared,
+    pool: usize,
+    with: With,
+    body: impl FnOnce() -> T + Send,
+) -> Result<JoinHandle<T>, Error> {
+    if runtime::is_forked() {
+        return Err(Error::Forked);
+    }
+    // SAFETY: a worker lives as long as its thread runs.
+    let here = unsafe { here().as_ref() }.filter(|it| std::ptr::eq(it.shared(), shared));
+    let kept = here
+        .filter(|_| with.stack == stack::DEFAULT)
+        .and_then(Worker::kept_stack);
+    let stack = match kept {
+        Some(stack) => stack,
+        None => Stack::take(with.stack)?,
+    };
+    let announced = announce::is_heard();
+    let id = here.map_or_else(runtime::outside_id, Worker::new_id);
+    if announced {
+        let (low, size) = (stack.low_usable(), stack.size());
+        announce::begun(id, with.name.as_deref(), low, low + size);
+    }
+    let made = Made {
+        id,
+        name: with.name,
+        roams: with.roams,
+        announced,
+        shared,
+    };
+    // SAFETY: the contract.
+    let (fibre, joint) = unsafe { make(stack, made, body) };
+    match here {
+        Some(here) if here.pool == pool => here.enqueue_new(fibre),
+        Some(here) => here.enqueue_elsewhere(fibre, pool),
+        None => {
+            if let Err(fibre) = shared.take_from_outside(pool, fibre) {
+                fibre.never_begun();
+                return Err(Error::ShuttingDown);
+            }
+        }
+    }
+    Ok(JoinHandle { joint })
+}

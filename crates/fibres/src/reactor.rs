@@ -1,0 +1,232 @@
+//! Sockets and pipes: a fibre waits until one is ready, its worker does not. One epoll for each worker.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::bell::Park;
+use crate::sync::AtomicU32;
+use crate::waiter::Waiter;
+
+/// The key of the descriptor by which others end the worker's sleep.
+const BELL: u64 = 0;
+/// Events taken at a time.
+const EVENTS: usize = 256;
+
+/// One way of a socket: to read or to write.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    ready: AtomicBool,
+    waiter: Mutex<Option<Waiter>>,
+}
+
+impl Way {
+    fn say_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+        let waiter = self.waiter.lock().expect("nothing panics under it").take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    /// Waits until it was ready since the last time; false if `deadline` came first.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<bool, crate::fibre::Stop> {
+        let waiter = Waiter::current();
+        loop {
+            if self.ready.swap(false, Ordering::Acquire) {
+                return Ok(true);
+            }
+            *self.waiter.lock().expect("nothing panics under it") = Some(waiter.clone());
+            // What came between the look and the entry woke nobody.
+            if self.ready.swap(false, Ordering::Acquire) {
+                return Ok(true);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
+            waiter.wait(deadline)?;
+        }
+    }
+}
+
+/// A socket or pipe that is known to a reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    pub(crate) read: Way,
+    pub(crate) write: Way,
+}
+
+/// A source, as long as it is known.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) source: Arc<Source>,
+    reactor: Arc<Reactor>,
+    key: u64,
+    fd: RawFd,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.reactor.forget(self.fd, self.key);
+    }
+}
+
+/// The epoll of a worker.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    sources: Mutex<HashMap<u64, Arc<Source>>>,
+    count: AtomicUsize,
+    next: AtomicU64,
+}
+
+/// The descriptor that a call returned.
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Reactor {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: calls that only make descriptors.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: as above.
+        let bell = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let reactor = Self {
+            epoll,
+            bell,
+            sources: Mutex::default(),
+            count: AtomicUsize::new(0),
+            next: AtomicU64::new(BELL + 1),
+        };
+        reactor.add(reactor.bell.as_raw_fd(), BELL, libc::EPOLLIN)?;
+        Ok(reactor)
+    }
+
+    fn add(&self, fd: RawFd, key: u64, events: libc::c_int) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: events as u32 | libc::EPOLLET as u32,
+            u64: key,
+        };
+        // SAFETY: the event lives over the call.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                fd,
+                &raw mut event,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Makes `fd` known. It must stay open while it is.
+    pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Registered> {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let source = Arc::new(Source::default());
+        self.sources().insert(key, source.clone());
+        let both = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
+        if let Err(error) = self.add(fd, key, both) {
+            self.sources().remove(&key);
+            return Err(error);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(Registered {
+            source,
+            reactor: self.clone(),
+            key,
+            fd,
+        })
+    }
+
+    fn sources(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Source>>> {
+        self.sources.lock().expect("nothing panics under it")
+    }
+
+    fn forget(&self, fd: RawFd, key: u64) {
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: a call on descriptors alone.
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        self.sources().remove(&key);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Wakes those whose sockets are ready. By the worker.
+    pub(crate) fn poll(&self) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.wait(0);
+        }
+    }
+
+    /// Waits for events, for `timeout` milliseconds at most (-1: for ever), and wakes for whom they are.
+    fn wait(&self, timeout: libc::c_int) {
+        let mut events = [const { libc::epoll_event { events: 0, u64: 0 } }; EVENTS];
+        // SAFETY: the kernel fills as many as there is room for.
+        let count = unsafe {
+            let epoll = self.epoll.as_raw_fd();
+            libc::epoll_wait(epoll, events.as_mut_ptr(), EVENTS as libc::c_int, timeout)
+        };
+        let Ok(count) = usize::try_from(count) else {
+            return; // Interrupted by a signal: the worker looks around and comes back.
+        };
+        let mut ready: [Option<(Arc<Source>, u32)>; EVENTS] = [const { None }; EVENTS];
+        {
+            let sources = self.sources();
+            for (event, ready) in events[..count].iter().zip(&mut ready) {
+                let (key, events) = (event.u64, event.events);
+                if key == BELL {
+                    self.silence();
+                } else {
+                    *ready = sources.get(&key).map(|source| (source.clone(), events));
+                }
+            }
+        }
+        let closed = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        for (source, events) in ready.into_iter().take(count).flatten() {
+            if events & ((libc::EPOLLIN | libc::EPOLLRDHUP) as u32 | closed) != 0 {
+                source.read.say_ready();
+            }
+            if events & (libc::EPOLLOUT as u32 | closed) != 0 {
+                source.write.say_ready();
+            }
+        }
+    }
+
+    fn silence(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes into a place of eight.
+        unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+/// The reactor of a worker, as what it sleeps in.
+#[derive(Debug)]
+pub(crate) struct Epoll(pub(crate) Arc<Reactor>);
+
+impl Park for Epoll {
+    fn sleep(&self, _: &AtomicU32, timeout: Option<Duration>) {
+        // Rounded up: a worker that wakes too early would look for its timers in vain.
+        let timeout = timeout.map_or(-1, |timeout| {
+            let up = timeout.as_micros().div_ceil(1000);
+            libc::c_int::try_from(up).unwrap_or(libc::c_int::MAX)
+        });
+        self.0.wait(timeout);
+    }
+
+    fn wake(&self, _: &AtomicU32) {
+        let one = 1u64;
+        // SAFETY: eight bytes from a place of eight.
+        unsafe { libc::write(self.0.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}

@@ -1,0 +1,39 @@
+//! Fibres that wait for a time, by worker.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::task::TaskRef;
+
+/// Which entry: taken out by it if the fibre is woken before.
+pub(crate) type Key = (Instant, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    entries: BTreeMap<Key, TaskRef>,
+    next: u64,
+}
+
+impl Timers {
+    pub(crate) fn add(&mut self, at: Instant, task: TaskRef) -> Key {
+        self.next += 1;
+        let key = (at, self.next);
+        self.entries.insert(key, task);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) {
+        self.entries.remove(&key);
+    }
+
+    /// When the first is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.entries.first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Takes out the first that is due.
+    pub(crate) fn due(&mut self) -> Option<TaskRef> {
+        let entry = self.entries.first_entry()?;
+        (entry.key().0 <= Instant::now()).then(|| entry.remove())
+    }
+}

@@ -1,0 +1,709 @@
+//! A worker: a thread of the kernel that runs fibres, and what others reach of it.
+//!
+//! ```text
+//!  spawn ──▶ stealable ──┐        (fibres that have not begun, or roam: idle workers take half)
+//!  move ───▶ lanes ──────┼──▶ run ──▶ ready (its own: no lock, no atomic)
+//!  wake ───▶ arrived ────┘      ◀─────┘
+//! ```
+
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering as Order};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use corosensei::CoroutineResult;
+
+use crate::bell::Bell;
+use crate::kept;
+use crate::lane::Lane;
+use crate::queue::Queue;
+use crate::reactor::Reactor;
+use crate::stack::{self, Stack, slabs};
+use crate::task::{Action, Runnable, Task, TaskRef, WAIT, YIELD};
+use crate::timers::Timers;
+
+/// After so many fibres of its own a worker looks for those that others brought.
+const TURN: u32 = 16;
+/// After so many turns a busy worker looks at its sockets and timers.
+const TURNS_TO_EVENTS: u32 = 4;
+/// Stacks that a worker keeps for itself.
+const KEPT_STACKS: usize = 64;
+/// Of the lanes, so many are looked at in a turn while there is other work.
+const LANES_A_TURN: usize = 8;
+
+/// What only the worker itself reaches.
+pub(crate) struct Own {
+    ready: UnsafeCell<VecDeque<Runnable>>,
+    running: Cell<*const Task>,
+    /// Fibres to run before the next look at what others brought.
+    left: Cell<u32>,
+    turns: Cell<u32>,
+    next_lane: Cell<usize>,
+    /// Workers to which fibres were sent since their bells were last rung for certain.
+    sent_to: UnsafeCell<Vec<usize>>,
+    pub(crate) timers: UnsafeCell<Timers>,
+    stacks: UnsafeCell<Vec<Stack>>,
+    /// The runtime shuts down: who waits is cancelled.
+    pub(crate) cancelling: Cell<bool>,
+    next_id: Cell<u64>,
+    next_of_pool: Cell<usize>,
+}
+
+/// A thread of the kernel that runs fibres.
+#[repr(align(128))]
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) pool: usize,
+    shared: *const Shared,
+    pub(crate) own: Own,
+    pub(crate) bell: Bell,
+    pub(crate) reactor: Option<Arc<Reactor>>,
+    /// Fibres that this worker or an idle one of its pool takes.
+    pub(crate) stealable: Queue,
+    /// Fibres of this worker, from threads that have no lane here.
+    arrived: Queue,
+    /// From the worker of each index.
+    lanes: Box<[Lane]>,
+    spawned: Count,
+    ended: Count,
+}
+
+// SAFETY: `own` is used by the worker's thread alone, as every function that touches it says; all else is
+// immutable or made for all threads. `shared` outlives it, as it is a part of it.
+unsafe impl Sync for Worker {}
+// SAFETY: as above.
+unsafe impl Send for Worker {}
+
+/// Workers among which fibres are stolen.
+pub(crate) struct PoolOf {
+    pub(crate) name: Box<str>,
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    next: Count,
+    /// How many of its workers sleep.
+    asleep: Count,
+}
+
+const RUNNING: u32 = 0;
+/// Workers come to a halt, so that nothing ends while those that wait are looked for.
+const HALTING: u32 = 1;
+/// Who waits is cancelled, and workers end when no fibre is left.
+const CANCELLING: u32 = 2;
+
+/// What the workers of a runtime have in common.
+pub(crate) struct Shared {
+    pub(crate) workers: Box<[Worker]>,
+    pub(crate) pools: Box<[PoolOf]>,
+    /// Idle workers also take fibres of other pools.
+    pub(crate) steals_across: bool,
+    /// How often an idle worker looks before it sleeps.
+    pub(crate) looks: u32,
+    /// Addresses of a thread's variables that move along with a fibre are reported.
+    pub(crate) checks: bool,
+    phase: std::sync::atomic::AtomicU32,
+    halted: Mutex<usize>,
+    resumed: Condvar,
+    spawned_outside: Count,
+    /// Held while a thread that is no worker brings a new fibre; true when none may come any more.
+    outside: Mutex<bool>,
+    /// Somebody waits until all fibres have ended.
+    awaited: AtomicBool,
+    all_ended: (Mutex<()>, Condvar),
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static HERE: Cell<*const Worker> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The worker whose thread this is, null on any other. The answer holds until the fibre leaves its stack.
+///
+/// Never inlined: see [`Task::leave`].
+#[inline(never)]
+pub(crate) fn here() -> *const Worker {
+    HERE.get()
+}
+
+/// Calls of [`wake`] by threads that no runtime waits for: one that ends waits until these have let go of it.
+static OUTSIDERS: Count = Count::new(0);
+
+struct Outsider;
+
+impl Outsider {
+    fn enter() -> Self {
+        OUTSIDERS.fetch_add(1, Order::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        OUTSIDERS.fetch_sub(1, Order::Release);
+    }
+}
+
+/// Wakes a fibre, from any thread.
+pub(crate) fn wake(reference: &TaskRef) {
+    let task = reference.task();
+    // SAFETY: a worker lives as long as its thread runs.
+    let here = unsafe { here().as_ref() }.filter(|here| std::ptr::eq(here.shared, task.shared));
+    let outsider = here.is_none().then(Outsider::enter);
+    if !task.token.notify() {
+        return;
+    }
+    let fibre = Runnable(std::ptr::NonNull::from(task));
+    // SAFETY: it waits, so it has run on a worker; which lives, since this fibre has not ended.
+    let home = unsafe { &*task.worker.get() };
+    match here {
+        Some(here) if std::ptr::eq(here, home) => here.enqueue(fibre),
+        Some(here) => here.send(fibre, home),
+        None => {
+            home.arrived.push(fibre);
+            home.bell.ring();
+        }
+    }
+    drop(outsider);
+}
+
+impl Worker {
+    pub(crate) fn new(
+        (index, pool, workers): (usize, usize, usize),
+        shared: *const Shared,
+        bell: Bell,
+        reactor: Option<Arc<Reactor>>,
+    ) -> Self {
+        Self {
+            index,
+            pool,
+            shared,
+            own: Own {
+                ready: UnsafeCell::new(VecDeque::with_capacity(64)),
+                running: Cell::new(std::ptr::null()),
+                left: Cell::new(TURN),
+                turns: Cell::new(0),
+                next_lane: Cell::new(0),
+                sent_to: UnsafeCell::new(Vec::new()),
+                timers: UnsafeCell::new(Timers::default()),
+                stacks: UnsafeCell::new(Vec::with_capacity(KEPT_STACKS)),
+                cancelling: Cell::new(false),
+                next_id: Cell::new(0),
+                next_of_pool: Cell::new(index),
+            },
+            bell,
+            reactor,
+            stealable: Queue::new(),
+            arrived: Queue::new(),
+            lanes: (0..workers).map(|_| Lane::new()).collect(),
+            spawned: Count::new(0),
+            ended: Count::new(0),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: a worker is a part of it.
+        unsafe { &*self.shared }
+    }
+
+    /// The fibre that runs on this worker. By its thread.
+    #[inline]
+    pub(crate) fn running(&self) -> *const Task {
+        self.own.running.get()
+    }
+
+    /// Changes the fibres that are ready. By its thread, never within itself.
+    #[inline]
+    fn ready<T>(&self, change: impl FnOnce(&mut VecDeque<Runnable>) -> T) -> T {
+        // SAFETY: this thread alone has it, and `change` calls nothing that comes here.
+        change(unsafe { &mut *self.own.ready.get() })
+    }
+
+    /// Runs fibres until the runtime has ended. By its thread.
+    pub(crate) fn work(&self) {
+        HERE.set(self);
+        while let Some(fibre) = self.next() {
+            self.run(fibre);
+        }
+        HERE.set(std::ptr::null());
+    }
+
+    /// The next fibre; none when the runtime has ended.
+    #[inline]
+    fn next(&self) -> Option<Runnable> {
+        let left = self.own.left.get();
+        if left > 0 {
+            self.own.left.set(left - 1);
+            if let Some(fibre) = self.ready(VecDeque::pop_front) {
+                return Some(fibre);
+            }
+        }
+        self.look_around()
+    }
+
+    /// Runs one fibre until it leaves its stack, and does what it asked for.
+    #[inline]
+    fn run(&self, fibre: Runnable) {
+        let task = fibre.task();
+        task.worker.set(self);
+        self.own.running.set(task);
+        // SAFETY: who has the right to run has the routine. It borrows what the caller of `make` keeps.
+        let routine = unsafe { (*task.routine.get()).as_mut().unwrap_unchecked() };
+        let result = routine.resume(self.own.cancelling.get());
+        self.own.running.set(std::ptr::null());
+        match result {
+            CoroutineResult::Yield(YIELD) => self.enqueue(fibre),
+            CoroutineResult::Yield(WAIT) => {
+                if !task.token.settle() {
+                    self.enqueue(fibre);
+                }
+            }
+            CoroutineResult::Yield(action) => self.move_on(fibre, action),
+            CoroutineResult::Return(()) => self.end(fibre),
+        }
+    }
+
+    /// It goes on with the worker whose address `action` is.
+    fn move_on(&self, fibre: Runnable, action: Action) {
+        let target = std::ptr::with_exposed_provenance::<Self>(action);
+        // SAFETY: `fibre::move_to` takes it from a worker of this runtime.
+        let target = unsafe { &*target };
+        self.send(fibre, target);
+    }
+
+    /// It has ended: its stack goes to the next, and who waits for it goes on.
+    fn end(&self, fibre: Runnable) {
+        let task = fibre.task();
+        // SAFETY: as in `run`.
+        let routine = unsafe { (*task.routine.get()).take() };
+        let stack = routine.expect("it ran").into_stack();
+        stack.belongs_to(std::ptr::null_mut(), std::ptr::null_mut());
+        if task.announced {
+            crate::announce::ended(task.id);
+        }
+        self.keep_stack(stack, !task.announced);
+        task.token.end();
+        let waiter = task.ending.end();
+        drop(fibre.into_reference());
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+        self.ended
+            .store(self.ended.load(Order::Relaxed) + 1, Order::Release);
+    }
+
+    fn keep_stack(&self, stack: Stack, again: bool) {
+        // SAFETY: of this thread alone.
+        let stacks = unsafe { &mut *self.own.stacks.get() };
+        if again && stacks.len() < KEPT_STACKS && stack.size() == stack::DEFAULT {
+            stacks.push(stack);
+        } else {
+            stack.give_back(again);
+        }
+    }
+
+    /// A stack that this worker kept. By its thread.
+    pub(crate) fn kept_stack(&self) -> Option<Stack> {
+        // SAFETY: of this thread alone.
+        unsafe { (*self.own.stacks.get()).pop() }
+    }
+
+    /// A number for a new fibre. By its thread.
+    pub(crate) fn new_id(&self) -> u64 {
+        let next = self.own.next_id.get() + 1;
+        self.own.next_id.set(next);
+        (self.index as u64 + 1) << 40 | next
+    }
+
+    /// It is ready, here. By its thread.
+    #[inline]
+    pub(crate) fn enqueue(&self, fibre: Runnable) {
+        if fibre.task().roams {
+            self.stealable.push(fibre);
+            self.shared().wake_thief(self);
+        } else {
+            self.ready(|ready| ready.push_back(fibre));
+        }
+    }
+
+    /// A new fibre, here. By its thread.
+    pub(crate) fn enqueue_new(&self, fibre: Runnable) {
+        self.spawned
+            .store(self.spawned.load(Order::Relaxed) + 1, Order::Release);
+        if self.shared().may_steal_from(self) {
+            self.stealable.push(fibre);
+            self.shared().wake_thief(self);
+        } else {
+            self.ready(|ready| ready.push_back(fibre));
+        }
+    }
+
+    /// A new fibre, in another pool. By its thread.
+    pub(crate) fn enqueue_elsewhere(&self, fibre: Runnable, pool: usize) {
+        self.spawned
+            .store(self.spawned.load(Order::Relaxed) + 1, Order::Release);
+        let target = self.shared().any_of(pool, Some(self));
+        target.stealable.push(fibre);
+        target.bell.ring();
+    }
+
+    /// Gives a fibre to another worker of this runtime. By the thread of this one.
+    pub(crate) fn send(&self, fibre: Runnable, target: &Self) {
+        if self.shared().checks && !std::ptr::eq(self, target) {
+            kept::report(fibre.task(), self.index, target.index);
+        }
+        if std::ptr::eq(self, target) {
+            self.enqueue(fibre);
+            return;
+        }
+        let depth = fibre.task().depth.get();
+        let value = fibre.0.as_ptr().expose_provenance();
+        // SAFETY: this thread alone writes this lane; a fibre is aligned to 64 bytes.
+        if !unsafe { target.lanes[self.index].push(value, depth) } {
+            target.arrived.push(fibre);
+        }
+        target.bell.ring_soon();
+        // SAFETY: of this thread alone.
+        let sent_to = unsafe { &mut *self.own.sent_to.get() };
+        if !sent_to.contains(&target.index) {
+            sent_to.push(target.index);
+        }
+    }
+
+    /// Those to whom something was sent are woken for certain.
+    fn ring(&self) {
+        // SAFETY: of this thread alone.
+        let sent_to = unsafe { &mut *self.own.sent_to.get() };
+        if sent_to.is_empty() {
+            return;
+        }
+        crate::sync::fence(crate::sync::Ordering::SeqCst);
+        for index in sent_to.drain(..) {
+            self.shared().workers[index].bell.ring_soon();
+        }
+    }
+
+    /// Takes what came by the lanes; some of them if there is other work.
+    fn take_lanes(&self, some: bool) {
+        let count = self.lanes.len();
+        let looked_at = if some { count.min(LANES_A_TURN) } else { count };
+        let first = self.own.next_lane.get();
+        self.own.next_lane.set((first + looked_at) % count);
+        for index in first..first + looked_at {
+            let lane = &self.lanes[index % count];
+            // SAFETY: this thread alone reads its lanes.
+            while let Some((value, depth)) = unsafe { lane.pop() } {
+                let task = std::ptr::with_exposed_provenance_mut::<Task>(value);
+                prefetch(value, depth);
+                // SAFETY: a lane carries fibres, each with the right to run it.
+                self.enqueue(Runnable(unsafe { std::ptr::NonNull::new_unchecked(task) }));
+            }
+        }
+    }
+
+    /// What others brought, sockets, timers, and if there is nothing: what other workers have, or sleep.
+    #[cold]
+    #[inline(never)]
+    fn look_around(&self) -> Option<Runnable> {
+        self.own.left.set(TURN);
+        self.own.turns.set(self.own.turns.get().wrapping_add(1));
+        crate::runtime::abort_if_forked();
+        self.ring();
+        let mut looks = 0;
+        loop {
+            let idle = self.ready(|ready| ready.is_empty());
+            self.take_lanes(!idle);
+            for fibre in self.arrived.take_all() {
+                self.enqueue(fibre);
+            }
+            if idle && looks % 64 == 1
+                || looks == 0 && self.own.turns.get().is_multiple_of(TURNS_TO_EVENTS)
+            {
+                self.events();
+            }
+            if let Some(fibre) = self.stealable.pop() {
+                return Some(fibre);
+            }
+            if let Some(fibre) = self.ready(VecDeque::pop_front) {
+                return Some(fibre);
+            }
+            if self.shared().phase.load(Order::Relaxed) != RUNNING && self.has_ended() {
+                return None;
+            }
+            if let Some(fibre) = self.shared().steal(self) {
+                return Some(fibre);
+            }
+            looks += 1;
+            if looks < self.shared().looks {
+                std::hint::spin_loop();
+            } else {
+                self.sleep();
+                looks = 0;
+            }
+        }
+    }
+
+    /// Wakes whom sockets and timers wake.
+    fn events(&self) {
+        if let Some(reactor) = &self.reactor {
+            reactor.poll();
+        }
+        // SAFETY: of this thread alone; `due` is over before anybody is woken.
+        while let Some(task) = unsafe { (*self.own.timers.get()).due() } {
+            wake(&task);
+        }
+    }
+
+    fn sleep(&self) {
+        let pool = &self.shared().pools[self.pool];
+        pool.asleep.fetch_add(1, Order::SeqCst);
+        // SAFETY: of this thread alone.
+        let next = unsafe { (*self.own.timers.get()).next() };
+        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
+        self.bell.sleep(timeout, || {
+            self.shared().say_if_all_ended();
+            self.has_work()
+        });
+        pool.asleep.fetch_sub(1, Order::Relaxed);
+        self.events();
+    }
+
+    /// Whether there is something for this worker to do. By its thread.
+    fn has_work(&self) -> bool {
+        let shared = self.shared();
+        // SAFETY: this thread alone reads its lanes.
+        self.lanes.iter().any(|lane| unsafe { lane.is_filled() })
+            || self.arrived.length() > 0
+            || shared.victims(self).any(|it| it.stealable.length() > 0)
+            || self.stealable.length() > 0
+            || shared.phase.load(Order::Relaxed) == HALTING
+            || shared.phase.load(Order::Relaxed) == CANCELLING && shared.all_ended()
+    }
+
+    /// While the runtime ends: halts with the others, cancels; true when no fibre is left.
+    fn has_ended(&self) -> bool {
+        let shared = self.shared();
+        if !self.own.cancelling.replace(true) {
+            shared.halt();
+        }
+        if !shared.all_ended() {
+            return false;
+        }
+        for worker in &shared.workers {
+            worker.bell.ring();
+        }
+        true
+    }
+}
+
+/// Fetches a fibre's lines while the worker takes the others out of the lane.
+#[inline]
+fn prefetch(task: usize, depth: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in [task, task + 64, depth, depth - 64, depth + 64, depth + 128] {
+        let line = std::ptr::with_exposed_provenance::<i8>(line);
+        // SAFETY: a hint; no access.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (task, depth);
+}
+
+impl Shared {
+    pub(crate) fn new(workers: Box<[Worker]>, pools: Box<[PoolOf]>) -> Self {
+        Self {
+            workers,
+            pools,
+            steals_across: false,
+            looks: 0,
+            checks: false,
+            phase: std::sync::atomic::AtomicU32::new(RUNNING),
+            halted: Mutex::new(0),
+            resumed: Condvar::new(),
+            spawned_outside: Count::new(0),
+            outside: Mutex::new(false),
+            awaited: AtomicBool::new(false),
+            all_ended: (Mutex::new(()), Condvar::new()),
+        }
+    }
+
+    fn workers_of(&self, pool: usize) -> &[Worker] {
+        let pool = &self.pools[pool];
+        &self.workers[pool.first..pool.first + pool.count]
+    }
+
+    /// A worker of the pool, each in turn.
+    pub(crate) fn any_of(&self, pool: usize, here: Option<&Worker>) -> &Worker {
+        let workers = self.workers_of(pool);
+        if let [only] = workers {
+            return only;
+        }
+        let turn = match here {
+            Some(here) => {
+                let turn = here.own.next_of_pool.get();
+                here.own.next_of_pool.set(turn.wrapping_add(1));
+                turn
+            }
+            None => self.pools[pool].next.fetch_add(1, Order::Relaxed),
+        };
+        &workers[turn % workers.len()]
+    }
+
+    /// From whom a worker steals.
+    fn victims(&self, thief: &Worker) -> impl Iterator<Item = &Worker> {
+        let index = thief.index;
+        let workers = if self.steals_across {
+            &self.workers[..]
+        } else {
+            self.workers_of(thief.pool)
+        };
+        workers.iter().filter(move |it| it.index != index)
+    }
+
+    fn may_steal_from(&self, worker: &Worker) -> bool {
+        self.pools[worker.pool].count > 1 || self.steals_across && self.workers.len() > 1
+    }
+
+    /// Half of what another worker has; the oldest of it is to be run now.
+    fn steal(&self, thief: &Worker) -> Option<Runnable> {
+        let mut taken = self
+            .victims(thief)
+            .map(|victim| victim.stealable.take_half())
+            .find(|taken| !taken.is_empty())?;
+        let first = taken.pop_front();
+        thief.stealable.extend(taken);
+        first
+    }
+
+    /// `worker` has something to steal: wakes one that could.
+    fn wake_thief(&self, worker: &Worker) {
+        if !self.may_steal_from(worker) {
+            return;
+        }
+        crate::sync::fence(crate::sync::Ordering::SeqCst);
+        let pools = if self.steals_across {
+            &self.pools[..]
+        } else {
+            std::slice::from_ref(&self.pools[worker.pool])
+        };
+        if pools.iter().all(|pool| pool.asleep.load(Order::Relaxed) == 0) {
+            return;
+        }
+        if let Some(asleep) = self.victims(worker).find(|it| it.bell.is_asleep()) {
+            asleep.bell.ring();
+        }
+    }
+
+    /// A new fibre from a thread that is none of its workers; false if the runtime is ending.
+    pub(crate) fn take_from_outside(&self, pool: usize, fibre: Runnable) -> Result<(), Runnable> {
+        let ending = self.outside.lock().expect("nothing panics under it");
+        if *ending {
+            return Err(fibre);
+        }
+        self.spawned_outside.fetch_add(1, Order::Release);
+        let target = self.any_of(pool, None);
+        target.stealable.push(fibre);
+        target.bell.ring();
+        Ok(())
+    }
+
+    /// Whether every fibre that was begun has ended.
+    fn all_ended(&self) -> bool {
+        // What ended is read first: what was begun is never less.
+        let ended: usize = self.workers.iter().map(|it| it.ended.load(Order::Acquire)).sum();
+        let spawned: usize = self.workers.iter().map(|it| it.spawned.load(Order::Acquire)).sum();
+        ended == spawned + self.spawned_outside.load(Order::Acquire)
+    }
+
+    fn say_if_all_ended(&self) {
+        if self.awaited.load(Order::Relaxed) && self.all_ended() {
+            drop(self.all_ended.0.lock());
+            self.all_ended.1.notify_all();
+        }
+    }
+
+    /// Waits until all fibres have ended. By a thread that is no worker.
+    pub(crate) fn wait_for_all(&self) {
+        let mut held = self.all_ended.0.lock().expect("nothing panics under it");
+        self.awaited.store(true, Order::SeqCst);
+        while !self.all_ended() {
+            for worker in &self.workers {
+                worker.bell.ring();
+            }
+            held = self.all_ended.1.wait(held).expect("nothing panics under it");
+        }
+    }
+
+    /// Begins the end of the runtime.
+    pub(crate) fn begin_to_end(&self) {
+        *self.outside.lock().expect("nothing panics under it") = true;
+        self.phase.store(HALTING, Order::SeqCst);
+        for worker in &self.workers {
+            worker.bell.ring();
+        }
+    }
+
+    /// So many workers could not be started: nobody waits for them at the end.
+    pub(crate) fn give_up(&self, workers: usize) {
+        *self.halted.lock().expect("nothing panics under it") += workers;
+    }
+
+    /// Every worker halts here; the last one finds all fibres that wait, and lets them go on to be
+    /// cancelled.
+    fn halt(&self) {
+        let mut halted = self.halted.lock().expect("nothing panics under it");
+        *halted += 1;
+        if *halted < self.workers.len() {
+            while self.phase.load(Order::Relaxed) == HALTING {
+                halted = self.resumed.wait(halted).expect("nothing panics under it");
+            }
+            return;
+        }
+        for owner in slabs().flat_map(|slab| &slab.owners) {
+            if !std::ptr::eq(owner.shared.load(Order::Acquire), self) {
+                continue;
+            }
+            // SAFETY: a fibre of this runtime, none of which ends now. One that is about to be made is
+            // not waiting.
+            let Some(task) = (unsafe { owner.task.load(Order::Acquire).as_ref() }) else {
+                continue;
+            };
+            if task.token.notify() {
+                // SAFETY: it waited, so it has run on a worker of this runtime.
+                let home = unsafe { &*task.worker.get() };
+                home.arrived.push(Runnable(std::ptr::NonNull::from(task)));
+            }
+        }
+        self.phase.store(CANCELLING, Order::Relaxed);
+        self.resumed.notify_all();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Its fibres have ended, but a thread may still be on its way out of `wake`.
+        while OUTSIDERS.load(Order::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl PoolOf {
+    pub(crate) fn new(name: &str, first: usize, count: usize) -> Self {
+        Self {
+            name: name.into(),
+            first,
+            count,
+            next: Count::new(0),
+            asleep: Count::new(0),
+        }
+    }
+}
+
+// A panic of a fibre ends in its worker: what workers share is whole at every point where one could be thrown.
+impl std::panic::RefUnwindSafe for Shared {}
+impl std::panic::UnwindSafe for Shared {}

@@ -1,0 +1,248 @@
+//! The runtime as users see it.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use linewise_fibres::{
+    Error, JoinError, Runtime, current, is_fibre, migrate, park, sleep, spawn, visit, yield_now,
+};
+
+/// A runtime with pools of so many workers.
+fn runtime(pools: &[(&str, usize)]) -> Runtime {
+    let builder = Runtime::builder();
+    let builder = pools
+        .iter()
+        .fold(builder, |builder, (name, workers)| builder.pool(name, *workers));
+    // SAFETY: the tests' fibres hold nothing over a waiting call that belongs to their thread.
+    unsafe { builder.start() }.unwrap()
+}
+
+fn thread() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn values_and_panics_come_back() {
+    let runtime = runtime(&[("one", 1)]);
+    let handle = runtime.spawn(|| {
+        let inner = spawn(|| vec![1, 2, 3]).unwrap();
+        inner.join().unwrap().len()
+    });
+    assert_eq!(handle.unwrap().join().unwrap(), 3);
+    let thrown = runtime.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("no luck")) });
+    let error = thrown.unwrap().join().unwrap_err();
+    assert!(matches!(&error, JoinError::Panicked(payload) if payload.is::<&str>()));
+    assert_eq!(error.to_string(), "the fibre panicked: no luck");
+}
+
+#[test]
+fn a_fibre_moves_to_a_pool_and_a_visit_comes_back_to_its_thread() {
+    let runtime = runtime(&[("front", 1), ("data", 1)]);
+    let data = runtime.pool("data").unwrap();
+    let seen = runtime
+        .spawn(move || {
+            let before = thread();
+            let borrowed = String::from("seen");
+            let there = visit(&data, || format!("{} {borrowed}", thread()));
+            let after = thread();
+            // SAFETY: nothing of this frame belongs to the thread.
+            unsafe { migrate(&data) };
+            (before, there, after, thread())
+        })
+        .unwrap();
+    let seen = seen.join().unwrap();
+    let expected = ["front 0", "data 1 seen", "front 0", "data 1"];
+    assert_eq!(
+        [&*seen.0, &*seen.1, &*seen.2, &*seen.3],
+        expected
+    );
+}
+
+#[test]
+fn a_thread_visits_too_and_gets_the_panic() {
+    let runtime = runtime(&[("data", 1)]);
+    let data = runtime.pool("data").unwrap();
+    let mut count = 0;
+    assert_eq!(visit(&data, || { count += 1; thread() }), "data 0");
+    assert_eq!(count, 1);
+    let thrown = std::panic::catch_unwind(|| {
+        visit(&data, || std::panic::resume_unwind(Box::new(7_u8)));
+    });
+    assert_eq!(*thrown.unwrap_err().downcast::<u8>().unwrap(), 7);
+}
+
+#[test]
+fn whoever_gives_way_is_not_starved() {
+    let runtime = runtime(&[("one", 1)]);
+    let turns: Arc<Vec<AtomicUsize>> = Arc::new((0..100).map(|_| AtomicUsize::new(0)).collect());
+    let done = Arc::new(AtomicU32::new(0));
+    for index in 0..99 {
+        let (turns, done) = (turns.clone(), done.clone());
+        runtime
+            .spawn(move || {
+                while done.load(Ordering::Relaxed) == 0 {
+                    turns[index].fetch_add(1, Ordering::Relaxed);
+                    yield_now();
+                }
+            })
+            .unwrap();
+    }
+    let greedy = {
+        let (turns, done) = (turns.clone(), done.clone());
+        runtime
+            .spawn(move || {
+                for _ in 0..50 {
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_micros(500) {}
+                    turns[99].fetch_add(1, Ordering::Relaxed);
+                    yield_now();
+                }
+                done.store(1, Ordering::Relaxed);
+            })
+            .unwrap()
+    };
+    greedy.join().unwrap();
+    runtime.wait();
+    let counts: Vec<_> = turns.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+    let least = counts[..99].iter().min().unwrap();
+    assert!(*least >= 49, "{counts:?}");
+}
+
+#[test]
+fn sleeping_fibres_let_others_run() {
+    let runtime = runtime(&[("one", 1)]);
+    let begun = Instant::now();
+    let handles: Vec<_> = (0..50)
+        .map(|_| runtime.spawn(|| sleep(Duration::from_millis(20))).unwrap())
+        .collect();
+    for handle in handles {
+        handle.join().unwrap();
+    }
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(20), "{took:?}");
+    assert!(took < Duration::from_millis(900), "{took:?}: one after the other");
+}
+
+#[test]
+fn an_unpark_before_the_park_counts() {
+    let runtime = runtime(&[("one", 1), ("two", 1)]);
+    for _ in 0..200 {
+        let (tell, told) = std::sync::mpsc::channel();
+        let waits = runtime.spawn(move || {
+            assert!(is_fibre());
+            tell.send(current()).unwrap();
+            park();
+        });
+        told.recv().unwrap().unpark();
+        waits.unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn work_is_stolen_within_a_pool_and_not_across() {
+    let runtime = runtime(&[("three", 3), ("other", 1)]);
+    let threads = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
+    let first = {
+        let threads = threads.clone();
+        runtime.spawn(move || {
+            for _ in 0..60 {
+                let threads = threads.clone();
+                spawn(move || {
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_millis(1) {}
+                    threads.lock().unwrap().insert(thread());
+                })
+                .unwrap();
+            }
+        })
+    };
+    first.unwrap().join().unwrap();
+    runtime.wait();
+    let threads = threads.lock().unwrap();
+    assert!(threads.len() > 1, "{threads:?}");
+    assert!(threads.iter().all(|it| it.starts_with("three")), "{threads:?}");
+}
+
+#[test]
+fn shutdown_cancels_who_waits_and_runs_its_destructors() {
+    struct Told(Arc<AtomicU32>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped = Arc::new(AtomicU32::new(0));
+    let runtime = runtime(&[("one", 1), ("two", 2)]);
+    let mut handles = Vec::new();
+    for pool in runtime.pools() {
+        for _ in 0..100 {
+            let told = Told(dropped.clone());
+            handles.push(pool.spawn(move || {
+                let _told = told;
+                loop {
+                    park();
+                }
+            }));
+        }
+    }
+    let sleeper = runtime.spawn(|| sleep(Duration::from_secs(1000))).unwrap();
+    sleep(Duration::from_millis(20));
+    let pool = runtime.pool("one").unwrap();
+    runtime.shut_down();
+    assert_eq!(dropped.load(Ordering::Relaxed), 200);
+    for handle in handles {
+        assert!(matches!(handle.unwrap().join(), Err(JoinError::Cancelled)));
+    }
+    assert!(matches!(sleeper.join(), Err(JoinError::Cancelled)));
+    assert!(matches!(pool.spawn(|| ()), Err(Error::ShuttingDown)));
+}
+
+#[test]
+fn plans_that_cannot_be_are_refused() {
+    // SAFETY: none of these starts.
+    unsafe {
+        assert!(matches!(Runtime::builder().start(), Err(Error::Plan(_))));
+        let empty = Runtime::builder().pool("none", 0).start();
+        assert!(matches!(empty, Err(Error::Plan(_))));
+        let twice = Runtime::builder().pool("a", 1).pool("a", 1).start();
+        assert!(matches!(twice, Err(Error::Plan(_))));
+        let shared = Runtime::builder()
+            .pinned_pool("a", &[0])
+            .pinned_pool("b", &[0])
+            .start();
+        assert!(matches!(shared, Err(Error::Plan(_))));
+        let nowhere = Runtime::builder().pinned_pool("a", &[0, 100_000]).start();
+        assert!(matches!(nowhere, Err(Error::System { .. })));
+    }
+    assert!(matches!(spawn(|| ()), Err(Error::NoFibre)));
+}
+
+#[test]
+fn a_million_moves_between_four_pools_lose_nobody() {
+    let runtime = runtime(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+    let pools = Arc::new(runtime.pools());
+    let (fibres, moves) = (64, if cfg!(debug_assertions) { 4_000 } else { 15_625 });
+    let handles: Vec<_> = (0..fibres)
+        .map(|first| {
+            let pools = pools.clone();
+            runtime
+                .spawn(move || {
+                    let mut at = first;
+                    for step in 0..moves {
+                        at = (at * 31 + step * 7 + 1) % 4;
+                        // SAFETY: nothing of this frame belongs to the thread.
+                        unsafe { migrate(&pools[at]) };
+                        if step % 100 == 0 {
+                            yield_now();
+                        }
+                    }
+                    moves
+                })
+                .unwrap()
+        })
+        .collect();
+    let sum: usize = handles.into_iter().map(|it| it.join().unwrap()).sum();
+    assert_eq!(sum, fibres * moves);
+}

@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
+use crate::here::here;
 use crate::pool::Pool;
 use crate::task::{Cancelled, Task, TaskRef, WAIT, YIELD};
-use crate::waiter::Waiter;
-use crate::worker::{Worker, here};
+use crate::waiter::{Waiter, wait_here};
+use crate::worker::Worker;
 
 /// The runtime shuts down: the fibre is to end.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
 
 /// The fibre that the caller is in. It stays the same however often the caller changes threads, and lives
 /// as long as the caller runs.
-#[inline]
+#[inline(always)]
 pub(crate) fn current_task<'a>() -> Option<&'a Task> {
     // SAFETY: a worker lives as long as its thread runs, and its fibre as long as it runs.
     unsafe { here().as_ref().and_then(|here| here.running().as_ref()) }
@@ -62,7 +63,7 @@ pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
 }
 
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
-#[inline]
+#[inline(always)]
 pub fn yield_now() {
     let Some(task) = current_task() else {
         std::thread::yield_now();
@@ -88,12 +89,12 @@ pub fn sleep(time: Duration) {
 /// Waits until [`Fibre::unpark`] is called for the caller, or returns at once if it was since the last
 /// time. May return early.
 pub fn park() {
-    thrown(Waiter::current().wait(None));
+    thrown(wait_here(None));
 }
 
 /// As [`park`], for `time` at most.
 pub fn park_timeout(time: Duration) {
-    thrown(Waiter::current().wait(Some(Instant::now() + time)));
+    thrown(wait_here(Some(Instant::now() + time)));
 }
 
 /// A fibre, or a thread that is no worker, to be woken by others.
@@ -134,6 +135,7 @@ pub fn is_fibre() -> bool {
 }
 
 /// Goes on with `target`.
+#[inline(always)]
 fn move_to(task: &Task, target: &Worker) {
     // A fibre that moves is on its way, not waiting: it is not cancelled here.
     task.leave(std::ptr::from_ref(target).expose_provenance());
@@ -161,6 +163,7 @@ fn move_to(task: &Task, target: &Worker) {
 ///
 /// # Panics
 /// If `work` panics, with what it threw.
+#[inline]
 pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> T {
     let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
         return pool.run_and_wait(work);
@@ -194,6 +197,7 @@ fn apart<T>(work: impl FnOnce() -> T) -> T {
 /// And the function that calls this uses no thread-local variable, nor does one that is inlined into it: the
 /// compiler may look up its address once, before the move (llvm/llvm-project 98479). A function that is
 /// never inlined may. [`Builder::check_moves`](crate::Builder::check_moves) looks for such addresses.
+#[inline(always)]
 pub unsafe fn migrate(pool: &Pool) {
     let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
         return;
@@ -202,4 +206,3 @@ pub unsafe fn migrate(pool: &Pool) {
         move_to(task, pool.any(task.here()));
     }
 }
-

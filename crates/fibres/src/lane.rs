@@ -136,7 +136,9 @@ mod tests {
                     }
                 }
                 for _ in 0..round % 67 {
-                    let Some((value, hint)) = lane.pop() else { break };
+                    let Some((value, hint)) = lane.pop() else {
+                        break;
+                    };
                     assert_eq!((value, hint), (expected * 2, expected));
                     expected += 1;
                 }

@@ -4,8 +4,10 @@
 
 mod announce;
 mod bell;
+mod block;
 mod error;
 mod fibre;
+mod here;
 mod kept;
 mod lane;
 mod overflow;

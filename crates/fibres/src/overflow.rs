@@ -85,7 +85,11 @@ impl Text {
         for &byte in text {
             if let Some(place) = self.bytes.get_mut(self.length) {
                 // What a name holds must not reach a terminal as it is.
-                *place = if byte < b' ' && byte != b'\n' { b'?' } else { byte };
+                *place = if byte < b' ' && byte != b'\n' {
+                    b'?'
+                } else {
+                    byte
+                };
                 self.length += 1;
             }
         }
@@ -160,7 +164,9 @@ fn say_overflow(slab: &crate::stack::Slab, index: usize) {
         length: 0,
     };
     text.add(b"\nfibres: fibre ");
-    let task = slab.owners[index].task.load(std::sync::atomic::Ordering::Acquire);
+    let task = slab.owners[index]
+        .task
+        .load(std::sync::atomic::Ordering::Acquire);
     // SAFETY: a fibre that has a stack lives until it has given it back, and this one faults on it.
     if let Some(task) = unsafe { task.as_ref() } {
         text.add_number(task.id);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, JoinError};
 use crate::fibre::thrown;
+use crate::here::here;
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
-use crate::worker::{Shared, Worker, here};
+use crate::worker::{Shared, Worker};
 use crate::{announce, runtime};
 
 /// A pool of a runtime: one worker or more, among which fibres that have not begun are stolen. In the

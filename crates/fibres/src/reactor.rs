@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell::Park;
 use crate::sync::AtomicU32;
-use crate::waiter::Waiter;
+use crate::waiter::{Waiter, wait_here};
 
 /// The key of the descriptor by which others end the worker's sleep.
 const BELL: u64 = 0;
@@ -47,7 +47,7 @@ impl Way {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(false);
             }
-            waiter.wait(deadline)?;
+            wait_here(deadline)?;
         }
     }
 }

@@ -9,11 +9,12 @@ use linewise_topology::Topology;
 
 use crate::bell::{Bell, Futex, Park};
 use crate::error::Error;
+use crate::here::here;
 use crate::kept;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::{JoinHandle, Pool};
 use crate::reactor::{Epoll, Reactor};
-use crate::worker::{PoolOf, Shared, Worker, here};
+use crate::worker::{PoolOf, Shared, Worker};
 
 /// How often an idle worker looks around before it sleeps, where each worker has a CPU.
 const LOOKS: u32 = 2000;
@@ -277,14 +278,19 @@ impl Builder {
             }
         }
         drop(told);
-        started.into_iter().take(plan.len()).collect::<Result<(), _>>()?;
+        started
+            .into_iter()
+            .take(plan.len())
+            .collect::<Result<(), _>>()?;
         Ok(runtime)
     }
 
     fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Plan(text));
         if self.pools.is_empty() {
-            return refuse("a runtime needs a pool: add one with `pool` or `pinned_pool`".to_owned());
+            return refuse(
+                "a runtime needs a pool: add one with `pool` or `pinned_pool`".to_owned(),
+            );
         }
         let mut names = HashSet::new();
         let mut pinned = HashSet::new();
@@ -296,7 +302,9 @@ impl Builder {
                 return refuse(format!("two pools are called `{name}`"));
             }
             if let Some(cpu) = cpus.iter().flatten().find(|cpu| !pinned.insert(**cpu)) {
-                return refuse(format!("two workers on CPU {cpu}: one would wait for the other"));
+                return refuse(format!(
+                    "two workers on CPU {cpu}: one would wait for the other"
+                ));
             }
         }
         Ok(())

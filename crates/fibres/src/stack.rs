@@ -192,10 +192,8 @@ fn failed(what: &'static str, error: &io::Error) -> Error {
         Some(libc::ENOMEM) => format!(
             "{error}; the process may have reached `ulimit -v`, or its {} mappings \
              (/proc/sys/vm/max_map_count): ask for smaller stacks or fewer fibres at a time",
-            std::fs::read_to_string("/proc/sys/vm/max_map_count").map_or_else(
-                |_| "65530".to_owned(),
-                |count| count.trim().to_owned()
-            )
+            std::fs::read_to_string("/proc/sys/vm/max_map_count")
+                .map_or_else(|_| "65530".to_owned(), |count| count.trim().to_owned())
         ),
         _ => error.to_string(),
     };

@@ -1,14 +1,16 @@
 //! A fibre as the runtime sees it.
 
+use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use corosensei::{Coroutine, Yielder};
 
+use crate::block;
 use crate::error::JoinError;
 use crate::stack::Stack;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering};
 use crate::token::Token;
 use crate::waiter::Ending;
 use crate::worker::{Shared, Worker};
@@ -77,8 +79,10 @@ impl Clone for TaskRef {
 
 impl Drop for TaskRef {
     fn drop(&mut self) {
-        if self.task().references.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+        // The one that is alone is so for ever: only a reference makes another.
+        let references = &self.task().references;
+        if references.load(Ordering::Acquire) == 1 || references.fetch_sub(1, Ordering::AcqRel) == 1
+        {
             // SAFETY: this was the last reference, and `free` is of this fibre's type.
             unsafe { (self.task().free)(self.0) };
         }
@@ -141,12 +145,14 @@ impl Task {
     /// Leaves the stack, by the fibre itself; comes back when a worker runs it again. True if the runtime
     /// shuts down.
     ///
-    /// Never inlined: the thread may be another afterwards, and the compiler keeps addresses of
-    /// thread-local variables over a call (llvm/llvm-project 98479).
-    #[inline(never)]
+    /// Always inlined: a processor predicts where `ret` goes by the calls before it, and the `ret` that
+    /// leaves the stack meets the call that entered it only if there was none in between.
+    ///
+    /// The thread may be another afterwards, and the compiler keeps addresses of thread-local variables
+    /// (llvm/llvm-project 98479): the crate's own are reached through [`here`](crate::here::here).
+    #[inline(always)]
     pub(crate) fn leave(&self, action: Action) -> Resumed {
-        let mark = 0u8;
-        self.depth.set(std::ptr::from_ref(&mark).addr());
+        self.depth.set(about_here());
         // SAFETY: the fibre runs, so its yielder, on its stack, lives.
         unsafe { (*self.yielder.get()).suspend(action) }
     }
@@ -157,6 +163,25 @@ impl Task {
     pub(crate) fn here(&self) -> &Worker {
         // SAFETY: it runs, on this worker, which outlives every fibre of its runtime.
         unsafe { &*self.worker.get() }
+    }
+}
+
+/// About where the stack ends now.
+#[inline(always)]
+fn about_here() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let here: usize;
+        // SAFETY: reads a register.
+        unsafe {
+            std::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags))
+        };
+        here
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let mark = 0u8;
+        std::ptr::from_ref(&mark).addr()
     }
 }
 
@@ -203,8 +228,12 @@ pub(crate) struct Made<'a> {
 }
 
 unsafe fn free<T>(task: NonNull<Task>) {
-    // SAFETY: made by `make::<T>` from a box, and this was the last reference.
-    drop(unsafe { Box::from_raw(task.cast::<Joint<T>>().as_ptr()) });
+    let joint = task.cast::<Joint<T>>();
+    // SAFETY: made by `make::<T>`, and this was the last reference.
+    unsafe {
+        joint.drop_in_place();
+        block::give_back(joint.cast(), Layout::new::<Joint<T>>());
+    }
 }
 
 /// Makes a fibre that runs `body` on `stack`.
@@ -215,7 +244,8 @@ pub(crate) unsafe fn make<T, F>(stack: Stack, made: Made<'_>, body: F) -> (Runna
 where
     F: FnOnce() -> T,
 {
-    let joint = Box::new(Joint {
+    let joint = block::take(Layout::new::<Joint<T>>()).cast::<Joint<T>>();
+    let filled = Joint {
         task: Task {
             routine: UnsafeCell::new(None),
             yielder: Cell::new(std::ptr::null()),
@@ -232,8 +262,9 @@ where
             free: free::<T>,
         },
         value: UnsafeCell::new(None),
-    });
-    let joint = NonNull::from(Box::leak(joint));
+    };
+    // SAFETY: memory of this layout, which nobody has.
+    unsafe { joint.write(filled) };
     let task = joint.cast::<Task>();
     stack.belongs_to(task.as_ptr(), std::ptr::from_ref(made.shared).cast_mut());
     let run = move |yielder: &Yielder<Resumed, Action>, cancelled: Resumed| {

@@ -51,18 +51,21 @@ impl Token {
     /// By the fibre: takes a wake-up that came before it waits.
     #[inline]
     pub(crate) fn take(&self) -> bool {
-        self.0
-            .compare_exchange(NOTIFIED, RUNNING, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        // Only this fibre takes it back, so what is there stays there.
+        self.0.load(Ordering::Relaxed) == NOTIFIED
+            && self
+                .0
+                .compare_exchange(NOTIFIED, RUNNING, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// By its worker, after the fibre has left its stack. True if it waits from now on; false if it was
     /// woken meanwhile, and the worker still has it.
     #[inline]
     pub(crate) fn settle(&self) -> bool {
-        let waits =
-            self.0
-                .compare_exchange(RUNNING, WAITING, Ordering::Release, Ordering::Relaxed);
+        let waits = self
+            .0
+            .compare_exchange(RUNNING, WAITING, Ordering::Release, Ordering::Relaxed);
         if waits.is_err() {
             let taken = self.take();
             debug_assert!(taken, "only its worker ends or settles a fibre");

@@ -3,7 +3,7 @@
 use std::thread::Thread;
 use std::time::Instant;
 
-use crate::fibre::{Stop, current_task};
+use crate::fibre::{self, Stop, current_task};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::task::TaskRef;
 use crate::worker::wake;
@@ -35,28 +35,29 @@ impl Waiter {
         }
     }
 
-    /// By the caller that it stands for: waits until woken. May return early.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Waited {
-        match (self, deadline) {
-            (Self::Fibre(task), None) => crate::fibre::wait(task.task()),
-            (Self::Fibre(task), Some(deadline)) => crate::fibre::wait_until(task.task(), deadline),
-            (Self::Thread(_), None) => {
-                std::thread::park();
-                Ok(())
-            }
-            (Self::Thread(_), Some(deadline)) => {
-                std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
-                Ok(())
-            }
-        }
-    }
-
     /// Whether both are the same fibre or thread.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fibre(a), Self::Fibre(b)) => std::ptr::eq(a.task(), b.task()),
             (Self::Thread(a), Self::Thread(b)) => a.id() == b.id(),
             _ => false,
+        }
+    }
+}
+
+/// Waits until the caller is woken, or not at all if it was since the last time; not beyond `deadline`. May
+/// return early.
+pub(crate) fn wait_here(deadline: Option<Instant>) -> Waited {
+    match (current_task(), deadline) {
+        (Some(task), None) => fibre::wait(task),
+        (Some(task), Some(deadline)) => fibre::wait_until(task, deadline),
+        (None, None) => {
+            std::thread::park();
+            Ok(())
+        }
+        (None, Some(deadline)) => {
+            std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+            Ok(())
         }
     }
 }
@@ -93,9 +94,8 @@ impl Ending {
         if self.has_ended() {
             return Ok(());
         }
-        let waiter = Waiter::current();
         let mut seen = self.0.load(Ordering::Acquire);
-        let word = into_word(waiter.clone());
+        let word = into_word(Waiter::current());
         loop {
             if seen == ENDED {
                 // SAFETY: it was not left there.
@@ -115,7 +115,7 @@ impl Ending {
             }
         }
         while !self.has_ended() {
-            waiter.wait(None)?;
+            wait_here(None)?;
         }
         Ok(())
     }
@@ -131,9 +131,7 @@ impl Drop for Ending {
 fn into_word(waiter: Waiter) -> usize {
     match waiter {
         Waiter::Fibre(task) => task.into_address(),
-        Waiter::Thread(thread) => {
-            Box::into_raw(Box::new(thread)).expose_provenance() | THREAD
-        }
+        Waiter::Thread(thread) => Box::into_raw(Box::new(thread)).expose_provenance() | THREAD,
     }
 }
 

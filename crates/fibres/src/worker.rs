@@ -15,6 +15,8 @@ use std::time::Instant;
 use corosensei::CoroutineResult;
 
 use crate::bell::Bell;
+use crate::block::Blocks;
+use crate::here::{self, here};
 use crate::kept;
 use crate::lane::Lane;
 use crate::queue::Queue;
@@ -24,9 +26,9 @@ use crate::task::{Action, Runnable, Task, TaskRef, WAIT, YIELD};
 use crate::timers::Timers;
 
 /// After so many fibres of its own a worker looks for those that others brought.
-const TURN: u32 = 16;
+const TURN: u32 = 32;
 /// After so many turns a busy worker looks at its sockets and timers.
-const TURNS_TO_EVENTS: u32 = 4;
+const TURNS_TO_EVENTS: u32 = 2;
 /// Stacks that a worker keeps for itself.
 const KEPT_STACKS: usize = 64;
 /// Of the lanes, so many are looked at in a turn while there is other work.
@@ -44,6 +46,7 @@ pub(crate) struct Own {
     sent_to: UnsafeCell<Vec<usize>>,
     pub(crate) timers: UnsafeCell<Timers>,
     stacks: UnsafeCell<Vec<Stack>>,
+    blocks: UnsafeCell<Blocks>,
     /// The runtime shuts down: who waits is cancelled.
     pub(crate) cancelling: Cell<bool>,
     next_id: Cell<u64>,
@@ -118,18 +121,6 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-thread_local! {
-    static HERE: Cell<*const Worker> = const { Cell::new(std::ptr::null()) };
-}
-
-/// The worker whose thread this is, null on any other. The answer holds until the fibre leaves its stack.
-///
-/// Never inlined: see [`Task::leave`].
-#[inline(never)]
-pub(crate) fn here() -> *const Worker {
-    HERE.get()
-}
-
 /// Calls of [`wake`] by threads that no runtime waits for: one that ends waits until these have let go of it.
 static OUTSIDERS: Count = Count::new(0);
 
@@ -191,6 +182,7 @@ impl Worker {
                 sent_to: UnsafeCell::new(Vec::new()),
                 timers: UnsafeCell::new(Timers::default()),
                 stacks: UnsafeCell::new(Vec::with_capacity(KEPT_STACKS)),
+                blocks: UnsafeCell::new(Blocks::default()),
                 cancelling: Cell::new(false),
                 next_id: Cell::new(0),
                 next_of_pool: Cell::new(index),
@@ -210,7 +202,8 @@ impl Worker {
         unsafe { &*self.shared }
     }
 
-    /// The fibre that runs on this worker. By its thread.
+    /// The fibre that runs on this worker, or ran last if none does; null after one has ended. By its
+    /// thread.
     #[inline]
     pub(crate) fn running(&self) -> *const Task {
         self.own.running.get()
@@ -225,11 +218,11 @@ impl Worker {
 
     /// Runs fibres until the runtime has ended. By its thread.
     pub(crate) fn work(&self) {
-        HERE.set(self);
+        here::set(self);
         while let Some(fibre) = self.next() {
             self.run(fibre);
         }
-        HERE.set(std::ptr::null());
+        here::set(std::ptr::null());
     }
 
     /// The next fibre; none when the runtime has ended.
@@ -254,7 +247,6 @@ impl Worker {
         // SAFETY: who has the right to run has the routine. It borrows what the caller of `make` keeps.
         let routine = unsafe { (*task.routine.get()).as_mut().unwrap_unchecked() };
         let result = routine.resume(self.own.cancelling.get());
-        self.own.running.set(std::ptr::null());
         match result {
             CoroutineResult::Yield(YIELD) => self.enqueue(fibre),
             CoroutineResult::Yield(WAIT) => {
@@ -263,7 +255,11 @@ impl Worker {
                 }
             }
             CoroutineResult::Yield(action) => self.move_on(fibre, action),
-            CoroutineResult::Return(()) => self.end(fibre),
+            CoroutineResult::Return(()) => {
+                // What is dropped at its end may ask which fibre it is in.
+                self.own.running.set(std::ptr::null());
+                self.end(fibre);
+            }
         }
     }
 
@@ -294,6 +290,12 @@ impl Worker {
         }
         self.ended
             .store(self.ended.load(Order::Relaxed) + 1, Order::Release);
+    }
+
+    /// Changes the blocks that this worker keeps. By its thread, never within itself.
+    pub(crate) fn blocks<T>(&self, change: impl FnOnce(&mut Blocks) -> T) -> T {
+        // SAFETY: this thread alone has it, and `change` calls nothing that comes here.
+        change(unsafe { &mut *self.own.blocks.get() })
     }
 
     fn keep_stack(&self, stack: Stack, again: bool) {
@@ -409,6 +411,8 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn look_around(&self) -> Option<Runnable> {
+        // What is dropped from here on may ask which fibre it is in.
+        self.own.running.set(std::ptr::null());
         self.own.left.set(TURN);
         self.own.turns.set(self.own.turns.get().wrapping_add(1));
         crate::runtime::abort_if_forked();
@@ -590,7 +594,10 @@ impl Shared {
         } else {
             std::slice::from_ref(&self.pools[worker.pool])
         };
-        if pools.iter().all(|pool| pool.asleep.load(Order::Relaxed) == 0) {
+        if pools
+            .iter()
+            .all(|pool| pool.asleep.load(Order::Relaxed) == 0)
+        {
             return;
         }
         if let Some(asleep) = self.victims(worker).find(|it| it.bell.is_asleep()) {
@@ -614,8 +621,16 @@ impl Shared {
     /// Whether every fibre that was begun has ended.
     fn all_ended(&self) -> bool {
         // What ended is read first: what was begun is never less.
-        let ended: usize = self.workers.iter().map(|it| it.ended.load(Order::Acquire)).sum();
-        let spawned: usize = self.workers.iter().map(|it| it.spawned.load(Order::Acquire)).sum();
+        let ended: usize = self
+            .workers
+            .iter()
+            .map(|it| it.ended.load(Order::Acquire))
+            .sum();
+        let spawned: usize = self
+            .workers
+            .iter()
+            .map(|it| it.spawned.load(Order::Acquire))
+            .sum();
         ended == spawned + self.spawned_outside.load(Order::Acquire)
     }
 
@@ -634,7 +649,11 @@ impl Shared {
             for worker in &self.workers {
                 worker.bell.ring();
             }
-            held = self.all_ended.1.wait(held).expect("nothing panics under it");
+            held = self
+                .all_ended
+                .1
+                .wait(held)
+                .expect("nothing panics under it");
         }
     }
 

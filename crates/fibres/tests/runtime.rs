@@ -12,9 +12,9 @@ use linewise_fibres::{
 /// A runtime with pools of so many workers.
 fn runtime(pools: &[(&str, usize)]) -> Runtime {
     let builder = Runtime::builder();
-    let builder = pools
-        .iter()
-        .fold(builder, |builder, (name, workers)| builder.pool(name, *workers));
+    let builder = pools.iter().fold(builder, |builder, (name, workers)| {
+        builder.pool(name, *workers)
+    });
     // SAFETY: the tests' fibres hold nothing over a waiting call that belongs to their thread.
     unsafe { builder.start() }.unwrap()
 }
@@ -54,10 +54,7 @@ fn a_fibre_moves_to_a_pool_and_a_visit_comes_back_to_its_thread() {
         .unwrap();
     let seen = seen.join().unwrap();
     let expected = ["front 0", "data 1 seen", "front 0", "data 1"];
-    assert_eq!(
-        [&*seen.0, &*seen.1, &*seen.2, &*seen.3],
-        expected
-    );
+    assert_eq!([&*seen.0, &*seen.1, &*seen.2, &*seen.3], expected);
 }
 
 #[test]
@@ -65,7 +62,13 @@ fn a_thread_visits_too_and_gets_the_panic() {
     let runtime = runtime(&[("data", 1)]);
     let data = runtime.pool("data").unwrap();
     let mut count = 0;
-    assert_eq!(visit(&data, || { count += 1; thread() }), "data 0");
+    assert_eq!(
+        visit(&data, || {
+            count += 1;
+            thread()
+        }),
+        "data 0"
+    );
     assert_eq!(count, 1);
     let thrown = std::panic::catch_unwind(|| {
         visit(&data, || std::panic::resume_unwind(Box::new(7_u8)));
@@ -122,7 +125,10 @@ fn sleeping_fibres_let_others_run() {
     }
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(20), "{took:?}");
-    assert!(took < Duration::from_millis(900), "{took:?}: one after the other");
+    assert!(
+        took < Duration::from_millis(900),
+        "{took:?}: one after the other"
+    );
 }
 
 #[test]
@@ -162,7 +168,10 @@ fn work_is_stolen_within_a_pool_and_not_across() {
     runtime.wait();
     let threads = threads.lock().unwrap();
     assert!(threads.len() > 1, "{threads:?}");
-    assert!(threads.iter().all(|it| it.starts_with("three")), "{threads:?}");
+    assert!(
+        threads.iter().all(|it| it.starts_with("three")),
+        "{threads:?}"
+    );
 }
 
 #[test]
@@ -223,7 +232,14 @@ fn plans_that_cannot_be_are_refused() {
 fn a_million_moves_between_four_pools_lose_nobody() {
     let runtime = runtime(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
     let pools = Arc::new(runtime.pools());
-    let (fibres, moves) = (64, if cfg!(debug_assertions) { 4_000 } else { 15_625 });
+    let (fibres, moves) = (
+        64,
+        if cfg!(debug_assertions) {
+            4_000
+        } else {
+            15_625
+        },
+    );
     let handles: Vec<_> = (0..fibres)
         .map(|first| {
             let pools = pools.clone();

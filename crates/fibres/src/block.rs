@@ -1,0 +1,70 @@
+//! Memory of fibres, kept by the worker that let go of it: the next fibre takes it without a call.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use crate::here::here;
+
+/// What fits into a block.
+const BLOCK: Layout = match Layout::from_size_align(256, 64) {
+    Ok(layout) => layout,
+    Err(_) => panic!("it is one"),
+};
+/// Blocks that a worker keeps.
+const KEPT: usize = 256;
+
+/// Blocks of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(Vec<NonNull<u8>>);
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        for block in self.0.drain(..) {
+            // SAFETY: kept by `give_back`, so made with this layout.
+            unsafe { dealloc(block.as_ptr(), BLOCK) };
+        }
+    }
+}
+
+/// The layout that memory for `wanted` is asked for with.
+fn layout(wanted: Layout) -> Layout {
+    if fits(wanted) { BLOCK } else { wanted }
+}
+
+fn fits(wanted: Layout) -> bool {
+    wanted.size() <= BLOCK.size() && wanted.align() <= BLOCK.align()
+}
+
+/// Memory for a value of this layout, which is not of size 0.
+pub(crate) fn take(wanted: Layout) -> NonNull<u8> {
+    // SAFETY: a worker lives as long as its thread runs.
+    if let Some(here) = unsafe { here().as_ref() }.filter(|_| fits(wanted))
+        && let Some(block) = here.blocks(|blocks| blocks.0.pop())
+    {
+        return block;
+    }
+    let layout = layout(wanted);
+    // SAFETY: not of size 0.
+    let memory = unsafe { alloc(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// # Safety
+/// `memory` came from [`take`] with this layout, and nobody uses it.
+pub(crate) unsafe fn give_back(memory: NonNull<u8>, wanted: Layout) {
+    // SAFETY: a worker lives as long as its thread runs.
+    if let Some(here) = unsafe { here().as_ref() }.filter(|_| fits(wanted)) {
+        let kept = here.blocks(|blocks| {
+            let room = blocks.0.len() < KEPT;
+            if room {
+                blocks.0.push(memory);
+            }
+            room
+        });
+        if kept {
+            return;
+        }
+    }
+    // SAFETY: the contract; `take` asked for this layout.
+    unsafe { dealloc(memory.as_ptr(), layout(wanted)) };
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicU32, Ordering, fence};
 
 /// The worker looks for work.
 const AWAKE: u32 = 0;

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::sync::{AtomicUsize, Ordering};
+use crate::atomic::{AtomicUsize, Ordering};
 
 /// Slots of a ring. More that move at once take the slower way, the queue under a lock.
 pub(crate) const SLOTS: usize = 64;

@@ -1,9 +1,8 @@
 //! Fibres that others may put in or take out: under a lock, with a count that is read without it.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
-use crate::sync::{AtomicUsize, Ordering};
+use crate::atomic::{AtomicUsize, Mutex, Ordering};
 use crate::task::Runnable;
 
 #[derive(Debug)]

@@ -3,52 +3,61 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::atomic::AtomicU32 as Word;
 use crate::bell::Park;
-use crate::sync::AtomicU32;
+use crate::fibre::Stop;
 use crate::waiter::{Waiter, wait_here};
 
 /// The key of the descriptor by which others end the worker's sleep.
 const BELL: u64 = 0;
+/// That of the ring for files.
+const RING: u64 = 1;
 /// Events taken at a time.
 const EVENTS: usize = 256;
 
 /// One way of a socket: to read or to write.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    ready: AtomicBool,
-    waiter: Mutex<Option<Waiter>>,
+    /// How often it became ready.
+    times: AtomicU32,
+    waiters: Mutex<Vec<Waiter>>,
 }
 
 impl Way {
     fn say_ready(&self) {
-        self.ready.store(true, Ordering::Release);
-        let waiter = self.waiter.lock().expect("nothing panics under it").take();
-        if let Some(waiter) = waiter {
+        self.times.fetch_add(1, Ordering::Release);
+        let waiters = std::mem::take(&mut *self.waiters());
+        for waiter in waiters {
             waiter.wake();
         }
     }
 
-    /// Waits until it was ready since the last time; false if `deadline` came first.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<bool, crate::fibre::Stop> {
-        let waiter = Waiter::current();
-        loop {
-            if self.ready.swap(false, Ordering::Acquire) {
-                return Ok(true);
-            }
-            *self.waiter.lock().expect("nothing panics under it") = Some(waiter.clone());
-            // What came between the look and the entry woke nobody.
-            if self.ready.swap(false, Ordering::Acquire) {
-                return Ok(true);
-            }
+    fn waiters(&self) -> std::sync::MutexGuard<'_, Vec<Waiter>> {
+        self.waiters.lock().expect("nothing panics under it")
+    }
+
+    /// How often it became ready until now: to be read before the attempt that finds it is not.
+    pub(crate) fn times(&self) -> u32 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    /// Waits until it became ready more often than `seen`; false if `deadline` came first.
+    pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> Result<bool, Stop> {
+        while self.times() == seen {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(false);
             }
-            wait_here(deadline)?;
+            self.waiters().push(Waiter::current());
+            // What came between the look and the entry woke nobody.
+            if self.times() == seen {
+                wait_here(deadline)?;
+            }
         }
+        Ok(true)
     }
 }
 
@@ -85,7 +94,7 @@ pub(crate) struct Reactor {
 }
 
 /// The descriptor that a call returned.
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -104,7 +113,7 @@ impl Reactor {
             bell,
             sources: Mutex::default(),
             count: AtomicUsize::new(0),
-            next: AtomicU64::new(BELL + 1),
+            next: AtomicU64::new(RING + 1),
         };
         reactor.add(reactor.bell.as_raw_fd(), BELL, libc::EPOLLIN)?;
         Ok(reactor)
@@ -129,6 +138,11 @@ impl Reactor {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+
+    /// Lets the worker's sleep end when a call on a file has.
+    pub(crate) fn watch_ring(&self, fd: RawFd) -> io::Result<()> {
+        self.add(fd, RING, libc::EPOLLIN)
     }
 
     /// Makes `fd` known. It must stay open while it is.
@@ -187,7 +201,7 @@ impl Reactor {
                 let (key, events) = (event.u64, event.events);
                 if key == BELL {
                     self.silence();
-                } else {
+                } else if key != RING {
                     *ready = sources.get(&key).map(|source| (source.clone(), events));
                 }
             }
@@ -215,7 +229,7 @@ impl Reactor {
 pub(crate) struct Epoll(pub(crate) Arc<Reactor>);
 
 impl Park for Epoll {
-    fn sleep(&self, _: &AtomicU32, timeout: Option<Duration>) {
+    fn sleep(&self, _: &Word, timeout: Option<Duration>) {
         // Rounded up: a worker that wakes too early would look for its timers in vain.
         let timeout = timeout.map_or(-1, |timeout| {
             let up = timeout.as_micros().div_ceil(1000);
@@ -224,7 +238,7 @@ impl Park for Epoll {
         self.0.wait(timeout);
     }
 
-    fn wake(&self, _: &AtomicU32) {
+    fn wake(&self, _: &Word) {
         let one = 1u64;
         // SAFETY: eight bytes from a place of eight.
         unsafe { libc::write(self.0.bell.as_raw_fd(), (&raw const one).cast(), 8) };

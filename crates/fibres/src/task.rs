@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use corosensei::{Coroutine, Yielder};
 
+use crate::atomic::{AtomicU32, Ordering};
 use crate::block;
 use crate::error::JoinError;
 use crate::stack::Stack;
-use crate::sync::{AtomicU32, Ordering};
 use crate::token::Token;
 use crate::waiter::Ending;
 use crate::worker::{Shared, Worker};

@@ -10,7 +10,7 @@
 //! A fibre is handed out by `notify` only in `WAITING`, which its worker enters after the fibre has left
 //! its stack: nobody else ever runs on a stack that is still in use.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 
 const RUNNING: u32 = 0;
 const NOTIFIED: u32 = 1;

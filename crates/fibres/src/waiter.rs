@@ -3,8 +3,8 @@
 use std::thread::Thread;
 use std::time::Instant;
 
+use crate::atomic::{AtomicUsize, Ordering};
 use crate::fibre::{self, Stop, current_task};
-use crate::sync::{AtomicUsize, Ordering};
 use crate::task::TaskRef;
 use crate::worker::wake;
 
@@ -32,15 +32,6 @@ impl Waiter {
         match self {
             Self::Fibre(task) => wake(task),
             Self::Thread(thread) => thread.unpark(),
-        }
-    }
-
-    /// Whether both are the same fibre or thread.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Fibre(a), Self::Fibre(b)) => std::ptr::eq(a.task(), b.task()),
-            (Self::Thread(a), Self::Thread(b)) => a.id() == b.id(),
-            _ => false,
         }
     }
 }

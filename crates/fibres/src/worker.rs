@@ -21,6 +21,7 @@ use crate::kept;
 use crate::lane::Lane;
 use crate::queue::Queue;
 use crate::reactor::Reactor;
+use crate::ring::Ring;
 use crate::stack::{self, Stack, slabs};
 use crate::task::{Action, Runnable, Task, TaskRef, WAIT, YIELD};
 use crate::timers::Timers;
@@ -47,6 +48,7 @@ pub(crate) struct Own {
     pub(crate) timers: UnsafeCell<Timers>,
     stacks: UnsafeCell<Vec<Stack>>,
     blocks: UnsafeCell<Blocks>,
+    ring: UnsafeCell<Ring>,
     /// The runtime shuts down: who waits is cancelled.
     pub(crate) cancelling: Cell<bool>,
     next_id: Cell<u64>,
@@ -183,6 +185,7 @@ impl Worker {
                 timers: UnsafeCell::new(Timers::default()),
                 stacks: UnsafeCell::new(Vec::with_capacity(KEPT_STACKS)),
                 blocks: UnsafeCell::new(Blocks::default()),
+                ring: UnsafeCell::new(Ring::default()),
                 cancelling: Cell::new(false),
                 next_id: Cell::new(0),
                 next_of_pool: Cell::new(index),
@@ -298,6 +301,17 @@ impl Worker {
         change(unsafe { &mut *self.own.blocks.get() })
     }
 
+    /// Uses the ring for files. By its thread, never within itself.
+    pub(crate) fn ring<T>(&self, change: impl FnOnce(&Self, &mut Ring) -> T) -> T {
+        // SAFETY: this thread alone has it, and `change` calls nothing that comes here.
+        change(self, unsafe { &mut *self.own.ring.get() })
+    }
+
+    /// Wakes those whose calls on files have ended. By its thread.
+    pub(crate) fn complete_files(&self) {
+        self.ring(|_, ring| ring.complete());
+    }
+
     fn keep_stack(&self, stack: Stack, again: bool) {
         // SAFETY: of this thread alone.
         let stacks = unsafe { &mut *self.own.stacks.get() };
@@ -377,13 +391,13 @@ impl Worker {
     }
 
     /// Those to whom something was sent are woken for certain.
-    fn ring(&self) {
+    fn ring_bells(&self) {
         // SAFETY: of this thread alone.
         let sent_to = unsafe { &mut *self.own.sent_to.get() };
         if sent_to.is_empty() {
             return;
         }
-        crate::sync::fence(crate::sync::Ordering::SeqCst);
+        crate::atomic::fence(crate::atomic::Ordering::SeqCst);
         for index in sent_to.drain(..) {
             self.shared().workers[index].bell.ring_soon();
         }
@@ -416,7 +430,7 @@ impl Worker {
         self.own.left.set(TURN);
         self.own.turns.set(self.own.turns.get().wrapping_add(1));
         crate::runtime::abort_if_forked();
-        self.ring();
+        self.ring_bells();
         let mut looks = 0;
         loop {
             let idle = self.ready(|ready| ready.is_empty());
@@ -455,6 +469,7 @@ impl Worker {
     fn events(&self) {
         if let Some(reactor) = &self.reactor {
             reactor.poll();
+            self.complete_files();
         }
         // SAFETY: of this thread alone; `due` is over before anybody is woken.
         while let Some(task) = unsafe { (*self.own.timers.get()).due() } {
@@ -588,7 +603,7 @@ impl Shared {
         if !self.may_steal_from(worker) {
             return;
         }
-        crate::sync::fence(crate::sync::Ordering::SeqCst);
+        crate::atomic::fence(crate::atomic::Ordering::SeqCst);
         let pools = if self.steals_across {
             &self.pools[..]
         } else {

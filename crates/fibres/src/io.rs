@@ -1,0 +1,383 @@
+//! Descriptors that are ready or not: sockets and pipes.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use std::{net, path};
+
+use crate::fibre::{current_task, thrown};
+use crate::reactor::{Registered, Source, Way};
+
+/// A socket, or an end of a pipe, whose calls block the fibre and not its worker. On a thread that is no
+/// worker, and in a runtime [without events](crate::Builder::without_events), they block the thread.
+///
+/// It becomes known to the epoll of the worker on which a call first finds it not ready; the fibre that waits
+/// is woken wherever it is.
+#[derive(Debug)]
+pub struct Io<T: AsRawFd> {
+    // Dropped first: it must be unknown before it is closed.
+    known: OnceLock<Registered>,
+    inner: T,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+impl Direction {
+    fn of(self, source: &Source) -> &Way {
+        match self {
+            Self::Read => &source.read,
+            Self::Write => &source.write,
+        }
+    }
+
+    fn event(self) -> i16 {
+        match self {
+            Self::Read => libc::POLLIN,
+            Self::Write => libc::POLLOUT,
+        }
+    }
+}
+
+/// Lets calls on `fd` return at once.
+fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: calls on a descriptor and numbers alone.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+impl<T: AsRawFd> Io<T> {
+    /// Takes over `inner`, and sets it to return at once where it is not ready.
+    ///
+    /// # Errors
+    /// If the kernel refuses that.
+    pub fn new(inner: T) -> io::Result<Self> {
+        set_nonblocking(inner.as_raw_fd())?;
+        Ok(Self {
+            known: OnceLock::new(),
+            inner,
+        })
+    }
+
+    /// What it is around. It returns at once where it is not ready.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The epoll's view of it, where there is one.
+    fn known(&self) -> io::Result<Option<&Registered>> {
+        if let Some(known) = self.known.get() {
+            return Ok(Some(known));
+        }
+        let Some(reactor) = current_task().and_then(|task| task.here().reactor.as_ref()) else {
+            return Ok(None);
+        };
+        let fresh = reactor.register(self.inner.as_raw_fd())?;
+        // Another fibre may have been faster; then its view stays.
+        Ok(Some(self.known.get_or_init(|| fresh)))
+    }
+
+    /// Calls `attempt` until it does not say that it would block.
+    #[inline]
+    fn retry<R>(
+        &self,
+        direction: Direction,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            let seen = self.known.get().map(|it| direction.of(&it.source).times());
+            match attempt(&self.inner) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.wait(direction, seen, deadline)? {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    #[cold]
+    fn wait(
+        &self,
+        direction: Direction,
+        seen: Option<u32>,
+        deadline: Option<Instant>,
+    ) -> io::Result<bool> {
+        if current_task().is_some()
+            && let Some(known) = self.known()?
+        {
+            // What is ready as it becomes known is said at once, so the first time counts from 0.
+            let way = direction.of(&known.source);
+            return Ok(thrown(way.wait(seen.unwrap_or(0), deadline)));
+        }
+        let timeout = deadline.map_or(-1, |deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+        });
+        let mut poll = libc::pollfd {
+            fd: self.inner.as_raw_fd(),
+            events: direction.event(),
+            revents: 0,
+        };
+        // SAFETY: one entry, which lives over the call.
+        Ok(unsafe { libc::poll(&raw mut poll, 1, timeout) } != 0)
+    }
+
+    /// Waits until there is something to read, or the other side has closed; false if `time` was over
+    /// before.
+    ///
+    /// # Errors
+    /// If the kernel refuses to watch the descriptor.
+    pub fn wait_readable(&self, time: Duration) -> io::Result<bool> {
+        let is_ready = |inner: &T| {
+            let mut poll = libc::pollfd {
+                fd: inner.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one entry, which lives over the call.
+            match unsafe { libc::poll(&raw mut poll, 1, 0) } {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        };
+        match self.retry(Direction::Read, Some(Instant::now() + time), is_ready) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+}
+
+impl<T: AsRawFd + AsFd> AsFd for Io<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+impl<T: AsRawFd> AsRawFd for Io<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inner.as_raw_fd()
+    }
+}
+
+impl<T: AsRawFd> Read for &Io<T>
+where
+    for<'t> &'t T: Read,
+{
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.retry(Direction::Read, None, |mut inner| inner.read(buffer))
+    }
+}
+
+impl<T: AsRawFd> Write for &Io<T>
+where
+    for<'t> &'t T: Write,
+{
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.retry(Direction::Write, None, |mut inner| inner.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<T: AsRawFd> Read for Io<T>
+where
+    for<'t> &'t T: Read,
+{
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl<T: AsRawFd> Write for Io<T>
+where
+    for<'t> &'t T: Write,
+{
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Io<net::TcpListener> {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// As [`net::TcpListener::bind`].
+    pub fn bind(address: impl net::ToSocketAddrs) -> io::Result<Self> {
+        Self::new(net::TcpListener::bind(address)?)
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// As [`net::TcpListener::accept`].
+    pub fn accept(&self) -> io::Result<(Io<net::TcpStream>, SocketAddr)> {
+        let (stream, address) = self.retry(Direction::Read, None, net::TcpListener::accept)?;
+        Ok((Io::new(stream)?, address))
+    }
+}
+
+impl Io<UnixListener> {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    /// As [`UnixListener::bind`].
+    pub fn bind(path: impl AsRef<path::Path>) -> io::Result<Self> {
+        Self::new(UnixListener::bind(path)?)
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// As [`UnixListener::accept`].
+    pub fn accept(&self) -> io::Result<Io<UnixStream>> {
+        let (stream, _) = self.retry(Direction::Read, None, UnixListener::accept)?;
+        Io::new(stream)
+    }
+}
+
+impl Io<net::TcpStream> {
+    /// Connects to the first of these addresses that takes it. Names are looked up in another thread.
+    ///
+    /// # Errors
+    /// That of the last address.
+    pub fn connect(addresses: impl net::ToSocketAddrs + Send) -> io::Result<Self> {
+        let addresses: Vec<_> =
+            crate::blocking(move || addresses.to_socket_addrs().map(Iterator::collect))?;
+        let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to");
+        for address in addresses {
+            match connect_to(&address) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+}
+
+fn connect_to(address: &SocketAddr) -> io::Result<Io<net::TcpStream>> {
+    let (domain, address) = match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: plain numbers, for which zero is a value.
+            let mut raw: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            raw.sin_family = libc::AF_INET as libc::sa_family_t;
+            raw.sin_port = v4.port().to_be();
+            raw.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+            (libc::AF_INET, Address::V4(raw))
+        }
+        SocketAddr::V6(v6) => {
+            // SAFETY: as above.
+            let mut raw: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+            raw.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            raw.sin6_port = v6.port().to_be();
+            raw.sin6_addr.s6_addr = v6.ip().octets();
+            raw.sin6_scope_id = v6.scope_id();
+            (libc::AF_INET6, Address::V6(raw))
+        }
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a call on numbers alone.
+    let socket = crate::reactor::owned(unsafe { libc::socket(domain, kind, 0) })?;
+    let (raw, length) = match &address {
+        Address::V4(raw) => (std::ptr::from_ref(raw).cast(), size_of_val(raw)),
+        Address::V6(raw) => (std::ptr::from_ref(raw).cast(), size_of_val(raw)),
+    };
+    // SAFETY: the address lives over the call, in the length that is told.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), raw, length as libc::socklen_t) };
+    let error = io::Error::last_os_error();
+    let stream = Io {
+        known: OnceLock::new(),
+        inner: net::TcpStream::from(socket),
+    };
+    if result == 0 {
+        return Ok(stream);
+    }
+    if error.raw_os_error() != Some(libc::EINPROGRESS) {
+        return Err(error);
+    }
+    let is_connected = |inner: &net::TcpStream| match inner.take_error()? {
+        Some(error) => Err(error),
+        None => match inner.peer_addr() {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            result => result.map(|_| ()),
+        },
+    };
+    stream.retry(Direction::Write, None, is_connected)?;
+    Ok(stream)
+}
+
+/// An address as the kernel has it.
+enum Address {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl Io<UnixStream> {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// As [`UnixStream::connect`].
+    pub fn connect(path: impl AsRef<path::Path>) -> io::Result<Self> {
+        // A Unix socket is connected at once, or its listener's queue is full; another thread waits for
+        // that.
+        let path = path.as_ref();
+        Self::new(crate::blocking(|| UnixStream::connect(path))?)
+    }
+}
+
+/// A pipe: the end to read from and the end to write to.
+///
+/// # Errors
+/// As [`io::pipe`].
+pub fn pipe() -> io::Result<(Io<io::PipeReader>, Io<io::PipeWriter>)> {
+    let (reader, writer) = io::pipe()?;
+    Ok((Io::new(reader)?, Io::new(writer)?))
+}
+
+/// Sockets that block the fibre and not its worker.
+pub type TcpListener = Io<net::TcpListener>;
+/// See [`Io`].
+pub type TcpStream = Io<net::TcpStream>;
+
+impl<T: AsRawFd + Into<OwnedFd>> Io<T> {
+    /// What it is around, as one whose calls block the thread.
+    ///
+    /// # Errors
+    /// If the kernel refuses that.
+    pub fn into_blocking(self) -> io::Result<T> {
+        let Self { known, inner } = self;
+        drop(known);
+        let fd = inner.as_raw_fd();
+        // SAFETY: calls on a descriptor and numbers alone.
+        unsafe {
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(inner)
+    }
+}

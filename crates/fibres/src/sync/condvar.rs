@@ -1,0 +1,67 @@
+//! Waiting for what another does under a mutex.
+
+use std::time::{Duration, Instant};
+
+use super::mutex::MutexGuard;
+use crate::fibre::thrown;
+use crate::wait_queue::WaitQueue;
+
+/// A condition variable.
+#[derive(Debug, Default)]
+pub struct Condvar(WaitQueue);
+
+impl Condvar {
+    /// A condition that nobody waits for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets go of the mutex, waits to be notified, and takes the mutex again. May return early.
+    pub fn wait<'m, T: ?Sized>(&self, guard: MutexGuard<'m, T>) -> MutexGuard<'m, T> {
+        self.wait_until(guard, None).0
+    }
+
+    /// As [`Condvar::wait`], for `time` at most; false if it was over.
+    pub fn wait_timeout<'m, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'m, T>,
+        time: Duration,
+    ) -> (MutexGuard<'m, T>, bool) {
+        self.wait_until(guard, Some(Instant::now() + time))
+    }
+
+    /// Waits as long as `condition` holds.
+    pub fn wait_while<'m, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'m, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'m, T> {
+        while condition(&mut guard) {
+            guard = self.wait(guard);
+        }
+        guard
+    }
+
+    fn wait_until<'m, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'m, T>,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'m, T>, bool) {
+        let mutex = guard.mutex();
+        // In the queue before the mutex is free: who notifies under it from now on is heard.
+        let place = self.0.enter();
+        drop(guard);
+        let notified = thrown(place.wait(deadline));
+        (mutex.lock(), notified)
+    }
+
+    /// Wakes one that waits.
+    pub fn notify_one(&self) {
+        self.0.call_one();
+    }
+
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
+        self.0.call_all();
+    }
+}

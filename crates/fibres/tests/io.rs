@@ -1,0 +1,225 @@
+//! Sockets, pipes and files: the fibre waits, its worker does not.
+#![allow(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use linewise_fibres::fs::File;
+use linewise_fibres::{
+    Builder, JoinError, Runtime, TcpListener, TcpStream, blocking, pipe, sleep, spawn, yield_now,
+};
+
+fn start(builder: Builder) -> Runtime {
+    // SAFETY: the tests' fibres hold nothing over a waiting call that belongs to their thread.
+    unsafe { builder.start() }.unwrap()
+}
+
+fn runtime() -> Runtime {
+    start(Runtime::builder().pool("one", 1).pool("two", 2))
+}
+
+/// Answers with what came, until the other side closes.
+fn echo(mut stream: TcpStream) {
+    let mut buffer = [0; 64];
+    while let Ok(count) = stream.read(&mut buffer) {
+        if count == 0 || stream.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+}
+
+/// As many connections as the process may have descriptors for, at most `wanted`.
+fn connections(wanted: u64) -> usize {
+    // SAFETY: fills and reads a plain value.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max.min(65_536);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        limit.rlim_cur
+    };
+    wanted.min((limit - 100) / 2) as usize
+}
+
+#[test]
+fn ten_thousand_connections_each_have_a_fibre() {
+    let count = connections(10_000);
+    let runtime = runtime();
+    let pools = runtime.pools();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.get_ref().local_addr().unwrap();
+    let served = Arc::new(AtomicUsize::new(0));
+    let accepting = {
+        let served = served.clone();
+        runtime.spawn(move || {
+            for _ in 0..count {
+                let (stream, _) = listener.accept().unwrap();
+                let served = served.clone();
+                spawn(move || {
+                    echo(stream);
+                    served.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+            }
+        })
+    };
+    let clients = pools[1].spawn(move || {
+        let mut streams: Vec<_> = (0..count)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        for round in 0..2_u8 {
+            for (index, stream) in streams.iter_mut().enumerate() {
+                stream
+                    .write_all(&[round, index as u8, (index >> 8) as u8])
+                    .unwrap();
+            }
+            for (index, stream) in streams.iter_mut().enumerate() {
+                let mut answer = [0; 3];
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer, [round, index as u8, (index >> 8) as u8]);
+            }
+        }
+    });
+    clients.unwrap().join().unwrap();
+    accepting.unwrap().join().unwrap();
+    runtime.wait();
+    assert_eq!(served.load(Ordering::Relaxed), count);
+}
+
+#[test]
+fn two_fibres_accept_from_one_listener() {
+    let runtime = runtime();
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.get_ref().local_addr().unwrap();
+    let accepting: Vec<_> = (0..2)
+        .map(|_| {
+            let listener = listener.clone();
+            runtime.spawn(move || (0..50).for_each(|_| echo(listener.accept().unwrap().0)))
+        })
+        .collect();
+    for index in 0..100_u8 {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(&[index]).unwrap();
+        let mut answer = [0];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [index]);
+    }
+    for accepting in accepting {
+        accepting.unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn a_pipe_holds_up_its_reader_and_nobody_else() {
+    let runtime = runtime();
+    let (mut reader, mut writer) = pipe().unwrap();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let reads = runtime.spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    });
+    let others = {
+        let turns = turns.clone();
+        runtime.spawn(move || {
+            for _ in 0..1000 {
+                turns.fetch_add(1, Ordering::Relaxed);
+                yield_now();
+            }
+        })
+    };
+    others.unwrap().join().unwrap();
+    assert_eq!(turns.load(Ordering::Relaxed), 1000);
+    let writes = runtime.spawn(move || {
+        for _ in 0..3 {
+            writer.write_all(b"part ").unwrap();
+            sleep(Duration::from_millis(1));
+        }
+    });
+    writes.unwrap().join().unwrap();
+    assert_eq!(reads.unwrap().join().unwrap(), "part part part ");
+}
+
+#[test]
+fn waiting_for_a_socket_ends_in_time_and_at_shutdown() {
+    let runtime = runtime();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.get_ref().local_addr().unwrap();
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let waits = runtime.spawn(move || {
+        let (accepted, _) = listener.accept().unwrap();
+        let ready = accepted.wait_readable(Duration::from_millis(5)).unwrap();
+        (accepted, ready)
+    });
+    let (accepted, ready) = waits.unwrap().join().unwrap();
+    assert!(!ready);
+    let reads = runtime.spawn(move || echo(accepted)).unwrap();
+    sleep(Duration::from_millis(5));
+    runtime.shut_down();
+    assert!(matches!(reads.join(), Err(JoinError::Cancelled)));
+    drop(stream);
+}
+
+fn write_and_read(runtime: &Runtime) {
+    let folder = std::env::temp_dir().join(format!("fibres-{}-{:p}", std::process::id(), runtime));
+    std::fs::create_dir_all(&folder).unwrap();
+    let handles: Vec<_> = (0..20_u64)
+        .map(|index| {
+            let path = folder.join(index.to_string());
+            runtime.spawn(move || {
+                let text = vec![index as u8; 100_000];
+                let file = File::create(&path).unwrap();
+                assert_eq!(file.write_at(&text, 0).unwrap(), text.len());
+                file.sync_all().unwrap();
+                let file = File::open(&path).unwrap();
+                let mut read = vec![0; 200_000];
+                assert_eq!(file.read_at(&mut read, 1000).unwrap(), 99_000);
+                assert_eq!(read[..99_000], text[1000..]);
+                assert_eq!(file.read_at(&mut read, 100_000).unwrap(), 0);
+                let missing = File::open(path.with_extension("none")).unwrap_err();
+                assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+            })
+        })
+        .collect();
+    for handle in handles {
+        handle.unwrap().join().unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn files_are_written_and_read() {
+    write_and_read(&runtime());
+}
+
+#[test]
+fn files_are_written_and_read_without_a_ring() {
+    write_and_read(&start(Runtime::builder().pool("one", 1).without_events()));
+}
+
+#[test]
+fn what_blocks_runs_elsewhere() {
+    let runtime = start(Runtime::builder().pool("one", 1));
+    let begun = std::time::Instant::now();
+    let handles: Vec<_> = (0..20)
+        .map(|index| {
+            runtime.spawn(move || {
+                let mut seen = 0;
+                blocking(|| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    seen = index;
+                });
+                seen
+            })
+        })
+        .collect();
+    for (index, handle) in handles.into_iter().enumerate() {
+        assert_eq!(handle.unwrap().join().unwrap(), index);
+    }
+    assert!(begun.elapsed() < Duration::from_millis(390));
+    let thrown = runtime.spawn(|| blocking(|| std::panic::resume_unwind(Box::new(5_u8))));
+    let thrown: Result<(), _> = thrown.unwrap().join();
+    assert!(matches!(thrown, Err(JoinError::Panicked(_))));
+}

@@ -106,10 +106,9 @@ skip() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# loom's models, of the crate that is linked.
+# loom's models, of the crates that are linked.
 every_order() {
-    env RUSTFLAGS='--cfg loom' cargo test --package linewise-delegate --release --locked \
-        --target-dir target/loom "$@"
+    env RUSTFLAGS='--cfg loom' cargo test --release --locked --target-dir target/loom "$@"
 }
 
 browser() (
@@ -183,8 +182,8 @@ step fixtures make --no-print-directory -C fixtures/programs
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 # Every order of execution of the runtime's protocols.
-step models every_order --lib models
-step loom every_order --test loom
+step models every_order --package linewise-delegate --package linewise-fibres --lib models
+step loom every_order --package linewise-delegate --test loom
 if has valgrind; then
     step leaks leaks
 else

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::atomic::{AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicU32, Ordering, address, fence};
 
 /// The worker looks for work.
 const AWAKE: u32 = 0;
@@ -72,11 +72,9 @@ impl Bell {
 }
 
 /// Sleeps in a futex: of a worker without sockets and files.
-#[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct Futex;
 
-#[cfg(not(loom))]
 impl Park for Futex {
     fn sleep(&self, word: &AtomicU32, timeout: Option<Duration>) {
         let timeout = timeout.map(|timeout| libc::timespec {
@@ -90,7 +88,7 @@ impl Park for Futex {
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
-                word.as_ptr(),
+                address(word),
                 libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                 ASLEEP,
                 timeout,
@@ -103,7 +101,7 @@ impl Park for Futex {
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
-                word.as_ptr(),
+                address(word),
                 libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                 1,
             );

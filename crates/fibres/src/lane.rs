@@ -10,9 +10,9 @@ use std::cell::Cell;
 use crate::atomic::{AtomicUsize, Ordering};
 
 /// Slots of a ring. More that move at once take the slower way, the queue under a lock.
-pub(crate) const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// After so many the reader says how far it came.
-const SAID_AFTER: usize = 16;
+const SAID_AFTER: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// One end's own count, in a line of its own.
 #[derive(Debug, Default)]

@@ -14,6 +14,8 @@ mod here;
 mod io;
 mod kept;
 mod lane;
+#[cfg(all(test, loom))]
+mod models;
 mod overflow;
 mod place;
 mod pool;

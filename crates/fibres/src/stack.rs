@@ -307,4 +307,48 @@ mod tests {
             Err(Error::StackSize { bytes }) if bytes == LARGEST + 1
         ));
     }
+
+    #[test]
+    #[ignore = "uses up the mappings of its process: run by the test below"]
+    fn scenario_mappings() {
+        GUARDS_BY.store(PROTECTION, Ordering::Relaxed);
+        let mut stacks = Vec::new();
+        let refused = loop {
+            match Stack::take(SMALLEST) {
+                Ok(stack) => stacks.push(stack),
+                Err(error) => break error,
+            }
+        };
+        // What was refused left nothing behind: a mapping is there again for whoever needs one.
+        println!("{} stacks, then {refused}", stacks.len());
+        stacks.pop().unwrap().give_back(true);
+        assert!(Stack::take(SMALLEST).is_ok());
+    }
+
+    #[test]
+    fn the_limit_of_mappings_is_told() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "stack::tests::scenario_mappings",
+                "--nocapture",
+            ])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(
+            text.contains("stacks, then a guard below a stack"),
+            "{text}"
+        );
+        assert!(text.contains("max_map_count"), "{text}");
+        let count: usize = text
+            .split(" stacks, then")
+            .next()
+            .and_then(|before| before.split_whitespace().next_back())
+            .and_then(|count| count.parse().ok())
+            .unwrap();
+        assert!((10_000..).contains(&count), "{text}");
+    }
 }

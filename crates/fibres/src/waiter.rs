@@ -1,8 +1,8 @@
 //! Who waits, fibre or thread, and how it is woken.
 
-use std::thread::Thread;
 use std::time::Instant;
 
+use crate::atomic::thread::{self, Thread};
 use crate::atomic::{AtomicUsize, Ordering};
 use crate::fibre::{self, Stop, current_task};
 use crate::task::TaskRef;
@@ -23,7 +23,7 @@ impl Waiter {
     pub(crate) fn current() -> Self {
         match current_task() {
             Some(task) => Self::Fibre(TaskRef::of(task)),
-            None => Self::Thread(std::thread::current()),
+            None => Self::Thread(thread::current()),
         }
     }
 
@@ -43,11 +43,11 @@ pub(crate) fn wait_here(deadline: Option<Instant>) -> Waited {
         (Some(task), None) => fibre::wait(task),
         (Some(task), Some(deadline)) => fibre::wait_until(task, deadline),
         (None, None) => {
-            std::thread::park();
+            thread::park();
             Ok(())
         }
         (None, Some(deadline)) => {
-            std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+            thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
             Ok(())
         }
     }

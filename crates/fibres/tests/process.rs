@@ -1,0 +1,233 @@
+//! What happens to a whole process: each test runs one as its child.
+#![allow(unsafe_code)]
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use linewise_fibres::{Error, Runtime, migrate, park, sleep, spawn, yield_now};
+
+fn runtime(pools: &[(&str, usize)]) -> Runtime {
+    let builder = Runtime::builder();
+    let builder = pools.iter().fold(builder, |builder, (name, workers)| {
+        builder.pool(name, *workers)
+    });
+    // SAFETY: these fibres hold nothing over a waiting call that belongs to their thread, unless they say so.
+    unsafe { builder.start() }.unwrap()
+}
+
+/// Runs the scenario of this name in a process of its own, with a shell's limits before it.
+fn run(limits: &str, scenario: &str) -> Output {
+    let program = std::env::current_exe().unwrap();
+    Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "{limits} exec \"$0\" --ignored --exact --nocapture --test-threads 1 {scenario}"
+        ))
+        .arg(program)
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[inline(never)]
+fn deep(levels: u32) -> u64 {
+    let here = std::hint::black_box([levels; 64]);
+    if levels == 0 {
+        return 0;
+    }
+    deep(levels - 1) + u64::from(std::hint::black_box(here)[3])
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_overflow() {
+    let runtime = runtime(&[("one", 1)]);
+    let pool = runtime.pool("one").unwrap();
+    let fits = pool.builder().stack_size(8 << 20).spawn(|| deep(10_000));
+    assert_eq!(fits.unwrap().join().unwrap(), 10_000 * 10_001 / 2);
+    let over = pool.builder().name("deep\u{7} one").spawn(|| deep(10_000));
+    let _ = over.unwrap().join();
+}
+
+#[test]
+fn a_stack_that_is_used_up_is_told() {
+    let output = run("", "scenario_overflow");
+    let text = text(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+    assert!(
+        text.contains("(deep? one) has used up its stack of 64 KiB; give it more"),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_fault() {
+    let runtime = runtime(&[("one", 1)]);
+    let fault = runtime.spawn(|| {
+        let nowhere = std::ptr::without_provenance::<u32>(std::hint::black_box(8));
+        // SAFETY: none; it faults.
+        unsafe { nowhere.read_volatile() }
+    });
+    let _ = fault.unwrap().join();
+}
+
+#[test]
+fn another_fault_stays_what_it_is() {
+    let output = run("", "scenario_fault");
+    let text = text(&output);
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+    assert!(!text.contains("used up"), "{text}");
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_fork() {
+    let runtime = runtime(&[("one", 1)]);
+    let wait = |child| {
+        let mut status = 0;
+        // SAFETY: a child of this process.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        std::process::ExitStatus::from_raw(status)
+    };
+    // SAFETY: the child calls only what is checked here, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = matches!(runtime.spawn(|| ()), Err(Error::Forked));
+        // SAFETY: as above.
+        unsafe { libc::_exit(if refused { 7 } else { 1 }) };
+    }
+    println!("outside {:?}", wait(child).code());
+    let inside = runtime.spawn(move || {
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                yield_now();
+            }
+        }
+        wait(child).signal()
+    });
+    println!("inside {:?}", inside.unwrap().join().unwrap());
+}
+
+#[test]
+fn a_fork_is_refused() {
+    let output = run("", "scenario_fork");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("outside Some(7)"), "{text}");
+    assert!(text.contains("inside Some(6)"), "{text}");
+    assert!(text.contains("its workers stayed there"), "{text}");
+}
+
+thread_local! {
+    static OWN: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Keeps an address of its thread's variables over a move, as it must not.
+fn keeps_an_address() {
+    let runtime = unsafe {
+        // SAFETY: the fibre breaks the promise, but reads nothing by what it keeps.
+        Runtime::builder()
+            .pool("a", 1)
+            .pool("b", 1)
+            .check_moves()
+            .start()
+    }
+    .unwrap();
+    let pools = runtime.pools();
+    let moves = runtime.spawn(move || {
+        // SAFETY: nothing belongs to the thread.
+        unsafe { migrate(&pools[1]) };
+        let clean = Runtime::kept_addresses();
+        let kept = std::hint::black_box([OWN.with(|own| std::ptr::from_ref(own).addr())]);
+        // SAFETY: an address is kept, but nothing is read by it.
+        unsafe { migrate(&pools[0]) };
+        std::hint::black_box(kept);
+        (clean, Runtime::kept_addresses())
+    });
+    let (clean, kept) = moves.unwrap().join().unwrap();
+    println!("clean {clean} kept {}", kept > 0);
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_kept() {
+    keeps_an_address();
+}
+
+#[test]
+fn an_address_that_moves_along_is_told() {
+    let output = run("", "scenario_kept");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("clean 0 kept true"), "{text}");
+    assert!(
+        text.contains("moves from worker 1 to worker 0 and keeps 0x"),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_many() {
+    let runtime = runtime(&[("one", 1)]);
+    let begun = runtime.spawn(|| {
+        let mut handles = Vec::new();
+        let refused = loop {
+            match spawn(park) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => break Some(error.to_string()),
+            }
+            if handles.len().is_multiple_of(1000) {
+                yield_now();
+            }
+            if handles.len() == 100_000 {
+                break None;
+            }
+        };
+        yield_now();
+        (handles.len(), refused)
+    });
+    let (count, refused) = begun.unwrap().join().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM"));
+    println!("{count} at once, {}, {refused:?}", peak.unwrap());
+    sleep(Duration::from_millis(1));
+    runtime.shut_down();
+    println!("ended");
+}
+
+#[test]
+fn a_hundred_thousand_fibres_wait_at_once() {
+    let output = run("", "scenario_many");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    // Without guard regions (before Linux 6.13) a process has mappings for some 32,000.
+    let refused = text.contains("max_map_count");
+    assert!(text.contains("100000 at once") || refused, "{text}");
+    let peak = text.split("VmHWM:").nth(1).unwrap();
+    let kib: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(kib < 2 << 20, "{text}");
+    assert!(text.contains("ended"), "{text}");
+}
+
+#[test]
+fn fibres_beyond_the_limit_of_memory_are_refused_and_the_others_live() {
+    let output = run("ulimit -v 3000000;", "scenario_many");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("memory for stacks: "), "{text}");
+    assert!(text.contains("`ulimit -v`"), "{text}");
+    assert!(text.contains("ended"), "{text}");
+}

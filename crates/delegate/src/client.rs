@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use linewise_fibres::hosted;
+
 use crate::arena::UNIT;
 use crate::closure::{Closure, Many, Single};
 use crate::core::{self, Core, NONE};
@@ -20,7 +22,6 @@ use crate::lane::Sort;
 use crate::own;
 use crate::owned::Target;
 use crate::panics::{NoUnwind, Panic};
-use crate::running;
 use crate::sitting;
 use crate::stats::{ClientCounters, ClientStats};
 use crate::turn::turn;
@@ -251,7 +252,7 @@ impl<'c> Client<'c> {
         if self.is_inline(target.shard) {
             return self.run_inline(target.offset, function);
         }
-        if self.is_idle(target.shard()) && !running::gives_way(self.core().cast()) {
+        if self.is_idle(target.shard()) && !hosted::gives_way(self.core().cast()) {
             return self.apply_alone(target, function);
         }
         let mut answer = Answer(None);
@@ -326,7 +327,7 @@ impl<'c> Client<'c> {
         // is written by a callback of this thread, inside `exchange`, and nothing passes `lends` before.
         unsafe {
             // In a fibre the line waits for the requests of the others: it is sent when all wait.
-            if !running::gives_way(core.cast()) {
+            if !hosted::gives_way(core.cast()) {
                 exchange::exchange(core, shard, true);
             }
             while (*answer).0.is_none() {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use linewise_fibres::hosted;
+
 use crate::core::{Core, NONE, call_back, counters, inner, rethrow, serve_own};
 use crate::error::Error;
 use crate::inside::is_nested;
 use crate::lane::{Lane, Sort};
 use crate::own::run_own_line;
-use crate::running;
 use crate::sitting;
 use crate::sync::Ordering;
 use crate::wait::LONGEST_NAP;
@@ -236,7 +237,7 @@ pub(crate) unsafe fn wait(core: *mut Core, until: Until) {
             (*core).ladder.reset();
             return;
         }
-        if running::give_way(core.cast()) {
+        if hosted::give_way(core.cast()) {
             return;
         }
         let sleep = (*core).ladder.step();

@@ -9,35 +9,80 @@
 //! frame that is gone (rust-lang/unsafe-code-guidelines, 602). No bound of the language tells such
 //! bodies from others, so who starts fibres promises it.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+use linewise_fibres::hosted::{self, Hosted};
 
 use crate::client::Client;
-use crate::core::{self, Core};
+use crate::core;
 use crate::error::Error;
 use crate::exchange::{Until, exchange, wait};
-use crate::panics::{NoUnwind, discard, quietly};
-use crate::running;
-
-type Fibre = Coroutine<(), (), (), DefaultStack>;
-
-/// What a fibre runs.
-type Body<'f> = Box<dyn FnOnce(&Fibres<'_, 'f>) + 'f>;
+use crate::panics::{NoUnwind, Payload, keep_first, quietly};
 
 /// The fibres of one call of [`Client::fibres`]: spawns more.
 pub struct Fibres<'a, 'f> {
-    spawned: &'a RefCell<VecDeque<Body<'f>>>,
+    hosted: &'a Hosted<'a>,
+    /// Of all fibres of the call.
+    failed: &'a Failed,
+    bodies: PhantomData<Cell<&'f ()>>,
+}
+
+/// What went wrong first.
+#[derive(Default)]
+struct Failed {
+    thrown: UnsafeCell<Option<Payload>>,
+    refused: Cell<Option<Error>>,
 }
 
 impl<'f> Fibres<'_, 'f> {
     /// Adds a fibre that runs `body`. It begins when the running fibre waits or ends. What
     /// [`Client::fibres`] asks of bodies its caller promised for this one too.
     pub fn spawn(&self, body: impl FnOnce(&Fibres<'_, 'f>) + 'f) {
-        self.spawned.borrow_mut().push_back(Box::new(body));
+        let hosted = std::ptr::from_ref(self.hosted).cast::<Hosted<'_>>();
+        let failed = std::ptr::from_ref(self.failed);
+        let mut body = Quiet(Some(body));
+        let run = move || {
+            let Some(body) = body.0.take() else { return };
+            // SAFETY: as below.
+            let (hosted, failed) = unsafe { (&*hosted, &*failed) };
+            let fibres = Fibres {
+                hosted,
+                failed,
+                bodies: PhantomData,
+            };
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(&fibres))) {
+                // SAFETY: the fibres are of one thread, and this does not give way.
+                unsafe { keep_first(failed.thrown.get(), payload) };
+            }
+        };
+        // SAFETY: `Client::fibres` keeps both, and what the body borrows, until every fibre has ended: it does
+        // not return before, and unwinding past its guard ends the process. A panic is caught within.
+        if let Err(error) = unsafe { self.hosted.spawn(run) } {
+            let first = self.failed.refused.take();
+            self.failed.refused.set(first.or(Some(refused(&error))));
+        }
+    }
+}
+
+/// A body whose end nobody hears, where no fibre runs it.
+struct Quiet<B>(Option<B>);
+
+impl<B> Drop for Quiet<B> {
+    fn drop(&mut self) {
+        quietly(|| drop(self.0.take()));
+    }
+}
+
+fn refused(error: &linewise_fibres::Error) -> Error {
+    match error {
+        linewise_fibres::Error::System { what, why } => Error::System {
+            what,
+            why: why.clone(),
+        },
+        linewise_fibres::Error::Forked => Error::Forked,
+        _ => Error::Nested,
     }
 }
 
@@ -82,63 +127,32 @@ impl Client<'_> {
     /// # Panics
     /// If a fibre or a callback panics, after all fibres have ended.
     pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
-        let core = self.core();
         self.may_wait()?;
-        if running::is_inside() {
-            return Err(Error::Nested);
-        }
-        let spawned: RefCell<VecDeque<Body<'f>>> = RefCell::new(VecDeque::new());
-        spawned.borrow_mut().push_back(Box::new(first));
-        let mut thrown = None;
-        let mut refused = None;
-        let mut stacks: Vec<DefaultStack> = Vec::new();
-        let mut fibres: VecDeque<Fibre> = VecDeque::new();
+        let failed = Failed::default();
         let suspended = NoUnwind;
-        loop {
-            loop {
-                // The borrow ends before the body may be dropped, which may spawn another.
-                let next = spawned.borrow_mut().pop_front();
-                let Some(body) = next else { break };
-                let stack = stacks
-                    .pop()
-                    .map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
-                match stack {
-                    Ok(stack) => fibres.push_back(fibre(core, stack, body, &spawned)),
-                    Err(error) => {
-                        quietly(|| drop(body));
-                        refused.get_or_insert(Error::System {
-                            what: "memory for a fibre's stack",
-                            why: error.to_string(),
-                        });
-                    }
-                }
-            }
-            if fibres.is_empty() {
-                break;
-            }
-            let seen = self.counters().answered();
-            for _ in 0..fibres.len() {
-                let mut fibre = fibres.pop_front().expect("counted");
-                let result = catch_unwind(AssertUnwindSafe(|| fibre.resume(())));
-                running::exit();
-                match result {
-                    Ok(CoroutineResult::Yield(())) => fibres.push_back(fibre),
-                    Ok(CoroutineResult::Return(())) => stacks.push(fibre.into_stack()),
-                    // What was thrown first says best what went wrong.
-                    Err(payload) if thrown.is_none() => thrown = Some(payload),
-                    Err(payload) => discard(payload),
-                }
-            }
-            if spawned.borrow().is_empty() && !fibres.is_empty() {
-                self.exchange_for_fibres(seen);
-            }
-        }
+        let seen = Cell::new(self.counters().answered());
+        let begin = |hosted: &Hosted<'_>| {
+            let fibres = Fibres {
+                hosted,
+                failed: &failed,
+                bodies: PhantomData,
+            };
+            fibres.spawn(first);
+        };
+        let look_around = || {
+            self.exchange_for_fibres(seen.get());
+            seen.set(self.counters().answered());
+        };
+        // SAFETY: the caller promises what is asked of the bodies; `failed` and what they borrow live until
+        // this has returned, and no panic passes it.
+        let ran = unsafe { hosted::run(self.core().cast(), STACK_BYTES, begin, look_around) };
         suspended.passed();
-        if let Some(payload) = thrown {
+        ran.map_err(|error| refused(&error))?;
+        if let Some(payload) = failed.thrown.into_inner() {
             resume_unwind(payload);
         }
         self.throw_on();
-        refused.map_or(Ok(()), Err)
+        failed.refused.into_inner().map_or(Ok(()), Err)
     }
 
     /// All fibres wait: sends what they asked and takes what came back. While it spins for that, no
@@ -165,21 +179,4 @@ impl Client<'_> {
             }
         }
     }
-}
-
-/// A fibre that has not begun. The caller resumes it until it ends, within `'a`.
-fn fibre<'a, 'f: 'a>(
-    core: *mut Core,
-    stack: DefaultStack,
-    body: Body<'f>,
-    spawned: &'a RefCell<VecDeque<Body<'f>>>,
-) -> Fibre {
-    let run: Box<dyn FnOnce() + 'a> = Box::new(move || body(&Fibres { spawned }));
-    // SAFETY: only the lifetime changes. `Client::fibres` keeps what the body borrows until every
-    // fibre has ended: it does not return before, and unwinding past its guard ends the process.
-    let run: Box<dyn FnOnce() + 'static> = unsafe { std::mem::transmute(run) };
-    Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-        running::enter(core.cast(), yielder);
-        run();
-    })
 }

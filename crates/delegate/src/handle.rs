@@ -63,7 +63,8 @@ impl Handle {
         }
     }
 
-    /// Runs `function` on the value and waits for its answer.
+    /// Runs `function` on the value and waits for its answer. In a fibre of `linewise-fibres` other fibres of
+    /// the worker run meanwhile.
     ///
     /// # Errors
     /// [`Error::Panicked`], [`Error::Shutdown`], [`Error::Foreign`]; [`Error::Nested`] inside a

@@ -215,7 +215,6 @@ mod policy;
 mod prepared;
 mod reply;
 mod room;
-mod running;
 mod server;
 mod several;
 #[doc(hidden)]

@@ -1,10 +1,12 @@
-//! One answer from a shard to a thread or task that has no client.
+//! One answer from a shard to a thread, fibre or task that has no client.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use linewise_fibres::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::error::Error;
 
@@ -20,7 +22,7 @@ struct Shared<R> {
 
 impl<R> Shared<R> {
     fn lock(&self) -> MutexGuard<'_, Pending<R>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 }
 
@@ -73,12 +75,7 @@ impl<R> Receiver<R> {
     pub(crate) fn wait(&self, time: Duration) -> Option<Result<R, Error>> {
         let mut place = self.0.lock();
         if place.answer.is_none() && !time.is_zero() {
-            place = self
-                .0
-                .there
-                .wait_timeout(place, time)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            place = self.0.there.wait_timeout(place, time).0;
         }
         place.answer.take()
     }

@@ -9,13 +9,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use linewise_fibres::hosted;
+
 use crate::arena::Arena;
 use crate::channel::{Channel, ServerEnd};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::inside::{Inside, is_serving};
 use crate::panics::{NoUnwind, quietly};
-use crate::running;
 use crate::stats::ShardCounters;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use crate::wait::Parker;
@@ -366,7 +367,7 @@ impl Shard {
     #[inline]
     pub(crate) unsafe fn pass(&self) -> bool {
         // SAFETY: the contract; the caller waits on its own stack meanwhile.
-        running::on_thread_stack(|| unsafe { self.pass_with(false) })
+        hosted::on_thread_stack(|| unsafe { self.pass_with(false) })
     }
 
     /// The same. With `rests`, channels are left alone for a while after a visit: for a server that

@@ -4,13 +4,14 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use linewise_fibres::hosted;
+
 use crate::client::Client;
 use crate::core;
 use crate::error::Error;
 use crate::exchange::{self, Until};
 use crate::owned::Target;
 use crate::reply::Reply;
-use crate::running;
 use crate::wait::LONGEST_NAP;
 
 /// Who waits for something that does not wake the client looks again after so long.
@@ -120,7 +121,7 @@ impl Client<'_> {
             loop {
                 let mut worked = false;
                 // In a fibre lines wait for the requests of the others: they are sent when all wait.
-                let sends = !running::gives_way(core.cast());
+                let sends = !hosted::gives_way(core.cast());
                 for shard in 0..core::inner(core).shards.len() {
                     worked |= exchange::exchange(core, shard, sends);
                 }

@@ -253,3 +253,40 @@ fn what_others_ask_while_a_fibre_waits_has_the_stack_of_the_thread() {
         }
     });
 }
+
+#[test]
+fn a_fibre_that_waits_by_a_handle_does_not_hold_its_worker_up() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    let domain = Domain::dedicated(1).build().unwrap();
+    let value = Arc::new(domain.own(0, || 5_u64).unwrap());
+    let handle = domain.handle();
+    // SAFETY: these fibres leave nothing in their thread over a waiting call.
+    let runtime = unsafe { linewise_fibres::Runtime::builder().pool("one", 1).start() }.unwrap();
+    let (turns, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let waits = {
+        let (turns, answered) = (turns.clone(), answered.clone());
+        runtime.spawn(move || {
+            let slow = |value: &mut u64| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                *value += 1;
+                *value
+            };
+            let before = turns.load(Ordering::Relaxed);
+            let answer = handle.apply_waiting(&*value, slow).unwrap();
+            answered.store(true, Ordering::Relaxed);
+            (answer, turns.load(Ordering::Relaxed) - before)
+        })
+    };
+    let others = runtime.spawn(move || {
+        while !answered.load(Ordering::Relaxed) {
+            turns.fetch_add(1, Ordering::Relaxed);
+            linewise_fibres::yield_now();
+        }
+    });
+    let (answer, turns) = waits.unwrap().join().unwrap();
+    others.unwrap().join().unwrap();
+    assert_eq!(answer, 6);
+    assert!(turns > 10, "{turns}");
+}

@@ -29,6 +29,9 @@ pub enum Error {
     /// The caller is no fibre, so it has no pool.
     #[error("no fibre runs on this thread; use Pool::spawn or Runtime::spawn")]
     NoFibre,
+    /// The thread runs fibres already.
+    #[error("fibres within a fibre: this thread runs some already")]
+    Hosted,
     /// After `fork` a child has none of the workers.
     #[error(
         "this process was forked from one with a runtime of fibres; its workers stayed there. Fork \

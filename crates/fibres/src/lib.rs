@@ -11,6 +11,7 @@ mod error;
 mod fibre;
 pub mod fs;
 mod here;
+pub mod hosted;
 mod io;
 mod kept;
 mod lane;

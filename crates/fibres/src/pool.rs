@@ -191,15 +191,33 @@ pub fn spawn<T: Send + 'static>(
     unsafe { begin(here.shared(), here.pool, With::NOTHING, body) }
 }
 
-/// Begins a fibre.
+/// Begins a fibre on the worker that the caller's thread is.
 ///
 /// # Safety
 /// What `body` borrows lives until the fibre has ended.
-unsafe fn begin<T: Send>(
+pub(crate) unsafe fn begin_hosted(
+    shared: &Shared,
+    stack: usize,
+    body: impl FnOnce(),
+) -> Result<(), Error> {
+    let with = With {
+        stack,
+        ..With::NOTHING
+    };
+    // SAFETY: the contract.
+    unsafe { begin(shared, 0, with, body) }.map(drop)
+}
+
+/// Begins a fibre.
+///
+/// # Safety
+/// What `body` borrows lives until the fibre has ended. It is `Send`, and its value is, unless the pool has
+/// no other worker than the caller's thread.
+unsafe fn begin<T>(
     shared: &Shared,
     pool: usize,
     with: With,
-    body: impl FnOnce() -> T + Send,
+    body: impl FnOnce() -> T,
 ) -> Result<JoinHandle<T>, Error> {
     if runtime::is_forked() {
         return Err(Error::Forked);

@@ -157,6 +157,12 @@ impl Task {
         unsafe { (*self.yielder.get()).suspend(action) }
     }
 
+    /// Runs `call` on the stack of the worker, by the fibre itself.
+    pub(crate) fn off_stack<T>(&self, call: impl FnOnce() -> T + Send) -> T {
+        // SAFETY: the fibre runs, so its yielder, on its stack, lives.
+        unsafe { (*self.yielder.get()).on_parent_stack(call) }
+    }
+
     /// The worker on which it runs now. By the fibre itself; to be asked again after each
     /// [`Task::leave`].
     #[inline]
@@ -231,7 +237,10 @@ unsafe fn free<T>(task: NonNull<Task>) {
     let joint = task.cast::<Joint<T>>();
     // SAFETY: made by `make::<T>`, and this was the last reference.
     unsafe {
-        joint.drop_in_place();
+        // A value that nobody took may throw as it is dropped. Nobody is there to catch it.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| joint.drop_in_place())) {
+            std::mem::forget(payload);
+        }
         block::give_back(joint.cast(), Layout::new::<Joint<T>>());
     }
 }
@@ -271,18 +280,21 @@ where
         // SAFETY: a fibre that runs is there, and its value is its own until it has ended.
         let (task, value) = unsafe { (&(*joint.as_ptr()).task, (*joint.as_ptr()).value.get()) };
         task.yielder.set(yielder);
-        let result = if cancelled {
-            drop(body);
-            Err(JoinError::Cancelled)
-        } else {
-            catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
-                if payload.is::<Cancelled>() {
-                    JoinError::Cancelled
-                } else {
-                    JoinError::Panicked(payload)
-                }
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            if cancelled {
+                drop(body);
+                Err(JoinError::Cancelled)
+            } else {
+                Ok(body())
+            }
+        }));
+        let result = result.unwrap_or_else(|payload| {
+            Err(if payload.is::<Cancelled>() {
+                JoinError::Cancelled
+            } else {
+                JoinError::Panicked(payload)
             })
-        };
+        });
         // SAFETY: as above.
         unsafe { *value = Some(result) };
     };

@@ -51,6 +51,8 @@ pub(crate) struct Own {
     ring: UnsafeCell<Ring>,
     /// The runtime shuts down: who waits is cancelled.
     pub(crate) cancelling: Cell<bool>,
+    /// Whose fibres these are, where a host runs them.
+    pub(crate) host: Cell<*const ()>,
     next_id: Cell<u64>,
     next_of_pool: Cell<usize>,
 }
@@ -79,6 +81,15 @@ pub(crate) struct Worker {
 unsafe impl Sync for Worker {}
 // SAFETY: as above.
 unsafe impl Send for Worker {}
+
+/// Says which fibre runs, again, also after a panic.
+struct Back<'w>(&'w Cell<*const Task>, *const Task);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
 
 /// Workers among which fibres are stolen.
 pub(crate) struct PoolOf {
@@ -187,6 +198,7 @@ impl Worker {
                 blocks: UnsafeCell::new(Blocks::default()),
                 ring: UnsafeCell::new(Ring::default()),
                 cancelling: Cell::new(false),
+                host: Cell::new(std::ptr::null()),
                 next_id: Cell::new(0),
                 next_of_pool: Cell::new(index),
             },
@@ -226,6 +238,27 @@ impl Worker {
             self.run(fibre);
         }
         here::set(std::ptr::null());
+    }
+
+    /// Runs each fibre that is ready once, or waits until one is. By its thread.
+    pub(crate) fn round(&self) {
+        let count = self.ready(|ready| ready.len());
+        for _ in 0..count.max(1) {
+            self.own.left.set(1);
+            let Some(fibre) = self.next() else { return };
+            self.run(fibre);
+        }
+        self.own.running.set(std::ptr::null());
+    }
+
+    /// Runs `call` on the thread's own stack, by a fibre that runs here; meanwhile none does.
+    pub(crate) fn off_stack<T>(&self, call: impl FnOnce() -> T + Send) -> T {
+        let running = self.own.running.replace(std::ptr::null());
+        let back = Back(&self.own.running, running);
+        // SAFETY: it runs, and calls this.
+        let result = unsafe { (*running).off_stack(call) };
+        drop(back);
+        result
     }
 
     /// The next fibre; none when the runtime has ended.
@@ -634,7 +667,7 @@ impl Shared {
     }
 
     /// Whether every fibre that was begun has ended.
-    fn all_ended(&self) -> bool {
+    pub(crate) fn all_ended(&self) -> bool {
         // What ended is read first: what was begun is never less.
         let ended: usize = self
             .workers

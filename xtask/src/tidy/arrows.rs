@@ -17,7 +17,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-tracer", &["linewise-cache", "linewise-heap"]),
     ("linewise-preload", &["linewise-heap"]),
     ("linewise-preload-cxx", &[]),
-    ("linewise-delegate", &["linewise-topology"]),
+    ("linewise-fibres", &["linewise-topology"]),
+    (
+        "linewise-delegate",
+        &["linewise-fibres", "linewise-topology"],
+    ),
     ("linewise-delegate-c", &["linewise-delegate"]),
     (
         "linewise-trace",

@@ -1,0 +1,124 @@
+//! Fibres on the caller's own thread, for a host that has its own way to wait: it gives way where it would
+//! wait, and is asked to look around when every fibre has run once. `linewise-delegate` runs the fibres of a
+//! client so.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::bell::{Bell, Futex};
+use crate::error::Error;
+use crate::fibre::current_task;
+use crate::here::{self, here};
+use crate::overflow::{self, HandlerStack};
+use crate::pool::begin_hosted;
+use crate::task::YIELD;
+use crate::worker::{PoolOf, Shared, Worker};
+
+/// Takes the thread back from the worker that it was, also by a panic of the host.
+struct Thread;
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        here::set(std::ptr::null());
+    }
+}
+
+/// The fibres of one [`run`], from inside: begins more.
+#[derive(Debug)]
+pub struct Hosted<'a> {
+    shared: &'a Shared,
+    stack: usize,
+    begun: &'a Cell<bool>,
+}
+
+impl Hosted<'_> {
+    /// Begins a fibre. It first runs when the running one gives way or ends.
+    ///
+    /// # Safety
+    /// `body` does not panic, and what it borrows lives until [`run`] has returned.
+    ///
+    /// # Errors
+    /// As [`Pool::spawn`](crate::Pool::spawn).
+    pub unsafe fn spawn(&self, body: impl FnOnce()) -> Result<(), Error> {
+        self.begun.set(true);
+        // SAFETY: the contract.
+        unsafe { begin_hosted(self.shared, self.stack, body) }
+    }
+}
+
+/// Runs fibres on this thread until all have ended: those that `first` begins, and that these begin. When each
+/// has run once since, and none began, `look_around` is called. In a fibre of these [`gives_way`] is true
+/// for `host`.
+///
+/// # Safety
+/// As of [`Builder::start`](crate::Builder::start), for all bodies.
+///
+/// # Errors
+/// [`Error::Hosted`] where the caller is a fibre or a worker already.
+pub unsafe fn run(
+    host: *const (),
+    stack: usize,
+    first: impl FnOnce(&Hosted<'_>),
+    mut look_around: impl FnMut(),
+) -> Result<(), Error> {
+    if !here().is_null() {
+        return Err(Error::Hosted);
+    }
+    overflow::install();
+    let _faults = HandlerStack::install();
+    let shared = Arc::new_cyclic(|shared| {
+        let worker = Worker::new((0, 0, 1), shared.as_ptr(), Bell::new(Box::new(Futex)), None);
+        worker.own.host.set(host);
+        Shared::new(Box::new([worker]), Box::new([PoolOf::new("here", 0, 1)]))
+    });
+    let begun = Cell::new(false);
+    let worker = &shared.workers[0];
+    here::set(worker);
+    let _thread = Thread;
+    first(&Hosted {
+        shared: &shared,
+        stack,
+        begun: &begun,
+    });
+    while !shared.all_ended() {
+        begun.set(false);
+        worker.round();
+        if !begun.get() && !shared.all_ended() {
+            look_around();
+        }
+    }
+    Ok(())
+}
+
+/// Whether the caller is a fibre that gives way where `host` would wait. Not while it unwinds: panics are
+/// counted by threads.
+#[inline]
+pub fn gives_way(host: *const ()) -> bool {
+    // SAFETY: a worker lives as long as its thread runs fibres.
+    unsafe { here().as_ref() }.is_some_and(|here| {
+        here.own.host.get() == host && !here.running().is_null() && !std::thread::panicking()
+    })
+}
+
+/// Lets the host's other fibres run; false if the caller is none that gives way.
+#[inline(always)]
+pub fn give_way(host: *const ()) -> bool {
+    if !gives_way(host) {
+        return false;
+    }
+    if let Some(task) = current_task() {
+        task.leave(YIELD);
+    }
+    true
+}
+
+/// Runs `call` on the thread's own stack, where the caller is a hosted fibre: what `call` leads to may need
+/// more stack than a fibre has. Meanwhile the thread is none of a fibre.
+#[inline(always)]
+pub fn on_thread_stack<T>(call: impl FnOnce() -> T + Send) -> T {
+    // SAFETY: as in `gives_way`.
+    let Some(here) = (unsafe { here().as_ref() }).filter(|it| !it.running().is_null()) else {
+        return call();
+    };
+    here.off_stack(call)
+}

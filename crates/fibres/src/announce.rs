@@ -1,11 +1,14 @@
-//! Tells whoever records which fibre's stack is where, through the functions that `linewise.h` declares: a
-//! recorder that is loaded into the process defines them.
+//! Tells whoever records which fibre's stack is where: as an object with a name, by the functions that
+//! `linewise.h` declares and a recorder that is loaded into the process defines.
+//!
+//! While it does, no stack's addresses are handed out twice, so that an address tells its session for the whole
+//! run.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::OnceLock;
 
-type Begins = unsafe extern "C" fn(u64, *const c_char, *const c_void, *const c_void);
-type Ends = unsafe extern "C" fn(u64);
+type Begins = unsafe extern "C" fn(*const c_void, usize, *const c_char);
+type Ends = unsafe extern "C" fn(*const c_void);
 
 struct Recorder {
     begins: Begins,
@@ -18,11 +21,11 @@ fn recorder() -> Option<&'static Recorder> {
 }
 
 fn find() -> Option<Recorder> {
-    // SAFETY: looks names up; those who define these give them the types that `linewise.h` declares.
+    // SAFETY: looks names up; who defines these gives them the types that `linewise.h` declares.
     unsafe {
         let symbol = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-        let begins = symbol(c"linewise_session_begins");
-        let ends = symbol(c"linewise_session_ends");
+        let begins = symbol(c"linewise_object_begins");
+        let ends = symbol(c"linewise_object_ends");
         (!begins.is_null() && !ends.is_null()).then(|| Recorder {
             begins: std::mem::transmute::<*mut c_void, Begins>(begins),
             ends: std::mem::transmute::<*mut c_void, Ends>(ends),
@@ -30,27 +33,27 @@ fn find() -> Option<Recorder> {
     }
 }
 
-/// Whether somebody records. Then no stack's addresses are handed out twice.
-#[inline]
+/// Whether somebody records.
 pub(crate) fn is_heard() -> bool {
     recorder().is_some()
 }
 
-/// The session `id` begins on the stack from `low` to `high`.
+/// The session `id` begins on the stack of `bytes` from `low` on.
 #[cold]
-pub(crate) fn begun(id: u64, name: Option<&str>, low: usize, high: usize) {
+pub(crate) fn begun(id: u64, name: Option<&str>, low: usize, bytes: usize) {
     let Some(recorder) = recorder() else { return };
-    let name = CString::new(name.unwrap_or("fibre").replace('\0', "")).unwrap_or_default();
-    let address = std::ptr::without_provenance::<c_void>;
+    let name = format!("session {id} {}", name.unwrap_or_default());
+    let name = CString::new(name.trim_end().replace('\0', "")).unwrap_or_default();
+    let low = std::ptr::without_provenance(low);
     // SAFETY: the name lives over the call, which keeps none of its arguments.
-    unsafe { (recorder.begins)(id, name.as_ptr(), address(low), address(high)) };
+    unsafe { (recorder.begins)(low, bytes, name.as_ptr()) };
 }
 
-/// The session `id` ends.
+/// The session on the stack from `low` on ends.
 #[cold]
-pub(crate) fn ended(id: u64) {
+pub(crate) fn ended(low: usize) {
     if let Some(recorder) = recorder() {
         // SAFETY: as above.
-        unsafe { (recorder.ends)(id) };
+        unsafe { (recorder.ends)(std::ptr::without_provenance(low)) };
     }
 }

@@ -231,12 +231,12 @@ unsafe fn begin<T>(
         Some(stack) => stack,
         None => Stack::take(with.stack)?,
     };
-    let announced = announce::is_heard();
+    let announced = shared.announces;
     let id = here.map_or_else(runtime::outside_id, Worker::new_id);
     if announced {
-        let (low, size) = (stack.low_usable(), stack.size());
-        announce::begun(id, with.name.as_deref(), low, low + size);
+        announce::begun(id, with.name.as_deref(), stack.low_usable(), stack.size());
     }
+    let low = stack.low_usable();
     let made = Made {
         id,
         name: with.name,
@@ -251,6 +251,9 @@ unsafe fn begin<T>(
         Some(here) => here.enqueue_elsewhere(fibre, pool),
         None => {
             if let Err(fibre) = shared.take_from_outside(pool, fibre) {
+                if announced {
+                    announce::ended(low);
+                }
                 fibre.never_begun();
                 return Err(Error::ShuttingDown);
             }

@@ -7,6 +7,7 @@ use std::thread;
 
 use linewise_topology::Topology;
 
+use crate::announce;
 use crate::bell::{Bell, Futex, Park};
 use crate::error::Error;
 use crate::here::here;
@@ -54,6 +55,7 @@ pub struct Builder {
     steals_across: bool,
     without_events: bool,
     checks: bool,
+    announces: bool,
     looks: Option<u32>,
 }
 
@@ -200,6 +202,15 @@ impl Builder {
         self
     }
 
+    /// Tells whoever records of each fibre: its number and name, where its stack is, its begin and its end, by
+    /// the functions of `linewise.h`. Then an address of a stack stands for one fibre in the whole run: no
+    /// stack is used again, and each fibre costs some microseconds more. Without a recorder, nothing. The
+    /// environment variable `LINEWISE_SESSIONS=1` asks for it, too.
+    pub fn announce_sessions(mut self) -> Self {
+        self.announces = true;
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Safety
@@ -219,6 +230,9 @@ impl Builder {
             return Err(Error::Forked);
         }
         prepare_process();
+        let asked =
+            self.announces || std::env::var_os("LINEWISE_SESSIONS").is_some_and(|it| it == "1");
+        let announces = asked && announce::is_heard();
         let plan: Vec<(usize, Option<u32>)> = self
             .pools
             .iter()
@@ -246,6 +260,7 @@ impl Builder {
             let mut shared = Shared::new(workers, pools.collect());
             shared.steals_across = self.steals_across;
             shared.checks = self.checks;
+            shared.announces = announces;
             shared.looks = self.looks.unwrap_or_else(|| looks_for(plan.len()));
             shared
         });

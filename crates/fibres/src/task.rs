@@ -121,9 +121,6 @@ impl Runnable {
     pub(crate) fn never_begun(self) {
         // SAFETY: who has the right to run has the routine.
         let routine = unsafe { (*self.task().routine.get()).take() };
-        if self.task().announced {
-            crate::announce::ended(self.task().id);
-        }
         // It drops the body, on this thread; the stack goes to no one else.
         drop(routine);
         drop(self.into_reference());

@@ -117,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) looks: u32,
     /// Addresses of a thread's variables that move along with a fibre are reported.
     pub(crate) checks: bool,
+    /// Whoever records is told of each fibre.
+    pub(crate) announces: bool,
     phase: std::sync::atomic::AtomicU32,
     halted: Mutex<usize>,
     resumed: Condvar,
@@ -315,7 +317,7 @@ impl Worker {
         let stack = routine.expect("it ran").into_stack();
         stack.belongs_to(std::ptr::null_mut(), std::ptr::null_mut());
         if task.announced {
-            crate::announce::ended(task.id);
+            crate::announce::ended(stack.low_usable());
         }
         self.keep_stack(stack, !task.announced);
         task.token.end();
@@ -573,6 +575,7 @@ impl Shared {
             steals_across: false,
             looks: 0,
             checks: false,
+            announces: false,
             phase: std::sync::atomic::AtomicU32::new(RUNNING),
             halted: Mutex::new(0),
             resumed: Condvar::new(),

@@ -231,3 +231,78 @@ fn fibres_beyond_the_limit_of_memory_are_refused_and_the_others_live() {
     assert!(text.contains("`ulimit -v`"), "{text}");
     assert!(text.contains("ended"), "{text}");
 }
+
+#[test]
+#[ignore = "a scenario of the test below"]
+fn scenario_sessions() {
+    let runtime = runtime(&[("one", 1)]);
+    let pool = runtime.pool("one").unwrap();
+    for name in ["echo", "echo", "other"] {
+        let here = pool.builder().name(name).spawn(|| {
+            let here = 0_u8;
+            std::hint::black_box(&raw const here).addr()
+        });
+        println!("stack {name} {:x}", here.unwrap().join().unwrap());
+    }
+}
+
+/// A recorder that prints what it is told.
+const RECORDER: &str = r#"
+#include <stdio.h>
+void linewise_object_begins(const void *object, size_t size, const char *name) {
+    printf("begins %lx %zu %s\n", (unsigned long)object, size, name);
+    fflush(stdout);
+}
+void linewise_object_ends(const void *object) {
+    printf("ends %lx\n", (unsigned long)object);
+    fflush(stdout);
+}
+"#;
+
+#[test]
+fn whoever_records_is_told_of_sessions_and_no_stack_is_used_twice() {
+    let folder = std::env::temp_dir().join(format!("fibres-recorder-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (source, library) = (folder.join("recorder.c"), folder.join("recorder.so"));
+    std::fs::write(&source, RECORDER).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    if !built.is_ok_and(|it| it.success()) {
+        println!("skipped: no C compiler");
+        return;
+    }
+    let limits = format!(
+        "export LINEWISE_SESSIONS=1 LD_PRELOAD={};",
+        library.display()
+    );
+    let output = run(&limits, "scenario_sessions");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = text(&output);
+    let begun: Vec<(usize, usize, String)> = text
+        .lines()
+        .filter_map(|line| {
+            // The harness says what it runs in the same line.
+            let (_, told) = line.split_once("begins ")?;
+            let mut words = told.splitn(3, ' ');
+            let low = usize::from_str_radix(words.next()?, 16).ok()?;
+            Some((low, words.next()?.parse().ok()?, words.next()?.to_owned()))
+        })
+        .collect();
+    let stacks: Vec<usize> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("stack ")?.split(' ').nth(1))
+        .map(|address| usize::from_str_radix(address, 16).unwrap())
+        .collect();
+    assert_eq!(begun.len(), 3, "{text}");
+    for ((low, bytes, name), address) in begun.iter().zip(&stacks) {
+        assert!((*low..low + bytes).contains(address), "{text}");
+        assert!(name.starts_with("session "), "{text}");
+        assert!(text.contains(&format!("ends {low:x}")), "{text}");
+    }
+    assert!(begun[0].2.ends_with(" echo"), "{text}");
+    let mut lows: Vec<_> = begun.iter().map(|it| it.0).collect();
+    lows.dedup();
+    assert_eq!(lows.len(), 3, "{text}");
+}

@@ -21,6 +21,7 @@
 
 mod compare;
 pub mod fetch_add;
+pub mod fibres;
 mod placement;
 pub mod reuse;
 mod run;

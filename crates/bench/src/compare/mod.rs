@@ -1,7 +1,7 @@
 //! Truth beside what the collector measured, over repeats of one benchmark.
 
 mod round_trip;
-mod statistics;
+pub(crate) mod statistics;
 mod table;
 
 pub use round_trip::{RoundTrips, rtt_json, rtt_table};

@@ -2,6 +2,7 @@
 //! they replace.
 
 mod fetch_add;
+mod fibres;
 mod reuse;
 mod reuse_native;
 mod rtt;
@@ -30,6 +31,8 @@ enum Benchmark {
     ReuseProgram(reuse::ProgramArgs),
     /// Increments of shared variables by locks, atomics, channels and delegation, side by side
     FetchAdd(fetch_add::FetchAddArgs),
+    /// Switching, moving and beginning fibres
+    Fibres(fibres::FibresArgs),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -62,6 +65,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Benchmark::Reuse(args) => reuse::run(&args),
         Benchmark::ReuseProgram(args) => reuse::run_program(&args),
         Benchmark::FetchAdd(args) => fetch_add::run(&args),
+        Benchmark::Fibres(args) => fibres::run(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

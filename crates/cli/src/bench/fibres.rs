@@ -1,0 +1,44 @@
+//! `linewise bench fibres`: what switching, moving and beginning fibres costs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use linewise_bench::fibres;
+use linewise_machine::affinity::allowed_cpus;
+use linewise_machine::latency::measure_round_trip;
+
+/// Arguments of `linewise bench fibres`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct FibresArgs {
+    /// Measurements of each cost
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    repeats: u32,
+    /// Two CPUs to run on; the first two allowed ones unless given
+    #[arg(long, num_args = 2, value_delimiter = ',')]
+    cpus: Option<Vec<u32>>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one measurement of the round trip takes.
+const BUDGET: Duration = Duration::from_millis(5);
+
+pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
+    let cpus = args.cpus.clone().unwrap_or_else(allowed_cpus);
+    let &[here, there, ..] = cpus.as_slice() else {
+        anyhow::bail!(
+            "moving needs two CPUs, and this process may use only {}; see `taskset -p $$`",
+            cpus.len()
+        );
+    };
+    let rows = fibres::measure([here, there], args.repeats, || {
+        anyhow::Ok(measure_round_trip(here, there, BUDGET)?.median_ns)
+    })?;
+    if args.json {
+        println!("{:#}", fibres::json(&rows));
+    } else {
+        print!("{}", fibres::table(&rows));
+    }
+    Ok(ExitCode::SUCCESS)
+}

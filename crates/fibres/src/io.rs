@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{net, path};
 
@@ -21,6 +22,29 @@ pub struct Io<T: AsRawFd> {
     // Dropped first: it must be unknown before it is closed.
     known: OnceLock<Registered>,
     inner: T,
+    read_timeout: Timeout,
+    write_timeout: Timeout,
+}
+
+/// How long a call waits at most: in nanoseconds, 0 for any time.
+#[derive(Debug, Default)]
+struct Timeout(AtomicU64);
+
+impl Timeout {
+    fn set(&self, time: Option<Duration>) {
+        let nanoseconds = time.map_or(0, |time| {
+            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
+        });
+        self.0.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Until when a call that begins to wait now may.
+    fn deadline(&self) -> Option<Instant> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            nanoseconds => Instant::now().checked_add(Duration::from_nanos(nanoseconds)),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -64,10 +88,28 @@ impl<T: AsRawFd> Io<T> {
     /// If the kernel refuses that.
     pub fn new(inner: T) -> io::Result<Self> {
         set_nonblocking(inner.as_raw_fd())?;
-        Ok(Self {
+        Ok(Self::around(inner))
+    }
+
+    /// Around what returns at once already.
+    fn around(inner: T) -> Self {
+        Self {
             known: OnceLock::new(),
             inner,
-        })
+            read_timeout: Timeout::default(),
+            write_timeout: Timeout::default(),
+        }
+    }
+
+    /// Lets calls that read, or accept, fail with [`io::ErrorKind::TimedOut`] after they have waited for so
+    /// long; none: they wait for any time.
+    pub fn set_read_timeout(&self, time: Option<Duration>) {
+        self.read_timeout.set(time);
+    }
+
+    /// The same of calls that write.
+    pub fn set_write_timeout(&self, time: Option<Duration>) {
+        self.write_timeout.set(time);
     }
 
     /// What it is around. It returns at once where it is not ready.
@@ -88,6 +130,47 @@ impl<T: AsRawFd> Io<T> {
         Ok(Some(self.known.get_or_init(|| fresh)))
     }
 
+    /// Reads by `attempt`, which is called until it does not say that it would block; the fibre waits
+    /// between. So it may read in another place, as in a [`visit`](crate::visit), and still wait here.
+    ///
+    /// # Errors
+    /// Those of `attempt`; [`io::ErrorKind::TimedOut`].
+    #[inline]
+    pub fn read_by(
+        &self,
+        buffer: &mut [u8],
+        mut attempt: impl FnMut(&T, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            let known = self.known.get().map(|it| &it.source);
+            let seen = known.map(|it| it.read.times());
+            let is_drained = known.is_some_and(|it| it.is_drained(seen));
+            let result = if is_drained {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                attempt(&self.inner, buffer)
+            };
+            if let (Some(known), Ok(count)) = (known, &result)
+                && *count > 0
+                && *count < buffer.len()
+            {
+                known.say_drained(seen);
+            }
+            if let Some(result) = self.over(result, Direction::Read, seen, None)? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Writes by `attempt`, as [`Io::read_by`] reads.
+    ///
+    /// # Errors
+    /// Those of `attempt`; [`io::ErrorKind::TimedOut`].
+    #[inline]
+    pub fn write_by<R>(&self, attempt: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.retry(Direction::Write, None, attempt)
+    }
+
     /// Calls `attempt` until it does not say that it would block.
     #[inline]
     fn retry<R>(
@@ -98,15 +181,34 @@ impl<T: AsRawFd> Io<T> {
     ) -> io::Result<R> {
         loop {
             let seen = self.known.get().map(|it| direction.of(&it.source).times());
-            match attempt(&self.inner) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.wait(direction, seen, deadline)? {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+            if let Some(result) = self.over(attempt(&self.inner), direction, seen, deadline)? {
+                return Ok(result);
             }
+        }
+    }
+
+    /// What an attempt came to; none, after the wait, if it is to be made again.
+    #[inline]
+    fn over<R>(
+        &self,
+        result: io::Result<R>,
+        direction: Direction,
+        seen: Option<u32>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Option<R>> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let deadline = deadline.or_else(|| match direction {
+                    Direction::Read => self.read_timeout.deadline(),
+                    Direction::Write => self.write_timeout.deadline(),
+                });
+                if !self.wait(direction, seen, deadline)? {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            result => result.map(Some),
         }
     }
 
@@ -180,7 +282,7 @@ where
     for<'t> &'t T: Read,
 {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.retry(Direction::Read, None, |mut inner| inner.read(buffer))
+        self.read_by(buffer, |mut inner, buffer| inner.read(buffer))
     }
 }
 
@@ -233,8 +335,7 @@ impl Io<net::TcpListener> {
     /// # Errors
     /// As [`net::TcpListener::accept`].
     pub fn accept(&self) -> io::Result<(Io<net::TcpStream>, SocketAddr)> {
-        let (stream, address) = self.retry(Direction::Read, None, net::TcpListener::accept)?;
-        Ok((Io::new(stream)?, address))
+        self.retry(Direction::Read, None, accept_from)
     }
 }
 
@@ -276,6 +377,43 @@ impl Io<net::TcpStream> {
     }
 }
 
+/// Accepts a connection that returns at once where it is not ready: the standard library needs two calls more.
+fn accept_from(listener: &net::TcpListener) -> io::Result<(Io<net::TcpStream>, SocketAddr)> {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut raw: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&raw) as libc::socklen_t;
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the kernel fills the address, up to the length that is told.
+    let fd = unsafe {
+        let address = (&raw mut raw).cast();
+        libc::accept4(listener.as_raw_fd(), address, &raw mut length, flags)
+    };
+    let stream = net::TcpStream::from(crate::reactor::owned(fd)?);
+    let address = address_of(&raw).map_or_else(|| stream.peer_addr(), Ok)?;
+    Ok((Io::around(stream), address))
+}
+
+/// What the kernel wrote as an address.
+fn address_of(raw: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let raw: *const libc::sockaddr_storage = raw;
+    // SAFETY: the family says what it is, and the storage is large enough and aligned for each.
+    unsafe {
+        match libc::c_int::from((*raw).ss_family) {
+            libc::AF_INET => {
+                let v4 = &*raw.cast::<libc::sockaddr_in>();
+                let ip = net::Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some((ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = &*raw.cast::<libc::sockaddr_in6>();
+                let (ip, port) = (v6.sin6_addr.s6_addr.into(), u16::from_be(v6.sin6_port));
+                Some(net::SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
 fn connect_to(address: &SocketAddr) -> io::Result<Io<net::TcpStream>> {
     let (domain, address) = match address {
         SocketAddr::V4(v4) => {
@@ -306,10 +444,7 @@ fn connect_to(address: &SocketAddr) -> io::Result<Io<net::TcpStream>> {
     // SAFETY: the address lives over the call, in the length that is told.
     let result = unsafe { libc::connect(socket.as_raw_fd(), raw, length as libc::socklen_t) };
     let error = io::Error::last_os_error();
-    let stream = Io {
-        known: OnceLock::new(),
-        inner: net::TcpStream::from(socket),
-    };
+    let stream = Io::around(net::TcpStream::from(socket));
     if result == 0 {
         return Ok(stream);
     }
@@ -368,7 +503,7 @@ impl<T: AsRawFd + Into<OwnedFd>> Io<T> {
     /// # Errors
     /// If the kernel refuses that.
     pub fn into_blocking(self) -> io::Result<T> {
-        let Self { known, inner } = self;
+        let Self { known, inner, .. } = self;
         drop(known);
         let fd = inner.as_raw_fd();
         // SAFETY: calls on a descriptor and numbers alone.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,50 @@ impl Way {
 pub(crate) struct Source {
     pub(crate) read: Way,
     pub(crate) write: Way,
+    /// A read that is not filled leaves nothing: so it is with TCP, and not with a terminal.
+    is_stream: bool,
+    /// One more than the times it had become ready when a read left nothing; 0 for none.
+    drained: AtomicU64,
+    /// The other side has closed: that is said once.
+    closed: AtomicBool,
+}
+
+impl Source {
+    /// Whether nothing came since a read left nothing: the next would find nothing.
+    #[inline]
+    pub(crate) fn is_drained(&self, seen: Option<u32>) -> bool {
+        self.is_stream
+            && seen.is_some_and(|seen| {
+                self.drained.load(Ordering::Relaxed) == u64::from(seen) + 1
+                    && !self.closed.load(Ordering::Relaxed)
+            })
+    }
+
+    /// A read that began after it had become ready so often left nothing.
+    #[inline]
+    pub(crate) fn say_drained(&self, seen: Option<u32>) {
+        if let Some(seen) = seen {
+            self.drained.store(u64::from(seen) + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether `fd` is a TCP socket.
+fn is_tcp(fd: RawFd) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut length = size_of_val(&protocol) as libc::socklen_t;
+    // SAFETY: the kernel fills the number, of the length that is told.
+    let result = unsafe {
+        let protocol = (&raw mut protocol).cast();
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_PROTOCOL,
+            protocol,
+            &raw mut length,
+        )
+    };
+    result == 0 && protocol == libc::IPPROTO_TCP
 }
 
 /// A source, as long as it is known.
@@ -148,7 +192,10 @@ impl Reactor {
     /// Makes `fd` known. It must stay open while it is.
     pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Registered> {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let source = Arc::new(Source::default());
+        let source = Arc::new(Source {
+            is_stream: is_tcp(fd),
+            ..Source::default()
+        });
         self.sources().insert(key, source.clone());
         let both = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
         if let Err(error) = self.add(fd, key, both) {
@@ -208,6 +255,9 @@ impl Reactor {
         }
         let closed = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
         for (source, events) in ready.into_iter().take(count).flatten() {
+            if events & (libc::EPOLLRDHUP as u32 | closed) != 0 {
+                source.closed.store(true, Ordering::Relaxed);
+            }
             if events & ((libc::EPOLLIN | libc::EPOLLRDHUP) as u32 | closed) != 0 {
                 source.read.say_ready();
             }

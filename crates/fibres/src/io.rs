@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{net, path};
 
-use crate::fibre::{current_task, thrown};
+use crate::fibre::{Stop, current_task, thrown};
 use crate::reactor::{Registered, Source, Way};
 
 /// A socket, or an end of a pipe, whose calls block the fibre and not its worker. On a thread that is no
@@ -23,9 +23,12 @@ pub struct Io<T: AsRawFd> {
     inner: T,
 }
 
-#[derive(Clone, Copy)]
-enum Direction {
+/// For what a descriptor is to be ready.
+#[derive(Clone, Copy, Debug)]
+pub enum Direction {
+    /// To read, or to accept.
     Read,
+    /// To write, or to be connected.
     Write,
 }
 
@@ -94,18 +97,31 @@ impl<T: AsRawFd> Io<T> {
         &self,
         direction: Direction,
         deadline: Option<Instant>,
-        mut attempt: impl FnMut(&T) -> io::Result<R>,
+        attempt: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
+        thrown(self.retry_or_stop(direction, deadline, attempt))
+    }
+
+    /// The same, and says if the caller is to end.
+    #[inline]
+    pub(crate) fn retry_or_stop<R>(
+        &self,
+        direction: Direction,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&T) -> io::Result<R>,
+    ) -> Result<io::Result<R>, Stop> {
         loop {
             let seen = self.known.get().map(|it| direction.of(&it.source).times());
             match attempt(&self.inner) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.wait(direction, seen, deadline)? {
-                        return Err(io::ErrorKind::TimedOut.into());
+                    match self.wait(direction, seen, deadline)? {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(Err(io::ErrorKind::TimedOut.into())),
+                        Err(error) => return Ok(Err(error)),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+                result => return Ok(result),
             }
         }
     }
@@ -116,13 +132,18 @@ impl<T: AsRawFd> Io<T> {
         direction: Direction,
         seen: Option<u32>,
         deadline: Option<Instant>,
-    ) -> io::Result<bool> {
-        if current_task().is_some()
-            && let Some(known) = self.known()?
-        {
-            // What is ready as it becomes known is said at once, so the first time counts from 0.
-            let way = direction.of(&known.source);
-            return Ok(thrown(way.wait(seen.unwrap_or(0), deadline)));
+    ) -> Result<io::Result<bool>, Stop> {
+        if current_task().is_some() {
+            match self.known() {
+                Ok(None) => {}
+                Ok(Some(known)) => {
+                    // What is ready as it becomes known is said at once, so the first time counts
+                    // from 0.
+                    let way = direction.of(&known.source);
+                    return way.wait(seen.unwrap_or(0), deadline).map(Ok);
+                }
+                Err(error) => return Ok(Err(error)),
+            }
         }
         let timeout = deadline.map_or(-1, |deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -134,7 +155,7 @@ impl<T: AsRawFd> Io<T> {
             revents: 0,
         };
         // SAFETY: one entry, which lives over the call.
-        Ok(unsafe { libc::poll(&raw mut poll, 1, timeout) } != 0)
+        Ok(Ok(unsafe { libc::poll(&raw mut poll, 1, timeout) } != 0))
     }
 
     /// Waits until there is something to read, or the other side has closed; false if `time` was over

@@ -18,6 +18,7 @@ mod overflow;
 mod place;
 mod pool;
 mod queue;
+pub mod raw;
 mod reactor;
 mod ring;
 mod runtime;

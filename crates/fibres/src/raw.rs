@@ -92,6 +92,11 @@ pub fn here() -> Option<Pool> {
     Some(Pool { shared, index })
 }
 
+/// The number of the calling fibre, as [`Fibre::id`](crate::Fibre::id) has it.
+pub fn id() -> Option<u64> {
+    current_task().map(|task| task.id)
+}
+
 /// Whether the caller is a fibre of the pool's runtime.
 pub fn is_mine(pool: &Pool) -> bool {
     current_task().is_some_and(|task| pool.is_of(task))

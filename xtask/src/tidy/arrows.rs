@@ -18,7 +18,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-preload", &["linewise-heap"]),
     ("linewise-preload-cxx", &[]),
     ("linewise-delegate", &["linewise-topology"]),
-    ("linewise-delegate-c", &["linewise-delegate"]),
+    (
+        "linewise-delegate-c",
+        &["linewise-delegate", "linewise-edge"],
+    ),
+    ("linewise-edge", &[]),
+    ("linewise-fibres", &["linewise-topology"]),
+    ("linewise-fibres-c", &["linewise-edge", "linewise-fibres"]),
     (
         "linewise-trace",
         &[

@@ -279,6 +279,8 @@ int32_t linewise_fibres_visit(const struct linewise_fibres_pool *pool,
 // belongs to its thread: no lock of a thread (pthread_mutex_t, std::mutex), no address of a _Thread_local
 // variable. `errno` is one: compilers keep its address within a function, so neither the function that calls
 // this, nor one that is inlined into it, uses `errno` or another thread's variable both before and after.
+// What the C library declares to be constant, as pthread_self(), is kept even by a caller that calls a function
+// which is not inlined: call it through a volatile pointer.
 int32_t linewise_fibres_migrate(const struct linewise_fibres_pool *pool);
 
 // Runs `function` on a thread where it may block, and waits for what it returns (`value` may be NULL), even

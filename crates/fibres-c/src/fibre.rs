@@ -272,6 +272,8 @@ pub unsafe extern "C" fn linewise_fibres_visit(
 /// belongs to its thread: no lock of a thread (pthread_mutex_t, std::mutex), no address of a _Thread_local
 /// variable. `errno` is one: compilers keep its address within a function, so neither the function that calls
 /// this, nor one that is inlined into it, uses `errno` or another thread's variable both before and after.
+/// What the C library declares to be constant, as pthread_self(), is kept even by a caller that calls a function
+/// which is not inlined: call it through a volatile pointer.
 #[no_mangle]
 pub unsafe extern "C" fn linewise_fibres_migrate(pool: *const linewise_fibres_pool) -> i32 {
     edge(|| {

@@ -140,13 +140,17 @@ installed() {
     [ $status -eq 0 ] && for file in man/man1/linewise-run.1 bash-completion/completions/linewise; do
         [ -s "$place/usr/share/$file" ] || status=1
     done
-    # A program in C, built against the library as installed there.
+    # Programs in C, built against the libraries as installed there.
     if [ $status -eq 0 ] && has pkg-config; then
         export PKG_CONFIG_PATH=$place/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$place
         # shellcheck disable=SC2046 # words on purpose
         cc -o "$place/fetch_add" crates/delegate-c/examples/fetch_add.c \
             $(pkg-config --cflags --libs linewise-delegate) &&
             LD_LIBRARY_PATH=$place/usr/lib "$place/fetch_add" || status=1
+        # shellcheck disable=SC2046 # as above
+        cc -o "$place/visit" crates/fibres-c/examples/visit.c \
+            $(pkg-config --cflags --libs linewise-fibres) &&
+            LD_LIBRARY_PATH=$place/usr/lib "$place/visit" || status=1
     fi
     rm -rf "$place"
     return $status

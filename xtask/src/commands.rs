@@ -12,7 +12,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "header",
-        "makes the C header of crates/delegate-c with cbindgen",
+        "makes the C headers of crates/delegate-c and crates/fibres-c with cbindgen",
     ),
     (
         "answers",

@@ -8,8 +8,9 @@ use std::ptr::NonNull;
 
 use linewise_delegate::{Client, Error, OwnedSlice, Sharded, Target};
 
-use crate::Passed;
-use crate::domain::{linewise_domain, versioned};
+use linewise_edge::{Passed, versioned};
+
+use crate::domain::linewise_domain;
 use crate::error::{Failure, edge};
 
 /// Prepares the value at `index`, on the shard's server. Its bytes are zero before, and stay at this

@@ -4,12 +4,12 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use linewise_delegate::{Client, Error, Target};
+use linewise_edge::{Passed, passed};
 
 use crate::array::{Value, linewise_array};
 use crate::client::linewise_client;
 use crate::domain::linewise_domain;
 use crate::error::{Failure, LINEWISE_OK, edge, note};
-use crate::{Passed, passed};
 
 /// A small operation on a value: it gets the value and an operand, and returns an answer. Runs on the
 /// shard's server.

@@ -7,9 +7,11 @@ use std::thread::JoinHandle;
 
 use linewise_delegate::{Client, Error};
 
-use crate::domain::{linewise_domain, tell};
+use linewise_edge::{Passed, tell};
+
+use crate::domain::linewise_domain;
 use crate::error::{Failure, edge};
-use crate::{Passed, this_thread};
+use crate::this_thread;
 
 /// A thread's way into a domain.
 pub struct linewise_client {
@@ -328,6 +330,7 @@ pub unsafe extern "C" fn linewise_client_statistics(
             latency_lines: of.latency_lines,
         };
         // SAFETY: the contract.
-        unsafe { tell(stats, told, "stats") }
+        unsafe { tell(stats, told, "stats")? };
+        Ok(())
     })
 }

@@ -1,9 +1,9 @@
 //! Domains.
 
 use linewise_delegate::{Builder, Domain, Ordered, Policy};
+use linewise_edge::{passed, tell, versioned};
 
 use crate::error::{Failure, edge};
-use crate::passed;
 
 /// Servers that do nothing but serve, one for each shard.
 pub const LINEWISE_DEDICATED: u32 = 0;
@@ -101,40 +101,6 @@ pub struct linewise_shard_stats {
     pub requests: u64,
     /// Time at it, in ticks of the processor's reference clock, if the domain is timed.
     pub busy_ticks: u64,
-}
-
-/// Copies a structure of C that begins with its size: a shorter one is of an older version, and what
-/// it lacks is zero; a longer one is of a newer version, and what we do not know must be zero.
-///
-/// # Safety
-/// `given` is null, or points to as many bytes as its first member says; `T` is plain C data for
-/// which zeros are valid, and begins with its size.
-pub(crate) unsafe fn versioned<T: Copy>(given: *const T, name: &str) -> Result<T, Failure> {
-    if given.is_null() {
-        return Err(Failure::null(name));
-    }
-    // SAFETY: every version begins with its size.
-    let size = unsafe { given.cast::<usize>().read_unaligned() };
-    // Every version ends with a whole word.
-    if !(size_of::<usize>()..=1 << 16).contains(&size) || size % size_of::<usize>() != 0 {
-        return Err(Failure::argument(format!(
-            "{name}->size is {size}, not the structure's size"
-        )));
-    }
-    // SAFETY: the caller vouches for that many bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(given.cast::<u8>(), size) };
-    let known = size.min(size_of::<T>());
-    if bytes[known..].iter().any(|byte| *byte != 0) {
-        return Err(Failure::argument(format!(
-            "{name} has members that this version of linewise does not know"
-        )));
-    }
-    // SAFETY: zeros are valid for T, and the bytes that are copied are those of a T, or its begin.
-    unsafe {
-        let mut copy = std::mem::zeroed::<T>();
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut copy).cast::<u8>(), known);
-        Ok(copy)
-    }
 }
 
 /// What the options ask for.
@@ -285,38 +251,8 @@ pub unsafe extern "C" fn linewise_shard_statistics(
                 requests: of.requests,
                 busy_ticks: of.busy_ticks,
             };
-            tell(stats, told, "stats")
+            tell(stats, told, "stats")?;
         }
+        Ok(())
     })
-}
-
-/// Writes as much of a structure as the caller's version of it has, and zero to what a newer one has
-/// beyond ours.
-///
-/// # Safety
-/// `place` is null, or points to as many bytes as its first member says; `T` begins with its size.
-pub(crate) unsafe fn tell<T>(
-    place: *mut T,
-    value: impl FnOnce(usize) -> T,
-    name: &str,
-) -> Result<(), Failure> {
-    if place.is_null() {
-        return Err(Failure::null(name));
-    }
-    // SAFETY: every version begins with its size.
-    let size = unsafe { place.cast::<usize>().read_unaligned() };
-    if !(size_of::<usize>()..=1 << 16).contains(&size) {
-        return Err(Failure::argument(format!(
-            "{name}->size is {size}, not the structure's size"
-        )));
-    }
-    let value = value(size);
-    let known = size.min(size_of::<T>());
-    // SAFETY: the caller vouches for `size` bytes, and a T has `known`.
-    unsafe {
-        let place = place.cast::<u8>();
-        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), place, known);
-        place.add(known).write_bytes(0, size - known);
-    }
-    Ok(())
 }

@@ -1,11 +1,10 @@
 //! Error codes, and the text of the last one.
 
-use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::c_char;
 
 use linewise_delegate::Error;
+use linewise_edge::{Defect, Last, Refused, caught};
 
 /// All went well.
 pub const LINEWISE_OK: i32 = 0;
@@ -47,7 +46,7 @@ impl Failure {
     }
 
     pub(crate) fn null(name: &str) -> Self {
-        Self::argument(format!("{name} is NULL"))
+        Refused::null(name).into()
     }
 
     pub(crate) fn thread() -> Self {
@@ -96,36 +95,38 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::argument(refused.0)
+    }
+}
+
+impl From<Defect> for Failure {
+    fn from(defect: Defect) -> Self {
+        Self {
+            code: LINEWISE_INTERNAL,
+            text: defect.0,
+        }
+    }
+}
+
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::new(CString::default());
+    static LAST: RefCell<Last> = RefCell::default();
 }
 
 /// Notes a failure as the thread's last, and returns its code.
 pub(crate) fn note(failure: &Failure) -> i32 {
-    let bytes: Vec<u8> = failure.text.bytes().filter(|byte| *byte != 0).collect();
     // A destructor of a thread that ends may come after that of the text; the code is enough then.
-    let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(bytes).unwrap_or_default());
+    let _ = LAST.try_with(|last| last.borrow_mut().set(&failure.text));
     failure.code
-}
-
-fn panicked(payload: &(dyn Any + Send)) -> Failure {
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Failure {
-        code: LINEWISE_INTERNAL,
-        text: format!("a defect of linewise: {}", text.unwrap_or("it panicked")),
-    }
 }
 
 /// Runs the body of a function of the header: no panic leaves it, and what failed is noted.
 #[inline(always)]
 pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> i32 {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => LINEWISE_OK,
-        Ok(Err(failure)) => note(&failure),
-        Err(payload) => note(&panicked(&*payload)),
+    match caught(body) {
+        Ok(()) => LINEWISE_OK,
+        Err(failure) => note(&failure),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::ffi::c_void;
 
 use linewise_delegate::Fibres;
+use linewise_edge::Passed;
 
 use crate::client::linewise_client;
 use crate::error::{Failure, edge};
-use crate::{Passed, this_thread};
+use crate::this_thread;
 
 /// What a fibre runs. Its handle, for linewise_fibres_spawn, is valid while it runs.
 pub type linewise_fibre =

@@ -10,8 +10,9 @@ use crate::waiter::{Waiter, wait_here};
 use crate::worker::Worker;
 
 /// The runtime shuts down: the fibre is to end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the runtime shuts down, and the fibre is to end")]
+pub struct Stop;
 
 impl Stop {
     /// Unwinds the fibre; [`JoinHandle::join`](crate::JoinHandle::join) tells that it was cancelled.
@@ -65,25 +66,40 @@ pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
 #[inline(always)]
 pub fn yield_now() {
+    if let Err(stop) = give_way() {
+        stop.throw();
+    }
+}
+
+/// As [`yield_now`], and says if the caller is to end.
+#[inline(always)]
+pub(crate) fn give_way() -> Result<(), Stop> {
     let Some(task) = current_task() else {
         std::thread::yield_now();
-        return;
+        return Ok(());
     };
     if !std::thread::panicking() && task.leave(YIELD) {
-        Stop.throw();
+        return Err(Stop);
     }
+    Ok(())
 }
 
 /// Waits for at least `time`; other fibres run meanwhile.
 pub fn sleep(time: Duration) {
+    thrown(rest(time));
+}
+
+/// As [`sleep`], and says if the caller is to end.
+pub(crate) fn rest(time: Duration) -> Result<(), Stop> {
     let Some(task) = current_task() else {
         std::thread::sleep(time);
-        return;
+        return Ok(());
     };
     let deadline = Instant::now() + time;
     while Instant::now() < deadline {
-        thrown(wait_until(task, deadline));
+        wait_until(task, deadline)?;
     }
+    Ok(())
 }
 
 /// Waits until [`Fibre::unpark`] is called for the caller, or returns at once if it was since the last

@@ -45,7 +45,7 @@ impl File {
     /// # Errors
     /// As [`std::fs::File::open`].
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::open_with(path.as_ref(), libc::O_RDONLY)
+        Self::open_with(path.as_ref(), libc::O_RDONLY, 0)
     }
 
     /// Opens a file to write; makes it or empties it.
@@ -54,22 +54,22 @@ impl File {
     /// As [`std::fs::File::create`].
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
-        Self::open_with(path.as_ref(), flags)
+        Self::open_with(path.as_ref(), flags, 0o666)
     }
 
-    fn open_with(path: &Path, flags: libc::c_int) -> io::Result<Self> {
+    pub(crate) fn open_with(path: &Path, flags: libc::c_int, mode: u32) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let flags = flags | libc::O_CLOEXEC;
         let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
             .flags(flags)
-            .mode(0o666)
+            .mode(mode)
             .build();
         // SAFETY: the path lives until the call has ended; what it returns is a new descriptor.
         let owned = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: as above.
         let fd = unsafe {
             either(entry, owned, || {
-                blocking(|| crate::reactor::owned(libc::open(path.as_ptr(), flags, 0o666)))
+                blocking(|| crate::reactor::owned(libc::open(path.as_ptr(), flags, mode)))
             })?
         };
         Ok(Self(fd.into()))

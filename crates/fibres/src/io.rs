@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{net, path};
 
-use crate::fibre::{current_task, thrown};
+use crate::fibre::{Stop, current_task, thrown};
 use crate::reactor::{Registered, Source, Way};
 
 /// A socket, or an end of a pipe, whose calls block the fibre and not its worker. On a thread that is no
@@ -47,9 +47,12 @@ impl Timeout {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Direction {
+/// For what a descriptor is to be ready.
+#[derive(Clone, Copy, Debug)]
+pub enum Direction {
+    /// To read, or to accept.
     Read,
+    /// To write, or to be connected.
     Write,
 }
 
@@ -156,7 +159,7 @@ impl<T: AsRawFd> Io<T> {
             {
                 known.say_drained(seen);
             }
-            if let Some(result) = self.over(result, Direction::Read, seen, None)? {
+            if let Some(result) = thrown(self.over(result, Direction::Read, seen, None))? {
                 return Ok(result);
             }
         }
@@ -177,12 +180,25 @@ impl<T: AsRawFd> Io<T> {
         &self,
         direction: Direction,
         deadline: Option<Instant>,
-        mut attempt: impl FnMut(&T) -> io::Result<R>,
+        attempt: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
+        thrown(self.retry_or_stop(direction, deadline, attempt))
+    }
+
+    /// The same, and says if the caller is to end.
+    #[inline]
+    pub(crate) fn retry_or_stop<R>(
+        &self,
+        direction: Direction,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&T) -> io::Result<R>,
+    ) -> Result<io::Result<R>, Stop> {
         loop {
             let seen = self.known.get().map(|it| direction.of(&it.source).times());
-            if let Some(result) = self.over(attempt(&self.inner), direction, seen, deadline)? {
-                return Ok(result);
+            match self.over(attempt(&self.inner), direction, seen, deadline)? {
+                Ok(None) => {}
+                Ok(Some(result)) => return Ok(Ok(result)),
+                Err(error) => return Ok(Err(error)),
             }
         }
     }
@@ -195,21 +211,22 @@ impl<T: AsRawFd> Io<T> {
         direction: Direction,
         seen: Option<u32>,
         deadline: Option<Instant>,
-    ) -> io::Result<Option<R>> {
-        match result {
+    ) -> Result<io::Result<Option<R>>, Stop> {
+        Ok(match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let deadline = deadline.or_else(|| match direction {
                     Direction::Read => self.read_timeout.deadline(),
                     Direction::Write => self.write_timeout.deadline(),
                 });
-                if !self.wait(direction, seen, deadline)? {
-                    return Err(io::ErrorKind::TimedOut.into());
+                match self.wait(direction, seen, deadline)? {
+                    Ok(true) => Ok(None),
+                    Ok(false) => Err(io::ErrorKind::TimedOut.into()),
+                    Err(error) => Err(error),
                 }
-                Ok(None)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
             result => result.map(Some),
-        }
+        })
     }
 
     #[cold]
@@ -218,13 +235,18 @@ impl<T: AsRawFd> Io<T> {
         direction: Direction,
         seen: Option<u32>,
         deadline: Option<Instant>,
-    ) -> io::Result<bool> {
-        if current_task().is_some()
-            && let Some(known) = self.known()?
-        {
-            // What is ready as it becomes known is said at once, so the first time counts from 0.
-            let way = direction.of(&known.source);
-            return Ok(thrown(way.wait(seen.unwrap_or(0), deadline)));
+    ) -> Result<io::Result<bool>, Stop> {
+        if current_task().is_some() {
+            match self.known() {
+                Ok(None) => {}
+                Ok(Some(known)) => {
+                    // What is ready as it becomes known is said at once, so the first time counts
+                    // from 0.
+                    let way = direction.of(&known.source);
+                    return way.wait(seen.unwrap_or(0), deadline).map(Ok);
+                }
+                Err(error) => return Ok(Err(error)),
+            }
         }
         let timeout = deadline.map_or(-1, |deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -236,7 +258,7 @@ impl<T: AsRawFd> Io<T> {
             revents: 0,
         };
         // SAFETY: one entry, which lives over the call.
-        Ok(unsafe { libc::poll(&raw mut poll, 1, timeout) } != 0)
+        Ok(Ok(unsafe { libc::poll(&raw mut poll, 1, timeout) } != 0))
     }
 
     /// Waits until there is something to read, or the other side has closed; false if `time` was over

@@ -83,6 +83,7 @@ mod overflow;
 mod place;
 mod pool;
 mod queue;
+pub mod raw;
 mod reactor;
 mod ring;
 mod runtime;

@@ -7,6 +7,7 @@ use crate::fibre::thrown;
 use crate::here::here;
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
+use crate::waiter::Waited;
 use crate::worker::{Shared, Worker};
 use crate::{announce, runtime};
 
@@ -44,7 +45,7 @@ impl With {
 
 /// The one who may wait for a fibre and take its value. Dropped, it lets the fibre run on alone.
 pub struct JoinHandle<T> {
-    joint: JointRef<T>,
+    pub(crate) joint: JointRef<T>,
 }
 
 impl<T> std::fmt::Debug for JoinHandle<T> {
@@ -122,22 +123,27 @@ impl Pool {
     /// Runs `work` in a fibre of this pool, and waits for it even where the caller is to be cancelled: it may
     /// borrow.
     pub(crate) fn run_and_wait<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        // SAFETY: below, nothing returns and nothing unwinds before the fibre has ended.
-        let begun = unsafe { begin(&self.shared, self.index, With::NOTHING, work) };
-        let handle = match begun {
-            Ok(handle) => handle,
+        let (result, waited) = match self.begin_and_wait(work) {
+            Ok(ended) => ended,
             Err(error) => panic!("no fibre to visit a pool with: {error}"),
         };
-        let mut stopped = false;
-        while handle.joint.task().ending.wait_for().is_err() {
-            stopped = true;
+        thrown(waited);
+        result.unwrap_or_else(|error| error.resume())
+    }
+
+    /// The same; what became of the work, and whether the caller is to end.
+    pub(crate) fn begin_and_wait<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<(Result<T, JoinError>, Waited), Error> {
+        // SAFETY: below, nothing returns and nothing unwinds before the fibre has ended.
+        let handle = unsafe { begin(&self.shared, self.index, With::NOTHING, work)? };
+        let mut waited = Ok(());
+        while let Err(stop) = handle.joint.task().ending.wait_for() {
+            waited = Err(stop);
             std::thread::yield_now();
         }
-        let result = handle.joint.take();
-        if stopped {
-            crate::fibre::Stop.throw();
-        }
-        result.unwrap_or_else(|error| error.resume())
+        Ok((handle.joint.take(), waited))
     }
 }
 

@@ -128,8 +128,8 @@ impl Runtime {
         kept::found()
     }
 
-    /// Whether the caller is one of its workers.
-    fn is_here(&self) -> bool {
+    /// Whether the caller is one of its fibres.
+    pub fn is_here(&self) -> bool {
         // SAFETY: a worker lives as long as its thread runs.
         unsafe { here().as_ref() }
             .is_some_and(|it| std::ptr::eq(it.shared(), Arc::as_ptr(&self.shared)))

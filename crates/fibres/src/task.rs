@@ -1,6 +1,7 @@
 //! A fibre as the runtime sees it.
 
 use std::alloc::Layout;
+use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -49,6 +50,8 @@ pub(crate) struct Task {
     pub(crate) announced: bool,
     pub(crate) name: Option<Box<str>>,
     pub(crate) shared: *const Shared,
+    /// What a face of another language keeps for the fibre. By the fibre itself.
+    pub(crate) local: Cell<Option<Box<dyn Any + Send>>>,
     free: unsafe fn(NonNull<Task>),
 }
 
@@ -265,6 +268,7 @@ where
             announced: made.announced,
             name: made.name,
             shared: made.shared,
+            local: Cell::new(None),
             free: free::<T>,
         },
         value: UnsafeCell::new(None),

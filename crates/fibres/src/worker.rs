@@ -478,14 +478,15 @@ impl Worker {
             {
                 self.events();
             }
+            // Before what is ready: who gives way for ever is to be told.
+            if self.shared().phase.load(Order::Relaxed) != RUNNING && self.has_ended() {
+                return None;
+            }
             if let Some(fibre) = self.stealable.pop() {
                 return Some(fibre);
             }
             if let Some(fibre) = self.ready(VecDeque::pop_front) {
                 return Some(fibre);
-            }
-            if self.shared().phase.load(Order::Relaxed) != RUNNING && self.has_ended() {
-                return None;
             }
             if let Some(fibre) = self.shared().steal(self) {
                 return Some(fibre);

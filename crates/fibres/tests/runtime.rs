@@ -209,6 +209,27 @@ fn shutdown_cancels_who_waits_and_runs_its_destructors() {
 }
 
 #[test]
+fn who_gives_way_for_ever_is_cancelled_too() {
+    let runtime = runtime(&[("one", 1), ("two", 2)]);
+    let handles: Vec<_> = runtime
+        .pools()
+        .iter()
+        .flat_map(|pool| (0..3).map(move |_| pool.spawn(loop_on_yield)))
+        .collect();
+    sleep(Duration::from_millis(10));
+    runtime.shut_down();
+    for handle in handles {
+        assert!(matches!(handle.unwrap().join(), Err(JoinError::Cancelled)));
+    }
+}
+
+fn loop_on_yield() {
+    loop {
+        yield_now();
+    }
+}
+
+#[test]
 fn plans_that_cannot_be_are_refused() {
     // SAFETY: none of these starts.
     unsafe {

@@ -22,7 +22,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "linewise-delegate",
         &["linewise-fibres", "linewise-topology"],
     ),
-    ("linewise-delegate-c", &["linewise-delegate"]),
+    (
+        "linewise-delegate-c",
+        &["linewise-delegate", "linewise-edge"],
+    ),
+    ("linewise-edge", &[]),
+    ("linewise-fibres-c", &["linewise-edge", "linewise-fibres"]),
     (
         "linewise-trace",
         &[

@@ -19,6 +19,9 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/preload/",
     "crates/delegate/",
     "crates/delegate-c/",
+    "crates/edge/",
+    "crates/fibres/",
+    "crates/fibres-c/",
     "crates/bench/src/fetch_add/fibres.rs",
 ];
 /// Where the rule about `unsafe` holds; programs under test may do what users do.

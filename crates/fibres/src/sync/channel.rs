@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::fibre::thrown;
+use crate::fibre::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// All receivers are gone; the value comes back.
@@ -94,19 +94,31 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     /// [`SendError`] if all receivers are gone.
-    pub fn send(&self, mut value: T) -> Result<(), SendError<T>> {
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        thrown(self.send_until(value, None)).map_err(|error| match error {
+            TrySendError::Full(value) | TrySendError::Disconnected(value) => SendError(value),
+        })
+    }
+
+    /// As [`Sender::send`], until `deadline` at most.
+    pub(crate) fn send_until(
+        &self,
+        mut value: T,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(), TrySendError<T>>, Stop> {
         loop {
             value = match self.try_send(value) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(value)) => return Err(SendError(value)),
                 Err(TrySendError::Full(value)) => value,
+                result => return Ok(result),
             };
             let place = self.0.emptied.enter();
             // What was taken before the place was called nobody.
             let state = self.0.state();
             if state.values.len() >= self.0.capacity && state.receivers > 0 {
                 drop(state);
-                thrown(place.wait(None));
+                if !place.wait(deadline)? {
+                    return Ok(self.try_send(value));
+                }
             }
         }
     }
@@ -136,7 +148,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`RecvError`] if all senders are gone and nothing is left.
     pub fn recv(&self) -> Result<T, RecvError> {
-        self.recv_until(None).map_err(|_| RecvError)
+        thrown(self.recv_until(None)).map_err(|_| RecvError)
     }
 
     /// As [`Receiver::recv`], for `time` at most.
@@ -144,21 +156,24 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError::Empty`] if nothing came in time.
     pub fn recv_timeout(&self, time: Duration) -> Result<T, TryRecvError> {
-        self.recv_until(Some(Instant::now() + time))
+        thrown(self.recv_until(Some(Instant::now() + time)))
     }
 
-    fn recv_until(&self, deadline: Option<Instant>) -> Result<T, TryRecvError> {
+    pub(crate) fn recv_until(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Result<T, TryRecvError>, Stop> {
         loop {
             match self.try_recv() {
                 Err(TryRecvError::Empty) => {}
-                result => return result,
+                result => return Ok(result),
             }
             let place = self.0.filled.enter();
             let state = self.0.state();
             if state.values.is_empty() && state.senders > 0 {
                 drop(state);
-                if !thrown(place.wait(deadline)) {
-                    return self.try_recv();
+                if !place.wait(deadline)? {
+                    return Ok(self.try_recv());
                 }
             }
         }

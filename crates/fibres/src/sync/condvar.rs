@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::mutex::MutexGuard;
-use crate::fibre::thrown;
+use super::mutex::{Lock, MutexGuard};
+use crate::fibre::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// A condition variable.
@@ -53,6 +53,16 @@ impl Condvar {
         drop(guard);
         let notified = thrown(place.wait(deadline));
         (mutex.lock(), notified)
+    }
+
+    /// As [`Condvar::wait`], until `deadline` at most, with a lock that the caller has, and has afterwards in
+    /// every case.
+    pub(crate) fn wait_at(&self, lock: &Lock, deadline: Option<Instant>) -> Result<bool, Stop> {
+        let place = self.0.enter();
+        lock.unlock();
+        let notified = place.wait(deadline);
+        lock.lock_anyway();
+        notified
     }
 
     /// Wakes one that waits.

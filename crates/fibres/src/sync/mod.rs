@@ -4,7 +4,7 @@
 mod barrier;
 mod channel;
 mod condvar;
-mod mutex;
+pub(crate) mod mutex;
 
 pub use barrier::Barrier;
 pub use channel::{

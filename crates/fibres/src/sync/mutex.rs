@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::fibre::{Stop, thrown};
+use crate::fibre::{Stop, give_way, thrown};
 use crate::wait_queue::WaitQueue;
 
 const FREE: u32 = 0;
@@ -25,9 +25,9 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 // SAFETY: the value goes along.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
-/// The lock itself.
+/// The lock alone: whose it is, the caller knows. See [`raw`](crate::raw).
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     state: AtomicU32,
     queue: WaitQueue,
 }
@@ -42,15 +42,20 @@ impl Default for Lock {
 }
 
 impl Lock {
+    /// Takes it if it is free.
     #[inline]
-    pub(crate) fn try_lock(&self) -> bool {
+    pub fn try_lock(&self) -> bool {
         self.state
             .compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
+    /// Waits until it is free, and takes it.
+    ///
+    /// # Errors
+    /// [`Stop`] instead of waiting, without the lock.
     #[inline]
-    pub(crate) fn lock(&self) -> Result<(), Stop> {
+    pub fn lock(&self) -> Result<(), Stop> {
         if self.try_lock() {
             return Ok(());
         }
@@ -72,8 +77,18 @@ impl Lock {
         }
     }
 
+    /// Takes it even where the caller is to end: others run until it is free.
+    pub(crate) fn lock_anyway(&self) {
+        if self.lock().is_err() {
+            while !self.try_lock() {
+                let _ = give_way();
+            }
+        }
+    }
+
+    /// Frees it, whoever has it.
     #[inline]
-    pub(crate) fn unlock(&self) {
+    pub fn unlock(&self) {
         if self.state.swap(FREE, Ordering::Release) == AWAITED {
             self.queue.call_one();
         }

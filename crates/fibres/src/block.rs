@@ -3,8 +3,6 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use crate::here::here;
-
 /// What fits into a block.
 const BLOCK: Layout = match Layout::from_size_align(256, 64) {
     Ok(layout) => layout,
@@ -35,11 +33,10 @@ fn fits(wanted: Layout) -> bool {
     wanted.size() <= BLOCK.size() && wanted.align() <= BLOCK.align()
 }
 
-/// Memory for a value of this layout, which is not of size 0.
-pub(crate) fn take(wanted: Layout) -> NonNull<u8> {
-    // SAFETY: a worker lives as long as its thread runs.
-    if let Some(here) = unsafe { here().as_ref() }.filter(|_| fits(wanted))
-        && let Some(block) = here.blocks(|blocks| blocks.0.pop())
+/// Memory for a value of this layout, which is not of size 0; of `kept` if there is some.
+pub(crate) fn take(wanted: Layout, kept: Option<&mut Blocks>) -> NonNull<u8> {
+    if fits(wanted)
+        && let Some(block) = kept.and_then(|blocks| blocks.0.pop())
     {
         return block;
     }
@@ -49,21 +46,16 @@ pub(crate) fn take(wanted: Layout) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
+/// Gives memory to `kept`, if there is room.
+///
 /// # Safety
 /// `memory` came from [`take`] with this layout, and nobody uses it.
-pub(crate) unsafe fn give_back(memory: NonNull<u8>, wanted: Layout) {
-    // SAFETY: a worker lives as long as its thread runs.
-    if let Some(here) = unsafe { here().as_ref() }.filter(|_| fits(wanted)) {
-        let kept = here.blocks(|blocks| {
-            let room = blocks.0.len() < KEPT;
-            if room {
-                blocks.0.push(memory);
-            }
-            room
-        });
-        if kept {
-            return;
-        }
+pub(crate) unsafe fn give_back(memory: NonNull<u8>, wanted: Layout, kept: Option<&mut Blocks>) {
+    if fits(wanted)
+        && let Some(blocks) = kept.filter(|blocks| blocks.0.len() < KEPT)
+    {
+        blocks.0.push(memory);
+        return;
     }
     // SAFETY: the contract; `take` asked for this layout.
     unsafe { dealloc(memory.as_ptr(), layout(wanted)) };

@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::fibre::current_task;
-use crate::waiter::Ending;
+use crate::task::{Ending, current_task};
+use crate::wait::wait_for;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -49,7 +49,7 @@ pub fn blocking<T: Send>(call: impl FnOnce() -> T + Send) -> T {
         // SAFETY: only the lifetime changes; this function does not return before the job has ended.
         hand_over(unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) });
     }
-    while ending.wait_for().is_err() {
+    while wait_for(&ending).is_err() {
         // The runtime shuts down, but the job has our borrows.
         thread::sleep(Duration::from_micros(50));
     }

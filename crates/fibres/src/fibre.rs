@@ -3,65 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use crate::here::here;
 use crate::pool::Pool;
-use crate::task::{Cancelled, Task, TaskRef, WAIT, YIELD};
-use crate::waiter::{Waiter, wait_here};
+use crate::task::{Task, Waiter, YIELD, current_task};
+use crate::wait::{Stop, thrown, wait_here, wait_until};
 use crate::worker::Worker;
-
-/// The runtime shuts down: the fibre is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the runtime shuts down, and the fibre is to end")]
-pub struct Stop;
-
-impl Stop {
-    /// Unwinds the fibre; [`JoinHandle::join`](crate::JoinHandle::join) tells that it was cancelled.
-    pub(crate) fn throw(self) -> ! {
-        resume_unwind(Box::new(Cancelled))
-    }
-}
-
-/// Throws in a fibre that is to end.
-pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
-    result.unwrap_or_else(|stop| stop.throw())
-}
-
-/// The fibre that the caller is in. It stays the same however often the caller changes threads, and lives
-/// as long as the caller runs.
-#[inline(always)]
-pub(crate) fn current_task<'a>() -> Option<&'a Task> {
-    // SAFETY: a worker lives as long as its thread runs, and its fibre as long as it runs.
-    unsafe { here().as_ref().and_then(|here| here.running().as_ref()) }
-}
-
-/// Waits until woken, or not at all if it was woken since. May return early.
-pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
-    if task.token.take() {
-        return Ok(());
-    }
-    if std::thread::panicking() {
-        // Panics are counted by threads, so a fibre that unwinds stays where it is.
-        std::thread::sleep(Duration::from_micros(50));
-        return Ok(());
-    }
-    if task.here().own.cancelling.get() || task.leave(WAIT) {
-        return Err(Stop);
-    }
-    Ok(())
-}
-
-/// As [`wait`], until `deadline` at most.
-pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
-    let worker: *const Worker = task.here();
-    // SAFETY: the worker's own thread, on which the fibre runs.
-    let key = unsafe { (*(*worker).own.timers.get()).add(deadline, TaskRef::of(task)) };
-    let waited = wait(task);
-    if std::ptr::eq(worker, task.here()) {
-        // SAFETY: as above: the fibre is back on that thread.
-        unsafe { (*(*worker).own.timers.get()).remove(key) };
-    }
-    waited
-}
 
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
 #[inline(always)]
@@ -184,11 +129,11 @@ pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> T {
     let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
         return pool.run_and_wait(work);
     };
-    let home: *const Worker = task.here();
-    if task.here().pool == pool.index {
+    let home: *const Worker = Worker::of(task.here());
+    if Worker::of(task.here()).pool == pool.index {
         return work();
     }
-    move_to(task, pool.any(task.here()));
+    move_to(task, pool.any(Worker::of(task.here())));
     let result = apart(|| catch_unwind(AssertUnwindSafe(work)));
     // SAFETY: a worker outlives the fibres of its runtime.
     move_to(task, unsafe { &*home });
@@ -218,7 +163,7 @@ pub unsafe fn migrate(pool: &Pool) {
     let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
         return;
     };
-    if task.here().pool != pool.index {
-        move_to(task, pool.any(task.here()));
+    if Worker::of(task.here()).pool != pool.index {
+        move_to(task, pool.any(Worker::of(task.here())));
     }
 }

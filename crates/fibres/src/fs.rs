@@ -9,7 +9,11 @@ use std::path::Path;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::{blocking, ring};
+use crate::blocking;
+use crate::operation::Operation;
+use crate::task::current_task;
+use crate::wait::wait;
+use crate::worker::Worker;
 
 /// A file. Its calls go through io_uring where the kernel has it, else to a thread that may block.
 #[derive(Debug)]
@@ -17,6 +21,36 @@ pub struct File(std::fs::File);
 
 /// Bytes of one call at most, as the kernel has it.
 const MOST: usize = 0x7fff_f000;
+
+/// Makes a call through the ring of this worker: none if there is no ring, or the caller is no fibre.
+///
+/// # Safety
+/// What `entry` points to lives until this returns, which is not before the call has ended.
+unsafe fn call(entry: squeue::Entry) -> Option<io::Result<i32>> {
+    let task = current_task().filter(|_| !std::thread::panicking())?;
+    let operation = Operation::of(task);
+    let entry = entry.user_data(operation.key());
+    // SAFETY: the contract; the operation lives until its result is there.
+    if let Err(error) = unsafe { Worker::of(task.here()).submit(&entry) }? {
+        return Some(Err(error));
+    }
+    let mut stopped = false;
+    loop {
+        Worker::of(task.here()).complete_files();
+        if let Some(result) = operation.result() {
+            return Some(if result < 0 {
+                Err(io::Error::from_raw_os_error(-result))
+            } else {
+                Ok(result)
+            });
+        }
+        // The kernel has the caller's memory: it is waited for, whatever happens.
+        if stopped || wait(task).is_err() {
+            stopped = true;
+            std::thread::yield_now();
+        }
+    }
+}
 
 /// What both ways return, as a number that is not negative.
 fn number(result: i32) -> usize {
@@ -26,14 +60,14 @@ fn number(result: i32) -> usize {
 /// Makes the call by the ring, or else by `other`.
 ///
 /// # Safety
-/// As of [`ring::call`].
+/// As of [`call`].
 unsafe fn either<T>(
     entry: squeue::Entry,
     of: impl FnOnce(i32) -> T,
     other: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     // SAFETY: the contract.
-    match unsafe { ring::call(entry) } {
+    match unsafe { call(entry) } {
         Some(result) => result.map(of),
         None => other(),
     }

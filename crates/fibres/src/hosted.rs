@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use crate::bell::{Bell, Futex};
 use crate::error::Error;
-use crate::fibre::current_task;
-use crate::here::{self, here};
+use crate::here;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::begin_hosted;
-use crate::task::YIELD;
+use crate::task::{self, YIELD, current_task};
 use crate::worker::{PoolOf, Shared, Worker};
 
 /// Takes the thread back from the worker that it was, also by a panic of the host.
@@ -61,19 +60,19 @@ pub unsafe fn run(
     first: impl FnOnce(&Hosted<'_>),
     mut look_around: impl FnMut(),
 ) -> Result<(), Error> {
-    if !here().is_null() {
+    if Worker::here().is_some() {
         return Err(Error::Hosted);
     }
     overflow::install();
     let _faults = HandlerStack::install();
     let shared = Arc::new_cyclic(|shared| {
         let worker = Worker::new((0, 0, 1), shared.as_ptr(), Bell::new(Box::new(Futex)), None);
-        worker.own.host.set(host);
+        worker.here.host.set(host);
         Shared::new(Box::new([worker]), Box::new([PoolOf::new("here", 0, 1)]))
     });
     let begun = Cell::new(false);
     let worker = &shared.workers[0];
-    here::set(worker);
+    worker.become_here();
     let _thread = Thread;
     first(&Hosted {
         shared: &shared,
@@ -94,9 +93,8 @@ pub unsafe fn run(
 /// counted by threads.
 #[inline]
 pub fn gives_way(host: *const ()) -> bool {
-    // SAFETY: a worker lives as long as its thread runs fibres.
-    unsafe { here().as_ref() }.is_some_and(|here| {
-        here.own.host.get() == host && !here.running().is_null() && !std::thread::panicking()
+    task::here().is_some_and(|here| {
+        here.host.get() == host && !here.running.get().is_null() && !std::thread::panicking()
     })
 }
 
@@ -116,9 +114,8 @@ pub fn give_way(host: *const ()) -> bool {
 /// more stack than a fibre has. Meanwhile the thread is none of a fibre.
 #[inline(always)]
 pub fn on_thread_stack<T>(call: impl FnOnce() -> T + Send) -> T {
-    // SAFETY: as in `gives_way`.
-    let Some(here) = (unsafe { here().as_ref() }).filter(|it| !it.running().is_null()) else {
-        return call();
-    };
-    here.off_stack(call)
+    match Worker::here().filter(|it| !it.here.running.get().is_null()) {
+        Some(here) => here.off_stack(call),
+        None => call(),
+    }
 }

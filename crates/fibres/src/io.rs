@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{net, path};
 
-use crate::fibre::{Stop, current_task, thrown};
 use crate::reactor::{Registered, Source, Way};
+use crate::task::current_task;
+use crate::wait::{Stop, thrown};
+use crate::worker::Worker;
 
 /// A socket, or an end of a pipe, whose calls block the fibre and not its worker. On a thread that is no
 /// worker, and in a runtime [without events](crate::Builder::without_events), they block the thread.
@@ -125,7 +127,9 @@ impl<T: AsRawFd> Io<T> {
         if let Some(known) = self.known.get() {
             return Ok(Some(known));
         }
-        let Some(reactor) = current_task().and_then(|task| task.here().reactor.as_ref()) else {
+        let Some(reactor) =
+            current_task().and_then(|task| Worker::of(task.here()).reactor.as_ref())
+        else {
             return Ok(None);
         };
         let fresh = reactor.register(self.inner.as_raw_fd())?;

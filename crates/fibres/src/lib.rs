@@ -71,6 +71,7 @@ mod block;
 mod blocking;
 mod error;
 mod fibre;
+mod fork;
 pub mod fs;
 mod here;
 pub mod hosted;
@@ -79,6 +80,7 @@ mod kept;
 mod lane;
 #[cfg(all(test, loom))]
 mod models;
+mod operation;
 mod overflow;
 mod place;
 mod pool;
@@ -92,8 +94,8 @@ pub mod sync;
 mod task;
 mod timers;
 mod token;
+mod wait;
 mod wait_queue;
-mod waiter;
 mod worker;
 
 pub use blocking::blocking;

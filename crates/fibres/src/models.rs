@@ -13,8 +13,9 @@ use crate::atomic::AtomicU32;
 use crate::bell::{Bell, Park};
 use crate::lane::Lane;
 use crate::sync::Mutex;
+use crate::task::Ending;
 use crate::token::Token;
-use crate::waiter::Ending;
+use crate::wait::wait_for;
 
 /// What one thread writes and another reads: loom tells where neither is ordered before the other.
 struct Data(UnsafeCell<u32>);
@@ -170,7 +171,7 @@ fn the_end_is_seen_by_the_one_who_waits() {
                 }
             })
         };
-        shared.0.wait_for().unwrap();
+        wait_for(&shared.0).unwrap();
         assert_eq!(shared.1.get(), 1);
         ends.join().unwrap();
     });

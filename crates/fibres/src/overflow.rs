@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Once;
 
 use crate::stack::{GUARD, slabs};
+use crate::task::Task;
 
 /// What handled faults before.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
@@ -168,7 +169,7 @@ fn say_overflow(slab: &crate::stack::Slab, index: usize) {
         .task
         .load(std::sync::atomic::Ordering::Acquire);
     // SAFETY: a fibre that has a stack lives until it has given it back, and this one faults on it.
-    if let Some(task) = unsafe { task.as_ref() } {
+    if let Some(task) = unsafe { task.cast::<Task>().as_ref() } {
         text.add_number(task.id);
         if let Some(name) = &task.name {
             text.add(b" (");

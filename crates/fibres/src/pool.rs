@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use crate::error::{Error, JoinError};
-use crate::fibre::thrown;
-use crate::here::here;
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
-use crate::waiter::Waited;
-use crate::worker::{Shared, Worker};
-use crate::{announce, runtime};
+use crate::wait::{Waited, thrown, wait_for};
+use crate::worker::{Shared, Worker, wake};
+use crate::{announce, fork};
 
 /// A pool of a runtime: one worker or more, among which fibres that have not begun are stolen. In the
 /// literature on user threads a *scheduling domain*.
@@ -64,7 +62,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// [`JoinError::Panicked`]; [`JoinError::Cancelled`] if the runtime was shut down before.
     pub fn join(self) -> Result<T, JoinError> {
-        thrown(self.joint.task().ending.wait_for());
+        thrown(wait_for(&self.joint.task().ending));
         self.joint.take()
     }
 
@@ -112,7 +110,7 @@ impl Pool {
 
     /// Whether the fibre is one of the same runtime.
     pub(crate) fn is_of(&self, task: &Task) -> bool {
-        std::ptr::eq(task.shared, Arc::as_ptr(&self.shared))
+        std::ptr::eq(task.shared, Arc::as_ptr(&self.shared).cast())
     }
 
     /// One of its workers.
@@ -139,7 +137,7 @@ impl Pool {
         // SAFETY: below, nothing returns and nothing unwinds before the fibre has ended.
         let handle = unsafe { begin(&self.shared, self.index, With::NOTHING, work)? };
         let mut waited = Ok(());
-        while let Err(stop) = handle.joint.task().ending.wait_for() {
+        while let Err(stop) = wait_for(&handle.joint.task().ending) {
             waited = Err(stop);
             std::thread::yield_now();
         }
@@ -191,8 +189,7 @@ impl Spawn<'_> {
 pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Error> {
-    // SAFETY: a worker lives as long as its thread runs.
-    let here = unsafe { here().as_ref() }.ok_or(Error::NoFibre)?;
+    let here = Worker::here().ok_or(Error::NoFibre)?;
     // SAFETY: the body borrows nothing that ends.
     unsafe { begin(here.shared(), here.pool, With::NOTHING, body) }
 }
@@ -225,11 +222,10 @@ unsafe fn begin<T>(
     with: With,
     body: impl FnOnce() -> T,
 ) -> Result<JoinHandle<T>, Error> {
-    if runtime::is_forked() {
+    if fork::is_forked() {
         return Err(Error::Forked);
     }
-    // SAFETY: a worker lives as long as its thread runs.
-    let here = unsafe { here().as_ref() }.filter(|it| std::ptr::eq(it.shared(), shared));
+    let here = Worker::here().filter(|it| std::ptr::eq(it.shared(), shared));
     let kept = here
         .filter(|_| with.stack == stack::DEFAULT)
         .and_then(Worker::kept_stack);
@@ -238,7 +234,7 @@ unsafe fn begin<T>(
         None => Stack::take(with.stack)?,
     };
     let announced = shared.announces;
-    let id = here.map_or_else(runtime::outside_id, Worker::new_id);
+    let id = here.map_or_else(outside_id, Worker::new_id);
     if announced {
         announce::begun(id, with.name.as_deref(), stack.low_usable(), stack.size());
     }
@@ -248,7 +244,8 @@ unsafe fn begin<T>(
         name: with.name,
         roams: with.roams,
         announced,
-        shared,
+        shared: std::ptr::from_ref(shared).cast(),
+        wake,
     };
     // SAFETY: the contract.
     let (fibre, joint) = unsafe { make(stack, made, body) };
@@ -266,4 +263,10 @@ unsafe fn begin<T>(
         }
     }
     Ok(JoinHandle { joint })
+}
+
+/// A number for a fibre that no worker begins.
+fn outside_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }

@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 
 use crate::atomic::{AtomicUsize, Mutex, Ordering};
-use crate::task::Runnable;
 
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Queue {
-    fibres: Mutex<VecDeque<Runnable>>,
+pub(crate) struct Queue<F> {
+    fibres: Mutex<VecDeque<F>>,
     length: AtomicUsize,
 }
 
-impl Queue {
+impl<F> Queue<F> {
     pub(crate) fn new() -> Self {
         Self {
             fibres: Mutex::new(VecDeque::new()),
@@ -20,7 +19,7 @@ impl Queue {
         }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut VecDeque<Runnable>) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut VecDeque<F>) -> T) -> T {
         let mut fibres = self.fibres.lock().expect("nothing panics under it");
         let result = change(&mut fibres);
         self.length.store(fibres.len(), Ordering::Release);
@@ -33,12 +32,12 @@ impl Queue {
         self.length.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn push(&self, fibre: Runnable) {
+    pub(crate) fn push(&self, fibre: F) {
         self.with(|fibres| fibres.push_back(fibre));
     }
 
     /// The one that is longest in it.
-    pub(crate) fn pop(&self) -> Option<Runnable> {
+    pub(crate) fn pop(&self) -> Option<F> {
         if self.length() == 0 {
             return None;
         }
@@ -46,7 +45,7 @@ impl Queue {
     }
 
     /// All of them.
-    pub(crate) fn take_all(&self) -> VecDeque<Runnable> {
+    pub(crate) fn take_all(&self) -> VecDeque<F> {
         if self.length() == 0 {
             return VecDeque::new();
         }
@@ -54,7 +53,7 @@ impl Queue {
     }
 
     /// The half that is longest in it, at least one.
-    pub(crate) fn take_half(&self) -> VecDeque<Runnable> {
+    pub(crate) fn take_half(&self) -> VecDeque<F> {
         if self.length() == 0 {
             return VecDeque::new();
         }
@@ -64,7 +63,7 @@ impl Queue {
         })
     }
 
-    pub(crate) fn extend(&self, more: VecDeque<Runnable>) {
+    pub(crate) fn extend(&self, more: VecDeque<F>) {
         if !more.is_empty() {
             self.with(|fibres| fibres.extend(more));
         }

@@ -12,16 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, JoinError};
-use crate::fibre::{self, current_task};
+use crate::fibre;
 use crate::fs::File;
 use crate::io::Io;
 use crate::pool::{JoinHandle, Pool};
 use crate::sync::{Barrier, Condvar, Receiver, Sender, TryRecvError, TrySendError};
-use crate::waiter::wait_here;
+use crate::task::current_task;
+use crate::wait::{self, wait_here};
+use crate::worker::Worker;
 
-pub use crate::fibre::Stop;
 pub use crate::io::Direction;
 pub use crate::sync::mutex::Lock;
+pub use crate::wait::Stop;
 
 /// As [`yield_now`](crate::yield_now).
 ///
@@ -52,7 +54,7 @@ pub fn park(deadline: Option<Instant>) -> Result<(), Stop> {
 /// # Errors
 /// [`Stop`] if the caller is to end; the handle stays as it is.
 pub fn wait_for<T>(handle: &mut JoinHandle<T>) -> Result<(), Stop> {
-    handle.joint.task().ending.wait_for()
+    wait::wait_for(&handle.joint.task().ending)
 }
 
 /// Why nobody went to a pool, or came back from there.
@@ -82,13 +84,13 @@ pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> Result<T,
 
 /// The pool where the caller runs; none if it is no fibre.
 pub fn here() -> Option<Pool> {
-    let task = current_task()?;
+    let worker = Worker::of(current_task()?.here());
     // SAFETY: the workers of a runtime have it in an `Arc`, and one of them runs this.
     let shared = unsafe {
-        Arc::increment_strong_count(task.shared);
-        Arc::from_raw(task.shared)
+        Arc::increment_strong_count(worker.shared());
+        Arc::from_raw(worker.shared())
     };
-    let index = task.here().pool;
+    let index = worker.pool;
     Some(Pool { shared, index })
 }
 

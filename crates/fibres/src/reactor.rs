@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::atomic::AtomicU32 as Word;
 use crate::bell::Park;
-use crate::fibre::Stop;
-use crate::waiter::{Waiter, wait_here};
+use crate::task::Waiter;
+use crate::wait::{Stop, wait_here};
 
 /// The key of the descriptor by which others end the worker's sleep.
 const BELL: u64 = 0;

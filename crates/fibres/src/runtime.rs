@@ -1,8 +1,7 @@
 //! Runtimes: pools of pinned workers.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use linewise_topology::Topology;
@@ -10,7 +9,7 @@ use linewise_topology::Topology;
 use crate::announce;
 use crate::bell::{Bell, Futex, Park};
 use crate::error::Error;
-use crate::here::here;
+use crate::fork;
 use crate::kept;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::{JoinHandle, Pool};
@@ -19,33 +18,6 @@ use crate::worker::{PoolOf, Shared, Worker};
 
 /// How often an idle worker looks around before it sleeps, where each worker has a CPU.
 const LOOKS: u32 = 2000;
-
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn in_child() {
-    FORKED.store(true, Ordering::Relaxed);
-}
-
-/// Whether this process is a fork of one with a runtime.
-pub(crate) fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
-}
-
-/// A fibre that forked goes on in the child until it waits: nobody is there to run another.
-pub(crate) fn abort_if_forked() {
-    if is_forked() {
-        let text = format!("fibres: {}\n", Error::Forked);
-        // SAFETY: the bytes are the text's own.
-        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
-        std::process::abort();
-    }
-}
-
-/// A number for a fibre that no worker begins.
-pub(crate) fn outside_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// What a runtime is made of.
 #[derive(Debug, Default)]
@@ -130,15 +102,13 @@ impl Runtime {
 
     /// Whether the caller is one of its fibres.
     pub fn is_here(&self) -> bool {
-        // SAFETY: a worker lives as long as its thread runs.
-        unsafe { here().as_ref() }
-            .is_some_and(|it| std::ptr::eq(it.shared(), Arc::as_ptr(&self.shared)))
+        Worker::here().is_some_and(|it| std::ptr::eq(it.shared(), Arc::as_ptr(&self.shared)))
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if is_forked() {
+        if fork::is_forked() {
             return; // Its workers are in the parent.
         }
         self.shared.begin_to_end();
@@ -226,10 +196,11 @@ impl Builder {
     /// share; [`Error::System`] if a thread cannot be started or pinned, or there are no descriptors.
     pub unsafe fn start(self) -> Result<Runtime, Error> {
         self.check()?;
-        if is_forked() {
+        if fork::is_forked() {
             return Err(Error::Forked);
         }
-        prepare_process();
+        overflow::install();
+        fork::watch();
         let asked =
             self.announces || std::env::var_os("LINEWISE_SESSIONS").is_some_and(|it| it == "1");
         let announces = asked && announce::is_heard();
@@ -343,14 +314,4 @@ impl Builder {
 fn looks_for(workers: usize) -> u32 {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if workers <= cpus { LOOKS } else { 1 }
-}
-
-/// What the process needs once.
-fn prepare_process() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        overflow::install();
-        // SAFETY: `in_child` only writes a flag.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
 }

@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use corosensei::stack::{Stack as CoroutineStack, StackPointer};
 
 use crate::error::Error;
-use crate::task::Task;
-use crate::worker::Shared;
 
 /// Bytes below a stack that nobody may touch: more than one page, since C code that is compiled without
 /// probes steps over one.
@@ -44,13 +42,13 @@ const UNKNOWN: u8 = 0;
 const REGION: u8 = 1;
 const PROTECTION: u8 = 2;
 
-/// Whose a stack is; null where nobody's.
+/// Whose a stack is, as addresses of its fibre and its runtime; null where nobody's.
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
     /// Written before `task`: who finds its own runtime here, while none of its fibres ends, finds one of
     /// its own fibres there.
-    pub(crate) shared: AtomicPtr<Shared>,
-    pub(crate) task: AtomicPtr<Task>,
+    pub(crate) shared: AtomicPtr<()>,
+    pub(crate) task: AtomicPtr<()>,
 }
 
 /// Stacks of one size in one mapping. Never unmapped: its stacks are used again.
@@ -172,7 +170,7 @@ impl Stack {
 
     /// Says whose it is.
     #[inline]
-    pub(crate) fn belongs_to(&self, task: *mut Task, shared: *mut Shared) {
+    pub(crate) fn belongs_to(&self, task: *mut (), shared: *mut ()) {
         let owner = &self.slab.owners[self.index];
         owner.shared.store(shared, Ordering::Relaxed);
         owner.task.store(task, Ordering::Release);

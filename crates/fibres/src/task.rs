@@ -8,13 +8,13 @@ use std::ptr::NonNull;
 
 use corosensei::{Coroutine, Yielder};
 
-use crate::atomic::{AtomicU32, Ordering};
+use crate::atomic::thread::Thread;
+use crate::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::block;
 use crate::error::JoinError;
+use crate::here;
 use crate::stack::Stack;
 use crate::token::Token;
-use crate::waiter::Ending;
-use crate::worker::{Shared, Worker};
 
 /// What a fibre asks of its worker when it leaves its stack: [`YIELD`], [`WAIT`], or the address of the
 /// worker on which it goes on.
@@ -30,6 +30,32 @@ pub(crate) type Routine = Coroutine<Resumed, Action, (), Stack>;
 /// Thrown in a fibre that waits while its runtime shuts down.
 pub(crate) struct Cancelled;
 
+/// What a fibre sees of its worker.
+pub(crate) type Here = here::Here<TaskRef>;
+
+/// The worker whose thread this is, as far as fibres see it. The answer holds until the fibre leaves its stack.
+#[inline(always)]
+pub(crate) fn here<'a>() -> Option<&'a Here> {
+    // SAFETY: what `Worker::work` set, which lives as long as its thread runs fibres.
+    unsafe { here::get().cast::<Here>().as_ref() }
+}
+
+/// The blocks that this thread keeps, if it is a worker's.
+fn with_blocks<T>(change: impl FnOnce(Option<&mut block::Blocks>) -> T) -> T {
+    match here() {
+        Some(here) => here.blocks(|blocks| change(Some(blocks))),
+        None => change(None),
+    }
+}
+
+/// The fibre that the caller is in. It stays the same however often the caller changes threads, and lives
+/// as long as the caller runs.
+#[inline(always)]
+pub(crate) fn current_task<'a>() -> Option<&'a Task> {
+    // SAFETY: a fibre that runs lives.
+    here().and_then(|here| unsafe { here.running.get().cast::<Task>().as_ref() })
+}
+
 /// The part of a fibre that does not know its type.
 #[repr(C, align(64))]
 pub(crate) struct Task {
@@ -37,7 +63,7 @@ pub(crate) struct Task {
     pub(crate) routine: UnsafeCell<Option<Routine>>,
     yielder: Cell<*const Yielder<Resumed, Action>>,
     /// The worker on which it runs, or ran last.
-    pub(crate) worker: Cell<*const Worker>,
+    pub(crate) here: Cell<*const Here>,
     /// About where its stack ended when it left it.
     pub(crate) depth: Cell<usize>,
     pub(crate) token: Token,
@@ -49,7 +75,10 @@ pub(crate) struct Task {
     /// Announced to whoever records.
     pub(crate) announced: bool,
     pub(crate) name: Option<Box<str>>,
-    pub(crate) shared: *const Shared,
+    /// Its runtime.
+    pub(crate) shared: *const (),
+    /// How it is woken.
+    wake: fn(&TaskRef),
     /// What a face of another language keeps for the fibre. By the fibre itself.
     pub(crate) local: Cell<Option<Box<dyn Any + Send>>>,
     free: unsafe fn(NonNull<Task>),
@@ -105,6 +134,11 @@ impl TaskRef {
         unsafe { self.0.as_ref() }
     }
 
+    /// Wakes it, from any thread.
+    pub(crate) fn wake(&self) {
+        (self.task().wake)(self);
+    }
+
     pub(crate) fn into_address(self) -> usize {
         let address = self.0.as_ptr().expose_provenance();
         std::mem::forget(self);
@@ -149,7 +183,7 @@ impl Task {
     /// leaves the stack meets the call that entered it only if there was none in between.
     ///
     /// The thread may be another afterwards, and the compiler keeps addresses of thread-local variables
-    /// (llvm/llvm-project 98479): the crate's own are reached through [`here`](crate::here::here).
+    /// (llvm/llvm-project 98479): the crate's own are reached through [`here`](mod@crate::here).
     #[inline(always)]
     pub(crate) fn leave(&self, action: Action) -> Resumed {
         self.depth.set(about_here());
@@ -163,12 +197,12 @@ impl Task {
         unsafe { (*self.yielder.get()).on_parent_stack(call) }
     }
 
-    /// The worker on which it runs now. By the fibre itself; to be asked again after each
-    /// [`Task::leave`].
+    /// The worker on which it runs now, as far as fibres see it. By the fibre itself; to be asked again after
+    /// each [`Task::leave`].
     #[inline]
-    pub(crate) fn here(&self) -> &Worker {
+    pub(crate) fn here(&self) -> &Here {
         // SAFETY: it runs, on this worker, which outlives every fibre of its runtime.
-        unsafe { &*self.worker.get() }
+        unsafe { &*self.here.get() }
     }
 }
 
@@ -225,12 +259,14 @@ impl<T> JointRef<T> {
 }
 
 /// What a fibre is made with.
-pub(crate) struct Made<'a> {
+pub(crate) struct Made {
     pub(crate) id: u64,
     pub(crate) name: Option<Box<str>>,
     pub(crate) roams: bool,
     pub(crate) announced: bool,
-    pub(crate) shared: &'a Shared,
+    /// Its runtime.
+    pub(crate) shared: *const (),
+    pub(crate) wake: fn(&TaskRef),
 }
 
 unsafe fn free<T>(task: NonNull<Task>) {
@@ -241,7 +277,7 @@ unsafe fn free<T>(task: NonNull<Task>) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| joint.drop_in_place())) {
             std::mem::forget(payload);
         }
-        block::give_back(joint.cast(), Layout::new::<Joint<T>>());
+        with_blocks(|blocks| block::give_back(joint.cast(), Layout::new::<Joint<T>>(), blocks));
     }
 }
 
@@ -249,16 +285,17 @@ unsafe fn free<T>(task: NonNull<Task>) {
 ///
 /// # Safety
 /// What `body` borrows lives until the fibre has ended.
-pub(crate) unsafe fn make<T, F>(stack: Stack, made: Made<'_>, body: F) -> (Runnable, JointRef<T>)
+pub(crate) unsafe fn make<T, F>(stack: Stack, made: Made, body: F) -> (Runnable, JointRef<T>)
 where
     F: FnOnce() -> T,
 {
-    let joint = block::take(Layout::new::<Joint<T>>()).cast::<Joint<T>>();
+    let joint =
+        with_blocks(|blocks| block::take(Layout::new::<Joint<T>>(), blocks)).cast::<Joint<T>>();
     let filled = Joint {
         task: Task {
             routine: UnsafeCell::new(None),
             yielder: Cell::new(std::ptr::null()),
-            worker: Cell::new(std::ptr::null()),
+            here: Cell::new(std::ptr::null()),
             depth: Cell::new(0),
             token: Token::new(),
             references: AtomicU32::new(2),
@@ -268,6 +305,7 @@ where
             announced: made.announced,
             name: made.name,
             shared: made.shared,
+            wake: made.wake,
             local: Cell::new(None),
             free: free::<T>,
         },
@@ -276,7 +314,7 @@ where
     // SAFETY: memory of this layout, which nobody has.
     unsafe { joint.write(filled) };
     let task = joint.cast::<Task>();
-    stack.belongs_to(task.as_ptr(), std::ptr::from_ref(made.shared).cast_mut());
+    stack.belongs_to(task.as_ptr().cast(), made.shared.cast_mut());
     let run = move |yielder: &Yielder<Resumed, Action>, cancelled: Resumed| {
         // SAFETY: a fibre that runs is there, and its value is its own until it has ended.
         let (task, value) = unsafe { (&(*joint.as_ptr()).task, (*joint.as_ptr()).value.get()) };
@@ -308,4 +346,114 @@ where
         of: std::marker::PhantomData,
     };
     (Runnable(task), reference)
+}
+
+/// A fibre or a thread that waits, or is about to.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiter {
+    Fibre(TaskRef),
+    Thread(Thread),
+}
+
+impl Waiter {
+    /// The caller.
+    pub(crate) fn current() -> Self {
+        match current_task() {
+            Some(task) => Self::Fibre(TaskRef::of(task)),
+            None => Self::Thread(crate::atomic::thread::current()),
+        }
+    }
+
+    /// Wakes it, or lets its next wait return at once.
+    pub(crate) fn wake(&self) {
+        match self {
+            Self::Fibre(task) => task.wake(),
+            Self::Thread(thread) => thread.unpark(),
+        }
+    }
+}
+
+/// The end of a fibre, and the one who waits for it, in one word.
+#[derive(Debug)]
+pub(crate) struct Ending(AtomicUsize);
+
+const NOBODY: usize = 0;
+const ENDED: usize = 1;
+/// Set in the address of a thread; that of a fibre is a multiple of 64.
+const THREAD: usize = 2;
+
+impl Ending {
+    pub(crate) fn new() -> Self {
+        Self(AtomicUsize::new(NOBODY))
+    }
+
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Acquire) == ENDED
+    }
+
+    /// By its worker: the fibre has ended. Who waits for it is to be woken.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<Waiter> {
+        // SAFETY: a word that is neither nobody nor the end is a waiter that `wait_for` left for this one
+        // look.
+        unsafe { from_word(self.0.swap(ENDED, Ordering::AcqRel)) }
+    }
+}
+
+impl Ending {
+    /// Has `waiter` woken at the end; false if that was before.
+    pub(crate) fn let_know(&self, waiter: Waiter) -> bool {
+        let word = into_word(waiter);
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            if seen == ENDED {
+                // SAFETY: it was not left there.
+                drop(unsafe { from_word(word) });
+                return false;
+            }
+            match self
+                .0
+                .compare_exchange(seen, word, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(before) => {
+                    // SAFETY: who waited before was cancelled, and left this word for one look.
+                    drop(unsafe { from_word(before) });
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // SAFETY: as in `end`; nobody else looks any more.
+        drop(unsafe { from_word(self.0.load(Ordering::Relaxed)) });
+    }
+}
+
+fn into_word(waiter: Waiter) -> usize {
+    match waiter {
+        Waiter::Fibre(task) => task.into_address(),
+        Waiter::Thread(thread) => Box::into_raw(Box::new(thread)).expose_provenance() | THREAD,
+    }
+}
+
+/// # Safety
+/// `word` is [`NOBODY`], [`ENDED`], or came from [`into_word`] and is not used again.
+unsafe fn from_word(word: usize) -> Option<Waiter> {
+    if word == NOBODY || word == ENDED {
+        return None;
+    }
+    // SAFETY: the contract; the mark tells which it was.
+    unsafe {
+        Some(if word & THREAD == 0 {
+            Waiter::Fibre(TaskRef::from_address(word))
+        } else {
+            let thread = std::ptr::with_exposed_provenance_mut::<Thread>(word & !THREAD);
+            Waiter::Thread(*Box::from_raw(thread))
+        })
+    }
 }

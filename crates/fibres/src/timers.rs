@@ -3,22 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::task::TaskRef;
-
 /// Which entry: taken out by it if the fibre is woken before.
 pub(crate) type Key = (Instant, u64);
 
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
-    entries: BTreeMap<Key, TaskRef>,
+#[derive(Debug)]
+pub(crate) struct Timers<F> {
+    entries: BTreeMap<Key, F>,
     next: u64,
 }
 
-impl Timers {
-    pub(crate) fn add(&mut self, at: Instant, task: TaskRef) -> Key {
+impl<F> Default for Timers<F> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<F> Timers<F> {
+    pub(crate) fn add(&mut self, at: Instant, fibre: F) -> Key {
         self.next += 1;
         let key = (at, self.next);
-        self.entries.insert(key, task);
+        self.entries.insert(key, fibre);
         key
     }
 
@@ -32,7 +39,7 @@ impl Timers {
     }
 
     /// Takes out the first that is due.
-    pub(crate) fn due(&mut self) -> Option<TaskRef> {
+    pub(crate) fn due(&mut self) -> Option<F> {
         let entry = self.entries.first_entry()?;
         (entry.key().0 <= Instant::now()).then(|| entry.remove())
     }

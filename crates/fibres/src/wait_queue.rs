@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::atomic::{AtomicU32, Mutex, Ordering};
-use crate::fibre::Stop;
-use crate::waiter::{Waiter, wait_here};
+use crate::task::Waiter;
+use crate::wait::{Stop, wait_here};
 
 /// Who waits, and whether its turn has come.
 #[derive(Debug)]

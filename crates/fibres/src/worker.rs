@@ -15,16 +15,16 @@ use std::time::Instant;
 use corosensei::CoroutineResult;
 
 use crate::bell::Bell;
-use crate::block::Blocks;
-use crate::here::{self, here};
+use crate::fork;
+use crate::here;
 use crate::kept;
 use crate::lane::Lane;
+use crate::operation::Operation;
 use crate::queue::Queue;
 use crate::reactor::Reactor;
 use crate::ring::Ring;
 use crate::stack::{self, Stack, slabs};
-use crate::task::{Action, Runnable, Task, TaskRef, WAIT, YIELD};
-use crate::timers::Timers;
+use crate::task::{self, Action, Here, Runnable, Task, TaskRef, WAIT, YIELD};
 
 /// After so many fibres of its own a worker looks for those that others brought.
 const TURN: u32 = 32;
@@ -38,21 +38,14 @@ const LANES_A_TURN: usize = 8;
 /// What only the worker itself reaches.
 pub(crate) struct Own {
     ready: UnsafeCell<VecDeque<Runnable>>,
-    running: Cell<*const Task>,
     /// Fibres to run before the next look at what others brought.
     left: Cell<u32>,
     turns: Cell<u32>,
     next_lane: Cell<usize>,
     /// Workers to which fibres were sent since their bells were last rung for certain.
     sent_to: UnsafeCell<Vec<usize>>,
-    pub(crate) timers: UnsafeCell<Timers>,
     stacks: UnsafeCell<Vec<Stack>>,
-    blocks: UnsafeCell<Blocks>,
     ring: UnsafeCell<Ring>,
-    /// The runtime shuts down: who waits is cancelled.
-    pub(crate) cancelling: Cell<bool>,
-    /// Whose fibres these are, where a host runs them.
-    pub(crate) host: Cell<*const ()>,
     next_id: Cell<u64>,
     next_of_pool: Cell<usize>,
 }
@@ -63,13 +56,14 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) pool: usize,
     shared: *const Shared,
-    pub(crate) own: Own,
+    pub(crate) here: Here,
+    own: Own,
     pub(crate) bell: Bell,
     pub(crate) reactor: Option<Arc<Reactor>>,
     /// Fibres that this worker or an idle one of its pool takes.
-    pub(crate) stealable: Queue,
+    pub(crate) stealable: Queue<Runnable>,
     /// Fibres of this worker, from threads that have no lane here.
-    arrived: Queue,
+    arrived: Queue<Runnable>,
     /// From the worker of each index.
     lanes: Box<[Lane]>,
     spawned: Count,
@@ -83,7 +77,7 @@ unsafe impl Sync for Worker {}
 unsafe impl Send for Worker {}
 
 /// Says which fibre runs, again, also after a panic.
-struct Back<'w>(&'w Cell<*const Task>, *const Task);
+struct Back<'w>(&'w Cell<*const ()>, *const ());
 
 impl Drop for Back<'_> {
     fn drop(&mut self) {
@@ -157,15 +151,14 @@ impl Drop for Outsider {
 /// Wakes a fibre, from any thread.
 pub(crate) fn wake(reference: &TaskRef) {
     let task = reference.task();
-    // SAFETY: a worker lives as long as its thread runs.
-    let here = unsafe { here().as_ref() }.filter(|here| std::ptr::eq(here.shared, task.shared));
+    let here = Worker::here().filter(|here| std::ptr::eq(here.shared.cast(), task.shared));
     let outsider = here.is_none().then(Outsider::enter);
     if !task.token.notify() {
         return;
     }
     let fibre = Runnable(std::ptr::NonNull::from(task));
     // SAFETY: it waits, so it has run on a worker; which lives, since this fibre has not ended.
-    let home = unsafe { &*task.worker.get() };
+    let home = Worker::of(unsafe { &*task.here.get() });
     match here {
         Some(here) if std::ptr::eq(here, home) => here.enqueue(fibre),
         Some(here) => here.send(fibre, home),
@@ -188,19 +181,15 @@ impl Worker {
             index,
             pool,
             shared,
+            here: Here::new(),
             own: Own {
                 ready: UnsafeCell::new(VecDeque::with_capacity(64)),
-                running: Cell::new(std::ptr::null()),
                 left: Cell::new(TURN),
                 turns: Cell::new(0),
                 next_lane: Cell::new(0),
                 sent_to: UnsafeCell::new(Vec::new()),
-                timers: UnsafeCell::new(Timers::default()),
                 stacks: UnsafeCell::new(Vec::with_capacity(KEPT_STACKS)),
-                blocks: UnsafeCell::new(Blocks::default()),
                 ring: UnsafeCell::new(Ring::default()),
-                cancelling: Cell::new(false),
-                host: Cell::new(std::ptr::null()),
                 next_id: Cell::new(0),
                 next_of_pool: Cell::new(index),
             },
@@ -214,16 +203,27 @@ impl Worker {
         }
     }
 
+    /// The worker that this is a part of.
+    pub(crate) fn of(here: &Here) -> &Self {
+        // SAFETY: `become_here` set it to the worker, of which it is a part.
+        unsafe { &*here.worker.get().cast() }
+    }
+
+    /// The worker whose thread this is. The answer holds until the fibre leaves its stack.
+    #[inline(always)]
+    pub(crate) fn here<'a>() -> Option<&'a Self> {
+        task::here().map(Self::of)
+    }
+
+    /// From now on this thread is the worker's.
+    pub(crate) fn become_here(&self) {
+        self.here.worker.set(std::ptr::from_ref(self).cast());
+        here::set(std::ptr::from_ref(&self.here).cast());
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         // SAFETY: a worker is a part of it.
         unsafe { &*self.shared }
-    }
-
-    /// The fibre that runs on this worker, or ran last if none does; null after one has ended. By its
-    /// thread.
-    #[inline]
-    pub(crate) fn running(&self) -> *const Task {
-        self.own.running.get()
     }
 
     /// Changes the fibres that are ready. By its thread, never within itself.
@@ -235,7 +235,7 @@ impl Worker {
 
     /// Runs fibres until the runtime has ended. By its thread.
     pub(crate) fn work(&self) {
-        here::set(self);
+        self.become_here();
         while let Some(fibre) = self.next() {
             self.run(fibre);
         }
@@ -250,15 +250,15 @@ impl Worker {
             let Some(fibre) = self.next() else { return };
             self.run(fibre);
         }
-        self.own.running.set(std::ptr::null());
+        self.here.running.set(std::ptr::null());
     }
 
     /// Runs `call` on the thread's own stack, by a fibre that runs here; meanwhile none does.
     pub(crate) fn off_stack<T>(&self, call: impl FnOnce() -> T + Send) -> T {
-        let running = self.own.running.replace(std::ptr::null());
-        let back = Back(&self.own.running, running);
+        let running = self.here.running.replace(std::ptr::null());
+        let back = Back(&self.here.running, running);
         // SAFETY: it runs, and calls this.
-        let result = unsafe { (*running).off_stack(call) };
+        let result = unsafe { (*running.cast::<Task>()).off_stack(call) };
         drop(back);
         result
     }
@@ -280,11 +280,11 @@ impl Worker {
     #[inline]
     fn run(&self, fibre: Runnable) {
         let task = fibre.task();
-        task.worker.set(self);
-        self.own.running.set(task);
+        task.here.set(&self.here);
+        self.here.running.set(std::ptr::from_ref(task).cast());
         // SAFETY: who has the right to run has the routine. It borrows what the caller of `make` keeps.
         let routine = unsafe { (*task.routine.get()).as_mut().unwrap_unchecked() };
-        let result = routine.resume(self.own.cancelling.get());
+        let result = routine.resume(self.here.cancelling.get());
         match result {
             CoroutineResult::Yield(YIELD) => self.enqueue(fibre),
             CoroutineResult::Yield(WAIT) => {
@@ -295,7 +295,7 @@ impl Worker {
             CoroutineResult::Yield(action) => self.move_on(fibre, action),
             CoroutineResult::Return(()) => {
                 // What is dropped at its end may ask which fibre it is in.
-                self.own.running.set(std::ptr::null());
+                self.here.running.set(std::ptr::null());
                 self.end(fibre);
             }
         }
@@ -330,21 +330,28 @@ impl Worker {
             .store(self.ended.load(Order::Relaxed) + 1, Order::Release);
     }
 
-    /// Changes the blocks that this worker keeps. By its thread, never within itself.
-    pub(crate) fn blocks<T>(&self, change: impl FnOnce(&mut Blocks) -> T) -> T {
+    /// Uses the ring for files. By its thread, never within itself.
+    fn ring<T>(&self, change: impl FnOnce(&mut Ring) -> T) -> T {
         // SAFETY: this thread alone has it, and `change` calls nothing that comes here.
-        change(unsafe { &mut *self.own.blocks.get() })
+        change(unsafe { &mut *self.own.ring.get() })
     }
 
-    /// Uses the ring for files. By its thread, never within itself.
-    pub(crate) fn ring<T>(&self, change: impl FnOnce(&Self, &mut Ring) -> T) -> T {
-        // SAFETY: this thread alone has it, and `change` calls nothing that comes here.
-        change(self, unsafe { &mut *self.own.ring.get() })
+    /// Puts a call on a file into the ring, if there is one. By its thread.
+    ///
+    /// # Safety
+    /// `entry` has the key of an [`Operation`], which lives, as what it points to does, until that has a result.
+    pub(crate) unsafe fn submit(
+        &self,
+        entry: &io_uring::squeue::Entry,
+    ) -> Option<std::io::Result<()>> {
+        // SAFETY: the contract.
+        self.ring(|ring| unsafe { ring.submit(self.reactor.as_deref(), entry) })
     }
 
     /// Wakes those whose calls on files have ended. By its thread.
     pub(crate) fn complete_files(&self) {
-        self.ring(|_, ring| ring.complete());
+        // SAFETY: `submit` is given operations alone; each ends once.
+        self.ring(|ring| ring.complete(|key, result| unsafe { Operation::end(key, result) }));
     }
 
     fn keep_stack(&self, stack: Stack, again: bool) {
@@ -461,10 +468,10 @@ impl Worker {
     #[inline(never)]
     fn look_around(&self) -> Option<Runnable> {
         // What is dropped from here on may ask which fibre it is in.
-        self.own.running.set(std::ptr::null());
+        self.here.running.set(std::ptr::null());
         self.own.left.set(TURN);
         self.own.turns.set(self.own.turns.get().wrapping_add(1));
-        crate::runtime::abort_if_forked();
+        fork::abort_if_forked();
         self.ring_bells();
         let mut looks = 0;
         loop {
@@ -507,8 +514,7 @@ impl Worker {
             reactor.poll();
             self.complete_files();
         }
-        // SAFETY: of this thread alone; `due` is over before anybody is woken.
-        while let Some(task) = unsafe { (*self.own.timers.get()).due() } {
+        while let Some(task) = self.here.timers(|timers| timers.due()) {
             wake(&task);
         }
     }
@@ -516,8 +522,7 @@ impl Worker {
     fn sleep(&self) {
         let pool = &self.shared().pools[self.pool];
         pool.asleep.fetch_add(1, Order::SeqCst);
-        // SAFETY: of this thread alone.
-        let next = unsafe { (*self.own.timers.get()).next() };
+        let next = self.here.timers(|timers| timers.next());
         let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
         self.bell.sleep(timeout, || {
             self.shared().say_if_all_ended();
@@ -542,7 +547,7 @@ impl Worker {
     /// While the runtime ends: halts with the others, cancels; true when no fibre is left.
     fn has_ended(&self) -> bool {
         let shared = self.shared();
-        if !self.own.cancelling.replace(true) {
+        if !self.here.cancelling.replace(true) {
             shared.halt();
         }
         if !shared.all_ended() {
@@ -735,17 +740,19 @@ impl Shared {
             return;
         }
         for owner in slabs().flat_map(|slab| &slab.owners) {
-            if !std::ptr::eq(owner.shared.load(Order::Acquire), self) {
+            let shared = owner.shared.load(Order::Acquire);
+            if !std::ptr::eq(shared.cast_const().cast(), self) {
                 continue;
             }
             // SAFETY: a fibre of this runtime, none of which ends now. One that is about to be made is
             // not waiting.
-            let Some(task) = (unsafe { owner.task.load(Order::Acquire).as_ref() }) else {
+            let Some(task) = (unsafe { owner.task.load(Order::Acquire).cast::<Task>().as_ref() })
+            else {
                 continue;
             };
             if task.token.notify() {
                 // SAFETY: it waited, so it has run on a worker of this runtime.
-                let home = unsafe { &*task.worker.get() };
+                let home = Worker::of(unsafe { &*task.here.get() });
                 home.arrived.push(Runnable(std::ptr::NonNull::from(task)));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::fibre::{Stop, thrown};
+use crate::wait::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// Holds so many fibres or threads until all have come, again and again. One that is cancelled while it waits

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::fibre::{Stop, thrown};
+use crate::wait::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// All receivers are gone; the value comes back.

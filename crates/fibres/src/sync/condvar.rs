@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::mutex::{Lock, MutexGuard};
-use crate::fibre::{Stop, thrown};
+use crate::wait::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// A condition variable.

@@ -4,7 +4,8 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::fibre::{Stop, give_way, thrown};
+use crate::fibre::give_way;
+use crate::wait::{Stop, thrown};
 use crate::wait_queue::WaitQueue;
 
 const FREE: u32 = 0;

@@ -1,0 +1,81 @@
+//! How a fibre, or a thread that is no worker, waits.
+
+use std::panic::resume_unwind;
+use std::time::{Duration, Instant};
+
+use crate::atomic::thread;
+use crate::task::{Cancelled, Ending, Task, TaskRef, WAIT, Waiter, current_task};
+
+/// The runtime shuts down: the fibre is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the runtime shuts down, and the fibre is to end")]
+pub struct Stop;
+
+impl Stop {
+    /// Unwinds the fibre; [`JoinHandle::join`](crate::JoinHandle::join) tells that it was cancelled.
+    pub(crate) fn throw(self) -> ! {
+        resume_unwind(Box::new(Cancelled))
+    }
+}
+
+/// Throws in a fibre that is to end.
+pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
+    result.unwrap_or_else(|stop| stop.throw())
+}
+
+/// The caller is cancelled: its runtime shuts down.
+pub(crate) type Waited = Result<(), Stop>;
+
+/// Waits until woken, or not at all if it was woken since. May return early.
+pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
+    if task.token.take() {
+        return Ok(());
+    }
+    if std::thread::panicking() {
+        // Panics are counted by threads, so a fibre that unwinds stays where it is.
+        std::thread::sleep(Duration::from_micros(50));
+        return Ok(());
+    }
+    if task.here().cancelling.get() || task.leave(WAIT) {
+        return Err(Stop);
+    }
+    Ok(())
+}
+
+/// As [`wait`], until `deadline` at most.
+pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
+    let here = task.here();
+    let key = here.timers(|timers| timers.add(deadline, TaskRef::of(task)));
+    let waited = wait(task);
+    if std::ptr::eq(here, task.here()) {
+        here.timers(|timers| timers.remove(key));
+    }
+    waited
+}
+
+/// Waits until the caller is woken, or not at all if it was since the last time; not beyond `deadline`. May
+/// return early.
+pub(crate) fn wait_here(deadline: Option<Instant>) -> Waited {
+    match (current_task(), deadline) {
+        (Some(task), None) => wait(task),
+        (Some(task), Some(deadline)) => wait_until(task, deadline),
+        (None, None) => {
+            thread::park();
+            Ok(())
+        }
+        (None, Some(deadline)) => {
+            thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+            Ok(())
+        }
+    }
+}
+
+/// Waits for the end of a fibre. One at a time waits for it: its handle is one.
+pub(crate) fn wait_for(ending: &Ending) -> Waited {
+    if !ending.has_ended() && ending.let_know(Waiter::current()) {
+        while !ending.has_ended() {
+            wait_here(None)?;
+        }
+    }
+    Ok(())
+}

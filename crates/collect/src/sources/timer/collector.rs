@@ -26,9 +26,7 @@ use crate::sources::timer::budget::{Budget, Costs};
 use crate::sources::timer::callers::Callers;
 use crate::sources::timer::code::CodeCache;
 use crate::sources::timer::cpu_times::CpuTimes;
-use crate::sources::timer::decode::{
-    Access, AccessReader, Predecessor, RegistersFrom, Waiting, Which,
-};
+use crate::sources::timer::decode::{Access, AccessReader, Waiting, Which};
 use crate::sources::timer::duty::{Duty, Turn};
 use crate::sources::timer::runs::Runs;
 use crate::sources::timer::samplers::Samplers;
@@ -336,19 +334,19 @@ impl<K: Kernel> Collector<K> {
             }
             Waiting::Instructions(found) => found.waiting(&mut self.reader),
         };
-        let Predecessor {
-            instruction,
-            earlier,
-        } = match self.runs.which(tid, &candidates) {
+        let candidate = match self.runs.which(tid, &candidates) {
             Which::Known(candidate) => candidate,
             Which::Asked(candidate) => {
                 sample.access_ip = Address(candidate.instruction.ip());
-                return self.await_again(sample, candidate.instruction);
+                return self.await_again(sample, candidate);
             }
             Which::Unknown => return self.unknown(sample, UnknownReason::BlockStart),
         };
-        let instruction = *instruction;
+        let instruction = candidate.instruction;
         sample.access_ip = Address(instruction.ip());
+        if candidate.is_blind {
+            return self.unknown(sample, UnknownReason::BlockStart);
+        }
         if !self.reader.accesses_memory(&instruction) {
             sample.class = SampleClass::Compute;
             return Ok(self.writer.push([sample])?);
@@ -356,17 +354,14 @@ impl<K: Kernel> Collector<K> {
         let Some(registers) = self.registers(&record, &instruction) else {
             return self.unknown(sample, UnknownReason::NoRegisters);
         };
-        let from = match instruction.ip() == record.ip {
-            true => RegistersFrom::Before,
-            false => RegistersFrom::After(earlier),
-        };
+        let from = candidate.registers_at(record.ip);
         match self.reader.access(&instruction, &registers, from) {
             Ok(access) => {
                 fill(&mut sample, &access, AddressOrigin::Registers);
                 self.publish(&sample);
                 Ok(self.writer.push([sample])?)
             }
-            Err(UnknownReason::AddressOverwritten) => self.await_again(sample, instruction),
+            Err(UnknownReason::AddressOverwritten) => self.await_again(sample, candidate),
             Err(reason) => self.unknown(sample, reason),
         }
     }

@@ -2,6 +2,7 @@
 
 mod attaching;
 mod callers;
+mod calling_the_kernel;
 mod crowds;
 mod diff;
 mod ending;

@@ -23,5 +23,6 @@ pub mod registers;
 pub mod retrap;
 pub mod ring;
 pub mod signals;
+pub mod syscall;
 pub mod sysfs;
 pub mod uprobe;

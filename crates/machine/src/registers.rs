@@ -89,6 +89,18 @@ impl Registers {
         None
     }
 
+    /// Where a thread goes on after its last system call, if it has done nothing since: the call itself leaves that in a
+    /// register.
+    #[must_use]
+    pub fn call_returns_to(&self) -> Option<u64> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            self.get(2)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+
     /// The user stack pointer.
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {

@@ -9,6 +9,7 @@ use linewise_recording::{
 };
 
 use crate::kernel::Processes;
+use crate::target::account::{Account, scaled};
 use crate::target::build_id::build_id;
 
 /// Stays recorded a second, at most; CPU times are summed up whether or not they are recorded.
@@ -23,6 +24,10 @@ const ACTIVE_NS: u64 = 300_000_000;
 const WORTH_A_NAME_NS: u64 = 10_000_000;
 /// Programs of one thread that are named beside its last.
 const EARLIER: usize = 3;
+/// Of more threads the kernel is not asked what it counted until the end.
+const MOST_ASKED: usize = 100;
+/// What it takes to ask of one.
+const ASKING_NS: u64 = 10_000;
 
 #[derive(Debug)]
 struct ThreadState {
@@ -38,34 +43,18 @@ struct ThreadState {
     /// The programs that it ran before it executed the one that it has its name of.
     earlier: Vec<String>,
     account: Option<Account>,
-}
-
-/// What the kernel counts of a thread, ns of CPU time.
-#[derive(Clone, Copy, Debug)]
-struct Account {
-    /// When the thread was found.
-    first_ns: u64,
-    /// When it was last asked for.
-    last_ns: u64,
-    asked: Time,
-    /// How much of it had been told by switches then.
-    told_ns: u64,
+    /// Whether it was told where it is since switches are: then all that it does is.
+    in_sight: bool,
 }
 
 impl ThreadState {
     /// The CPU time of the thread, of which switches told `share`: by the kernel's count as far as it was asked for.
     fn cpu_time_ns(&self, share: f64, now: Time) -> u64 {
         let told_ns = self.row.cpu_time_ns;
-        let scaled = |ns: u64| (ns as f64 / share.clamp(0.01, 1.0)) as u64;
+        let end = if self.ended { self.row.end } else { now };
         match &self.account {
-            Some(account) if share < 1.0 => {
-                // It cannot have run for longer than that is ago.
-                let end = if self.ended { self.row.end } else { now };
-                let since = scaled(told_ns.saturating_sub(account.told_ns));
-                let since = since.min(end.since(account.asked));
-                account.last_ns.saturating_sub(account.first_ns) + since
-            }
-            _ => scaled(told_ns),
+            Some(account) if share < 1.0 => account.cpu_time_ns(told_ns, share, end),
+            _ => scaled(told_ns, share),
         }
     }
 }
@@ -108,9 +97,24 @@ pub(crate) struct Threads {
     asked_last: Option<Tid>,
     /// When accounts are asked for again.
     accounts_due: Time,
+    /// Whether accounts are compared with what is told.
+    compares: bool,
+    /// When that was done last.
+    compared: Time,
+    /// Whether switches are not told now.
+    blind: bool,
 }
 
 impl Threads {
+    /// None yet. `compares`: switches are told of all threads without a gap, so that what the kernel counts may be compared
+    /// with them.
+    pub(crate) fn new(compares: bool) -> Self {
+        Self {
+            compares,
+            ..Self::default()
+        }
+    }
+
     /// A thread began or was found.
     pub(crate) fn found(&mut self, pid: Pid, tid: Tid, time: Time, name: Option<String>) {
         let state = self.threads.entry(tid).or_insert_with(|| ThreadState {
@@ -132,6 +136,7 @@ impl Threads {
             sampled: false,
             earlier: Vec::new(),
             account: None,
+            in_sight: false,
         });
         state.row.pid = pid;
         if let Some(name) = name {
@@ -161,31 +166,50 @@ impl Threads {
             .map(|state| state.row.name.clone());
         self.threads.remove(&tid);
         self.found(pid, tid, time, name);
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.in_sight = !self.blind;
+        }
         self.open_account(tid, 0);
     }
 
     /// The kernel had counted so much of a thread when it was found.
     pub(crate) fn open_account(&mut self, tid: Tid, first_ns: u64) {
         if let Some(state) = self.threads.get_mut(&tid) {
-            state.account = Some(Account {
-                first_ns,
-                last_ns: first_ns,
-                asked: state.row.start,
-                told_ns: state.row.cpu_time_ns,
-            });
+            let row = &state.row;
+            let in_sight = self.compares && state.in_sight;
+            let account = Account::new(first_ns, row.cpu_time_ns, row.start, in_sight);
+            state.account = Some(account);
         }
     }
 
-    /// Asks the kernel what it counted, so often that it takes a thousandth of a CPU: of a thread that ends the rest is not
-    /// known.
-    pub(crate) fn read_accounts_when_due(&mut self, kernel: &impl Processes, now: Time) {
-        const ASKING_NS: u64 = 10_000;
+    /// Whether the kernel is to be asked what it counted, so often that it takes a thousandth of a CPU: of a thread that ends the
+    /// rest is not known.
+    pub(crate) fn accounts_are_due(&self, now: Time) -> bool {
+        now >= self.accounts_due && self.alive() <= MOST_ASKED
+    }
+
+    /// Asks all threads that are alive, as [`Threads::accounts_are_due`].
+    pub(crate) fn read_due_accounts(&mut self, kernel: &impl Processes, now: Time) {
         const LEAST_NS: u64 = 20_000_000;
-        const MOST: u64 = 100;
         let alive = self.alive() as u64;
-        if now >= self.accounts_due && alive <= MOST {
-            self.read_accounts(kernel, now, alive as usize);
-            self.accounts_due = Time(now.0 + LEAST_NS.max(1000 * ASKING_NS * alive));
+        self.read_accounts(kernel, now, MOST_ASKED);
+        self.accounts_due = Time(now.0 + LEAST_NS.max(1000 * ASKING_NS * alive));
+    }
+
+    /// Whether what was counted may be compared with what was told in this phase, at its beginning and its end: that takes a hundredth of
+    /// a CPU at most.
+    fn may_compare(&self, now: Time) -> bool {
+        let alive = self.alive();
+        self.compares
+            && alive <= MOST_ASKED
+            && now.since(self.compared) >= 200 * ASKING_NS * alive as u64
+    }
+
+    /// Asks the kernel what it counted at the end of a phase in which switches were told.
+    pub(crate) fn compare_accounts(&mut self, kernel: &impl Processes, now: Time) {
+        if self.may_compare(now) {
+            self.read_accounts(kernel, now, MOST_ASKED);
+            self.compared = now;
         }
     }
 
@@ -207,12 +231,9 @@ impl Threads {
             };
             let counted = kernel.thread_cpu_time_ns(state.row.pid.0, tid.0);
             let under_way = state.on_cpu.map_or(0, |(_, since)| now.since(since));
-            if let (Some(account), Some(counted)) = (&mut state.account, counted)
-                && counted > account.last_ns
-            {
-                account.last_ns = counted;
-                account.asked = now;
-                account.told_ns = state.row.cpu_time_ns + under_way;
+            if let (Some(account), Some(counted)) = (&mut state.account, counted) {
+                let told_ns = state.row.cpu_time_ns + under_way;
+                account.read(counted, told_ns, now, self.compares && state.in_sight);
             }
         }
     }
@@ -253,6 +274,7 @@ impl Threads {
     ) -> Option<Switch> {
         let state = self.threads.get_mut(&tid)?;
         state.last_seen = state.last_seen.max(time);
+        state.in_sight = true;
         if !out {
             state.on_cpu = Some((cpu, time));
             return None;
@@ -303,7 +325,28 @@ impl Threads {
         for state in self.threads.values_mut() {
             state.on_cpu = None;
         }
+        self.lose_track();
+        self.blind = true;
         stays
+    }
+
+    /// Not all that threads did was told: what was is not compared with accounts.
+    pub(crate) fn lose_track(&mut self) {
+        for state in self.threads.values_mut() {
+            state.in_sight = false;
+            if let Some(account) = &mut state.account {
+                account.lose_sight();
+            }
+        }
+    }
+
+    /// Switches are told again from `now` on. Accounts are asked for as soon as most threads have shown where they are.
+    pub(crate) fn regain_sight(&mut self, now: Time) {
+        const SHOWING_NS: u64 = 5_000_000;
+        self.blind = false;
+        if self.may_compare(now) {
+            self.accounts_due = Time(now.0 + SHOWING_NS);
+        }
     }
 
     /// A thread was seen on a CPU while switches are told. It is there since a moment ago if its coming
@@ -311,6 +354,7 @@ impl Threads {
     pub(crate) fn seen_on(&mut self, tid: Tid, cpu: CpuId, time: Time) {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.on_cpu.get_or_insert((cpu, time));
+            state.in_sight = true;
         }
     }
 

@@ -243,3 +243,31 @@ fn who_is_forked_has_the_build_ids_of_its_parent() {
     maps.keep(|_| false);
     assert!(maps.build_ids.is_empty());
 }
+
+#[test]
+fn what_is_counted_is_compared_with_what_is_told_while_all_of_it_is() {
+    let used = |compares: bool, lost: bool| {
+        let mut threads = Threads::new(compares);
+        threads.forked(Pid(1), Tid(1), Pid(1), Time(0));
+        // Half of what is counted is told, until switches are no longer told.
+        let ms = 1_000_000;
+        threads.switched(Tid(1), CpuId(0), Time(0), false);
+        threads.switched(Tid(1), CpuId(0), Time(10 * ms), true);
+        if lost {
+            threads.lose_track();
+        }
+        let state = threads.threads.get_mut(&Tid(1)).unwrap();
+        let in_sight = threads.compares && state.in_sight;
+        let account = state.account.as_mut().unwrap();
+        account.read(20 * ms, 10 * ms, Time(40 * ms), in_sight);
+        threads.lose_sight(Time(40 * ms));
+        let state = threads.threads.get_mut(&Tid(1)).unwrap();
+        assert!(!state.in_sight);
+        let account = state.account.as_mut().unwrap();
+        account.read(60 * ms, 10 * ms, Time(90 * ms), false);
+        threads.rows(Time(90 * ms), 0.5)[0].cpu_time_ns / ms
+    };
+    assert_eq!(used(true, false), 30);
+    assert_eq!(used(false, false), 60);
+    assert_eq!(used(true, true), 60);
+}

@@ -1,6 +1,7 @@
 //! What every source needs of a target: its processes and threads, what they map and allocate, its programs and their
 //! functions.
 
+mod account;
 pub(crate) mod binary;
 pub(crate) mod build_id;
 pub(crate) mod clock;

@@ -10,6 +10,7 @@ use linewise_machine::guard::{News, Unguarded};
 use linewise_machine::latency::LatencyError;
 use linewise_machine::records::{Record, SampleRecord};
 use linewise_machine::registers::Registers;
+use linewise_machine::syscall;
 use linewise_recording::{
     Address, AddressOrigin, CpuId, Latency, Operation, Pid, RunInfo, Sample, SampleClass, StackId,
     Tid, Time, Trap, UnknownReason, Writer,
@@ -26,9 +27,7 @@ use crate::sources::timer::budget::{Budget, Costs};
 use crate::sources::timer::callers::Callers;
 use crate::sources::timer::code::CodeCache;
 use crate::sources::timer::cpu_times::CpuTimes;
-use crate::sources::timer::decode::{
-    Access, AccessReader, Predecessor, RegistersFrom, Waiting, Which,
-};
+use crate::sources::timer::decode::{Access, AccessReader, Waiting, Which};
 use crate::sources::timer::duty::{Duty, Turn};
 use crate::sources::timer::runs::Runs;
 use crate::sources::timer::samplers::Samplers;
@@ -137,7 +136,8 @@ impl<K: Kernel> Collector<K> {
             code: CodeCache::new(costs.skid.rule),
             reader: AccessReader::new(),
             bases: ThreadBases::default(),
-            threads: Threads::default(),
+            // The kernel can lose samplers of threads, and their switches with them.
+            threads: Threads::new(!weighs),
             stacks: Stacks::default(),
             callers: Callers::default(),
             maps: Maps::default(),
@@ -263,8 +263,11 @@ impl<K: Kernel> Collector<K> {
         self.read_maps(now)?;
         let latency = self.latencies.look(&self.kernel, now, self.in_the_way);
         self.latency(latency)?;
-        if self.duty.share(now) < 1.0 {
-            self.threads.read_accounts_when_due(&self.kernel, now);
+        if self.duty.share(now) < 1.0 && self.threads.accounts_are_due(now) {
+            // What has been told until now is compared with it.
+            self.read_records()?;
+            let now = self.kernel.now();
+            self.threads.read_due_accounts(&self.kernel, now);
         }
         if now.since(self.slow_at) >= SLOW_NS {
             self.slow_at = now;
@@ -319,7 +322,7 @@ impl<K: Kernel> Collector<K> {
             origin: None,
             reason: None,
         };
-        if record.in_kernel {
+        if record.in_kernel || self.comes_from_the_kernel(&record) {
             sample.class = SampleClass::Kernel;
             if let Some(word) = self.futex_word(&record) {
                 sample.access_ip = sample.ip;
@@ -336,19 +339,19 @@ impl<K: Kernel> Collector<K> {
             }
             Waiting::Instructions(found) => found.waiting(&mut self.reader),
         };
-        let Predecessor {
-            instruction,
-            earlier,
-        } = match self.runs.which(tid, &candidates) {
+        let candidate = match self.runs.which(tid, &candidates) {
             Which::Known(candidate) => candidate,
             Which::Asked(candidate) => {
                 sample.access_ip = Address(candidate.instruction.ip());
-                return self.await_again(sample, candidate.instruction);
+                return self.await_again(sample, candidate);
             }
             Which::Unknown => return self.unknown(sample, UnknownReason::BlockStart),
         };
-        let instruction = *instruction;
+        let instruction = candidate.instruction;
         sample.access_ip = Address(instruction.ip());
+        if candidate.is_blind {
+            return self.unknown(sample, UnknownReason::BlockStart);
+        }
         if !self.reader.accesses_memory(&instruction) {
             sample.class = SampleClass::Compute;
             return Ok(self.writer.push([sample])?);
@@ -356,19 +359,25 @@ impl<K: Kernel> Collector<K> {
         let Some(registers) = self.registers(&record, &instruction) else {
             return self.unknown(sample, UnknownReason::NoRegisters);
         };
-        let from = match instruction.ip() == record.ip {
-            true => RegistersFrom::Before,
-            false => RegistersFrom::After(earlier),
-        };
+        let from = candidate.registers_at(record.ip);
         match self.reader.access(&instruction, &registers, from) {
             Ok(access) => {
                 fill(&mut sample, &access, AddressOrigin::Registers);
                 self.publish(&sample);
                 Ok(self.writer.push([sample])?)
             }
-            Err(UnknownReason::AddressOverwritten) => self.await_again(sample, instruction),
+            Err(UnknownReason::AddressOverwritten) => self.await_again(sample, candidate),
             Err(reason) => self.unknown(sample, reason),
         }
+    }
+
+    /// Whether the time of a sample in user code passed in the kernel. (Where that is not sampled no sample is called so.)
+    fn comes_from_the_kernel(&self, record: &SampleRecord) -> bool {
+        self.samplers.see_the_kernel()
+            && syscall::has_just_returned(record, |ip, code| {
+                let got = self.kernel.read_memory(record.pid, ip, code);
+                got.is_ok_and(|got| got == code.len())
+            })
     }
 
     /// The word of the futex call that the thread of a sample is in.
@@ -510,6 +519,9 @@ impl<K: Kernel> Collector<K> {
             Turn::Stay => return Ok(()),
             Turn::Again => self.threads.end_phase(),
             Turn::Off => {
+                self.read_records()?;
+                let until = self.kernel.now();
+                self.threads.compare_accounts(&self.kernel, until);
                 self.samplers.pause();
                 // A stay that began since the tick did would last until the next phase.
                 self.read_records()?;
@@ -517,13 +529,14 @@ impl<K: Kernel> Collector<K> {
                 self.writer.push(stays)?;
                 self.threads.end_phase();
             }
-            Turn::On => {
-                if let Err(error) = self.samplers.resume() {
+            Turn::On => match self.samplers.resume() {
+                Ok(()) => self.threads.regain_sight(now),
+                Err(error) => {
                     let detail =
                         format!("switches could not be recorded again after a pause: {error}");
                     self.lose("switches-not-recorded", 1, detail)?;
                 }
-            }
+            },
         }
         self.phase_ns = 0;
         Ok(())

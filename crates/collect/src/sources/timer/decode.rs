@@ -9,9 +9,8 @@
 //!             └─ rule "same": the instruction at IP waited
 //! IP is the target of a branch: the instruction before it in memory may not be the one before it
 //! in time; a backward branch (a loop) is taken to be, since a loop's head is entered from its end
+//! It is a fence: the store before it waited
 //! ```
-
-use std::collections::HashMap;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
@@ -21,6 +20,7 @@ use linewise_machine::probe::SkidRule;
 use linewise_machine::registers::Registers;
 use linewise_recording::{Operation, UnknownReason};
 
+use crate::sources::timer::fence::{AwaitedBy, awaited, is_fence};
 use crate::sources::timer::recompute::Stretch;
 
 /// Bytes of code looked at before and after an address.
@@ -237,6 +237,10 @@ pub(crate) struct Predecessor {
     pub(crate) instruction: Instruction,
     /// What runs before it in its block, as far as it matters.
     pub(crate) earlier: Vec<Instruction>,
+    /// What runs behind it, up to the fence that it waited at, if it did at one.
+    pub(crate) later: Vec<Instruction>,
+    /// It is a fence, and what it waited for cannot be named.
+    pub(crate) is_blind: bool,
 }
 
 impl From<Instruction> for Predecessor {
@@ -244,6 +248,8 @@ impl From<Instruction> for Predecessor {
         Self {
             instruction,
             earlier: Vec::new(),
+            later: Vec::new(),
+            is_blind: false,
         }
     }
 }
@@ -251,8 +257,38 @@ impl From<Instruction> for Predecessor {
 impl Predecessor {
     /// Whether a thread that was seen at these instructions runs the candidate's block.
     fn is_run_by(&self, seen: impl Fn(u64) -> bool) -> bool {
-        let mut block = self.earlier.iter().chain([&self.instruction]);
-        block.any(|it| seen(it.ip()))
+        let block = self.earlier.iter().chain([&self.instruction]);
+        block.chain(&self.later).any(|it| seen(it.ip()))
+    }
+
+    /// The store that a fence waited for, where it is one.
+    fn at_fence(&mut self, code: &Code64) {
+        if !is_fence(&self.instruction) {
+            return;
+        }
+        let mut earlier = code.earlier(&self.instruction);
+        match awaited(&earlier) {
+            AwaitedBy::Store(index) => {
+                self.later = earlier.split_off(index + 1);
+                self.later.push(self.instruction);
+                // The block is looked at again from there, for the whole of what is before it.
+                self.instruction = earlier[index];
+                self.earlier = code.earlier(&self.instruction);
+            }
+            AwaitedBy::Nothing => {}
+            AwaitedBy::Unknown => self.is_blind = true,
+        }
+    }
+
+    /// When the registers of a sample at `ip` were read.
+    pub(crate) fn registers_at(&self, ip: u64) -> RegistersFrom<'_> {
+        match self.instruction.ip() == ip {
+            true => RegistersFrom::Before,
+            false => RegistersFrom::After {
+                earlier: &self.earlier,
+                later: &self.later,
+            },
+        }
     }
 }
 
@@ -282,7 +318,7 @@ impl Candidates {
         let likely = &self.instructions[..self.likely];
         let mut waiting: Vec<&Predecessor> = likely
             .iter()
-            .filter(|it| reader.accesses_memory(&it.instruction))
+            .filter(|it| it.is_blind || reader.accesses_memory(&it.instruction))
             .collect();
         // One after the other in one block: the first waited.
         waiting.dedup_by(|later, first| {
@@ -358,10 +394,15 @@ pub(crate) fn waiting(code: &Code64, ip: u64, rule: SkidRule) -> Waiting {
         return Waiting::Unknown(UnknownReason::Undecodable);
     };
     // A repeated string instruction is interrupted between its steps and reports itself.
-    if rule == SkidRule::Same || repeats(&at) {
-        return Waiting::Instructions(Candidates::only(at));
+    let mut found = match rule == SkidRule::Same || repeats(&at) {
+        true => Waiting::Instructions(Candidates::only(at)),
+        false => executed_before(code, ip),
+    };
+    if let Waiting::Instructions(found) = &mut found {
+        let all = found.instructions.iter_mut();
+        all.for_each(|it| it.at_fence(code));
     }
-    executed_before(code, ip)
+    found
 }
 
 /// Finds what ran just before `ip`: also what a watchpoint at `ip` saw.
@@ -401,8 +442,13 @@ pub(crate) struct Access {
 pub(crate) enum RegistersFrom<'a> {
     /// Before it ran.
     Before,
-    /// After it ran, and these before it.
-    After(&'a [Instruction]),
+    /// After it ran and others behind it.
+    After {
+        /// What ran before it.
+        earlier: &'a [Instruction],
+        /// What ran behind it.
+        later: &'a [Instruction],
+    },
 }
 
 /// Reads instructions for what they do to memory.
@@ -424,14 +470,6 @@ impl AccessReader {
             return false;
         }
         self.main_memory(instruction).is_some()
-    }
-
-    /// Whether an instruction writes a register that its address comes from.
-    fn overwrites(&mut self, instruction: &Instruction, register: Register) -> bool {
-        let info = self.factory.info(instruction);
-        info.used_registers().iter().any(|used| {
-            used.register().full_register() == register.full_register() && writes(used.access())
-        })
     }
 
     fn main_memory(&mut self, instruction: &Instruction) -> Option<UsedMemory> {
@@ -471,32 +509,34 @@ impl AccessReader {
             return Err(UnknownReason::AddressNotInRegisters);
         }
         let now = |register| value(register, registers);
-        let address = match from {
-            RegistersFrom::After(earlier) if !repeats(instruction) => {
-                let overwritten: Vec<Register> = [memory.base(), memory.index()]
-                    .into_iter()
-                    .filter(|it| *it != Register::None && self.overwrites(instruction, *it))
-                    .collect();
-                let mut before = Stretch::new(earlier, instruction, &now);
-                let mut of = HashMap::new();
-                for register in overwritten {
-                    let held = before.before_last(register);
-                    of.insert(register, held.ok_or(UnknownReason::AddressOverwritten)?);
-                }
-                memory.virtual_address(0, |register, _, _| {
-                    of.get(&register).copied().or_else(|| now(register))
-                })
+        let mut stretch = match from {
+            RegistersFrom::After { earlier, later } if !repeats(instruction) => {
+                Some(Stretch::new(earlier, instruction, later, &now))
             }
-            _ => memory.virtual_address(0, |register, _, _| now(register)),
+            _ => None,
         };
+        let index = bit_index(instruction);
+        let mut held = |register| {
+            if let Some(stretch) = &mut stretch
+                && stretch.is_overwritten(register)
+            {
+                let held = stretch.before_it(register);
+                return held.ok_or(UnknownReason::AddressOverwritten);
+            }
+            now(register).ok_or(UnknownReason::AddressNotInRegisters)
+        };
+        // Asked for first, so that what is missing has its own reason.
+        for register in [memory.base(), memory.index(), index.unwrap_or_default()] {
+            if register != Register::None {
+                held(register)?;
+            }
+        }
+        let address = memory.virtual_address(0, |register, _, _| held(register).ok());
         let address = address.ok_or(UnknownReason::AddressNotInRegisters)?;
         let size = memory.memory_size().size() as u32;
-        let address = match bit_index(instruction) {
+        let address = match index {
             None => address,
-            Some(index) => {
-                let bit = now(index).ok_or(UnknownReason::AddressNotInRegisters)?;
-                address.wrapping_add(offset_of_bit(bit, size))
-            }
+            Some(index) => address.wrapping_add(offset_of_bit(held(index)?, size)),
         };
         Ok(Access {
             ip: instruction.ip(),
@@ -549,13 +589,6 @@ fn overwrites_its_address(instruction: &Instruction) -> bool {
 
 fn has_memory_operand(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|i| instruction.op_kind(i) == iced_x86::OpKind::Memory)
-}
-
-fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
 }
 
 fn operation(access: OpAccess) -> Option<Operation> {

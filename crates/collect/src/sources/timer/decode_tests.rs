@@ -3,6 +3,10 @@
 use super::*;
 
 const BASE: u64 = 0x40_1000;
+const AFTER: RegistersFrom<'_> = RegistersFrom::After {
+    earlier: &[],
+    later: &[],
+};
 
 fn code(bytes: &[u8]) -> Code64 {
     Code64::new(BASE, bytes.to_vec())
@@ -34,7 +38,7 @@ fn the_instruction_before_the_interrupted_one_waited() {
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(5, 0x7000)]);
     let access = AccessReader::new()
-        .access(&found, &registers, RegistersFrom::After(&[]))
+        .access(&found, &registers, AFTER)
         .unwrap();
     assert_eq!((access.address, access.size), (0x7008, 8));
     assert_eq!(access.operation, Operation::Update);
@@ -49,7 +53,7 @@ fn a_load_that_overwrites_its_own_address_is_only_readable_before_it_runs() {
     let registers = Registers::from_pairs(&[(0, 0x5000)]);
     let mut reader = AccessReader::new();
     assert_eq!(
-        reader.access(&found, &registers, RegistersFrom::After(&[])),
+        reader.access(&found, &registers, AFTER),
         Err(UnknownReason::AddressOverwritten)
     );
     assert_eq!(
@@ -67,11 +71,7 @@ fn a_static_variable_is_found_from_the_instruction_pointer() {
     let (bytes, start) = with_filler(&[0x48, 0x89, 0x05, 0x00, 0x01, 0x00, 0x00, 0x90]);
     let found = first(waiting(&code(&bytes), start + 7, SkidRule::Next));
     let access = AccessReader::new()
-        .access(
-            &found,
-            &Registers::from_pairs(&[]),
-            RegistersFrom::After(&[]),
-        )
+        .access(&found, &Registers::from_pairs(&[]), AFTER)
         .unwrap();
     assert_eq!(access.address, start + 7 + 0x100);
     assert_eq!(access.operation, Operation::Store);
@@ -83,8 +83,7 @@ fn thread_local_accesses_have_an_address_where_the_base_is_known() {
     let (bytes, start) = with_filler(&[0x64, 0x48, 0x8b, 0x43, 0xf8, 0x90]);
     let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
     let registers = Registers::from_pairs(&[(1, 0x40)]);
-    let read =
-        |registers| AccessReader::new().access(&found, &registers, RegistersFrom::After(&[]));
+    let read = |registers| AccessReader::new().access(&found, &registers, AFTER);
     assert_eq!(read(registers), Err(UnknownReason::AddressNotInRegisters));
     let access = read(registers.with_thread_base(Some(0x7000))).unwrap();
     assert_eq!((access.address, access.size), (0x7038, 8));
@@ -141,7 +140,7 @@ fn a_repeated_move_reports_itself() {
     assert_eq!(found.ip(), start);
     let registers = Registers::from_pairs(&[(4, 0x1000), (5, 0x2000)]);
     let access = AccessReader::new()
-        .access(&found, &registers, RegistersFrom::After(&[]))
+        .access(&found, &registers, AFTER)
         .unwrap();
     assert_eq!(
         (access.address, access.operation),
@@ -220,7 +219,7 @@ fn a_bit_is_touched_in_the_word_that_its_number_picks() {
     for (bit, word) in [(3, 0x7000), (69, 0x7008), (-1_i64 as u64, 0x6ff8)] {
         let registers = Registers::from_pairs(&[(0, bit), (5, 0x7000)]);
         let access = AccessReader::new()
-            .access(&found, &registers, RegistersFrom::After(&[]))
+            .access(&found, &registers, AFTER)
             .unwrap();
         assert_eq!((access.address, access.size), (word, 8), "{bit}");
     }
@@ -234,7 +233,102 @@ fn which_bytes_a_mask_leaves_is_not_known() {
     let found = first(waiting(&code(&bytes), start + 5, SkidRule::Next));
     let registers = Registers::from_pairs(&[(5, 0x7000)]);
     assert_eq!(
-        AccessReader::new().access(&found, &registers, RegistersFrom::After(&[])),
+        AccessReader::new().access(&found, &registers, AFTER),
         Err(UnknownReason::AddressNotInRegisters)
     );
+}
+
+/// The access that a sample at the end of these bytes, or at their last instruction, stands for.
+fn at_fence(
+    bytes: &[u8],
+    (back, rule): (u64, SkidRule),
+    registers: &[(u32, u64)],
+) -> Result<(u64, Access), Option<UnknownReason>> {
+    // ret; then the block, so that nothing before it counts; nop
+    let (all, start) = with_filler(&[&[0xc3], bytes, &[0x90]].concat());
+    let ip = start + 1 + bytes.len() as u64 - back;
+    let Waiting::Instructions(found) = waiting(&code(&all), ip, rule) else {
+        panic!("nothing waited")
+    };
+    let mut reader = AccessReader::new();
+    let candidates = found.waiting(&mut reader);
+    let found = candidates.first().unwrap();
+    if found.is_blind {
+        return Err(None);
+    }
+    let registers = Registers::from_pairs(registers);
+    let from = found.registers_at(ip);
+    let access = reader.access(&found.instruction, &registers, from);
+    access.map(|it| (it.ip - start - 1, it)).map_err(Some)
+}
+
+#[test]
+fn a_fence_waits_for_the_store_before_it() {
+    // Java: mov [r10+0x10], rax; lock add dword [rsp-0x40], 0
+    let java = [0x49, 0x89, 0x42, 0x10, 0xf0, 0x83, 0x44, 0x24, 0xc0, 0x00];
+    // gcc: mov dword [rdi+4], esi; mfence, and: mov [rip+0x100], rax; lock or qword [rsp], 0
+    let gcc = [0x89, 0x77, 0x04, 0x0f, 0xae, 0xf0];
+    let global = [
+        0x48, 0x89, 0x05, 0x00, 0x01, 0x00, 0x00, 0xf0, 0x48, 0x83, 0x0c, 0x24, 0x00,
+    ];
+    let registers = [(18, 0x7000), (5, 0x5000), (7, 0x9000)];
+    for rule in [SkidRule::Next, SkidRule::Same] {
+        let at = |fence| match rule {
+            SkidRule::Next => (0, rule),
+            SkidRule::Same => (fence, rule),
+        };
+        let (ip, access) = at_fence(&java, at(6), &registers).unwrap();
+        assert_eq!((ip, access.address, access.size), (0, 0x7010, 8));
+        assert_eq!(access.operation, Operation::Store);
+        assert!(!access.locked);
+        let (_, access) = at_fence(&gcc, at(3), &registers).unwrap();
+        assert_eq!((access.address, access.size), (0x5004, 4));
+        let (_, access) = at_fence(&global, at(6), &registers).unwrap();
+        let begin = BASE + 3 * 40 + 1;
+        assert_eq!((access.address, access.size), (begin + 7 + 0x100, 8));
+    }
+}
+
+#[test]
+fn the_registers_of_a_store_are_looked_for_where_they_were_overwritten_before_its_fence() {
+    // mov [rdi], rax; mov rdi, [rdi+8]; mfence
+    let gone = [0x48, 0x89, 0x07, 0x48, 0x8b, 0x7f, 0x08, 0x0f, 0xae, 0xf0];
+    let registers = [(5, 0x5000), (3, 0x6000)];
+    let overwritten = Err(Some(UnknownReason::AddressOverwritten));
+    let next = (0, SkidRule::Next);
+    assert_eq!(at_fence(&gone, next, &registers), overwritten);
+    assert_eq!(
+        at_fence(&gone, (3, SkidRule::Same), &registers),
+        overwritten
+    );
+    // mov rdi, rdx; mov [rdi], rax; mov rdi, [rsp+8]; mfence: the code tells what it held.
+    let told = [
+        0x48, 0x89, 0xd7, 0x48, 0x89, 0x07, 0x48, 0x8b, 0x7c, 0x24, 0x08, 0x0f, 0xae, 0xf0,
+    ];
+    let (ip, access) = at_fence(&told, next, &registers).unwrap();
+    assert_eq!((ip, access.address), (3, 0x6000));
+}
+
+#[test]
+fn what_a_fence_without_a_store_in_its_block_waits_for_is_not_known() {
+    // mov rcx, [rdi]; lock add dword [rsp], 0
+    let alone = [0x48, 0x8b, 0x0f, 0xf0, 0x83, 0x04, 0x24, 0x00];
+    let registers = [(5, 0x5000), (7, 0x9000)];
+    for from in [(0, SkidRule::Next), (5, SkidRule::Same)] {
+        assert_eq!(at_fence(&alone, from, &registers), Err(None));
+    }
+    // mov [rsi], rax; lock inc qword [rdi]; lock add dword [rsp], 0: there is nothing left to wait for.
+    let again = [
+        0x48, 0x89, 0x06, 0xf0, 0x48, 0xff, 0x07, 0xf0, 0x83, 0x04, 0x24, 0x00,
+    ];
+    let (_, access) = at_fence(&again, (0, SkidRule::Next), &registers).unwrap();
+    assert_eq!(access.address, 0x9000);
+}
+
+#[test]
+fn what_a_watchpoint_saw_before_a_fence_is_the_fence() {
+    // mov [rdi], rax; lock add dword [rsp], 0; nop
+    let (bytes, start) = with_filler(&[0x48, 0x89, 0x07, 0xf0, 0x83, 0x04, 0x24, 0x00, 0x90]);
+    let found = first(executed_before(&code(&bytes), start + 8));
+    assert_eq!(found.ip(), start + 3);
 }

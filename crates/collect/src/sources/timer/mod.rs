@@ -18,6 +18,7 @@ mod cpu_times;
 mod decode;
 mod description;
 mod duty;
+mod fence;
 pub(crate) mod flow;
 mod recompute;
 mod reuse;

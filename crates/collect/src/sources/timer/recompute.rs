@@ -5,9 +5,12 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-/// A stretch of code that runs from its begin to its end: what comes before an instruction, and that instruction.
+/// A stretch of code that runs from its begin to its end: what comes before an instruction, that instruction, and what
+/// comes behind it.
 pub(crate) struct Stretch<'a> {
     instructions: Vec<&'a Instruction>,
+    /// Which of them it is.
+    of: usize,
     /// The registers behind the last of them.
     after: &'a dyn Fn(Register) -> Option<u64>,
     factory: InstructionInfoFactory,
@@ -16,19 +19,27 @@ pub(crate) struct Stretch<'a> {
 impl<'a> Stretch<'a> {
     pub(crate) fn new(
         earlier: &'a [Instruction],
-        last: &'a Instruction,
+        it: &'a Instruction,
+        later: &'a [Instruction],
         after: &'a dyn Fn(Register) -> Option<u64>,
     ) -> Self {
         Self {
-            instructions: earlier.iter().chain([last]).collect(),
+            instructions: earlier.iter().chain([it]).chain(later).collect(),
+            of: earlier.len(),
             after,
             factory: InstructionInfoFactory::new(),
         }
     }
 
-    /// What a register held before the last instruction ran, if that can be told.
-    pub(crate) fn before_last(&mut self, register: Register) -> Option<u64> {
-        self.before(register, self.instructions.len() - 1)
+    /// What a register held before the instruction ran, if that can be told.
+    pub(crate) fn before_it(&mut self, register: Register) -> Option<u64> {
+        self.before(register, self.of)
+    }
+
+    /// Whether a register is no longer what it was before the instruction ran.
+    pub(crate) fn is_overwritten(&mut self, register: Register) -> bool {
+        let full = register.full_register();
+        (self.of..self.instructions.len()).any(|later| self.writes(later, full).is_some())
     }
 
     /// What a register held before the instruction at `index` ran.
@@ -143,7 +154,7 @@ mod tests {
             Register::RDX => Some(0xbad),
             _ => None,
         };
-        Stretch::new(earlier, last, &after).before_last(Register::RDX)
+        Stretch::new(earlier, last, &[], &after).before_it(Register::RDX)
     }
 
     #[test]

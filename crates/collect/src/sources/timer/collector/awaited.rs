@@ -1,14 +1,13 @@
 //! Samples whose instruction has overwritten the register that its address came from, as `mov rax, [rax]`
 //! does: they wait for it to run again, with an execution breakpoint.
 
-use iced_x86::Instruction;
 use linewise_recording::{AddressOrigin, Sample, Time, UnknownReason};
 
 use super::pending::Pending;
 use super::{Collector, fill};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::sources::timer::decode::RegistersFrom;
+use crate::sources::timer::decode::{Predecessor, RegistersFrom};
 use crate::sources::timer::watch::Answer;
 
 /// How long a sample may wait for a debug register of its thread, ns: two watches, one after the other.
@@ -21,11 +20,12 @@ impl<K: Kernel> Collector<K> {
     pub(super) fn await_again(
         &mut self,
         sample: Sample,
-        instruction: Instruction,
+        candidate: &Predecessor,
     ) -> Result<(), Error> {
         let pending = Pending {
             sample,
-            instruction,
+            instruction: candidate.instruction,
+            without_access: candidate.is_blind.then_some(UnknownReason::BlockStart),
         };
         match self.try_await(pending) {
             Some(pending) if !self.postponed.contains_key(&pending.sample.tid) => {
@@ -80,7 +80,12 @@ impl<K: Kernel> Collector<K> {
         let Pending {
             mut sample,
             instruction,
+            without_access,
         } = answer.ticket;
+        if let (Some(reason), Some(_)) = (without_access, &answer.sample) {
+            self.runs.seen(sample.tid, instruction.ip());
+            return self.unknown(sample, reason);
+        }
         let registers = answer
             .sample
             .and_then(|record| self.registers(&record, &instruction));

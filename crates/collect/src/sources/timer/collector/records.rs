@@ -24,6 +24,8 @@ impl<K: Kernel> Collector<K> {
         match record {
             Record::Sample(sample) => self.sampled(*sample),
             Record::Lost(count) => {
+                // A switch may be among them.
+                self.threads.lose_track();
                 let detail = "the ring buffer was full: the collector did not get a CPU in time";
                 self.lose("ring-buffer-full", count, detail.to_owned())
             }

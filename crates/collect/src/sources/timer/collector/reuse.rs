@@ -6,7 +6,7 @@ use linewise_recording::{Address, CpuId, ReuseTrap, Sample, Tid, Time};
 use super::{Collector, FlowRecorder};
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::sources::timer::decode::{Access, Predecessor, RegistersFrom, Waiting};
+use crate::sources::timer::decode::{Access, Predecessor, Waiting};
 use crate::sources::timer::reuse::{Candidate, Crowd, Finished};
 use crate::sources::timer::watch::{CHUNK, Refused};
 
@@ -139,11 +139,8 @@ impl<K: Kernel> Collector<K> {
             Waiting::Unknown(_) => &[],
         };
         let mut likely = 0;
-        for Predecessor {
-            instruction,
-            earlier,
-        } in candidates
-        {
+        for candidate in candidates {
+            let instruction = &candidate.instruction;
             if !self.reader.accesses_memory(instruction) {
                 continue;
             }
@@ -152,7 +149,7 @@ impl<K: Kernel> Collector<K> {
             }
             let read = self.registers(record, instruction).map(|registers| {
                 self.reader
-                    .access(instruction, &registers, RegistersFrom::After(earlier))
+                    .access(instruction, &registers, candidate.registers_at(record.ip))
             });
             if let Some(Ok(found)) = read
                 && fits(&found)

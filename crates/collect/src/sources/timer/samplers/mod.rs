@@ -42,6 +42,11 @@ impl<K: PerfEvents> Samplers<K> {
         matches!(self, Self::Threads(_))
     }
 
+    /// Whether threads are sampled in the kernel, too.
+    pub(crate) fn see_the_kernel(&self) -> bool {
+        matches!(self, Self::Cpus(_))
+    }
+
     /// Stops all of it.
     pub(crate) fn stop(&mut self) {
         match self {

@@ -218,11 +218,13 @@ fn a_clock_that_stands_still_or_jumps_loses_no_sample_and_no_end() {
 fn restless(kernel: &Invented, ms: u64) {
     two_threads(kernel);
     kernel.every((1..10 * ms).map(|number| 100 * number), |world, number| {
-        world.works(TARGET, TARGET, 90_000);
         world.switched(0, (TARGET, TARGET), false);
         if number % 16 == 0 {
             world.sampled(0, (TARGET, TARGET), &adding(LINE));
         }
+    });
+    kernel.every((1..10 * ms).map(|number| 100 * number + 90), |world, _| {
+        world.works(TARGET, TARGET, 90_000);
         world.switched(0, (TARGET, TARGET), true);
     });
 }
@@ -344,4 +346,28 @@ fn latencies_that_cannot_be_measured_are_a_loss_and_others_are_looked_at_again()
     let recorded = record(&kernel, |_| {});
     assert!(recorded.loss("latency-not-measured").is_none());
     assert!(recorded.rows::<linewise_recording::Latency>().len() >= 8);
+}
+
+#[test]
+fn a_thread_that_comes_back_from_a_call_was_in_the_kernel_where_that_is_sampled() {
+    for (sample_by, class) in [
+        (SampleBy::Cpu, SampleClass::Kernel),
+        (SampleBy::Thread, SampleClass::Unknown),
+    ] {
+        let kernel = kernel();
+        two_threads(&kernel);
+        let at = At {
+            ip: BEHIND_FUTEX,
+            registers: vec![(AX, 0), (CX, BEHIND_FUTEX)],
+            ..At::default()
+        };
+        kernel.at(20_000, move |world| {
+            world.sampled(0, (TARGET, TARGET), &at);
+        });
+        ends(&kernel, 50, Ended::Code(0));
+        let recorded = record(&kernel, |options| options.timer.sample_by = sample_by);
+        let samples: Vec<Sample> = recorded.rows();
+        let classes: Vec<SampleClass> = samples.iter().map(|it| it.class).collect();
+        assert_eq!(classes, [class], "{sample_by:?}");
+    }
 }

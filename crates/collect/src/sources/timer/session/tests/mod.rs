@@ -40,6 +40,7 @@ const SECOND: u32 = TARGET + 100;
 
 /// The kernel's numbers of registers.
 const AX: u32 = 0;
+const CX: u32 = 2;
 const SI: u32 = 4;
 const DI: u32 = 5;
 const SP: u32 = 7;

@@ -384,6 +384,10 @@ pub struct AccessRow {
     /// `null` where none is known.
     #[serde(default)]
     pub own: Option<SourcePlace>,
+    /// The language of the program there: `c`, `c++`, `rust`, `go`, `java`, `javascript` or `python`, of code that a runtime made or
+    /// runs that of its programs; empty if unknown.
+    #[serde(default)]
+    pub language: String,
     /// Callers into which the function was inlined, innermost first.
     pub inlined_into: Vec<String>,
     /// Who called the function, by the samples that fell there, the most frequent chain first; empty where nobody knows,

@@ -151,7 +151,13 @@ fn access_row(
         )
         .or_else(|| typed.map(|(_, path)| path))
         .unwrap_or_default();
+    let own = (frames.iter().find(|frame| is_own(frame)))
+        .map(|frame| place_of(frame))
+        .or_else(|| known.chains.own(at, names));
+    let of_type = votes.access(place.touch.pid, place.touch.ip);
+    let of_type = of_type.map_or("", |row| votes.language(row));
     AccessRow {
+        language: known.languages.of(frames, own.as_ref(), of_type).to_owned(),
         tid: place.tid.0,
         thread_name: names.thread(place.tid).to_owned(),
         function: match innermost.filter(|frame| !frame.function.is_empty()) {
@@ -161,11 +167,7 @@ fn access_row(
         },
         file: located.map(|frame| frame.file.clone()).unwrap_or_default(),
         line: located.map_or(0, |frame| frame.line),
-        own: frames
-            .iter()
-            .find(|frame| is_own(frame))
-            .map(|frame| place_of(frame))
-            .or_else(|| known.chains.own(at, names)),
+        own,
         inlined_into: frames
             .iter()
             .skip(1)
@@ -284,6 +286,7 @@ mod tests {
             file: "f.c".to_owned(),
             line: 1,
             own: None,
+            language: String::new(),
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op,

@@ -2,6 +2,7 @@
 
 use linewise_recording::ObjectKind;
 
+use super::managed;
 use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, listed, parting, path_of, told};
 use super::proposal::{Change, Language, language};
@@ -95,6 +96,9 @@ fn separate(
     let parts = ends.map_or_else(Default::default, |ends| ends.map(|end| path_of(end, lines)));
     let parts = parts.each_ref().map(String::as_str);
     let bytes = lines.first().map_or(64, |line| line.size);
+    if let Some(change) = managed::separate(language, &of_named(object), bytes) {
+        return change;
+    }
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
     let align = match language {
@@ -265,7 +269,7 @@ pub(crate) fn allocate_aligned(
     let name = match language(accesses) {
         Language::C => "",
         Language::Cpp => "std::",
-        Language::Rust | Language::Go | Language::Other => return None,
+        _ => return None,
     };
     (object.kind == ObjectKind::Heap && begins != 0).then(|| Change {
         text: format!(
@@ -289,6 +293,14 @@ fn named(object: &ObjectRow) -> String {
     }
 }
 
+/// The same behind what is in it: ` of NAME`; empty if it has none.
+fn of_named(object: &ObjectRow) -> String {
+    match named(object).as_str() {
+        "" => String::new(),
+        name => format!(" of {name}"),
+    }
+}
+
 /// The same for parts without names.
 fn separate_bytes(
     language: Language,
@@ -297,11 +309,7 @@ fn separate_bytes(
     parts: Option<[&OnLine<'_>; 2]>,
 ) -> String {
     let bytes = lines.first().map_or(64, |line| line.size);
-    let name = named(object);
-    let of_name = match name.as_str() {
-        "" => String::new(),
-        name => format!(" of {name}"),
-    };
+    let (name, of_name) = (named(object), of_named(object));
     let places = parts.zip(lines.first()).map(|(parts, line)| {
         parts.map(|part| line.offset_in_object.saturating_add(part.at.into()))
     });
@@ -321,7 +329,7 @@ fn separate_bytes(
         (_, ObjectKind::Static) if inside.is_none() && !name.is_empty() => format!(
             "Align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself."
         ),
-        (_, ObjectKind::Heap) => format!(
+        (Language::C | Language::Cpp, ObjectKind::Heap) => format!(
             "Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only."
         ),
         _ => format!(
@@ -354,7 +362,7 @@ fn aligned_type(language: Language, bytes: u32) -> String {
         Language::Go => {
             format!("type padded[T any] struct {{\n\tvalue T\n\t_     [{bytes}]byte\n}}")
         }
-        Language::C | Language::Other => String::new(),
+        _ => String::new(),
     }
 }
 

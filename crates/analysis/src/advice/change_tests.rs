@@ -475,6 +475,7 @@ fn access(function: &str, file: &str) -> AccessRow {
         file: file.to_owned(),
         line: 1,
         own: None,
+        language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op: linewise_recording::Operation::Update,

@@ -9,6 +9,7 @@ use super::called_from::CallChains;
 use super::change;
 use super::groups::{Group, groups, main_object, objects};
 use super::known::{Known, LINES};
+use super::language::Languages;
 use super::names::Names;
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
@@ -54,6 +55,7 @@ pub fn advise(
         names: &names,
         votes: &votes,
         chains: &CallChains::new(tables, shared, info.line_size),
+        languages: &Languages::new(&tables.maps),
     };
     let mut advice = Advice::default();
     let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view

@@ -271,6 +271,7 @@ pub(super) mod tests {
             file: "work.cpp".to_owned(),
             line,
             own: None,
+            language: String::new(),
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op: Operation::Update,

@@ -3,6 +3,7 @@
 use linewise_recording::{ObjectKind, Operation};
 
 use super::locks::{is_lock, without_libc};
+use super::managed;
 use super::paths::{common_array, each_of, told};
 use super::proposal::{Change, Language, delegated, touched_fields};
 use super::waits;
@@ -124,7 +125,12 @@ fn readers_lock(it: Shared<'_>) -> String {
         Language::Rust => [" (`arc-swap`)", " (`crossbeam_utils::sync::ShardedLock`)"],
         Language::Cpp => [" (`std::atomic<std::shared_ptr>`, RCU)", ""],
         Language::Go => [" (`atomic.Pointer`)", ""],
-        Language::C | Language::Other => [" (RCU)", ""],
+        Language::Java => [
+            " (a `volatile` field, `AtomicReference`)",
+            " (`StampedLock`, whose optimistic reads write nothing)",
+        ],
+        Language::C => [" (RCU)", ""],
+        _ => ["", ""],
     };
     format!(
         "Readers of a lock write its word themselves{name}, since it counts them: {padding}, and that they do not exclude each other is no help either. Let them read without it: who changes the data publishes a new version by the swap of a pointer{swap}. Or count readers by thread or CPU, and let the seldom writer look at all counts{shards}; or read less often and for shorter, several times under one lock."
@@ -207,8 +213,9 @@ fn same_bytes(it: Shared<'_>) -> String {
             "Threads really share {what}, which they exchange by compare and swap: {padding}. Let each thread have one of its own and go to the others' only when that is empty or full, move several entries with one exchange, or let one thread own it and delegate the work to it."
         );
     }
+    let counting = managed::counting(it.language);
     format!(
-        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
+        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then{counting}), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
     )
 }
 

@@ -166,6 +166,11 @@ impl<'a> Votes<'a> {
         self.members_of(&row.type_name, row.type_size)
     }
 
+    /// The language of the type that `row` names; empty if it has no members, or nobody knows.
+    pub(crate) fn language(&self, row: &TypedAccess) -> &'a str {
+        (self.members(row).first()).map_or("", |it| it.language.as_str())
+    }
+
     fn members_of(&self, name: &str, size: u64) -> &[&'a TypeMember] {
         let of_size = self.members.get(name).and_then(|sizes| sizes.get(&size));
         of_size.map_or(&[], Vec::as_slice)

@@ -514,6 +514,7 @@ fn access(
         file: file.to_owned(),
         line,
         own: None,
+        language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op,

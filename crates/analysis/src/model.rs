@@ -314,6 +314,9 @@ pub struct ObjectRow {
     #[serde(default)]
     #[serde(rename = "type")]
     pub accessed_type: String,
+    /// Who declares that type, if it is not the program, in a word or two: it is not to be edited; else the field is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub type_owner: String,
     /// The fields of that type that are touched, the dearest first, with `, ` between; empty if unknown.
     #[serde(default)]
     pub field: String,

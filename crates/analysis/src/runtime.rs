@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use linewise_recording::{Frame, Map, Pid};
 
-use crate::views::place::file_name;
-
 /// A runtime, as far as advice needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Runtime {
@@ -40,7 +38,7 @@ const fn runtime(language: &'static str, heap: &'static str) -> Runtime {
 impl Runtime {
     /// The runtime that a file is.
     pub(crate) fn of_file(path: &str) -> Option<Self> {
-        let name = file_name(path);
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         // `libpython3.12.so.1.0`, `node-22`.
         let bare = name.split(".so").next().unwrap_or(name);
         let bare = bare.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));

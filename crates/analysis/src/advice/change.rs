@@ -2,10 +2,11 @@
 
 use linewise_recording::ObjectKind;
 
+use super::libraries;
 use super::managed;
 use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, listed, parting, path_of, told};
-use super::proposal::{Change, Language, language};
+use super::proposal::{Change, Language, is_builtin, language};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::{declaration, padded_field};
@@ -97,6 +98,12 @@ fn separate(
     let parts = parts.each_ref().map(String::as_str);
     let bytes = lines.first().map_or(64, |line| line.size);
     if let Some(change) = managed::separate(language, &of_named(object), bytes) {
+        return change;
+    }
+    let aligned = || aligned_type(language, bytes);
+    if let Some(ends) = ends
+        && let Some(change) = libraries::separate(object, lines, ends, aligned())
+    {
         return change;
     }
     let pad = bytes.max(64) * 2;
@@ -192,6 +199,12 @@ fn separate_several(
     const NAMED: usize = 6;
     let mut all: Vec<&OnLine<'_>> = near.ends.iter().chain(&near.others).copied().collect();
     all.sort_by_key(|it| it.at);
+    if !all[1..]
+        .iter()
+        .all(|it| libraries::is_editable(object, lines, it))
+    {
+        return None;
+    }
     let mut paths: Vec<String> = all.iter().map(|it| path_of(it, lines)).collect();
     paths.retain(|it| !it.is_empty());
     paths.dedup();
@@ -240,22 +253,6 @@ fn separate_numbers(object: &ObjectRow, bytes: u32, allocate: &str) -> Option<St
             bytes * 2
         )
     })
-}
-
-/// Whether a type is one of the language's own numbers or a pointer, as debug info names it.
-fn is_builtin(kind: &str) -> bool {
-    const WORDS: &str = " char short int long float double signed unsigned bool _Bool void const volatile wchar_t size_t ";
-    let is_word = |word: &str| WORDS.contains(&format!(" {word} "));
-    // `uint64_t`, `u64`, `float64`.
-    let is_sized = |word: &str| {
-        let name = word.trim_end_matches("_t").trim_end_matches("ptr");
-        let name = name.trim_end_matches("size");
-        let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        matches!(kind, "uint" | "int" | "float" | "u" | "i" | "f") && (word != kind)
-    };
-    kind.ends_with('*')
-        || kind.starts_with("*")
-        || (!kind.is_empty() && kind.split(' ').all(|word| is_word(word) || is_sized(word)))
 }
 
 /// What is to be changed where elements fill lines and their block does not begin at one; `None` if it does, or if the
@@ -400,6 +397,10 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
 #[cfg(test)]
 #[path = "compiles_tests.rs"]
 mod compiles;
+
+#[cfg(test)]
+#[path = "library_tests.rs"]
+mod of_libraries;
 
 #[cfg(test)]
 #[path = "change_tests.rs"]

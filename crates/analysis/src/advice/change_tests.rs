@@ -3,7 +3,7 @@ use linewise_recording::Operation;
 use super::*;
 use crate::model::LineField;
 
-const FALSE: Interval = Interval {
+pub(super) const FALSE: Interval = Interval {
     low: 1.0,
     high: 1.0,
 };
@@ -488,7 +488,7 @@ fn access(function: &str, file: &str) -> AccessRow {
     }
 }
 
-fn object() -> ObjectRow {
+pub(super) fn object() -> ObjectRow {
     ObjectRow {
         kind: ObjectKind::Static,
         name: "cache".to_owned(),
@@ -499,6 +499,7 @@ fn object() -> ObjectRow {
         allocated_at: Vec::new(),
         count: 1,
         accessed_type: String::new(),
+        type_owner: String::new(),
         field: String::new(),
         reached_through: String::new(),
         type_votes: Vec::new(),

@@ -111,7 +111,7 @@ fn finding(
         .filter(|object| has_bounds(object) && !several)
         .map(|object| (object.address, object.size));
     let verdict = votes.verdict(&lines, place);
-    let mut object = object_row(lines[0], main, names, &verdict);
+    let mut object = object_row(lines[0], main, known, &verdict);
     object.count = objects(group, &lines, names);
     if several && object.kind == ObjectKind::Heap {
         object.name = object.name.replacen("block", "blocks", 1);
@@ -251,7 +251,7 @@ fn line_rows(
                 // Each in its own object.
                 Some(own) => {
                     let verdict = known.votes.verdict(&[*line], Some((own.address, own.size)));
-                    let object = object_row(line, Some(own), known.names, &verdict);
+                    let object = object_row(line, Some(own), known, &verdict);
                     line_row(line, &object, known, &verdict, line_size)
                 }
                 None => line_row(line, object, known, verdict, line_size),
@@ -284,10 +284,11 @@ fn evidence(lines: &[&LineSharing]) -> Evidence {
 fn object_row(
     line: &LineSharing,
     object: Option<&Object>,
-    names: &Names<'_>,
+    known: Known<'_>,
     verdict: &Verdict<'_>,
 ) -> ObjectRow {
     let accessed_type = verdict.kind.map_or("", |row| row.type_name.as_str());
+    let type_owner = (verdict.kind).map_or_else(String::new, |row| known.votes.owner(row));
     let (accessed_type, field) = (accessed_type.to_owned(), verdict.fields.join(", "));
     let reached_through = verdict.reached.join(", ");
     let type_votes = verdict.votes.clone();
@@ -299,9 +300,10 @@ fn object_row(
             address: object.address.0,
             size: object.size,
             declared_at: object.declared_at.clone(),
-            allocated_at: names.allocated_at(object),
+            allocated_at: known.names.allocated_at(object),
             count: 1,
             accessed_type,
+            type_owner,
             field,
             reached_through,
             type_votes,
@@ -316,6 +318,7 @@ fn object_row(
             allocated_at: Vec::new(),
             count: 1,
             accessed_type,
+            type_owner,
             field,
             reached_through,
             type_votes,
@@ -386,9 +389,9 @@ fn fields_of_another(
     known: Known<'_>,
     line_size: u64,
 ) -> Vec<LineField> {
-    let Known { names, votes, .. } = known;
+    let votes = known.votes;
     let verdict = votes.verdict(&[line], Some((block.address, block.size)));
-    let object = object_row(line, Some(block), names, &verdict);
+    let object = object_row(line, Some(block), known, &verdict);
     let mut fields = voted_fields(line, &object, votes, &verdict, line_size);
     for field in &mut fields {
         field.path = format!("{} (another block)", field.path);

@@ -7,6 +7,7 @@ mod findings;
 mod groups;
 mod known;
 mod language;
+mod libraries;
 mod locks;
 mod managed;
 mod names;

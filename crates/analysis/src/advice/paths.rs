@@ -18,7 +18,7 @@ pub(super) fn path_of(part: &OnLine<'_>, lines: &[LineRow]) -> String {
 }
 
 /// The field on the line that the dearest access to a part touches.
-fn field_of<'l>(part: &OnLine<'_>, lines: &'l [LineRow]) -> Option<&'l LineField> {
+pub(super) fn field_of<'l>(part: &OnLine<'_>, lines: &'l [LineRow]) -> Option<&'l LineField> {
     let line = lines.iter().find(|line| line.address == part.line)?;
     let holds = |it: &&LineField| part.at.wrapping_sub(it.offset) < it.size;
     line.fields.iter().find(holds)

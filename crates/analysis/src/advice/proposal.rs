@@ -66,6 +66,22 @@ pub(super) fn language(accesses: &[AccessRow]) -> Language {
     most.map_or(Language::Other, |(word, _)| Language::of_word(word))
 }
 
+/// Whether a type is one of the language's own numbers or a pointer, as debug info names it.
+pub(super) fn is_builtin(kind: &str) -> bool {
+    const WORDS: &str = " char short int long float double signed unsigned bool _Bool void const volatile wchar_t size_t ";
+    let is_word = |word: &str| WORDS.contains(&format!(" {word} "));
+    // `uint64_t`, `u64`, `float64`.
+    let is_sized = |word: &str| {
+        let name = word.trim_end_matches("_t").trim_end_matches("ptr");
+        let name = name.trim_end_matches("size");
+        let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        matches!(kind, "uint" | "int" | "float" | "u" | "i" | "f") && (word != kind)
+    };
+    kind.ends_with('*')
+        || kind.starts_with("*")
+        || (!kind.is_empty() && kind.split(' ').all(|word| is_word(word) || is_sized(word)))
+}
+
 /// A proposed change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Change {

@@ -35,15 +35,23 @@ pub(crate) fn propose(
     });
     let kind = FindingKind::of(false_share);
     let near = near.filter(|it| kind == FindingKind::FalseSharing || !Part::guards(it.ends));
+    // What lies on one line belongs together there: to part the words of a lock helps nobody.
+    let is_one_lock = matches!(parts.as_slice(), [lock] if lock.is_lock());
+    let false_share = match is_one_lock {
+        true => Interval::exactly(0.0),
+        false => false_share,
+    };
+    let shared = Shared {
+        language,
+        object,
+        lines,
+        accesses,
+        beside,
+        false_share,
+    };
     match (kind, &near) {
-        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(Shared {
-            language,
-            object,
-            lines,
-            accesses,
-            beside,
-            false_share,
-        }),
+        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(shared),
+        (FindingKind::FalseSharing, None) if is_one_lock => share_less(shared),
         (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near.as_ref()),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
         (FindingKind::Sharing, Some(near)) => Change {

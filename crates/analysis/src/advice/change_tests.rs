@@ -279,6 +279,16 @@ fn the_words_of_one_lock_are_not_taken_apart() {
     let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses, &[]).text;
     let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
     assert!(advice(&one).starts_with("Threads fight over a lock"));
+    assert!(advice(&one).contains("padding cannot help"));
+    // By the names of its members, whatever code touches them.
+    let named =
+        [(1, 0, "q.m.__data.__lock"), (2, 8, "q.m.__data.__owner")].map(|(tid, offset, field)| {
+            AccessRow {
+                field: field.to_owned(),
+                ..at(tid, offset, 43)
+            }
+        });
+    assert!(advice(&named).starts_with("Threads fight over a lock (`q.m`)"));
     // Two on one line.
     let two = [at(1, 8, 43), at(2, 48, 43)];
     assert!(!advice(&two).contains("fight over a lock"));

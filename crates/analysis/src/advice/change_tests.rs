@@ -519,7 +519,13 @@ pub(super) fn object() -> ObjectRow {
 #[test]
 fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
     let object = object();
-    let change = |access: AccessRow| propose(TRUE, &object, &[], &[access], &[]);
+    let change = |access: AccessRow| {
+        let other = AccessRow {
+            tid: 2,
+            ..access.clone()
+        };
+        propose(TRUE, &object, &[], &[access, other], &[])
+    };
     let lock = change(access("pthread_mutex_lock", "cache.c"));
     assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
     assert!(lock.source.starts_with("linewise_apply("));

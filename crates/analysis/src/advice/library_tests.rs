@@ -3,6 +3,8 @@
 use super::super::parts::tests::at;
 use super::tests::{FALSE, object};
 use super::*;
+use linewise_recording::Operation;
+
 use crate::model::LineField;
 
 fn said(kind: &str, fields: [(&str, &str, u32); 2], paths: [&str; 2]) -> Change {
@@ -85,4 +87,84 @@ fn members_of_the_programs_own_type_in_a_library_are_moved() {
     );
     let moved = "Move `data.received` to another line than `data.sent`";
     assert!(change.text.starts_with(moved), "{}", change.text);
+}
+
+/// Thread, offset, field, source line, operation and share of an access.
+type Seen<'a> = (u32, u32, &'a str, u32, Operation, f64);
+
+fn shared(rows: &[Seen<'_>]) -> Change {
+    let row = |&(tid, offset, field, line, op, share): &Seen<'_>| AccessRow {
+        op,
+        share,
+        ..at(tid, offset, field, line)
+    };
+    let rows: Vec<AccessRow> = rows.iter().map(row).collect();
+    propose(Interval::exactly(0.0), &object(), &[], &rows, &[])
+}
+
+#[test]
+fn what_two_threads_hand_over_is_not_delegated() {
+    use Operation::{Load, Store, Update};
+    // A slot that one fills and the other takes, beside the main thread that made it.
+    let slots = [
+        (1, 0, "slots[]", 10, Load, 0.2),
+        (1, 0, "slots[]", 11, Store, 0.3),
+        (2, 0, "slots[]", 20, Load, 0.2),
+        (2, 0, "slots[]", 21, Store, 0.29),
+        (3, 0, "slots[]", 1, Store, 0.001),
+    ];
+    let change = shared(&slots);
+    assert!(
+        change
+            .text
+            .starts_with("Two threads hand something over through `slots"),
+        "{}",
+        change.text
+    );
+    assert!(!change.text.contains("delegate") && change.source.is_empty());
+    // What both do alike, or three do, others could do for them.
+    for (at, other) in [
+        (3, (2, 0, "slots[]", 11, Store, 0.29)),
+        (4, (3, 0, "slots[]", 11, Store, 0.1)),
+        (3, (2, 0, "slots[]", 21, Update, 0.29)),
+    ] {
+        let mut rows = slots;
+        rows[at] = other;
+        assert!(shared(&rows).text.contains("delegate"), "{other:?}");
+    }
+    // Of an index the maker of the ring is no second writer.
+    let index = [
+        (1, 0, "tail", 11, Store, 0.5),
+        (2, 0, "tail", 20, Load, 0.49),
+        (3, 0, "tail", 1, Store, 0.001),
+    ];
+    let said = shared(&index).text;
+    assert!(
+        said.starts_with("`tail` is written by one thread"),
+        "{said}"
+    );
+}
+
+#[test]
+fn owners_are_counted_less_often_and_not_delegated() {
+    let count = |tid, function: &str| AccessRow {
+        function: "__gnu_cxx::__exchange_and_add_dispatch".to_owned(),
+        inlined_into: vec![function.to_owned(), "work(std::shared_ptr<S>)".to_owned()],
+        op: Operation::Update,
+        own: Some(crate::model::SourcePlace {
+            function: "work(std::shared_ptr<S>)".to_owned(),
+            ..Default::default()
+        }),
+        ..at(tid, 8, "_M_use_count", 1)
+    };
+    let said = |function| {
+        let rows = [count(1, function), count(2, function)];
+        propose(Interval::exactly(0.0), &object(), &[], &rows, &[]).text
+    };
+    let counted = said("std::_Sp_counted_base<(__gnu_cxx::_Lock_policy)2>::_M_release()");
+    assert!(
+        counted.starts_with("Threads count the owners of one object"),
+        "{counted}"
+    );
+    assert!(said("add").contains("delegate"));
 }

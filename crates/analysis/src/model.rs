@@ -16,6 +16,7 @@ pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
+pub use crate::views::polls::Poll;
 pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
     Beyond, Bin, FunctionReuse, Histogram, PairPaths, PairReuse, PathReuse, Reuse, ReuseSource,

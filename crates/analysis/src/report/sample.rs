@@ -8,7 +8,7 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
     HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
-    Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
+    Poll, Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
     ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
@@ -277,8 +277,17 @@ fn hostile_views(endless: &str) -> Views {
         }],
         ..HotFunction::default()
     });
+    let polls = [HOSTILE, endless].map(|name| Poll {
+        word: name.to_owned(),
+        function: name.to_owned(),
+        file: name.to_owned(),
+        line: 7,
+        share: 0.3,
+        threads: 2,
+    });
     Views {
         hot: Some(functions.into()),
+        polls: Some(polls.into()),
         heap: Some(HeapTotals {
             exact: true,
             blocks: 2e6,

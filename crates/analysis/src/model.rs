@@ -388,6 +388,10 @@ pub struct AccessRow {
     /// `null` where none is known.
     #[serde(default)]
     pub own: Option<SourcePlace>,
+    /// Whether a scope ends there and gives back what it held, as a guard that unlocks: `own` is the line of its closing brace, or of
+    /// what leaves it.
+    #[serde(default)]
+    pub ends_scope: bool,
     /// The language of the program there: `c`, `c++`, `rust`, `go`, `java`, `javascript` or `python`, of code that a runtime made or
     /// runs that of its programs; empty if unknown.
     #[serde(default)]

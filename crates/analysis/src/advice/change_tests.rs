@@ -485,6 +485,7 @@ fn access(function: &str, file: &str) -> AccessRow {
         file: file.to_owned(),
         line: 1,
         own: None,
+        ends_scope: false,
         language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),

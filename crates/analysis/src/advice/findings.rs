@@ -11,6 +11,7 @@ use super::groups::{Group, groups, main_object, objects};
 use super::known::{Known, LINES};
 use super::language::Languages;
 use super::names::Names;
+use super::proposal::{Language, language};
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
 use crate::resolve::GO_NAME;
@@ -146,6 +147,7 @@ fn finding(
         &of_one_process.told,
         &beside,
     );
+    let language = language(&accesses.told);
     let (accesses, unlisted) = accesses.summed();
     Finding {
         rank: 0,
@@ -166,6 +168,7 @@ fn finding(
                 sampled_words(followed, scale),
                 disagreement(&verdict),
                 unknown_block(&object, known.tables),
+                goroutines(language, kind),
             ],
         ),
         object,
@@ -505,7 +508,7 @@ fn disagreement(verdict: &Verdict<'_>) -> String {
     }
 }
 
-fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 3]) -> String {
+fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 4]) -> String {
     let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
     if lines.iter().any(|line| line.basis == Basis::Traced) {
@@ -527,6 +530,14 @@ fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 3]) -> St
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
     doubts.join(" ")
+}
+
+/// What may be no sharing in a language whose threads take turns with what runs on them.
+fn goroutines(language: Language, kind: FindingKind) -> String {
+    match (language, kind) {
+        (Language::Go, FindingKind::TrueSharing | FindingKind::Sharing) => "A goroutine that goes on on another thread takes its data along, which counts as true sharing here: threads are known, and goroutines are not.".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Why it is not known which block of the heap this is; empty where that is known, or no question.

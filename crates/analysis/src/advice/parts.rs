@@ -284,6 +284,7 @@ pub(super) mod tests {
             file: "work.cpp".to_owned(),
             line,
             own: None,
+            ends_scope: false,
             language: String::new(),
             inlined_into: Vec::new(),
             called_from: Vec::new(),

@@ -523,6 +523,7 @@ fn access(
         file: file.to_owned(),
         line,
         own: None,
+        ends_scope: false,
         language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),

@@ -255,12 +255,32 @@ fn propose_layouts(report: &mut Report, private_bytes: u64, line_bytes: u64) {
                 continue;
             }
             finding.change_source.clone_from(&layout.source);
+            agree(&mut finding.change, &layout.source);
             let doubt = "The proposed source has no initialisers, since debug info has none: keep those of the members, and the order of those by position.";
             if !finding.doubt.is_empty() {
                 finding.doubt.push(' ');
             }
             finding.doubt.push_str(doubt);
         }
+    }
+}
+
+/// Takes from a sentence what members to align if the source that stands below it aligns others: to part two, either may be moved.
+fn agree(change: &mut String, source: &str) {
+    const ALIGN: &str = " Align `";
+    let Some(at) = change.find(ALIGN) else {
+        return;
+    };
+    let sentence = change[at..].split(" to ").next().unwrap_or_default();
+    let mut names = sentence.split('`').skip(1).step_by(2);
+    let declares = |name: &str| {
+        let member = name.rsplit(['.', ']']).next().unwrap_or(name);
+        let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.any(|word| word == member)
+    };
+    if !names.all(declares) {
+        change.truncate(at);
+        change.push_str(" The declarations below part them, whichever of them moves.");
     }
 }
 

@@ -31,6 +31,7 @@ pub mod quantity;
 mod replaced;
 pub mod report;
 pub mod resolve;
+mod runtime;
 pub mod section;
 pub mod views;
 

@@ -16,6 +16,7 @@ pub use crate::views::migrations::{CpuPair, Migrations, ThreadMigrations};
 pub use crate::views::miss_ratio::{CacheSize, CurvePoint};
 pub use crate::views::misses::MissRow;
 pub use crate::views::place::SourcePlace;
+pub use crate::views::polls::Poll;
 pub use crate::views::prefetch::{FunctionPrefetch, Neighbours, Prefetch, Verdict};
 pub use crate::views::reuse::{
     Beyond, Bin, FunctionReuse, Histogram, PairPaths, PairReuse, PathReuse, Reuse, ReuseSource,
@@ -314,6 +315,9 @@ pub struct ObjectRow {
     #[serde(default)]
     #[serde(rename = "type")]
     pub accessed_type: String,
+    /// Who declares that type, if it is not the program, in a word or two: it is not to be edited; else the field is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub type_owner: String,
     /// The fields of that type that are touched, the dearest first, with `, ` between; empty if unknown.
     #[serde(default)]
     pub field: String,
@@ -384,6 +388,14 @@ pub struct AccessRow {
     /// `null` where none is known.
     #[serde(default)]
     pub own: Option<SourcePlace>,
+    /// Whether a scope ends there and gives back what it held, as a guard that unlocks: `own` is the line of its closing brace, or of
+    /// what leaves it.
+    #[serde(default)]
+    pub ends_scope: bool,
+    /// The language of the program there: `c`, `c++`, `rust`, `go`, `java`, `javascript` or `python`, of code that a runtime made or
+    /// runs that of its programs; empty if unknown.
+    #[serde(default)]
+    pub language: String,
     /// Callers into which the function was inlined, innermost first.
     pub inlined_into: Vec<String>,
     /// Who called the function, by the samples that fell there, the most frequent chain first; empty where nobody knows,

@@ -2,6 +2,8 @@
 //! the system's, nor its language's, nor of a package that it was built with. Of code without debug info its name and the file that it
 //! is in must do.
 
+use std::collections::BTreeSet;
+
 use linewise_recording::Frame;
 
 /// Where headers and sources of the system lie.
@@ -57,6 +59,43 @@ const LIBRARY_NAMES: [&str; 9] = [
     "operator delete",
 ];
 
+/// The crates of packages that programs were built with: Rust's debug info says of a type in which module it is, and in no file.
+#[derive(Debug, Default)]
+pub(crate) struct Packages(BTreeSet<String>);
+
+impl Packages {
+    /// Those whose code is in `frames`.
+    pub(crate) fn of(frames: &[Frame]) -> Self {
+        let of_package = frames.iter().filter(|frame| is_of_package(&frame.file));
+        // `rayon_core::job::execute`; whose `<T as Trait>::f` is, its file does not say.
+        let name = |frame: &Frame| {
+            let (name, _) = frame.function.split_once("::")?;
+            let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+            is_name.then(|| name.to_owned())
+        };
+        Self(of_package.filter_map(name).collect())
+    }
+
+    /// Whether something lies in a crate of one: `rayon_core::job`.
+    pub(crate) fn hold(&self, path: &str) -> bool {
+        self.0.contains(path.split("::").next().unwrap_or_default())
+    }
+}
+
+/// Whether a source file is one of a package that a package manager fetched.
+pub(crate) fn is_of_package(file: &str) -> bool {
+    PACKAGE_SOURCES.iter().any(|place| file.contains(place))
+}
+
+/// Whether something is of Go's own packages, by its name: `sync.Mutex`, `internal/sync.Mutex`.
+pub(crate) fn is_named_in_go(name: &str) -> bool {
+    GO_PACKAGES.iter().any(|package| {
+        let rest = name.strip_prefix(package);
+        // `runtime.mallocgc`, and no file of the name `net.so`.
+        rest.is_some_and(|rest| rest.starts_with(['.', '/']) && !rest.contains('+'))
+    })
+}
+
 /// Whether code of `module`, from the source `file`, comes with the system, with its language or from a package.
 pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
     let path = without_dots(file);
@@ -65,7 +104,7 @@ pub(crate) fn is_library_code(module: &str, file: &str) -> bool {
     holds(&RUST_SOURCES)
         || path.contains(CPP_SOURCES)
         || in_system(&SYSTEM_SOURCES, &path)
-        || holds(&PACKAGE_SOURCES)
+        || is_of_package(&path)
         || module.contains(RECORDERS)
         || is_of_go(&path)
         || (is_library(module) && in_system(&SYSTEM_LIBRARIES, module))
@@ -91,12 +130,12 @@ pub(crate) fn is_own(frame: &Frame) -> bool {
 /// `<alloc::vec::Vec<T> as core::ops::Drop>::drop` and `std::mutex::lock()`.
 fn has_library_name(function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
+    is_named_in_library(name) || is_named_in_go(name)
+}
+
+/// Whether a name is one in a language's library: `std::_Rb_tree_node<int>`.
+pub(crate) fn is_named_in_library(name: &str) -> bool {
     LIBRARY_NAMES.iter().any(|start| name.starts_with(start))
-        || GO_PACKAGES.iter().any(|package| {
-            let rest = name.strip_prefix(package);
-            // `runtime.mallocgc`, and no file of the name `net.so`.
-            rest.is_some_and(|rest| rest.starts_with(['.', '/']) && !rest.contains('+'))
-        })
 }
 
 /// Whether a file is a library by its name.
@@ -157,6 +196,28 @@ mod tests {
         ] {
             assert!(!is_library_code(module, file), "{module} {file}");
         }
+    }
+
+    #[test]
+    fn crates_of_packages_are_known_by_their_code() {
+        let frame = |function: &str, file: &str| Frame {
+            pid: Pid(1),
+            address: Address(1),
+            depth: 0,
+            function: function.to_owned(),
+            file: file.to_owned(),
+            line: 1,
+            module: "/home/dev/app".to_owned(),
+            reason: String::new(),
+        };
+        let registry = "/home/dev/.cargo/registry/src/index/rayon-core-1.1/src/job.rs";
+        let packages = Packages::of(&[
+            frame("rayon_core::job::execute", registry),
+            frame("<app::Job as rayon_core::Run>::run", registry),
+            frame("app::run", "src/main.rs"),
+        ]);
+        assert!(packages.hold("rayon_core::job") && packages.hold("rayon_core"));
+        assert!(!packages.hold("app") && !packages.hold("rayon") && !packages.hold(""));
     }
 
     #[test]

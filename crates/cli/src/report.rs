@@ -127,6 +127,7 @@ pub(crate) fn resolve(directory: &Path) -> anyhow::Result<()> {
     write_table(directory, &resolved.typed_accesses)?;
     write_table(directory, &resolved.type_members)?;
     write_table(directory, &resolved.path_traces)?;
+    write_table(directory, &resolved.polls)?;
     Ok(())
 }
 
@@ -176,6 +177,7 @@ fn analyse_by<D>(
         tables.typed_accesses = resolved.typed_accesses;
         tables.type_members = resolved.type_members;
         tables.path_traces = resolved.path_traces;
+        tables.polls = resolved.polls;
     }
     let (mut report, details) = analyse(info, &tables);
     if let Some(bug) = bug {

@@ -6,11 +6,10 @@ use linewise_recording::{
     Address, Object, ObjectKind, Operation, Pid, SampleClass, Tid, TypedAccess,
 };
 
-use super::called_from::{At, place_of};
+use super::called_from::{At, own_of};
 use super::known::{Known, LINES};
 use super::votes::Verdict;
 use crate::model::{AccessRow, ObjectRow, Unlisted};
-use crate::own_code::is_own;
 use crate::views::Touch;
 use crate::views::sharing::{LineSharing, Place};
 
@@ -151,7 +150,12 @@ fn access_row(
         )
         .or_else(|| typed.map(|(_, path)| path))
         .unwrap_or_default();
+    let own = own_of(frames.iter().copied()).or_else(|| known.chains.own(at, names));
+    let (own, ends_scope) = own.map_or((None, false), |own| (Some(own.place), own.ends_scope));
+    let of_type = votes.access(place.touch.pid, place.touch.ip);
+    let of_type = of_type.map_or("", |row| votes.language(row));
     AccessRow {
+        language: known.languages.of(frames, own.as_ref(), of_type).to_owned(),
         tid: place.tid.0,
         thread_name: names.thread(place.tid).to_owned(),
         function: match innermost.filter(|frame| !frame.function.is_empty()) {
@@ -161,11 +165,8 @@ fn access_row(
         },
         file: located.map(|frame| frame.file.clone()).unwrap_or_default(),
         line: located.map_or(0, |frame| frame.line),
-        own: frames
-            .iter()
-            .find(|frame| is_own(frame))
-            .map(|frame| place_of(frame))
-            .or_else(|| known.chains.own(at, names)),
+        own,
+        ends_scope,
         inlined_into: frames
             .iter()
             .skip(1)
@@ -284,6 +285,8 @@ mod tests {
             file: "f.c".to_owned(),
             line: 1,
             own: None,
+            ends_scope: false,
+            language: String::new(),
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op,

@@ -83,12 +83,11 @@ impl<'a> CallChains<'a> {
 
 impl CallChains<'_> {
     /// The innermost caller of the program's own of the function of an instruction, the one that came there most often.
-    pub(crate) fn own(&self, at: At, names: &Names<'_>) -> Option<SourcePlace> {
-        let mut counts: BTreeMap<SourcePlace, u64> = BTreeMap::new();
+    pub(crate) fn own(&self, at: At, names: &Names<'_>) -> Option<Own> {
+        let mut counts: BTreeMap<Own, u64> = BTreeMap::new();
         for (callers, count) in self.0.get(&at)? {
-            let callers = names.callers(at.pid, callers);
-            if let Some(frame) = callers.into_iter().find(|frame| is_own(frame)) {
-                *counts.entry(place_of(frame)).or_default() += count;
+            if let Some(own) = own_of(names.callers(at.pid, callers)) {
+                *counts.entry(own).or_default() += count;
             }
         }
         let most = counts.into_iter().max_by_key(|&(_, count)| count);
@@ -96,8 +95,37 @@ impl CallChains<'_> {
     }
 }
 
+/// A place of the program's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Own {
+    pub(crate) place: SourcePlace,
+    /// Whether what it calls destroys a value: then a scope ends there.
+    pub(crate) ends_scope: bool,
+}
+
+/// The innermost place of the program's own among frames, innermost first.
+pub(super) fn own_of<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Option<Own> {
+    let mut called: Option<&Frame> = None;
+    for frame in frames {
+        if is_own(frame) {
+            return Some(Own {
+                place: place_of(frame),
+                ends_scope: called.is_some_and(|it| destroys(&it.function)),
+            });
+        }
+        called = Some(frame);
+    }
+    None
+}
+
+/// Whether a function is what a compiler calls where a scope ends: `core::ptr::drop_in_place<T>`, `std::lock_guard<M>::~lock_guard()`.
+fn destroys(function: &str) -> bool {
+    let name = function.split('(').next().unwrap_or_default();
+    name.contains("::~") || name.contains("ptr::drop_in_place") || name.ends_with("Drop>::drop")
+}
+
 /// Where a frame is in the source.
-pub(super) fn place_of(frame: &Frame) -> SourcePlace {
+fn place_of(frame: &Frame) -> SourcePlace {
     SourcePlace {
         function: frame.function.clone(),
         file: frame.file.clone(),
@@ -153,6 +181,39 @@ mod tests {
     use crate::views::sampled_rows::{self, PID};
 
     const IP: Address = Address(0x10);
+
+    #[test]
+    fn a_value_that_is_destroyed_ends_its_scope() {
+        let library = |function: &str| Frame {
+            file: "/usr/include/c++/12/bits/std_mutex.h".into(),
+            ..frame(0x10, 0, function, 7)
+        };
+        let ends = |functions: &[&str]| {
+            let mut frames: Vec<Frame> = functions.iter().map(|it| library(it)).collect();
+            frames.push(frame(0x10, 1, "work", 20));
+            own_of(&frames).map(|own| (own.place.line, own.ends_scope))
+        };
+        let unlock = "__gthread_mutex_unlock";
+        assert_eq!(
+            ends(&[unlock, "std::lock_guard<std::mutex>::~lock_guard()"]),
+            Some((20, true))
+        );
+        assert_eq!(
+            ends(&["core::ptr::drop_in_place<std::sync::MutexGuard<u64>>"]),
+            Some((20, true))
+        );
+        // What the program asks for stands in a line of its own.
+        let drop = [
+            "core::ptr::drop_in_place<std::sync::MutexGuard<u64>>",
+            "core::mem::drop",
+        ];
+        assert_eq!(ends(&drop), Some((20, false)));
+        assert_eq!(
+            ends(&[unlock, "std::unique_lock<std::mutex>::unlock()"]),
+            Some((20, false))
+        );
+        assert_eq!(ends(&[]), Some((20, false)));
+    }
 
     fn frame(address: u64, depth: u8, function: &str, line: u32) -> Frame {
         Frame {

@@ -2,9 +2,11 @@
 
 use linewise_recording::ObjectKind;
 
+use super::libraries;
+use super::managed;
 use super::parts::{OnLine, Part, also_in_the_way, dearest_in_the_way, parts};
 use super::paths::{Parting, every_element, in_one_value, listed, parting, path_of, told};
-use super::proposal::{Change, Language, language};
+use super::proposal::{Change, Language, is_builtin, language};
 use super::share_less::{Shared, share_less};
 use crate::model::{AccessRow, FindingKind, Interval, LineRow, ObjectRow};
 use crate::views::types::{declaration, padded_field};
@@ -33,15 +35,23 @@ pub(crate) fn propose(
     });
     let kind = FindingKind::of(false_share);
     let near = near.filter(|it| kind == FindingKind::FalseSharing || !Part::guards(it.ends));
+    // What lies on one line belongs together there: to part the words of a lock helps nobody.
+    let is_one_lock = matches!(parts.as_slice(), [lock] if lock.is_lock());
+    let false_share = match is_one_lock {
+        true => Interval::exactly(0.0),
+        false => false_share,
+    };
+    let shared = Shared {
+        language,
+        object,
+        lines,
+        accesses,
+        beside,
+        false_share,
+    };
     match (kind, &near) {
-        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(Shared {
-            language,
-            object,
-            lines,
-            accesses,
-            beside,
-            false_share,
-        }),
+        (FindingKind::TrueSharing, _) | (FindingKind::Sharing, None) => share_less(shared),
+        (FindingKind::FalseSharing, None) if is_one_lock => share_less(shared),
         (FindingKind::FalseSharing, Some(_)) => separate(language, object, lines, near.as_ref()),
         // What it helps is not known, or which parts there are: so there is nothing to paste.
         (FindingKind::Sharing, Some(near)) => Change {
@@ -95,6 +105,15 @@ fn separate(
     let parts = ends.map_or_else(Default::default, |ends| ends.map(|end| path_of(end, lines)));
     let parts = parts.each_ref().map(String::as_str);
     let bytes = lines.first().map_or(64, |line| line.size);
+    if let Some(change) = managed::separate(language, &of_named(object), bytes) {
+        return change;
+    }
+    let aligned = || aligned_type(language, bytes);
+    if let Some(ends) = ends
+        && let Some(change) = libraries::separate(object, lines, ends, aligned())
+    {
+        return change;
+    }
     let pad = bytes.max(64) * 2;
     // Go aligns nothing to a line.
     let align = match language {
@@ -188,6 +207,12 @@ fn separate_several(
     const NAMED: usize = 6;
     let mut all: Vec<&OnLine<'_>> = near.ends.iter().chain(&near.others).copied().collect();
     all.sort_by_key(|it| it.at);
+    if !all[1..]
+        .iter()
+        .all(|it| libraries::is_editable(object, lines, it))
+    {
+        return None;
+    }
     let mut paths: Vec<String> = all.iter().map(|it| path_of(it, lines)).collect();
     paths.retain(|it| !it.is_empty());
     paths.dedup();
@@ -238,22 +263,6 @@ fn separate_numbers(object: &ObjectRow, bytes: u32, allocate: &str) -> Option<St
     })
 }
 
-/// Whether a type is one of the language's own numbers or a pointer, as debug info names it.
-fn is_builtin(kind: &str) -> bool {
-    const WORDS: &str = " char short int long float double signed unsigned bool _Bool void const volatile wchar_t size_t ";
-    let is_word = |word: &str| WORDS.contains(&format!(" {word} "));
-    // `uint64_t`, `u64`, `float64`.
-    let is_sized = |word: &str| {
-        let name = word.trim_end_matches("_t").trim_end_matches("ptr");
-        let name = name.trim_end_matches("size");
-        let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        matches!(kind, "uint" | "int" | "float" | "u" | "i" | "f") && (word != kind)
-    };
-    kind.ends_with('*')
-        || kind.starts_with("*")
-        || (!kind.is_empty() && kind.split(' ').all(|word| is_word(word) || is_sized(word)))
-}
-
 /// What is to be changed where elements fill lines and their block does not begin at one; `None` if it does, or if the
 /// language allocates by itself.
 pub(crate) fn allocate_aligned(
@@ -265,7 +274,7 @@ pub(crate) fn allocate_aligned(
     let name = match language(accesses) {
         Language::C => "",
         Language::Cpp => "std::",
-        Language::Rust | Language::Go | Language::Other => return None,
+        _ => return None,
     };
     (object.kind == ObjectKind::Heap && begins != 0).then(|| Change {
         text: format!(
@@ -289,6 +298,14 @@ fn named(object: &ObjectRow) -> String {
     }
 }
 
+/// The same behind what is in it: ` of NAME`; empty if it has none.
+fn of_named(object: &ObjectRow) -> String {
+    match named(object).as_str() {
+        "" => String::new(),
+        name => format!(" of {name}"),
+    }
+}
+
 /// The same for parts without names.
 fn separate_bytes(
     language: Language,
@@ -297,11 +314,7 @@ fn separate_bytes(
     parts: Option<[&OnLine<'_>; 2]>,
 ) -> String {
     let bytes = lines.first().map_or(64, |line| line.size);
-    let name = named(object);
-    let of_name = match name.as_str() {
-        "" => String::new(),
-        name => format!(" of {name}"),
-    };
+    let (name, of_name) = (named(object), of_named(object));
     let places = parts.zip(lines.first()).map(|(parts, line)| {
         parts.map(|part| line.offset_in_object.saturating_add(part.at.into()))
     });
@@ -321,7 +334,7 @@ fn separate_bytes(
         (_, ObjectKind::Static) if inside.is_none() && !name.is_empty() => format!(
             "Align each to {bytes} bytes. If it is a neighbour on the line that is in the way, align the variable itself."
         ),
-        (_, ObjectKind::Heap) => format!(
+        (Language::C | Language::Cpp, ObjectKind::Heap) => format!(
             "Align what each thread uses to {bytes} bytes: pad the struct to a multiple of {bytes}, and allocate it aligned, since `malloc` aligns to 16 only."
         ),
         _ => format!(
@@ -354,7 +367,7 @@ fn aligned_type(language: Language, bytes: u32) -> String {
         Language::Go => {
             format!("type padded[T any] struct {{\n\tvalue T\n\t_     [{bytes}]byte\n}}")
         }
-        Language::C | Language::Other => String::new(),
+        _ => String::new(),
     }
 }
 
@@ -392,6 +405,10 @@ fn aligned_field(language: Language, field: &str, lines: &[LineRow], bytes: u32)
 #[cfg(test)]
 #[path = "compiles_tests.rs"]
 mod compiles;
+
+#[cfg(test)]
+#[path = "library_tests.rs"]
+mod of_libraries;
 
 #[cfg(test)]
 #[path = "change_tests.rs"]

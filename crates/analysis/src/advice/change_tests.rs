@@ -3,7 +3,7 @@ use linewise_recording::Operation;
 use super::*;
 use crate::model::LineField;
 
-const FALSE: Interval = Interval {
+pub(super) const FALSE: Interval = Interval {
     low: 1.0,
     high: 1.0,
 };
@@ -279,6 +279,16 @@ fn the_words_of_one_lock_are_not_taken_apart() {
     let advice = |accesses: &[AccessRow]| propose(OPEN, &object(), &[], accesses, &[]).text;
     let one = [at(1, 8, 43), at(2, 8, 43), at(2, 24, 51)];
     assert!(advice(&one).starts_with("Threads fight over a lock"));
+    assert!(advice(&one).contains("padding cannot help"));
+    // By the names of its members, whatever code touches them.
+    let named =
+        [(1, 0, "q.m.__data.__lock"), (2, 8, "q.m.__data.__owner")].map(|(tid, offset, field)| {
+            AccessRow {
+                field: field.to_owned(),
+                ..at(tid, offset, 43)
+            }
+        });
+    assert!(advice(&named).starts_with("Threads fight over a lock (`q.m`)"));
     // Two on one line.
     let two = [at(1, 8, 43), at(2, 48, 43)];
     assert!(!advice(&two).contains("fight over a lock"));
@@ -475,6 +485,8 @@ fn access(function: &str, file: &str) -> AccessRow {
         file: file.to_owned(),
         line: 1,
         own: None,
+        ends_scope: false,
+        language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op: linewise_recording::Operation::Update,
@@ -487,7 +499,7 @@ fn access(function: &str, file: &str) -> AccessRow {
     }
 }
 
-fn object() -> ObjectRow {
+pub(super) fn object() -> ObjectRow {
     ObjectRow {
         kind: ObjectKind::Static,
         name: "cache".to_owned(),
@@ -498,6 +510,7 @@ fn object() -> ObjectRow {
         allocated_at: Vec::new(),
         count: 1,
         accessed_type: String::new(),
+        type_owner: String::new(),
         field: String::new(),
         reached_through: String::new(),
         type_votes: Vec::new(),
@@ -507,7 +520,13 @@ fn object() -> ObjectRow {
 #[test]
 fn true_sharing_of_a_lock_or_a_counter_is_to_be_delegated() {
     let object = object();
-    let change = |access: AccessRow| propose(TRUE, &object, &[], &[access], &[]);
+    let change = |access: AccessRow| {
+        let other = AccessRow {
+            tid: 2,
+            ..access.clone()
+        };
+        propose(TRUE, &object, &[], &[access, other], &[])
+    };
     let lock = change(access("pthread_mutex_lock", "cache.c"));
     assert!(lock.text.contains("a lock") && lock.text.contains("delegate"));
     assert!(lock.source.starts_with("linewise_apply("));

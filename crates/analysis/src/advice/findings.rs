@@ -9,7 +9,9 @@ use super::called_from::CallChains;
 use super::change;
 use super::groups::{Group, groups, main_object, objects};
 use super::known::{Known, LINES};
+use super::language::Languages;
 use super::names::Names;
+use super::proposal::{Language, language};
 use super::votes::{Verdict, Votes};
 use crate::model::{Cost, Evidence, Finding, FindingKind, Interval, LineField, LineRow, ObjectRow};
 use crate::resolve::GO_NAME;
@@ -54,6 +56,7 @@ pub fn advise(
         names: &names,
         votes: &votes,
         chains: &CallChains::new(tables, shared, info.line_size),
+        languages: &Languages::new(&tables.maps),
     };
     let mut advice = Advice::default();
     let (moving, handed_over): (Vec<&LineSharing>, Vec<_>) = view
@@ -109,7 +112,7 @@ fn finding(
         .filter(|object| has_bounds(object) && !several)
         .map(|object| (object.address, object.size));
     let verdict = votes.verdict(&lines, place);
-    let mut object = object_row(lines[0], main, names, &verdict);
+    let mut object = object_row(lines[0], main, known, &verdict);
     object.count = objects(group, &lines, names);
     if several && object.kind == ObjectKind::Heap {
         object.name = object.name.replacen("block", "blocks", 1);
@@ -144,6 +147,7 @@ fn finding(
         &of_one_process.told,
         &beside,
     );
+    let language = language(&accesses.told);
     let (accesses, unlisted) = accesses.summed();
     Finding {
         rank: 0,
@@ -164,6 +168,7 @@ fn finding(
                 sampled_words(followed, scale),
                 disagreement(&verdict),
                 unknown_block(&object, known.tables),
+                goroutines(language, kind),
             ],
         ),
         object,
@@ -249,7 +254,7 @@ fn line_rows(
                 // Each in its own object.
                 Some(own) => {
                     let verdict = known.votes.verdict(&[*line], Some((own.address, own.size)));
-                    let object = object_row(line, Some(own), known.names, &verdict);
+                    let object = object_row(line, Some(own), known, &verdict);
                     line_row(line, &object, known, &verdict, line_size)
                 }
                 None => line_row(line, object, known, verdict, line_size),
@@ -282,10 +287,11 @@ fn evidence(lines: &[&LineSharing]) -> Evidence {
 fn object_row(
     line: &LineSharing,
     object: Option<&Object>,
-    names: &Names<'_>,
+    known: Known<'_>,
     verdict: &Verdict<'_>,
 ) -> ObjectRow {
     let accessed_type = verdict.kind.map_or("", |row| row.type_name.as_str());
+    let type_owner = (verdict.kind).map_or_else(String::new, |row| known.votes.owner(row));
     let (accessed_type, field) = (accessed_type.to_owned(), verdict.fields.join(", "));
     let reached_through = verdict.reached.join(", ");
     let type_votes = verdict.votes.clone();
@@ -297,9 +303,10 @@ fn object_row(
             address: object.address.0,
             size: object.size,
             declared_at: object.declared_at.clone(),
-            allocated_at: names.allocated_at(object),
+            allocated_at: known.names.allocated_at(object),
             count: 1,
             accessed_type,
+            type_owner,
             field,
             reached_through,
             type_votes,
@@ -314,6 +321,7 @@ fn object_row(
             allocated_at: Vec::new(),
             count: 1,
             accessed_type,
+            type_owner,
             field,
             reached_through,
             type_votes,
@@ -384,9 +392,9 @@ fn fields_of_another(
     known: Known<'_>,
     line_size: u64,
 ) -> Vec<LineField> {
-    let Known { names, votes, .. } = known;
+    let votes = known.votes;
     let verdict = votes.verdict(&[line], Some((block.address, block.size)));
-    let object = object_row(line, Some(block), names, &verdict);
+    let object = object_row(line, Some(block), known, &verdict);
     let mut fields = voted_fields(line, &object, votes, &verdict, line_size);
     for field in &mut fields {
         field.path = format!("{} (another block)", field.path);
@@ -500,7 +508,7 @@ fn disagreement(verdict: &Verdict<'_>) -> String {
     }
 }
 
-fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 3]) -> String {
+fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 4]) -> String {
     let mut doubts: Vec<&str> = Vec::new();
     let places = || lines.iter().flat_map(|line| &line.places);
     if lines.iter().any(|line| line.basis == Basis::Traced) {
@@ -522,6 +530,14 @@ fn doubt(lines: &[&LineSharing], false_share: Interval, more: [String; 3]) -> St
         doubts.push("Both kinds of sharing are at work here: separating the fields removes only the false part.");
     }
     doubts.join(" ")
+}
+
+/// What may be no sharing in a language whose threads take turns with what runs on them.
+fn goroutines(language: Language, kind: FindingKind) -> String {
+    match (language, kind) {
+        (Language::Go, FindingKind::TrueSharing | FindingKind::Sharing) => "A goroutine that goes on on another thread takes its data along, which counts as true sharing here: threads are known, and goroutines are not.".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Why it is not known which block of the heap this is; empty where that is known, or no question.

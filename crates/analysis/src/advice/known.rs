@@ -3,6 +3,7 @@
 use linewise_recording::Tables;
 
 use super::called_from::CallChains;
+use super::language::Languages;
 use super::names::Names;
 use super::votes::Votes;
 
@@ -16,4 +17,5 @@ pub(super) struct Known<'a> {
     pub(super) names: &'a Names<'a>,
     pub(super) votes: &'a Votes<'a>,
     pub(super) chains: &'a CallChains<'a>,
+    pub(super) languages: &'a Languages,
 }

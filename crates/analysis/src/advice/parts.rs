@@ -35,6 +35,8 @@ pub(super) struct OnLine<'a> {
     /// Share of the finding's time.
     share: f64,
     is_lock: bool,
+    /// Whether all of it is.
+    is_all_lock: bool,
 }
 
 /// Bytes that are touched as one, on a line.
@@ -128,6 +130,11 @@ pub(super) fn also_in_the_way<'b, 'a>(
 }
 
 impl<'a> Part<'a> {
+    /// Whether it is a lock and nothing else.
+    pub(super) fn is_lock(&self) -> bool {
+        self.lines.values().all(|it| it.is_all_lock)
+    }
+
     /// Whether one of the two is a lock and whoever touches the other takes it, too: then that lies beside it for good.
     pub(super) fn guards(pair: [&OnLine<'a>; 2]) -> bool {
         let [a, b] = pair;
@@ -146,10 +153,12 @@ impl<'a> Part<'a> {
             let on_line = (part.lines.entry(access.line_address)).or_insert_with(|| OnLine {
                 line: access.line_address,
                 at: access.offset,
+                is_all_lock: true,
                 ..OnLine::default()
             });
             on_line.share += access.share;
             on_line.is_lock |= is_lock(access);
+            on_line.is_all_lock &= is_lock(access);
             *on_line.threads.entry(access.tid).or_default() |= access.op != Operation::Load;
             if !access.field.is_empty() && !on_line.fields.contains(&access.field.as_str()) {
                 on_line.fields.push(&access.field);
@@ -243,7 +252,7 @@ fn of_one_thread(a: &Word<'_>, b: &Word<'_>) -> bool {
     all.all(|tid| Some(tid) == first)
 }
 
-/// Whether both are words of one lock of a library: each has code of its own, where the same code touches the words of
+/// Whether both are words of one lock of a library, by name, or because each has code of its own, where the same code touches the words of
 /// several locks, and they are no fields of the program.
 fn of_one_lock(a: &Word<'_>, b: &Word<'_>) -> bool {
     let all = || a.accesses.iter().chain(&b.accesses);
@@ -251,11 +260,15 @@ fn of_one_lock(a: &Word<'_>, b: &Word<'_>) -> bool {
         let code = |it: &&AccessRow| (it.function.clone(), it.line);
         word.accesses.iter().map(code).collect()
     };
-    all().all(|it| is_lock(it))
-        && all().all(|it| {
-            without_libc(&it.field) == all().next().map_or("", |it| without_libc(&it.field))
-        })
-        && codes(a).is_disjoint(&codes(b))
+    let name = all().next().map_or("", |it| without_libc(&it.field));
+    let of_one_name = all().all(|it| without_libc(&it.field) == name);
+    // Of an array whose index is not known several are called so.
+    let is_named = !name.is_empty() && !name.contains("[]");
+    let members = |word: &Word<'_>| -> BTreeSet<String> {
+        word.accesses.iter().map(|it| it.field.clone()).collect()
+    };
+    let by_name = || is_named && members(a).is_disjoint(&members(b));
+    all().all(|it| is_lock(it)) && of_one_name && (by_name() || codes(a).is_disjoint(&codes(b)))
 }
 
 #[cfg(test)]
@@ -271,6 +284,8 @@ pub(super) mod tests {
             file: "work.cpp".to_owned(),
             line,
             own: None,
+            ends_scope: false,
+            language: String::new(),
             inlined_into: Vec::new(),
             called_from: Vec::new(),
             op: Operation::Update,

@@ -1,11 +1,21 @@
 //! Paths to what is touched, as debug info names it: `rings[3].slots[1]`.
 
+use super::locks::without_libc;
 use super::parts::OnLine;
 use crate::model::{LineField, LineRow};
 
-/// What the dearest access to a part touches, as the line's fields tell, which know one object on it from another, and as
-/// far as the access does, which knows the members of a field; else as the access does alone.
+/// What the dearest access to a part touches, as far as the program names it, where it does at all.
 pub(super) fn path_of(part: &OnLine<'_>, lines: &[LineRow]) -> String {
+    let path = whole_path(part, lines);
+    match without_libc(&path) {
+        "" => path,
+        own => own.to_owned(),
+    }
+}
+
+/// The same to its end: as the line's fields tell, which know one object on it from another, and as far as the access does,
+/// which knows the members of a field; else as the access does alone.
+fn whole_path(part: &OnLine<'_>, lines: &[LineRow]) -> String {
     let named = part.fields.first().copied().unwrap_or_default();
     match field_of(part, lines) {
         Some(field) if !named.is_empty() => {
@@ -18,7 +28,7 @@ pub(super) fn path_of(part: &OnLine<'_>, lines: &[LineRow]) -> String {
 }
 
 /// The field on the line that the dearest access to a part touches.
-fn field_of<'l>(part: &OnLine<'_>, lines: &'l [LineRow]) -> Option<&'l LineField> {
+pub(super) fn field_of<'l>(part: &OnLine<'_>, lines: &'l [LineRow]) -> Option<&'l LineField> {
     let line = lines.iter().find(|line| line.address == part.line)?;
     let holds = |it: &&LineField| part.at.wrapping_sub(it.offset) < it.size;
     line.fields.iter().find(holds)

@@ -3,6 +3,7 @@
 use linewise_recording::{ObjectKind, Operation};
 
 use super::locks::{is_lock, without_libc};
+use super::managed;
 use super::paths::{common_array, each_of, told};
 use super::proposal::{Change, Language, delegated, touched_fields};
 use super::waits;
@@ -48,6 +49,8 @@ pub(super) fn share_less(it: Shared<'_>) -> Change {
         let fields = touched_fields(words.values().flatten().copied());
         let mutual = waits::read_each_other(&words);
         text(one_writer(it, &fields, mutual))
+    } else if waits::is_counted_pointer(it.accesses) {
+        text(counted_pointer(it))
     } else if it.accesses.iter().any(is_lock) {
         Change {
             text: lock(it),
@@ -55,11 +58,15 @@ pub(super) fn share_less(it: Shared<'_>) -> Change {
         }
     } else if let Some(field) = waits::awaited(it.accesses) {
         text(spinning(it, field))
-    } else {
+    } else if waits::is_handover(it.accesses) {
+        text(handover(it))
+    } else if waits::several_update(it.accesses) {
         Change {
-            text: same_bytes(it),
+            text: same_bytes(it, ", or let one thread own it and delegate the work to it"),
             source: delegated(it.language),
         }
+    } else {
+        text(same_bytes(it, ""))
     }
 }
 
@@ -124,7 +131,12 @@ fn readers_lock(it: Shared<'_>) -> String {
         Language::Rust => [" (`arc-swap`)", " (`crossbeam_utils::sync::ShardedLock`)"],
         Language::Cpp => [" (`std::atomic<std::shared_ptr>`, RCU)", ""],
         Language::Go => [" (`atomic.Pointer`)", ""],
-        Language::C | Language::Other => [" (RCU)", ""],
+        Language::Java => [
+            " (a `volatile` field, `AtomicReference`)",
+            " (`StampedLock`, whose optimistic reads write nothing)",
+        ],
+        Language::C => [" (RCU)", ""],
+        _ => ["", ""],
     };
     format!(
         "Readers of a lock write its word themselves{name}, since it counts them: {padding}, and that they do not exclude each other is no help either. Let them read without it: who changes the data publishes a new version by the swap of a pointer{swap}. Or count readers by thread or CPU, and let the seldom writer look at all counts{shards}; or read less often and for shorter, several times under one lock."
@@ -160,6 +172,29 @@ fn one_writer(it: Shared<'_>, fields: &[&str], mutual: bool) -> String {
     )
 }
 
+fn handover(it: Shared<'_>) -> String {
+    let padding = padding(it.false_share);
+    let fields: Vec<String> = (fields_in_conflict(it.accesses).iter())
+        .map(|field| told(field, &it.object.accessed_type))
+        .collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let through = match fields.as_slice() {
+        [] => String::new(),
+        fields => format!(" through {}", each_of(fields).replacen("Each of ", "", 1)),
+    };
+    format!(
+        "Two threads hand something over{through}: {padding}, since what one writes for the other has to move, once. Let it move no more often: what one side alone writes (its index, its counts) on lines of its own, beside it a copy of the other's index, which is read itself only when by the copy nothing is there or nothing fits; and several entries published, and taken, at once."
+    )
+}
+
+fn counted_pointer(it: Shared<'_>) -> String {
+    let name = in_brackets(&name(it.object, &fields_in_conflict(it.accesses)));
+    let padding = padding(it.false_share);
+    format!(
+        "Threads count the owners of one object, each time that they copy a pointer to it or give one back{name}: {padding}. Copy it less often: pass a reference to the pointer, or to what it points to, and let each thread keep a copy for as long as it works; or give each thread or CPU an object of its own."
+    )
+}
+
 fn lock(it: Shared<'_>) -> String {
     let locks = it.accesses.iter().filter(|access| is_lock(access));
     let fields = touched_fields(locks).into_iter().map(without_libc);
@@ -174,13 +209,7 @@ fn lock(it: Shared<'_>) -> String {
 /// The fields in conflict, dearest first: those that a thread writes which takes part, or, if none of them is seen to
 /// write, those that any thread writes; what is only read waits for what lies beside it.
 fn fields_in_conflict(accesses: &[AccessRow]) -> Vec<&str> {
-    /// A thread with a smaller share of the time takes no part: it sets up what others use.
-    const PART: f64 = 0.01;
-    let all: f64 = accesses.iter().map(|it| it.share).sum();
-    let takes_part = |tid: u32| {
-        let own = accesses.iter().filter(|it| it.tid == tid);
-        own.map(|it| it.share).sum::<f64>() >= PART * all
-    };
+    let part = waits::taking_part(accesses);
     let written = |which: &dyn Fn(&AccessRow) -> bool| {
         let writes = |it: &&AccessRow| it.op != Operation::Load && which(it);
         let written = touched_fields(accesses.iter().filter(writes));
@@ -188,13 +217,14 @@ fn fields_in_conflict(accesses: &[AccessRow]) -> Vec<&str> {
         fields.retain(|field| written.contains(field));
         fields
     };
-    let mut found = [written(&|it| takes_part(it.tid)), written(&|_| true)]
+    let mut found = [written(&|it| part.contains(&it.tid)), written(&|_| true)]
         .into_iter()
         .filter(|fields| !fields.is_empty());
     found.next().unwrap_or_else(|| touched_fields(accesses))
 }
 
-fn same_bytes(it: Shared<'_>) -> String {
+/// `delegate`: what is said of that, if several threads do something to it that another could do for them.
+fn same_bytes(it: Shared<'_>, delegate: &str) -> String {
     let fields = fields_in_conflict(it.accesses);
     let name = name(it.object, &fields);
     let padding = padding(it.false_share);
@@ -204,11 +234,12 @@ fn same_bytes(it: Shared<'_>) -> String {
     };
     if is_exchanged(it, fields.first().copied()) {
         return format!(
-            "Threads really share {what}, which they exchange by compare and swap: {padding}. Let each thread have one of its own and go to the others' only when that is empty or full, move several entries with one exchange, or let one thread own it and delegate the work to it."
+            "Threads really share {what}, which they exchange by compare and swap: {padding}. Let each thread have one of its own and go to the others' only when that is empty or full, or move several entries with one exchange{delegate}."
         );
     }
+    let counting = managed::counting(it.language);
     format!(
-        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then), give each thread or CPU a copy of its own, or let one thread own it and delegate the work to it."
+        "Threads really share {what}: {padding}. Write it less often (if it counts, count in a variable of the thread and add it up now and then{counting}), or give each thread or CPU a copy of its own{delegate}."
     )
 }
 

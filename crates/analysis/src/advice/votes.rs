@@ -9,8 +9,10 @@ use linewise_recording::{Address, HeapBlock, Pid, SampleClass, Tables, TypeMembe
 use super::names::Names;
 use super::whole::{Seen, Whole};
 use crate::model::TypeVote;
+use crate::own_code::Packages;
 use crate::resolve::{HeapBlocks, allocation_site, chains_by_id};
 use crate::views::sharing::LineSharing;
+use crate::views::types::owner;
 
 /// Votes that are shown.
 const SHOWN: usize = 4;
@@ -55,6 +57,7 @@ pub(crate) struct Votes<'a> {
     sites: HashMap<Site, Ballot<'a>>,
     /// Where in their blocks the accesses of a site were seen.
     seen: HashMap<Site, Vec<Seen<'a>>>,
+    packages: Packages,
 }
 
 /// What the accesses to one object say of it.
@@ -90,6 +93,7 @@ impl<'a> Votes<'a> {
             blocks: HashMap::new(),
             sites: HashMap::new(),
             seen: HashMap::new(),
+            packages: Packages::of(&tables.frames),
         };
         for member in &tables.type_members {
             let sizes = votes.members.entry(&member.type_name).or_default();
@@ -164,6 +168,22 @@ impl<'a> Votes<'a> {
     /// The members of the type that `row` names.
     pub(crate) fn members(&self, row: &TypedAccess) -> &[&'a TypeMember] {
         self.members_of(&row.type_name, row.type_size)
+    }
+
+    /// The language of the type that `row` names; empty if it has no members, or nobody knows.
+    pub(crate) fn language(&self, row: &TypedAccess) -> &'a str {
+        (self.members(row).first()).map_or("", |it| it.language.as_str())
+    }
+
+    /// Who declares the type that `row` names, if it is not the program; empty if it is, or nobody knows.
+    pub(crate) fn owner(&self, row: &TypedAccess) -> String {
+        owner(
+            &row.type_name,
+            self.language(row),
+            &row.declared_at,
+            None,
+            &self.packages,
+        )
     }
 
     fn members_of(&self, name: &str, size: u64) -> &[&'a TypeMember] {

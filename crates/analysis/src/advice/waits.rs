@@ -107,6 +107,96 @@ pub(super) fn awaited(accesses: &[AccessRow]) -> Option<&str> {
     Some(&rows[0].field)
 }
 
+/// A thread with a smaller share of the time takes no part: it sets up what others use.
+const PART: f64 = 0.01;
+
+/// The threads that take part in what `accesses` are of.
+pub(super) fn taking_part(accesses: &[AccessRow]) -> BTreeSet<u32> {
+    let mut shares: BTreeMap<u32, f64> = BTreeMap::new();
+    for access in accesses {
+        *shares.entry(access.tid).or_default() += access.share;
+    }
+    let all: f64 = shares.values().sum();
+    let part = shares.into_iter().filter(|(_, share)| *share >= PART * all);
+    part.map(|(tid, _)| tid).collect()
+}
+
+/// The accesses of these threads by word.
+fn words<'a>(
+    accesses: &'a [AccessRow],
+    threads: &BTreeSet<u32>,
+) -> BTreeMap<(u64, u32), Vec<&'a AccessRow>> {
+    let mut words: BTreeMap<(u64, u32), Vec<&AccessRow>> = BTreeMap::new();
+    for access in accesses.iter().filter(|it| threads.contains(&it.tid)) {
+        let word = (access.line_address, access.offset);
+        words.entry(word).or_default().push(access);
+    }
+    words
+}
+
+fn tids<'a>(rows: impl IntoIterator<Item = &'a &'a AccessRow>) -> BTreeSet<u32> {
+    rows.into_iter().map(|it| it.tid).collect()
+}
+
+/// Whether several threads write one word: what they do to it could be done by one of them for the others.
+pub(super) fn several_update(accesses: &[AccessRow]) -> bool {
+    let words = words(accesses, &taking_part(accesses));
+    let mut writers = words
+        .values()
+        .map(|rows| tids(rows.iter().filter(|it| writes(it))));
+    writers.any(|it| it.len() > 1)
+}
+
+/// Whether pairs of threads hand something over: one fills slots and the other takes what is in them, so that the two write in
+/// different code. What both add to, and a word of three, is something else.
+pub(super) fn is_handover(accesses: &[AccessRow]) -> bool {
+    let mut words = words(accesses, &taking_part(accesses));
+    words.retain(|_, rows| tids(rows.iter()).len() > 1);
+    // Each does its own part: what both do alike, as neighbours in a grid do, hands nothing over.
+    let mut parts: BTreeMap<u32, BTreeSet<(&str, &str, u32)>> = BTreeMap::new();
+    for row in words.values().flatten().filter(|it| writes(it)) {
+        let code = (row.function.as_str(), row.file.as_str(), row.line);
+        parts.entry(row.tid).or_default().insert(code);
+    }
+    let hands_over = |rows: &Vec<&AccessRow>| {
+        let tids: Vec<u32> = tids(rows.iter()).into_iter().collect();
+        let writers: Vec<_> = tids.iter().filter_map(|tid| parts.get(tid)).collect();
+        let apart = match writers.as_slice() {
+            [one, other] => one.is_disjoint(other),
+            _ => true,
+        };
+        let of_several = self::tids(rows.iter().filter(|it| writes(it))).len() > 1;
+        let is_added_to = of_several && rows.iter().any(|it| it.op == Operation::Update);
+        tids.len() == 2 && apart && !is_added_to
+    };
+    !words.is_empty() && words.values().all(hands_over) && !accesses.iter().any(is_lock)
+}
+
+/// Whether most of the time passes where owners of an object are counted, by the names of the code: of `std::shared_ptr`, `Arc`.
+pub(super) fn is_counted_pointer(accesses: &[AccessRow]) -> bool {
+    let counts = |name: &str| {
+        [
+            "shared_ptr",
+            "_Sp_counted",
+            "__shared_count",
+            "__shared_weak_count",
+            "intrusive_ptr",
+            "sync::Arc<",
+        ]
+        .iter()
+        .any(|it| name.contains(it))
+    };
+    let inlined = |it: &AccessRow| {
+        let within = std::iter::once(&it.function).chain(&it.inlined_into);
+        // Beyond the first function of the program's own a name may have such a pointer as a parameter only.
+        let own = it.own.as_ref().map(|own| own.function.as_str());
+        within
+            .take_while(|name| Some(name.as_str()) != own)
+            .any(|it| counts(it))
+    };
+    mostly(accesses, |it| it.op == Operation::Update && inlined(it))
+}
+
 /// Whether it is a lock that counts its readers, and these are who wait.
 pub(super) fn is_readers_lock(accesses: &[AccessRow]) -> bool {
     let locks: Vec<AccessRow> = (accesses.iter().filter(|it| is_lock(it)))
@@ -171,14 +261,17 @@ pub(super) fn written_by_one(accesses: &[AccessRow]) -> Option<SingleWriter<'_>>
         words.entry(word).or_default().push(access);
     }
     words.retain(|_, rows| rows.iter().any(|row| row.tid != rows[0].tid));
+    let part = taking_part(accesses);
     let has_one_writer = |rows: &Vec<&AccessRow>| {
-        let mut writers = rows.iter().filter(|it| writes(it)).map(|row| row.tid);
+        let writers = rows.iter().filter(|it| writes(it)).map(|row| row.tid);
+        let mut writers = writers.filter(|tid| part.contains(tid));
         let first = writers.next();
         first.is_some() && writers.all(|tid| Some(tid) == first)
     };
     // Of an array that is named as a whole the elements have one writer, too.
     let mut writers: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-    for row in accesses.iter().filter(|row| writes(row)) {
+    let written = accesses.iter().filter(|row| writes(row));
+    for row in written.filter(|row| part.contains(&row.tid)) {
         let name = row.field.split('[').next().unwrap_or_default();
         writers.entry(name).or_default().insert(row.tid);
     }

@@ -10,6 +10,8 @@ use super::text;
 pub(super) struct OwnPlace<'a> {
     /// What it is.
     pub(super) place: SourcePlace,
+    /// Whether it is the end of a scope, where what that held is given back.
+    pub(super) ends_scope: bool,
     /// Share of the finding's time.
     pub(super) share: f64,
     /// What touches the line there, dearest first; never empty.
@@ -63,6 +65,7 @@ pub(super) fn of_accesses(accesses: &[AccessRow]) -> Vec<OwnPlace<'_>> {
         if at == places.len() {
             places.push(OwnPlace {
                 place,
+                ends_scope: first.own.is_some() && first.ends_scope,
                 share: 0.0,
                 instructions: Vec::new(),
             });
@@ -97,6 +100,14 @@ fn grouped<'a, K: Hash + Eq>(
 }
 
 impl<'a> OwnPlace<'a> {
+    /// What is said behind it: its line alone would be that of a closing brace.
+    pub(super) fn remark(&self) -> &'static str {
+        match self.ends_scope {
+            true => " (end of the scope)",
+            false => "",
+        }
+    }
+
     /// All accesses there.
     pub(super) fn accesses(&self) -> Accesses<'a> {
         let rows = self.instructions.iter().flat_map(|it| &it.rows).copied();

@@ -8,7 +8,7 @@ use linewise_recording::{ObjectKind, Operation, Order, Overhead, Source};
 use super::model::{
     AccessRow, AllocationSite, Bin, CallChain, Cost, Evidence, Finding, FindingKind, HeapTotals,
     HotCallee, HotFunction, Interval, LineField, LineRow, Lost, Matrix, Migrations, ObjectRow,
-    Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
+    Poll, Repeated, Report, ReuseTimes, Run, RunCoverage, SCHEMA, SampledReuse, Samples, Sharing,
     ThreadMigrations, ThreadRow, TimelineBin, Transfers, TypeVote, Unlisted, Views,
 };
 
@@ -277,8 +277,17 @@ fn hostile_views(endless: &str) -> Views {
         }],
         ..HotFunction::default()
     });
+    let polls = [HOSTILE, endless].map(|name| Poll {
+        word: name.to_owned(),
+        function: name.to_owned(),
+        file: name.to_owned(),
+        line: 7,
+        share: 0.3,
+        threads: 2,
+    });
     Views {
         hot: Some(functions.into()),
+        polls: Some(polls.into()),
         heap: Some(HeapTotals {
             exact: true,
             blocks: 2e6,
@@ -514,6 +523,8 @@ fn access(
         file: file.to_owned(),
         line,
         own: None,
+        ends_scope: false,
+        language: String::new(),
         inlined_into: Vec::new(),
         called_from: Vec::new(),
         op,
@@ -601,6 +612,7 @@ fn counters() -> Finding {
             allocated_at: Vec::new(),
             count: 1,
             accessed_type: String::new(),
+            type_owner: String::new(),
             field: String::new(),
             reached_through: String::new(),
             type_votes: Vec::new(),
@@ -701,6 +713,7 @@ fn queue_lock() -> Finding {
             allocated_at: Vec::new(),
             count: 1,
             accessed_type: "struct queue".to_owned(),
+            type_owner: String::new(),
             field: "lock".to_owned(),
             reached_through: "server.queues[]".to_owned(),
             type_votes: vec![vote("struct queue", 0.92), vote("struct node", 0.08)],

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use linewise_recording::{Address, Allocator, Frame, HeapBlock, Object, ObjectKind, Pid, Time};
 
+use crate::runtime::Runtime;
+
 /// The recorded heap blocks, to be asked what was where, when.
 #[derive(Debug, Default)]
 pub struct HeapBlocks<'a> {
@@ -79,7 +81,11 @@ pub(super) fn object(block: &HeapBlock, site: Option<&Frame>) -> Object {
         Allocator::Mmap => (ObjectKind::Mapping, "memory mapped"),
         _ => (ObjectKind::Heap, "block allocated"),
     };
-    let name = match (block.label.as_str(), function) {
+    // That a runtime mapped it says nothing: it is where the program's objects are.
+    let runtime = site.filter(|_| block.allocator == Allocator::Mmap);
+    let runtime = runtime.and_then(Runtime::that_maps);
+    let name = match (block.label.as_str(), runtime.map_or(function, |it| it.heap)) {
+        ("", heap) if runtime.is_some() => heap.to_owned(),
         ("", "") => format!("{what} at an unknown place"),
         ("", function) => format!("{what} by {function}"),
         (label, _) => label.to_owned(),

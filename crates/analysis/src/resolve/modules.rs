@@ -277,7 +277,14 @@ impl<'a> Module<'a> {
 
     /// Where the function begins that holds `address`, as its unwind table says: all that is known of code without symbols.
     pub(super) fn function_start(&self, address: u64) -> Option<u64> {
-        self.frames()?.function_start(address)
+        Some(self.frames()?.function(address)?.start)
+    }
+
+    /// The code of the function that holds `address`, and where that begins, as its unwind table says.
+    pub(super) fn function_code(&self, address: u64) -> Option<(u64, Vec<u8>)> {
+        let range = self.frames()?.function(address)?;
+        let bytes = self.code(range.start, range.end - range.start)?;
+        Some((range.start, bytes))
     }
 
     /// Its unwind tables.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use linewise_recording::{
-    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, SampleClass,
-    SharedMemory, Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
+    Address, Field, Frame, HeapBlock, Object, ObjectKind, PathEvent, PathStep, Pid, Polling,
+    SampleClass, SharedMemory, Stack, StackId, Tables, Time, TypeMember, TypedAccess, Watch,
 };
 
 use super::callers::Callers;
@@ -48,6 +48,8 @@ pub struct Resolved {
     pub type_members: Vec<TypeMember>,
     /// The paths of objects that were followed.
     pub path_traces: Vec<PathStep>,
+    /// Instructions in loops that poll.
+    pub polls: Vec<Polling>,
 }
 
 /// Resolves what a report can ask of a recording: the frames of all its code addresses, the types
@@ -65,6 +67,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         && code.len() >= LEAST_FOR_TWO;
     let untyped = Untyped::new(&code);
     let callers = Callers::new(tables);
+    let polls = resolver.polls(tables);
     let ((frames, objects, fields, mut typed), more) = thread::scope(|scope| {
         let helper = two
             .then(|| {
@@ -74,7 +77,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
                     .ok()
             })
             .flatten();
-        let frames = resolve_code(tables, &mut resolver);
+        let frames = resolve_code(tables, &polls, &mut resolver);
         let (objects, fields) = resolve_data(tables, line_size, &mut resolver);
         let last = resolver.typed_accesses(untyped.take_last(), &callers);
         let first = match helper {
@@ -96,6 +99,7 @@ pub fn resolve_recording(tables: &Tables, line_size: u64, files: &dyn Files) -> 
         typed_accesses,
         type_members,
         path_traces,
+        polls,
     }
 }
 
@@ -196,7 +200,7 @@ fn accessing_code(tables: &Tables) -> BTreeSet<(Pid, Address)> {
         .collect()
 }
 
-fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
+fn resolve_code(tables: &Tables, polls: &[Polling], resolver: &mut Resolver<'_>) -> Vec<Frame> {
     let stacks: HashMap<StackId, &Stack> = tables
         .stacks
         .iter()
@@ -256,6 +260,7 @@ fn resolve_code(tables: &Tables, resolver: &mut Resolver<'_>) -> Vec<Frame> {
     exact.extend(code_of_exact_run(tables));
     exact.extend(code_of_reuse(tables));
     exact.extend(code_of_histories(tables));
+    exact.extend(polls.iter().map(|row| (row.pid, row.load_ip)));
     let mut frames = Vec::new();
     for (pid, address) in exact.iter().filter(|(_, address)| address.0 != 0) {
         frames.extend(resolver.frames(*pid, *address));

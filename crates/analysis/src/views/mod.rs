@@ -19,6 +19,7 @@ pub mod migrations;
 pub mod miss_ratio;
 pub mod misses;
 pub mod place;
+pub mod polls;
 pub mod prefetch;
 pub mod reuse;
 pub mod run_coverage;
@@ -80,6 +81,8 @@ views! {
     pub struct Views {
         /// The program's own functions by thread time; not there without samples.
         pub hot: Option<Vec<hot::HotFunction>>,
+        /// Where threads poll, by thread time; not there where no sampled loop does nothing else.
+        pub polls: Option<Vec<polls::Poll>>,
         /// What was allocated on the heap, and by whom; not there without the heap recorder, nor of an exact run.
         pub heap: Option<heap_sites::HeapTotals>,
         /// How often threads came to another CPU; not there where none did, nor of an exact run.

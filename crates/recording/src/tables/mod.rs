@@ -224,6 +224,7 @@ macro_rules! all_tables {
             block_uses: BlockUse,
             cache_contents: CacheContent,
             heap_sites: HeapSite,
+            polls: Polling,
         }
     };
 }

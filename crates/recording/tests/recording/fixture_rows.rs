@@ -628,6 +628,11 @@ pub(crate) fn tables() -> Tables {
         block_uses: block_uses(),
         cache_contents: cache_contents(),
         heap_sites: heap_sites(),
+        polls: vec![Polling {
+            pid: Pid(100),
+            ip: Address(0x40_1158),
+            load_ip: Address(0x40_1150),
+        }],
         damage: Vec::new(),
     }
 }
@@ -711,5 +716,6 @@ pub(crate) fn push_all(writer: &mut Writer, tables: &Tables) -> Result<(), Error
     writer.push(tables.path_traces.iter().cloned())?;
     writer.push(tables.block_uses.iter().cloned())?;
     writer.push(tables.cache_contents.iter().cloned())?;
-    writer.push(tables.heap_sites.iter().cloned())
+    writer.push(tables.heap_sites.iter().cloned())?;
+    writer.push(tables.polls.iter().cloned())
 }

@@ -89,6 +89,7 @@ fn pyarrow_polars_and_duckdb_read_the_same_rows() {
         rows.block_uses.len(),
         rows.cache_contents.len(),
         rows.heap_sites.len(),
+        rows.polls.len(),
         recording.read::<RunFacts>().unwrap().len(),
     ];
     let expected = format!(

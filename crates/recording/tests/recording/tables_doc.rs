@@ -70,6 +70,7 @@ const JOINS: &[(&str, &str, &str)] = &[
         "typed_accesses.ip",
         "With `pid`; likewise `traps.access_ip`.",
     ),
+    ("samples.ip", "polls.ip", "With `pid`."),
     (
         "samples.ip",
         "maps.start",

@@ -47,7 +47,10 @@ fn format_2_has_other_names_of_columns_and_is_the_same_else() {
         ..new.info().clone()
     };
     assert_eq!(*old.info(), renamed);
-    assert_eq!(old.tables().unwrap(), new.tables().unwrap());
+    // What came after the former format was frozen.
+    let mut younger = new.tables().unwrap();
+    younger.polls.clear();
+    assert_eq!(old.tables().unwrap(), younger);
     assert_eq!(
         old.read::<RunFacts>().unwrap()[0].end,
         new.read::<RunFacts>().unwrap()[0].end

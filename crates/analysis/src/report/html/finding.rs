@@ -337,7 +337,7 @@ fn place_rows<'a>(place: &OwnPlace<'a>, said: &mut Said<'a>) -> Markup {
         tr {
             td.number { (text::percent(place.share)) }
             td.place {
-                (code_place(&place.place))
+                (code_place(&place.place)) (place.remark())
                 @if !several { (inside(&all)) }
                 @for chain in &chains { span.quiet { (Name(&text::called_from(chain, CALLERS))) } }
                 @for why in &missing { span.quiet { (Prose(why)) } }

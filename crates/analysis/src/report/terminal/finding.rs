@@ -180,11 +180,12 @@ fn print_place<'a>(page: &mut Page, place: &OwnPlace<'a>, said: &mut Said<'a>) {
     let share = format!("  {:>6}  ", text::percent(place.share));
     let margin = " ".repeat(text::width(&share));
     let room = page.width() - margin.len();
-    let (function, source) = place_words(&place.place, room);
+    let (function, source) = place_words(&place.place, room - place.remark().len());
     page.line(&[
         (Tone::Plain, share.as_str()),
         (Tone::Strong, &function),
         (Tone::Strong, &source),
+        (Tone::Plain, place.remark()),
     ]);
     let all = place.accesses();
     let first = all.rows[0];

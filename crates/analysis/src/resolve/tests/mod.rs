@@ -7,6 +7,7 @@ mod fetched;
 mod holders;
 mod hostile;
 mod own_process;
+mod polls;
 mod recorded;
 mod split;
 mod unoptimised;

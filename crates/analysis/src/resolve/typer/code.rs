@@ -14,11 +14,11 @@ const MOST_INSTRUCTIONS: usize = 100_000;
 
 /// Instructions that run one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(in crate::resolve) struct Block {
     /// Numbers of its instructions.
-    pub(super) instructions: std::ops::Range<usize>,
+    pub(in crate::resolve) instructions: std::ops::Range<usize>,
     /// Numbers of the blocks that can follow, as far as the code says.
-    pub(super) next: Vec<usize>,
+    pub(in crate::resolve) next: Vec<usize>,
 }
 
 /// What an instruction writes.
@@ -32,21 +32,21 @@ pub(super) struct Written {
 
 /// A function, decoded.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(in crate::resolve) struct Code {
     /// All instructions, by address.
-    pub(super) instructions: Vec<Instruction>,
+    pub(in crate::resolve) instructions: Vec<Instruction>,
     /// What each of them writes.
     pub(super) written: Vec<Written>,
     /// All blocks, by address.
-    pub(super) blocks: Vec<Block>,
+    pub(in crate::resolve) blocks: Vec<Block>,
     /// Number of the block where the function begins.
-    pub(super) entry: usize,
+    pub(in crate::resolve) entry: usize,
 }
 
 impl Code {
     /// Decodes a function from the bytes of its parts, each with its first address. The first part
     /// is the one where it begins. `None` if it is too long, or has no code: what holds it need not be executable.
-    pub(super) fn decode(parts: &[(u64, Vec<u8>)]) -> Option<Self> {
+    pub(in crate::resolve) fn decode(parts: &[(u64, Vec<u8>)]) -> Option<Self> {
         let mut instructions = Vec::new();
         let mut leaders = BTreeSet::new();
         for (start, bytes) in parts {
@@ -128,7 +128,7 @@ impl Code {
     }
 
     /// The number of the instruction at `address`.
-    pub(super) fn at(&self, address: u64) -> Option<usize> {
+    pub(in crate::resolve) fn at(&self, address: u64) -> Option<usize> {
         self.instructions
             .binary_search_by_key(&address, Instruction::ip)
             .ok()
@@ -144,7 +144,7 @@ impl Code {
     }
 
     /// The number of the block that instruction `number` is in.
-    pub(super) fn block_of(&self, number: usize) -> Option<usize> {
+    pub(in crate::resolve) fn block_of(&self, number: usize) -> Option<usize> {
         self.blocks
             .partition_point(|block| block.instructions.start <= number)
             .checked_sub(1)

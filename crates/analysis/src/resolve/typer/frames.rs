@@ -65,13 +65,13 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Where the function begins that holds `address`; of code that was moved out of one (`.cold`), that code.
-    pub(in crate::resolve) fn function_start(&self, address: u64) -> Option<u64> {
+    /// The function that holds `address`; of code that was moved out of one (`.cold`), that code.
+    pub(in crate::resolve) fn function(&self, address: u64) -> Option<Range> {
         let after = self
             .tables
             .partition_point(|(table, _)| table.start <= address);
         let (range, _) = self.tables.get(after.checked_sub(1)?)?;
-        range.contains(&address).then_some(range.start)
+        range.contains(&address).then(|| range.clone())
     }
 
     /// The rows for the code in `range`, by address.

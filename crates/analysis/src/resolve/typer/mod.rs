@@ -15,7 +15,7 @@
 mod applied;
 pub(super) mod cache;
 mod calls;
-mod code;
+pub(super) mod code;
 mod flow;
 pub(super) mod frames;
 mod given;
@@ -24,7 +24,7 @@ mod layout;
 mod moved;
 mod present;
 mod quick;
-mod registers;
+pub(super) mod registers;
 mod said;
 mod scope;
 mod slots;

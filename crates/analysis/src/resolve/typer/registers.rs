@@ -4,12 +4,12 @@ use iced_x86::Register;
 
 pub(super) const RAX: usize = 0;
 pub(super) const RDX: usize = 2;
-pub(super) const RSP: usize = 4;
+pub(in crate::resolve) const RSP: usize = 4;
 pub(super) const RBP: usize = 5;
 pub(super) const RDI: usize = 7;
 
 /// The number of the general register that `register` is part of.
-pub(super) fn full(register: Register) -> Option<usize> {
+pub(in crate::resolve) fn full(register: Register) -> Option<usize> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number())
 }

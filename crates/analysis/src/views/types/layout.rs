@@ -8,6 +8,7 @@
 //! its own; members that nobody was seen to touch go last into the first group. Within a group the
 //! larger alignment comes first, which leaves the least padding.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use linewise_recording::{Tid, TypeMember};
@@ -378,7 +379,11 @@ fn written_order(
     let in_use = |group: &[usize]| group.iter().filter(|it| used.contains(it)).count();
     if language(usage) == "rust" {
         // Its compiler places the fields: only those stay together that are not padded.
-        let largest = groups.iter().rev().max_by_key(|group| in_use(group));
+        // Of equal ones what lies before the others stays, as what is said of them has it.
+        let first = |group: &Vec<usize>| Reverse(group.iter().min().copied());
+        let largest = groups
+            .iter()
+            .max_by_key(|group| (in_use(group), first(group)));
         let is_moved =
             |it: &usize| used.contains(it) && largest.is_some_and(|group| !group.contains(it));
         let (moved, stay): (Vec<usize>, Vec<usize>) = (0..units.len()).partition(is_moved);

@@ -22,8 +22,10 @@ use linewise_recording::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::own_code::Packages;
 pub use layout::{Group, Layout};
 pub(crate) use layout::{declaration, padded_field};
+pub(crate) use owner::owner;
 use reached::Holders;
 pub use uses::{FieldThread, Reached};
 use uses::{Objects, Use, field_threads, share};
@@ -482,6 +484,7 @@ impl<'a> Profile<'_, 'a> {
             .iter()
             .map(|thread| (thread.tid, thread.name.as_str()))
             .collect();
+        let packages = Packages::of(self.input.frames);
         let mut rows: Vec<TypeRow> = self
             .seen
             .iter()
@@ -490,7 +493,7 @@ impl<'a> Profile<'_, 'a> {
                 let fields = fields(*key, members, seen, &names);
                 let language = members.first().map_or("", |it| it.language.as_str());
                 let library = self.libraries.get(key).copied().flatten();
-                let owner = owner::owner(key.0, language, key.2, library);
+                let owner = owner(key.0, language, key.2, library, &packages);
                 TypeRow {
                     name: key.0.to_owned(),
                     description: key.2.to_owned(),

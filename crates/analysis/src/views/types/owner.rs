@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use linewise_recording::{Address, Map, MapKind, Pid};
 
 use crate::own_code::{
-    CPP_SOURCES, RUST_SOURCES, SYSTEM_LIBRARIES, SYSTEM_SOURCES, is_library, without_dots,
+    CPP_SOURCES, Packages, RUST_SOURCES, SYSTEM_LIBRARIES, SYSTEM_SOURCES, is_library,
+    is_named_in_go, is_of_package, without_dots,
 };
 
 /// Crates that come with the compiler.
@@ -89,13 +90,20 @@ impl<'a> Code<'a> {
 ///
 /// `language` is that of its members, `declared_at` is `file:line` (of Rust the module) or empty, and `library` is the
 /// system's library whose code alone touches it, if there is one.
-pub(super) fn owner(
+pub(crate) fn owner(
     name: &str,
     language: &str,
     declared_at: &str,
     library: Option<&str>,
+    packages: &Packages,
 ) -> String {
+    if language == "go" && is_named_in_go(name) {
+        return "Go's library".to_owned();
+    }
     if language == "rust" {
+        if packages.hold(declared_at) {
+            return "a package".to_owned();
+        }
         let first = declared_at.split("::").next().unwrap_or_default();
         if RUST_CRATES.contains(&first) {
             return "Rust's library".to_owned();
@@ -114,6 +122,9 @@ pub(super) fn owner(
     if RUST_SOURCES.iter().any(|place| path.contains(place)) {
         return "Rust's library".to_owned();
     }
+    if is_of_package(&path) {
+        return "a package".to_owned();
+    }
     if path.contains(CPP_SOURCES) {
         return "the C++ library".to_owned();
     }
@@ -128,6 +139,18 @@ mod tests {
     use linewise_recording::Time;
 
     use super::*;
+
+    fn owner(name: &str, language: &str, declared_at: &str, library: Option<&str>) -> String {
+        super::owner(name, language, declared_at, library, &Packages::default())
+    }
+
+    #[test]
+    fn what_comes_with_a_package_is_not_the_programs() {
+        let queue = "/home/dev/.cargo/registry/src/index/queue-1.0/c/queue.h:3";
+        assert_eq!(owner("struct q", "c", queue, None), "a package");
+        assert_eq!(owner("sync.Mutex", "go", "", None), "Go's library");
+        assert_eq!(owner("main.Queue", "go", "", None), "");
+    }
 
     fn map(start: u64, path: &str) -> Map {
         Map {

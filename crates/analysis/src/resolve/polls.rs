@@ -1,0 +1,150 @@
+//! Which sampled instructions stand in loops that only look at memory until another thread changes it, and at which load.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use linewise_recording::{Address, Pid, Polling, Tables};
+
+use super::Resolver;
+use super::loops::{Loop, natural_loops};
+use super::poll_loop::{only_pauses, polled};
+use super::typer::code::Code;
+
+/// Functions whose loops are looked at, at most: those with the most samples.
+const MOST_FUNCTIONS: usize = 200;
+/// One with a smaller share of the samples is not.
+const LEAST_SHARE: f64 = 0.001;
+/// Bytes of a function's code, at most.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Of several loops that begin with one block one has so much of the time, where the others are around it.
+const NEARLY_ALL: f64 = 0.75;
+
+/// An instruction that was sampled.
+struct Seen {
+    pid: Pid,
+    ip: Address,
+    /// The distance of its module.
+    bias: u64,
+    weight: u64,
+}
+
+impl Seen {
+    /// Its address in the module.
+    fn own_ip(&self) -> u64 {
+        self.ip.0.wrapping_sub(self.bias)
+    }
+}
+
+/// Where a function begins: its module, by number, and the address in that.
+type Function = (usize, u64);
+
+impl Resolver<'_> {
+    /// The sampled instructions in such loops, sorted.
+    pub(super) fn polls(&mut self, tables: &Tables) -> Vec<Polling> {
+        let mut weights: BTreeMap<(Pid, Address), u64> = BTreeMap::new();
+        for sample in &tables.samples {
+            *weights.entry((sample.pid, sample.ip)).or_default() += sample.weight;
+        }
+        let all: u64 = weights.values().sum();
+        let mut functions: HashMap<Function, (u64, Vec<Seen>)> = HashMap::new();
+        for ((pid, ip), weight) in weights {
+            if let Some((function, bias)) = self.function_of(pid, ip) {
+                let seen = functions.entry(function).or_default();
+                seen.0 += weight;
+                seen.1.push(Seen {
+                    pid,
+                    ip,
+                    bias,
+                    weight,
+                });
+            }
+        }
+        let mut functions: Vec<_> = functions.into_iter().collect();
+        functions.retain(|(_, (weight, _))| *weight as f64 >= LEAST_SHARE * all as f64);
+        functions.sort_by_key(|(function, (weight, _))| (std::cmp::Reverse(*weight), *function));
+        let mut rows = Vec::new();
+        for ((module, start), (_, seen)) in functions.into_iter().take(MOST_FUNCTIONS) {
+            let code = (self.module(module)).and_then(|module| module.function_code(start));
+            let code = code.filter(|(_, bytes)| bytes.len() <= MOST_BYTES);
+            let Some(code) = code.and_then(|code| Code::decode(&[code])) else {
+                continue;
+            };
+            let function = Sampled::of(&code, &seen);
+            let waits = seen.iter().filter_map(|it| {
+                let load = function.load_of(it.own_ip())?;
+                Some(Polling {
+                    pid: it.pid,
+                    ip: it.ip,
+                    load_ip: Address(load.wrapping_add(it.bias)),
+                })
+            });
+            rows.extend(waits);
+        }
+        rows.sort_by_key(|row| (row.pid, row.ip));
+        rows
+    }
+
+    /// The function that an instruction is in, and the distance of its module. Only of x86-64, and of a file that is by its
+    /// build id the one that was recorded.
+    fn function_of(&mut self, pid: Pid, ip: Address) -> Option<(Function, u64)> {
+        let is_known = !self.map_at(pid, ip)?.build_id.is_empty();
+        let (number, bias) = self.module_at(pid, ip).filter(|_| is_known)?;
+        let module = self.module(number).filter(|module| module.is_x86())?;
+        let start = module.function_start(ip.0.wrapping_sub(bias))?;
+        Some(((number, start), bias))
+    }
+}
+
+/// A function with its samples.
+struct Sampled<'c> {
+    code: &'c Code,
+    loops: Vec<Loop>,
+    /// Weight of the samples in each block.
+    weights: BTreeMap<usize, u64>,
+}
+
+impl<'c> Sampled<'c> {
+    fn of(code: &'c Code, seen: &[Seen]) -> Self {
+        let mut weights = BTreeMap::new();
+        for it in seen {
+            if let Some(block) = code.at(it.own_ip()).and_then(|at| code.block_of(at)) {
+                *weights.entry(block).or_default() += it.weight;
+            }
+        }
+        Self {
+            code,
+            loops: natural_loops(code),
+            weights,
+        }
+    }
+
+    /// The load on which the innermost loop waits that holds the instruction at `address`, but for one that only lets time pass
+    /// between two looks.
+    fn load_of(&self, address: u64) -> Option<u64> {
+        let block = self.code.block_of(self.code.at(address)?)?;
+        let mut around = self.loops.iter().filter(|it| it.body.contains(&block));
+        let innermost = around.find(|it| !only_pauses(self.code, &it.body))?;
+        // Of those that begin with one block code does not say which is in the other.
+        let with_one_header = || self.loops.iter().filter(|it| it.header == innermost.header);
+        let all: BTreeSet<usize> = with_one_header().flat_map(|it| &it.body).copied().collect();
+        let all = self.weight(&all);
+        let mut mostly = with_one_header().filter(|it| {
+            it.body.contains(&block) && self.weight(&it.body) as f64 >= NEARLY_ALL * all as f64
+        });
+        mostly.find_map(|it| {
+            let mut within = self
+                .loops
+                .iter()
+                .filter(|other| other.header != it.header && other.body.is_subset(&it.body));
+            let waits = within.all(|other| only_pauses(self.code, &other.body));
+            waits.then(|| polled(self.code, &it.body))?
+        })
+    }
+
+    fn weight(&self, blocks: &BTreeSet<usize>) -> u64 {
+        blocks
+            .iter()
+            .filter_map(|block| self.weights.get(block))
+            .sum()
+    }
+}

@@ -1,0 +1,98 @@
+//! Samples in loops that poll.
+
+use linewise_recording::{Field, Frame, Object, Polling, Sample};
+
+use super::*;
+use crate::views::sampled_rows::{self, PID};
+
+fn frame(depth: u32, function: &str, file: &str, line: u32) -> Frame {
+    Frame {
+        pid: PID,
+        address: Address(0x10),
+        depth,
+        function: function.to_owned(),
+        file: file.to_owned(),
+        line,
+        module: "/srv/app".to_owned(),
+        reason: String::new(),
+    }
+}
+
+fn sample(tid: u32, ip: u64, class: SampleClass, weight: u64) -> Sample {
+    Sample {
+        class,
+        ip: Address(ip),
+        access_ip: Address(0x10),
+        weight,
+        ..sampled_rows::sample(tid, ip, 0x5008)
+    }
+}
+
+/// A load at 0x10, behind which the loop goes on to 0x18; 0x20 is outside.
+fn tables() -> Tables {
+    let polling = |ip| Polling {
+        pid: PID,
+        ip: Address(ip),
+        load_ip: Address(0x10),
+    };
+    Tables {
+        polls: vec![polling(0x10), polling(0x18)],
+        frames: vec![
+            frame(
+                0,
+                "core::sync::atomic::load",
+                "/rustc/1/library/core/atomic.rs",
+                7,
+            ),
+            frame(1, "serve", "src/serve.rs", 40),
+        ],
+        samples: vec![
+            sample(1, 0x10, SampleClass::Access, 30),
+            sample(2, 0x18, SampleClass::Compute, 20),
+            sample(2, 0x18, SampleClass::Kernel, 10),
+            sample(3, 0x20, SampleClass::Compute, 40),
+        ],
+        ..Tables::default()
+    }
+}
+
+#[test]
+fn time_in_the_loop_counts_at_the_programs_own_line_of_the_load() {
+    let rows = polls(&tables());
+    let [row] = rows.as_slice() else {
+        panic!("{rows:?}");
+    };
+    assert_eq!((row.function.as_str(), row.line), ("serve", 40));
+    assert_eq!((row.share, row.threads), (0.5, 2));
+    assert_eq!(row.word, "");
+    let section = rows.section().unwrap();
+    assert_eq!(section.facts[0][0], Cell::Share(0.5));
+    assert!(Vec::<Poll>::new().section().is_none());
+}
+
+#[test]
+fn what_is_looked_at_has_the_name_of_its_variable_or_of_its_type() {
+    let mut tables = tables();
+    tables.typed_accesses = vec![sampled_rows::typed(0x10, "Queue")];
+    tables.typed_accesses[0].path = "ready".to_owned();
+    assert_eq!(polls(&tables)[0].word, "Queue.ready");
+    tables.objects = vec![Object {
+        pid: PID,
+        address: Address(0x5000),
+        size: 16,
+        kind: ObjectKind::Static,
+        name: "pending".to_owned(),
+        type_name: String::new(),
+        declared_at: String::new(),
+    }];
+    assert_eq!(polls(&tables)[0].word, "pending");
+    tables.fields = vec![Field {
+        pid: PID,
+        object: Address(0x5000),
+        offset: 8,
+        size: 8,
+        path: "pending.count".to_owned(),
+        type_name: String::new(),
+    }];
+    assert_eq!(polls(&tables)[0].word, "pending.count");
+}

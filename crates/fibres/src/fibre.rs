@@ -84,6 +84,12 @@ pub(crate) fn give_way() -> Result<(), Stop> {
     Ok(())
 }
 
+/// Lets others run, for one that is to end and must wait for something nevertheless.
+pub(crate) fn step_aside() {
+    let _ = give_way();
+    std::thread::yield_now();
+}
+
 /// Waits for at least `time`; other fibres run meanwhile.
 pub fn sleep(time: Duration) {
     thrown(rest(time));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, JoinError};
-use crate::fibre::thrown;
+use crate::fibre::{step_aside, thrown};
 use crate::here::here;
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
@@ -141,7 +141,7 @@ impl Pool {
         let mut waited = Ok(());
         while let Err(stop) = handle.joint.task().ending.wait_for() {
             waited = Err(stop);
-            std::thread::yield_now();
+            step_aside();
         }
         Ok((handle.joint.take(), waited))
     }
@@ -212,6 +212,11 @@ unsafe fn begin<T: Send>(
     }
     // SAFETY: a worker lives as long as its thread runs.
     let here = unsafe { here().as_ref() }.filter(|it| std::ptr::eq(it.shared(), shared));
+    // Held until the fibre is in a queue: a runtime that ends looks at all that have a stack.
+    let admitted = match here {
+        Some(_) => None,
+        None => Some(shared.admit().ok_or(Error::ShuttingDown)?),
+    };
     let kept = here
         .filter(|_| with.stack == stack::DEFAULT)
         .and_then(Worker::kept_stack);
@@ -237,12 +242,8 @@ unsafe fn begin<T: Send>(
     match here {
         Some(here) if here.pool == pool => here.enqueue_new(fibre),
         Some(here) => here.enqueue_elsewhere(fibre, pool),
-        None => {
-            if let Err(fibre) = shared.take_from_outside(pool, fibre) {
-                fibre.never_begun();
-                return Err(Error::ShuttingDown);
-            }
-        }
+        None => shared.take_from_outside(pool, fibre),
     }
+    drop(admitted);
     Ok(JoinHandle { joint })
 }

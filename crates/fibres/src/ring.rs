@@ -4,14 +4,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use io_uring::{IoUring, squeue};
+use io_uring::{IoUring, cqueue, squeue};
 
-use crate::fibre::{current_task, wait};
+use crate::fibre::{current_task, step_aside, wait};
 use crate::task::TaskRef;
 use crate::worker::{Worker, wake};
 
 /// Entries of a ring.
 const ENTRIES: u32 = 256;
+/// How often the kernel is asked for more in one go.
+const MOST_TURNS: usize = 64;
 /// No result is that one.
 const UNDER_WAY: i64 = i64::MIN;
 
@@ -57,20 +59,34 @@ impl Ring {
         if *under_way == 0 {
             return;
         }
-        for entry in ring.completion() {
-            *under_way -= 1;
-            let address = entry.user_data() as usize;
-            let operation = std::ptr::with_exposed_provenance::<Operation>(address);
-            // SAFETY: the fibre stays in `call` until it sees a result.
-            let operation = unsafe { &*operation };
-            // It may go on, and its operation be gone, as soon as the result is there.
-            let task = operation.task.clone();
-            operation
-                .result
-                .store(entry.result().into(), Ordering::Release);
-            wake(&task);
+        for _ in 0..MOST_TURNS {
+            for entry in ring.completion() {
+                *under_way -= 1;
+                ended(&entry);
+            }
+            // What found no room among those that ended is with the kernel yet, and what it did not take
+            // when it was put in is here.
+            let submission = ring.submission();
+            let rest = submission.cq_overflow() || !submission.is_empty();
+            drop(submission);
+            if !rest || ring.submit().is_err() {
+                break;
+            }
         }
     }
+}
+
+/// Wakes the one whose call has ended.
+fn ended(entry: &cqueue::Entry) {
+    let address = entry.user_data() as usize;
+    let operation = std::ptr::with_exposed_provenance::<Operation>(address);
+    // SAFETY: the fibre stays in `call` until it sees a result.
+    let operation = unsafe { &*operation };
+    // It may go on, and its operation be gone, as soon as the result is there.
+    let task = operation.task.clone();
+    let result = entry.result().into();
+    operation.result.store(result, Ordering::Release);
+    wake(&task);
 }
 
 /// Makes a call through the ring of this worker: none if there is no ring, or the caller is no fibre.
@@ -119,7 +135,7 @@ pub(crate) unsafe fn call(entry: squeue::Entry) -> Option<io::Result<i32>> {
         // The kernel has the caller's memory: it is waited for, whatever happens.
         if stopped || wait(task).is_err() {
             stopped = true;
-            std::thread::yield_now();
+            step_aside();
         }
     }
 }

@@ -120,18 +120,6 @@ impl TaskRef {
 }
 
 impl Runnable {
-    /// Drops a fibre that nobody runs.
-    pub(crate) fn never_begun(self) {
-        // SAFETY: who has the right to run has the routine.
-        let routine = unsafe { (*self.task().routine.get()).take() };
-        if self.task().announced {
-            crate::announce::ended(self.task().id);
-        }
-        // It drops the body, on this thread; the stack goes to no one else.
-        drop(routine);
-        drop(self.into_reference());
-    }
-
     /// The reference that the right to run comes with, after the fibre has ended.
     pub(crate) fn into_reference(self) -> TaskRef {
         TaskRef(self.0)

@@ -27,6 +27,15 @@ impl Waiter {
         }
     }
 
+    /// Whether it is the same one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fibre(one), Self::Fibre(other)) => std::ptr::eq(one.task(), other.task()),
+            (Self::Thread(one), Self::Thread(other)) => one.id() == other.id(),
+            _ => false,
+        }
+    }
+
     /// Wakes it, or lets its next wait return at once.
     pub(crate) fn wake(&self) {
         match self {

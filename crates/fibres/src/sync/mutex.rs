@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::fibre::{Stop, give_way, thrown};
+use crate::fibre::{Stop, step_aside, thrown};
 use crate::wait_queue::WaitQueue;
 
 const FREE: u32 = 0;
@@ -81,7 +81,7 @@ impl Lock {
     pub(crate) fn lock_anyway(&self) {
         if self.lock().is_err() {
             while !self.try_lock() {
-                let _ = give_way();
+                step_aside();
             }
         }
     }

@@ -334,8 +334,9 @@ int32_t linewise_fibres_file_sync(const struct linewise_fibres_file *file);
 int32_t linewise_fibres_file_close(struct linewise_fibres_file *file);
 
 // Takes a descriptor, and sets it to return at once where it is not ready (O_NONBLOCK), which stays so. If
-// `owns` is not 0, it is closed with the handle; else the caller closes it, after the handle. One handle at a time for what it is open to: not for a duplicate. Files on a disk are not
-// for this: linewise_fibres_file_open.
+// `owns` is not 0, it is closed with the handle; else the caller closes it, after the handle. There is one
+// handle at a time for a descriptor, for the fibres of one runtime: that in which one first waits for it. Files
+// on a disk are not for this: linewise_fibres_file_open.
 //
 // # Safety
 // `io` points to a place for a handle; the descriptor is open until the handle is closed.

@@ -1,7 +1,7 @@
 //! Channels.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use linewise_edge::Passed;
 use linewise_fibres::raw;
@@ -15,6 +15,12 @@ pub struct linewise_fibres_channel {
     /// None once nobody sends any more. Held for moments, never while a fibre waits.
     sender: Mutex<Option<Sender<Passed>>>,
     receiver: Receiver<Passed>,
+}
+
+impl linewise_fibres_channel {
+    fn sender(&self) -> MutexGuard<'_, Option<Sender<Passed>>> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Nothing could be had in `nanoseconds`.
@@ -69,11 +75,7 @@ pub unsafe extern "C" fn linewise_fibres_channel_send(
     edge(|| {
         // SAFETY: the contract.
         let channel = unsafe { of(channel, "channel")? };
-        let sender = channel
-            .sender
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let sender = channel.sender().clone();
         let sender = sender.ok_or_else(closed)?;
         let sent = if nanoseconds == 0 {
             sender.try_send(Passed(value))
@@ -128,11 +130,7 @@ pub unsafe extern "C" fn linewise_fibres_channel_finish(
     edge(|| {
         // SAFETY: the contract.
         let channel = unsafe { of(channel, "channel")? };
-        let sender = channel
-            .sender
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let sender = channel.sender().take();
         drop(sender);
         Ok(())
     })

@@ -87,8 +87,9 @@ fn option(fd: RawFd, name: i32) -> io::Result<i32> {
 }
 
 /// Takes a descriptor, and sets it to return at once where it is not ready (O_NONBLOCK), which stays so. If
-/// `owns` is not 0, it is closed with the handle; else the caller closes it, after the handle. One handle at a time for what it is open to: not for a duplicate. Files on a disk are not
-/// for this: linewise_fibres_file_open.
+/// `owns` is not 0, it is closed with the handle; else the caller closes it, after the handle. There is one
+/// handle at a time for a descriptor, for the fibres of one runtime: that in which one first waits for it. Files
+/// on a disk are not for this: linewise_fibres_file_open.
 ///
 /// # Safety
 /// `io` points to a place for a handle; the descriptor is open until the handle is closed.

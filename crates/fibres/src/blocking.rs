@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::task::{Ending, current_task};
-use crate::wait::wait_for;
+use crate::wait::{step_aside, wait_for};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -50,8 +50,8 @@ pub fn blocking<T: Send>(call: impl FnOnce() -> T + Send) -> T {
         hand_over(unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) });
     }
     while wait_for(&ending).is_err() {
-        // The runtime shuts down, but the job has our borrows.
-        thread::sleep(Duration::from_micros(50));
+        // The runtime shuts down, but the job has our borrows; others it may wait for.
+        step_aside();
     }
     match result.expect("set before the end") {
         Ok(value) => value,

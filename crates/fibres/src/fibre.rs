@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use crate::pool::Pool;
-use crate::task::{Task, Waiter, YIELD, current_task};
-use crate::wait::{Stop, thrown, wait_here, wait_until};
+use crate::task::{Task, Waiter, current_task};
+use crate::wait::{Stop, give_way, thrown, wait_here, wait_until};
 use crate::worker::Worker;
 
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
@@ -14,19 +14,6 @@ pub fn yield_now() {
     if let Err(stop) = give_way() {
         stop.throw();
     }
-}
-
-/// As [`yield_now`], and says if the caller is to end.
-#[inline(always)]
-pub(crate) fn give_way() -> Result<(), Stop> {
-    let Some(task) = current_task() else {
-        std::thread::yield_now();
-        return Ok(());
-    };
-    if !std::thread::panicking() && task.leave(YIELD) {
-        return Err(Stop);
-    }
-    Ok(())
 }
 
 /// Waits for at least `time`; other fibres run meanwhile.

@@ -12,7 +12,7 @@ use io_uring::{opcode, squeue, types};
 use crate::blocking;
 use crate::operation::Operation;
 use crate::task::current_task;
-use crate::wait::wait;
+use crate::wait::{step_aside, wait};
 use crate::worker::Worker;
 
 /// A file. Its calls go through io_uring where the kernel has it, else to a thread that may block.
@@ -47,7 +47,7 @@ unsafe fn call(entry: squeue::Entry) -> Option<io::Result<i32>> {
         // The kernel has the caller's memory: it is waited for, whatever happens.
         if stopped || wait(task).is_err() {
             stopped = true;
-            std::thread::yield_now();
+            step_aside();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, JoinError};
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
-use crate::wait::{Waited, thrown, wait_for};
+use crate::wait::{Waited, step_aside, thrown, wait_for};
 use crate::worker::{Shared, Worker, wake};
 use crate::{announce, fork};
 
@@ -139,7 +139,7 @@ impl Pool {
         let mut waited = Ok(());
         while let Err(stop) = wait_for(&handle.joint.task().ending) {
             waited = Err(stop);
-            std::thread::yield_now();
+            step_aside();
         }
         Ok((handle.joint.take(), waited))
     }
@@ -226,6 +226,11 @@ unsafe fn begin<T>(
         return Err(Error::Forked);
     }
     let here = Worker::here().filter(|it| std::ptr::eq(it.shared(), shared));
+    // Held until the fibre is in a queue: a runtime that ends looks at all that have a stack.
+    let admitted = match here {
+        Some(_) => None,
+        None => Some(shared.admit().ok_or(Error::ShuttingDown)?),
+    };
     let kept = here
         .filter(|_| with.stack == stack::DEFAULT)
         .and_then(Worker::kept_stack);
@@ -238,7 +243,6 @@ unsafe fn begin<T>(
     if announced {
         announce::begun(id, with.name.as_deref(), stack.low_usable(), stack.size());
     }
-    let low = stack.low_usable();
     let made = Made {
         id,
         name: with.name,
@@ -252,16 +256,9 @@ unsafe fn begin<T>(
     match here {
         Some(here) if here.pool == pool => here.enqueue_new(fibre),
         Some(here) => here.enqueue_elsewhere(fibre, pool),
-        None => {
-            if let Err(fibre) = shared.take_from_outside(pool, fibre) {
-                if announced {
-                    announce::ended(low);
-                }
-                fibre.never_begun();
-                return Err(Error::ShuttingDown);
-            }
-        }
+        None => shared.take_from_outside(pool, fibre),
     }
+    drop(admitted);
     Ok(JoinHandle { joint })
 }
 

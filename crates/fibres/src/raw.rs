@@ -30,7 +30,7 @@ pub use crate::wait::Stop;
 /// # Errors
 /// [`Stop`], after others have run.
 pub fn yield_now() -> Result<(), Stop> {
-    fibre::give_way()
+    wait::give_way()
 }
 
 /// As [`sleep`](crate::sleep).

@@ -47,17 +47,27 @@ impl Way {
 
     /// Waits until it became ready more often than `seen`; false if `deadline` came first.
     pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> Result<bool, Stop> {
-        while self.times() == seen {
+        let me = Waiter::current();
+        let mut waited = Ok(());
+        while waited.is_ok() && self.times() == seen {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(false);
+                break;
             }
-            self.waiters().push(Waiter::current());
+            let mut waiters = self.waiters();
+            if !waiters.iter().any(|waiter| waiter.is(&me)) {
+                waiters.push(me.clone());
+            }
+            drop(waiters);
             // What came between the look and the entry woke nobody.
             if self.times() == seen {
-                wait_here(deadline)?;
+                waited = wait_here(deadline);
             }
         }
-        Ok(true)
+        let is_ready = self.times() != seen;
+        if !is_ready {
+            self.waiters().retain(|waiter| !waiter.is(&me));
+        }
+        waited.map(|()| is_ready)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::reactor::Reactor;
 
 /// Entries of a ring.
 const ENTRIES: u32 = 256;
+/// How often the kernel is asked for more in one go.
+const MOST_TURNS: usize = 64;
 
 /// The ring of a worker.
 #[derive(Default)]
@@ -45,9 +47,19 @@ impl Ring {
         if *under_way == 0 {
             return;
         }
-        for entry in ring.completion() {
-            *under_way -= 1;
-            ended(entry.user_data(), entry.result());
+        for _ in 0..MOST_TURNS {
+            for entry in ring.completion() {
+                *under_way -= 1;
+                ended(entry.user_data(), entry.result());
+            }
+            // What found no room among those that ended is with the kernel yet, and what it did not take
+            // when it was put in is here.
+            let submission = ring.submission();
+            let rest = submission.cq_overflow() || !submission.is_empty();
+            drop(submission);
+            if !rest || ring.submit().is_err() {
+                break;
+            }
         }
     }
 
@@ -71,7 +83,8 @@ impl Ring {
             }
         }
         *under_way += 1;
-        // Interrupted, or short of memory: what was put in goes with the next one.
+        // Interrupted, or short of memory: what was put in goes with the next one; the worker submits
+        // again where it looks for events.
         let _ = ring.submit();
         Some(Ok(()))
     }

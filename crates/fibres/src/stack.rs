@@ -103,10 +103,14 @@ unsafe impl CoroutineStack for Stack {
     }
 }
 
-/// Of a fibre that never began.
+/// Of a worker that ended, or of a fibre that could not begin.
 impl Drop for Stack {
     fn drop(&mut self) {
         self.belongs_to(null_mut(), null_mut());
+        if !crate::announce::is_heard() {
+            let (slab, index, base) = (self.slab, self.index, self.base);
+            Self { slab, index, base }.give_back(true);
+        }
     }
 }
 
@@ -149,6 +153,8 @@ impl Stack {
         if !again {
             // SAFETY: nobody runs on it, and nobody ever will.
             unsafe { advise(self.low_usable(), size, libc::MADV_DONTNEED) };
+            self.belongs_to(null_mut(), null_mut());
+            std::mem::forget(self);
             return;
         }
         let class = class(size).expect("it has been made");

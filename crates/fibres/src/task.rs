@@ -154,15 +154,6 @@ impl TaskRef {
 }
 
 impl Runnable {
-    /// Drops a fibre that nobody runs.
-    pub(crate) fn never_begun(self) {
-        // SAFETY: who has the right to run has the routine.
-        let routine = unsafe { (*self.task().routine.get()).take() };
-        // It drops the body, on this thread; the stack goes to no one else.
-        drop(routine);
-        drop(self.into_reference());
-    }
-
     /// The reference that the right to run comes with, after the fibre has ended.
     pub(crate) fn into_reference(self) -> TaskRef {
         TaskRef(self.0)
@@ -361,6 +352,15 @@ impl Waiter {
         match current_task() {
             Some(task) => Self::Fibre(TaskRef::of(task)),
             None => Self::Thread(crate::atomic::thread::current()),
+        }
+    }
+
+    /// Whether it is the same one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fibre(one), Self::Fibre(other)) => std::ptr::eq(one.task(), other.task()),
+            (Self::Thread(one), Self::Thread(other)) => one.id() == other.id(),
+            _ => false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use crate::atomic::thread;
-use crate::task::{Cancelled, Ending, Task, TaskRef, WAIT, Waiter, current_task};
+use crate::task::{Cancelled, Ending, Task, TaskRef, WAIT, Waiter, YIELD, current_task};
 
 /// The runtime shuts down: the fibre is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +51,25 @@ pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
         here.timers(|timers| timers.remove(key));
     }
     waited
+}
+
+/// As [`yield_now`](crate::yield_now), and says if the caller is to end.
+#[inline(always)]
+pub(crate) fn give_way() -> Result<(), Stop> {
+    let Some(task) = current_task() else {
+        std::thread::yield_now();
+        return Ok(());
+    };
+    if !std::thread::panicking() && task.leave(YIELD) {
+        return Err(Stop);
+    }
+    Ok(())
+}
+
+/// Lets others run, for one that is to end and must wait for something nevertheless.
+pub(crate) fn step_aside() {
+    let _ = give_way();
+    std::thread::yield_now();
 }
 
 /// Waits until the caller is woken, or not at all if it was since the last time; not beyond `deadline`. May

@@ -9,7 +9,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering as Order};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use corosensei::CoroutineResult;
@@ -662,17 +662,19 @@ impl Shared {
         }
     }
 
-    /// A new fibre from a thread that is none of its workers; false if the runtime is ending.
-    pub(crate) fn take_from_outside(&self, pool: usize, fibre: Runnable) -> Result<(), Runnable> {
+    /// Lets a thread that is none of its workers make a fibre; none if the runtime is ending. It does not end
+    /// before the guard is dropped.
+    pub(crate) fn admit(&self) -> Option<MutexGuard<'_, bool>> {
         let ending = self.outside.lock().expect("nothing panics under it");
-        if *ending {
-            return Err(fibre);
-        }
+        (!*ending).then_some(ending)
+    }
+
+    /// A new fibre from a thread that is none of its workers, and was admitted.
+    pub(crate) fn take_from_outside(&self, pool: usize, fibre: Runnable) {
         self.spawned_outside.fetch_add(1, Order::Release);
         let target = self.any_of(pool, None);
         target.stealable.push(fibre);
         target.bell.ring();
-        Ok(())
     }
 
     /// Whether every fibre that was begun has ended.
@@ -744,8 +746,8 @@ impl Shared {
             if !std::ptr::eq(shared.cast_const().cast(), self) {
                 continue;
             }
-            // SAFETY: a fibre of this runtime, none of which ends now. One that is about to be made is
-            // not waiting.
+            // SAFETY: a fibre of this runtime, none of which ends now, and none is made. One that has not
+            // begun is not waiting.
             let Some(task) = (unsafe { owner.task.load(Order::Acquire).cast::<Task>().as_ref() })
             else {
                 continue;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -222,4 +223,48 @@ fn what_blocks_runs_elsewhere() {
     let thrown = runtime.spawn(|| blocking(|| std::panic::resume_unwind(Box::new(5_u8))));
     let thrown: Result<(), _> = thrown.unwrap().join();
     assert!(matches!(thrown, Err(JoinError::Panicked(_))));
+}
+
+#[test]
+fn more_calls_on_files_may_end_at_once_than_a_ring_has_room_for() {
+    let runtime = start(Runtime::builder().pool("one", 1));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let file = Arc::new(File::from(std::fs::File::from(OwnedFd::from(reader))));
+    let count = 2000;
+    let read = Arc::new(AtomicUsize::new(0));
+    for _ in 0..count {
+        let (file, read) = (file.clone(), read.clone());
+        let began = runtime.spawn(move || {
+            // Refused where there is no ring, as a pipe has no offsets.
+            let _ = file.read_at(&mut [0], 0);
+            read.fetch_add(1, Ordering::Relaxed);
+        });
+        began.unwrap();
+    }
+    sleep(Duration::from_millis(50));
+    writer.write_all(&vec![1; count]).unwrap();
+    runtime.wait();
+    assert_eq!(read.load(Ordering::Relaxed), count);
+}
+
+#[test]
+fn a_call_that_blocks_may_wait_for_another_fibre_that_is_cancelled() {
+    struct Told(std::sync::mpsc::Sender<()>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let runtime = start(Runtime::builder().pool("one", 1));
+    let (tell, told) = std::sync::mpsc::channel();
+    let waits = runtime.spawn(move || blocking(move || told.recv()));
+    let told = Told(tell);
+    let cancelled = runtime.spawn(move || {
+        let _told = told;
+        sleep(Duration::from_secs(1000));
+    });
+    sleep(Duration::from_millis(10));
+    runtime.shut_down();
+    assert!(waits.unwrap().join().unwrap().is_ok());
+    assert!(cancelled.unwrap().join().is_err());
 }

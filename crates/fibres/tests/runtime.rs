@@ -209,6 +209,38 @@ fn shutdown_cancels_who_waits_and_runs_its_destructors() {
 }
 
 #[test]
+fn threads_that_spawn_while_the_runtime_ends_are_refused_and_cost_no_stacks() {
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().count()
+    };
+    let mut before = 0;
+    for round in 0..40 {
+        let runtime = runtime(&[("two", 2)]);
+        let pool = runtime.pool("two").unwrap();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let pool = pool.clone();
+                std::thread::spawn(move || {
+                    while pool.spawn(|| ()).is_ok() {}
+                    (0..2000).filter(|_| pool.spawn(|| ()).is_ok()).count()
+                })
+            })
+            .collect();
+        sleep(Duration::from_micros(500));
+        runtime.shut_down();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), 0);
+        }
+        if round == 20 {
+            before = mapped();
+        }
+    }
+    // A slab of stacks has hundreds of mappings where guards split it, and 2000 refusals would take ten.
+    assert!(mapped() < before + 4000, "{before} {}", mapped());
+}
+
+#[test]
 fn who_gives_way_for_ever_is_cancelled_too() {
     let runtime = runtime(&[("one", 1), ("two", 2)]);
     let handles: Vec<_> = runtime

@@ -4,8 +4,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::fibre::give_way;
-use crate::wait::{Stop, thrown};
+use crate::wait::{Stop, step_aside, thrown};
 use crate::wait_queue::WaitQueue;
 
 const FREE: u32 = 0;
@@ -82,7 +81,7 @@ impl Lock {
     pub(crate) fn lock_anyway(&self) {
         if self.lock().is_err() {
             while !self.try_lock() {
-                let _ = give_way();
+                step_aside();
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::here::here;
 use crate::pool::Pool;
-use crate::task::{Cancelled, Task, TaskRef, WAIT, YIELD};
+use crate::task::{Cancelled, Task, WAIT, YIELD};
 use crate::waiter::{Waiter, wait_here};
 use crate::worker::Worker;
 
@@ -51,15 +51,9 @@ pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
 
 /// As [`wait`], until `deadline` at most.
 pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
-    let worker: *const Worker = task.here();
     // SAFETY: the worker's own thread, on which the fibre runs.
-    let key = unsafe { (*(*worker).own.timers.get()).add(deadline, TaskRef::of(task)) };
-    let waited = wait(task);
-    if std::ptr::eq(worker, task.here()) {
-        // SAFETY: as above: the fibre is back on that thread.
-        unsafe { (*(*worker).own.timers.get()).remove(key) };
-    }
-    waited
+    unsafe { (*task.here().own.timers.get()).arm(task, deadline) };
+    wait(task)
 }
 
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.

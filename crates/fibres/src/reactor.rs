@@ -24,20 +24,37 @@ const EVENTS: usize = 256;
 pub(crate) struct Way {
     /// How often it became ready.
     times: AtomicU32,
-    waiters: Mutex<Vec<Waiter>>,
+    waiters: Mutex<Waiters>,
+}
+
+/// Who waits: mostly one.
+#[derive(Debug, Default)]
+struct Waiters {
+    first: Option<Waiter>,
+    others: Vec<Waiter>,
 }
 
 impl Way {
     fn say_ready(&self) {
         self.times.fetch_add(1, Ordering::Release);
         let waiters = std::mem::take(&mut *self.waiters());
-        for waiter in waiters {
+        for waiter in waiters.first.into_iter().chain(waiters.others) {
             waiter.wake();
         }
     }
 
-    fn waiters(&self) -> std::sync::MutexGuard<'_, Vec<Waiter>> {
+    fn waiters(&self) -> std::sync::MutexGuard<'_, Waiters> {
         self.waiters.lock().expect("nothing panics under it")
+    }
+
+    fn enter(&self, waiter: Waiter) {
+        let mut waiters = self.waiters();
+        match &waiters.first {
+            None => waiters.first = Some(waiter),
+            // Woken by something else, it waits again.
+            Some(first) if first.is(&waiter) => {}
+            Some(_) => waiters.others.push(waiter),
+        }
     }
 
     /// How often it became ready until now: to be read before the attempt that finds it is not.
@@ -48,13 +65,13 @@ impl Way {
     /// Waits until it became ready more often than `seen`; false if `deadline` came first.
     pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> Result<bool, Stop> {
         while self.times() == seen {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(false);
-            }
-            self.waiters().push(Waiter::current());
+            self.enter(Waiter::current());
             // What came between the look and the entry woke nobody.
             if self.times() == seen {
                 wait_here(deadline)?;
+            }
+            if self.times() == seen && deadline.is_some_and(|it| Instant::now() >= it) {
+                return Ok(false);
             }
         }
         Ok(true)

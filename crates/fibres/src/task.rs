@@ -11,6 +11,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::block;
 use crate::error::JoinError;
 use crate::stack::Stack;
+use crate::timers::Armed;
 use crate::token::Token;
 use crate::waiter::Ending;
 use crate::worker::{Shared, Worker};
@@ -39,6 +40,8 @@ pub(crate) struct Task {
     pub(crate) worker: Cell<*const Worker>,
     /// About where its stack ended when it left it.
     pub(crate) depth: Cell<usize>,
+    /// The last time that it waited for.
+    pub(crate) timer: Cell<Option<Armed>>,
     pub(crate) token: Token,
     references: AtomicU32,
     pub(crate) ending: Ending,
@@ -251,6 +254,7 @@ where
             yielder: Cell::new(std::ptr::null()),
             worker: Cell::new(std::ptr::null()),
             depth: Cell::new(0),
+            timer: Cell::new(None),
             token: Token::new(),
             references: AtomicU32::new(2),
             ending: Ending::new(),

@@ -27,6 +27,15 @@ impl Waiter {
         }
     }
 
+    /// Whether it is `other`.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fibre(one), Self::Fibre(two)) => std::ptr::eq(one.task(), two.task()),
+            (Self::Thread(one), Self::Thread(two)) => one.id() == two.id(),
+            _ => false,
+        }
+    }
+
     /// Wakes it, or lets its next wait return at once.
     pub(crate) fn wake(&self) {
         match self {

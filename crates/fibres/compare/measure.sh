@@ -1,6 +1,7 @@
 #!/bin/sh
 # Measures the example servers on fibres, tokio and threads in turns; each line is one run.
 # measure.sh ROUNDS CPUS LOAD-CPU|- SERVER [LOAD-OPTION...] [-- SERVER-OPTION...]
+# KINDS: fibres tokio threads, or some of them; BEFORE: a command that is run before each run.
 # As: measure.sh 5 0,1 - kv --connections 50
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,6 +20,7 @@ head -c 65536 /dev/zero >"$root/64k"
 [ "$server" = kv ] || set -- --root "$root" "$@"
 for round in $(seq "$rounds"); do
     for kind in ${KINDS:-fibres tokio threads}; do
+        ${BEFORE:-:}
         : >"$root/log"
         if [ "$kind" = fibres ]; then
             "$examples/${server}_server" --cpus "$cpus" "$@" >"$root/log" &

@@ -428,7 +428,7 @@ const DIALOGUES: &[(&str, &str)] = &[
         "VALUE q 0 1\r\nx\r\nVALUE n 0 1\r\n2\r\nEND\r\n",
     ),
     (
-        "verbosity 1\r\nversion\r\nstats reset\r\n",
+        "verbosity 1\r\nverbosity noreply\r\nversion\r\nstats reset\r\n",
         concat!("OK\r\nVERSION ", env!("CARGO_PKG_VERSION"), "\r\nRESET\r\n"),
     ),
     ("set old 0 -1 1\r\nx\r\nget old\r\n", "STORED\r\nEND\r\n"),

@@ -207,10 +207,10 @@ impl Reactor {
     }
 
     /// Makes `fd` known. It must stay open while it is.
-    pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Registered> {
+    pub(crate) fn register(self: &Arc<Self>, fd: RawFd, tcp: bool) -> io::Result<Registered> {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let source = Arc::new(Source {
-            is_stream: is_tcp(fd),
+            is_stream: tcp || is_tcp(fd),
             ..Source::default()
         });
         self.sources().insert(key, source.clone());

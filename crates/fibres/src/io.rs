@@ -24,6 +24,8 @@ pub struct Io<T: AsRawFd> {
     // Dropped first: it must be unknown before it is closed.
     known: OnceLock<Registered>,
     inner: T,
+    /// It is known to be TCP without a question to the kernel.
+    is_tcp: bool,
     read_timeout: Timeout,
     write_timeout: Timeout,
 }
@@ -93,14 +95,15 @@ impl<T: AsRawFd> Io<T> {
     /// If the kernel refuses that.
     pub fn new(inner: T) -> io::Result<Self> {
         set_nonblocking(inner.as_raw_fd())?;
-        Ok(Self::around(inner))
+        Ok(Self::around(inner, false))
     }
 
     /// Around what returns at once already.
-    fn around(inner: T) -> Self {
+    fn around(inner: T, is_tcp: bool) -> Self {
         Self {
             known: OnceLock::new(),
             inner,
+            is_tcp,
             read_timeout: Timeout::default(),
             write_timeout: Timeout::default(),
         }
@@ -132,7 +135,7 @@ impl<T: AsRawFd> Io<T> {
         else {
             return Ok(None);
         };
-        let fresh = reactor.register(self.inner.as_raw_fd())?;
+        let fresh = reactor.register(self.inner.as_raw_fd(), self.is_tcp)?;
         // Another fibre may have been faster; then its view stays.
         Ok(Some(self.known.get_or_init(|| fresh)))
     }
@@ -416,7 +419,7 @@ fn accept_from(listener: &net::TcpListener) -> io::Result<(Io<net::TcpStream>, S
     };
     let stream = net::TcpStream::from(crate::reactor::owned(fd)?);
     let address = address_of(&raw).map_or_else(|| stream.peer_addr(), Ok)?;
-    Ok((Io::around(stream), address))
+    Ok((Io::around(stream, true), address))
 }
 
 /// What the kernel wrote as an address.
@@ -470,7 +473,7 @@ fn connect_to(address: &SocketAddr) -> io::Result<Io<net::TcpStream>> {
     // SAFETY: the address lives over the call, in the length that is told.
     let result = unsafe { libc::connect(socket.as_raw_fd(), raw, length as libc::socklen_t) };
     let error = io::Error::last_os_error();
-    let stream = Io::around(net::TcpStream::from(socket));
+    let stream = Io::around(net::TcpStream::from(socket), true);
     if result == 0 {
         return Ok(stream);
     }

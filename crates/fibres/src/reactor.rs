@@ -24,20 +24,38 @@ const EVENTS: usize = 256;
 pub(crate) struct Way {
     /// How often it became ready.
     times: AtomicU32,
-    waiters: Mutex<Vec<Waiter>>,
+    waiters: Mutex<Waiters>,
+}
+
+/// Who waits: mostly one.
+#[derive(Debug, Default)]
+struct Waiters {
+    first: Option<Waiter>,
+    others: Vec<Waiter>,
 }
 
 impl Way {
     fn say_ready(&self) {
         self.times.fetch_add(1, Ordering::Release);
         let waiters = std::mem::take(&mut *self.waiters());
-        for waiter in waiters {
+        for waiter in waiters.first.into_iter().chain(waiters.others) {
             waiter.wake();
         }
     }
 
-    fn waiters(&self) -> std::sync::MutexGuard<'_, Vec<Waiter>> {
+    fn waiters(&self) -> std::sync::MutexGuard<'_, Waiters> {
         self.waiters.lock().expect("nothing panics under it")
+    }
+
+    fn enter(&self, waiter: Waiter) {
+        let mut waiters = self.waiters();
+        match &waiters.first {
+            // Woken by something else, it waits again.
+            Some(first) if first.is(&waiter) => {}
+            None if waiters.others.is_empty() => waiters.first = Some(waiter),
+            _ if waiters.others.iter().any(|other| other.is(&waiter)) => {}
+            _ => waiters.others.push(waiter),
+        }
     }
 
     /// How often it became ready until now: to be read before the attempt that finds it is not.
@@ -47,27 +65,30 @@ impl Way {
 
     /// Waits until it became ready more often than `seen`; false if `deadline` came first.
     pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> Result<bool, Stop> {
-        let me = Waiter::current();
         let mut waited = Ok(());
         while waited.is_ok() && self.times() == seen {
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                break;
-            }
-            let mut waiters = self.waiters();
-            if !waiters.iter().any(|waiter| waiter.is(&me)) {
-                waiters.push(me.clone());
-            }
-            drop(waiters);
+            self.enter(Waiter::current());
             // What came between the look and the entry woke nobody.
             if self.times() == seen {
                 waited = wait_here(deadline);
             }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break;
+            }
         }
         let is_ready = self.times() != seen;
         if !is_ready {
-            self.waiters().retain(|waiter| !waiter.is(&me));
+            self.forget(&Waiter::current());
         }
         waited.map(|()| is_ready)
+    }
+
+    /// Who waited does not any more.
+    #[cold]
+    fn forget(&self, waiter: &Waiter) {
+        let mut waiters = self.waiters();
+        waiters.first.take_if(|first| first.is(waiter));
+        waiters.others.retain(|other| !other.is(waiter));
     }
 }
 
@@ -200,10 +221,10 @@ impl Reactor {
     }
 
     /// Makes `fd` known. It must stay open while it is.
-    pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Registered> {
+    pub(crate) fn register(self: &Arc<Self>, fd: RawFd, tcp: bool) -> io::Result<Registered> {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let source = Arc::new(Source {
-            is_stream: is_tcp(fd),
+            is_stream: tcp || is_tcp(fd),
             ..Source::default()
         });
         self.sources().insert(key, source.clone());

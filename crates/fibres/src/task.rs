@@ -14,6 +14,7 @@ use crate::block;
 use crate::error::JoinError;
 use crate::here;
 use crate::stack::Stack;
+use crate::timers::Armed;
 use crate::token::Token;
 
 /// What a fibre asks of its worker when it leaves its stack: [`YIELD`], [`WAIT`], or the address of the
@@ -66,6 +67,8 @@ pub(crate) struct Task {
     pub(crate) here: Cell<*const Here>,
     /// About where its stack ended when it left it.
     pub(crate) depth: Cell<usize>,
+    /// The last time that it waited for.
+    pub(crate) timer: Cell<Option<Armed>>,
     pub(crate) token: Token,
     references: AtomicU32,
     pub(crate) ending: Ending,
@@ -288,6 +291,7 @@ where
             yielder: Cell::new(std::ptr::null()),
             here: Cell::new(std::ptr::null()),
             depth: Cell::new(0),
+            timer: Cell::new(None),
             token: Token::new(),
             references: AtomicU32::new(2),
             ending: Ending::new(),

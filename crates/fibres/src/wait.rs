@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::atomic::thread;
 use crate::task::{Cancelled, Ending, Task, TaskRef, WAIT, Waiter, YIELD, current_task};
+use crate::timers::Timers;
 
 /// The runtime shuts down: the fibre is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,13 +45,10 @@ pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
 
 /// As [`wait`], until `deadline` at most.
 pub(crate) fn wait_until(task: &Task, deadline: Instant) -> Result<(), Stop> {
-    let here = task.here();
-    let key = here.timers(|timers| timers.add(deadline, TaskRef::of(task)));
-    let waited = wait(task);
-    if std::ptr::eq(here, task.here()) {
-        here.timers(|timers| timers.remove(key));
-    }
-    waited
+    let timers =
+        |timers: &mut Timers<TaskRef>| timers.arm(&task.timer, deadline, || TaskRef::of(task));
+    task.here().timers(timers);
+    wait(task)
 }
 
 /// As [`yield_now`](crate::yield_now), and says if the caller is to end.

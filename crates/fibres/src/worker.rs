@@ -10,7 +10,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering as Order};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corosensei::CoroutineResult;
 
@@ -30,6 +30,10 @@ use crate::task::{self, Action, Here, Runnable, Task, TaskRef, WAIT, YIELD};
 const TURN: u32 = 32;
 /// After so many turns a busy worker looks at its sockets and timers.
 const TURNS_TO_EVENTS: u32 = 2;
+/// An idle worker that never finds what it looks for still looks so often before it sleeps: once at its sockets.
+const LEAST_LOOKS: u32 = 8;
+/// Who was woken by another worker after a sleep that was shorter had better looked around.
+const SHORT_SLEEP: Duration = Duration::from_micros(30);
 /// Stacks that a worker keeps for itself.
 const KEPT_STACKS: usize = 64;
 /// Of the lanes, so many are looked at in a turn while there is other work.
@@ -42,6 +46,9 @@ pub(crate) struct Own {
     left: Cell<u32>,
     turns: Cell<u32>,
     next_lane: Cell<usize>,
+    /// How often it looks before it sleeps: less and less while that finds nothing, so that it does not keep
+    /// the CPU from those whom it waits for.
+    looks: Cell<u32>,
     /// Workers to which fibres were sent since their bells were last rung for certain.
     sent_to: UnsafeCell<Vec<usize>>,
     stacks: UnsafeCell<Vec<Stack>>,
@@ -187,6 +194,7 @@ impl Worker {
                 left: Cell::new(TURN),
                 turns: Cell::new(0),
                 next_lane: Cell::new(0),
+                looks: Cell::new(u32::MAX),
                 sent_to: UnsafeCell::new(Vec::new()),
                 stacks: UnsafeCell::new(Vec::with_capacity(KEPT_STACKS)),
                 ring: UnsafeCell::new(Ring::default()),
@@ -320,6 +328,9 @@ impl Worker {
             crate::announce::ended(stack.low_usable());
         }
         self.keep_stack(stack, !task.announced);
+        if task.timer.get().is_some() {
+            self.here.timers(|timers| timers.disarm(&task.timer));
+        }
         task.token.end();
         let waiter = task.ending.end();
         drop(fibre.into_reference());
@@ -499,7 +510,7 @@ impl Worker {
                 return Some(fibre);
             }
             looks += 1;
-            if looks < self.shared().looks {
+            if looks < self.own.looks.get().min(self.shared().looks) {
                 std::hint::spin_loop();
             } else {
                 self.sleep();
@@ -514,22 +525,38 @@ impl Worker {
             reactor.poll();
             self.complete_files();
         }
+        self.expire();
+    }
+
+    /// Wakes whose time has come.
+    fn expire(&self) {
         while let Some(task) = self.here.timers(|timers| timers.due()) {
             wake(&task);
         }
     }
 
     fn sleep(&self) {
-        let pool = &self.shared().pools[self.pool];
+        let shared = self.shared();
+        let pool = &shared.pools[self.pool];
         pool.asleep.fetch_add(1, Order::SeqCst);
+        let begun = Instant::now();
         let next = self.here.timers(|timers| timers.next());
-        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let timeout = next.map(|next| next.saturating_duration_since(begun));
         self.bell.sleep(timeout, || {
-            self.shared().say_if_all_ended();
+            shared.say_if_all_ended();
             self.has_work()
         });
         pool.asleep.fetch_sub(1, Order::Relaxed);
-        self.events();
+        let paid = self.has_work() && begun.elapsed() < SHORT_SLEEP;
+        let looks = self.own.looks.get().min(shared.looks);
+        self.own.looks.set(if paid {
+            shared.looks
+        } else {
+            (looks / 2).max(LEAST_LOOKS)
+        });
+        // Sockets were looked at in the sleep.
+        self.complete_files();
+        self.expire();
     }
 
     /// Whether there is something for this worker to do. By its thread.

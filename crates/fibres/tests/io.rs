@@ -163,6 +163,64 @@ fn waiting_for_a_socket_ends_in_time_and_at_shutdown() {
     drop(stream);
 }
 
+#[test]
+fn a_read_waits_as_long_as_it_may_each_time_anew() {
+    let runtime = start(Runtime::builder().pool("one", 1));
+    let (mut reader, mut writer) = pipe().unwrap();
+    let reads = runtime.spawn(move || {
+        let mut byte = [0];
+        // Times that are never reached, each later than the one before.
+        reader.set_read_timeout(Some(Duration::from_secs(100)));
+        for _ in 0..20 {
+            assert_eq!(reader.read(&mut byte).unwrap(), 1);
+        }
+        for _ in 0..3 {
+            reader.set_read_timeout(Some(Duration::from_millis(5)));
+            let begun = std::time::Instant::now();
+            let error = reader.read(&mut byte).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+            assert!(begun.elapsed() >= Duration::from_millis(5));
+            assert!(begun.elapsed() < Duration::from_secs(5));
+        }
+        reader.set_read_timeout(None);
+        assert_eq!(reader.read(&mut byte).unwrap(), 1);
+    });
+    let writes = runtime.spawn(move || {
+        for _ in 0..20 {
+            writer.write_all(b"x").unwrap();
+            sleep(Duration::from_millis(1));
+        }
+        sleep(Duration::from_millis(100));
+        writer.write_all(b"x").unwrap();
+    });
+    reads.unwrap().join().unwrap();
+    writes.unwrap().join().unwrap();
+}
+
+#[test]
+fn a_close_that_comes_with_the_last_bytes_is_seen() {
+    let runtime = runtime();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.get_ref().local_addr().unwrap();
+    let reads = runtime.spawn(move || {
+        let mut sums = Vec::new();
+        for _ in 0..300 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            sums.push(all.len());
+        }
+        sums
+    });
+    for index in 0..300_u64 {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(b"first").unwrap();
+        std::thread::sleep(Duration::from_micros(index % 7 * 30));
+        stream.write_all(b"last").unwrap();
+    }
+    assert_eq!(reads.unwrap().join().unwrap(), vec![9; 300]);
+}
+
 fn write_and_read(runtime: &Runtime) {
     let folder = std::env::temp_dir().join(format!("fibres-{}-{:p}", std::process::id(), runtime));
     std::fs::create_dir_all(&folder).unwrap();

@@ -251,8 +251,12 @@ fn flush_all(mut words: Words<'_>) -> Result<Command, &'static str> {
 }
 
 fn verbosity(mut words: Words<'_>) -> Result<Command, &'static str> {
-    let level: Option<u32> = number(Some(words.next().ok_or(UNKNOWN)?));
+    let level = words.next().ok_or(UNKNOWN)?;
+    if level == b"noreply" {
+        return Ok(Command::Verbosity { quiet: true });
+    }
     let quiet = words.quiet(FORMAT)?;
+    let level: Option<u32> = number(Some(level));
     level.map(|_| Command::Verbosity { quiet }).ok_or(FORMAT)
 }
 

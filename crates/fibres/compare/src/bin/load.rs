@@ -11,6 +11,7 @@ struct Plan {
     is_kv: bool,
     path: String,
     connections: usize,
+    threads: usize,
     batch: usize,
     keys: u64,
     value: usize,
@@ -34,6 +35,7 @@ fn plan() -> Result<Plan, Box<dyn std::error::Error>> {
         is_kv: false,
         path: "/".to_owned(),
         connections: 50,
+        threads: 1,
         batch: 1,
         keys: 10_000,
         value: 100,
@@ -50,6 +52,7 @@ fn plan() -> Result<Plan, Box<dyn std::error::Error>> {
             "--kind" => plan.is_kv = value == "kv",
             "--path" => plan.path = value,
             "--connections" => plan.connections = value.parse()?,
+            "--threads" => plan.threads = value.parse()?,
             "--batch" => plan.batch = value.parse()?,
             "--keys" => plan.keys = value.parse()?,
             "--value" => plan.value = value.parse()?,
@@ -178,16 +181,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             request,
         }
     };
-    run(&plan, &texts)?;
+    let results: Vec<io::Result<(f64, Vec<u32>)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..plan.threads)
+            .map(|_| scope.spawn(|| run(&plan, &texts)))
+            .collect();
+        let join = |it: std::thread::ScopedJoinHandle<'_, _>| it.join().expect("it does not panic");
+        threads.into_iter().map(join).collect()
+    });
+    let (mut rate, mut times) = (0.0, Vec::new());
+    for result in results {
+        let (of_thread, its_times) = result?;
+        rate += of_thread;
+        times.extend(its_times);
+    }
+    times.sort_unstable();
+    let at = |share: f64| {
+        let index = (times.len() as f64 * share) as usize;
+        times.get(index).copied().unwrap_or(0)
+    };
+    let (half, most) = (at(0.5), at(0.99));
+    println!("{rate:.0} requests/s, half within {half} us, 99 % within {most} us");
     Ok(())
 }
 
-fn run(plan: &Plan, texts: &Texts) -> io::Result<()> {
+/// Requests in a second, and how long batches took, in microseconds.
+fn run(plan: &Plan, texts: &Texts) -> io::Result<(f64, Vec<u32>)> {
     // SAFETY: a call that makes a descriptor.
     let epoll = unsafe { libc::epoll_create1(0) };
     let mut out = Vec::new();
     let mut clients = Vec::new();
-    for index in 0..plan.connections {
+    for index in 0..plan.connections / plan.threads {
         let stream = TcpStream::connect(plan.target)?;
         stream.set_nodelay(true)?;
         let mut event = libc::epoll_event {
@@ -226,18 +249,7 @@ fn run(plan: &Plan, texts: &Texts) -> io::Result<()> {
         let now = Instant::now();
         if now >= end {
             let took = now.duration_since(begun.unwrap_or(warm)).as_secs_f64();
-            times.sort_unstable();
-            let at = |share: f64| {
-                let index = (times.len() as f64 * share) as usize;
-                times.get(index).copied().unwrap_or(0)
-            };
-            println!(
-                "{:.0} requests/s, half within {} us, 99 % within {} us",
-                answered as f64 / took,
-                at(0.5),
-                at(0.99)
-            );
-            return Ok(());
+            return Ok((answered as f64 / took, times));
         }
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let client = &mut clients[event.u64 as usize];

@@ -25,7 +25,9 @@ mod waiter;
 mod worker;
 
 pub use error::{Error, JoinError};
-pub use fibre::{Fibre, current, is_fibre, migrate, park, park_timeout, sleep, visit, yield_now};
+pub use fibre::{
+    Fibre, current, is_fibre, migrate, park, park_timeout, sleep, stack, visit, yield_now,
+};
 pub use place::pin;
 pub use pool::{JoinHandle, Pool, Spawn, spawn};
 pub use runtime::{Builder, Runtime};

@@ -19,12 +19,15 @@
 
 #![warn(clippy::too_many_lines)]
 
+pub mod accesstest;
 mod compare;
+mod drawing;
 pub mod fetch_add;
 mod placement;
 pub mod reuse;
 mod run;
 mod spec;
+mod states;
 mod truth;
 mod worker;
 mod workloads;

@@ -223,15 +223,15 @@ impl Buffer {
             largest_bytes: lengths.iter().max()? * SMALL,
         })
     }
+}
 
-    /// Stores to every line of it, which drives whatever else was cached out of caches that are smaller.
-    pub fn sweep(&self) {
-        for word in self.words().iter().step_by(LINE) {
-            word.store(
-                word.load(Ordering::Relaxed).wrapping_add(1),
-                Ordering::Relaxed,
-            );
-        }
+/// Stores to every line, which drives whatever else was cached out of caches that are smaller.
+pub fn store_to_lines(words: &[AtomicU32]) {
+    for word in words.iter().step_by(LINE) {
+        word.store(
+            word.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
                     .iter()
                     .all(|word| word.load(Ordering::Relaxed) == 0)
             );
-            buffer.sweep();
+            store_to_lines(buffer.words());
             let swept = buffer.words().iter().step_by(LINE);
             assert!(swept.clone().all(|word| word.load(Ordering::Relaxed) == 1));
             if let Some(told) = buffer.contiguity(bytes) {

@@ -52,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "linewise-cache",
             "linewise-delegate",
+            "linewise-fibres",
             "linewise-machine",
             "linewise-topology",
         ],

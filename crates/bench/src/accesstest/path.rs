@@ -261,7 +261,8 @@ impl Path {
     /// The memory that most accesses are to.
     pub(super) fn memory(&self) -> Option<(&Buffer, u64)> {
         let buffer = self.global.as_ref().or(self.local.as_ref())?;
-        Some((buffer, self.facts.bytes))
+        let most = buffer.words().len() as u64 * 4;
+        Some((buffer, self.facts.bytes.min(most)))
     }
 }
 

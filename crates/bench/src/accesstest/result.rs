@@ -65,7 +65,7 @@ pub struct DataPoint {
     pub mode: Mode,
     /// How many sessions.
     pub sessions: usize,
-    /// Index of the state in [`Outcome::states`](super::Accesstest::states); `None` on one CPU.
+    /// Index of the state in [`Accesstest::states`]; `None` on one CPU.
     pub state: Option<usize>,
     /// How many runs.
     pub runs: usize,

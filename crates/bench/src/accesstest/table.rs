@@ -12,7 +12,7 @@ pub fn accesstest_table(test: &Accesstest) -> String {
     let mut out = String::new();
     for state in states(test) {
         let _ = writeln!(out, "{}", state_name(test, state));
-        let _ = write!(out, "{:>9}{:>8}", "bytes", "update %");
+        let _ = write!(out, "{:>8}{:>9}", "bytes", "update %");
         for mode in &test.modes {
             let _ = write!(out, "{:>13}", mode.name());
         }
@@ -122,7 +122,7 @@ fn line(out: &mut String, test: &Accesstest, state: Option<usize>, case: usize) 
         .filter_map(|mode| of(test, state, case, *mode));
     let points: Vec<&DataPoint> = points.collect();
     let Some(first) = points.first() else { return };
-    let _ = write!(out, "{:>9}{:>8}", count(first.bytes as f64), ratio(first));
+    let _ = write!(out, "{:>8}{:>9}", count(first.bytes as f64), ratio(first));
     for mode in &test.modes {
         let cell = of(test, state, case, *mode).map_or_else(
             || "-".to_owned(),

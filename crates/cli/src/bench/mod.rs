@@ -1,11 +1,13 @@
 //! `linewise bench`: linewise against benchmarks with known answers, and its remedies against what
 //! they replace.
 
+mod accesstest;
 mod fetch_add;
 mod reuse;
 mod reuse_native;
 mod rtt;
 mod sharing;
+mod time;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ enum Benchmark {
     ReuseProgram(reuse::ProgramArgs),
     /// Increments of shared variables by locks, atomics, channels and delegation, side by side
     FetchAdd(fetch_add::FetchAddArgs),
+    /// Phases of a session loop and their working sets, executed in place and delegated
+    Accesstest(Box<accesstest::AccesstestArgs>),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -62,6 +66,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Benchmark::Reuse(args) => reuse::run(&args),
         Benchmark::ReuseProgram(args) => reuse::run_program(&args),
         Benchmark::FetchAdd(args) => fetch_add::run(&args),
+        Benchmark::Accesstest(args) => accesstest::run(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

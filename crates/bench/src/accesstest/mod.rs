@@ -134,6 +134,7 @@ pub fn run_accesstest(
                     accesses: outcome.accesses,
                     seconds: outcome.seconds,
                     accesses_per_s: outcome.accesses as f64 / outcome.seconds.max(1e-9),
+                    waited_percent: outcome.waited * 100.0,
                     round_trips_ns: before_ns.zip(after_ns),
                 });
                 if spec.logs_sessions && samples.len() == 1 {

@@ -57,7 +57,7 @@ fn header(out: &mut String, test: &Accesstest) {
         let _ = writeln!(
             out,
             "<p class=\"quiet\">{} of {} runs are left out: the round trip between the CPUs changed while they were \
-             made, or could not be measured.</p>",
+             made, or could not be measured, or others took the CPUs.</p>",
             test.left_out,
             test.samples.len(),
         );

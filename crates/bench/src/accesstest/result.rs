@@ -29,6 +29,9 @@ pub struct Sample {
     pub seconds: f64,
     /// Accesses a second.
     pub accesses_per_s: f64,
+    /// The share of the CPUs' time that threads of this process waited for them, percent: others ran there, or there
+    /// are more threads than CPUs.
+    pub waited_percent: f64,
     /// The core-to-core round trip before and after, ns; `None` if it could not be measured.
     pub round_trips_ns: Option<(f64, f64)>,
 }
@@ -178,7 +181,8 @@ pub struct Accesstest {
     pub points: Vec<DataPoint>,
     /// What the other modes gain over the synchronous one.
     pub gains: Vec<Gain>,
-    /// Runs that are in no point, because the state of the machine changed meanwhile or could not be measured.
+    /// Runs that are in no point, because the state of the machine changed meanwhile or could not be measured, or
+    /// because others took the CPUs.
     pub left_out: usize,
     /// The runs, in the order in which they were made.
     pub samples: Vec<Sample>,
@@ -206,7 +210,8 @@ impl Accesstest {
                             let trip = sample.round_trip_ns()?;
                             states::state_of(&states, trip)
                         };
-                        sample.case == case
+                        sample.waited_percent <= spec.quiet_percent
+                            && sample.case == case
                             && sample.mode == mode
                             && (on_one_cpu || (state.is_some() && state == is_there()))
                     });
@@ -383,6 +388,7 @@ pub(super) mod tests {
             accesses: rate as u64,
             seconds: 1.0,
             accesses_per_s: rate,
+            waited_percent: 0.0,
             round_trips_ns: trips,
         };
         Accesstest::new(&spec, beside, runs.iter().map(sample).collect())

@@ -8,6 +8,7 @@ use super::spec::{AccesstestSpec, Mode, SessionType};
 use super::threads::{self, Elsewhere, Threads};
 use linewise_delegate::{Domain, Owned};
 use linewise_machine::process::monotonic_ns;
+use linewise_machine::procfs;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ pub(super) struct Outcome {
     pub(super) accesses: u64,
     /// From when the sessions were let begin until the last ended.
     pub(super) seconds: f64,
+    /// The share of the CPUs' time that threads of this process waited for them, while others ran there.
+    pub(super) waited: f64,
     pub(super) sessions: Vec<SessionLog>,
 }
 
@@ -89,6 +92,7 @@ pub(super) fn execute(
         std::thread::sleep(NAP);
     }
     before();
+    let waited_before = waited_ns();
     let begin_ns = monotonic_ns();
     run.let_begin();
     drop(gate);
@@ -97,6 +101,9 @@ pub(super) fn execute(
         let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
         std::thread::sleep(left.min(Duration::from_millis(100)));
     }
+    // Looked at while the threads are there.
+    let waited = waited_ns().saturating_sub(waited_before) as f64;
+    let waited = waited / (monotonic_ns() - begin_ns).max(1) as f64 / cpus.len() as f64;
     while !started.are_finished() {
         path.stop(spec.sessions);
         std::thread::sleep(NAP);
@@ -115,8 +122,19 @@ pub(super) fn execute(
     Ok(Outcome {
         accesses: sessions.iter().map(|log| log.accesses).sum(),
         seconds,
+        waited,
         sessions,
     })
+}
+
+/// How long the threads of this process have been ready to run without a CPU, in ns; 0 where the kernel does not tell.
+fn waited_ns() -> u64 {
+    let threads = procfs::threads(std::process::id()).unwrap_or_default();
+    let waited = threads.iter().filter_map(|tid| {
+        let told = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
+        told.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    waited.sum()
 }
 
 fn start(

@@ -107,6 +107,8 @@ pub struct AccesstestSpec {
     pub fresh: bool,
     /// The caches are wiped before each run.
     pub wipes: bool,
+    /// Runs whose threads waited for the CPUs for a larger share of the time, in percent, are in no figure.
+    pub quiet_percent: f64,
     /// The first run begins when SIGUSR1 comes.
     pub on_signal: bool,
     /// Keeps what [`SessionLog`](super::SessionLog) tells of each session.
@@ -128,6 +130,7 @@ impl Default for AccesstestSpec {
             cpus: Vec::new(),
             fresh: false,
             wipes: true,
+            quiet_percent: f64::INFINITY,
             on_signal: false,
             logs_sessions: false,
         }

@@ -43,7 +43,7 @@ pub fn accesstest_table(test: &Accesstest) -> String {
         let _ = writeln!(
             out,
             "{} of {} runs are in no figure: the round trip changed meanwhile, or could not\n\
-             be measured.",
+             be measured, or others took the CPUs (--quiet).",
             test.left_out,
             test.samples.len(),
         );

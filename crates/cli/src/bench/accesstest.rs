@@ -107,6 +107,10 @@ pub(super) struct AccesstestArgs {
     /// Leave the caches as they are before each run
     #[arg(long)]
     no_wipe: bool,
+    /// Leave runs out of the figures whose threads waited for the CPUs for more than this share of the time, because other
+    /// programs ran there
+    #[arg(long, value_name = "PERCENT")]
+    quiet: Option<f64>,
     /// Begin the first run when SIGUSR1 comes
     #[arg(long)]
     signal: bool,
@@ -209,6 +213,7 @@ fn asked(args: &AccesstestArgs) -> anyhow::Result<(AccesstestSpec, Option<PathBu
         cpus: args.cpus.clone(),
         fresh: args.fresh,
         wipes: !args.no_wipe,
+        quiet_percent: args.quiet.unwrap_or(f64::INFINITY),
         ..AccesstestSpec::default()
     };
     if let Some(thesis) = &args.appendix_b {
@@ -322,7 +327,7 @@ fn say_runs(test: &Accesstest) {
     for sample in &test.samples {
         say(&format!(
             "{}: {} bytes, {:.3} % of {} accesses an iteration written, {} accesses in {:.3} s, {:.1} iterations a \
-             session, round trips {}",
+             session, {:.1} % waiting for CPUs, round trips {}",
             sample.mode.name(),
             sample.bytes,
             sample.written_percent,
@@ -330,6 +335,7 @@ fn say_runs(test: &Accesstest) {
             sample.accesses,
             sample.seconds,
             sample.accesses as f64 / sample.iteration as f64 / test.sessions as f64,
+            sample.waited_percent,
             sample.round_trips_ns.map_or_else(
                 || "not measured".to_owned(),
                 |(before, after)| format!("{before:.0} and {after:.0} ns")

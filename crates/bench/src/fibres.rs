@@ -112,7 +112,10 @@ pub fn measure<E: From<Error>>(
     Ok(rows)
 }
 
-#[expect(unsafe_code, reason = "who starts a runtime promises what its fibres hold")]
+#[expect(
+    unsafe_code,
+    reason = "who starts a runtime promises what its fibres hold"
+)]
 fn start(cpus: [u32; 2]) -> Result<Runtime, Error> {
     let builder = Runtime::builder()
         .pinned_pool("here", &cpus[..1])
@@ -186,7 +189,10 @@ fn spawns(count: usize) {
     }
 }
 
-#[expect(unsafe_code, reason = "a fibre that moves promises that nothing of it stays")]
+#[expect(
+    unsafe_code,
+    reason = "a fibre that moves promises that nothing of it stays"
+)]
 fn moves(here: &Pool, there: &Pool, count: usize) {
     for _ in 0..count {
         // SAFETY: the fibre holds nothing that belongs to its thread, and this function uses no variable of it.
@@ -213,7 +219,9 @@ pub fn table(rows: &[FibreRow]) -> String {
         "", "median", "lowest", "highest", "trip", "in round trips", "bare switches"
     );
     for row in rows {
-        let Some(middle) = median(&row.ns) else { continue };
+        let Some(middle) = median(&row.ns) else {
+            continue;
+        };
         let lowest = row.ns.iter().copied().fold(f64::INFINITY, f64::min);
         let highest = row.ns.iter().copied().fold(0.0, f64::max);
         let trip = median(&row.round_trip_ns).unwrap_or(f64::NAN);

@@ -19,13 +19,16 @@
 
 #![warn(clippy::too_many_lines)]
 
+pub mod accesstest;
 mod compare;
+mod drawing;
 pub mod fetch_add;
 pub mod fibres;
 mod placement;
 pub mod reuse;
 mod run;
 mod spec;
+mod states;
 mod truth;
 mod worker;
 mod workloads;

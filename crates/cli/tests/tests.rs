@@ -1,5 +1,6 @@
 //! The real binary with bad input and bad luck: each test runs it in a fresh folder.
 
+mod accesstest;
 mod attaching;
 mod callers;
 mod calling_the_kernel;

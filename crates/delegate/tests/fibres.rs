@@ -264,7 +264,10 @@ fn a_fibre_that_waits_by_a_handle_does_not_hold_its_worker_up() {
     let handle = domain.handle();
     // SAFETY: these fibres leave nothing in their thread over a waiting call.
     let runtime = unsafe { linewise_fibres::Runtime::builder().pool("one", 1).start() }.unwrap();
-    let (turns, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (turns, answered) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let waits = {
         let (turns, answered) = (turns.clone(), answered.clone());
         runtime.spawn(move || {

@@ -82,6 +82,13 @@ pub fn is_fibre() -> bool {
     current_task().is_some()
 }
 
+/// The addresses of the caller's stack, if it is a fibre: for logs and for whoever records.
+pub fn stack() -> Option<std::ops::Range<usize>> {
+    current_task()?;
+    let here = 0_u8;
+    crate::stack::holding((&raw const here).addr())
+}
+
 /// Goes on with `target`.
 #[inline(always)]
 fn move_to(task: &Task, target: &Worker) {

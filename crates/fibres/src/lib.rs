@@ -100,7 +100,9 @@ mod worker;
 
 pub use blocking::blocking;
 pub use error::{Error, JoinError};
-pub use fibre::{Fibre, current, is_fibre, migrate, park, park_timeout, sleep, visit, yield_now};
+pub use fibre::{
+    Fibre, current, is_fibre, migrate, park, park_timeout, sleep, stack, visit, yield_now,
+};
 pub use io::{Io, TcpListener, TcpStream, pipe};
 pub use place::pin;
 pub use pool::{JoinHandle, Pool, Spawn, spawn};

@@ -77,6 +77,15 @@ pub(crate) fn slabs() -> impl Iterator<Item = &'static Slab> {
     std::iter::successors(first, |slab| unsafe { slab.next.as_ref() })
 }
 
+/// The stack of a slab that holds this address, without its guard.
+pub(crate) fn holding(address: usize) -> Option<std::ops::Range<usize>> {
+    slabs().find_map(|slab| {
+        let index = address.checked_sub(slab.low)? / slab.stride;
+        let low = slab.low + index * slab.stride;
+        (index < slab.owners.len()).then(|| low + GUARD..low + slab.stride)
+    })
+}
+
 /// Stacks that nobody uses, by size.
 static FREE: [Mutex<Vec<Stack>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
 

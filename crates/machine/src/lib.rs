@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "calls the kernel, and shares memory with it")]
 
 pub mod affinity;
+pub mod buffer;
 pub mod facts;
 pub mod futex;
 pub mod guard;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use std::time::Duration;
+
 use crate::process;
 
 /// What somebody who sends a signal to the program that he started sends to us.
@@ -109,6 +111,30 @@ impl ChangeSignal {
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+}
+
+/// SIGUSR1, delivered through a descriptor: somebody lets something start.
+#[derive(Debug)]
+pub struct StartSignal {
+    fd: OwnedFd,
+}
+
+impl StartSignal {
+    /// Blocks SIGUSR1 in this thread and those that it starts and delivers it through a descriptor.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn block() -> io::Result<Self> {
+        let fd = signal_descriptor(&[libc::SIGUSR1])?;
+        Ok(Self { fd })
+    }
+
+    /// Waits until it comes.
+    pub fn wait(&self) {
+        while next_signal(&self.fd).is_none() {
+            process::wait_readable(&[self.fd.as_raw_fd()], Duration::from_secs(3600));
+        }
     }
 }
 

@@ -10,7 +10,8 @@ pub use table::{sharing_json, sharing_table};
 use crate::spec::Workload;
 use crate::truth::Truth;
 use serde::Serialize;
-use statistics::{coefficient_of_variation, median};
+use statistics::coefficient_of_variation;
+pub(crate) use statistics::median;
 
 /// Truth above this many transfers a second: the estimate must be near it.
 const BUSY_PER_SECOND: f64 = 100_000.0;

@@ -9,7 +9,6 @@
 //! in mid-run; a figure is made only of samples of one state, and a sample during which the state
 //! changed belongs to none. Contenders take turns, so that what changes slowly meets them all.
 
-mod curves;
 mod delegated;
 mod fibres;
 mod harness;
@@ -23,23 +22,18 @@ mod spec;
 mod statistics;
 mod table;
 
+pub use crate::states::Span;
 pub use json::fetch_add_json;
 pub use page::fetch_add_page;
 pub use rates::{Balance, balances, fetch_add_by_threads, fetch_add_counts};
-pub use result::{Experiment, Row, Sample, Span, harmonic_mean};
+pub use result::{Experiment, Row, Sample, harmonic_mean};
 pub use spec::{Contender, FetchAddError, FetchAddSpec, Knobs, MAX_VARIABLES, Method, Operation};
 pub use statistics::Statistics;
 pub use table::fetch_add_table;
 
+use crate::states::round_trip_ns;
 use delegated::Setting;
 use harness::{Add, Next, Sqrt, Stage};
-use linewise_machine::latency::measure_round_trip;
-use std::time::Duration;
-
-/// How long a look at the round trip takes.
-const LOOK: Duration = Duration::from_millis(10);
-/// How many looks at a busy machine, before a sample has no round trip.
-const LOOKS: usize = 3;
 
 /// How far an experiment is.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,16 +161,5 @@ fn measure<N: Next>(
         operations: outcome.tally.operations,
         seconds: outcome.elapsed.as_secs_f64(),
         statistics: outcome.statistics,
-    })
-}
-
-/// The round trip between the first CPU in use and the next other one, in ns; `None` on one CPU, or
-/// if the machine is too busy to tell.
-fn round_trip_ns(placement: &[u32]) -> Option<f64> {
-    let (&first, rest) = placement.split_first()?;
-    let other = rest.iter().copied().find(|cpu| *cpu != first)?;
-    (0..LOOKS).find_map(|_| {
-        let trip = measure_round_trip(first, other, LOOK).ok()?;
-        Some(trip.median_ns)
     })
 }

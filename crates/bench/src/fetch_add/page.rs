@@ -1,17 +1,11 @@
 //! The figures as one self-contained HTML file: the curves, and below each the numbers.
-//!
-//! Nothing is loaded and nothing runs: the content policy forbids all but the one style sheet,
-//! which it names by its hash. All names are our own, so that none needs escaping.
+//! All names are our own, so that none needs escaping.
 
-use super::curves::{Curve, Point, draw};
 use super::result::{Experiment, Row};
 use super::spec::Contender;
-use super::table::{groups, list, short, spread_percent, state_name, title};
-use base64::Engine as _;
-use sha2::Digest as _;
+use super::table::{groups, spread_percent, state_name, title};
+use crate::drawing::{Axes, Curve, Point, draw, head, list, short};
 use std::fmt::Write as _;
-
-const STYLE: &str = include_str!("page.css");
 
 /// The experiment as an HTML document, with those with other numbers of threads and that on one CPU, if they
 /// were made.
@@ -21,7 +15,7 @@ pub fn fetch_add_page<'a>(
     others: impl IntoIterator<Item = &'a Experiment>,
 ) -> String {
     let mut out = String::with_capacity(64 * 1024);
-    head(&mut out);
+    head(&mut out, "linewise: fetch-and-add");
     header(&mut out, experiment);
     out.push_str("<main>\n");
     for experiment in std::iter::once(experiment).chain(others) {
@@ -51,8 +45,12 @@ fn sections(out: &mut String, experiment: &Experiment) {
         draw(
             out,
             &curves(experiment, &rows),
-            "variables of 64 bytes",
-            "Throughput by number of variables; the figures are in the table below",
+            &Axes {
+                along: "variables of 64 bytes",
+                unit: "Mops",
+                described: "Throughput by number of variables; the figures are in the table below",
+                marks: &[],
+            },
         );
         table(out, experiment, &rows);
         out.push_str("</div>\n");
@@ -175,7 +173,16 @@ fn by_knob(out: &mut String, knob: Knob, rows: &[&Row], heading: &str) {
         return;
     }
     let _ = writeln!(out, "<h3>{heading}</h3>\n<div class=\"card\">");
-    draw(out, &curves, knob.along(), heading);
+    draw(
+        out,
+        &curves,
+        &Axes {
+            along: knob.along(),
+            unit: "Mops",
+            described: heading,
+            marks: &[],
+        },
+    );
     out.push_str("<p class=\"quiet\">A name ends with the number of variables.</p>\n</div>\n");
 }
 
@@ -222,26 +229,11 @@ fn counted(out: &mut String, rows: &[&Row]) {
 fn point(place: usize, row: &Row) -> Point {
     Point {
         x: place as f64,
-        mops: row.mops,
+        y: row.mops,
         low: row.mops_low,
         high: row.mops_high,
         samples: row.samples,
     }
-}
-
-fn head(out: &mut String) {
-    let hash = sha2::Sha256::digest(STYLE.as_bytes());
-    let hash = base64::engine::general_purpose::STANDARD.encode(hash);
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>linewise: fetch-and-add</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
-    );
 }
 
 fn header(out: &mut String, experiment: &Experiment) {

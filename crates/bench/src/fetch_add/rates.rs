@@ -3,7 +3,8 @@
 
 use super::result::{Experiment, Row};
 use super::spec::{Contender, Operation};
-use super::table::{groups, short, title};
+use super::table::{groups, title};
+use crate::drawing::short;
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -3,11 +3,8 @@
 
 use super::spec::{Contender, FetchAddSpec, Operation};
 use super::statistics::Statistics;
+use crate::states::{self, Span};
 use serde::Serialize;
-
-/// Round trips further apart than this factor belong to different states; within one they vary by
-/// less on every machine seen.
-const APART: f64 = 1.5;
 
 /// One sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,43 +31,12 @@ pub struct Sample {
     pub round_trips_ns: Option<(f64, f64)>,
 }
 
-/// The round trips of one state of the machine, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Span {
-    /// The shortest.
-    pub from_ns: f64,
-    /// The longest.
-    pub to_ns: f64,
-}
-
-impl Span {
-    fn at(trip_ns: f64) -> Self {
-        Self {
-            from_ns: trip_ns,
-            to_ns: trip_ns,
-        }
-    }
-
-    fn is_one_state(self) -> bool {
-        self.to_ns <= self.from_ns * APART
-    }
-
-    fn with(self, trip_ns: f64) -> Self {
-        Self {
-            from_ns: self.from_ns.min(trip_ns),
-            to_ns: self.to_ns.max(trip_ns),
-        }
-    }
-}
-
 impl Sample {
     /// The round trip that it was made at: the geometric mean of before and after. `None` if they
     /// were measured in different states, or not at all.
     #[must_use]
     pub fn round_trip_ns(&self) -> Option<f64> {
-        let (before, after) = self.round_trips_ns?;
-        let steady = Span::at(before).with(after).is_one_state();
-        steady.then(|| (before * after).sqrt())
+        states::steady(self.round_trips_ns?)
     }
 }
 
@@ -156,7 +122,8 @@ impl Experiment {
         contenders: Vec<Contender>,
         samples: Vec<Sample>,
     ) -> Self {
-        let states = states(&samples);
+        let trips = samples.iter().filter_map(Sample::round_trip_ns);
+        let states = states::states(trips.collect());
         let on_one_cpu = cpus.windows(2).all(|pair| pair[0] == pair[1]);
         // Where there is no round trip there is nothing to tell states by, and none is lost by it.
         let places: Vec<Option<usize>> = if on_one_cpu {
@@ -197,37 +164,8 @@ impl Experiment {
     }
 }
 
-/// The states that the samples tell of: their round trips, divided at the widest gap until each part
-/// is no wider than a state may be.
-fn states(samples: &[Sample]) -> Vec<Span> {
-    let mut trips: Vec<f64> = samples.iter().filter_map(Sample::round_trip_ns).collect();
-    trips.sort_by(f64::total_cmp);
-    let mut states = Vec::new();
-    divide(&trips, &mut states);
-    states
-}
-
-fn divide(trips: &[f64], states: &mut Vec<Span>) {
-    let (Some(&from_ns), Some(&to_ns)) = (trips.first(), trips.last()) else {
-        return;
-    };
-    let all = Span { from_ns, to_ns };
-    let gap = |at: &usize| trips[*at] / trips[*at - 1];
-    let widest = (1..trips.len()).max_by(|a, b| gap(a).total_cmp(&gap(b)));
-    match widest {
-        Some(at) if !all.is_one_state() => {
-            divide(&trips[..at], states);
-            divide(&trips[at..], states);
-        }
-        _ => states.push(all),
-    }
-}
-
 fn state_of(states: &[Span], sample: &Sample) -> Option<usize> {
-    let trip = sample.round_trip_ns()?;
-    states
-        .iter()
-        .position(|state| (state.from_ns..=state.to_ns).contains(&trip))
+    states::state_of(states, sample.round_trip_ns()?)
 }
 
 fn row(samples: &[&Sample], state: Option<usize>) -> Option<Row> {

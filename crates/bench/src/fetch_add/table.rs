@@ -1,7 +1,8 @@
 //! The figures for people.
 
-use super::result::{Experiment, Row, Span};
+use super::result::{Experiment, Row};
 use super::spec::{Contender, Operation};
+use crate::drawing::{list, short};
 use std::fmt::Write as _;
 
 /// Columns of a table: with the names they fill a terminal of 80.
@@ -69,16 +70,8 @@ pub(super) fn state_name(experiment: &Experiment, state: Option<usize>) -> Strin
     let span = state.and_then(|state| experiment.states.get(state));
     span.map_or_else(
         || "all threads on one CPU".to_owned(),
-        |span| format!("round trip {} ns", trips(span)),
+        |span| format!("round trip {} ns", span.words()),
     )
-}
-
-fn trips(span: &Span) -> String {
-    if span.from_ns.round() < span.to_ns.round() {
-        format!("{:.0} to {:.0}", span.from_ns, span.to_ns)
-    } else {
-        format!("{:.0}", span.from_ns)
-    }
 }
 
 fn block(out: &mut String, experiment: &Experiment, rows: &[&Row], columns: &[usize]) {
@@ -109,23 +102,6 @@ fn cell(row: &Row) -> String {
 /// Half of the distance between the slowest and the fastest sample, in percent of the figure.
 pub(super) fn spread_percent(row: &Row) -> f64 {
     (row.mops_high - row.mops_low) / 2.0 / row.mops.max(f64::MIN_POSITIVE) * 100.0
-}
-
-/// Three digits.
-pub(super) fn short(mops: f64) -> String {
-    match mops {
-        large if large >= 99.95 => format!("{large:.0}"),
-        medium if medium >= 9.995 => format!("{medium:.1}"),
-        small => format!("{small:.2}"),
-    }
-}
-
-pub(super) fn list(cpus: &[u32]) -> String {
-    let mut distinct = cpus.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let names: Vec<String> = distinct.iter().map(u32::to_string).collect();
-    names.join(",")
 }
 
 #[cfg(test)]

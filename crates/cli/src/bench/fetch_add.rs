@@ -12,6 +12,7 @@ use linewise_bench::fetch_add::{
 };
 use linewise_recording::write_file;
 
+use super::time::minutes;
 use crate::say::ProgressLine;
 
 /// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
@@ -171,11 +172,4 @@ fn told(progress: &Progress, seconds: f64) -> String {
         minutes(left),
         operation.name(),
     )
-}
-
-fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        short @ 0..120 => format!("{short} s"),
-        long => format!("{} min", long / 60),
-    }
 }

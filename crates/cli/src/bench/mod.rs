@@ -1,12 +1,14 @@
 //! `linewise bench`: linewise against benchmarks with known answers, and its remedies against what
 //! they replace.
 
+mod accesstest;
 mod fetch_add;
 mod fibres;
 mod reuse;
 mod reuse_native;
 mod rtt;
 mod sharing;
+mod time;
 
 use std::process::ExitCode;
 
@@ -33,6 +35,8 @@ enum Benchmark {
     FetchAdd(fetch_add::FetchAddArgs),
     /// Switching, moving and beginning fibres
     Fibres(fibres::FibresArgs),
+    /// Phases of a session loop and their working sets, executed in place and delegated
+    Accesstest(Box<accesstest::AccesstestArgs>),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -66,6 +70,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Benchmark::ReuseProgram(args) => reuse::run_program(&args),
         Benchmark::FetchAdd(args) => fetch_add::run(&args),
         Benchmark::Fibres(args) => fibres::run(&args),
+        Benchmark::Accesstest(args) => accesstest::run(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

@@ -1,9 +1,9 @@
-//! A drawing of curves: throughput on a logarithmic scale over powers of two.
+//! A drawing of curves: rates on a logarithmic scale over powers of two.
 //!
 //! Sizes are in the drawing's own units, which the style sheet makes about one CSS pixel on a wide
 //! page; a narrow one scrolls.
 
-use super::table::short;
+use super::figures::short;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -15,27 +15,51 @@ const HEIGHT: f64 = 430.0;
 const BOTTOM: f64 = 46.0;
 /// Between the names of two curves.
 const LINE: f64 = 15.0;
+/// Between two numbers of the horizontal axis.
+const TICK: f64 = 30.0;
 /// Colours in the style sheet.
 const COLOURS: usize = 8;
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
+pub(crate) struct Point {
     /// Where it stands on the horizontal axis: a count. 0 stands half an octave left of 1.
-    pub(super) x: f64,
-    pub(super) mops: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) samples: usize,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) samples: usize,
 }
 
 /// A named curve. The number decides on its colour and dashes, so that it looks the same in every
 /// drawing.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Curve {
-    pub(super) number: usize,
-    pub(super) name: String,
-    pub(super) points: Vec<Point>,
+pub(crate) struct Curve {
+    pub(crate) number: usize,
+    pub(crate) name: String,
+    pub(crate) points: Vec<Point>,
+}
+
+/// What a drawing shows. All texts are ours, so none needs escaping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Axes<'a> {
+    /// What the horizontal axis counts.
+    pub(crate) along: &'a str,
+    /// The unit of the vertical axis.
+    pub(crate) unit: &'a str,
+    /// The drawing in words.
+    pub(crate) described: &'a str,
+    /// Places on the horizontal axis that have names.
+    pub(crate) marks: &'a [Mark],
+}
+
+/// A place on the horizontal axis that has a name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mark {
+    /// Where.
+    pub(crate) x: f64,
+    /// Its name.
+    pub(crate) name: String,
 }
 
 /// Powers of two along, powers of ten up.
@@ -82,24 +106,26 @@ fn octave(count: f64) -> f64 {
     count.max(0.5_f64.sqrt()).log2()
 }
 
-/// Draws the curves; `along` says what the horizontal axis counts.
-pub(super) fn draw(out: &mut String, curves: &[Curve], along: &str, described: &str) {
+/// Draws the curves.
+pub(crate) fn draw(out: &mut String, curves: &[Curve], axes: &Axes<'_>) {
     let scale = Scale::of(curves);
     let _ = writeln!(
         out,
         "<div class=\"scroll\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" \
-         aria-label=\"{described}\">",
-        TOP + HEIGHT + BOTTOM
+         aria-label=\"{}\">",
+        TOP + HEIGHT + BOTTOM,
+        axes.described
     );
-    axes(out, &scale, curves, along);
+    write_axes(out, &scale, curves, axes);
+    write_marks(out, &scale, axes.marks);
     let names = place_names(curves, &scale);
     for (curve, name_y) in curves.iter().zip(names) {
-        write_curve(out, curve, &scale, name_y);
+        write_curve(out, curve, &scale, name_y, axes.unit);
     }
     out.push_str("</svg></div>\n");
 }
 
-fn axes(out: &mut String, scale: &Scale, curves: &[Curve], along: &str) {
+fn write_axes(out: &mut String, scale: &Scale, curves: &[Curve], axes: &Axes<'_>) {
     for decade in -3..=6 {
         for step in [1.0, 2.0, 5.0] {
             let mops = step * 10_f64.powi(decade);
@@ -120,8 +146,9 @@ fn axes(out: &mut String, scale: &Scale, curves: &[Curve], along: &str) {
     let _ = writeln!(out, "<path class=\"base\" d=\"M{LEFT} {base}H{RIGHT}\"/>");
     let _ = writeln!(
         out,
-        "<text class=\"label\" x=\"0\" y=\"{:.1}\">Mops</text>",
-        TOP + 2.0
+        "<text class=\"label\" x=\"0\" y=\"{:.1}\">{}</text>",
+        TOP + 2.0,
+        axes.unit
     );
     let mut ticks: Vec<f64> = curves
         .iter()
@@ -129,8 +156,13 @@ fn axes(out: &mut String, scale: &Scale, curves: &[Curve], along: &str) {
         .collect();
     ticks.sort_by(f64::total_cmp);
     ticks.dedup();
+    let mut free = f64::NEG_INFINITY;
     for tick in ticks {
         let x = scale.x(tick);
+        if x < free {
+            continue; // Its number would lie over the one before.
+        }
+        free = x + TICK;
         let _ = writeln!(
             out,
             "<path class=\"base\" d=\"M{x:.1} {base}v4\"/><text class=\"label middle\" \
@@ -141,14 +173,33 @@ fn axes(out: &mut String, scale: &Scale, curves: &[Curve], along: &str) {
     }
     let _ = writeln!(
         out,
-        "<text class=\"label middle\" x=\"{:.1}\" y=\"{:.1}\">{along}</text>",
+        "<text class=\"label middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         (LEFT + RIGHT) / 2.0,
-        base + 38.0
+        base + 38.0,
+        axes.along
     );
 }
 
+fn write_marks(out: &mut String, scale: &Scale, marks: &[Mark]) {
+    for mark in marks {
+        let x = scale.x(mark.x);
+        if !(LEFT..=RIGHT).contains(&x) {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "<path class=\"base mark\" d=\"M{x:.1} {TOP}V{}\"/><text class=\"label\" x=\"{:.1}\" \
+             y=\"{:.1}\">{}</text>",
+            TOP + HEIGHT,
+            x + 4.0,
+            TOP + 10.0,
+            mark.name
+        );
+    }
+}
+
 /// A count as people write it: 65,536 is `64 Ki`.
-fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     let value = value as u64;
     match value {
         mega if mega >= 1 << 20 && mega % (1 << 20) == 0 => format!("{} Mi", mega >> 20),
@@ -161,7 +212,7 @@ fn count(value: f64) -> String {
 fn place_names(curves: &[Curve], scale: &Scale) -> Vec<f64> {
     let wanted: Vec<f64> = curves
         .iter()
-        .map(|curve| curve.points.last().map_or(0.0, |point| scale.y(point.mops)))
+        .map(|curve| curve.points.last().map_or(0.0, |point| scale.y(point.y)))
         .collect();
     let mut order: Vec<usize> = (0..curves.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
@@ -180,7 +231,7 @@ fn place_names(curves: &[Curve], scale: &Scale) -> Vec<f64> {
     placed
 }
 
-fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64) {
+fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64, unit: &str) {
     let Some(last) = curve.points.last() else {
         return;
     };
@@ -197,21 +248,21 @@ fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64) {
             path,
             "{step}{:.1} {:.1}",
             scale.x(point.x),
-            scale.y(point.mops)
+            scale.y(point.y)
         );
     }
     let _ = writeln!(out, "<path class=\"line\" d=\"{path}\"/>");
     for point in &curve.points {
-        let (x, y) = (scale.x(point.x), scale.y(point.mops));
+        let (x, y) = (scale.x(point.x), scale.y(point.y));
         let _ = writeln!(
             out,
             "<path class=\"range\" d=\"M{x:.1} {:.1}V{:.1}\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" \
-             r=\"3\"><title>{}, {}: {} Mops, {} to {} in {}</title></circle>",
+             r=\"3\"><title>{}, {}: {} {unit}, {} to {} in {}</title></circle>",
             scale.y(point.low),
             scale.y(point.high),
             curve.name,
             count(point.x),
-            short(point.mops),
+            short(point.y),
             short(point.low),
             short(point.high),
             point.samples,
@@ -222,7 +273,7 @@ fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64) {
         "<path class=\"lead\" d=\"M{:.1} {:.1}L{:.1} {name_y:.1}\"/><text x=\"{:.1}\" \
          y=\"{:.1}\">{}</text>\n</g>",
         scale.x(last.x) + 4.0,
-        scale.y(last.mops),
+        scale.y(last.y),
         RIGHT + 14.0,
         RIGHT + 18.0,
         name_y + 4.0,
@@ -234,15 +285,15 @@ fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64) {
 mod tests {
     use super::*;
 
-    fn curve(number: usize, mops: f64) -> Curve {
+    fn curve(number: usize, y: f64) -> Curve {
         Curve {
             number,
             name: format!("c{number}"),
             points: vec![Point {
                 x: 4.0,
-                mops,
-                low: mops,
-                high: mops,
+                y,
+                low: y,
+                high: y,
                 samples: 1,
             }],
         }

@@ -1,0 +1,10 @@
+//! What the pages of the benchmarks have in common: the document's head with the style sheet, curves, and
+//! how figures are written.
+
+mod curves;
+mod document;
+mod figures;
+
+pub(crate) use curves::{Axes, Curve, Mark, Point, count, draw};
+pub(crate) use document::head;
+pub(crate) use figures::{list, short};

@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::stack::slabs;
+use crate::stack::holding;
 use crate::task::Task;
 
 thread_local! {
@@ -57,34 +57,21 @@ fn own_blocks() -> Vec<Range<usize>> {
 /// Looks through what `task` left on its stack. By the worker that it leaves.
 pub(crate) fn report(task: &Task, from: usize, to: usize) {
     let depth = task.depth.get();
-    let Some((low, base)) = stack_of(task) else {
+    let Some(stack) = holding(depth) else {
         return;
     };
     // Registers were saved a little below.
-    let begin = depth.saturating_sub(256).max(low).next_multiple_of(8);
+    let begin = depth.saturating_sub(256).max(stack.start).next_multiple_of(8);
     OWN.with(|own| {
         let own = own.get_or_init(own_blocks);
-        for at in (begin..base).step_by(8) {
+        for at in (begin..stack.end).step_by(8) {
             // SAFETY: the used part of a stack that nobody runs on.
             let word = unsafe { std::ptr::with_exposed_provenance::<usize>(at).read_volatile() };
             if own.iter().any(|block| block.contains(&word)) {
-                tell(task, word, base - at, from, to);
+                tell(task, word, stack.end - at, from, to);
             }
         }
     });
-}
-
-/// The usable stack of a fibre.
-fn stack_of(task: &Task) -> Option<(usize, usize)> {
-    let depth = task.depth.get();
-    slabs().find_map(|slab| {
-        let inside = depth.checked_sub(slab.low)?;
-        let index = inside / slab.stride;
-        (index < slab.owners.len()).then(|| {
-            let low = slab.low + index * slab.stride;
-            (low + crate::stack::GUARD, low + slab.stride)
-        })
-    })
 }
 
 #[cold]

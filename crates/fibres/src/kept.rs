@@ -61,7 +61,10 @@ pub(crate) fn report(task: &Task, from: usize, to: usize) {
         return;
     };
     // Registers were saved a little below.
-    let begin = depth.saturating_sub(256).max(stack.start).next_multiple_of(8);
+    let begin = depth
+        .saturating_sub(256)
+        .max(stack.start)
+        .next_multiple_of(8);
     OWN.with(|own| {
         let own = own.get_or_init(own_blocks);
         for at in (begin..stack.end).step_by(8) {

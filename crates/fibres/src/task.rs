@@ -6,6 +6,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use corosensei::stack::Stack as _;
 use corosensei::{Coroutine, Yielder};
 
 use crate::atomic::thread::Thread;
@@ -60,6 +61,7 @@ pub(crate) fn current_task<'a>() -> Option<&'a Task> {
 /// The part of a fibre that does not know its type.
 #[repr(C, align(64))]
 pub(crate) struct Task {
+    // What a switch touches, in two lines.
     /// Of the worker that runs it, or of whoever has it as a [`Runnable`].
     pub(crate) routine: UnsafeCell<Option<Routine>>,
     yielder: Cell<*const Yielder<Resumed, Action>>,
@@ -67,19 +69,21 @@ pub(crate) struct Task {
     pub(crate) here: Cell<*const Here>,
     /// About where its stack ended when it left it.
     pub(crate) depth: Cell<usize>,
-    /// The last time that it waited for.
-    pub(crate) timer: Cell<Option<Armed>>,
+    /// Where its stack begins.
+    base: usize,
+    /// Its runtime.
+    pub(crate) shared: *const (),
     pub(crate) token: Token,
     references: AtomicU32,
     pub(crate) ending: Ending,
-    pub(crate) id: u64,
     /// May be stolen wherever it waits, as who started it promised.
     pub(crate) roams: bool,
     /// Announced to whoever records.
     pub(crate) announced: bool,
+    /// The last time that it waited for.
+    pub(crate) timer: Cell<Option<Armed>>,
+    pub(crate) id: u64,
     pub(crate) name: Option<Box<str>>,
-    /// Its runtime.
-    pub(crate) shared: *const (),
     /// How it is woken.
     wake: fn(&TaskRef),
     /// What a face of another language keeps for the fibre. By the fibre itself.
@@ -183,6 +187,14 @@ impl Task {
         self.depth.set(about_here());
         // SAFETY: the fibre runs, so its yielder, on its stack, lives.
         unsafe { (*self.yielder.get()).suspend(action) }
+    }
+
+    /// What helps to fetch its stack, in one word: where it ends, and how many lines it has, as far as that
+    /// can be said.
+    pub(crate) fn hint(&self) -> usize {
+        let depth = self.depth.get();
+        let lines = (self.base - depth) / 64;
+        depth | lines.min(0xffff) << 48
     }
 
     /// Runs `call` on the stack of the worker, by the fibre itself.
@@ -291,6 +303,7 @@ where
             yielder: Cell::new(std::ptr::null()),
             here: Cell::new(std::ptr::null()),
             depth: Cell::new(0),
+            base: stack.base().get(),
             timer: Cell::new(None),
             token: Token::new(),
             references: AtomicU32::new(2),

@@ -36,6 +36,8 @@ const LEAST_LOOKS: u32 = 8;
 const SHORT_SLEEP: Duration = Duration::from_micros(30);
 /// Stacks that a worker keeps for itself.
 const KEPT_STACKS: usize = 64;
+/// How often an idle worker looks at its lanes for each look at everything.
+const LOOKS_AT_LANES: usize = 16;
 /// Of the lanes, so many are looked at in a turn while there is other work.
 const LANES_A_TURN: usize = 8;
 
@@ -272,7 +274,7 @@ impl Worker {
     }
 
     /// The next fibre; none when the runtime has ended.
-    #[inline]
+    #[inline(always)]
     fn next(&self) -> Option<Runnable> {
         let left = self.own.left.get();
         if left > 0 {
@@ -285,7 +287,7 @@ impl Worker {
     }
 
     /// Runs one fibre until it leaves its stack, and does what it asked for.
-    #[inline]
+    #[inline(always)]
     fn run(&self, fibre: Runnable) {
         let task = fibre.task();
         task.here.set(&self.here);
@@ -429,10 +431,10 @@ impl Worker {
             self.enqueue(fibre);
             return;
         }
-        let depth = fibre.task().depth.get();
+        let hint = fibre.task().hint();
         let value = fibre.0.as_ptr().expose_provenance();
         // SAFETY: this thread alone writes this lane; a fibre is aligned to 64 bytes.
-        if !unsafe { target.lanes[self.index].push(value, depth) } {
+        if !unsafe { target.lanes[self.index].push(value, hint) } {
             target.arrived.push(fibre);
         }
         target.bell.ring_soon();
@@ -460,18 +462,31 @@ impl Worker {
     fn take_lanes(&self, some: bool) {
         let count = self.lanes.len();
         let looked_at = if some { count.min(LANES_A_TURN) } else { count };
-        let first = self.own.next_lane.get();
-        self.own.next_lane.set((first + looked_at) % count);
-        for index in first..first + looked_at {
-            let lane = &self.lanes[index % count];
+        let mut index = self.own.next_lane.get();
+        for _ in 0..looked_at {
+            let lane = &self.lanes[index];
+            index = if index + 1 == count { 0 } else { index + 1 };
             // SAFETY: this thread alone reads its lanes.
-            while let Some((value, depth)) = unsafe { lane.pop() } {
+            while let Some((value, hint)) = unsafe { lane.pop() } {
                 let task = std::ptr::with_exposed_provenance_mut::<Task>(value);
-                prefetch(value, depth);
+                prefetch(value, hint);
                 // SAFETY: a lane carries fibres, each with the right to run it.
                 self.enqueue(Runnable(unsafe { std::ptr::NonNull::new_unchecked(task) }));
             }
         }
+        self.own.next_lane.set(index);
+    }
+
+    /// Looks at nothing but the lanes for a while: what moves here is to go on at once. No pause between two
+    /// looks, which takes as long as a line takes to come.
+    fn watch_lanes(&self) {
+        for _ in 0..LOOKS_AT_LANES {
+            // SAFETY: this thread alone reads its lanes.
+            if self.lanes.iter().any(|lane| unsafe { lane.is_filled() }) {
+                return;
+            }
+        }
+        std::hint::spin_loop();
     }
 
     /// What others brought, sockets, timers, and if there is nothing: what other workers have, or sleep.
@@ -511,7 +526,7 @@ impl Worker {
             }
             looks += 1;
             if looks < self.own.looks.get().min(self.shared().looks) {
-                std::hint::spin_loop();
+                self.watch_lanes();
             } else {
                 self.sleep();
                 looks = 0;
@@ -587,17 +602,31 @@ impl Worker {
     }
 }
 
-/// Fetches a fibre's lines while the worker takes the others out of the lane.
-#[inline]
-fn prefetch(task: usize, depth: usize) {
+/// Fetches a fibre's lines while the worker takes the others out of the lane: those of [`Task`], where its
+/// stack ends and, as its coroutine keeps the way back there, where it begins.
+#[inline(always)]
+fn prefetch(task: usize, hint: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in [task, task + 64, depth, depth - 64, depth + 64, depth + 128] {
-        let line = std::ptr::with_exposed_provenance::<i8>(line);
-        // SAFETY: a hint; no access.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
+    {
+        let depth = hint & ((1 << 48) - 1);
+        let base = depth + (hint >> 48) * 64;
+        for line in [
+            task,
+            task + 64,
+            depth,
+            depth - 64,
+            depth + 64,
+            depth + 128,
+            base - 64,
+            base,
+        ] {
+            let line = std::ptr::with_exposed_provenance::<i8>(line);
+            // SAFETY: a hint; no access.
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (task, depth);
+    let _ = (task, hint);
 }
 
 impl Shared {

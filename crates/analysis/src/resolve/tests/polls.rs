@@ -33,7 +33,7 @@ ONCE long finds_unless_told(const long *a, long key) { long i = 0; while (!stop 
 ONCE void copies(char *to, const char *from, long n) { for (long i = 0; i < n; i++) to[i] = from[i]; }
 ONCE void takes(int *lock) { while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) ; }
 ONCE double computes(double x, long n) { for (long i = 0; i < n; i++) x = x * 0.5 + 1.0; return x; }
-ONCE long adds_again_and_again(const long *a, long n) { long s = 0; while (!stop) { s = 0; for (long i = 0; i < n; i++) s += a[i]; } return s; }
+ONCE long adds_again_and_again(const long *a, long n) { long s = 0; while (!stop) { long i = 0; s = 0; do s += a[i]; while (++i < n); } return s; }
 ONCE long counts_to_it(void) { long i = 0; while (i < stop) i++; return i; }
 ONCE void end(void) {}
 int main(void) { return 0; }

@@ -83,7 +83,7 @@ pub fn is_fibre() -> bool {
 }
 
 /// The addresses of the caller's stack, if it is a fibre: for logs and for whoever records.
-pub fn stack() -> Option<std::ops::Range<usize>> {
+pub fn stack_range() -> Option<std::ops::Range<usize>> {
     current_task()?;
     let here = 0_u8;
     crate::stack::holding((&raw const here).addr())

@@ -114,6 +114,33 @@ impl Lane {
     }
 }
 
+/// Fetches a fibre's lines while the worker takes the others out of the lane: its own two,
+/// where its stack ends and, as its coroutine keeps the way back there, where it begins.
+#[inline(always)]
+pub(crate) fn prefetch(fibre: usize, hint: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let depth = hint & ((1 << 48) - 1);
+        let base = depth + (hint >> 48) * 64;
+        for line in [
+            fibre,
+            fibre + 64,
+            depth,
+            depth - 64,
+            depth + 64,
+            depth + 128,
+            base - 64,
+            base,
+        ] {
+            let line = std::ptr::with_exposed_provenance::<i8>(line);
+            // SAFETY: a hint; no access.
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (fibre, hint);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -81,6 +81,7 @@ mod lane;
 #[cfg(all(test, loom))]
 mod models;
 mod operation;
+mod outsider;
 mod overflow;
 mod place;
 mod pool;
@@ -101,7 +102,7 @@ mod worker;
 pub use blocking::blocking;
 pub use error::{Error, JoinError};
 pub use fibre::{
-    Fibre, current, is_fibre, migrate, park, park_timeout, sleep, stack, visit, yield_now,
+    Fibre, current, is_fibre, migrate, park, park_timeout, sleep, stack_range, visit, yield_now,
 };
 pub use io::{Io, TcpListener, TcpStream, pipe};
 pub use place::pin;

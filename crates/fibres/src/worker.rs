@@ -18,8 +18,9 @@ use crate::bell::Bell;
 use crate::fork;
 use crate::here;
 use crate::kept;
-use crate::lane::Lane;
+use crate::lane::{Lane, prefetch};
 use crate::operation::Operation;
+use crate::outsider::{self, Outsider};
 use crate::queue::Queue;
 use crate::reactor::Reactor;
 use crate::ring::Ring;
@@ -136,24 +137,6 @@ pub(crate) struct Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
-/// Calls of [`wake`] by threads that no runtime waits for: one that ends waits until these have let go of it.
-static OUTSIDERS: Count = Count::new(0);
-
-struct Outsider;
-
-impl Outsider {
-    fn enter() -> Self {
-        OUTSIDERS.fetch_add(1, Order::SeqCst);
-        Self
-    }
-}
-
-impl Drop for Outsider {
-    fn drop(&mut self) {
-        OUTSIDERS.fetch_sub(1, Order::Release);
     }
 }
 
@@ -602,33 +585,6 @@ impl Worker {
     }
 }
 
-/// Fetches a fibre's lines while the worker takes the others out of the lane: those of [`Task`], where its
-/// stack ends and, as its coroutine keeps the way back there, where it begins.
-#[inline(always)]
-fn prefetch(task: usize, hint: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let depth = hint & ((1 << 48) - 1);
-        let base = depth + (hint >> 48) * 64;
-        for line in [
-            task,
-            task + 64,
-            depth,
-            depth - 64,
-            depth + 64,
-            depth + 128,
-            base - 64,
-            base,
-        ] {
-            let line = std::ptr::with_exposed_provenance::<i8>(line);
-            // SAFETY: a hint; no access.
-            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(line) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (task, hint);
-}
-
 impl Shared {
     pub(crate) fn new(workers: Box<[Worker]>, pools: Box<[PoolOf]>) -> Self {
         Self {
@@ -822,9 +778,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // Its fibres have ended, but a thread may still be on its way out of `wake`.
-        while OUTSIDERS.load(Order::SeqCst) > 0 {
-            std::thread::yield_now();
-        }
+        outsider::wait_until_gone();
     }
 }
 

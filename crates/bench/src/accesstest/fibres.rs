@@ -6,7 +6,7 @@ use super::session::{Run, Session, name};
 use super::spec::Mode;
 use crate::placement::pin;
 use linewise_delegate::{Domain, Owned};
-use linewise_fibres::{JoinHandle, Pool, Runtime, migrate, stack, visit, yield_now};
+use linewise_fibres::{JoinHandle, Pool, Runtime, migrate, stack_range, visit, yield_now};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Fibres {
 
 fn execute(run: &Run, index: usize, mode: Mode, pools: &[Pool]) {
     let mut session = run.session(index);
-    session.note_stack(stack());
+    session.note_stack(stack_range());
     run.is_ready();
     while !run.is_open() {
         yield_now();

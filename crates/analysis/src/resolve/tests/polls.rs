@@ -1,10 +1,10 @@
 //! Loops that poll, and loops that do not, as compilers make them.
 
-use linewise_recording::{Address, Sample, Tables};
+use linewise_recording::{Address, Sample, StackId, Tables};
 
 use super::super::{Resolver, Store};
+use super::recorded::sample as row;
 use super::{PID, Program, build};
-use crate::views::sampled_rows;
 
 const C: &str = r"
 #define ONCE __attribute__((noipa))
@@ -81,14 +81,12 @@ fn loads(program: &Program, name: &str) -> Vec<Address> {
     };
     let ips: Vec<u64> = (start.0..start.0 + LONGEST).filter(within).collect();
     let mut sample = |ip: u64| Sample {
-        pid: PID,
-        ip: Address(ip),
         // Time passes where `flag` is looked at.
         weight: match resolver.typed_access(PID, Address(ip)).variable.as_str() {
             "flag" => 2_000,
             _ => 100,
         },
-        ..sampled_rows::sample(1, ip, 0)
+        ..row(Address(0), Address(ip), StackId(0), 0)
     };
     let samples: Vec<Sample> = ips.into_iter().map(&mut sample).collect();
     let tables = Tables {

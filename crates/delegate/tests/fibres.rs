@@ -293,3 +293,30 @@ fn a_fibre_that_waits_by_a_handle_does_not_hold_its_worker_up() {
     assert_eq!(answer, 6);
     assert!(turns > 10, "{turns}");
 }
+
+#[test]
+fn a_fibre_that_another_thread_wakes_has_its_turn_while_the_others_are_busy() {
+    let domain = Domain::dedicated(1).build().unwrap();
+    let value = domain.own(0, || 0_u64).unwrap();
+    let client = domain.client().unwrap();
+    let woken = std::cell::Cell::new(false);
+    run(&client, |fibres| {
+        fibres.spawn(|_| {
+            let me = linewise_fibres::current();
+            let waker = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                me.unpark();
+            });
+            linewise_fibres::park();
+            woken.set(true);
+            waker.join().unwrap();
+        });
+        fibres.spawn(|_| {
+            while !woken.get() {
+                client.apply(&value, |value| *value += 1).unwrap();
+            }
+        });
+    })
+    .unwrap();
+    assert!(woken.get());
+}

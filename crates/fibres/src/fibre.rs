@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use crate::pool::Pool;
-use crate::task::{Task, Waiter, current_task};
+use crate::task::{Action, Task, VISIT, Waiter, current_task};
 use crate::wait::{Stop, give_way, thrown, wait_here, wait_until};
 use crate::worker::Worker;
 
@@ -89,11 +89,11 @@ pub fn stack_range() -> Option<std::ops::Range<usize>> {
     crate::stack::holding((&raw const here).addr())
 }
 
-/// Goes on with `target`.
+/// Goes on with `target`; [`VISIT`] if it will come back.
 #[inline(always)]
-fn move_to(task: &Task, target: &Worker) {
+fn move_to(task: &Task, target: &Worker, how: Action) {
     // A fibre that moves is on its way, not waiting: it is not cancelled here.
-    task.leave(std::ptr::from_ref(target).expose_provenance());
+    task.leave(std::ptr::from_ref(target).expose_provenance() | how);
 }
 
 /// Runs `work` on a worker of `pool` and comes back with its value: the fibre moves there and back, which
@@ -127,10 +127,10 @@ pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> T {
     if Worker::of(task.here()).pool == pool.index {
         return work();
     }
-    move_to(task, pool.any(Worker::of(task.here())));
+    move_to(task, pool.any(Worker::of(task.here())), VISIT);
     let result = apart(|| catch_unwind(AssertUnwindSafe(work)));
     // SAFETY: a worker outlives the fibres of its runtime.
-    move_to(task, unsafe { &*home });
+    move_to(task, unsafe { &*home }, VISIT);
     result.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
@@ -158,6 +158,6 @@ pub unsafe fn migrate(pool: &Pool) {
         return;
     };
     if Worker::of(task.here()).pool != pool.index {
-        move_to(task, pool.any(Worker::of(task.here())));
+        move_to(task, pool.any(Worker::of(task.here())), 0);
     }
 }

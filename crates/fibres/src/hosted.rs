@@ -10,8 +10,9 @@ use crate::error::Error;
 use crate::here;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::begin_hosted;
+use crate::pool_of::PoolOf;
 use crate::task::{self, YIELD, current_task};
-use crate::worker::{PoolOf, Shared, Worker};
+use crate::worker::{Shared, Worker};
 
 /// Takes the thread back from the worker that it was, also by a panic of the host.
 struct Thread;

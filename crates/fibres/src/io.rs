@@ -18,7 +18,7 @@ use crate::worker::Worker;
 /// worker, and in a runtime [without events](crate::Builder::without_events), they block the thread.
 ///
 /// It becomes known to the epoll of the worker on which a call first finds it not ready; the fibre that waits
-/// is woken wherever it is.
+/// is woken wherever it is. Where that worker's runtime has ended, calls block the thread.
 #[derive(Debug)]
 pub struct Io<T: AsRawFd> {
     // Dropped first: it must be unknown before it is closed.
@@ -245,13 +245,13 @@ impl<T: AsRawFd> Io<T> {
     ) -> Result<io::Result<bool>, Stop> {
         if current_task().is_some() {
             match self.known() {
-                Ok(None) => {}
-                Ok(Some(known)) => {
+                Ok(Some(known)) if known.is_watched() => {
                     // What is ready as it becomes known is said at once, so the first time counts
                     // from 0.
                     let way = direction.of(&known.source);
                     return way.wait(seen.unwrap_or(0), deadline).map(Ok);
                 }
+                Ok(_) => {}
                 Err(error) => return Ok(Err(error)),
             }
         }

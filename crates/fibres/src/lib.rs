@@ -85,6 +85,7 @@ mod outsider;
 mod overflow;
 mod place;
 mod pool;
+mod pool_of;
 mod queue;
 pub mod raw;
 mod reactor;

@@ -152,6 +152,13 @@ pub(crate) struct Registered {
     fd: RawFd,
 }
 
+impl Registered {
+    /// Whether a worker looks at it.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.reactor.over.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         self.reactor.forget(self.fd, self.key);
@@ -166,6 +173,8 @@ pub(crate) struct Reactor {
     sources: Mutex<HashMap<u64, Arc<Source>>>,
     count: AtomicUsize,
     next: AtomicU64,
+    /// Its worker has ended: nobody looks at it any more.
+    over: AtomicBool,
 }
 
 /// The descriptor that a call returned.
@@ -189,6 +198,7 @@ impl Reactor {
             sources: Mutex::default(),
             count: AtomicUsize::new(0),
             next: AtomicU64::new(RING + 1),
+            over: AtomicBool::new(false),
         };
         reactor.add(reactor.bell.as_raw_fd(), BELL, libc::EPOLLIN)?;
         Ok(reactor)
@@ -213,6 +223,11 @@ impl Reactor {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+
+    /// Its worker ends.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 
     /// Lets the worker's sleep end when a call on a file has.

@@ -13,8 +13,9 @@ use crate::fork;
 use crate::kept;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::{JoinHandle, Pool};
+use crate::pool_of::PoolOf;
 use crate::reactor::{Epoll, Reactor};
-use crate::worker::{PoolOf, Shared, Worker};
+use crate::worker::{Shared, Worker};
 
 /// How often an idle worker looks around before it sleeps, where each worker has a CPU.
 const LOOKS: u32 = 2000;

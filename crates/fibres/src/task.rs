@@ -23,6 +23,8 @@ use crate::token::Token;
 pub(crate) type Action = usize;
 pub(crate) const YIELD: Action = 0;
 pub(crate) const WAIT: Action = 1;
+/// Set in the address of a worker where the fibre will come back.
+pub(crate) const VISIT: Action = 2;
 
 /// What a fibre is told when it goes on: whether the runtime shuts down.
 pub(crate) type Resumed = bool;

@@ -21,11 +21,12 @@ use crate::kept;
 use crate::lane::{Lane, prefetch};
 use crate::operation::Operation;
 use crate::outsider::{self, Outsider};
+use crate::pool_of::PoolOf;
 use crate::queue::Queue;
 use crate::reactor::Reactor;
 use crate::ring::Ring;
 use crate::stack::{self, Stack, slabs};
-use crate::task::{self, Action, Here, Runnable, Task, TaskRef, WAIT, YIELD};
+use crate::task::{self, Action, Here, Runnable, Task, TaskRef, VISIT, WAIT, YIELD};
 
 /// After so many fibres of its own a worker looks for those that others brought.
 const TURN: u32 = 32;
@@ -93,16 +94,6 @@ impl Drop for Back<'_> {
     fn drop(&mut self) {
         self.0.set(self.1);
     }
-}
-
-/// Workers among which fibres are stolen.
-pub(crate) struct PoolOf {
-    pub(crate) name: Box<str>,
-    pub(crate) first: usize,
-    pub(crate) count: usize,
-    next: Count,
-    /// How many of its workers sleep.
-    asleep: Count,
 }
 
 const RUNNING: u32 = 0;
@@ -232,11 +223,17 @@ impl Worker {
         while let Some(fibre) = self.next() {
             self.run(fibre);
         }
+        if let Some(reactor) = &self.reactor {
+            reactor.end();
+        }
         here::set(std::ptr::null());
     }
 
     /// Runs each fibre that is ready once, or waits until one is. By its thread.
     pub(crate) fn round(&self) {
+        // Others may always be ready: who was woken from elsewhere, or by its time, has its turn too.
+        self.arrive();
+        self.expire();
         let count = self.ready(|ready| ready.len());
         for _ in 0..count.max(1) {
             self.own.left.set(1);
@@ -296,9 +293,13 @@ impl Worker {
 
     /// It goes on with the worker whose address `action` is.
     fn move_on(&self, fibre: Runnable, action: Action) {
-        let target = std::ptr::with_exposed_provenance::<Self>(action);
+        let target = std::ptr::with_exposed_provenance::<Self>(action & !VISIT);
         // SAFETY: `fibre::move_to` takes it from a worker of this runtime.
         let target = unsafe { &*target };
+        // Who visits goes on with this very thread: what is its stays right.
+        if self.shared().checks && action & VISIT == 0 {
+            kept::report(fibre.task(), self.index, target.index);
+        }
         self.send(fibre, target);
     }
 
@@ -407,9 +408,6 @@ impl Worker {
 
     /// Gives a fibre to another worker of this runtime. By the thread of this one.
     pub(crate) fn send(&self, fibre: Runnable, target: &Self) {
-        if self.shared().checks && !std::ptr::eq(self, target) {
-            kept::report(fibre.task(), self.index, target.index);
-        }
         if std::ptr::eq(self, target) {
             self.enqueue(fibre);
             return;
@@ -460,6 +458,13 @@ impl Worker {
         self.own.next_lane.set(index);
     }
 
+    /// Takes what came from threads that have no lane here.
+    fn arrive(&self) {
+        for fibre in self.arrived.take_all() {
+            self.enqueue(fibre);
+        }
+    }
+
     /// Looks at nothing but the lanes for a while: what moves here is to go on at once. No pause between two
     /// looks, which takes as long as a line takes to come.
     fn watch_lanes(&self) {
@@ -486,9 +491,7 @@ impl Worker {
         loop {
             let idle = self.ready(|ready| ready.is_empty());
             self.take_lanes(!idle);
-            for fibre in self.arrived.take_all() {
-                self.enqueue(fibre);
-            }
+            self.arrive();
             if idle && looks % 64 == 1
                 || looks == 0 && self.own.turns.get().is_multiple_of(TURNS_TO_EVENTS)
             {
@@ -779,18 +782,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Its fibres have ended, but a thread may still be on its way out of `wake`.
         outsider::wait_until_gone();
-    }
-}
-
-impl PoolOf {
-    pub(crate) fn new(name: &str, first: usize, count: usize) -> Self {
-        Self {
-            name: name.into(),
-            first,
-            count,
-            next: Count::new(0),
-            asleep: Count::new(0),
-        }
     }
 }
 

@@ -326,3 +326,31 @@ fn a_call_that_blocks_may_wait_for_another_fibre_that_is_cancelled() {
     assert!(waits.unwrap().join().unwrap().is_ok());
     assert!(cancelled.unwrap().join().is_err());
 }
+
+#[test]
+fn a_socket_outlives_the_runtime_that_knew_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.get_ref().local_addr().unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    let first = runtime();
+    let accepts = first.spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut word = [0; 2];
+        // Nothing is there yet: it becomes known.
+        stream.read_exact(&mut word).unwrap();
+        stream
+    });
+    sleep(Duration::from_millis(5));
+    client.write_all(b"ab").unwrap();
+    let mut stream = accepts.unwrap().join().unwrap();
+    first.shut_down();
+    let second = runtime();
+    let reads = second.spawn(move || {
+        let mut word = [0; 2];
+        stream.read_exact(&mut word).unwrap();
+        word
+    });
+    sleep(Duration::from_millis(5));
+    client.write_all(b"cd").unwrap();
+    assert_eq!(&reads.unwrap().join().unwrap(), b"cd");
+}

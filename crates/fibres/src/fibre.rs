@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::pool::Pool;
 use crate::task::{Action, Task, VISIT, Waiter, current_task};
-use crate::wait::{Stop, give_way, thrown, wait_here, wait_until};
+use crate::wait::{Stop, after, give_way, thrown, wait_here, wait_until};
 use crate::worker::Worker;
 
 /// Lets the other fibres of this worker run; on a thread that is no worker, other threads.
@@ -27,7 +27,7 @@ pub(crate) fn rest(time: Duration) -> Result<(), Stop> {
         std::thread::sleep(time);
         return Ok(());
     };
-    let deadline = Instant::now() + time;
+    let deadline = after(time);
     while Instant::now() < deadline {
         wait_until(task, deadline)?;
     }
@@ -42,7 +42,7 @@ pub fn park() {
 
 /// As [`park`], for `time` at most.
 pub fn park_timeout(time: Duration) {
-    thrown(wait_here(Some(Instant::now() + time)));
+    thrown(wait_here(Some(after(time))));
 }
 
 /// A fibre, or a thread that is no worker, to be woken by others.
@@ -120,13 +120,16 @@ fn move_to(task: &Task, target: &Worker, how: Action) {
 /// If `work` panics, with what it threw.
 #[inline]
 pub fn visit<T: Send>(pool: &Pool, work: impl FnOnce() -> T + Send) -> T {
-    let Some(task) = current_task().filter(|it| pool.is_of(it) && !std::thread::panicking()) else {
+    let Some(task) = current_task().filter(|it| pool.is_of(it)) else {
         return pool.run_and_wait(work);
     };
-    let home: *const Worker = Worker::of(task.here());
     if Worker::of(task.here()).pool == pool.index {
         return work();
     }
+    if std::thread::panicking() {
+        return pool.run_and_wait(work);
+    }
+    let home: *const Worker = Worker::of(task.here());
     move_to(task, pool.any(Worker::of(task.here())), VISIT);
     let result = apart(|| catch_unwind(AssertUnwindSafe(work)));
     // SAFETY: a worker outlives the fibres of its runtime.

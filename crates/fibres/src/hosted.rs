@@ -51,7 +51,7 @@ impl Hosted<'_> {
 /// for `host`.
 ///
 /// # Safety
-/// As of [`Builder::start`](crate::Builder::start), for all bodies.
+/// As of [`Builder::start`](crate::Builder::start), for all bodies. A panic of `first` or `look_around` ends the process.
 ///
 /// # Errors
 /// [`Error::Hosted`] where the caller is a fibre or a worker already.
@@ -75,19 +75,37 @@ pub unsafe fn run(
     let worker = &shared.workers[0];
     worker.become_here();
     let _thread = Thread;
+    let suspended = Abort;
     first(&Hosted {
         shared: &shared,
         stack,
         begun: &begun,
     });
-    while !shared.all_ended() {
-        begun.set(false);
-        worker.round();
-        if !begun.get() && !shared.all_ended() {
-            look_around();
+    loop {
+        while !shared.all_ended() {
+            begun.set(false);
+            worker.round();
+            if !begun.get() && !shared.all_ended() {
+                look_around();
+            }
+        }
+        // Another thread may have begun one here, by a pool that a fibre gave it.
+        shared.end.close();
+        if shared.all_ended() {
+            break;
         }
     }
+    std::mem::forget(suspended);
     Ok(())
+}
+
+/// Ends the process where the host panics while fibres are suspended: their stacks would outlive what they borrow.
+struct Abort;
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
 }
 
 /// Whether the caller is a fibre that gives way where `host` would wait. Not while it unwinds: panics are

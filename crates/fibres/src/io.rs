@@ -11,7 +11,7 @@ use std::{net, path};
 
 use crate::reactor::{Registered, Source, Way};
 use crate::task::current_task;
-use crate::wait::{Stop, thrown};
+use crate::wait::{Stop, after, thrown};
 use crate::worker::Worker;
 
 /// A socket, or an end of a pipe, whose calls block the fibre and not its worker. On a thread that is no
@@ -152,7 +152,8 @@ impl<T: AsRawFd> Io<T> {
         mut attempt: impl FnMut(&T, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         loop {
-            let known = self.known.get().map(|it| &it.source);
+            let known = self.known.get().filter(|it| it.is_watched());
+            let known = known.map(|it| &it.source);
             let seen = known.map(|it| it.read.times());
             let is_drained = known.is_some_and(|it| it.is_drained(seen));
             let result = if is_drained {
@@ -287,7 +288,7 @@ impl<T: AsRawFd> Io<T> {
                 _ => Ok(()),
             }
         };
-        match self.retry(Direction::Read, Some(Instant::now() + time), is_ready) {
+        match self.retry(Direction::Read, Some(after(time)), is_ready) {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(false),
             result => result.map(|()| true),
         }

@@ -69,6 +69,7 @@ mod atomic;
 mod bell;
 mod block;
 mod blocking;
+mod end;
 mod error;
 mod fibre;
 mod fork;

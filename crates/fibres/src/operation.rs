@@ -32,17 +32,17 @@ impl Operation {
         (result != UNDER_WAY).then_some(result as i32)
     }
 
-    /// The call has returned: wakes who waits.
+    /// The call has returned; who waits is to be woken.
     ///
     /// # Safety
     /// `key` is that of an operation whose fibre waits for the result, and this is its one end.
-    pub(crate) unsafe fn end(key: u64, result: i32) {
+    pub(crate) unsafe fn end(key: u64, result: i32) -> TaskRef {
         let operation = std::ptr::with_exposed_provenance::<Self>(key as usize);
         // SAFETY: the fibre stays where it is until it sees a result.
         let operation = unsafe { &*operation };
         // It may go on, and its operation be gone, as soon as the result is there.
         let task = operation.task.clone();
         operation.result.store(result.into(), Ordering::Release);
-        task.wake();
+        task
     }
 }

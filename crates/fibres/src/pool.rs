@@ -6,7 +6,7 @@ use crate::error::{Error, JoinError};
 use crate::stack::{self, Stack};
 use crate::task::{JointRef, Made, Task, make};
 use crate::wait::{Waited, step_aside, thrown, wait_for};
-use crate::worker::{Shared, Worker, wake};
+use crate::worker::{Shared, Worker, new_ids, wake};
 use crate::{announce, fork};
 
 /// A pool of a runtime: one worker or more, among which fibres that have not begun are stolen. In the
@@ -31,13 +31,21 @@ struct With {
     name: Option<Box<str>>,
     stack: usize,
     roams: bool,
+    /// Runs even where the runtime shuts down: somebody waits who cannot be told.
+    must_run: bool,
 }
+
+/// Alignment of a body that is laid onto its stack.
+const MOST_ALIGNED: usize = 16;
+/// Bytes of a body that is laid onto its stack; corosensei takes no more than 1024. A larger one is boxed.
+const LARGEST_BODY: usize = 512;
 
 impl With {
     const NOTHING: Self = Self {
         name: None,
         stack: stack::DEFAULT,
         roams: false,
+        must_run: false,
     };
 }
 
@@ -135,7 +143,13 @@ impl Pool {
         work: impl FnOnce() -> T + Send,
     ) -> Result<(Result<T, JoinError>, Waited), Error> {
         // SAFETY: below, nothing returns and nothing unwinds before the fibre has ended.
-        let handle = unsafe { begin(&self.shared, self.index, With::NOTHING, work)? };
+        let handle = unsafe {
+            let with = With {
+                must_run: true,
+                ..With::NOTHING
+            };
+            begin(&self.shared, self.index, with, work)?
+        };
         let mut waited = Ok(());
         while let Err(stop) = wait_for(&handle.joint.task().ending) {
             waited = Err(stop);
@@ -229,7 +243,7 @@ unsafe fn begin<T>(
     // Held until the fibre is in a queue: a runtime that ends looks at all that have a stack.
     let admitted = match here {
         Some(_) => None,
-        None => Some(shared.admit().ok_or(Error::ShuttingDown)?),
+        None => Some(shared.end.admit().ok_or(Error::ShuttingDown)?),
     };
     let kept = here
         .filter(|_| with.stack == stack::DEFAULT)
@@ -247,12 +261,20 @@ unsafe fn begin<T>(
         id,
         name: with.name,
         roams: with.roams,
+        must_run: with.must_run,
         announced,
         shared: std::ptr::from_ref(shared).cast(),
         wake,
     };
     // SAFETY: the contract.
-    let (fibre, joint) = unsafe { make(stack, made, body) };
+    let (fibre, joint) = unsafe {
+        if size_of_val(&body) <= LARGEST_BODY && align_of_val(&body) <= MOST_ALIGNED {
+            make(stack, made, body)
+        } else {
+            let body = Box::new(body);
+            make(stack, made, move || (*body)())
+        }
+    };
     match here {
         Some(here) if here.pool == pool => here.enqueue_new(fibre),
         Some(here) => here.enqueue_elsewhere(fibre, pool),
@@ -264,6 +286,5 @@ unsafe fn begin<T>(
 
 /// A number for a fibre that no worker begins.
 fn outside_id() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    new_ids(1)
 }

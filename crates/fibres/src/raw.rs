@@ -87,8 +87,8 @@ pub fn here() -> Option<Pool> {
     let worker = Worker::of(current_task()?.here());
     // SAFETY: the workers of a runtime have it in an `Arc`, and one of them runs this.
     let shared = unsafe {
-        Arc::increment_strong_count(worker.shared());
-        Arc::from_raw(worker.shared())
+        Arc::increment_strong_count(worker.shared);
+        Arc::from_raw(worker.shared)
     };
     let index = worker.pool;
     Some(Pool { shared, index })

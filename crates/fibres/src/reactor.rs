@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::atomic::AtomicU32 as Word;
 use crate::bell::Park;
+use crate::fork;
 use crate::task::Waiter;
 use crate::wait::{Stop, wait_here};
 
@@ -20,7 +21,7 @@ const RING: u64 = 1;
 const EVENTS: usize = 256;
 
 /// One way of a socket: to read or to write.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Way {
     /// How often it became ready.
     times: AtomicU32,
@@ -32,6 +33,13 @@ pub(crate) struct Way {
 struct Waiters {
     first: Option<Waiter>,
     others: Vec<Waiter>,
+}
+
+// Not what is under the lock: whoever shows it may wait, or panic.
+impl std::fmt::Debug for Way {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Way").finish_non_exhaustive()
+    }
 }
 
 impl Way {
@@ -166,7 +174,6 @@ impl Drop for Registered {
 }
 
 /// The epoll of a worker.
-#[derive(Debug)]
 pub(crate) struct Reactor {
     epoll: OwnedFd,
     bell: OwnedFd,
@@ -184,6 +191,12 @@ pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor, which nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl std::fmt::Debug for Reactor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Reactor").finish_non_exhaustive()
+    }
 }
 
 impl Reactor {
@@ -227,7 +240,13 @@ impl Reactor {
 
     /// Its worker ends.
     pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::SeqCst);
+        // Fibres of another runtime may wait for them: they look, and find that nobody else does.
+        let all: Vec<_> = self.sources().values().cloned().collect();
+        for source in all {
+            source.read.say_ready();
+            source.write.say_ready();
+        }
     }
 
     /// Lets the worker's sleep end when a call on a file has.
@@ -262,6 +281,9 @@ impl Reactor {
     }
 
     fn forget(&self, fd: RawFd, key: u64) {
+        if fork::is_forked() {
+            return; // The epoll is the parent's, too.
+        }
         let epoll = self.epoll.as_raw_fd();
         // SAFETY: a call on descriptors alone.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };

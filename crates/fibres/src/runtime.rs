@@ -250,7 +250,9 @@ impl Builder {
                     let pinned = cpu.map_or(Ok(()), crate::place::pin);
                     let _faults = HandlerStack::install();
                     let _ = told.send(pinned);
+                    let works = NeverUnwinds;
                     shared.workers[index].work();
+                    std::mem::forget(works);
                 })
                 .map_err(|error| Error::System {
                     what: "starting a worker",
@@ -259,7 +261,7 @@ impl Builder {
             match thread {
                 Ok(thread) => runtime.threads.push(thread),
                 Err(error) => {
-                    runtime.shared.give_up(plan.len() - index);
+                    runtime.shared.end.give_up(plan.len() - index);
                     return Err(error);
                 }
             }
@@ -315,4 +317,13 @@ impl Builder {
 fn looks_for(workers: usize) -> u32 {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if workers <= cpus { LOOKS } else { 1 }
+}
+
+/// A worker that unwinds leaves its fibres to nobody: all that may panic is caught before. A bug of this crate.
+struct NeverUnwinds;
+
+impl Drop for NeverUnwinds {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
 }

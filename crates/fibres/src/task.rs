@@ -113,7 +113,7 @@ unsafe impl Sync for TaskRef {}
 
 impl Clone for TaskRef {
     fn clone(&self) -> Self {
-        self.task().references.fetch_add(1, Ordering::Relaxed);
+        self.task().refer();
         Self(self.0)
     }
 }
@@ -133,7 +133,7 @@ impl Drop for TaskRef {
 impl TaskRef {
     /// Another reference to `task`.
     pub(crate) fn of(task: &Task) -> Self {
-        task.references.fetch_add(1, Ordering::Relaxed);
+        task.refer();
         Self(NonNull::from(task))
     }
 
@@ -176,6 +176,13 @@ impl Runnable {
 }
 
 impl Task {
+    /// One reference more. Who forgets two thousand million of them is stopped before the count wraps.
+    fn refer(&self) {
+        if self.references.fetch_add(1, Ordering::Relaxed) > i32::MAX as u32 {
+            std::process::abort();
+        }
+    }
+
     /// Leaves the stack, by the fibre itself; comes back when a worker runs it again. True if the runtime
     /// shuts down.
     ///
@@ -195,7 +202,8 @@ impl Task {
     /// can be said.
     pub(crate) fn hint(&self) -> usize {
         let depth = self.depth.get();
-        let lines = (self.base - depth) / 64;
+        // Not below it where the fibre waited on another stack of its own.
+        let lines = self.base.wrapping_sub(depth) / 64;
         depth | lines.min(0xffff) << 48
     }
 
@@ -271,6 +279,8 @@ pub(crate) struct Made {
     pub(crate) id: u64,
     pub(crate) name: Option<Box<str>>,
     pub(crate) roams: bool,
+    /// Its body runs even where the runtime shuts down.
+    pub(crate) must_run: bool,
     pub(crate) announced: bool,
     /// Its runtime.
     pub(crate) shared: *const (),
@@ -325,12 +335,13 @@ where
     unsafe { joint.write(filled) };
     let task = joint.cast::<Task>();
     stack.belongs_to(task.as_ptr().cast(), made.shared.cast_mut());
+    let must_run = made.must_run;
     let run = move |yielder: &Yielder<Resumed, Action>, cancelled: Resumed| {
         // SAFETY: a fibre that runs is there, and its value is its own until it has ended.
         let (task, value) = unsafe { (&(*joint.as_ptr()).task, (*joint.as_ptr()).value.get()) };
         task.yielder.set(yielder);
         let result = catch_unwind(AssertUnwindSafe(|| {
-            if cancelled {
+            if cancelled && !must_run {
                 drop(body);
                 Err(JoinError::Cancelled)
             } else {

@@ -27,6 +27,13 @@ pub(crate) fn thrown<T>(result: Result<T, Stop>) -> T {
 /// The caller is cancelled: its runtime shuts down.
 pub(crate) type Waited = Result<(), Stop>;
 
+/// When `time` is over from now on; in a century for what is beyond all clocks.
+pub(crate) fn after(time: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let now = Instant::now();
+    now.checked_add(time.min(CENTURY)).unwrap_or(now)
+}
+
 /// Waits until woken, or not at all if it was woken since. May return early.
 pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
     if task.token.take() {

@@ -8,13 +8,14 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering as Order};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize as Count, Ordering as Order};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use corosensei::CoroutineResult;
 
 use crate::bell::Bell;
+use crate::end::End;
 use crate::fork;
 use crate::here;
 use crate::kept;
@@ -36,6 +37,8 @@ const TURNS_TO_EVENTS: u32 = 2;
 const LEAST_LOOKS: u32 = 8;
 /// Who was woken by another worker after a sleep that was shorter had better looked around.
 const SHORT_SLEEP: Duration = Duration::from_micros(30);
+/// Numbers of fibres that a worker takes at a time.
+const IDS: u64 = 1024;
 /// Stacks that a worker keeps for itself.
 const KEPT_STACKS: usize = 64;
 /// How often an idle worker looks at its lanes for each look at everything.
@@ -66,7 +69,7 @@ pub(crate) struct Own {
 pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) pool: usize,
-    shared: *const Shared,
+    pub(crate) shared: *const Shared,
     pub(crate) here: Here,
     own: Own,
     pub(crate) bell: Bell,
@@ -96,12 +99,6 @@ impl Drop for Back<'_> {
     }
 }
 
-const RUNNING: u32 = 0;
-/// Workers come to a halt, so that nothing ends while those that wait are looked for.
-const HALTING: u32 = 1;
-/// Who waits is cancelled, and workers end when no fibre is left.
-const CANCELLING: u32 = 2;
-
 /// What the workers of a runtime have in common.
 pub(crate) struct Shared {
     pub(crate) workers: Box<[Worker]>,
@@ -114,12 +111,8 @@ pub(crate) struct Shared {
     pub(crate) checks: bool,
     /// Whoever records is told of each fibre.
     pub(crate) announces: bool,
-    phase: std::sync::atomic::AtomicU32,
-    halted: Mutex<usize>,
-    resumed: Condvar,
+    pub(crate) end: End,
     spawned_outside: Count,
-    /// Held while a thread that is no worker brings a new fibre; true when none may come any more.
-    outside: Mutex<bool>,
     /// Somebody waits until all fibres have ended.
     awaited: AtomicBool,
     all_ended: (Mutex<()>, Condvar),
@@ -129,6 +122,13 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Shared").finish_non_exhaustive()
     }
+}
+
+/// Numbers for so many fibres, of which no other in the process has one; the first of them.
+pub(crate) fn new_ids(count: u64) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(IDS);
+    // Whole blocks, so that a worker sees where its own ends.
+    NEXT.fetch_add(count.next_multiple_of(IDS), Order::Relaxed)
 }
 
 /// Wakes a fibre, from any thread.
@@ -347,8 +347,15 @@ impl Worker {
 
     /// Wakes those whose calls on files have ended. By its thread.
     pub(crate) fn complete_files(&self) {
+        let mut ended = Vec::new();
         // SAFETY: `submit` is given operations alone; each ends once.
-        self.ring(|ring| ring.complete(|key, result| unsafe { Operation::end(key, result) }));
+        self.ring(|ring| {
+            ring.complete(|key, result| ended.push(unsafe { Operation::end(key, result) }))
+        });
+        // Not within: the last reference to a fibre may be dropped here, and its value with it.
+        for task in ended {
+            task.wake();
+        }
     }
 
     fn keep_stack(&self, stack: Stack, again: bool) {
@@ -369,9 +376,14 @@ impl Worker {
 
     /// A number for a new fibre. By its thread.
     pub(crate) fn new_id(&self) -> u64 {
-        let next = self.own.next_id.get() + 1;
-        self.own.next_id.set(next);
-        (self.index as u64 + 1) << 40 | next
+        let next = self.own.next_id.get();
+        let next = if next.is_multiple_of(IDS) {
+            new_ids(IDS)
+        } else {
+            next
+        };
+        self.own.next_id.set(next + 1);
+        next
     }
 
     /// It is ready, here. By its thread.
@@ -404,6 +416,7 @@ impl Worker {
         let target = self.shared().any_of(pool, Some(self));
         target.stealable.push(fibre);
         target.bell.ring();
+        self.shared().wake_thief(target);
     }
 
     /// Gives a fibre to another worker of this runtime. By the thread of this one.
@@ -418,7 +431,12 @@ impl Worker {
         if !unsafe { target.lanes[self.index].push(value, hint) } {
             target.arrived.push(fibre);
         }
-        target.bell.ring_soon();
+        if std::thread::panicking() {
+            // It does not come to `ring_bells` before it has unwound.
+            target.bell.ring();
+        } else {
+            target.bell.ring_soon();
+        }
         // SAFETY: of this thread alone.
         let sent_to = unsafe { &mut *self.own.sent_to.get() };
         if !sent_to.contains(&target.index) {
@@ -498,7 +516,7 @@ impl Worker {
                 self.events();
             }
             // Before what is ready: who gives way for ever is to be told.
-            if self.shared().phase.load(Order::Relaxed) != RUNNING && self.has_ended() {
+            if self.shared().end.has_begun() && self.has_ended() {
                 return None;
             }
             if let Some(fibre) = self.stealable.pop() {
@@ -514,6 +532,8 @@ impl Worker {
             if looks < self.own.looks.get().min(self.shared().looks) {
                 self.watch_lanes();
             } else {
+                // Those whom sockets and timers woke may have gone to others since.
+                self.ring_bells();
                 self.sleep();
                 looks = 0;
             }
@@ -560,23 +580,36 @@ impl Worker {
         self.expire();
     }
 
-    /// Whether there is something for this worker to do. By its thread.
-    fn has_work(&self) -> bool {
-        let shared = self.shared();
+    /// Whether others sent it a fibre. By its thread.
+    fn was_sent_something(&self) -> bool {
         // SAFETY: this thread alone reads its lanes.
         self.lanes.iter().any(|lane| unsafe { lane.is_filled() })
             || self.arrived.length() > 0
-            || shared.victims(self).any(|it| it.stealable.length() > 0)
             || self.stealable.length() > 0
-            || shared.phase.load(Order::Relaxed) == HALTING
-            || shared.phase.load(Order::Relaxed) == CANCELLING && shared.all_ended()
+    }
+
+    /// Whether there is something for this worker to do. By its thread.
+    fn has_work(&self) -> bool {
+        let shared = self.shared();
+        self.was_sent_something()
+            || shared.victims(self).any(|it| it.stealable.length() > 0)
+            || shared.end.is_halting()
+            || shared.end.is_cancelling() && shared.all_ended()
     }
 
     /// While the runtime ends: halts with the others, cancels; true when no fibre is left.
     fn has_ended(&self) -> bool {
         let shared = self.shared();
-        if !self.here.cancelling.replace(true) {
-            shared.halt();
+        if !self.here.cancelling.get() {
+            let workers = shared.workers.len();
+            let halts =
+                shared
+                    .end
+                    .halt(workers, || self.was_sent_something(), || shared.wake_all());
+            if !halts {
+                return false;
+            }
+            self.here.cancelling.set(true);
         }
         if !shared.all_ended() {
             return false;
@@ -597,11 +630,8 @@ impl Shared {
             looks: 0,
             checks: false,
             announces: false,
-            phase: std::sync::atomic::AtomicU32::new(RUNNING),
-            halted: Mutex::new(0),
-            resumed: Condvar::new(),
+            end: End::default(),
             spawned_outside: Count::new(0),
-            outside: Mutex::new(false),
             awaited: AtomicBool::new(false),
             all_ended: (Mutex::new(()), Condvar::new()),
         }
@@ -677,19 +707,13 @@ impl Shared {
         }
     }
 
-    /// Lets a thread that is none of its workers make a fibre; none if the runtime is ending. It does not end
-    /// before the guard is dropped.
-    pub(crate) fn admit(&self) -> Option<MutexGuard<'_, bool>> {
-        let ending = self.outside.lock().expect("nothing panics under it");
-        (!*ending).then_some(ending)
-    }
-
     /// A new fibre from a thread that is none of its workers, and was admitted.
     pub(crate) fn take_from_outside(&self, pool: usize, fibre: Runnable) {
         self.spawned_outside.fetch_add(1, Order::Release);
         let target = self.any_of(pool, None);
         target.stealable.push(fibre);
         target.bell.ring();
+        self.wake_thief(target);
     }
 
     /// Whether every fibre that was begun has ended.
@@ -733,29 +757,14 @@ impl Shared {
 
     /// Begins the end of the runtime.
     pub(crate) fn begin_to_end(&self) {
-        *self.outside.lock().expect("nothing panics under it") = true;
-        self.phase.store(HALTING, Order::SeqCst);
+        self.end.begin();
         for worker in &self.workers {
             worker.bell.ring();
         }
     }
 
-    /// So many workers could not be started: nobody waits for them at the end.
-    pub(crate) fn give_up(&self, workers: usize) {
-        *self.halted.lock().expect("nothing panics under it") += workers;
-    }
-
-    /// Every worker halts here; the last one finds all fibres that wait, and lets them go on to be
-    /// cancelled.
-    fn halt(&self) {
-        let mut halted = self.halted.lock().expect("nothing panics under it");
-        *halted += 1;
-        if *halted < self.workers.len() {
-            while self.phase.load(Order::Relaxed) == HALTING {
-                halted = self.resumed.wait(halted).expect("nothing panics under it");
-            }
-            return;
-        }
+    /// While all halt: hands those that wait to their workers, to be cancelled.
+    fn wake_all(&self) {
         for owner in slabs().flat_map(|slab| &slab.owners) {
             let shared = owner.shared.load(Order::Acquire);
             if !std::ptr::eq(shared.cast_const().cast(), self) {
@@ -773,8 +782,6 @@ impl Shared {
                 home.arrived.push(Runnable(std::ptr::NonNull::from(task)));
             }
         }
-        self.phase.store(CANCELLING, Order::Relaxed);
-        self.resumed.notify_all();
     }
 }
 

@@ -354,3 +354,46 @@ fn a_socket_outlives_the_runtime_that_knew_it() {
     client.write_all(b"cd").unwrap();
     assert_eq!(&reads.unwrap().join().unwrap(), b"cd");
 }
+
+#[test]
+fn who_waits_in_another_runtime_is_not_forgotten_when_the_first_ends() {
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.get_ref().local_addr().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let known = {
+        let listener = listener.clone();
+        first.spawn(move || listener.wait_readable(Duration::from_millis(2)).unwrap())
+    };
+    assert!(!known.unwrap().join().unwrap());
+    let accepts = second.spawn(move || listener.accept().map(drop).unwrap());
+    sleep(Duration::from_millis(5));
+    first.shut_down();
+    let _client = std::net::TcpStream::connect(address).unwrap();
+    accepts.unwrap().join().unwrap();
+}
+
+#[test]
+fn who_shows_a_socket_holds_nothing_of_its_reactor() {
+    struct Throws;
+    impl std::fmt::Write for Throws {
+        fn write_str(&mut self, _: &str) -> std::fmt::Result {
+            std::panic::resume_unwind(Box::new("thrown"))
+        }
+    }
+    let runtime = runtime();
+    let (reader, mut writer) = pipe().unwrap();
+    let reads = runtime.spawn(move || {
+        assert!(!reader.wait_readable(Duration::from_millis(1)).unwrap());
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            std::fmt::Write::write_fmt(&mut Throws, format_args!("{reader:?}"))
+        }));
+        assert!(shown.is_err());
+        let mut text = String::new();
+        (&reader).read_to_string(&mut text).unwrap();
+        text
+    });
+    sleep(Duration::from_millis(5));
+    writer.write_all(b"text").unwrap();
+    drop(writer);
+    assert_eq!(reads.unwrap().join().unwrap(), "text");
+}

@@ -315,3 +315,124 @@ fn a_million_moves_between_four_pools_lose_nobody() {
     let sum: usize = handles.into_iter().map(|it| it.join().unwrap()).sum();
     assert_eq!(sum, fibres * moves);
 }
+
+#[test]
+fn bodies_and_values_of_any_size_and_alignment_go_along() {
+    #[derive(Clone, Copy)]
+    #[repr(align(256))]
+    struct Aligned([u8; 3000]);
+
+    let runtime = runtime(&[("one", 1), ("two", 1)]);
+    for pool in runtime.pools() {
+        let large = Aligned([7; 3000]);
+        let handle = pool.spawn(move || {
+            assert_eq!((&raw const large).addr() % 256, 0);
+            large
+        });
+        let value = handle.unwrap().join().unwrap();
+        assert!(value.0.iter().all(|byte| *byte == 7));
+        assert!(pool.spawn(|| ()).unwrap().join().is_ok());
+    }
+}
+
+#[test]
+fn times_beyond_all_clocks_can_be_waited_for() {
+    let runtime = runtime(&[("one", 1)]);
+    let waits = runtime.spawn(|| {
+        let me = current();
+        spawn(move || me.unpark()).unwrap();
+        linewise_fibres::park_timeout(Duration::MAX);
+    });
+    waits.unwrap().join().unwrap();
+    let sleeps = runtime.spawn(|| sleep(Duration::MAX)).unwrap();
+    runtime.shut_down();
+    assert!(matches!(sleeps.join(), Err(JoinError::Cancelled)));
+}
+
+/// Visits a pool as it is dropped, and counts the visits.
+struct Visits(linewise_fibres::Pool, Arc<AtomicU32>);
+
+impl Drop for Visits {
+    fn drop(&mut self) {
+        visit(&self.0, || self.1.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn destructors_visit_while_their_fibre_unwinds_or_is_cancelled() {
+    let count = Arc::new(AtomicU32::new(0));
+    let runtime = runtime(&[("front", 1), ("data", 1)]);
+    let pools = runtime.pools();
+    for pool in &pools {
+        let visits = Visits(pool.clone(), count.clone());
+        let thrown = runtime.spawn(move || {
+            let _visits = visits;
+            std::panic::resume_unwind(Box::new("thrown"))
+        });
+        let thrown: Result<(), _> = thrown.unwrap().join();
+        assert!(matches!(thrown, Err(JoinError::Panicked(_))));
+        let visits = Visits(pool.clone(), count.clone());
+        let waits = runtime.spawn(move || {
+            let _visits = visits;
+            loop {
+                park();
+            }
+        });
+        drop(waits.unwrap());
+    }
+    sleep(Duration::from_millis(5));
+    runtime.shut_down();
+    assert_eq!(count.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_shutdown_waits_for_visits_of_who_unwinds() {
+    let count = Arc::new(AtomicU32::new(0));
+    let runtime = runtime(&[("front", 1), ("data", 1)]);
+    let visits = Visits(runtime.pool("data").unwrap(), count.clone());
+    let slow = runtime.spawn(move || {
+        let _visits = visits;
+        struct Slow;
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let _first = Slow;
+        std::panic::resume_unwind(Box::new("thrown"))
+    });
+    let _handle: linewise_fibres::JoinHandle<()> = slow.unwrap();
+    sleep(Duration::from_millis(10));
+    runtime.shut_down();
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_new_fibre_behind_one_that_computes_is_taken_by_an_idle_worker() {
+    let runtime = runtime(&[("two", 2)]);
+    for _ in 0..20 {
+        let (tell, told) = std::sync::mpsc::channel();
+        let holds = runtime.spawn(move || (told.recv().unwrap(), told.recv().unwrap()));
+        sleep(Duration::from_millis(1));
+        for index in 0..2 {
+            let tell = tell.clone();
+            runtime.spawn(move || tell.send(index).unwrap()).unwrap();
+        }
+        holds.unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn fibres_have_numbers_of_their_own_in_all_runtimes() {
+    let mut seen = std::collections::BTreeSet::new();
+    for runtime in [runtime(&[("a", 1)]), runtime(&[("b", 1)])] {
+        seen.insert(runtime.spawn(|| ()).unwrap().id());
+        let inner = runtime.spawn(|| {
+            (0..10)
+                .map(|_| spawn(|| ()).unwrap().id())
+                .collect::<Vec<_>>()
+        });
+        seen.extend(inner.unwrap().join().unwrap());
+    }
+    assert_eq!(seen.len(), 22);
+}

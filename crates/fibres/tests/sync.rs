@@ -172,3 +172,26 @@ fn who_is_cancelled_while_it_waits_passes_its_turn_on() {
     drop(held);
     thread.join().unwrap();
 }
+
+#[test]
+fn senders_are_told_that_nobody_receives_even_where_a_value_throws() {
+    struct Throws;
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("thrown"));
+        }
+    }
+    let runtime = runtime();
+    let (sender, receiver) = bounded(1);
+    assert!(sender.send(Throws).is_ok());
+    let waits = runtime.spawn(move || {
+        let refused = sender.send(Throws);
+        let is_refused = refused.is_err();
+        std::mem::forget(refused);
+        is_refused
+    });
+    sleep(Duration::from_millis(5));
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(receiver)));
+    assert!(dropped.is_err());
+    assert!(waits.unwrap().join().unwrap());
+}

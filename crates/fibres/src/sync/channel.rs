@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::wait::{Stop, thrown};
+use crate::wait::{Stop, after, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// All receivers are gone; the value comes back.
@@ -46,13 +46,19 @@ struct State<T> {
     receivers: usize,
 }
 
-#[derive(Debug)]
 struct Channel<T> {
     /// Held for moments, never while a fibre waits.
     state: Mutex<State<T>>,
     capacity: usize,
     filled: WaitQueue,
     emptied: WaitQueue,
+}
+
+// Not what is under the lock: whoever shows it may wait, or panic.
+impl<T> std::fmt::Debug for Channel<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Channel").finish_non_exhaustive()
+    }
 }
 
 impl<T> Channel<T> {
@@ -156,7 +162,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError::Empty`] if nothing came in time.
     pub fn recv_timeout(&self, time: Duration) -> Result<T, TryRecvError> {
-        thrown(self.recv_until(Some(Instant::now() + time)))
+        thrown(self.recv_until(Some(after(time))))
     }
 
     pub(crate) fn recv_until(
@@ -236,8 +242,8 @@ impl<T> Drop for Receiver<T> {
         if state.receivers == 0 {
             let left = std::mem::take(&mut state.values);
             drop(state);
-            drop(left);
             self.0.emptied.call_all();
+            drop(left);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::mutex::{Lock, MutexGuard};
-use crate::wait::{Stop, thrown};
+use crate::wait::{Stop, after, thrown};
 use crate::wait_queue::WaitQueue;
 
 /// A condition variable.
@@ -27,7 +27,7 @@ impl Condvar {
         guard: MutexGuard<'m, T>,
         time: Duration,
     ) -> (MutexGuard<'m, T>, bool) {
-        self.wait_until(guard, Some(Instant::now() + time))
+        self.wait_until(guard, Some(after(time)))
     }
 
     /// Waits as long as `condition` holds.

@@ -348,9 +348,11 @@ impl Worker {
     /// Wakes those whose calls on files have ended. By its thread.
     pub(crate) fn complete_files(&self) {
         let mut ended = Vec::new();
-        // SAFETY: `submit` is given operations alone; each ends once.
         self.ring(|ring| {
-            ring.complete(|key, result| ended.push(unsafe { Operation::end(key, result) }))
+            ring.complete(|key, result| {
+                // SAFETY: `submit` is given operations alone; each ends once.
+                ended.push(unsafe { Operation::end(key, result) });
+            });
         });
         // Not within: the last reference to a fibre may be dropped here, and its value with it.
         for task in ended {

@@ -183,6 +183,8 @@ fi
 step build make --no-print-directory build
 step install installed
 step fixtures make --no-print-directory -C fixtures/programs
+# Apart, so that the limit of a step is about tests that hang, not about a slow machine.
+step compile cargo test --workspace --locked --quiet --no-run
 # --show-output, so that a test that skips is heard saying why.
 step tests cargo test --workspace --no-fail-fast --locked --quiet -- --show-output
 # Every order of execution of the runtime's protocols.

@@ -180,15 +180,18 @@ fn told_and_counted(place: &Place, name: &str, options: &[&str], pids: &[String]
 }
 
 #[test]
-fn of_a_process_that_sleeps_and_wakes_all_the_time_the_cpu_time_is_the_kernels_and_its_calls_are_seen()
- {
+fn of_a_process_that_sleeps_and_wakes_all_the_time_the_time_on_cpus_is_told_and_its_calls_are_seen()
+{
     let place = Place::new();
     let Some(target) = place.target() else { return };
     let running = place.start(place.command(target).args(["sleepers", "enough"]));
     let pid = running.child.id().to_string();
     let options = ["--duration", "1500ms", "--pid", &pid];
     let (told, counted) = told_and_counted(&place, "made", &options, std::slice::from_ref(&pid));
-    assert!(is_kernels(told, counted), "{told} {counted}");
+    // The kernel counts from the wake-up on, which is up to twice the time on a CPU; where switches were not
+    // recorded for long enough to tell, its count stands.
+    let most = counted * 1.05 + 50e6;
+    assert!((counted * 0.3..most).contains(&told), "{told} {counted}");
     std::fs::write(place.path("enough"), "").unwrap();
     let word = running.finish().stdout;
     let word = u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).unwrap();

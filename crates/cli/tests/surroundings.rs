@@ -109,7 +109,9 @@ fn threads_that_share_one_cpu_are_said_to() {
     assert_eq!(output.code, Some(5), "{}", output.stderr);
     let words = output.words();
     assert!(words.contains("threads ran on CPU 0 alone"), "{words}");
-    assert!(words.contains("No finding"), "{words}");
+    // Which of both depends on how busy the machine is.
+    let nothing = ["No finding", "Too little seen for a finding"];
+    assert!(nothing.iter().any(|it| words.contains(it)), "{words}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use corosensei::stack::valgrind::ValgrindStackRegistration;
 use corosensei::stack::{Stack as CoroutineStack, StackPointer};
 
 use crate::error::Error;
@@ -238,6 +239,14 @@ fn new_slab(size: usize) -> Result<&'static Slab, Error> {
             return Err(failed("a guard below a stack", &error));
         }
     }
+    if is_under_valgrind() {
+        for index in 0..count {
+            let usable = low + index * stride + GUARD;
+            let stack = std::ptr::with_exposed_provenance_mut(usable);
+            // Slabs stay for ever, so the registrations do.
+            std::mem::forget(ValgrindStackRegistration::new(stack, size));
+        }
+    }
     let slab = Box::into_raw(Box::new(Slab {
         low,
         stride,
@@ -256,8 +265,18 @@ fn new_slab(size: usize) -> Result<&'static Slab, Error> {
     }
 }
 
+/// Whether a tool of Valgrind runs the process: it preloads a library of its own.
+fn is_under_valgrind() -> bool {
+    std::env::var_os("LD_PRELOAD")
+        .is_some_and(|loaded| loaded.to_string_lossy().contains("vgpreload_"))
+}
+
 /// Makes the `GUARD` bytes at `low` fault.
 fn guard(low: usize) -> io::Result<()> {
+    if GUARDS_BY.load(Ordering::Relaxed) == UNKNOWN && is_under_valgrind() {
+        // It looks for leaks in all that it believes to be readable, and falls over regions.
+        GUARDS_BY.store(PROTECTION, Ordering::Relaxed);
+    }
     if GUARDS_BY.load(Ordering::Relaxed) != PROTECTION {
         // SAFETY: a part of a new slab that nobody uses.
         if unsafe { advise(low, GUARD, MADV_GUARD_INSTALL) } {

@@ -46,7 +46,8 @@ impl Hosted<'_> {
     }
 }
 
-/// Runs fibres on this thread until all have ended: those that `first` begins, and that these begin. When each
+/// Runs fibres on this thread until all have ended: those that `first` begins, and that these begin by what it was
+/// given, which lives until this returns. When each
 /// has run once since, and none began, `look_around` is called. In a fibre of these [`gives_way`] is true
 /// for `host`.
 ///
@@ -76,11 +77,13 @@ pub unsafe fn run(
     worker.become_here();
     let _thread = Thread;
     let suspended = Abort;
-    first(&Hosted {
+    // Fibres begin others by it, until the last has ended.
+    let hosted = Hosted {
         shared: &shared,
         stack,
         begun: &begun,
-    });
+    };
+    first(&hosted);
     loop {
         while !shared.all_ended() {
             begun.set(false);

@@ -67,3 +67,17 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
 }
+
+impl Error {
+    /// What the fibres' runtime said.
+    pub(crate) fn of_fibres(error: &linewise_fibres::Error) -> Self {
+        match error {
+            linewise_fibres::Error::System { what, why } => Self::System {
+                what,
+                why: why.clone(),
+            },
+            linewise_fibres::Error::Forked => Self::Forked,
+            _ => Self::Nested,
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::core;
 use crate::error::Error;
 use crate::exchange::{Until, exchange, wait};
-use crate::panics::{NoUnwind, Payload, keep_first, quietly};
+use crate::panics::{Payload, keep_first, quietly};
 
 /// The fibres of one call of [`Client::fibres`]: spawns more.
 pub struct Fibres<'a, 'f> {
@@ -61,7 +61,9 @@ impl<'f> Fibres<'_, 'f> {
         // not return before, and unwinding past its guard ends the process. A panic is caught within.
         if let Err(error) = unsafe { self.hosted.spawn(run) } {
             let first = self.failed.refused.take();
-            self.failed.refused.set(first.or(Some(refused(&error))));
+            self.failed
+                .refused
+                .set(first.or(Some(Error::of_fibres(&error))));
         }
     }
 }
@@ -72,17 +74,6 @@ struct Quiet<B>(Option<B>);
 impl<B> Drop for Quiet<B> {
     fn drop(&mut self) {
         quietly(|| drop(self.0.take()));
-    }
-}
-
-fn refused(error: &linewise_fibres::Error) -> Error {
-    match error {
-        linewise_fibres::Error::System { what, why } => Error::System {
-            what,
-            why: why.clone(),
-        },
-        linewise_fibres::Error::Forked => Error::Forked,
-        _ => Error::Nested,
     }
 }
 
@@ -129,7 +120,6 @@ impl Client<'_> {
     pub unsafe fn fibres<'f>(&self, first: impl FnOnce(&Fibres<'_, 'f>) + 'f) -> Result<(), Error> {
         self.may_wait()?;
         let failed = Failed::default();
-        let suspended = NoUnwind;
         let seen = Cell::new(self.counters().answered());
         let begin = |hosted: &Hosted<'_>| {
             let fibres = Fibres {
@@ -144,10 +134,9 @@ impl Client<'_> {
             seen.set(self.counters().answered());
         };
         // SAFETY: the caller promises what is asked of the bodies; `failed` and what they borrow live until
-        // this has returned, and no panic passes it.
+        // this has returned; a panic that would pass it ends the process there.
         let ran = unsafe { hosted::run(self.core().cast(), STACK_BYTES, begin, look_around) };
-        suspended.passed();
-        ran.map_err(|error| refused(&error))?;
+        ran.map_err(|error| Error::of_fibres(&error))?;
         if let Some(payload) = failed.thrown.into_inner() {
             resume_unwind(payload);
         }

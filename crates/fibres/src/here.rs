@@ -36,6 +36,21 @@ impl<F> Here<F> {
         }
     }
 
+    /// Calls `call` with the fibre that runs; meanwhile none does.
+    pub(crate) fn aside<T>(&self, call: impl FnOnce(*const ()) -> T) -> T {
+        /// Says again which one runs, also after a panic.
+        struct Back<'h>(&'h Cell<*const ()>, *const ());
+
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+
+        let back = Back(&self.running, self.running.replace(std::ptr::null()));
+        call(back.1)
+    }
+
     /// Changes those that wait for a time. By its thread, never within itself.
     pub(crate) fn timers<T>(&self, change: impl FnOnce(&mut Timers<F>) -> T) -> T {
         // SAFETY: this thread alone has it, and `change` calls nothing that comes here.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::bell::{Bell, Futex};
 use crate::error::Error;
 use crate::here;
+use crate::no_unwind::NoUnwind;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::begin_hosted;
 use crate::pool_of::PoolOf;
@@ -76,7 +77,8 @@ pub unsafe fn run(
     let worker = &shared.workers[0];
     worker.become_here();
     let _thread = Thread;
-    let suspended = Abort;
+    // Stacks of suspended fibres would outlive what they borrow.
+    let suspended = NoUnwind;
     // Fibres begin others by it, until the last has ended.
     let hosted = Hosted {
         shared: &shared,
@@ -98,17 +100,8 @@ pub unsafe fn run(
             break;
         }
     }
-    std::mem::forget(suspended);
+    suspended.passed();
     Ok(())
-}
-
-/// Ends the process where the host panics while fibres are suspended: their stacks would outlive what they borrow.
-struct Abort;
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        std::process::abort();
-    }
 }
 
 /// Whether the caller is a fibre that gives way where `host` would wait. Not while it unwinds: panics are

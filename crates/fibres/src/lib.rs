@@ -81,6 +81,7 @@ mod kept;
 mod lane;
 #[cfg(all(test, loom))]
 mod models;
+mod no_unwind;
 mod operation;
 mod outsider;
 mod overflow;

@@ -252,9 +252,8 @@ unsafe fn begin<T>(
         Some(stack) => stack,
         None => Stack::take(with.stack)?,
     };
-    let announced = shared.announces;
     let id = here.map_or_else(outside_id, Worker::new_id);
-    if announced {
+    if shared.announces {
         announce::begun(id, with.name.as_deref(), stack.low_usable(), stack.size());
     }
     let made = Made {
@@ -262,7 +261,6 @@ unsafe fn begin<T>(
         name: with.name,
         roams: with.roams,
         must_run: with.must_run,
-        announced,
         shared: std::ptr::from_ref(shared).cast(),
         wake,
     };
@@ -286,5 +284,5 @@ unsafe fn begin<T>(
 
 /// A number for a fibre that no worker begins.
 fn outside_id() -> u64 {
-    new_ids(1)
+    new_ids()
 }

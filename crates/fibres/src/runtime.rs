@@ -11,6 +11,7 @@ use crate::bell::{Bell, Futex, Park};
 use crate::error::Error;
 use crate::fork;
 use crate::kept;
+use crate::no_unwind::NoUnwind;
 use crate::overflow::{self, HandlerStack};
 use crate::pool::{JoinHandle, Pool};
 use crate::pool_of::PoolOf;
@@ -250,9 +251,10 @@ impl Builder {
                     let pinned = cpu.map_or(Ok(()), crate::place::pin);
                     let _faults = HandlerStack::install();
                     let _ = told.send(pinned);
-                    let works = NeverUnwinds;
+                    // Its fibres would be left to nobody.
+                    let works = NoUnwind;
                     shared.workers[index].work();
-                    std::mem::forget(works);
+                    works.passed();
                 })
                 .map_err(|error| Error::System {
                     what: "starting a worker",
@@ -317,13 +319,4 @@ impl Builder {
 fn looks_for(workers: usize) -> u32 {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if workers <= cpus { LOOKS } else { 1 }
-}
-
-/// A worker that unwinds leaves its fibres to nobody: all that may panic is caught before. A bug of this crate.
-struct NeverUnwinds;
-
-impl Drop for NeverUnwinds {
-    fn drop(&mut self) {
-        std::process::abort();
-    }
 }

@@ -117,10 +117,9 @@ unsafe impl CoroutineStack for Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         self.belongs_to(null_mut(), null_mut());
-        if !crate::announce::is_heard() {
-            let (slab, index, base) = (self.slab, self.index, self.base);
-            Self { slab, index, base }.give_back(true);
-        }
+        // One whose addresses are not to be used again is never dropped, but given back for good.
+        let (slab, index, base) = (self.slab, self.index, self.base);
+        Self { slab, index, base }.give_back(true);
     }
 }
 

@@ -80,8 +80,6 @@ pub(crate) struct Task {
     pub(crate) ending: Ending,
     /// May be stolen wherever it waits, as who started it promised.
     pub(crate) roams: bool,
-    /// Announced to whoever records.
-    pub(crate) announced: bool,
     /// The last time that it waited for.
     pub(crate) timer: Cell<Option<Armed>>,
     pub(crate) id: u64,
@@ -281,7 +279,6 @@ pub(crate) struct Made {
     pub(crate) roams: bool,
     /// Its body runs even where the runtime shuts down.
     pub(crate) must_run: bool,
-    pub(crate) announced: bool,
     /// Its runtime.
     pub(crate) shared: *const (),
     pub(crate) wake: fn(&TaskRef),
@@ -322,7 +319,6 @@ where
             ending: Ending::new(),
             id: made.id,
             roams: made.roams,
-            announced: made.announced,
             name: made.name,
             shared: made.shared,
             wake: made.wake,

@@ -90,15 +90,6 @@ unsafe impl Sync for Worker {}
 // SAFETY: as above.
 unsafe impl Send for Worker {}
 
-/// Says which fibre runs, again, also after a panic.
-struct Back<'w>(&'w Cell<*const ()>, *const ());
-
-impl Drop for Back<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.1);
-    }
-}
-
 /// What the workers of a runtime have in common.
 pub(crate) struct Shared {
     pub(crate) workers: Box<[Worker]>,
@@ -124,11 +115,10 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Numbers for so many fibres, of which no other in the process has one; the first of them.
-pub(crate) fn new_ids(count: u64) -> u64 {
+/// The first of [`IDS`] numbers for fibres, which no other in the process has.
+pub(crate) fn new_ids() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(IDS);
-    // Whole blocks, so that a worker sees where its own ends.
-    NEXT.fetch_add(count.next_multiple_of(IDS), Order::Relaxed)
+    NEXT.fetch_add(IDS, Order::Relaxed)
 }
 
 /// Wakes a fibre, from any thread.
@@ -151,6 +141,11 @@ pub(crate) fn wake(reference: &TaskRef) {
         }
     }
     drop(outsider);
+}
+
+/// One more of what a worker alone counts and others read.
+fn count_one(count: &Count) {
+    count.store(count.load(Order::Relaxed) + 1, Order::Release);
 }
 
 impl Worker {
@@ -245,12 +240,10 @@ impl Worker {
 
     /// Runs `call` on the thread's own stack, by a fibre that runs here; meanwhile none does.
     pub(crate) fn off_stack<T>(&self, call: impl FnOnce() -> T + Send) -> T {
-        let running = self.here.running.replace(std::ptr::null());
-        let back = Back(&self.here.running, running);
-        // SAFETY: it runs, and calls this.
-        let result = unsafe { (*running.cast::<Task>()).off_stack(call) };
-        drop(back);
-        result
+        self.here.aside(|running| {
+            // SAFETY: it runs, and calls this.
+            unsafe { (*running.cast::<Task>()).off_stack(call) }
+        })
     }
 
     /// The next fibre; none when the runtime has ended.
@@ -310,10 +303,11 @@ impl Worker {
         let routine = unsafe { (*task.routine.get()).take() };
         let stack = routine.expect("it ran").into_stack();
         stack.belongs_to(std::ptr::null_mut(), std::ptr::null_mut());
-        if task.announced {
+        let is_announced = self.shared().announces;
+        if is_announced {
             crate::announce::ended(stack.low_usable());
         }
-        self.keep_stack(stack, !task.announced);
+        self.keep_stack(stack, !is_announced);
         if task.timer.get().is_some() {
             self.here.timers(|timers| timers.disarm(&task.timer));
         }
@@ -323,8 +317,7 @@ impl Worker {
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-        self.ended
-            .store(self.ended.load(Order::Relaxed) + 1, Order::Release);
+        count_one(&self.ended);
     }
 
     /// Uses the ring for files. By its thread, never within itself.
@@ -380,7 +373,7 @@ impl Worker {
     pub(crate) fn new_id(&self) -> u64 {
         let next = self.own.next_id.get();
         let next = if next.is_multiple_of(IDS) {
-            new_ids(IDS)
+            new_ids()
         } else {
             next
         };
@@ -391,19 +384,20 @@ impl Worker {
     /// It is ready, here. By its thread.
     #[inline]
     pub(crate) fn enqueue(&self, fibre: Runnable) {
-        if fibre.task().roams {
-            self.stealable.push(fibre);
-            self.shared().wake_thief(self);
-        } else {
-            self.ready(|ready| ready.push_back(fibre));
-        }
+        let roams = fibre.task().roams;
+        self.put(fibre, roams);
     }
 
     /// A new fibre, here. By its thread.
     pub(crate) fn enqueue_new(&self, fibre: Runnable) {
-        self.spawned
-            .store(self.spawned.load(Order::Relaxed) + 1, Order::Release);
-        if self.shared().may_steal_from(self) {
+        count_one(&self.spawned);
+        self.put(fibre, self.shared().may_steal_from(self));
+    }
+
+    /// Puts a fibre where idle workers take it too, or where they do not.
+    #[inline]
+    fn put(&self, fibre: Runnable, stealable: bool) {
+        if stealable {
             self.stealable.push(fibre);
             self.shared().wake_thief(self);
         } else {
@@ -413,12 +407,8 @@ impl Worker {
 
     /// A new fibre, in another pool. By its thread.
     pub(crate) fn enqueue_elsewhere(&self, fibre: Runnable, pool: usize) {
-        self.spawned
-            .store(self.spawned.load(Order::Relaxed) + 1, Order::Release);
-        let target = self.shared().any_of(pool, Some(self));
-        target.stealable.push(fibre);
-        target.bell.ring();
-        self.shared().wake_thief(target);
+        count_one(&self.spawned);
+        self.shared().begin_in(pool, Some(self), fibre);
     }
 
     /// Gives a fibre to another worker of this runtime. By the thread of this one.
@@ -712,7 +702,12 @@ impl Shared {
     /// A new fibre from a thread that is none of its workers, and was admitted.
     pub(crate) fn take_from_outside(&self, pool: usize, fibre: Runnable) {
         self.spawned_outside.fetch_add(1, Order::Release);
-        let target = self.any_of(pool, None);
+        self.begin_in(pool, None, fibre);
+    }
+
+    /// Gives a new fibre to a worker of the pool, and wakes it, or another that is idle.
+    fn begin_in(&self, pool: usize, from: Option<&Worker>, fibre: Runnable) {
+        let target = self.any_of(pool, from);
         target.stealable.push(fibre);
         target.bell.ring();
         self.wake_thief(target);

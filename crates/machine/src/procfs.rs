@@ -283,18 +283,28 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
 /// CPU time that a thread has used, in ns, if it is still there and the kernel tells.
 #[must_use]
 pub fn thread_cpu_time_ns(pid: u32, tid: u32) -> Option<u64> {
-    thread_stays(pid, tid).map(|(cpu_time_ns, _)| cpu_time_ns)
+    schedstat(pid, tid).map(|[cpu_time_ns, ..]| cpu_time_ns)
+}
+
+/// How long a thread was ready to run without a CPU, in ns, if it is still there and the kernel tells.
+#[must_use]
+pub fn thread_waited_ns(pid: u32, tid: u32) -> Option<u64> {
+    schedstat(pid, tid).map(|[_, waited_ns, _]| waited_ns)
 }
 
 /// CPU time that a thread has used, in ns, and how often it came to a CPU, if it is still there and the
 /// kernel tells.
 #[must_use]
 pub fn thread_stays(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    schedstat(pid, tid).map(|[cpu_time_ns, _, stays]| (cpu_time_ns, stays))
+}
+
+/// CPU time and time ready without a CPU, in ns, and stays on CPUs of a thread.
+fn schedstat(pid: u32, tid: u32) -> Option<[u64; 3]> {
     let text = fs::read_to_string(proc_path(pid, &format!("task/{tid}/schedstat"))).ok()?;
-    let mut fields = text.split_ascii_whitespace();
-    let cpu_time_ns = fields.next()?.parse().ok()?;
-    let _waited_ns = fields.next()?;
-    Some((cpu_time_ns, fields.next()?.parse().ok()?))
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || fields.next()?.ok();
+    Some([next()?, next()?, next()?])
 }
 
 /// The command line of a process; its name in brackets when it has none.

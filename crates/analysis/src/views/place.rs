@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use linewise_recording::{Address, Frame, Pid};
 use serde::{Deserialize, Serialize};
 
+use crate::section::Cell;
+
 /// A place in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourcePlace {
@@ -23,6 +25,14 @@ pub(crate) fn file_name(path: &str) -> &str {
         .next()
         .filter(|name| !name.is_empty())
         .unwrap_or(path)
+}
+
+/// A line of the source in a table; nothing where it is not known.
+pub(super) fn line_cell(file: &str, line: u32) -> Cell {
+    match line {
+        0 => Cell::Empty,
+        line => Cell::Text(format!("{}:{line}", file_name(file))),
+    }
 }
 
 /// The innermost frames of a recording, by address.

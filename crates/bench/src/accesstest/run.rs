@@ -129,11 +129,11 @@ pub(super) fn execute(
 
 /// How long the threads of this process have been ready to run without a CPU, in ns; 0 where the kernel does not tell.
 fn waited_ns() -> u64 {
-    let threads = procfs::threads(std::process::id()).unwrap_or_default();
-    let waited = threads.iter().filter_map(|tid| {
-        let told = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
-        told.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    let pid = std::process::id();
+    let threads = procfs::threads(pid).unwrap_or_default();
+    let waited = threads
+        .iter()
+        .filter_map(|&tid| procfs::thread_waited_ns(pid, tid));
     waited.sum()
 }
 

@@ -10,7 +10,7 @@ use crate::own_code::is_own;
 use crate::quantity::percent;
 use crate::section::{Cell, Column, Section, Table, View};
 use crate::views::chains::{Chains, KERNEL, PathKey, UNKNOWN};
-use crate::views::place::file_name;
+use crate::views::place::line_cell;
 
 /// Functions that are told; the others are a few samples each.
 const MOST_FUNCTIONS: usize = 2_000;
@@ -88,10 +88,7 @@ const COLUMNS: [Column<HotFunction>; 5] = [
         head: "at",
         width: 17,
         sums: false,
-        cell: |row| match row.line {
-            0 => Cell::Empty,
-            line => Cell::Text(format!("{}:{line}", file_name(&row.file))),
-        },
+        cell: |row| line_cell(&row.file, row.line),
     },
     Column {
         head: "time",

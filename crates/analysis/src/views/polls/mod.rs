@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::own_code::is_own;
 use crate::resolve::SourceFrames;
 use crate::section::{Cell, Column, Section, Table, View};
-use crate::views::place::{SourcePlace, file_name};
+use crate::views::place::{SourcePlace, line_cell};
 
 /// Polling that takes less of the time is not worth a section.
 const WORTH: f64 = 0.01;
@@ -51,10 +51,7 @@ const COLUMNS: [Column<Poll>; 5] = [
         head: "at",
         width: 17,
         sums: false,
-        cell: |row| match row.line {
-            0 => Cell::Empty,
-            line => Cell::Text(format!("{}:{line}", file_name(&row.file))),
-        },
+        cell: |row| line_cell(&row.file, row.line),
     },
     Column {
         head: "time",

@@ -3,8 +3,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// What fits into a block.
-const BLOCK: Layout = match Layout::from_size_align(256, 64) {
+/// What fits into a block: a fibre with a value of a line or two.
+const BLOCK: Layout = match Layout::from_size_align(384, 64) {
     Ok(layout) => layout,
     Err(_) => panic!("it is one"),
 };
@@ -29,7 +29,8 @@ fn layout(wanted: Layout) -> Layout {
     if fits(wanted) { BLOCK } else { wanted }
 }
 
-fn fits(wanted: Layout) -> bool {
+/// Whether memory of this layout is kept.
+pub(crate) const fn fits(wanted: Layout) -> bool {
     wanted.size() <= BLOCK.size() && wanted.align() <= BLOCK.align()
 }
 

@@ -246,6 +246,9 @@ pub(crate) struct Joint<T> {
     value: UnsafeCell<Option<Result<T, JoinError>>>,
 }
 
+// A worker keeps the memory of such fibres for the next: one that does not fit is asked for anew each time.
+const _: () = assert!(block::fits(Layout::new::<Joint<[u64; 8]>>()));
+
 /// Who may take the value of a fibre.
 pub(crate) struct JointRef<T> {
     reference: TaskRef,

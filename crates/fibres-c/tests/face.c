@@ -470,10 +470,7 @@ static void *reads_and_writes(void *argument)
 enum { WAYS = 12 };
 
 struct waiting {
-    int way;
     struct linewise_fibres_mutex *mutex; /* held by the main thread */
-    struct linewise_fibres_mutex *free;
-    struct linewise_fibres_condition *condition;
     struct linewise_fibres_barrier *barrier;
     struct linewise_fibres_channel *full, *empty, *told;
     struct linewise_fibres_io *io;
@@ -530,11 +527,17 @@ static void *waits(void *argument)
     for (int other = 0; other < WAYS; other++)
         if (other != 8) /* one at a time waits for an end */
             EXPECT(LINEWISE_FIBRES_CANCELLED, wait_to_the_end(it, other));
-    /* What need not wait goes on: a mutex that is free, a place elsewhere. */
-    CHECK(linewise_fibres_mutex_lock(it->free));
-    EXPECT(LINEWISE_FIBRES_CANCELLED, linewise_fibres_condition_wait(it->condition, it->free, FOREVER));
+    /* What need not wait goes on: a mutex that nobody else locks, a place elsewhere. */
+    struct linewise_fibres_mutex *free_one;
+    struct linewise_fibres_condition *condition;
+    CHECK(linewise_fibres_mutex_open(&free_one));
+    CHECK(linewise_fibres_condition_open(&condition));
+    CHECK(linewise_fibres_mutex_lock(free_one));
+    EXPECT(LINEWISE_FIBRES_CANCELLED, linewise_fibres_condition_wait(condition, free_one, FOREVER));
     it->cleaned[way->way]++;
-    CHECK(linewise_fibres_mutex_unlock(it->free));
+    CHECK(linewise_fibres_mutex_unlock(free_one));
+    CHECK(linewise_fibres_mutex_close(free_one));
+    CHECK(linewise_fibres_condition_close(condition));
     int count = 0;
     CHECK(linewise_fibres_visit(one, counts_up, &count, NULL));
     CHECK(linewise_fibres_visit(two, counts_up, &count, NULL));
@@ -559,8 +562,6 @@ static void who_waits_is_told(void)
     TRUE(pipe(pair) == 0);
     CHECK(linewise_fibres_io_open(pair[0], 1, &waiting.io));
     CHECK(linewise_fibres_mutex_open(&waiting.mutex));
-    CHECK(linewise_fibres_mutex_open(&waiting.free));
-    CHECK(linewise_fibres_condition_open(&waiting.condition));
     CHECK(linewise_fibres_barrier_open(1000, &waiting.barrier));
     CHECK(linewise_fibres_channel_open(1, &waiting.full));
     CHECK(linewise_fibres_channel_open(1, &waiting.empty));
@@ -592,8 +593,6 @@ static void who_waits_is_told(void)
     TRUE(value == &waiting);
     CHECK(linewise_fibres_mutex_unlock(waiting.mutex));
     CHECK(linewise_fibres_mutex_close(waiting.mutex));
-    CHECK(linewise_fibres_mutex_close(waiting.free));
-    CHECK(linewise_fibres_condition_close(waiting.condition));
     CHECK(linewise_fibres_barrier_close(waiting.barrier));
     CHECK(linewise_fibres_channel_close(waiting.full));
     CHECK(linewise_fibres_channel_close(waiting.empty));

@@ -191,6 +191,21 @@ pub struct Accesstest {
     pub log: Vec<SessionLog>,
 }
 
+/// Where all sessions begin in one phase, the CPUs of the others have nothing to do until the first comes out of it:
+/// said where that was more than a twentieth of a run.
+fn note_on_start(spec: &AccesstestSpec, samples: &[Sample]) -> Option<String> {
+    let short = |sample: &&Sample| sample.accesses < 20 * sample.iteration;
+    let is_one =
+        spec.start != Start::Spread && samples.iter().any(|one| one.mode != Mode::Synchronous);
+    let sample = samples.iter().find(short).filter(|_| is_one)?;
+    Some(format!(
+        "all sessions begin in one phase, and walking the path of {} KiB once takes more than a twentieth of a run, so \
+         that the other phases' CPUs had nothing to do at its beginning; spread the sessions (--start u) or make runs \
+         longer (--seconds)",
+        sample.bytes >> 10
+    ))
+}
+
 impl Accesstest {
     pub(super) fn new(spec: &AccesstestSpec, beside: Beside, samples: Vec<Sample>) -> Self {
         let trips = samples.iter().filter_map(Sample::round_trip_ns);
@@ -221,6 +236,8 @@ impl Accesstest {
             }
         }
         let placed: usize = points.iter().map(|point: &DataPoint| point.runs).sum();
+        let mut notes = beside.notes;
+        notes.extend(note_on_start(spec, &samples));
         Self {
             sessions: spec.sessions,
             session_type: spec.session_type,
@@ -234,7 +251,7 @@ impl Accesstest {
             modes: beside.modes,
             memory: beside.memory,
             wiped_bytes: beside.wiped_bytes,
-            notes: beside.notes,
+            notes,
             states,
             gains: gains(&points),
             points,
@@ -444,5 +461,18 @@ pub(super) mod tests {
         let peak = test.peaks(ranges[0]);
         assert_eq!((peak.len(), peak[0].bytes), (1, 96 << 10));
         assert!((test.peaks(ranges[1])[0].percent - 154.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_too_short_for_its_beginning_is_told() {
+        let told = |rate| {
+            let one = test(
+                &[(6400, 0.0)],
+                &[(0, Mode::Delegated, rate, Some((100.0, 100.0)))],
+            );
+            one.notes.iter().any(|note| note.contains("--start u"))
+        };
+        assert!(told(1_999.0));
+        assert!(!told(2_000.0));
     }
 }

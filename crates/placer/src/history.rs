@@ -1,0 +1,200 @@
+//! What is remembered from one interval to the next: hysteresis, homes, and whether moves helped.
+
+use crate::categories::Categories;
+use crate::machine::Machine;
+use crate::plan::{Move, Reason};
+use crate::snapshot::{Snapshot, TaskKey};
+
+/// Intervals for which a task that moved stays where it is.
+const REST: u32 = 5;
+/// Intervals after a move from which on its result counts: before it caches fill.
+const WARM: u32 = 2;
+/// The share of its progress before that a move must leave, else it is undone.
+const WORSE: f32 = 0.95;
+
+/// One task.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    key: TaskKey,
+    /// What it was in the interval before.
+    was: Categories,
+    /// Intervals until it may be moved again.
+    rests: u32,
+    /// Where it was when it had to make room.
+    home: Option<u32>,
+    /// A move made it slower when it was like this: it stays while it is.
+    barred: Option<Categories>,
+    /// Its progress: a moving average while nothing is tried.
+    progress: Option<f32>,
+}
+
+/// Moves of one interval, which are kept if they helped.
+#[derive(Clone, Debug)]
+struct Trial {
+    age: u32,
+    moves: Vec<Move>,
+    /// Of each move, the progress of its task before, and the sum since it is warm.
+    progress: Vec<(Option<f32>, f32)>,
+}
+
+/// What is remembered of the tasks and of the moves.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// In the order of the keys, as in the snapshot.
+    memories: Vec<Memory>,
+    trials: Vec<Trial>,
+}
+
+impl History {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A task could not be moved: it is left alone from now on while it is as it is.
+    pub fn refused(&mut self, task: TaskKey) {
+        if let Ok(at) = self
+            .memories
+            .binary_search_by_key(&task, |memory| memory.key)
+        {
+            self.memories[at].barred = Some(self.memories[at].was);
+        }
+        for trial in &mut self.trials {
+            let kept = trial.moves.iter().map(|one| one.task != task);
+            let kept: Vec<bool> = kept.collect();
+            let mut keep = kept.iter();
+            trial.progress.retain(|_| *keep.next().unwrap_or(&true));
+            trial.moves.retain(|one| one.task != task);
+        }
+    }
+
+    /// The domain of memory where a task was when it had to make room.
+    pub(crate) fn home(&self, task: u32) -> Option<u32> {
+        self.memories.get(task as usize)?.home
+    }
+
+    /// Takes over the tasks of a new interval; says of each what it has been in both of the last two intervals, and
+    /// whether it may be moved.
+    pub(crate) fn follow(
+        &mut self,
+        snapshot: &Snapshot,
+        now: &[Categories],
+    ) -> (Vec<Categories>, Vec<bool>) {
+        let mut old = std::mem::take(&mut self.memories).into_iter().peekable();
+        self.memories.reserve(snapshot.tasks.len());
+        let mut agreed = Vec::with_capacity(now.len());
+        let mut free = Vec::with_capacity(now.len());
+        for (task, &now) in snapshot.tasks.iter().zip(now) {
+            while old.next_if(|memory| memory.key < task.key).is_some() {}
+            let known = old.next_if(|memory| memory.key == task.key);
+            let mut memory = known.unwrap_or(Memory {
+                key: task.key,
+                ..Memory::default()
+            });
+            agreed.push(now.common(memory.was));
+            if memory.rests == 0 {
+                memory.progress = average(memory.progress, task.activity.progress);
+                // Another phase: what was learnt before does not hold in it.
+                let changed = |was| now == memory.was && now != was;
+                memory.barred = memory.barred.filter(|&was| !changed(was));
+            }
+            memory.rests = memory.rests.saturating_sub(1);
+            free.push(known.is_some() && memory.rests == 0 && memory.barred.is_none());
+            memory.was = now;
+            self.memories.push(memory);
+        }
+        (agreed, free)
+    }
+
+    /// Looks at the moves whose time has come; gives the moves back that made it worse, with what share of their
+    /// progress the tasks kept.
+    pub(crate) fn judge(&mut self, snapshot: &Snapshot) -> Vec<(Move, f32)> {
+        let mut undone = Vec::new();
+        let activity = |key: TaskKey| {
+            let found = snapshot.tasks.binary_search_by_key(&key, |task| task.key);
+            found.ok().map(|at| &snapshot.tasks[at].activity)
+        };
+        for trial in &mut self.trials {
+            trial.age += 1;
+            if trial.age <= WARM {
+                continue;
+            }
+            for (one, (_, sum)) in trial.moves.iter().zip(&mut trial.progress) {
+                let progress = activity(one.task).and_then(|activity| activity.progress);
+                *sum += progress.unwrap_or(0.0);
+            }
+        }
+        let due = |trial: &mut Trial| trial.age >= REST;
+        for trial in self.trials.extract_if(.., due) {
+            let Some(kept) = trial.kept(|key| activity(key).is_some()) else {
+                continue;
+            };
+            if kept < WORSE {
+                undone.extend(trial.moves.iter().map(|&one| (one, kept)));
+            }
+        }
+        undone
+    }
+
+    /// Remembers what was decided.
+    pub(crate) fn decided(&mut self, machine: &Machine, moves: &[Move]) {
+        let mut tried = Vec::new();
+        let mut progress = Vec::new();
+        for one in moves {
+            let found = self
+                .memories
+                .binary_search_by_key(&one.task, |memory| memory.key);
+            let Ok(at) = found else {
+                continue;
+            };
+            let memory = &mut self.memories[at];
+            memory.rests = REST;
+            let domain = |cpu: u32| machine.memory().of_cpu[cpu as usize];
+            match one.reason {
+                Reason::Reluctantly(_) if memory.home.is_none() => {
+                    memory.home = Some(domain(one.from))
+                }
+                Reason::Undo(_) => memory.barred = Some(memory.was),
+                _ if memory.home == Some(domain(one.to)) => memory.home = None,
+                _ => {}
+            }
+            if !matches!(one.reason, Reason::Undo(_)) {
+                tried.push(*one);
+                progress.push((memory.progress, 0.0));
+            }
+        }
+        if !tried.is_empty() {
+            self.trials.push(Trial {
+                age: 0,
+                moves: tried,
+                progress,
+            });
+        }
+    }
+}
+
+impl Trial {
+    /// The geometric mean of what its tasks kept of their progress; `None` where it is not known.
+    fn kept(&self, lives: impl Fn(TaskKey) -> bool) -> Option<f32> {
+        let intervals = (self.age - WARM) as f32;
+        let ratios = self
+            .moves
+            .iter()
+            .zip(&self.progress)
+            .filter_map(|(one, (before, sum))| {
+                let before = before.filter(|&before| before > 0.0 && lives(one.task))?;
+                (*sum > 0.0).then(|| (sum / intervals / before).ln())
+            });
+        let ratios: Vec<f32> = ratios.collect();
+        let count = ratios.len();
+        (count > 0).then(|| (ratios.into_iter().sum::<f32>() / count as f32).exp())
+    }
+}
+
+fn average(before: Option<f32>, now: Option<f32>) -> Option<f32> {
+    match (before, now) {
+        (Some(before), Some(now)) => Some((before + now) / 2.0),
+        (before, now) => now.or(before),
+    }
+}

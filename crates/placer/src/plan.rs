@@ -1,0 +1,200 @@
+//! What is to be moved, and where everything is once it was.
+
+use crate::machine::{Level, LevelKind, Machine};
+use crate::snapshot::{Snapshot, Task, TaskKey};
+
+/// A CPU, or its core, with less load than this has room for a task.
+const IDLE: f32 = 0.1;
+
+/// Why a task moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reason {
+    /// Many of its lines come from another domain of this level, and others there have the same trouble (SAM, figure 4,
+    /// first part). With so many a second of CPU time.
+    Coherence(LevelKind, f32),
+    /// It shares with tasks in that domain of this level; so many transfers a second no longer cross it.
+    Group(LevelKind, f32),
+    /// It makes room for this task and loses nothing.
+    MakesRoom(TaskKey),
+    /// It makes room for this task although it uses much memory, which may become remote: it goes home if it does.
+    Reluctantly(TaskKey),
+    /// It had to make room, loads from remote memory since, and goes back (second part).
+    Home(f32),
+    /// The memory where it was is saturated (third part); with so many misses of all tasks there in a second.
+    Bandwidth(f32),
+    /// An earlier move made it slower: to this share of its progress before.
+    Undo(f32),
+}
+
+/// A task that is to go from one CPU to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Move {
+    /// Which.
+    pub task: TaskKey,
+    /// The index of its CPU until now.
+    pub from: u32,
+    /// The index of the CPU where it is to be.
+    pub to: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The placement while it is being decided.
+pub(crate) struct Plan<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) snapshot: &'a Snapshot,
+    /// Of each task, where it will be.
+    pub(crate) cpu_of: Vec<u32>,
+    /// Of each task, why it moves.
+    reasons: Vec<Option<Reason>>,
+    /// Of each task, whether it may be moved in this interval, once.
+    free: Vec<bool>,
+    cpu_load: Vec<f32>,
+    core_load: Vec<f32>,
+    /// As long as there are cores for all, nobody shares one.
+    by_core: bool,
+    pub(crate) total_load: f32,
+}
+
+impl<'a> Plan<'a> {
+    /// Everything as it is. `free` says of each task whether it may be moved.
+    pub(crate) fn new(machine: &'a Machine, snapshot: &'a Snapshot, free: Vec<bool>) -> Self {
+        let mut cpu_load = vec![0.0; machine.len()];
+        for (load, other) in cpu_load.iter_mut().zip(&snapshot.other_load) {
+            *load = *other;
+        }
+        let mut core_load = vec![0.0; machine.core_bound()];
+        let mut total_load = 0.0;
+        for task in &snapshot.tasks {
+            cpu_load[task.cpu as usize] += task.activity.load;
+        }
+        for (cpu, &load) in cpu_load.iter().enumerate() {
+            core_load[machine.core(cpu as u32) as usize] += load;
+            total_load += load;
+        }
+        Self {
+            machine,
+            snapshot,
+            cpu_of: snapshot.tasks.iter().map(|task| task.cpu).collect(),
+            reasons: vec![None; snapshot.tasks.len()],
+            free,
+            cpu_load,
+            by_core: total_load <= core_load.len() as f32 + IDLE,
+            core_load,
+            total_load,
+        }
+    }
+
+    pub(crate) fn task(&self, at: u32) -> &'a Task {
+        &self.snapshot.tasks[at as usize]
+    }
+
+    /// The domain where a task will be.
+    pub(crate) fn domain(&self, level: &Level, at: u32) -> u32 {
+        level.of_cpu[self.cpu_of[at as usize] as usize]
+    }
+
+    /// Whether a task may still be moved in this interval.
+    pub(crate) fn is_free(&self, at: u32) -> bool {
+        self.free[at as usize]
+    }
+
+    pub(crate) fn may_run_on(&self, at: u32, cpu: u32) -> bool {
+        let mask = self.snapshot.masks.get(self.task(at).mask as usize);
+        mask.is_some_and(|mask| mask.has(cpu))
+    }
+
+    /// The load that a domain with these CPUs is to have at most: one task a core while the cores suffice for all, one
+    /// a CPU while those do, and its share of what there is beyond.
+    pub(crate) fn capacity(&self, cpus: &[u32]) -> f32 {
+        let threads = cpus.len() as f32;
+        if self.by_core {
+            let cores = self.core_load.len().max(1) as f32;
+            return (threads * cores / self.machine.len() as f32).round();
+        }
+        threads.max((self.total_load * threads / self.machine.len() as f32).ceil())
+    }
+
+    /// An idle CPU of these for the task; the last of them that the caller has not yet seen to be taken is tried first.
+    /// `idle` is what [`Plan::idle`] gave, and shrinks.
+    pub(crate) fn take_idle(&self, idle: &mut Vec<u32>, at: u32) -> Option<u32> {
+        while idle.last().is_some_and(|&cpu| !self.is_idle(cpu)) {
+            idle.pop();
+        }
+        let found = |&cpu: &u32| self.is_idle(cpu) && self.may_run_on(at, cpu);
+        let place = idle.iter().rposition(found)?;
+        Some(idle.remove(place))
+    }
+
+    /// The idle CPUs of these, those on the idlest cores last.
+    pub(crate) fn idle(&self, cpus: &[u32]) -> Vec<u32> {
+        let mut idle: Vec<u32> = cpus
+            .iter()
+            .copied()
+            .filter(|&cpu| self.is_idle(cpu))
+            .collect();
+        if !self.by_core {
+            let load = |cpu: &u32| self.core_load[self.machine.core(*cpu) as usize];
+            idle.sort_by(|a, b| load(b).total_cmp(&load(a)));
+        }
+        idle
+    }
+
+    fn is_idle(&self, cpu: u32) -> bool {
+        if self.by_core {
+            self.core_load[self.machine.core(cpu) as usize] < IDLE
+        } else {
+            self.cpu_load[cpu as usize] < IDLE
+        }
+    }
+
+    /// Moves a task.
+    pub(crate) fn go(&mut self, at: u32, to: u32, reason: Reason) {
+        let index = at as usize;
+        let from = self.cpu_of[index];
+        let load = self.task(at).activity.load;
+        for (cpu, change) in [(from, -load), (to, load)] {
+            self.cpu_load[cpu as usize] += change;
+            self.core_load[self.machine.core(cpu) as usize] += change;
+        }
+        self.cpu_of[index] = to;
+        self.reasons[index] = Some(reason);
+        self.free[index] = false;
+    }
+
+    /// Whether two tasks may change places.
+    pub(crate) fn may_swap(&self, at: u32, other: u32) -> bool {
+        let (cpu, other_cpu) = (self.cpu_of[at as usize], self.cpu_of[other as usize]);
+        self.is_free(at)
+            && self.is_free(other)
+            && self.may_run_on(at, other_cpu)
+            && self.may_run_on(other, cpu)
+    }
+
+    /// Lets two tasks change places.
+    pub(crate) fn swap(&mut self, at: u32, reason: Reason, other: u32, other_reason: Reason) {
+        let (cpu, other_cpu) = (self.cpu_of[at as usize], self.cpu_of[other as usize]);
+        self.go(at, other_cpu, reason);
+        self.go(other, cpu, other_reason);
+    }
+
+    /// What is to be moved, in the order of the tasks.
+    pub(crate) fn moves(&self) -> Vec<Move> {
+        let tasks = self
+            .snapshot
+            .tasks
+            .iter()
+            .zip(&self.reasons)
+            .zip(&self.cpu_of);
+        let moved = tasks.filter_map(|((task, reason), &to)| {
+            let reason = (*reason)?;
+            (to != task.cpu).then_some(Move {
+                task: task.key,
+                from: task.cpu,
+                to,
+                reason,
+            })
+        });
+        moved.collect()
+    }
+}

@@ -22,6 +22,8 @@ struct Memory {
     rests: u32,
     /// Where it was when it had to make room.
     home: Option<u32>,
+    /// What it was when it was moved last.
+    moved_as: Categories,
     /// A move made it slower when it was like this: it stays while it is.
     barred: Option<Categories>,
     /// Its progress: a moving average while nothing is tried.
@@ -155,11 +157,13 @@ impl History {
                 Reason::Reluctantly(_) if memory.home.is_none() => {
                     memory.home = Some(domain(one.from))
                 }
-                Reason::Undo(_) => memory.barred = Some(memory.was),
+                // Where it goes back to it will be what it was there.
+                Reason::Undo(_) => memory.barred = Some(memory.moved_as),
                 _ if memory.home == Some(domain(one.to)) => memory.home = None,
                 _ => {}
             }
             if !matches!(one.reason, Reason::Undo(_)) {
+                memory.moved_as = memory.was;
                 tried.push(*one);
                 progress.push((memory.progress, 0.0));
             }

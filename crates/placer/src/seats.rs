@@ -1,8 +1,8 @@
 //! It is known who shares with whom: groups get a domain each, and as few tasks as possible move for it.
 
 use crate::categories::Categories;
+use crate::counters::partner;
 use crate::groups::groups;
-use crate::machine::Level;
 use crate::plan::{Plan, Reason};
 use crate::snapshot::{Sharing, Thresholds};
 
@@ -22,20 +22,33 @@ pub(crate) fn seat_groups(
     let machine = plan.machine;
     let this = &machine.levels()[level];
     let outer = level.checked_sub(1).map(|outer| &machine.levels()[outer]);
-    let same_outer = |plan: &Plan, pair: &Sharing| {
-        outer.is_none_or(|outer| plan.domain(outer, pair.one) == plan.domain(outer, pair.other))
+    let here: Vec<u32> = plan
+        .cpu_of
+        .iter()
+        .map(|&cpu| this.of_cpu[cpu as usize])
+        .collect();
+    let above = |domain: u32| {
+        let first = this.domains[domain as usize][0] as usize;
+        outer.map_or(0, |outer| outer.of_cpu[first])
     };
     // What a pair shares is no reason to move if all of it costs neither 5 %.
     let few = thresholds.coherence * WORTH;
-    let counts = |pair: &&Sharing| pair.transfers >= few && same_outer(plan, pair);
-    let pairs: Vec<Sharing> = plan
+    let mut pairs: Vec<Sharing> = Vec::with_capacity(plan.snapshot.sharing.len());
+    let mut before = 0.0;
+    for pair in plan
         .snapshot
         .sharing
         .iter()
-        .filter(counts)
-        .copied()
-        .collect();
-    let before = crossing(&pairs, |task| plan.domain(this, task));
+        .filter(|pair| pair.transfers >= few)
+    {
+        let (one, other) = (here[pair.one as usize], here[pair.other as usize]);
+        if one == other {
+            pairs.push(*pair);
+        } else if above(one) == above(other) {
+            pairs.push(*pair);
+            before += pair.transfers;
+        }
+    }
     if before < thresholds.coherence {
         return;
     }
@@ -44,80 +57,79 @@ pub(crate) fn seat_groups(
         .iter()
         .map(|cpus| plan.capacity(cpus))
         .collect();
-    let wants = wanted(plan, &pairs, this, outer, &capacity);
-    let after = crossing(&pairs, |task| match wants[task as usize] {
-        NONE => plan.domain(this, task),
-        domain => domain,
-    });
-    let moved = wants
-        .iter()
-        .enumerate()
-        .filter(|(task, domain)| **domain != NONE && plan.domain(this, *task as u32) != **domain);
+    let wants = wanted(plan, &pairs, &here, above, &capacity);
+    let (after, moved) = outcome(&pairs, &here, &wants);
     // Half of a pair's transfers come to each of the two.
     let saved = before - after;
-    let worth = saved >= WORTH * before
-        && saved / 2.0 >= WORTH * thresholds.coherence * moved.count() as f32;
+    let worth =
+        saved >= WORTH * before && saved / 2.0 >= WORTH * thresholds.coherence * moved as f32;
     if worth {
         seat(plan, categories, level, &wants, &pairs);
     }
 }
 
-/// Transfers a second between domains.
-fn crossing(pairs: &[Sharing], domain: impl Fn(u32) -> u32) -> f32 {
+/// Transfers a second between domains if everybody is where it is wanted, and how many move for it.
+fn outcome(pairs: &[Sharing], here: &[u32], wants: &[u32]) -> (f32, usize) {
+    let both = here.iter().zip(wants);
+    let there: Vec<u32> = both
+        .map(|(&here, &want)| if want == NONE { here } else { want })
+        .collect();
+    let domain = |task: u32| there[task as usize];
     let crosses = pairs
         .iter()
         .filter(|pair| domain(pair.one) != domain(pair.other));
-    crosses.map(|pair| pair.transfers).sum()
+    let after = crosses.map(|pair| pair.transfers).sum();
+    let moved = here
+        .iter()
+        .zip(&there)
+        .filter(|(here, there)| here != there);
+    (after, moved.count())
 }
 
-/// The domain that each task is to be in; [`NONE`] if it does not matter.
+/// The domain that each task is to be in; [`NONE`] if it does not matter. `here` has the domain of each, and `above` the
+/// outer domain of one, which is not left.
 fn wanted(
     plan: &Plan,
     pairs: &[Sharing],
-    level: &Level,
-    outer: Option<&Level>,
+    here: &[u32],
+    above: impl Fn(u32) -> u32,
     capacity: &[f32],
 ) -> Vec<u32> {
-    let load = |task: u32| plan.task(task).activity.load.max(0.05);
-    let count = plan.snapshot.tasks.len() as u32;
-    let loads: Vec<f32> = (0..count).map(load).collect();
+    let loads = plan
+        .snapshot
+        .tasks
+        .iter()
+        .map(|task| task.activity.load.max(0.05));
+    let loads: Vec<f32> = loads.collect();
     let largest = capacity.iter().copied().fold(0.0, f32::max);
     let mut room = capacity.to_vec();
-    let mut wants = vec![NONE; count as usize];
-    // Who may not be moved stays, and the others come to it.
-    let mut seats_of = |members: &[u32], wants: &mut Vec<u32>| {
-        let mut resident = vec![0.0_f32; capacity.len()];
-        for &task in members {
-            let here = plan.domain(level, task) as usize;
-            // A task that cannot come along weighs more than those that can.
-            resident[here] += loads[task as usize] * if plan.is_free(task) { 1.0 } else { 4.0 };
+    let mut wants = vec![NONE; here.len()];
+    let mut resident = vec![0.0_f32; capacity.len()];
+    for members in groups(&loads, pairs, largest, 0.0) {
+        resident.fill(0.0);
+        let mut weight = 0.0;
+        for &task in &members {
+            let load = loads[task as usize];
+            // A task that cannot come along weighs more than those that can: they come to it.
+            resident[here[task as usize] as usize] +=
+                load * if plan.is_free(task) { 1.0 } else { 4.0 };
+            weight += load;
         }
-        let weight: f32 = members.iter().map(|&task| loads[task as usize]).sum();
-        let inside = |domain: usize| {
-            let outer = outer.map(|outer| (outer, plan.domain(outer, members[0])));
-            let first = level.domains[domain][0] as usize;
-            outer.is_none_or(|(outer, domain)| outer.of_cpu[first] == domain)
-        };
-        let fits =
-            (0..room.len()).filter(|&domain| inside(domain) && room[domain] + 0.05 >= weight);
+        let outer = above(here[members[0] as usize]);
+        let fits = (0..room.len())
+            .filter(|&domain| room[domain] + 0.05 >= weight && above(domain as u32) == outer);
+        // Where most of them are already, then where there is most room.
         let best = fits.max_by(|&a, &b| {
-            let key = |domain: usize| (resident[domain], room[domain]);
-            let ((here_a, room_a), (here_b, room_b)) = (key(a), key(b));
-            here_a
-                .total_cmp(&here_b)
-                .then(room_a.total_cmp(&room_b))
-                .then(b.cmp(&a))
+            let residents = resident[a].total_cmp(&resident[b]);
+            residents.then(room[a].total_cmp(&room[b])).then(b.cmp(&a))
         });
         let Some(best) = best else {
-            return;
+            continue;
         };
         room[best] -= weight;
-        for &task in members {
+        for &task in &members {
             wants[task as usize] = best as u32;
         }
-    };
-    for group in groups(&loads, pairs, largest, 0.0) {
-        seats_of(&group, &mut wants);
     }
     wants
 }
@@ -164,13 +176,11 @@ fn seat(
     for from in 0..count {
         for to in 0..count {
             while let Some(task) = leaves[from * count + to].pop() {
-                if let Some(other) =
-                    crate::counters::partner(plan, &mut leaves[to * count + from], task)
-                {
+                if let Some(other) = partner(plan, &mut leaves[to * count + from], task) {
                     plan.swap(task, because(task), other, because(other));
                 } else if let Some(cpu) = plan.take_idle(&mut idle[to], task) {
                     plan.go(task, cpu, because(task));
-                } else if let Some(other) = crate::counters::partner(plan, &mut gives[to], task) {
+                } else if let Some(other) = partner(plan, &mut gives[to], task) {
                     let key = plan.task(task).key;
                     let makes_room = if memory(&other) {
                         Reason::Reluctantly(key)

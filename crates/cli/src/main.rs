@@ -10,6 +10,7 @@ mod exit;
 mod generate;
 mod interrupt;
 mod panics;
+mod place;
 mod record;
 mod report;
 mod say;
@@ -52,6 +53,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Compare two recordings: what grew, what shrank, and whether that is more than noise
     Diff(diff::DiffArgs),
+    /// Put the threads that share lines near each other, while this runs; undone at its end
+    Place(place::PlaceArgs),
     /// Say what this machine can do, as told by the kernel and as measured
     Doctor(doctor::DoctorArgs),
     /// Measure linewise itself against benchmarks with known answers
@@ -88,6 +91,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Record(args) => record::record(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Diff(args) => diff::run(&args),
+        Verb::Place(args) => place::run(&args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),

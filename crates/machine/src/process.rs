@@ -592,6 +592,14 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
+/// The time since boot in the kernel's ticks, in which `/proc` tells when threads began.
+#[must_use]
+pub fn ticks_since_boot() -> u64 {
+    // SAFETY: no pointers.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100);
+    clock_ns(libc::CLOCK_BOOTTIME) / (1_000_000_000 / per_second.clamp(1, 1_000_000))
+}
+
 /// CPU time of this process so far, in ns.
 #[must_use]
 pub fn own_cpu_time_ns() -> u64 {

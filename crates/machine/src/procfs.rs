@@ -185,6 +185,15 @@ pub fn started(pid: u32) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The CPU where a thread was last; `None` if it is gone.
+#[must_use]
+pub fn last_cpu(tid: u32) -> Option<u32> {
+    let stat = fs::read(proc_path(tid, "stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
 /// The processes whose chain of parents leads to one of `ancestors`, without those themselves unless one descends from
 /// another, in ascending order.
 /// Those that have ended and only wait to be reaped are left out. Processes that begin meanwhile may

@@ -12,6 +12,7 @@
 mod categories;
 mod counters;
 mod decide;
+mod events;
 mod groups;
 mod history;
 mod machine;
@@ -21,6 +22,7 @@ mod seats;
 mod snapshot;
 
 pub use decide::decide;
+pub use events::{Counts, IntelCounts, ZenCounts};
 pub use groups::groups;
 pub use history::History;
 pub use machine::{Level, LevelKind, Machine};

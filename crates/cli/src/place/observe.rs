@@ -1,0 +1,203 @@
+//! What is seen of the threads in one look.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use linewise_analysis::group_threads;
+use linewise_collect::{
+    EndedBy, Event, HeapWhen, RecordOptions, SampleBy, Source, Target, TimerOptions,
+};
+use linewise_machine::procfs;
+use linewise_machine::signals::StopSignals;
+use linewise_placer::{Activity, TaskKey};
+use linewise_recording::Recording;
+
+use crate::say::say;
+use crate::scratch::Scratch;
+
+/// A stream of counters longer than this is refused, bytes.
+const LONGEST_STREAM: u64 = 1 << 30;
+
+/// A thread as it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct SeenTask {
+    pub(super) key: TaskKey,
+    pub(super) process: u32,
+    pub(super) name: String,
+    /// The number of the CPU where it was last.
+    pub(super) cpu: u32,
+    pub(super) activity: Activity,
+}
+
+/// What one look gave.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// In the order of their keys.
+    pub(super) tasks: Vec<SeenTask>,
+    /// What pairs share, transfers a second, by thread id; `None` where only counters are known.
+    pub(super) pairs: Option<Vec<(u32, u32, f64)>>,
+    /// The share of the threads' CPU time that went by at lines that others have, where a recording tells it.
+    pub(super) waits: Option<f64>,
+    /// Nothing more will come: the target ended, a signal came, the stream is at its end.
+    pub(super) is_last: bool,
+}
+
+/// Where looks come from.
+pub(super) trait Observer {
+    /// Looks at the threads of these processes and of those that descend from them.
+    ///
+    /// # Errors
+    /// It cannot look.
+    fn look(&mut self, processes: &[u32]) -> anyhow::Result<Seen>;
+}
+
+/// Looks by a light recording of some seconds: who shares with whom, on any machine.
+pub(super) struct ByRecording<'a> {
+    pub(super) signals: &'a StopSignals,
+    pub(super) time: Duration,
+    pub(super) overhead: f64,
+}
+
+impl Observer for ByRecording<'_> {
+    fn look(&mut self, processes: &[u32]) -> anyhow::Result<Seen> {
+        let scratch = Scratch::new()?;
+        let directory = scratch.path().join("look.linewise");
+        let options = RecordOptions {
+            target: Target::Attach(processes.to_vec()),
+            directory: directory.clone(),
+            replace: false,
+            duration: Some(self.time),
+            output_to_errors: true,
+            heap: HeapWhen::Never,
+            flow: None,
+        };
+        let source = Source::Timer(TimerOptions {
+            overhead: self.overhead,
+            rate: None,
+            guard: None,
+            reuse: false,
+            sample_by: SampleBy::Auto,
+        });
+        let before = Loads::of(processes);
+        let outcome = linewise_collect::record(&options, &source, self.signals, |event| {
+            // What one look lacks the next may see.
+            if let Event::Failed(error) = event {
+                say(&crate::exit::chain(error));
+            }
+        })?;
+        let mut seen = before.seen_since(processes);
+        seen.is_last = outcome.ended_by != EndedBy::Duration;
+        if outcome.failure.is_none() {
+            seen.pairs = Some(pairs(&directory)?);
+        }
+        Ok(seen)
+    }
+}
+
+/// Who shares with whom, by a recording.
+pub(super) fn pairs(directory: &Path) -> anyhow::Result<Vec<(u32, u32, f64)>> {
+    let recording = Recording::open(directory)?;
+    let groups = group_threads(recording.info(), &recording.tables()?, None);
+    let pairs = groups.pairs.iter();
+    Ok(pairs.map(|pair| (pair.one, pair.other, pair.strength())).collect())
+}
+
+/// How long threads had run or wanted to, at a moment.
+struct Loads {
+    at: Instant,
+    busy_ns: BTreeMap<TaskKey, u64>,
+}
+
+impl Loads {
+    fn of(processes: &[u32]) -> Self {
+        let threads = threads(processes).into_iter();
+        let busy = threads.map(|(key, process)| (key, busy_ns(process, key.tid)));
+        Self {
+            at: Instant::now(),
+            busy_ns: busy.collect(),
+        }
+    }
+
+    /// The threads that are there now, with what they did since.
+    fn seen_since(&self, processes: &[u32]) -> Seen {
+        let passed = self.at.elapsed().as_nanos().max(1) as f64;
+        let tasks = threads(processes).into_iter().filter_map(|(key, process)| {
+            let since = self.busy_ns.get(&key).copied().unwrap_or(0);
+            let busy = busy_ns(process, key.tid).saturating_sub(since);
+            Some(SeenTask {
+                key,
+                process,
+                name: procfs::thread_name(process, key.tid).unwrap_or_default(),
+                cpu: procfs::last_cpu(key.tid)?,
+                activity: Activity {
+                    load: (busy as f64 / passed).clamp(0.0, 1.0) as f32,
+                    ..Activity::default()
+                },
+            })
+        });
+        Seen {
+            tasks: tasks.collect(),
+            ..Seen::default()
+        }
+    }
+}
+
+/// Time on a CPU and time waiting for one.
+fn busy_ns(process: u32, tid: u32) -> u64 {
+    let ran = procfs::thread_cpu_time_ns(process, tid).unwrap_or(0);
+    ran + procfs::thread_waited_ns(process, tid).unwrap_or(0)
+}
+
+/// The threads of processes and of all that descend from them, with their processes.
+fn threads(processes: &[u32]) -> BTreeMap<TaskKey, u32> {
+    let mut all = processes.to_vec();
+    all.extend(procfs::descendants(processes).unwrap_or_default());
+    let mut threads = BTreeMap::new();
+    for process in all {
+        for tid in procfs::threads(process).unwrap_or_default() {
+            if let Some(start) = procfs::started(tid) {
+                threads.insert(TaskKey { tid, start }, process);
+            }
+        }
+    }
+    threads
+}
+
+/// Takes looks from a file of counter values, a line of JSON for each interval.
+pub(super) struct ByStream {
+    looks: std::vec::IntoIter<Seen>,
+}
+
+impl ByStream {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is none of such a stream.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let bytes = linewise_foreign::read(path, LONGEST_STREAM);
+        let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut looks = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let interval: super::stream::Interval = serde_json::from_str(line)
+                .with_context(|| format!("{shown}, line {}: no interval of counters", number + 1))?;
+            looks.push(interval.seen());
+        }
+        if let Some(last) = looks.last_mut() {
+            last.is_last = true;
+        }
+        anyhow::ensure!(!looks.is_empty(), "{shown} has no intervals");
+        Ok(Self {
+            looks: looks.into_iter(),
+        })
+    }
+}
+
+impl Observer for ByStream {
+    fn look(&mut self, _: &[u32]) -> anyhow::Result<Seen> {
+        self.looks.next().context("the stream of counters is at its end")
+    }
+}

@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("linewise-cache", &["linewise-topology"]),
     ("linewise-heap", &[]),
+    ("linewise-placer", &["linewise-topology"]),
     ("linewise-tracer", &["linewise-cache", "linewise-heap"]),
     ("linewise-preload", &["linewise-heap"]),
     ("linewise-preload-cxx", &[]),
@@ -54,7 +55,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "linewise-analysis",
-        &["linewise-cache", "linewise-foreign", "linewise-recording"],
+        &[
+            "linewise-cache",
+            "linewise-foreign",
+            "linewise-placer",
+            "linewise-recording",
+            "linewise-topology",
+        ],
     ),
     (
         "linewise-bench",

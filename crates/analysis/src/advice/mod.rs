@@ -13,11 +13,15 @@ mod managed;
 mod names;
 mod parts;
 mod paths;
+mod placement;
 mod proposal;
 mod share_less;
+mod sharers;
 mod votes;
 mod waits;
 mod whole;
 
 pub(crate) use change::{allocate_aligned, is_of_elements};
 pub use findings::{Advice, advise};
+pub(crate) use placement::placement_words;
+pub(crate) use sharers::Sharers;

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::model::Report;
 use crate::diff::Diff;
+use crate::views::groups::ThreadGroups;
 
 /// The report as indented JSON with a line break at its end. Arrays of plain values, such as the
 /// rows of a matrix, stay on one line. Numbers that are not finite become `null`, for JSON has no
@@ -17,6 +18,12 @@ pub fn render(report: &Report) -> String {
 #[must_use]
 pub fn render_diff(diff: &Diff) -> String {
     pretty(diff)
+}
+
+/// Groups of threads likewise; described in `docs/groups-json.md`.
+#[must_use]
+pub fn render_groups(groups: &ThreadGroups) -> String {
+    pretty(groups)
 }
 
 fn pretty(value: &impl Serialize) -> String {

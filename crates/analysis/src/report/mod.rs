@@ -7,6 +7,7 @@ mod difference;
 mod distances;
 mod drawing;
 mod exact;
+mod groups;
 pub mod html;
 pub mod json;
 pub use crate::model;

@@ -11,6 +11,7 @@ mod encounter;
 #[cfg(test)]
 mod exact_rows;
 pub mod flow;
+pub mod groups;
 pub mod heap_sites;
 pub mod hot;
 mod kind;

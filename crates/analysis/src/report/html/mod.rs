@@ -18,6 +18,7 @@ mod document;
 mod finding;
 mod flow;
 mod grid;
+mod groups;
 mod prefetch;
 mod reuse;
 mod section;
@@ -32,6 +33,7 @@ use super::{contention, sections, text};
 use crate::details::Details;
 pub use diff::render as render_diff;
 use document::document;
+pub use groups::render_groups;
 use written::{Name, Prose};
 
 /// Findings that are written out; the JSON report has them all.

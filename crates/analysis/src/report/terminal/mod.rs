@@ -4,6 +4,7 @@ mod diff;
 mod finding;
 mod flow;
 mod grid;
+mod groups;
 mod line_drawing;
 mod locality;
 mod page;
@@ -14,6 +15,7 @@ mod types;
 use super::model::Report;
 use super::{contention, sections, text};
 pub use diff::render as render_diff;
+pub use groups::render_groups;
 use page::{MIN_WIDTH, Page, Tone};
 
 /// How to print a report on a terminal.

@@ -129,6 +129,17 @@ pub struct Together {
     pub falsely: f64,
 }
 
+/// A line that did not move as far as that was seen, since those at it were never on different CPUs at once.
+#[derive(Clone, Debug, Default)]
+pub struct TurnLine {
+    /// The process.
+    pub pid: Pid,
+    /// First byte of the line.
+    pub line: Address,
+    /// Who touches it where, most weight first.
+    pub places: Vec<Place>,
+}
+
 /// All sharing of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SharingView {
@@ -138,6 +149,8 @@ pub struct SharingView {
     pub together: Vec<Together>,
     /// Lines that several threads were seen at, but never at the same time on different CPUs.
     pub taking_turns: u64,
+    /// Those of them that have places of their own.
+    pub turns: Vec<TurnLine>,
     /// Lines that several threads were seen at, of which none was met there by another that was at work.
     pub unmet: u64,
     /// About so many lines that several threads use, more than a private cache holds.

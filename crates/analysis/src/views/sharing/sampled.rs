@@ -11,7 +11,7 @@ use super::kinds::{UNKNOWN, Visitor, true_share};
 use super::scattered::scattered;
 use super::stays::{Around, Input, LineStays, RunningSlices, stays};
 use super::waits::{Presence, Wait, balance, wait_of};
-use super::{Basis, Estimate, Flow, LineSharing, SharingView, Z90};
+use super::{Basis, Estimate, Flow, LineSharing, SharingView, TurnLine, Z90};
 
 /// How many times longer than its samples say a thread may be at a line that it only reads: part of
 /// a load's latency passes in the shadow of other work. A reader that lost 20 to 25 % of its time to
@@ -89,7 +89,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         };
         match line_sharing(key, &known, &around) {
             Some(line) => view.lines.push(line),
-            None => *view.uncounted(stays, met, &on_cpus) += 1,
+            None => view.count_still(key, stays, met, &on_cpus),
         }
     }
     view.lines.sort_by(|a, b| {
@@ -102,6 +102,23 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
 }
 
 impl SharingView {
+    /// Counts a line of which nothing moved as far as that was seen, and keeps it where threads take turns.
+    fn count_still(
+        &mut self,
+        (pid, line): (Pid, Address),
+        stays: &LineStays,
+        met: &HashMap<Tid, Encounter>,
+        on_cpus: &Stays<'_>,
+    ) {
+        if !take_turns(stays, met, on_cpus) {
+            self.unmet += 1;
+            return;
+        }
+        self.taking_turns += 1;
+        let places = stays.places(met);
+        self.turns.push(TurnLine { pid, line, places });
+    }
+
     /// The count of lines of which nothing moved as far as that was seen, of those that are like this one.
     fn uncounted(
         &mut self,

@@ -1,0 +1,444 @@
+//! View `groups`: which threads share lines with which, as groups, and what would their transfers cost elsewhere?
+//!
+//! Nothing is estimated anew: transfers and costs of a pair are its part of those of the lines that view `sharing` found.
+//! Threads that take turns at a line move nothing where they are; they would where they ran at once, so they belong
+//! together, too.
+//!
+//! ```text
+//! lines with flows   → pairs → groups (linewise_placer) → cost at each distance → where they fit
+//! lines in turns     ↗
+//! ```
+
+mod distance;
+mod pairs;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use linewise_placer::Sharing;
+use linewise_recording::{RunInfo, Source, Tables, Tid};
+use linewise_topology::Topology;
+use serde::{Deserialize, Serialize};
+
+use super::run_coverage::ENOUGH_SAMPLES;
+use super::sharing::{Estimate, Followed, SharingView, ThreadTime};
+use super::threads::thread_rows;
+use crate::quantity::Interval;
+pub use distance::{Distance, DistanceCost, Latencies, LevelLatency};
+pub(crate) use pairs::{LineOf, PairSum};
+pub use places::{Below, GroupPlace, Shape};
+
+/// The version of the JSON interface.
+pub const GROUPS_SCHEMA: u32 = 1;
+
+/// A pair weaker than this, of the strongest of either thread, does not make two groups one.
+const CUT: f32 = 0.1;
+/// Transfers of a run below which a pair makes no group: what threads hand to each other when they begin and end stays
+/// below.
+const LEAST_TRANSFERS: f64 = 1_000.0;
+/// A move that saves less than this of a group's time is within what moving costs.
+const LEAST_GAIN: f64 = 0.005;
+/// Threads that use less of a CPU do not count among those that a group leaves out.
+const IDLE: f64 = 0.01;
+/// A group with this share of all thread time is all of the program.
+const NEARLY_ALL: f64 = 0.9;
+
+/// What the view needs.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupsInput<'a> {
+    /// `run.json`.
+    pub info: &'a RunInfo,
+    /// The tables.
+    pub tables: &'a Tables,
+    /// What view `sharing` found.
+    pub sharing: &'a SharingView,
+    /// Thread time of the run.
+    pub time: &'a ThreadTime,
+    /// The machine that threads are to be placed on, where it is known.
+    pub machine: Option<&'a Topology>,
+}
+
+/// Who shares cache lines with whom, and where they should run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadGroups {
+    /// [`GROUPS_SCHEMA`].
+    pub schema: u32,
+    /// The command line.
+    pub command: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// Whether linewise started the program: thread ids are of a run that is over.
+    pub launched: bool,
+    /// Wall time recorded, ns.
+    pub duration_ns: u64,
+    /// Bytes of a line.
+    pub line_bytes: u64,
+    /// The threads that did anything: those of the first group first, those in no group last.
+    pub threads: Vec<GroupedThread>,
+    /// Pairs of threads that share lines, the strongest first.
+    pub pairs: Vec<SharingPair>,
+    /// The groups, the one that shares most first.
+    pub groups: Vec<ThreadGroup>,
+    /// The machine that threads are placed on.
+    pub shape: Shape,
+    /// What a line's way costs at each distance that the machine has, the nearest first.
+    pub latencies: Vec<LevelLatency>,
+    /// What to do.
+    pub advice: PlacementAdvice,
+    /// What the reader must know, whole sentences.
+    pub notes: Vec<String>,
+}
+
+/// A thread and its group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupedThread {
+    /// Its id.
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Of how many CPUs it used the time, 0 to 1; of an exact run that of the emulator.
+    pub load: f64,
+    /// The number of its group; `null` of a thread in none.
+    pub group: Option<u32>,
+}
+
+/// Two threads that share lines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharingPair {
+    /// The thread with the lower id.
+    pub one: u32,
+    /// The other.
+    pub other: u32,
+    /// Transfers a second of the run; of an exact run, whose seconds mean nothing, all of them.
+    pub transfers: f64,
+    /// The interval of `transfers`: 90 %.
+    pub interval: Interval,
+    /// Of `transfers`, the share by false sharing, 0 to 1.
+    pub false_share: f64,
+    /// Transfers that there might be besides, in the unit of `transfers`, if the two ran at once where they take turns now: as
+    /// many as fit into the time that both spend at the line. No more than a hint.
+    pub in_turns: f64,
+    /// Lines that they share.
+    pub lines: u64,
+    /// What lies on them, the most first; at most 3.
+    pub why: Vec<SharedObject>,
+}
+
+impl SharingPair {
+    /// How strongly the two belong together, in the unit of `transfers`.
+    #[must_use]
+    pub fn strength(&self) -> f64 {
+        self.transfers + self.in_turns
+    }
+}
+
+/// What is shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedObject {
+    /// The object, in words.
+    pub object: String,
+    /// The fields that are touched, the dearest first, with `, ` between; empty if unknown.
+    pub fields: String,
+    /// The functions that touch it, the dearest first, with `, ` between; empty if unknown.
+    pub functions: String,
+    /// The share of what the pair, or the group, moves, 0 to 1.
+    pub share: f64,
+}
+
+/// Threads that share with each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadGroup {
+    /// Its number, from 1.
+    pub id: u32,
+    /// Its threads by id.
+    pub threads: Vec<u32>,
+    /// Of how many CPUs they use the time together.
+    pub load: f64,
+    /// Transfers between them a second of the run; of an exact run all of them.
+    pub transfers: f64,
+    /// The interval of `transfers`: 90 %.
+    pub interval: Interval,
+    /// Of `transfers`, the share by false sharing, 0 to 1.
+    pub false_share: f64,
+    /// See [`SharingPair::in_turns`].
+    pub in_turns: f64,
+    /// Transfers between them and threads outside, in the unit of `transfers`.
+    pub outside: f64,
+    /// Distinct lines that they share.
+    pub lines: u64,
+    /// Bytes of these: the shared hot set.
+    pub hot_bytes: u64,
+    /// What their transfers cost where they ran, as a share of their thread time, 0 to 1; of an exact run of that of all
+    /// threads.
+    pub cost: f64,
+    /// The interval of `cost`: 90 %.
+    pub cost_interval: Interval,
+    /// What they would cost at each distance that the machine has.
+    pub elsewhere: Vec<DistanceCost>,
+    /// Where they would run; `null` where no place on the machine is better than any other.
+    pub place: Option<GroupPlace>,
+    /// What lies on their lines, the most first; at most 3.
+    pub why: Vec<SharedObject>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacementAdvice {
+    /// The answer.
+    pub verdict: PlacementVerdict,
+    /// The same in whole sentences.
+    pub words: String,
+}
+
+/// Whether threads should be moved, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacementVerdict {
+    /// The groups that have a `place` should run there.
+    Move,
+    /// Too little was seen to say anything.
+    TooLittleSeen,
+    /// No threads share lines.
+    NothingShared,
+    /// All CPUs are below one last-level cache.
+    OneLlc,
+    /// The shape of the machine that was recorded is not known.
+    MachineUnknown,
+    /// All threads share with all.
+    AllWithAll,
+    /// No group fits anywhere.
+    NoRoom,
+    /// Each group that fits somewhere is there.
+    AlreadyThere,
+    /// It would bring next to nothing.
+    TooCheap,
+}
+
+/// The view's answer without names, and the lines behind each pair and group.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The answer; `why` is empty everywhere.
+    pub(crate) groups: ThreadGroups,
+    /// By the threads of [`ThreadGroups::pairs`], the lower id first.
+    pub(crate) sums: BTreeMap<(Tid, Tid), PairSum>,
+}
+
+/// Computes the view.
+#[must_use]
+pub(crate) fn thread_groups(input: &GroupsInput<'_>) -> Found {
+    let info = input.info;
+    let seconds = seconds(info);
+    let latencies = Latencies::of(&input.tables.latencies, input.machine);
+    let sums = pairs::pairs(input.sharing, Followed::of(info).one_in(), latencies.now_ns());
+    let mut threads = busy_threads(input, &sums);
+    let members = grouped(&mut threads, &sums);
+    let mut groups: Vec<ThreadGroup> = (1..)
+        .zip(&members)
+        .map(|(id, members)| group(id, members, input, &sums, &latencies))
+        .collect();
+    let shape = Shape::of(info, input.machine);
+    if let Some(machine) = input.machine {
+        places::place(&mut groups, machine, &input.tables.samples);
+    }
+    threads.sort_by_key(|thread| (thread.group.unwrap_or(u32::MAX), thread.tid));
+    let mut pairs: Vec<SharingPair> = (sums.iter())
+        .map(|(key, sum)| sum.row(*key, seconds))
+        .collect();
+    pairs.sort_by(|a, b| b.strength().total_cmp(&a.strength()));
+    let mut groups = ThreadGroups {
+        schema: GROUPS_SCHEMA,
+        command: info.command.join(" "),
+        source: info.source,
+        launched: info.launched,
+        duration_ns: info.end.since(info.start),
+        line_bytes: info.line_size,
+        threads,
+        pairs,
+        groups,
+        shape,
+        latencies: latencies.levels,
+        advice: PlacementAdvice {
+            verdict: PlacementVerdict::NothingShared,
+            words: String::new(),
+        },
+        notes: Vec::new(),
+    };
+    groups.advice.verdict = groups.verdict(input);
+    Found { groups, sums }
+}
+
+/// Seconds by which transfers are divided; 1 where those of the run mean nothing.
+fn seconds(info: &RunInfo) -> f64 {
+    match info.end.since(info.start) {
+        ns if !info.source.is_emulated() && ns > 0 => ns as f64 * 1e-9,
+        _ => 1.0,
+    }
+}
+
+/// The threads that used any time or share anything.
+fn busy_threads(
+    input: &GroupsInput<'_>,
+    sums: &BTreeMap<(Tid, Tid), PairSum>,
+) -> Vec<GroupedThread> {
+    let run_ns = input.info.end.since(input.info.start).max(1) as f64;
+    let sharing: std::collections::BTreeSet<u32> =
+        sums.keys().flat_map(|(a, b)| [a.0, b.0]).collect();
+    let rows = thread_rows(input.info, input.tables).into_iter();
+    rows.filter(|row| row.work() > 0 || sharing.contains(&row.tid))
+        .map(|row| GroupedThread {
+            tid: row.tid,
+            pid: row.pid,
+            load: (row.cpu_time_ns as f64 / run_ns).min(1.0),
+            name: row.name,
+            group: None,
+        })
+        .collect()
+}
+
+/// The members of each group; it is noted at the threads, too.
+fn grouped(
+    threads: &mut [GroupedThread],
+    sums: &BTreeMap<(Tid, Tid), PairSum>,
+) -> Vec<Vec<Tid>> {
+    let index: BTreeMap<u32, u32> = (threads.iter().zip(0..))
+        .map(|(thread, i)| (thread.tid, i))
+        .collect();
+    let strong = sums.iter().filter(|(_, sum)| sum.strength() >= LEAST_TRANSFERS);
+    let pairs: Vec<Sharing> = strong
+        .filter_map(|((one, other), sum)| {
+            Some(Sharing {
+                one: *index.get(&one.0)?,
+                other: *index.get(&other.0)?,
+                transfers: sum.strength() as f32,
+            })
+        })
+        .collect();
+    let weights: Vec<f32> = threads.iter().map(|thread| thread.load as f32).collect();
+    // What a group needs is looked at when it is placed: it is shown however large it is.
+    let groups = linewise_placer::groups(&weights, &pairs, f32::INFINITY, CUT);
+    for (id, members) in (1..).zip(&groups) {
+        for &at in members {
+            threads[at as usize].group = Some(id);
+        }
+    }
+    let tids = |members: &Vec<u32>| {
+        let mut tids: Vec<Tid> = members.iter().map(|&at| Tid(threads[at as usize].tid)).collect();
+        tids.sort_unstable();
+        tids
+    };
+    groups.iter().map(tids).collect()
+}
+
+fn group(
+    id: u32,
+    members: &[Tid],
+    input: &GroupsInput<'_>,
+    sums: &BTreeMap<(Tid, Tid), PairSum>,
+    latencies: &Latencies,
+) -> ThreadGroup {
+    let seconds = seconds(input.info);
+    let is_in = |tid: &Tid| members.binary_search(tid).is_ok();
+    let mut inner = PairSum::default();
+    let mut outside = 0.0;
+    for ((one, other), sum) in sums {
+        match (is_in(one), is_in(other)) {
+            (true, true) => inner.add(sum),
+            (false, false) => {}
+            _ => outside += sum.transfers(),
+        }
+    }
+    let threads = input.tables.threads.iter();
+    let own_ns: u64 = (threads.filter(|thread| is_in(&thread.tid)))
+        .map(|thread| thread.cpu_time_ns)
+        .sum();
+    let share = |cost: Estimate| match input.info.exact.is_some() {
+        true => input.time.share(cost),
+        false => ThreadTime::Measured(own_ns as f64).share(cost),
+    };
+    let cost = share(inner.cost_ns);
+    let row = inner.row((Tid(0), Tid(0)), seconds);
+    let scale = f64::from(Followed::of(input.info).one_in());
+    let lines = (inner.lines.len() as f64 * scale) as u64;
+    let run_ns = input.info.end.since(input.info.start).max(1);
+    ThreadGroup {
+        id,
+        threads: members.iter().map(|tid| tid.0).collect(),
+        load: own_ns as f64 / run_ns as f64,
+        transfers: row.transfers,
+        interval: row.interval,
+        false_share: row.false_share,
+        in_turns: row.in_turns,
+        outside: outside / seconds,
+        lines,
+        hot_bytes: lines * input.info.line_size,
+        cost: cost.value,
+        cost_interval: cost.interval(),
+        elsewhere: latencies.costs(&inner, input, share),
+        place: None,
+        why: Vec::new(),
+    }
+}
+
+impl ThreadGroups {
+    /// Whether its transfers are counted over the whole run, not by the second.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.source.is_emulated()
+    }
+
+    /// The thread with this id.
+    #[must_use]
+    pub fn thread(&self, tid: u32) -> Option<&GroupedThread> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    fn verdict(&self, input: &GroupsInput<'_>) -> PlacementVerdict {
+        use PlacementVerdict as It;
+        if self.groups.is_empty() {
+            let seen = (input.tables.samples.len() as u64) + input.sharing.lines.len() as u64;
+            let little = input.info.exact.is_none() && seen < ENOUGH_SAMPLES;
+            return match little || self.threads.is_empty() {
+                true => It::TooLittleSeen,
+                false => It::NothingShared,
+            };
+        }
+        if self.shape.llcs == Some(1) {
+            return It::OneLlc;
+        }
+        if input.machine.is_none() || self.shape.llcs.is_none() {
+            return It::MachineUnknown;
+        }
+        let all: f64 = self.threads.iter().map(|thread| thread.load).sum();
+        let first = &self.groups[0];
+        let outside = |it: &&GroupedThread| it.group != Some(first.id) && it.load > IDLE;
+        let is_all = self.threads.iter().filter(outside).count() == 0
+            || first.load >= NEARLY_ALL * all;
+        let placed: Vec<&GroupPlace> = self.groups.iter().filter_map(|it| it.place.as_ref()).collect();
+        match placed.iter().find(|place| !place.is_there) {
+            None if placed.is_empty() && is_all => It::AllWithAll,
+            None if placed.is_empty() => It::NoRoom,
+            None => It::AlreadyThere,
+            Some(_) if self.gain() < LEAST_GAIN => It::TooCheap,
+            Some(_) => It::Move,
+        }
+    }
+
+    /// The largest share of its time that a group may lose by its distance and would not at its place.
+    fn gain(&self) -> f64 {
+        let of = |group: &ThreadGroup| {
+            let place = group.place.as_ref().filter(|place| !place.is_there)?;
+            let there = group.elsewhere.iter().find(|it| it.distance == place.distance)?;
+            // Where it takes turns now nothing is lost yet, but nothing keeps it from being parted.
+            let worst = group.elsewhere.iter().map(|it| it.cost).fold(group.cost, f64::max);
+            Some(match group.in_turns > group.transfers {
+                true => worst - there.cost,
+                false => group.cost - there.cost,
+            })
+        };
+        self.groups.iter().filter_map(of).fold(0.0, f64::max)
+    }
+}

@@ -134,15 +134,14 @@ fn part(
         1.0
     };
     let mut transfers = [0.0; 3];
-    for &(other, weight) in one.partners {
-        let Some(&there) = place
-            .get(other as usize)
-            .filter(|&&there| there != u32::MAX)
-        else {
-            continue;
-        };
-        if let Some(crossing) = machine.crossing(one.cpu, there) {
-            transfers[crossing] += phase.transfers * weight;
+    let lives = |&&(other, _): &&(u32, f64)| {
+        place.get(other as usize).is_some_and(|&there| there != u32::MAX)
+    };
+    // Its lines come from those that live: what others would have written they write.
+    let all: f64 = one.partners.iter().filter(lives).map(|(_, weight)| weight).sum();
+    for &(other, weight) in one.partners.iter().filter(lives) {
+        if let Some(crossing) = machine.crossing(one.cpu, place[other as usize]) {
+            transfers[crossing] += phase.transfers * weight / all;
         }
     }
     for (count, cycles) in transfers.iter().zip(machine.costs.transfer_cycles) {

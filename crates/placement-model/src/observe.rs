@@ -100,12 +100,15 @@ impl SampledSharing {
                 continue;
             }
             let events = world.phase(at as u32).transfers * task.last.rates.useful;
-            for &(other, weight) in &task.partners {
-                let partner = &world.tasks[other as usize];
-                if partner.born.is_some() && world.machine.crossing(task.cpu, partner.cpu).is_some()
-                {
+            let lives = |&&(other, _): &&(u32, f64)| world.tasks[other as usize].born.is_some();
+            let living = || task.partners.iter().filter(lives);
+            let weights: f64 = living().map(|(_, weight)| weight).sum();
+            for &(other, weight) in living() {
+                let there = world.tasks[other as usize].cpu;
+                if world.machine.crossing(task.cpu, there).is_some() {
                     let (one, two) = (at.min(other as usize), at.max(other as usize));
-                    rates[one * count + two] += events * weight * lines * task.last.rates.share;
+                    rates[one * count + two] +=
+                        events * weight / weights * lines * task.last.rates.share;
                 }
             }
         }

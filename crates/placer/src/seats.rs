@@ -89,8 +89,8 @@ fn wanted(
         let mut resident = vec![0.0_f32; capacity.len()];
         for &task in members {
             let here = plan.domain(level, task) as usize;
-            // A task that cannot come along weighs more than those that can.
-            resident[here] += loads[task as usize] * if plan.is_free(task) { 1.0 } else { 4.0 };
+            // A task that never comes along weighs more than those that do; one that is new or rests comes later.
+            resident[here] += loads[task as usize] * if plan.stays(task) { 4.0 } else { 1.0 };
         }
         let weight: f32 = members.iter().map(|&task| loads[task as usize]).sum();
         let inside = |domain: usize| {

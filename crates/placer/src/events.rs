@@ -53,7 +53,13 @@ impl Counts {
     /// The activity of a task that executed for `load` of the interval, with `cycles` at `hertz` and so many
     /// `instructions`. Without cycles nothing is known, and nothing counts.
     #[must_use]
-    pub fn activity(self, load: f32, cycles: f64, hertz: f64, instructions: Option<f64>) -> Activity {
+    pub fn activity(
+        self,
+        load: f32,
+        cycles: f64,
+        hertz: f64,
+        instructions: Option<f64>,
+    ) -> Activity {
         let per_second = |count: f64| {
             let rate = count.max(0.0) / cycles * hertz;
             if rate.is_finite() { rate as f32 } else { 0.0 }
@@ -118,8 +124,16 @@ mod tests {
             remote_dram: 5.0,
             ..IntelCounts::default()
         };
-        assert_eq!(Counts::Intel(counts).activity(0.0, 0.0, 2e9, None).remote, 0.0);
-        assert_eq!(Counts::Intel(counts).activity(0.0, 10.0, 2e9, None).transfers[0], 0.0);
+        assert_eq!(
+            Counts::Intel(counts).activity(0.0, 0.0, 2e9, None).remote,
+            0.0
+        );
+        assert_eq!(
+            Counts::Intel(counts)
+                .activity(0.0, 10.0, 2e9, None)
+                .transfers[0],
+            0.0
+        );
     }
 
     #[test]

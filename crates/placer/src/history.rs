@@ -11,6 +11,9 @@ const REST: u32 = 5;
 const WARM: u32 = 2;
 /// The share of its progress before that a move must leave, else it is undone.
 const WORSE: f32 = 0.95;
+/// The share of its progress before that a move must bring, else the like is not tried again: where nothing helps,
+/// nothing is to be shuffled.
+const NO_BETTER: f32 = 1.01;
 
 /// One task.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +25,6 @@ struct Memory {
     rests: u32,
     /// Where it was when it had to make room.
     home: Option<u32>,
-    /// What it was when it was moved last.
-    moved_as: Categories,
     /// A move made it slower when it was like this: it stays while it is.
     barred: Option<Categories>,
     /// Its progress: a moving average while nothing is tried.
@@ -34,9 +35,30 @@ struct Memory {
 #[derive(Clone, Debug)]
 struct Trial {
     age: u32,
-    moves: Vec<Move>,
-    /// Of each move, the progress of its task before, and the sum since it is warm.
-    progress: Vec<(Option<f32>, f32)>,
+    tried: Vec<Tried>,
+}
+
+/// One move of a trial.
+#[derive(Clone, Copy, Debug)]
+struct Tried {
+    one: Move,
+    /// What the task was before. Elsewhere it may look different; once it is back it will be like this again.
+    was: Categories,
+    /// Its progress before.
+    before: Option<f32>,
+    /// The sum since it is warm.
+    since: f32,
+}
+
+/// Whether a task may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freedom {
+    /// Now.
+    Free,
+    /// Later: it is new, or rests.
+    Waits,
+    /// Not while it is as it is.
+    Stays,
 }
 
 /// What is remembered of the tasks and of the moves.
@@ -63,11 +85,7 @@ impl History {
             self.memories[at].barred = Some(self.memories[at].was);
         }
         for trial in &mut self.trials {
-            let kept = trial.moves.iter().map(|one| one.task != task);
-            let kept: Vec<bool> = kept.collect();
-            let mut keep = kept.iter();
-            trial.progress.retain(|_| *keep.next().unwrap_or(&true));
-            trial.moves.retain(|one| one.task != task);
+            trial.tried.retain(|tried| tried.one.task != task);
         }
     }
 
@@ -82,7 +100,7 @@ impl History {
         &mut self,
         snapshot: &Snapshot,
         now: &[Categories],
-    ) -> (Vec<Categories>, Vec<bool>) {
+    ) -> (Vec<Categories>, Vec<Freedom>) {
         let mut old = std::mem::take(&mut self.memories).into_iter().peekable();
         self.memories.reserve(snapshot.tasks.len());
         let mut agreed = Vec::with_capacity(now.len());
@@ -102,7 +120,13 @@ impl History {
                 memory.barred = memory.barred.filter(|&was| !changed(was));
             }
             memory.rests = memory.rests.saturating_sub(1);
-            free.push(known.is_some() && memory.rests == 0 && memory.barred.is_none());
+            free.push(if memory.barred.is_some() {
+                Freedom::Stays
+            } else if known.is_none() || memory.rests > 0 {
+                Freedom::Waits
+            } else {
+                Freedom::Free
+            });
             memory.was = now;
             self.memories.push(memory);
         }
@@ -122,9 +146,9 @@ impl History {
             if trial.age <= WARM {
                 continue;
             }
-            for (one, (_, sum)) in trial.moves.iter().zip(&mut trial.progress) {
-                let progress = activity(one.task).and_then(|activity| activity.progress);
-                *sum += progress.unwrap_or(0.0);
+            for tried in &mut trial.tried {
+                let progress = activity(tried.one.task).and_then(|activity| activity.progress);
+                tried.since += progress.unwrap_or(0.0);
             }
         }
         let due = |trial: &mut Trial| trial.age >= REST;
@@ -132,8 +156,19 @@ impl History {
             let Some(kept) = trial.kept(|key| activity(key).is_some()) else {
                 continue;
             };
+            if kept >= NO_BETTER {
+                continue;
+            }
+            for tried in &trial.tried {
+                let key = |memory: &Memory| memory.key;
+                if let Ok(at) = self.memories.binary_search_by_key(&tried.one.task, key) {
+                    let is_worse = kept < WORSE;
+                    let now = self.memories[at].was;
+                    self.memories[at].barred = Some(if is_worse { tried.was } else { now });
+                }
+            }
             if kept < WORSE {
-                undone.extend(trial.moves.iter().map(|&one| (one, kept)));
+                undone.extend(trial.tried.iter().map(|tried| (tried.one, kept)));
             }
         }
         undone
@@ -142,7 +177,6 @@ impl History {
     /// Remembers what was decided.
     pub(crate) fn decided(&mut self, machine: &Machine, moves: &[Move]) {
         let mut tried = Vec::new();
-        let mut progress = Vec::new();
         for one in moves {
             let found = self
                 .memories
@@ -157,23 +191,20 @@ impl History {
                 Reason::Reluctantly(_) if memory.home.is_none() => {
                     memory.home = Some(domain(one.from))
                 }
-                // Where it goes back to it will be what it was there.
-                Reason::Undo(_) => memory.barred = Some(memory.moved_as),
                 _ if memory.home == Some(domain(one.to)) => memory.home = None,
                 _ => {}
             }
             if !matches!(one.reason, Reason::Undo(_)) {
-                memory.moved_as = memory.was;
-                tried.push(*one);
-                progress.push((memory.progress, 0.0));
+                tried.push(Tried {
+                    one: *one,
+                    was: memory.was,
+                    before: memory.progress,
+                    since: 0.0,
+                });
             }
         }
         if !tried.is_empty() {
-            self.trials.push(Trial {
-                age: 0,
-                moves: tried,
-                progress,
-            });
+            self.trials.push(Trial { age: 0, tried });
         }
     }
 }
@@ -182,14 +213,11 @@ impl Trial {
     /// The geometric mean of what its tasks kept of their progress; `None` where it is not known.
     fn kept(&self, lives: impl Fn(TaskKey) -> bool) -> Option<f32> {
         let intervals = (self.age - WARM) as f32;
-        let ratios = self
-            .moves
-            .iter()
-            .zip(&self.progress)
-            .filter_map(|(one, (before, sum))| {
-                let before = before.filter(|&before| before > 0.0 && lives(one.task))?;
-                (*sum > 0.0).then(|| (sum / intervals / before).ln())
-            });
+        let ratios = self.tried.iter().filter_map(|tried| {
+            let before = tried.before.filter(|&before| before > 0.0);
+            let before = before.filter(|_| lives(tried.one.task))?;
+            (tried.since > 0.0).then(|| (tried.since / intervals / before).ln())
+        });
         let ratios: Vec<f32> = ratios.collect();
         let count = ratios.len();
         (count > 0).then(|| (ratios.into_iter().sum::<f32>() / count as f32).exp())

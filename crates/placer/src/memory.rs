@@ -30,7 +30,8 @@ pub(crate) fn send_home(plan: &mut Plan, categories: &[Categories], history: &Hi
                 exiles.push(other);
             } else if is_cpu_bound(plan, *all) {
                 cpu_bound.push(other);
-            } else if is_memory(plan, *all) {
+            } else if is_memory(plan, *all) && all.has(Categories::REMOTE) {
+                // Whose memory is there would be the next to want home.
                 memory.push(other);
             }
         }

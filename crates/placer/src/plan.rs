@@ -1,5 +1,6 @@
 //! What is to be moved, and where everything is once it was.
 
+use crate::history::Freedom;
 use crate::machine::{Level, LevelKind, Machine};
 use crate::snapshot::{Snapshot, Task, TaskKey};
 
@@ -48,7 +49,7 @@ pub(crate) struct Plan<'a> {
     /// Of each task, why it moves.
     reasons: Vec<Option<Reason>>,
     /// Of each task, whether it may be moved in this interval, once.
-    free: Vec<bool>,
+    free: Vec<Freedom>,
     cpu_load: Vec<f32>,
     core_load: Vec<f32>,
     /// As long as there are cores for all, nobody shares one.
@@ -58,7 +59,7 @@ pub(crate) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Everything as it is. `free` says of each task whether it may be moved.
-    pub(crate) fn new(machine: &'a Machine, snapshot: &'a Snapshot, free: Vec<bool>) -> Self {
+    pub(crate) fn new(machine: &'a Machine, snapshot: &'a Snapshot, free: Vec<Freedom>) -> Self {
         let mut cpu_load = vec![0.0; machine.len()];
         for (load, other) in cpu_load.iter_mut().zip(&snapshot.other_load) {
             *load = *other;
@@ -96,7 +97,12 @@ impl<'a> Plan<'a> {
 
     /// Whether a task may still be moved in this interval.
     pub(crate) fn is_free(&self, at: u32) -> bool {
-        self.free[at as usize]
+        self.free[at as usize] == Freedom::Free
+    }
+
+    /// Whether a task is to be moved neither now nor soon.
+    pub(crate) fn stays(&self, at: u32) -> bool {
+        self.free[at as usize] == Freedom::Stays
     }
 
     pub(crate) fn may_run_on(&self, at: u32, cpu: u32) -> bool {
@@ -159,7 +165,7 @@ impl<'a> Plan<'a> {
         }
         self.cpu_of[index] = to;
         self.reasons[index] = Some(reason);
-        self.free[index] = false;
+        self.free[index] = Freedom::Waits;
     }
 
     /// Whether two tasks may change places.

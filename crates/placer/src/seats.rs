@@ -110,9 +110,9 @@ fn wanted(
         let mut weight = 0.0;
         for &task in &members {
             let load = loads[task as usize];
-            // A task that cannot come along weighs more than those that can: they come to it.
+            // A task that never comes along weighs more than those that do; one that is new or rests comes later.
             resident[here[task as usize] as usize] +=
-                load * if plan.is_free(task) { 1.0 } else { 4.0 };
+                load * if plan.stays(task) { 4.0 } else { 1.0 };
             weight += load;
         }
         let outer = above(here[members[0] as usize]);

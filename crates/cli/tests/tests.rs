@@ -20,6 +20,7 @@ mod launching;
 mod measuring;
 mod objects_exact;
 mod operators;
+mod place;
 mod probing;
 mod processes;
 mod rebuilt;

@@ -6,8 +6,9 @@
  * the calling fibre's last one, or the calling thread's. Handles: whoever gets one closes it; NULL is an
  * error, but may be closed. Everything may be used by several fibres and threads at once, but closed by
  * one, when no other uses it; a thread that is no worker is blocked where a fibre would wait.
- * Shutting down: a call that has to wait returns LINEWISE_FIBRES_CANCELLED in a fibre whose runtime shuts
- * down, each time; the fibre cleans up and returns.
+ * Shutting down: a call that has to wait, and each sleep and yield, returns LINEWISE_FIBRES_CANCELLED in a
+ * fibre whose runtime shuts down, each time; the fibre cleans up and returns. What need not wait, as a lock
+ * that is free, is done as ever.
  * Functions that are passed in must return: no longjmp or pthread_exit may leave them, and an exception of
  * C++ that does ends the process. Between waiting calls fibres of one worker run in any order: what they
  * must not hold there is said at linewise_fibres_start.

@@ -524,6 +524,9 @@ static void *waits(void *argument)
     CHECK(linewise_fibres_channel_send(it->told, NULL, FOREVER));
     EXPECT(LINEWISE_FIBRES_CANCELLED, wait_to_the_end(it, way->way));
     TRUE(linewise_fibres_last_error()[0] != '\0');
+    /* One that does nothing but sleep for no time, or what is over at once, hears of it, too. */
+    EXPECT(LINEWISE_FIBRES_CANCELLED, linewise_fibres_sleep(0));
+    EXPECT(LINEWISE_FIBRES_CANCELLED, linewise_fibres_sleep(1));
     for (int other = 0; other < WAYS; other++)
         if (other != 8) /* one at a time waits for an end */
             EXPECT(LINEWISE_FIBRES_CANCELLED, wait_to_the_end(it, other));

@@ -27,6 +27,10 @@ pub(crate) fn rest(time: Duration) -> Result<(), Stop> {
         std::thread::sleep(time);
         return Ok(());
     };
+    // One that is to end is told even where nothing is left to wait for: it may do nothing else in a loop.
+    if task.is_cancelled() {
+        return Err(Stop);
+    }
     let deadline = after(time);
     while Instant::now() < deadline {
         wait_until(task, deadline)?;

@@ -352,12 +352,18 @@ where
 }
 
 impl Io<net::TcpListener> {
-    /// Listens at `address`.
+    /// Listens at `address`. As many connections wait to be accepted as the system allows (`net.core.somaxconn`), and
+    /// not only the 128 of [`net::TcpListener::bind`]: clients that find no room there try again after a second.
     ///
     /// # Errors
     /// As [`net::TcpListener::bind`].
     pub fn bind(address: impl net::ToSocketAddrs) -> io::Result<Self> {
-        Self::new(net::TcpListener::bind(address)?)
+        let listener = net::TcpListener::bind(address)?;
+        // SAFETY: no pointers; the descriptor is the listener's.
+        if unsafe { libc::listen(listener.as_raw_fd(), i32::MAX) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Self::new(listener)
     }
 
     /// The next connection.

@@ -265,7 +265,7 @@ fn new_slab(size: usize) -> Result<&'static Slab, Error> {
 }
 
 /// Whether a tool of Valgrind runs the process: it preloads a library of its own.
-fn is_under_valgrind() -> bool {
+pub(crate) fn is_under_valgrind() -> bool {
     std::env::var_os("LD_PRELOAD")
         .is_some_and(|loaded| loaded.to_string_lossy().contains("vgpreload_"))
 }

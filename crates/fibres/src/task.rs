@@ -211,6 +211,12 @@ impl Task {
         unsafe { (*self.yielder.get()).on_parent_stack(call) }
     }
 
+    /// Whether its runtime shuts down, so that it is not to wait any more. By the fibre itself; one that unwinds is not
+    /// told again.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.here().cancelling.get() && !std::thread::panicking()
+    }
+
     /// The worker on which it runs now, as far as fibres see it. By the fibre itself; to be asked again after
     /// each [`Task::leave`].
     #[inline]

@@ -44,7 +44,7 @@ pub(crate) fn wait(task: &Task) -> Result<(), Stop> {
         std::thread::sleep(Duration::from_micros(50));
         return Ok(());
     }
-    if task.here().cancelling.get() || task.leave(WAIT) {
+    if task.is_cancelled() || task.leave(WAIT) {
         return Err(Stop);
     }
     Ok(())

@@ -39,6 +39,10 @@ pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
         println!("{:#}", fibres::json(&rows));
     } else {
         print!("{}", fibres::table(&rows));
+        println!(
+            "\nOther programs on these CPUs make all but the round trip slower, and the spread no wider: measure while\n\
+             nothing else runs."
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

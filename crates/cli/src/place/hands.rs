@@ -109,7 +109,10 @@ impl<K: Kernel> Hands<K> {
         if self.theirs.contains(&key) {
             return Ok(Done::Theirs);
         }
-        let before = self.given.get(&key).map_or(now, |known| known.before.clone());
+        let before = self
+            .given
+            .get(&key)
+            .map_or(now, |known| known.before.clone());
         let entry = Entry {
             key,
             process,
@@ -237,7 +240,11 @@ impl<K: Kernel> Hands<K> {
             return false;
         };
         // A group that has none of a thread's CPUs left gives it all of its own.
-        *now == group || known.asked.iter().any(|asked| asked.intersection(&group) == *now)
+        *now == group
+            || known
+                .asked
+                .iter()
+                .any(|asked| asked.intersection(&group) == *now)
     }
 
     fn note(&mut self, entry: Entry) {

@@ -43,7 +43,10 @@ impl Invented {
 
     fn all(&self) -> Vec<String> {
         let threads = self.threads.borrow();
-        threads.values().map(|thread| thread.cpus.to_string()).collect()
+        threads
+            .values()
+            .map(|thread| thread.cpus.to_string())
+            .collect()
     }
 
     fn put(&self, tid: u32, cpus: &str) {
@@ -65,7 +68,9 @@ impl Kernel for Rc<Invented> {
     fn cpus(&self, tid: u32) -> io::Result<CpuSet> {
         self.lives();
         let threads = self.threads.borrow();
-        let thread = threads.get(&tid).ok_or_else(|| io::Error::from_raw_os_error(3))?;
+        let thread = threads
+            .get(&tid)
+            .ok_or_else(|| io::Error::from_raw_os_error(3))?;
         Ok(match &*self.group.borrow() {
             Some(group) if thread.cpus.intersection(group).is_empty() => group.clone(),
             Some(group) => thread.cpus.intersection(group),
@@ -79,8 +84,14 @@ impl Kernel for Rc<Invented> {
             return Err(io::Error::from_raw_os_error(1));
         }
         let mut threads = self.threads.borrow_mut();
-        let thread = threads.get_mut(&tid).ok_or_else(|| io::Error::from_raw_os_error(3))?;
-        thread.cpus = if cpus.len() > 100 { set("0-7") } else { cpus.clone() };
+        let thread = threads
+            .get_mut(&tid)
+            .ok_or_else(|| io::Error::from_raw_os_error(3))?;
+        thread.cpus = if cpus.len() > 100 {
+            set("0-7")
+        } else {
+            cpus.clone()
+        };
         Ok(())
     }
 
@@ -90,7 +101,9 @@ impl Kernel for Rc<Invented> {
 
     fn threads(&self, processes: &[u32]) -> Vec<u32> {
         let threads = self.threads.borrow();
-        let of = threads.iter().filter(|(_, thread)| processes.contains(&thread.process));
+        let of = threads
+            .iter()
+            .filter(|(_, thread)| processes.contains(&thread.process));
         of.map(|(&tid, _)| tid).collect()
     }
 }
@@ -178,7 +191,10 @@ fn a_thread_that_somebody_else_moved_is_left_to_them() {
     let mut hands = hands(&kernel, &folder.path().join("journal"));
     assert!(moved(&hands.give(key(10), 10, &set("0-3")).unwrap()));
     kernel.put(10, "2,5");
-    assert!(matches!(hands.give(key(10), 10, &set("4-7")).unwrap(), Done::Theirs));
+    assert!(matches!(
+        hands.give(key(10), 10, &set("4-7")).unwrap(),
+        Done::Theirs
+    ));
     assert!(hands.is_theirs(key(10)));
     hands.undo().unwrap();
     assert_eq!(kernel.cpus_of(10), "2,5");
@@ -193,7 +209,10 @@ fn a_group_that_shrinks_is_nobody_else_s_change() {
     assert!(moved(&hands.give(key(10), 10, &set("0-3")).unwrap()));
     for group in ["2-7", "4-7"] {
         *kernel.group.borrow_mut() = Some(set(group));
-        assert!(moved(&hands.give(key(10), 10, &set("4-7")).unwrap()), "{group}");
+        assert!(
+            moved(&hands.give(key(10), 10, &set("4-7")).unwrap()),
+            "{group}"
+        );
     }
     hands.undo().unwrap();
     *kernel.group.borrow_mut() = None;
@@ -209,8 +228,14 @@ fn a_number_that_is_another_thread_s_now_is_not_touched() {
     let mut another = kernel.threads.borrow()[&10].clone();
     another.start = 99;
     kernel.threads.borrow_mut().insert(10, another);
-    assert!(matches!(hands.give(key(10), 10, &set("4-7")).unwrap(), Done::Ended));
-    assert!(matches!(hands.give(key(77), 10, &set("4-7")).unwrap(), Done::Ended));
+    assert!(matches!(
+        hands.give(key(10), 10, &set("4-7")).unwrap(),
+        Done::Ended
+    ));
+    assert!(matches!(
+        hands.give(key(77), 10, &set("4-7")).unwrap(),
+        Done::Ended
+    ));
     assert_eq!(kernel.cpus_of(10), "0-3");
 }
 
@@ -238,7 +263,10 @@ fn what_is_refused_changes_nothing_and_is_told() {
     let before = kernel.all();
     let mut hands = hands(&kernel, &folder.path().join("journal"));
     kernel.refuses.set(true);
-    assert!(matches!(hands.give(key(10), 10, &set("0")).unwrap(), Done::Refused(_)));
+    assert!(matches!(
+        hands.give(key(10), 10, &set("0")).unwrap(),
+        Done::Refused(_)
+    ));
     assert!(hands.is_empty());
     kernel.refuses.set(false);
     assert!(moved(&hands.give(key(10), 10, &set("0")).unwrap()));

@@ -64,8 +64,12 @@ impl Journal {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600);
         let file = options.custom_flags(libc_flags()).open(&path);
-        let file = file.with_context(|| format!("cannot open the journal {shown}; --journal FILE takes another"))?;
-        let about = file.metadata().with_context(|| format!("cannot read {shown}"))?;
+        let file = file.with_context(|| {
+            format!("cannot open the journal {shown}; --journal FILE takes another")
+        })?;
+        let about = file
+            .metadata()
+            .with_context(|| format!("cannot read {shown}"))?;
         if !about.is_file() || about.uid() != process::effective_user() || about.nlink() != 1 {
             bail!("{shown} is no journal of this user's: --journal FILE takes another");
         }
@@ -73,7 +77,9 @@ impl Journal {
             bail!("{shown} is longer than any journal: remove it, or --journal FILE takes another");
         }
         if !process::try_lock(&file).with_context(|| format!("cannot lock {shown}"))? {
-            bail!("another `linewise place` is at work ({shown}): end it first, it undoes what it did");
+            bail!(
+                "another `linewise place` is at work ({shown}): end it first, it undoes what it did"
+            );
         }
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim().to_owned();
@@ -81,7 +87,10 @@ impl Journal {
         for line in BufReader::new(&file).lines() {
             // The last line may be half of one: what it would have told was not done.
             let line: Option<Line> = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            entries.extend(line.filter(|line| line.boot == boot).and_then(|line| line.entry()));
+            entries.extend(
+                line.filter(|line| line.boot == boot)
+                    .and_then(|line| line.entry()),
+            );
         }
         let journal = Self { file, path, boot };
         Ok((journal, entries))
@@ -107,9 +116,15 @@ impl Journal {
             text += &serde_json::to_string(&line)?;
             text.push('\n');
         }
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| self.file.sync_data());
         written.with_context(|| {
-            format!("cannot write to the journal {}, so nothing is moved", self.path.display())
+            format!(
+                "cannot write to the journal {}, so nothing is moved",
+                self.path.display()
+            )
         })
     }
 
@@ -140,7 +155,8 @@ impl Line {
 
 /// Opening neither waits nor follows a link.
 fn libc_flags() -> i32 {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let flags =
+        rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
     flags.bits().cast_signed()
 }
 
@@ -157,7 +173,8 @@ fn own_folder() -> anyhow::Result<PathBuf> {
     if let Err(error) = DirBuilder::new().mode(0o700).create(&folder)
         && error.kind() != std::io::ErrorKind::AlreadyExists
     {
-        return Err(error).with_context(|| format!("cannot make {shown}; --journal FILE takes another place"));
+        return Err(error)
+            .with_context(|| format!("cannot make {shown}; --journal FILE takes another place"));
     }
     let about = fs::symlink_metadata(&folder).with_context(|| format!("cannot read {shown}"))?;
     if !about.is_dir() || about.uid() != user || about.mode() & 0o022 != 0 {

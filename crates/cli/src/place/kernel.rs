@@ -48,7 +48,9 @@ impl Kernel for Linux {
     fn threads(&self, processes: &[u32]) -> Vec<u32> {
         let mut all = processes.to_vec();
         all.extend(procfs::descendants(processes).unwrap_or_default());
-        let threads = all.iter().map(|&process| procfs::threads(process).unwrap_or_default());
+        let threads = all
+            .iter()
+            .map(|&process| procfs::threads(process).unwrap_or_default());
         threads.flatten().collect()
     }
 }

@@ -104,9 +104,14 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     if args.undo {
         return undo_leftovers(args);
     }
-    if [!args.command.is_empty(), !args.pid.is_empty(), args.system, args.counters.is_some()]
-        .into_iter()
-        .all(|given| !given)
+    if [
+        !args.command.is_empty(),
+        !args.pid.is_empty(),
+        args.system,
+        args.counters.is_some(),
+    ]
+    .into_iter()
+    .all(|given| !given)
     {
         bail!("what is to be placed? `linewise place -- COMMAND`, --pid PID, or --system");
     }
@@ -117,16 +122,16 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     let mut events = Events::open(args.events.as_deref())?;
     let mut target = Target::begin(args)?;
     let signals = StopSignals::block().context("cannot wait for signals")?;
-    let placed = nothing_to_gain(&machine).map_or_else(
-        || place(args, &machine, &mut target, &signals, &mut events),
-        |reason| {
+    let placed = match nothing_to_gain(&machine) {
+        None => place(args, &machine, &mut target, &signals, &mut events),
+        Some(reason) => {
             if !args.quiet {
                 say(&format!("nothing is to be moved: {reason}"));
             }
             events.tell("nothing", json!({ "reason": reason }));
             Ok(())
-        },
-    );
+        }
+    };
     // A command has its own exit code, whatever failed of ours.
     match (placed, target.end(&signals)) {
         (Ok(()), code) => Ok(code.unwrap_or(ExitCode::SUCCESS)),
@@ -167,11 +172,20 @@ fn undo_leftovers(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
 
 /// What was undone, in words.
 fn words(undone: Undone) -> String {
-    let mut text = format!("{} threads may run where they might before", undone.restored);
+    let mut text = format!(
+        "{} threads may run where they might before",
+        undone.restored
+    );
     for (count, what) in [
         (undone.ended, "had ended"),
-        (undone.theirs, "were changed by somebody else meanwhile and are left so"),
-        (undone.refused, "could not be changed: end this as the user who placed them, `linewise place --undo`"),
+        (
+            undone.theirs,
+            "were changed by somebody else meanwhile and are left so",
+        ),
+        (
+            undone.refused,
+            "could not be changed: end this as the user who placed them, `linewise place --undo`",
+        ),
     ] {
         if count > 0 {
             text += &format!("; {count} {what}");
@@ -265,7 +279,8 @@ impl Placing<'_> {
                 target.wait(signals, || self.free_heirs_if_any());
                 return Ok(());
             }
-            if calm >= 2 && !target.wait_for(signals, self.args.every, || self.free_heirs_if_any()) {
+            if calm >= 2 && !target.wait_for(signals, self.args.every, || self.free_heirs_if_any())
+            {
                 return Ok(());
             }
         }
@@ -308,7 +323,8 @@ impl Placing<'_> {
                 masks.push(allowed);
                 masks.len() - 1
             });
-            self.names.insert(task.key, (task.process, task.name.clone()));
+            self.names
+                .insert(task.key, (task.process, task.name.clone()));
             tasks.push(Task {
                 key: task.key,
                 process: task.process,
@@ -317,8 +333,11 @@ impl Placing<'_> {
                 activity: task.activity,
             });
         }
-        let index: BTreeMap<u32, u32> =
-            tasks.iter().enumerate().map(|(at, task)| (task.key.tid, at as u32)).collect();
+        let index: BTreeMap<u32, u32> = tasks
+            .iter()
+            .enumerate()
+            .map(|(at, task)| (task.key.tid, at as u32))
+            .collect();
         let pairs = seen.pairs.iter().flatten();
         let sharing = pairs.filter_map(|&(one, other, transfers)| {
             Some(Sharing {
@@ -329,14 +348,19 @@ impl Placing<'_> {
         });
         Snapshot {
             sharing: sharing.collect(),
-            masks: masks.iter().map(|mask| Mask::new(self.machine, mask)).collect(),
+            masks: masks
+                .iter()
+                .map(|mask| Mask::new(self.machine, mask))
+                .collect(),
             tasks,
             other_load: Vec::new(),
         }
     }
 
     fn all_cpus(&self) -> CpuSet {
-        (0..self.machine.len() as u32).map(|cpu| self.machine.number(cpu)).collect()
+        (0..self.machine.len() as u32)
+            .map(|cpu| self.machine.number(cpu))
+            .collect()
     }
 
     /// Where a thread that is to be on this CPU may run: there, or wherever it is as near.
@@ -345,9 +369,15 @@ impl Placing<'_> {
         if self.args.pin {
             return [number].into_iter().collect();
         }
-        let innermost = self.machine.levels().last().unwrap_or(self.machine.memory());
+        let innermost = self
+            .machine
+            .levels()
+            .last()
+            .unwrap_or(self.machine.memory());
         let domain = innermost.of_cpu[cpu as usize] as usize;
-        let cpus = innermost.domains[domain].iter().map(|&cpu| self.machine.number(cpu));
+        let cpus = innermost.domains[domain]
+            .iter()
+            .map(|&cpu| self.machine.number(cpu));
         let cpus: CpuSet = cpus.collect();
         let before = self.hands.before(key).cloned();
         let allowed = before.or_else(|| Linux.cpus(key.tid).ok());
@@ -378,13 +408,19 @@ impl Placing<'_> {
     /// Carries moves out; says what could not be.
     fn give_all(&mut self, moves: &[Move]) -> anyhow::Result<()> {
         for one in moves {
-            let process = self.names.get(&one.task).map_or(one.task.tid, |(process, _)| *process);
+            let process = self
+                .names
+                .get(&one.task)
+                .map_or(one.task.tid, |(process, _)| *process);
             let cpus = self.cpus_around(one.task, one.to);
             let done = self.hands.give(one.task, process, &cpus)?;
             let told = match &done {
                 Done::Moved => continue,
                 Done::Ended => ("ended", "it has ended".to_owned()),
-                Done::Theirs => ("theirs", "somebody else changed where it may run; it is left to them".to_owned()),
+                Done::Theirs => (
+                    "theirs",
+                    "somebody else changed where it may run; it is left to them".to_owned(),
+                ),
                 Done::Refused(error) => ("refused", format!("the kernel refuses: {error}")),
             };
             self.history.refused(one.task);
@@ -397,7 +433,10 @@ impl Placing<'_> {
     }
 
     fn tell_move(&mut self, one: &Move) {
-        let name = self.names.get(&one.task).map_or("", |(_, name)| name.as_str());
+        let name = self
+            .names
+            .get(&one.task)
+            .map_or("", |(_, name)| name.as_str());
         let (from, to) = (self.machine.number(one.from), self.machine.number(one.to));
         let cpus = self.cpus_around(one.task, one.to);
         let reason = why(&one.reason);
@@ -409,7 +448,11 @@ impl Placing<'_> {
             }),
         );
         if !self.args.quiet {
-            let would = if self.args.dry_run { "would move" } else { "moves" };
+            let would = if self.args.dry_run {
+                "would move"
+            } else {
+                "moves"
+            };
             say(&format!(
                 "thread {} `{name}` {would} from CPU {from} to {to} (CPUs {cpus}): {reason}",
                 one.task.tid
@@ -427,7 +470,9 @@ impl Placing<'_> {
             Some(pairs) if pairs.is_empty() => {
                 "nothing is to be moved so far: no threads were seen to share lines".to_owned()
             }
-            _ => format!("nothing is to be moved so far: what crosses {kinds} costs less than 5 %, or does whatever place the threads have"),
+            _ => format!(
+                "nothing is to be moved so far: what crosses {kinds} costs less than 5 %, or does whatever place the threads have"
+            ),
         }
     }
 

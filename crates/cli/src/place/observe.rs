@@ -90,18 +90,30 @@ impl Observer for ByRecording<'_> {
         let mut seen = before.seen_since(processes);
         seen.is_last = outcome.ended_by != EndedBy::Duration;
         if outcome.failure.is_none() {
-            seen.pairs = Some(pairs(&directory)?);
+            (seen.pairs, seen.waits) = shared(&directory, &seen.tasks)?;
         }
         Ok(seen)
     }
 }
 
-/// Who shares with whom, by a recording.
-pub(super) fn pairs(directory: &Path) -> anyhow::Result<Vec<(u32, u32, f64)>> {
+/// Who shares with whom, by a recording, and the share of the threads' time that it costs.
+#[expect(clippy::type_complexity, reason = "two fields of one structure")]
+fn shared(
+    directory: &Path,
+    tasks: &[SeenTask],
+) -> anyhow::Result<(Option<Vec<(u32, u32, f64)>>, Option<f64>)> {
     let recording = Recording::open(directory)?;
     let groups = group_threads(recording.info(), &recording.tables()?, None);
     let pairs = groups.pairs.iter();
-    Ok(pairs.map(|pair| (pair.one, pair.other, pair.strength())).collect())
+    let pairs = pairs.map(|pair| (pair.one, pair.other, pair.strength()));
+    let load: f64 = tasks.iter().map(|task| f64::from(task.activity.load)).sum();
+    let cost: f64 = groups
+        .groups
+        .iter()
+        .map(|group| group.cost * group.load)
+        .sum();
+    let waits = (load > 0.0).then(|| (cost / load).clamp(0.0, 1.0));
+    Ok((Some(pairs.collect()), waits))
 }
 
 /// How long threads had run or wanted to, at a moment.
@@ -181,9 +193,15 @@ impl ByStream {
         let bytes = bytes.with_context(|| format!("cannot read {shown}"))?;
         let text = String::from_utf8_lossy(&bytes);
         let mut looks = Vec::new();
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let interval: super::stream::Interval = serde_json::from_str(line)
-                .with_context(|| format!("{shown}, line {}: no interval of counters", number + 1))?;
+        for (number, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty())
+        {
+            let interval: super::stream::Interval =
+                serde_json::from_str(line).with_context(|| {
+                    format!("{shown}, line {}: no interval of counters", number + 1)
+                })?;
             looks.push(interval.seen());
         }
         if let Some(last) = looks.last_mut() {
@@ -198,6 +216,8 @@ impl ByStream {
 
 impl Observer for ByStream {
     fn look(&mut self, _: &[u32]) -> anyhow::Result<Seen> {
-        self.looks.next().context("the stream of counters is at its end")
+        self.looks
+            .next()
+            .context("the stream of counters is at its end")
     }
 }

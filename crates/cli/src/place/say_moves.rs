@@ -28,7 +28,9 @@ pub(super) fn why(reason: &Reason) -> String {
             "it shares with threads there: {rate:.2e} transfers a second need not cross {}",
             domains(*kind)
         ),
-        Reason::MakesRoom(key) => format!("it makes room for thread {}, and loses nothing", key.tid),
+        Reason::MakesRoom(key) => {
+            format!("it makes room for thread {}, and loses nothing", key.tid)
+        }
         Reason::Reluctantly(key) => format!(
             "it makes room for thread {}, and goes home if its memory is remote then",
             key.tid

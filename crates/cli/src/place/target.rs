@@ -75,7 +75,9 @@ impl Target {
         }
         let ended = match &mut self.child {
             Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
-            None => !self.of_system && !self.pids.is_empty() && !self.pids.iter().any(|&pid| lives(pid)),
+            None => {
+                !self.of_system && !self.pids.is_empty() && !self.pids.iter().any(|&pid| lives(pid))
+            }
         };
         let late = self.until.is_some_and(|until| Instant::now() >= until);
         self.stopped || ended || late
@@ -151,19 +153,24 @@ fn busy_processes() -> anyhow::Result<Vec<u32>> {
     let look = Duration::from_millis(500);
     let all = || -> anyhow::Result<Vec<(u32, u64)>> {
         let folder = std::fs::read_dir("/proc").context("cannot read /proc")?;
-        let pids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pids = folder
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let own = std::process::id();
         let times = pids.filter(|&pid| pid != own);
-        Ok(times.filter_map(|pid| Some((pid, process::cpu_time_ns(pid)?))).collect())
+        Ok(times
+            .filter_map(|pid| Some((pid, process::cpu_time_ns(pid)?)))
+            .collect())
     };
     let before = all()?;
     std::thread::sleep(look);
     let before: std::collections::BTreeMap<u32, u64> = before.into_iter().collect();
     let limit = (look.as_nanos() as f64 * WORTH) as u64;
     let busy = all()?.into_iter().filter(|(pid, now)| {
-        let used = before.get(pid).map_or(0, |before| now.saturating_sub(*before));
+        let used = before
+            .get(pid)
+            .map_or(0, |before| now.saturating_sub(*before));
         used >= limit
     });
     Ok(busy.map(|(pid, _)| pid).collect())
 }
-

@@ -35,7 +35,10 @@ impl Verdict {
     pub(super) fn of(ratios: &[f64]) -> Self {
         let count = ratios.len() as f64;
         let gain = ratios.iter().sum::<f64>() / count;
-        let squares = ratios.iter().map(|ratio| (ratio - gain).powi(2)).sum::<f64>();
+        let squares = ratios
+            .iter()
+            .map(|ratio| (ratio - gain).powi(2))
+            .sum::<f64>();
         let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
         Self {
             gain,
@@ -80,7 +83,9 @@ pub(super) fn run(
         if ratio.is_finite() {
             ratios.push(ratio);
         }
-        placing.events.tell("turns", json!({ "old": turns[0], "new": turns[1] }));
+        placing
+            .events
+            .tell("turns", json!({ "old": turns[0], "new": turns[1] }));
     }
     let verdict = (ratios.len() == PAIRS).then(|| Verdict::of(&ratios));
     let keeps = verdict.is_some_and(Verdict::is_better);
@@ -141,7 +146,11 @@ fn count(command: &str) -> anyhow::Result<f64> {
     let output = Command::new("/bin/sh").args(["-c", command]).output();
     let output = output.with_context(|| format!("--figure: cannot run `{command}`"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite());
     number.with_context(|| {
         let said: String = text.trim().chars().take(60).collect();
         format!("--figure: `{command}` printed `{said}`, and a number is wanted")
@@ -163,7 +172,10 @@ mod tests {
 
     #[test]
     fn a_figure_is_a_number_or_an_error_that_shows_what_was_printed() {
-        assert_eq!(count("echo ' 12.5 '").unwrap().to_bits(), 12.5_f64.to_bits());
+        assert_eq!(
+            count("echo ' 12.5 '").unwrap().to_bits(),
+            12.5_f64.to_bits()
+        );
         let error = count("echo no number").unwrap_err().to_string();
         assert!(error.contains("`no number`"), "{error}");
         assert!(count("echo inf").is_err());

@@ -49,7 +49,11 @@ fn notes(groups: &ThreadGroups, no_latency: bool, info: &RunInfo) -> Vec<String>
     if no_latency && info.exact.is_none() {
         notes.push("The latency between CPUs could not be measured, so transfers are not known: let linewise use at least two CPUs.".to_owned());
     }
-    if groups.groups.iter().any(|group| group.in_turns > group.transfers) {
+    if groups
+        .groups
+        .iter()
+        .any(|group| group.in_turns > group.transfers)
+    {
         notes.push("Threads of a group take turns: they use the same lines, but were hardly ever on different CPUs at once, so that little moved. It would where they ran at once.".to_owned());
     }
     if groups.latencies.iter().any(|it| !it.measured) && groups.latencies.len() > 1 {

@@ -8,6 +8,7 @@ mod doctor;
 mod exact;
 mod exit;
 mod generate;
+mod groups;
 mod interrupt;
 mod panics;
 mod record;
@@ -52,6 +53,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Compare two recordings: what grew, what shrank, and whether that is more than noise
     Diff(diff::DiffArgs),
+    /// Say which threads share cache lines with which, why, and where they should run
+    Groups(groups::GroupsArgs),
     /// Say what this machine can do, as told by the kernel and as measured
     Doctor(doctor::DoctorArgs),
     /// Measure linewise itself against benchmarks with known answers
@@ -88,6 +91,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Record(args) => record::record(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Diff(args) => diff::run(&args),
+        Verb::Groups(args) => groups::run(&args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),

@@ -47,7 +47,10 @@ fn moves(groups: &ThreadGroups) -> String {
         Some((group, place))
     });
     for (group, place) in moved {
-        let there = group.elsewhere.iter().find(|it| it.distance == place.distance);
+        let there = group
+            .elsewhere
+            .iter()
+            .find(|it| it.distance == place.distance);
         let after = there.map_or(0.0, |it| it.cost);
         let below = match place.distance {
             Distance::Llc => "below one last-level cache",
@@ -62,5 +65,6 @@ fn moves(groups: &ThreadGroups) -> String {
         );
     }
     words.pop();
-    words + ". `--write taskset` and the like print what does that. Measure before and after: what threads also contend for, such as memory, is not looked at here."
+    words
+        + ". `--write taskset` and the like print what does that. Measure before and after: what threads also contend for, such as memory, is not looked at here."
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::{ArgMatches, Command, FromArgMatches as _};
 use linewise_analysis::group_threads;
 use linewise_analysis::report::handover::{Handover, hand_over};
 use linewise_analysis::report::terminal::TerminalOptions;
@@ -21,12 +22,14 @@ use crate::say::say;
 /// Arguments of `linewise groups`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    override_usage = "linewise groups [OPTIONS] RECORDING\n       linewise groups [OPTIONS] --pid PID [--duration TIME]\n       linewise groups [OPTIONS] -- COMMAND...",
-    after_help = "What stands behind the options is a recording (a folder), or else a command, which is recorded first."
+    override_usage = "linewise groups [OPTIONS] RECORDING\n       linewise groups [OPTIONS] --pid PID [--duration TIME]\n       linewise groups [OPTIONS] -- COMMAND..."
 )]
 pub(crate) struct GroupsArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING", conflicts_with_all = ["command", "attach"])]
+    recording: Option<PathBuf>,
     #[command(flatten)]
-    collect: CollectArgs,
+    collect: BehindDashes,
     /// Keep the recording under this name; it is thrown away otherwise
     #[arg(help_heading = "The recording", long, short, value_name = "NAME")]
     output: Option<PathBuf>,
@@ -35,6 +38,34 @@ pub(crate) struct GroupsArgs {
     system: bool,
     #[command(flatten)]
     show: GroupsOutput,
+}
+
+/// What to record: a command only behind `--`, since what stands before is a recording.
+#[derive(Clone, Debug)]
+struct BehindDashes(CollectArgs);
+
+impl clap::FromArgMatches for BehindDashes {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        CollectArgs::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl clap::Args for BehindDashes {
+    fn augment_args(command: Command) -> Command {
+        CollectArgs::augment_args(command).mut_arg("command", |it| {
+            it.last(true)
+                .trailing_var_arg(false)
+                .required_unless_present_any(["attach", "recording", "system"])
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        CollectArgs::augment_args_for_update(command)
+    }
 }
 
 /// What to print where.
@@ -61,7 +92,7 @@ struct GroupsOutput {
     write_to: Option<PathBuf>,
     /// A copy of /proc and /sys of the machine to place threads on, if it is not this one
     #[arg(long, value_name = "DIR")]
-    machine: Option<PathBuf>,
+    place_on: Option<PathBuf>,
 }
 
 /// Who takes a placement.
@@ -109,26 +140,18 @@ pub(crate) fn run(args: &GroupsArgs) -> anyhow::Result<ExitCode> {
             "every process at once is not recorded: say which, with --pid or --name, or give a command"
         );
     }
-    if let Some(recording) = recording(args.collect.command()) {
+    if let Some(recording) = &args.recording {
         show(recording, &args.show)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (output, own) = (args.output.as_deref(), args.show.takes_standard_output());
-    record::record_and_show(&args.collect, output, own, |it| show(it, &args.show))
-}
-
-/// The recording that is meant by what would be a command. A folder cannot be executed, and nobody calls a program so.
-fn recording(command: &[std::ffi::OsString]) -> Option<&Path> {
-    let [word] = command else { return None };
-    let path = Path::new(word);
-    let is_called_so = path.extension().is_some_and(|it| it == "linewise");
-    (path.is_dir() || is_called_so).then_some(path)
+    record::record_and_show(&args.collect.0, output, own, |it| show(it, &args.show))
 }
 
 /// Prints and writes what was asked for.
 fn show(directory: &Path, args: &GroupsOutput) -> anyhow::Result<()> {
-    let given = args.machine.as_deref().map(read_topology).transpose();
-    let given = given.context("--machine: its shape cannot be read")?;
+    let given = args.place_on.as_deref().map(read_topology).transpose();
+    let given = given.context("--place-on: its shape cannot be read")?;
     let (mut groups, notes) = with_names(directory, |info, tables| {
         let machine = given.or_else(|| recorded_machine(info));
         group_threads(info, tables, machine.as_ref())

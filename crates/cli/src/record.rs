@@ -116,11 +116,6 @@ impl AttachArgs {
 const OVERHEAD: f64 = 0.02;
 
 impl CollectArgs {
-    /// The command, as it was given; empty where running processes are recorded.
-    pub(crate) fn command(&self) -> &[OsString] {
-        &self.command
-    }
-
     /// The first option that was given though only the timer knows it, and why the exact source does not.
     fn of_the_timer(&self) -> Option<(&'static str, &'static str)> {
         let all = "the exact source sees every access (--lines 1/64 follows fewer)";

@@ -23,7 +23,7 @@ pub(crate) fn placement_words(groups: &ThreadGroups) -> String {
             groups.shape.cpus
         ),
         It::MachineUnknown => {
-            "Where the groups should run cannot be said: the recording is of another machine, or this one hides its caches. With `--machine DIR`, a copy of that machine's /sys, it can.".to_owned()
+            "Where the groups should run cannot be said: the recording is of another machine, or this one hides its caches. With `--place-on DIR`, a copy of that machine's /sys, it can.".to_owned()
         }
         It::AllWithAll => {
             "Leave the threads where they are: all share with all, and they do not fit below one last-level cache, so whichever are brought together are parted from others.".to_owned()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{ArgMatches, Command, FromArgMatches as _};
+use clap::{ArgMatches, Command};
 use linewise_analysis::group_threads;
 use linewise_analysis::report::handover::{Handover, hand_over};
 use linewise_analysis::report::terminal::TerminalOptions;

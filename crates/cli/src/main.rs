@@ -37,6 +37,7 @@ Examples:
   linewise record --pid 1234 --duration 30s -o slow
   linewise report slow.linewise --json
   linewise diff slow.linewise fast.linewise
+  linewise groups --pid 1234 --duration 30s  which threads share lines, and where to run them
   linewise run --source exact -- ./server  every access, under emulation: exact counts
   linewise doctor                          what this machine can do, and why not more
 

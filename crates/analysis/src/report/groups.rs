@@ -161,12 +161,9 @@ pub(super) fn transfers(
     (amount, interval, false_share, in_turns): (f64, Interval, f64, f64),
     unit: &str,
 ) -> String {
-    let turns = format!(
-        "up to {}{unit} more if they did not take turns",
-        text::count(in_turns)
-    );
+    let turns = format!("up to {}{unit}", text::count(in_turns));
     if amount <= 0.0 {
-        return format!("nothing moves: they take turns; {turns}");
+        return format!("none seen, as they were hardly ever there at once; {turns} if they were");
     }
     let kind = match false_share {
         share if share >= 0.8 => "false sharing".to_owned(),
@@ -178,7 +175,7 @@ pub(super) fn transfers(
         text::count_band(amount, interval)
     );
     match in_turns > 0.0 {
-        true => format!("{moved}; {turns}"),
+        true => format!("{moved}; {turns} more at lines where they were hardly ever at once"),
         false => moved,
     }
 }

@@ -174,7 +174,7 @@ fn matrix(page: &mut Page, groups: &ThreadGroups) {
         line(page, &all, &label, &cells, party.group);
     }
     let legend = match numbered {
-        true => "turns: they share lines, but hardly ever run at once".to_owned(),
+        true => "turns: they use the same lines, but were hardly ever there at once".to_owned(),
         false => format!(
             "{} to {}: up to {}{unit} on a scale of square roots; t: they take turns",
             SHADES[1],

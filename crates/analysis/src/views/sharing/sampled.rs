@@ -83,6 +83,7 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         }
         if curves.is_empty() {
             view.no_latency = true;
+            view.keep_still(key, stays, met);
             continue;
         }
         let known = Seen {

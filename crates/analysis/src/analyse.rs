@@ -285,7 +285,11 @@ fn agree(change: &mut String, source: &str) {
 }
 
 /// The sharing of a run, and the thread time of which its costs are a share, as its source tells.
-pub(crate) fn sharing_of(info: &RunInfo, tables: &Tables, shared: &SharedMemory) -> (SharingView, ThreadTime) {
+pub(crate) fn sharing_of(
+    info: &RunInfo,
+    tables: &Tables,
+    shared: &SharedMemory,
+) -> (SharingView, ThreadTime) {
     if info.exact.is_some() {
         return exact(&ExactInput {
             info,

@@ -49,8 +49,12 @@ fn notes(groups: &ThreadGroups, no_latency: bool, info: &RunInfo) -> Vec<String>
     if no_latency && info.exact.is_none() {
         notes.push("The latency between CPUs could not be measured, so transfers are not known: let linewise use at least two CPUs.".to_owned());
     }
-    if groups.groups.iter().any(|group| group.in_turns > group.transfers) {
-        notes.push("Threads of a group take turns: they use the same lines, but were hardly ever on different CPUs at once, so that little moved. It would where they ran at once.".to_owned());
+    if groups
+        .groups
+        .iter()
+        .any(|group| group.in_turns > group.transfers)
+    {
+        notes.push("Threads of a group use the same lines, but were hardly ever seen there at once, as when the kernel runs them on one CPU: little moved. More would if they ran at once.".to_owned());
     }
     if groups.latencies.iter().any(|it| !it.measured) && groups.latencies.len() > 1 {
         notes.push("Latencies that were not measured are taken from those that were, by the ratios of usual machines: 1 to 2.5 (1.5 to 4) to 5 (2.5 to 8) below one last-level cache, on one socket, apart.".to_owned());

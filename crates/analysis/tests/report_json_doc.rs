@@ -1,4 +1,4 @@
-//! `docs/report-json.md` and `docs/diff-json.md` say of every field of the JSON what the source says of it: they are
+//! `docs/report-json.md`, `docs/groups-json.md` and `docs/diff-json.md` say of every field of the JSON what the source says of it: they are
 //! derived from the documentation of the types, and these tests fail when the two differ.
 //!
 //! To write them anew: `UPDATE_DOCS=1 cargo test -p linewise-analysis --test report_json_doc`.
@@ -40,6 +40,16 @@ and may hold any character, so escape them before showing them.
 
 The test of each row is described at the head of `crates/analysis/src/diff/mod.rs`. This page is derived from the source; see
 `crates/analysis/tests/report_json_doc.rs`.
+";
+
+const GROUPS_INTRODUCTION: &str = "\
+# The JSON of groups of threads
+
+`linewise groups --json` writes one object, described here from the outside in. As with [the report](report-json.md), within
+schema 1 fields may be added, but none is renamed, removed or given another meaning.
+
+Times are in nanoseconds, shares from 0 to 1. Names come from the measured program and may hold any character, so escape them
+before showing them. This page is derived from the source; see `crates/analysis/tests/report_json_doc.rs`.
 ";
 
 /// The sources of all views, in the order of their paths.
@@ -197,6 +207,7 @@ fn plain(words: &str) -> String {
     words
         .replace("[`SCHEMA`]", "The version of this interface: 1")
         .replace("[`DIFF_SCHEMA`]", "The version of this interface: 1")
+        .replace("[`GROUPS_SCHEMA`]", "The version of this interface: 1")
         .replace("[`", "`")
         .replace("`]", "`")
         .replace('|', "\\|")
@@ -281,6 +292,18 @@ fn the_page_about_the_json_report_says_what_the_source_says() {
     assert_is(
         "report-json.md",
         &document(INTRODUCTION, "Report", &sources),
+    );
+}
+
+#[test]
+fn the_page_about_the_json_of_groups_says_what_the_source_says() {
+    let views = views();
+    let mut sources = vec![VALUES];
+    sources.extend(views.iter().map(String::as_str));
+    sources.push(QUANTITY);
+    assert_is(
+        "groups-json.md",
+        &document(GROUPS_INTRODUCTION, "ThreadGroups", &sources),
     );
 }
 

@@ -8,6 +8,7 @@ mod doctor;
 mod exact;
 mod exit;
 mod generate;
+mod groups;
 mod interrupt;
 mod panics;
 mod place;
@@ -37,6 +38,7 @@ Examples:
   linewise record --pid 1234 --duration 30s -o slow
   linewise report slow.linewise --json
   linewise diff slow.linewise fast.linewise
+  linewise groups --pid 1234 --duration 30s  which threads share lines, and where to run them
   linewise run --source exact -- ./server  every access, under emulation: exact counts
   linewise doctor                          what this machine can do, and why not more
 
@@ -53,6 +55,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Compare two recordings: what grew, what shrank, and whether that is more than noise
     Diff(diff::DiffArgs),
+    /// Say which threads share cache lines with which, why, and where they should run
+    Groups(groups::GroupsArgs),
     /// Put the threads that share lines near each other, while this runs; undone at its end
     Place(place::PlaceArgs),
     /// Say what this machine can do, as told by the kernel and as measured
@@ -91,6 +95,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Record(args) => record::record(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Diff(args) => diff::run(&args),
+        Verb::Groups(args) => groups::run(&args),
         Verb::Place(args) => place::run(&args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),

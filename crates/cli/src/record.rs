@@ -333,29 +333,39 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.collect.exact.keeps_trace() && args.output.is_none() {
         bail!("--keep-trace puts the trace beside the recording: say where with --output NAME");
     }
+    let (output, show) = (args.output.as_deref(), &args.show);
+    record_and_show(&args.collect, output, show.takes_standard_output(), |it| {
+        report::show(it, show)
+    })
+}
+
+/// Records into `output`, or where nobody finds it, and shows what was recorded. The command's output goes where its errors
+/// go if what is shown takes its place.
+pub(crate) fn record_and_show(
+    args: &CollectArgs,
+    output: Option<&Path>,
+    output_to_errors: bool,
+    show: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
     let scratch;
-    let (directory, to_remove) = match &args.output {
+    let (directory, to_remove) = match output {
         Some(name) => (linewise_recording::recording_path(name), None),
         None => {
             scratch = Scratch::new()?;
             (scratch.path().join("run.linewise"), Some(scratch.place()))
         }
     };
-    let (outcome, unresolved) = collect(
-        &args.collect,
-        (HeapWhen::Loaded, args.show.takes_standard_output()),
-        &directory,
-        to_remove,
-    )?;
+    let heap = (HeapWhen::Loaded, output_to_errors);
+    let (outcome, unresolved) = collect(args, heap, &directory, to_remove)?;
     if outcome.failure.is_some() && linewise_recording::Recording::open(&directory).is_err() {
         // It was told; there is nothing to show.
-        return Ok(exit_code(&args.collect, &outcome, unresolved));
+        return Ok(exit_code(args, &outcome, unresolved));
     }
-    let failed = match panics::caught(|| report::show(&directory, &args.show)) {
+    let failed = match panics::caught(|| show(&directory)) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(exit::report_failure(&error)),
         Err(bug) => {
-            let kept = match &args.output {
+            let kept = match output {
                 Some(_) => format!("what was recorded is in {}", directory.display()),
                 None => "what was recorded is thrown away; --output NAME keeps it".to_owned(),
             };
@@ -363,7 +373,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             Some(exit::LINEWISE_FAILED.into())
         }
     };
-    Ok(exit_code(&args.collect, &outcome, failed.or(unresolved)))
+    Ok(exit_code(args, &outcome, failed.or(unresolved)))
 }
 
 /// The target's own exit code, whatever failed of ours, where it ended by itself or by a signal that reached us both.

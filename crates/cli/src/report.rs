@@ -161,6 +161,16 @@ fn analyse_by<D>(
     directory: &Path,
     analyse: impl FnOnce(&RunInfo, &Tables) -> (Report, D),
 ) -> anyhow::Result<(Report, D)> {
+    let ((mut report, details), notes) = with_names(directory, analyse)?;
+    report.notes.extend(notes);
+    Ok((report, details))
+}
+
+/// What `analyse` makes of a recording whose names are looked up, and what is to be said of those.
+pub(crate) fn with_names<A>(
+    directory: &Path,
+    analyse: impl FnOnce(&RunInfo, &Tables) -> A,
+) -> anyhow::Result<(A, Vec<String>)> {
     let recording = Recording::open(directory)?;
     let (info, mut tables) = (recording.info(), recording.tables()?);
     let nameless = tables.frames.is_empty() && tables.objects.is_empty() && !tables.maps.is_empty();
@@ -179,17 +189,18 @@ fn analyse_by<D>(
         tables.path_traces = resolved.path_traces;
         tables.polls = resolved.polls;
     }
-    let (mut report, details) = analyse(info, &tables);
+    let mut notes = Vec::new();
+    let analysed = analyse(info, &tables);
     if let Some(bug) = bug {
         let note = format!("Names are missing, since looking them up failed: {bug}.");
-        report.notes.push(note);
+        notes.push(note);
     }
     if resolved_now {
-        report.notes.push(
+        notes.push(
             "Names are looked up now, in the programs and libraries of this machine, since linewise ended before it had: what has no build id (`readelf -n` shows it) and was built anew meanwhile has wrong ones.".to_owned(),
         );
     }
-    Ok((report, details))
+    Ok((analysed, notes))
 }
 
 /// Prints and writes what was asked for.

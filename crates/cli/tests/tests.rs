@@ -13,6 +13,7 @@ mod exact_faults;
 mod exact_programs;
 mod fetching;
 mod flow;
+mod groups;
 mod guarding;
 mod heap;
 mod hostile;

@@ -23,7 +23,7 @@ pub(crate) fn placement_words(groups: &ThreadGroups) -> String {
             groups.shape.cpus
         ),
         It::MachineUnknown => {
-            "Where the groups should run cannot be said: the recording is of another machine, or this one hides its caches. With `--machine DIR`, a copy of that machine's /sys, it can.".to_owned()
+            "Where the groups should run cannot be said: the recording is of another machine, or this one hides its caches. With `--place-on DIR`, a copy of that machine's /sys, it can.".to_owned()
         }
         It::AllWithAll => {
             "Leave the threads where they are: all share with all, and they do not fit below one last-level cache, so whichever are brought together are parted from others.".to_owned()
@@ -47,7 +47,10 @@ fn moves(groups: &ThreadGroups) -> String {
         Some((group, place))
     });
     for (group, place) in moved {
-        let there = group.elsewhere.iter().find(|it| it.distance == place.distance);
+        let there = group
+            .elsewhere
+            .iter()
+            .find(|it| it.distance == place.distance);
         let after = there.map_or(0.0, |it| it.cost);
         let below = match place.distance {
             Distance::Llc => "below one last-level cache",
@@ -62,5 +65,6 @@ fn moves(groups: &ThreadGroups) -> String {
         );
     }
     words.pop();
-    words + ". `--write taskset` and the like print what does that. Measure before and after: what threads also contend for, such as memory, is not looked at here."
+    words
+        + ". `--write taskset` and the like print what does that. Measure before and after: what threads also contend for, such as memory, is not looked at here."
 }

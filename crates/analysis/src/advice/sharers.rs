@@ -35,8 +35,14 @@ struct Part<'a> {
 impl<'a> Sharers<'a> {
     pub(crate) fn new(view: &'a SharingView, tables: &'a Tables) -> Self {
         let names = Names::new(tables);
-        let moving = view.lines.iter().map(|it| ((it.pid, it.line), &it.places[..]));
-        let turns = view.turns.iter().map(|it| ((it.pid, it.line), &it.places[..]));
+        let moving = view
+            .lines
+            .iter()
+            .map(|it| ((it.pid, it.line), &it.places[..]));
+        let turns = view
+            .turns
+            .iter()
+            .map(|it| ((it.pid, it.line), &it.places[..]));
         Self {
             votes: Votes::new(tables, &names),
             places: moving.chain(turns).collect(),
@@ -46,7 +52,8 @@ impl<'a> Sharers<'a> {
 
     /// The objects behind what these threads share, the most first.
     pub(crate) fn why(&self, sum: &PairSum, is_of: impl Fn(Tid) -> bool) -> Vec<SharedObject> {
-        let mut lines: Vec<(LineOf, f64)> = sum.lines.iter().map(|(&it, &part)| (it, part)).collect();
+        let mut lines: Vec<(LineOf, f64)> =
+            sum.lines.iter().map(|(&it, &part)| (it, part)).collect();
         lines.sort_by(|a, b| b.1.total_cmp(&a.1));
         let all: f64 = lines.iter().map(|(_, part)| part).sum();
         let mut parts: BTreeMap<String, Part<'_>> = BTreeMap::new();
@@ -101,7 +108,11 @@ impl<'a> Sharers<'a> {
         let known = object.filter(|object| self.names.is_exact(object));
         let fields = known.map(|object| self.names.fields_in(object, place.touch.address, 1));
         let field = fields.and_then(|fields| fields.first().map(|field| field.path.clone()));
-        let typed = || self.votes.access(place.touch.pid, place.touch.ip).map(|row| row.path.clone());
+        let typed = || {
+            self.votes
+                .access(place.touch.pid, place.touch.ip)
+                .map(|row| row.path.clone())
+        };
         let path = field.or_else(typed).filter(|path| !path.is_empty())?;
         Some(every_element(&path))
     }

@@ -50,7 +50,9 @@ impl OrderedMatrix {
             .collect();
         let threads = groups.threads.iter().filter(|it| strong.contains(&it.tid));
         let threads: Vec<_> = threads.collect();
-        let each = threads.iter().map(|it| (it.tid, (it.group, it.name.clone(), Some(it.tid))));
+        let each = threads
+            .iter()
+            .map(|it| (it.tid, (it.group, it.name.clone(), Some(it.tid))));
         let each: Vec<(u32, PartyKey)> = each.collect();
         if each.len() <= most {
             return Self::by(groups, "thread", &each);
@@ -64,7 +66,9 @@ impl OrderedMatrix {
         let last = most.saturating_sub(2) as u32;
         let whole = |it: &(u32, PartyKey)| {
             let name = match it.1.0 {
-                Some(id) if id > last => return (it.0, (Some(last + 1), "other groups".to_owned(), None)),
+                Some(id) if id > last => {
+                    return (it.0, (Some(last + 1), "other groups".to_owned(), None));
+                }
                 Some(id) => format!("group {id}"),
                 None => "in no group".to_owned(),
             };
@@ -102,12 +106,19 @@ impl OrderedMatrix {
                 cell.in_turns += pair.in_turns;
             }
         }
-        Self { noun, parties, cells }
+        Self {
+            noun,
+            parties,
+            cells,
+        }
     }
 
     /// What the strongest cell has.
     pub(super) fn highest(&self) -> f64 {
-        self.cells.values().map(|it| it.strength()).fold(0.0, f64::max)
+        self.cells
+            .values()
+            .map(|it| it.strength())
+            .fold(0.0, f64::max)
     }
 }
 
@@ -150,30 +161,49 @@ pub(super) fn transfers(
     (amount, interval, false_share, in_turns): (f64, Interval, f64, f64),
     unit: &str,
 ) -> String {
-    let turns = format!("up to {}{unit} more if they did not take turns", text::count(in_turns));
+    let turns = format!("up to {}{unit}", text::count(in_turns));
     if amount <= 0.0 {
-        return format!("nothing moves: they take turns; {turns}");
+        return format!("none seen, as they were hardly ever there at once; {turns} if they were");
     }
     let kind = match false_share {
         share if share >= 0.8 => "false sharing".to_owned(),
         share if share <= 0.2 => "true sharing".to_owned(),
         share => format!("{} of it false sharing", text::percent(share)),
     };
-    let moved = format!("{} transfers{unit}, {kind}", text::count_band(amount, interval));
+    let moved = format!(
+        "{} transfers{unit}, {kind}",
+        text::count_band(amount, interval)
+    );
     match in_turns > 0.0 {
-        true => format!("{moved}; {turns}"),
+        true => format!("{moved}; {turns} more at lines where they were hardly ever at once"),
         false => moved,
     }
 }
 
 /// [`transfers`] of a pair.
 pub(super) fn of_pair(pair: &SharingPair, unit: &str) -> String {
-    transfers((pair.transfers, pair.interval, pair.false_share, pair.in_turns), unit)
+    transfers(
+        (
+            pair.transfers,
+            pair.interval,
+            pair.false_share,
+            pair.in_turns,
+        ),
+        unit,
+    )
 }
 
 /// [`transfers`] of a group.
 pub(super) fn of_group(group: &ThreadGroup, unit: &str) -> String {
-    transfers((group.transfers, group.interval, group.false_share, group.in_turns), unit)
+    transfers(
+        (
+            group.transfers,
+            group.interval,
+            group.false_share,
+            group.in_turns,
+        ),
+        unit,
+    )
 }
 
 /// `left: head, tail (worker), 97 %`.
@@ -199,10 +229,13 @@ pub(super) fn members(groups: &ThreadGroups, group: &ThreadGroup, most: usize) -
         }
     }
     let rest = by_name.len().saturating_sub(most);
-    let words = by_name.iter().take(most).map(|(name, tids)| match tids.as_slice() {
-        [tid] => format!("{name} {tid}"),
-        tids => format!("{name} ×{}", tids.len()),
-    });
+    let words = by_name
+        .iter()
+        .take(most)
+        .map(|(name, tids)| match tids.as_slice() {
+            [tid] => format!("{name} {tid}"),
+            tids => format!("{name} ×{}", tids.len()),
+        });
     let mut words: Vec<String> = words.collect();
     if rest > 0 {
         words.push(format!("{rest} more"));
@@ -228,12 +261,20 @@ pub(super) fn elsewhere(groups: &ThreadGroups, group: &ThreadGroup) -> String {
         return "the shape of the machine is not known".to_owned();
     }
     let of = |it: &crate::views::groups::DistanceCost| {
-        let measured = groups.latencies.iter().any(|level| level.distance == it.distance && level.measured);
+        let measured = groups
+            .latencies
+            .iter()
+            .any(|level| level.distance == it.distance && level.measured);
         let by = if measured { "" } else { ", by usual ratios" };
         let (share, range) = (text::percent(it.cost), text::percent_range(it.interval));
         format!("{} {share} ({range}{by})", distance(it.distance))
     };
-    group.elsewhere.iter().map(of).collect::<Vec<_>>().join("; ")
+    group
+        .elsewhere
+        .iter()
+        .map(of)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// What a group's transfers cost where it ran.
@@ -242,13 +283,19 @@ pub(super) fn cost(groups: &ThreadGroups, group: &ThreadGroup) -> String {
         true => "of the time of all threads",
         false => "of its thread time",
     };
-    let (share, range) = (text::percent(group.cost), text::percent_range(group.cost_interval));
+    let (share, range) = (
+        text::percent(group.cost),
+        text::percent_range(group.cost_interval),
+    );
     format!("{share} {of} where it ran ({range})")
 }
 
 /// How large the shared hot set of a group is.
 pub(super) fn hot_set(group: &ThreadGroup) -> String {
-    let (lines, bytes) = (text::plural(group.lines, "line"), text::binary_bytes(group.hot_bytes));
+    let (lines, bytes) = (
+        text::plural(group.lines, "line"),
+        text::binary_bytes(group.hot_bytes),
+    );
     format!("{lines}, {bytes}; {:.1} CPUs used", group.load)
 }
 
@@ -266,8 +313,16 @@ pub(super) fn machine(groups: &ThreadGroups) -> String {
         None => format!("{noun}s unknown"),
     };
     let way = |it: &crate::views::groups::LevelLatency| {
-        let by = if it.measured { "measured" } else { "by usual ratios" };
-        format!("{} {} ({by})", distance(it.distance), text::nanoseconds(it.round_trip_ns))
+        let by = if it.measured {
+            "measured"
+        } else {
+            "by usual ratios"
+        };
+        format!(
+            "{} {} ({by})",
+            distance(it.distance),
+            text::nanoseconds(it.round_trip_ns)
+        )
     };
     let ways: Vec<String> = groups.latencies.iter().map(way).collect();
     format!(

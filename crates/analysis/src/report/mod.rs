@@ -8,6 +8,7 @@ mod distances;
 mod drawing;
 mod exact;
 mod groups;
+pub mod handover;
 pub mod html;
 pub mod json;
 pub use crate::model;

@@ -32,7 +32,7 @@ pub fn render_groups(groups: &ThreadGroups) -> String {
             h1 { (words::verdict(groups)) }
             @for note in &groups.notes { p.note { b { "Note" } " " (Prose(note)) } }
             dl.facts {
-                (written::fact("Command", &groups.command, "wide code"))
+                (written::fact("Command", &groups.command.join(" "), "wide code"))
                 (written::fact("Machine", &words::machine(groups), "wide"))
             }
         }
@@ -45,7 +45,7 @@ pub fn render_groups(groups: &ThreadGroups) -> String {
         }
         footer { p.quiet { "Cost is thread time lost. Ranges are 90 % intervals, of costs elsewhere with what the ratios of latencies leave open." } }
     };
-    document(&groups.command, body)
+    document(&groups.command.join(" "), body)
 }
 
 fn matrix(groups: &ThreadGroups) -> Markup {
@@ -97,7 +97,10 @@ fn machine(groups: &ThreadGroups) -> Markup {
     let sockets = groups.shape.below.chunk_by(|a, b| a.socket == b.socket);
     let of = |below: &Below| {
         let placed = groups.groups.iter().filter(|group| {
-            group.place.as_ref().is_some_and(|place| place.cpus == below.cpus)
+            group
+                .place
+                .as_ref()
+                .is_some_and(|place| place.cpus == below.cpus)
         });
         html! {
             div.llc {
@@ -106,7 +109,12 @@ fn machine(groups: &ThreadGroups) -> Markup {
             }
         }
     };
-    let below: Vec<&str> = groups.shape.below.iter().map(|it| it.cpus.as_str()).collect();
+    let below: Vec<&str> = groups
+        .shape
+        .below
+        .iter()
+        .map(|it| it.cpus.as_str())
+        .collect();
     let wide = |group: &&ThreadGroup| match &group.place {
         Some(place) => !below.contains(&place.cpus.as_str()),
         None => false,
@@ -158,7 +166,11 @@ fn all_groups(groups: &ThreadGroups) -> Markup {
 }
 
 fn why(objects: &[SharedObject]) -> String {
-    objects.iter().map(words::why).collect::<Vec<_>>().join("; ")
+    objects
+        .iter()
+        .map(words::why)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn pairs(groups: &ThreadGroups) -> Markup {

@@ -26,7 +26,11 @@ const PAIRS: usize = 8;
 pub fn render_groups(groups: &ThreadGroups, options: &TerminalOptions) -> String {
     let width = options.width.clamp(MIN_WIDTH, WIDEST);
     let mut page = Page::new(width, options.colour);
-    term(&mut page, "command", &text::sanitise(&groups.command));
+    term(
+        &mut page,
+        "command",
+        &text::sanitise(&groups.command.join(" ")),
+    );
     term(&mut page, "machine", &words::machine(groups));
     for note in &groups.notes {
         term(&mut page, "note", note);
@@ -43,7 +47,11 @@ pub fn render_groups(groups: &ThreadGroups, options: &TerminalOptions) -> String
         group(&mut page, groups, it);
     }
     more(&mut page, groups.groups.len(), most, "group");
-    pairs(&mut page, groups, if options.verbose { usize::MAX } else { PAIRS });
+    pairs(
+        &mut page,
+        groups,
+        if options.verbose { usize::MAX } else { PAIRS },
+    );
     page.blank();
     page.line(&[(Tone::Strong, "What to do")]);
     prose(&mut page, 2, Tone::Remedy, &groups.advice.words);
@@ -70,7 +78,10 @@ fn term(page: &mut Page, term: &str, words: &str) {
 fn more(page: &mut Page, all: usize, most: usize, noun: &str) {
     if all > most {
         let more = text::plural((all - most) as u64, &format!("more {noun}"));
-        page.line(&[(Tone::Dim, format!("{more}: see --verbose, --html or --json"))]);
+        page.line(&[(
+            Tone::Dim,
+            format!("{more}: see --verbose, --html or --json"),
+        )]);
     }
 }
 
@@ -78,9 +89,17 @@ fn group(page: &mut Page, groups: &ThreadGroups, group: &ThreadGroup) {
     let members = text::sanitise(&words::members(groups, group, 8)).into_owned();
     let head = format!("Group {}: {members}", group.id);
     page.line(&[(Tone::Thread(group.id as usize - 1), head)]);
-    term(page, "  moves", &words::of_group(group, words::unit(groups)));
+    term(
+        page,
+        "  moves",
+        &words::of_group(group, words::unit(groups)),
+    );
     if group.outside > 0.0 {
-        let outside = format!("{}{} to other threads", text::count(group.outside), words::unit(groups));
+        let outside = format!(
+            "{}{} to other threads",
+            text::count(group.outside),
+            words::unit(groups)
+        );
         term(page, "", &outside);
     }
     term(page, "  shares", &words::hot_set(group));
@@ -108,8 +127,18 @@ fn pairs(page: &mut Page, groups: &ThreadGroups, most: usize) {
     for pair in groups.pairs.iter().take(most) {
         let who = format!("  {} and {}", name(pair.one), name(pair.other));
         page.line(&[(Tone::Plain, who)]);
-        prose(page, 4, Tone::Plain, &words::of_pair(pair, words::unit(groups)));
-        let why = pair.why.iter().map(words::why).collect::<Vec<_>>().join("; ");
+        prose(
+            page,
+            4,
+            Tone::Plain,
+            &words::of_pair(pair, words::unit(groups)),
+        );
+        let why = pair
+            .why
+            .iter()
+            .map(words::why)
+            .collect::<Vec<_>>()
+            .join("; ");
         if !why.is_empty() {
             prose(page, 4, Tone::Dim, &text::sanitise(&why));
         }
@@ -122,9 +151,13 @@ fn matrix(page: &mut Page, groups: &ThreadGroups) {
     let room = (page.width() - LABEL - 8) * 2 / 3;
     let all = words::OrderedMatrix::of(groups, room.min(ROWS));
     let unit = words::unit(groups);
-    let head = format!("transfers{unit} between each {} and each, by group", all.noun);
+    let head = format!(
+        "transfers{unit} between each {} and each, by group",
+        all.noun
+    );
     page.line(&[(Tone::Dim, head)]);
-    let numbered = all.parties.len() <= NUMBERED && LABEL + 6 + 7 * all.parties.len() <= page.width();
+    let numbered =
+        all.parties.len() <= NUMBERED && LABEL + 6 + 7 * all.parties.len() <= page.width();
     let highest = all.highest();
     let heads = all.parties.iter().zip(1..).map(|(_, i)| match numbered {
         true => format!("{i:>7}"),
@@ -141,7 +174,7 @@ fn matrix(page: &mut Page, groups: &ThreadGroups) {
         line(page, &all, &label, &cells, party.group);
     }
     let legend = match numbered {
-        true => "turns: they share lines, but hardly ever run at once".to_owned(),
+        true => "turns: they use the same lines, but were hardly ever there at once".to_owned(),
         false => format!(
             "{} to {}: up to {}{unit} on a scale of square roots; t: they take turns",
             SHADES[1],

@@ -197,7 +197,9 @@ fn distances(machine: Option<&Topology>) -> Vec<Distance> {
     };
     let (llcs, sockets) = (machine.llc_groups(), machine.sockets());
     let has_several = |socket: &linewise_topology::CpuSet| {
-        let inside = llcs.iter().filter(|llc| !llc.intersection(socket).is_empty());
+        let inside = llcs
+            .iter()
+            .filter(|llc| !llc.intersection(socket).is_empty());
         inside.count() > 1
     };
     let mut found = vec![Distance::Llc];

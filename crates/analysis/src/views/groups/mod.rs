@@ -65,8 +65,8 @@ pub struct GroupsInput<'a> {
 pub struct ThreadGroups {
     /// [`GROUPS_SCHEMA`].
     pub schema: u32,
-    /// The command line.
-    pub command: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
     /// Where it comes from.
     pub source: Source,
     /// Whether linewise started the program: thread ids are of a run that is over.
@@ -233,7 +233,11 @@ pub(crate) fn thread_groups(input: &GroupsInput<'_>) -> Found {
     let info = input.info;
     let seconds = seconds(info);
     let latencies = Latencies::of(&input.tables.latencies, input.machine);
-    let sums = pairs::pairs(input.sharing, Followed::of(info).one_in(), latencies.now_ns());
+    let sums = pairs::pairs(
+        input.sharing,
+        Followed::of(info).one_in(),
+        latencies.now_ns(),
+    );
     let mut threads = busy_threads(input, &sums);
     let members = grouped(&mut threads, &sums);
     let mut groups: Vec<ThreadGroup> = (1..)
@@ -251,7 +255,7 @@ pub(crate) fn thread_groups(input: &GroupsInput<'_>) -> Found {
     pairs.sort_by(|a, b| b.strength().total_cmp(&a.strength()));
     let mut groups = ThreadGroups {
         schema: GROUPS_SCHEMA,
-        command: info.command.join(" "),
+        command: info.command.clone(),
         source: info.source,
         launched: info.launched,
         duration_ns: info.end.since(info.start),
@@ -300,14 +304,13 @@ fn busy_threads(
 }
 
 /// The members of each group; it is noted at the threads, too.
-fn grouped(
-    threads: &mut [GroupedThread],
-    sums: &BTreeMap<(Tid, Tid), PairSum>,
-) -> Vec<Vec<Tid>> {
+fn grouped(threads: &mut [GroupedThread], sums: &BTreeMap<(Tid, Tid), PairSum>) -> Vec<Vec<Tid>> {
     let index: BTreeMap<u32, u32> = (threads.iter().zip(0..))
         .map(|(thread, i)| (thread.tid, i))
         .collect();
-    let strong = sums.iter().filter(|(_, sum)| sum.strength() >= LEAST_TRANSFERS);
+    let strong = sums
+        .iter()
+        .filter(|(_, sum)| sum.strength() >= LEAST_TRANSFERS);
     let pairs: Vec<Sharing> = strong
         .filter_map(|((one, other), sum)| {
             Some(Sharing {
@@ -326,7 +329,10 @@ fn grouped(
         }
     }
     let tids = |members: &Vec<u32>| {
-        let mut tids: Vec<Tid> = members.iter().map(|&at| Tid(threads[at as usize].tid)).collect();
+        let mut tids: Vec<Tid> = members
+            .iter()
+            .map(|&at| Tid(threads[at as usize].tid))
+            .collect();
         tids.sort_unstable();
         tids
     };
@@ -415,9 +421,13 @@ impl ThreadGroups {
         let all: f64 = self.threads.iter().map(|thread| thread.load).sum();
         let first = &self.groups[0];
         let outside = |it: &&GroupedThread| it.group != Some(first.id) && it.load > IDLE;
-        let is_all = self.threads.iter().filter(outside).count() == 0
-            || first.load >= NEARLY_ALL * all;
-        let placed: Vec<&GroupPlace> = self.groups.iter().filter_map(|it| it.place.as_ref()).collect();
+        let is_all =
+            self.threads.iter().filter(outside).count() == 0 || first.load >= NEARLY_ALL * all;
+        let placed: Vec<&GroupPlace> = self
+            .groups
+            .iter()
+            .filter_map(|it| it.place.as_ref())
+            .collect();
         match placed.iter().find(|place| !place.is_there) {
             None if placed.is_empty() && is_all => It::AllWithAll,
             None if placed.is_empty() => It::NoRoom,
@@ -431,9 +441,16 @@ impl ThreadGroups {
     fn gain(&self) -> f64 {
         let of = |group: &ThreadGroup| {
             let place = group.place.as_ref().filter(|place| !place.is_there)?;
-            let there = group.elsewhere.iter().find(|it| it.distance == place.distance)?;
+            let there = group
+                .elsewhere
+                .iter()
+                .find(|it| it.distance == place.distance)?;
             // Where it takes turns now nothing is lost yet, but nothing keeps it from being parted.
-            let worst = group.elsewhere.iter().map(|it| it.cost).fold(group.cost, f64::max);
+            let worst = group
+                .elsewhere
+                .iter()
+                .map(|it| it.cost)
+                .fold(group.cost, f64::max);
             Some(match group.in_turns > group.transfers {
                 true => worst - there.cost,
                 false => group.cost - there.cost,

@@ -105,7 +105,8 @@ pub(super) fn pairs(
             pair.falsely += scale * flow.false_sharing;
             pair.interval.low += part * line.transfers.low;
             pair.interval.high += part * line.transfers.high;
-            pair.cost_ns.add(line.cost_ns.times(Estimate::exactly(part)));
+            pair.cost_ns
+                .add(line.cost_ns.times(Estimate::exactly(part)));
             *pair.lines.entry((line.pid, line.line)).or_default() += scale * transfers;
             for (&cpus, (truly, falsely)) in &line.cpu_flows {
                 *pair.cpus.entry(cpus).or_default() += part * (truly + falsely);

@@ -108,7 +108,11 @@ pub(super) fn place(groups: &mut [ThreadGroup], machine: &Topology, samples: &[S
         let best = rooms
             .iter_mut()
             .filter(|room| room.free >= need)
-            .max_by(|a, b| (at(a), a.free).partial_cmp(&(at(b), b.free)).unwrap_or(std::cmp::Ordering::Equal));
+            .max_by(|a, b| {
+                (at(a), a.free)
+                    .partial_cmp(&(at(b), b.free))
+                    .unwrap_or(std::cmp::Ordering::Equal)
+            });
         let Some(best) = best else { continue };
         best.free -= need;
         let all: f64 = ran.values().sum();

@@ -129,7 +129,7 @@ pub struct Together {
     pub falsely: f64,
 }
 
-/// A line that did not move as far as that was seen, since those at it were never on different CPUs at once.
+/// A line that did not move as far as that was seen, since those at it were hardly ever there at once.
 #[derive(Clone, Debug, Default)]
 pub struct TurnLine {
     /// The process.
@@ -149,7 +149,7 @@ pub struct SharingView {
     pub together: Vec<Together>,
     /// Lines that several threads were seen at, but never at the same time on different CPUs.
     pub taking_turns: u64,
-    /// Those of them that have places of their own.
+    /// Lines of which nothing moved as far as that was seen, though several threads were sampled there.
     pub turns: Vec<TurnLine>,
     /// Lines that several threads were seen at, of which none was met there by another that was at work.
     pub unmet: u64,

@@ -76,10 +76,14 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         let met = met.get(&key).unwrap_or(&unmet);
         let looked_in_vain = met.values().all(|encounter| encounter.traps == 0);
         if looked_in_vain && (is_watched(met) || !stays.is_fought_over()) {
+            if stays.is_fought_over() {
+                view.keep_still(key, stays, met);
+            }
             continue;
         }
         if curves.is_empty() {
             view.no_latency = true;
+            view.keep_still(key, stays, met);
             continue;
         }
         let known = Seen {
@@ -89,7 +93,10 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
         };
         match line_sharing(key, &known, &around) {
             Some(line) => view.lines.push(line),
-            None => view.count_still(key, stays, met, &on_cpus),
+            None => {
+                *view.uncounted(stays, met, &on_cpus) += 1;
+                view.keep_still(key, stays, met);
+            }
         }
     }
     view.lines.sort_by(|a, b| {
@@ -102,19 +109,13 @@ pub fn sharing(input: &Input<'_>) -> SharingView {
 }
 
 impl SharingView {
-    /// Counts a line of which nothing moved as far as that was seen, and keeps it where threads take turns.
-    fn count_still(
+    /// Keeps a line of which nothing moved as far as that was seen.
+    fn keep_still(
         &mut self,
         (pid, line): (Pid, Address),
         stays: &LineStays,
         met: &HashMap<Tid, Encounter>,
-        on_cpus: &Stays<'_>,
     ) {
-        if !take_turns(stays, met, on_cpus) {
-            self.unmet += 1;
-            return;
-        }
-        self.taking_turns += 1;
         let places = stays.places(met);
         self.turns.push(TurnLine { pid, line, places });
     }

@@ -1,0 +1,195 @@
+//! A placement in the form that others take: shell lines, units, specifications.
+//!
+//! Names of the target stand in them. In a shell they are quoted, in a comment they hold no control characters, and a
+//! thread whose name has any is never looked for by it.
+
+mod named;
+mod schedulers;
+
+use std::fmt::Write as _;
+
+use linewise_foreign::{is_safe, sanitise};
+
+use super::groups as words;
+use crate::views::groups::{
+    GroupPlace, GroupedThread, PlacementVerdict, ThreadGroup, ThreadGroups,
+};
+use named::{Finder, quoted};
+
+/// Who takes a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// Shell lines with `taskset`, one a thread.
+    Taskset,
+    /// Shell lines with `numactl`, which starts whole programs.
+    Numactl,
+    /// A drop-in of a systemd service.
+    Systemd,
+    /// Shell lines that make cpusets of cgroup v2, one a group.
+    Cpuset,
+    /// A specification of layers for scx_layered.
+    ScxLayered,
+    /// A configuration of an application for schedqos.
+    Schedqos,
+}
+
+/// A placement to hand over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// The whole of it, with a line break at its end.
+    pub text: String,
+    /// What it cannot say, whole sentences.
+    pub notes: Vec<String>,
+}
+
+/// A group and where it is to run.
+struct Placed<'a> {
+    group: &'a ThreadGroup,
+    place: &'a GroupPlace,
+    threads: Vec<&'a GroupedThread>,
+}
+
+/// The placement of `groups` as `to` takes it; `None` where nothing should be moved.
+#[must_use]
+pub fn hand_over(groups: &ThreadGroups, to: Handover) -> Option<Handed> {
+    if groups.advice.verdict != PlacementVerdict::Move {
+        return None;
+    }
+    let placed = |group| -> Option<Placed<'_>> {
+        let group: &ThreadGroup = group;
+        let is_member = |it: &&GroupedThread| it.group == Some(group.id);
+        Some(Placed {
+            group,
+            place: group.place.as_ref()?,
+            threads: groups.threads.iter().filter(is_member).collect(),
+        })
+    };
+    let placed: Vec<Placed<'_>> = groups.groups.iter().filter_map(placed).collect();
+    Some(match to {
+        Handover::Taskset => taskset(groups, &placed),
+        Handover::Numactl => numactl(groups, &placed),
+        Handover::Systemd => systemd(groups, &placed),
+        Handover::Cpuset => cpuset(groups, &placed),
+        Handover::ScxLayered => schedulers::scx_layered(groups, &placed),
+        Handover::Schedqos => schedulers::schedqos(groups, &placed),
+    })
+}
+
+/// A comment about a group: its members, on one line whatever they are called.
+fn comment(groups: &ThreadGroups, group: &ThreadGroup) -> String {
+    let members = words::members(groups, group, 8);
+    format!("# Group {}: {}\n", group.id, sanitise(&members))
+}
+
+fn taskset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
+    let finder = Finder::new(groups);
+    let mut text = finder.head(" && taskset -cp \"$1\" \"${task##*/}\"");
+    for it in placed {
+        text += &comment(groups, it.group);
+        let cpus = &it.place.cpus;
+        for line in finder.lines(it, |tid| format!("taskset -cp {cpus} {tid}"), cpus) {
+            text += &line;
+        }
+    }
+    Handed {
+        text,
+        notes: finder.notes(placed),
+    }
+}
+
+fn cpuset(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
+    let finder = Finder::new(groups);
+    let mut text = finder.head(" && echo \"${task##*/}\" > \"$1/cgroup.threads\"");
+    text += "# The cgroup that the program runs in; its threads are put into cpusets below it.\n";
+    text += "cgroup=${1:?the folder of its cgroup: /sys/fs/cgroup/...}\n";
+    for it in placed {
+        text += &comment(groups, it.group);
+        let folder = format!("\"$cgroup\"/group-{}", it.group.id);
+        let _ = writeln!(text, "mkdir -p {folder}");
+        let _ = writeln!(text, "echo threaded > {folder}/cgroup.type");
+        text += "echo +cpuset > \"$cgroup\"/cgroup.subtree_control\n";
+        let _ = writeln!(text, "echo {} > {folder}/cpuset.cpus", it.place.cpus);
+        if !it.place.nodes.is_empty() {
+            let _ = writeln!(text, "echo {} > {folder}/cpuset.mems", it.place.nodes);
+        }
+        let by_id = |tid| format!("echo {tid} > {folder}/cgroup.threads");
+        for line in finder.lines(it, by_id, &folder) {
+            text += &line;
+        }
+    }
+    Handed {
+        text,
+        notes: finder.notes(placed),
+    }
+}
+
+/// Lists of CPUs or nodes as one, each once.
+fn union<'a>(lists: impl Iterator<Item = &'a String>) -> String {
+    let sets = lists.filter_map(|list| list.parse::<linewise_topology::CpuSet>().ok());
+    let mut all = linewise_topology::CpuSet::new();
+    for set in sets {
+        for cpu in set.iter() {
+            all.insert(cpu);
+        }
+    }
+    all.to_string()
+}
+
+fn cpus_and_nodes(placed: &[Placed<'_>]) -> (String, String) {
+    (
+        union(placed.iter().map(|it| &it.place.cpus)),
+        union(placed.iter().map(|it| &it.place.nodes)),
+    )
+}
+
+/// What is lost where whole processes are placed.
+fn whole(placed: &[Placed<'_>], who: &str) -> Vec<String> {
+    let first = placed.first().map(|it| &it.place.cpus);
+    match placed.iter().all(|it| Some(&it.place.cpus) == first) {
+        true => Vec::new(),
+        false => vec![format!(
+            "{who} places whole processes, so the groups are not kept apart on these CPUs: `--write taskset` or `--write cpuset` does that for their threads."
+        )],
+    }
+}
+
+fn numactl(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
+    let (cpus, nodes) = cpus_and_nodes(placed);
+    let mut text = String::from("#!/bin/sh\n");
+    for it in placed {
+        text += &comment(groups, it.group);
+    }
+    let _ = write!(text, "numactl --physcpubind={cpus}");
+    if !nodes.is_empty() {
+        let _ = write!(text, " --membind={nodes}");
+    }
+    for word in &groups.command {
+        text.push(' ');
+        text += &quoted(word);
+    }
+    text.push('\n');
+    let mut notes = whole(placed, "numactl");
+    if groups.command.iter().any(|word| !word.chars().all(is_safe)) {
+        notes.push("The command has characters that cannot be shown: they were written as escapes, so edit it.".to_owned());
+    }
+    Handed { text, notes }
+}
+
+fn systemd(groups: &ThreadGroups, placed: &[Placed<'_>]) -> Handed {
+    let (cpus, nodes) = cpus_and_nodes(placed);
+    let mut text = String::from("# /etc/systemd/system/NAME.service.d/linewise.conf\n");
+    for it in placed {
+        text += &comment(groups, it.group);
+    }
+    let _ = writeln!(text, "[Service]\nAllowedCPUs={cpus}");
+    if !nodes.is_empty() {
+        let _ = writeln!(text, "AllowedMemoryNodes={nodes}");
+    }
+    Handed {
+        text,
+        notes: whole(placed, "systemd"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -53,10 +53,11 @@ pub(crate) fn seat_groups(
         .iter()
         .enumerate()
         .filter(|(task, domain)| **domain != NONE && plan.domain(this, *task as u32) != **domain);
-    // Half of a pair's transfers come to each of the two.
+    // Half of a pair's transfers come to each of the two. What is known of pairs is sampled, and a new division of tasks
+    // that all share alike looks better by chance: so each task that moves must save what the threshold says is worth it.
     let saved = before - after;
-    let worth = saved >= WORTH * before
-        && saved / 2.0 >= WORTH * thresholds.coherence * moved.count() as f32;
+    let worth =
+        saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * moved.count() as f32;
     if worth {
         seat(plan, categories, level, &wants, &pairs);
     }

@@ -32,7 +32,6 @@ pub fn bars(results: &Results) -> Vec<Bar> {
     for policy in OURS {
         all.extend(of_policy(results, policy));
     }
-    let is_mix = |row: &&Row| row.kind != WorkloadKind::Losing;
     let everywhere = ratios(results, PolicyKind::Matrix, PolicyKind::Sam, |row| {
         is_mix(&row)
     });

@@ -11,7 +11,9 @@ pub use json::json;
 pub use page::page;
 pub use table::table;
 
-use linewise_placement_model::{Effort, PolicyKind, Row, Setup, WorkloadKind, simulate, workloads};
+use linewise_placement_model::{
+    Effort, Experiment, PolicyKind, Row, Setup, Workload, WorkloadKind, workloads,
+};
 use serde::Serialize;
 
 /// What to simulate.
@@ -77,18 +79,19 @@ pub fn run(spec: &Spec, told: &(dyn Fn(&str, usize) + Sync)) -> Results {
     let mut wanted = workloads();
     wanted.retain(|workload| is_wanted(&workload.name));
     // Where a placer can only lose, thresholds decide nothing that counts.
-    let mut helped = wanted.clone();
-    helped.retain(|workload| workload.kind != WorkloadKind::Losing);
-    let of = wanted.len() + TIMES.len() * helped.len();
+    let is_helped = |workload: &Workload| workload.kind != WorkloadKind::Losing;
+    let helped = wanted.iter().filter(|workload| is_helped(workload)).count();
+    let of = wanted.len() + TIMES.len() * helped;
     let told = |name: &str| told(name, of);
-    let rows = simulate(&wanted, &PolicyKind::ALL, Setup::default(), effort, &told);
+    let experiment = Experiment::new(wanted, effort);
+    let rows = experiment.rows(&PolicyKind::ALL, Setup::default(), |_| true, &told);
     let mut sensitivity = Vec::new();
     for times in TIMES {
         let setup = Setup {
             thresholds: times,
             ..Setup::default()
         };
-        let others = simulate(&helped, &OURS, setup, effort, &told);
+        let others = experiment.rows(&OURS, setup, is_helped, &told);
         for policy in OURS {
             sensitivity.extend(sensitive(&rows, &others, policy, times));
         }

@@ -27,6 +27,7 @@ pub mod fibres;
 mod placement;
 pub mod reuse;
 mod run;
+pub mod simulated;
 mod spec;
 mod states;
 mod truth;

@@ -135,10 +135,17 @@ fn part(
     };
     let mut transfers = [0.0; 3];
     let lives = |&&(other, _): &&(u32, f64)| {
-        place.get(other as usize).is_some_and(|&there| there != u32::MAX)
+        place
+            .get(other as usize)
+            .is_some_and(|&there| there != u32::MAX)
     };
     // Its lines come from those that live: what others would have written they write.
-    let all: f64 = one.partners.iter().filter(lives).map(|(_, weight)| weight).sum();
+    let all: f64 = one
+        .partners
+        .iter()
+        .filter(lives)
+        .map(|(_, weight)| weight)
+        .sum();
     for &(other, weight) in one.partners.iter().filter(lives) {
         if let Some(crossing) = machine.crossing(one.cpu, place[other as usize]) {
             transfers[crossing] += phase.transfers * weight / all;

@@ -164,37 +164,89 @@ impl Case {
 /// Useful cycles of each program alone under the static oracle, by machine, program and seed.
 type Alone = BTreeMap<(MachineKind, String), Vec<f64>>;
 
-/// Simulates workloads under `policies`; `told` hears of each that is done.
-#[must_use]
-pub fn simulate(
-    workloads: &[Workload],
-    policies: &[PolicyKind],
-    setup: Setup,
+/// Workloads with the best static placements that search found, alone and together.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    workloads: Vec<Workload>,
+    cases: Vec<Case>,
+    alone: Alone,
     effort: Effort,
-    told: &(dyn Fn(&str) + Sync),
-) -> Vec<Row> {
-    let alone = alone(workloads, effort);
-    let row = |workload: &Workload| {
-        let case = Case::new(workload.machine, &workload.programs, effort.steps);
-        let outcome =
-            |&kind: &PolicyKind| (kind, outcome(&case, workload, kind, setup, effort, &alone));
-        let row = Row {
-            name: workload.name.clone(),
-            kind: workload.kind,
-            shares: workload.shares,
-            spans: workload.spans,
-            constant: workload
-                .programs
-                .iter()
-                .all(|program| program.phases.len() == 1),
-            machine: case.machine.name,
-            paper_moves: workload.paper_moves,
-            policies: policies.iter().map(outcome).collect(),
+}
+
+impl Experiment {
+    /// Searches, and simulates each program alone.
+    #[must_use]
+    pub fn new(workloads: Vec<Workload>, effort: Effort) -> Self {
+        let case =
+            |workload: &Workload| Case::new(workload.machine, &workload.programs, effort.steps);
+        Self {
+            cases: workloads.par_iter().map(case).collect(),
+            alone: alone(&workloads, effort),
+            workloads,
+            effort,
+        }
+    }
+
+    /// Simulates those workloads that are wanted under `policies`; `told` hears of each that is done.
+    #[must_use]
+    pub fn rows(
+        &self,
+        policies: &[PolicyKind],
+        setup: Setup,
+        wanted: impl Fn(&Workload) -> bool,
+        told: &(dyn Fn(&str) + Sync),
+    ) -> Vec<Row> {
+        let pairs = self.workloads.iter().zip(&self.cases);
+        let pairs: Vec<(&Workload, &Case)> =
+            pairs.filter(|(workload, _)| wanted(workload)).collect();
+        let row = |&(workload, case): &(&Workload, &Case)| {
+            let outcome = |&kind: &PolicyKind| (kind, self.outcome(case, workload, kind, setup));
+            let row = Row {
+                name: workload.name.clone(),
+                kind: workload.kind,
+                shares: workload.shares,
+                spans: workload.spans,
+                constant: workload
+                    .programs
+                    .iter()
+                    .all(|program| program.phases.len() == 1),
+                machine: case.machine.name,
+                paper_moves: workload.paper_moves,
+                policies: policies.iter().map(outcome).collect(),
+            };
+            told(&workload.name);
+            row
         };
-        told(&workload.name);
-        row
-    };
-    workloads.par_iter().map(row).collect()
+        pairs.par_iter().map(row).collect()
+    }
+
+    fn outcome(&self, case: &Case, workload: &Workload, kind: PolicyKind, setup: Setup) -> Outcome {
+        let (effort, alone) = (self.effort, &self.alone);
+        let (mut logs, mut mins, mut maxs) = (0.0, 0.0, 0.0);
+        let (mut moves, mut late_moves) = (0, 0);
+        for seed in 1..=effort.seeds {
+            let run = case.run(kind, setup, seed, effort.seconds);
+            let ratio = |(program, work): (&Program, &f64)| {
+                let alone = alone.get(&(workload.machine, program.name.clone()));
+                let alone = alone.map_or(f64::NAN, |works| works[(seed - 1) as usize]);
+                (work / alone).max(1e-9).ln()
+            };
+            let ratios: Vec<f64> = workload.programs.iter().zip(&run.work).map(ratio).collect();
+            logs += ratios.iter().sum::<f64>() / ratios.len() as f64;
+            mins += ratios.iter().copied().fold(f64::INFINITY, f64::min);
+            maxs += ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            moves += run.moves;
+            late_moves = late_moves.max(run.late_moves);
+        }
+        let seeds = effort.seeds.max(1) as f64;
+        Outcome {
+            speedup: (logs / seeds).exp(),
+            min: (mins / seeds).exp(),
+            max: (maxs / seeds).exp(),
+            moves: moves as f64 / seeds,
+            late_moves,
+        }
+    }
 }
 
 fn alone(workloads: &[Workload], effort: Effort) -> Alone {
@@ -221,38 +273,4 @@ fn alone(workloads: &[Workload], effort: Effort) -> Alone {
         )
     });
     works.collect()
-}
-
-fn outcome(
-    case: &Case,
-    workload: &Workload,
-    kind: PolicyKind,
-    setup: Setup,
-    effort: Effort,
-    alone: &Alone,
-) -> Outcome {
-    let (mut logs, mut mins, mut maxs) = (0.0, 0.0, 0.0);
-    let (mut moves, mut late_moves) = (0, 0);
-    for seed in 1..=effort.seeds {
-        let run = case.run(kind, setup, seed, effort.seconds);
-        let ratio = |(program, work): (&Program, &f64)| {
-            let alone = alone.get(&(workload.machine, program.name.clone()));
-            let alone = alone.map_or(f64::NAN, |works| works[(seed - 1) as usize]);
-            (work / alone).max(1e-9).ln()
-        };
-        let ratios: Vec<f64> = workload.programs.iter().zip(&run.work).map(ratio).collect();
-        logs += ratios.iter().sum::<f64>() / ratios.len() as f64;
-        mins += ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        maxs += ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        moves += run.moves;
-        late_moves = late_moves.max(run.late_moves);
-    }
-    let seeds = effort.seeds.max(1) as f64;
-    Outcome {
-        speedup: (logs / seeds).exp(),
-        min: (mins / seeds).exp(),
-        max: (maxs / seeds).exp(),
-        moves: moves as f64 / seeds,
-        late_moves,
-    }
 }

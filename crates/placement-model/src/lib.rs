@@ -30,7 +30,7 @@ mod workloads;
 mod world;
 
 pub use assumptions::{ASSUMPTIONS, Assumption};
-pub use experiment::{Case, Effort, Outcome, Row, Run, Setup, simulate};
+pub use experiment::{Case, Effort, Experiment, Outcome, Row, Run, Setup};
 pub use machine::{Costs, MachineKind, SimulatedMachine};
 pub use policy::{Hold, PolicyKind};
 pub use program::{Pattern, Phase, Processes, Program};

@@ -9,6 +9,9 @@ use crate::plan::{Move, Plan, Reason};
 use crate::seats;
 use crate::snapshot::{Snapshot, Thresholds};
 
+/// By how much a task may have been below a threshold in the interval before, to count as above it in both.
+const NEARLY: f32 = 0.8;
+
 /// What to move after an interval, so that what shares is near and what contends is apart; in the order of the tasks,
 /// none twice. First for coherence, from the outermost level inwards, then for remote memory, then for bandwidth (SAM,
 /// section 3.1). A task moves only for what it was in two intervals one after the other, rests afterwards, and goes back
@@ -26,14 +29,19 @@ pub fn decide(
     if machine.levels().is_empty() && machine.memory().domains.len() < 2 {
         return Vec::new();
     }
-    let now = snapshot
-        .tasks
-        .iter()
-        .map(|task| Categories::of(task, machine, thresholds));
-    let now: Vec<Categories> = now.collect();
-    let (agreed, free) = history.follow(snapshot, &now);
+    let categories = |thresholds: &Thresholds| -> Vec<Categories> {
+        let tasks = snapshot.tasks.iter();
+        tasks
+            .map(|task| Categories::of(task, machine, thresholds))
+            .collect()
+    };
+    let (now, nearly) = (
+        categories(thresholds),
+        categories(&thresholds.times(NEARLY)),
+    );
+    let (agreed, free) = history.follow(snapshot, &now, &nearly);
     let mut plan = Plan::new(machine, snapshot, free);
-    for (back, kept) in history.judge(snapshot) {
+    for (back, kept) in history.judge(snapshot, thresholds.coherence) {
         undo(&mut plan, &back, kept);
     }
     for level in 0..machine.levels().len() {

@@ -3,7 +3,7 @@
 use crate::categories::Categories;
 use crate::machine::Machine;
 use crate::plan::{Move, Reason};
-use crate::snapshot::{Snapshot, TaskKey};
+use crate::snapshot::{Activity, Snapshot, TaskKey};
 
 /// Intervals for which a task that moved stays where it is.
 const REST: u32 = 5;
@@ -15,20 +15,32 @@ const WORSE: f32 = 0.95;
 /// nothing is to be shuffled.
 const NO_BETTER: f32 = 1.01;
 
+/// Intervals for which a task must be different until what was learnt of it no longer holds: counters flicker.
+const CHANGED: u32 = 5;
+/// By how much what a task shares for its progress may change between before a move and after it; if by more, it is in
+/// another phase, and its progress says nothing of the move.
+const SAME_WORK: f32 = 0.3;
+
 /// One task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
     key: TaskKey,
     /// What it was in the interval before.
     was: Categories,
+    /// The same by lower thresholds: who is about at one is not to be in a category by turns.
+    was_nearly: Categories,
     /// Intervals until it may be moved again.
     rests: u32,
     /// Where it was when it had to make room.
     home: Option<u32>,
     /// A move made it slower when it was like this: it stays while it is.
     barred: Option<Categories>,
+    /// For how many intervals it has been different from that.
+    differs: u32,
     /// Its progress: a moving average while nothing is tried.
     progress: Option<f32>,
+    /// Its transfers, the same.
+    transfers: f32,
 }
 
 /// Moves of one interval, which are kept if they helped.
@@ -46,8 +58,11 @@ struct Tried {
     was: Categories,
     /// Its progress before.
     before: Option<f32>,
-    /// The sum since it is warm.
+    /// Its transfers before.
+    transfers_before: f32,
+    /// The sums since it is warm.
     since: f32,
+    transfers_since: f32,
 }
 
 /// Whether a task may be moved.
@@ -100,24 +115,33 @@ impl History {
         &mut self,
         snapshot: &Snapshot,
         now: &[Categories],
+        nearly: &[Categories],
     ) -> (Vec<Categories>, Vec<Freedom>) {
         let mut old = std::mem::take(&mut self.memories).into_iter().peekable();
         self.memories.reserve(snapshot.tasks.len());
         let mut agreed = Vec::with_capacity(now.len());
         let mut free = Vec::with_capacity(now.len());
-        for (task, &now) in snapshot.tasks.iter().zip(now) {
+        for ((task, &now), &nearly) in snapshot.tasks.iter().zip(now).zip(nearly) {
             while old.next_if(|memory| memory.key < task.key).is_some() {}
             let known = old.next_if(|memory| memory.key == task.key);
             let mut memory = known.unwrap_or(Memory {
                 key: task.key,
                 ..Memory::default()
             });
-            agreed.push(now.common(memory.was));
+            agreed.push(now.common(memory.was_nearly));
             if memory.rests == 0 {
                 memory.progress = average(memory.progress, task.activity.progress);
+                let transfers = transfers(&task.activity);
+                memory.transfers = match memory.transfers {
+                    0.0 => transfers,
+                    before => (before + transfers) / 2.0,
+                };
                 // Another phase: what was learnt before does not hold in it.
-                let changed = |was| now == memory.was && now != was;
-                memory.barred = memory.barred.filter(|&was| !changed(was));
+                let is_different = memory.barred.is_some_and(|was| now != was);
+                memory.differs = if is_different { memory.differs + 1 } else { 0 };
+                if memory.differs >= CHANGED {
+                    memory.barred = None;
+                }
             }
             memory.rests = memory.rests.saturating_sub(1);
             free.push(if memory.barred.is_some() {
@@ -127,7 +151,7 @@ impl History {
             } else {
                 Freedom::Free
             });
-            memory.was = now;
+            (memory.was, memory.was_nearly) = (now, nearly);
             self.memories.push(memory);
         }
         (agreed, free)
@@ -135,7 +159,7 @@ impl History {
 
     /// Looks at the moves whose time has come; gives the moves back that made it worse, with what share of their
     /// progress the tasks kept.
-    pub(crate) fn judge(&mut self, snapshot: &Snapshot) -> Vec<(Move, f32)> {
+    pub(crate) fn judge(&mut self, snapshot: &Snapshot, coherence: f32) -> Vec<(Move, f32)> {
         let mut undone = Vec::new();
         let activity = |key: TaskKey| {
             let found = snapshot.tasks.binary_search_by_key(&key, |task| task.key);
@@ -147,13 +171,15 @@ impl History {
                 continue;
             }
             for tried in &mut trial.tried {
-                let progress = activity(tried.one.task).and_then(|activity| activity.progress);
-                tried.since += progress.unwrap_or(0.0);
+                if let Some(activity) = activity(tried.one.task) {
+                    tried.since += activity.progress.unwrap_or(0.0);
+                    tried.transfers_since += transfers(activity);
+                }
             }
         }
         let due = |trial: &mut Trial| trial.age >= REST;
         for trial in self.trials.extract_if(.., due) {
-            let Some(kept) = trial.kept(|key| activity(key).is_some()) else {
+            let Some(kept) = trial.kept(coherence, |key| activity(key).is_some()) else {
                 continue;
             };
             if kept >= NO_BETTER {
@@ -199,7 +225,9 @@ impl History {
                     one: *one,
                     was: memory.was,
                     before: memory.progress,
+                    transfers_before: memory.transfers,
                     since: 0.0,
+                    transfers_since: 0.0,
                 });
             }
         }
@@ -211,9 +239,12 @@ impl History {
 
 impl Trial {
     /// The geometric mean of what its tasks kept of their progress; `None` where it is not known.
-    fn kept(&self, lives: impl Fn(TaskKey) -> bool) -> Option<f32> {
+    fn kept(&self, coherence: f32, lives: impl Fn(TaskKey) -> bool) -> Option<f32> {
         let intervals = (self.age - WARM) as f32;
         let ratios = self.tried.iter().filter_map(|tried| {
+            if !tried.is_same_work(intervals, coherence) {
+                return None;
+            }
             let before = tried.before.filter(|&before| before > 0.0);
             let before = before.filter(|_| lives(tried.one.task))?;
             (tried.since > 0.0).then(|| (tried.since / intervals / before).ln())
@@ -222,6 +253,29 @@ impl Trial {
         let count = ratios.len();
         (count > 0).then(|| (ratios.into_iter().sum::<f32>() / count as f32).exp())
     }
+}
+
+impl Tried {
+    /// Whether the task does the same as before, slower or faster: it shares as much for its progress, wherever its
+    /// lines come from. Few transfers are about noise.
+    fn is_same_work(&self, intervals: f32, coherence: f32) -> bool {
+        let Some(before) = self.before.filter(|_| self.since > 0.0) else {
+            return false;
+        };
+        if self.transfers_before.max(self.transfers_since / intervals) < coherence {
+            return true;
+        }
+        let (before, since) = (
+            self.transfers_before / before,
+            self.transfers_since / self.since,
+        );
+        (before - since).abs() <= SAME_WORK * before.max(since)
+    }
+}
+
+/// Lines that a task got from others.
+fn transfers(activity: &Activity) -> f32 {
+    activity.transfers.iter().sum()
 }
 
 fn average(before: Option<f32>, now: Option<f32>) -> Option<f32> {

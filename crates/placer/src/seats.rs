@@ -59,10 +59,10 @@ pub(crate) fn seat_groups(
         .collect();
     let wants = wanted(plan, &pairs, &here, above, &capacity);
     let (after, moved) = outcome(&pairs, &here, &wants);
-    // Half of a pair's transfers come to each of the two.
+    // Half of a pair's transfers come to each of the two. What is known of pairs is sampled, and a new division of tasks
+    // that all share alike looks better by chance: so each task that moves must save what the threshold says is worth it.
     let saved = before - after;
-    let worth =
-        saved >= WORTH * before && saved / 2.0 >= WORTH * thresholds.coherence * moved as f32;
+    let worth = saved >= WORTH * before && saved / 2.0 >= thresholds.coherence * moved as f32;
     if worth {
         seat(plan, categories, level, &wants, &pairs);
     }

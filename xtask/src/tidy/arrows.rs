@@ -6,6 +6,11 @@ use crate::problem::Problem;
 /// Every crate, and the crates of ours that it may link. Tests may use more (dev-dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-topology", &[]),
+    ("linewise-placer", &["linewise-topology"]),
+    (
+        "linewise-placement-model",
+        &["linewise-placer", "linewise-topology"],
+    ),
     ("linewise-foreign", &[]),
     ("linewise-machine", &["linewise-topology"]),
     (
@@ -70,6 +75,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-delegate",
             "linewise-fibres",
             "linewise-machine",
+            "linewise-placement-model",
             "linewise-topology",
         ],
     ),

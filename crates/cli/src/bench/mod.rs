@@ -4,6 +4,7 @@
 mod accesstest;
 mod fetch_add;
 mod fibres;
+mod placement;
 mod reuse;
 mod reuse_native;
 mod rtt;
@@ -37,6 +38,8 @@ enum Benchmark {
     Fibres(fibres::FibresArgs),
     /// Phases of a session loop and their working sets, executed in place and delegated
     Accesstest(Box<accesstest::AccesstestArgs>),
+    /// Policies that place threads, on simulated machines
+    Placement(placement::PlacementArgs),
     /// The core-to-core round trip of every two CPUs
     Rtt(rtt::RttArgs),
     /// Run one benchmark alone and print its truth as a line of JSON
@@ -71,6 +74,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Benchmark::FetchAdd(args) => fetch_add::run(&args),
         Benchmark::Fibres(args) => fibres::run(&args),
         Benchmark::Accesstest(args) => accesstest::run(&args),
+        Benchmark::Placement(args) => placement::run(&args),
         Benchmark::Rtt(args) => rtt::run(&args),
         Benchmark::Workload(args) => {
             let truth = run_workload(&WorkloadSpec {

@@ -64,7 +64,6 @@ impl Policy for Placed {
             &mut self.history,
         );
         for one in &moves {
-            if std::env::var("DBG").is_ok() && world.interval > 20 { eprintln!("{} t{} p{} {}->{} {:?}", world.interval, one.task.tid, world.tasks[one.task.tid as usize].program, one.from, one.to, one.reason); }
             self.apply(world, one);
         }
         // Who shares where others were brought must not be balanced away from them.

@@ -1,0 +1,67 @@
+//! `linewise bench placement`: policies that place threads, on simulated machines.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+use linewise_bench::simulated::{self, Spec};
+use linewise_recording::write_file;
+
+use crate::say::ProgressLine;
+
+/// Simulates programs on machines with two sockets, eight last-level caches, or two times four, in intervals of 100 ms,
+/// under policies that place their threads: Linux' balancer, cache-aware scheduling, followers of wakers, one cache a
+/// process, chance, linewise's placer with counters (sam) and with sampled sharing (matrix), and the best placement that
+/// never changes (oracle).
+///
+/// A figure is progress over that of the oracle with the program alone on the machine. Nothing of this machine is
+/// measured or changed: the same seeds give the same figures everywhere.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct PlacementArgs {
+    /// Seeds of the random choices: from 1 to this
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Only workloads whose names contain one of these
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<String>,
+    /// Three seeds, short runs, and a short search for the oracle
+    #[arg(long)]
+    quick: bool,
+    /// Write a page with the figures as bars
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
+    let spec = Spec {
+        seeds: args.seeds,
+        only: args.only.clone(),
+        quick: args.quick,
+    };
+    let line = ProgressLine::on_a_terminal();
+    let done = AtomicUsize::new(0);
+    let results = simulated::run(&spec, &|name: &str, of: usize| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        line.show(&format!("{done} of {of}: {name}"));
+    });
+    line.clear();
+    anyhow::ensure!(
+        !results.rows.is_empty(),
+        "no workload is called like {:?}; see the names in the table without --only",
+        args.only
+    );
+    if let Some(path) = &args.html {
+        write_file(path, simulated::page(&results).as_bytes())
+            .with_context(|| format!("cannot write the page {}", path.display()))?;
+    }
+    if args.json {
+        println!("{:#}", simulated::json(&results));
+    } else {
+        print!("{}", simulated::table(&results));
+    }
+    Ok(ExitCode::SUCCESS)
+}

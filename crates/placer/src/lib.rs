@@ -19,6 +19,7 @@ mod memory;
 mod plan;
 mod seats;
 mod snapshot;
+mod thresholds_file;
 
 pub use decide::decide;
 pub use groups::groups;
@@ -26,3 +27,4 @@ pub use history::History;
 pub use machine::{Level, LevelKind, Machine};
 pub use plan::{Move, Reason};
 pub use snapshot::{Activity, Crossing, Mask, Sharing, Snapshot, Task, TaskKey, Thresholds};
+pub use thresholds_file::{Origin, OriginKind, Origins, ThresholdsFile, ThresholdsFileError};

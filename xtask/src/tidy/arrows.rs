@@ -6,6 +6,7 @@ use crate::problem::Problem;
 /// Every crate, and the crates of ours that it may link. Tests may use more (dev-dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
     ("linewise-topology", &[]),
+    ("linewise-placer", &["linewise-topology"]),
     ("linewise-foreign", &[]),
     ("linewise-machine", &["linewise-topology"]),
     (
@@ -63,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-delegate",
             "linewise-fibres",
             "linewise-machine",
+            "linewise-placer",
             "linewise-topology",
         ],
     ),
@@ -75,6 +77,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "linewise-collect",
             "linewise-foreign",
             "linewise-machine",
+            "linewise-placer",
             "linewise-recording",
             "linewise-topology",
             "linewise-trace",

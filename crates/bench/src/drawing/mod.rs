@@ -5,6 +5,6 @@ mod curves;
 mod document;
 mod figures;
 
-pub(crate) use curves::{Axes, Curve, Mark, Point, count, draw};
+pub(crate) use curves::{Along, Axes, Curve, Mark, Point, count, draw};
 pub(crate) use document::head;
-pub(crate) use figures::{list, short};
+pub(crate) use figures::{list, rate, short};

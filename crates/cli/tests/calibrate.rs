@@ -14,7 +14,10 @@ fn check(output: &Output) {
         let threshold = &json[name];
         assert!(threshold["per_s"].as_f64().unwrap() > 0.0, "{threshold}");
         let kind = threshold["origin"]["kind"].as_str().unwrap();
-        assert!(["measured", "computed", "assumed"].contains(&kind), "{kind}");
+        assert!(
+            ["measured", "computed", "assumed"].contains(&kind),
+            "{kind}"
+        );
         assert!(!threshold["origin"]["words"].as_str().unwrap().is_empty());
     }
     let points = json["bandwidth"]["points"].as_array().unwrap();
@@ -25,7 +28,15 @@ fn check(output: &Output) {
 #[test]
 fn a_quick_calibration_gives_thresholds_figures_and_a_file() {
     let place = Place::new();
-    let args = ["calibrate", "--quick", "--json", "-o", "thresholds.json", "--html", "page.html"];
+    let args = [
+        "calibrate",
+        "--quick",
+        "--json",
+        "-o",
+        "thresholds.json",
+        "--html",
+        "page.html",
+    ];
     let output = place.finish(&mut place.linewise(args));
     check(&output);
     let json = output.json();
@@ -58,9 +69,15 @@ fn on_one_cpu_bandwidth_is_measured_and_the_rest_is_said_to_be_taken_from_elsewh
     check(&output);
     let json = output.json();
     assert_eq!(json["coherence"]["origin"]["kind"], "assumed");
-    assert_eq!(json["lines"]["comparisons"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        json["lines"]["comparisons"].as_array().map(Vec::len),
+        Some(0)
+    );
     let lacking = &json["lines"]["lacking"][0];
-    assert!(lacking["why"].as_str().unwrap().contains("one CPU"), "{lacking}");
+    assert!(
+        lacking["why"].as_str().unwrap().contains("one CPU"),
+        "{lacking}"
+    );
     assert_eq!(json["bandwidth"]["cpus"], serde_json::json!([0]));
 }
 
@@ -72,7 +89,11 @@ fn what_cannot_be_written_is_refused_before_anything_is_measured() {
         let begun = std::time::Instant::now();
         let output = place.finish(&mut place.linewise(args));
         assert_eq!(output.code, Some(125), "{}", output.stderr);
-        assert!(output.stderr.contains("cannot write to"), "{}", output.stderr);
+        assert!(
+            output.stderr.contains("cannot write to"),
+            "{}",
+            output.stderr
+        );
         assert!(output.stdout.is_empty());
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
@@ -86,12 +107,18 @@ fn ctrl_c_ends_it_and_leaves_no_file() {
     let pid = running.child.id();
     until("the threads share", || {
         let threads = fs::read_dir(format!("/proc/{pid}/task"));
-        threads.is_ok_and(|threads| threads.count() > 1).then_some(())
+        threads
+            .is_ok_and(|threads| threads.count() > 1)
+            .then_some(())
     });
     signal(&pid.to_string(), "INT");
     let output = running.finish();
     assert_eq!(output.code, None, "{}", output.stderr);
-    assert!(output.stderr.contains("nothing was written"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("nothing was written"),
+        "{}",
+        output.stderr
+    );
     assert!(!place.path("thresholds.json").exists());
 }
 

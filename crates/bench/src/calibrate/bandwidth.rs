@@ -236,11 +236,14 @@ impl Bandwidth {
         if let Some(knee) = self.knee
             && !knee.is_saturated
         {
-            doubts.push(format!(
-                "bandwidth still grew with the last of {} tasks: the maximum is what these CPUs reach, and the \
-                 memory may have more",
-                knee.tasks
-            ));
+            doubts.push(match knee.tasks {
+                1 => "one task alone may not saturate the memory, which may have more bandwidth"
+                    .to_owned(),
+                tasks => format!(
+                    "bandwidth still grew with the last of {tasks} tasks: the maximum is what these CPUs reach, and the \
+                     memory may have more"
+                ),
+            });
         }
         doubts
     }
@@ -268,9 +271,59 @@ fn points(counting: &[&MemorySample]) -> Vec<BandwidthPoint> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use linewise_topology::synthetic;
+
+    /// Of two tasks, of which the second adds little.
+    pub(crate) fn bandwidth() -> Bandwidth {
+        let sample = |(pattern, tasks, misses_per_s)| MemorySample {
+            pattern,
+            tasks,
+            misses_per_s,
+            beside: Beside {
+                waited_percent: 0.0,
+                round_trips_ns: None,
+            },
+        };
+        let samples = [
+            (Pattern::Low, 1, 60e6),
+            (Pattern::Low, 2, 62e6),
+            (Pattern::High, 1, 150e6),
+            (Pattern::High, 2, 160e6),
+        ];
+        let samples: Vec<MemorySample> = samples.into_iter().map(sample).collect();
+        let knee = knee(&[(1, 60e6), (2, 62e6)]);
+        Bandwidth {
+            cpus: vec![0, 1],
+            node: Some(0),
+            memory_bytes: 256 << 20,
+            cache_bytes: Some(480 << 20),
+            pages: Pages::Small.words(),
+            points: points(&samples.iter().collect::<Vec<_>>()),
+            threshold_per_s: knee.map(|knee| knee.highest_per_s * (1.0 - BELOW_MAXIMUM)),
+            knee,
+            state: None,
+            left_out: LeftOut::default(),
+            samples,
+        }
+    }
+
+    #[test]
+    fn small_pages_little_memory_and_few_cpus_are_doubts() {
+        let mut few = bandwidth();
+        let doubts = few.doubts();
+        assert_eq!(doubts.len(), 2, "{doubts:?}");
+        assert!(doubts[0].contains("no huge pages") && doubts[1].contains("256 MiB"));
+        few.pages = Pages::Huge.words();
+        few.cache_bytes = None;
+        few.knee = knee(&[(1, 60e6), (2, 120e6)]);
+        let doubts = few.doubts();
+        assert!(
+            doubts.len() == 1 && doubts[0].contains("still grew"),
+            "{doubts:?}"
+        );
+    }
 
     #[test]
     fn tasks_are_on_one_socket_and_hyperthreads_come_last() {

@@ -136,8 +136,9 @@ impl<P: FnMut(&Progress) -> ControlFlow<()>> Session<'_, P> {
         if repeat == 0 || !is_late {
             return true;
         }
+        let times = if repeat == 1 { "time" } else { "times" };
         self.notes.push(format!(
-            "{what} was measured {repeat} times instead of {repeats}, because the machine was slow"
+            "{what} was measured {repeat} {times} instead of {repeats}, because the machine was slow"
         ));
         false
     }

@@ -36,7 +36,7 @@ fn header(out: &mut String, calibration: &Calibration) {
          line between the CPUs is measured before and after each. Thin lines reach from the least to the most.</p>"
     );
     for note in &calibration.notes {
-        let _ = writeln!(out, "<p class=\"quiet\">{note}.</p>");
+        let _ = writeln!(out, "<p class=\"quiet\">Note: {note}.</p>");
     }
     out.push_str("</header>\n");
 }
@@ -44,12 +44,12 @@ fn header(out: &mut String, calibration: &Calibration) {
 fn thresholds(out: &mut String, calibration: &Calibration) {
     out.push_str(
         "<section>\n<h2>Thresholds</h2>\n<div class=\"card scroll\"><table class=\"words\">\n<thead><tr><th></th><th>threshold</th>\
-         <th>unit</th><th>how it was got</th></tr></thead>\n<tbody>\n",
+         <th>how it was got</th></tr></thead>\n<tbody>\n",
     );
     for (name, unit, threshold) in named(calibration) {
         let _ = writeln!(
             out,
-            "<tr><th>{name}</th><td class=\"best\">{}</td><td>{unit}</td><td>{}: {}</td></tr>",
+            "<tr><th>{name}</th><td class=\"best\">{}<small>{unit}</small></td><td>{}: {}</td></tr>",
             rate(threshold.per_s),
             threshold.origin.kind.word(),
             threshold.origin.words
@@ -252,6 +252,7 @@ fn threshold(bandwidth: &Bandwidth, most: usize) -> Option<Curve> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bandwidth::tests::bandwidth;
     use super::super::pairs::Distance;
     use super::super::result::tests::calibration;
     use super::*;
@@ -259,11 +260,13 @@ mod tests {
     #[test]
     fn the_page_loads_nothing_and_has_a_drawing_with_the_threshold() {
         let of = [(Distance::Unshared, 5.0), (Distance::SameLlc, 60.0)];
-        let page = calibration_page(&calibration(&of));
+        let mut calibration = calibration(&of);
+        calibration.bandwidth = Some(bandwidth());
+        let page = calibration_page(&calibration);
         for word in ["http:", "https:", "<script", "style=", "url(", "@import"] {
             assert!(!page.contains(word), "{word}");
         }
-        assert_eq!(page.matches("<svg").count(), 1);
+        assert_eq!(page.matches("<svg").count(), 2);
         assert!(page.contains(">5 %: same LLC</text>"));
         assert!(page.contains("cannot be had: no socket has several"));
     }

@@ -171,7 +171,7 @@ fn memory(out: &mut String, bandwidth: &Bandwidth) {
     );
     let _ = writeln!(
         out,
-        "  tasks   {:<26}{:<26}",
+        "  tasks   {:<26}{}",
         Pattern::Low.words(),
         Pattern::High.words()
     );
@@ -208,6 +208,7 @@ fn cell(point: &BandwidthPoint) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bandwidth::tests::bandwidth;
     use super::super::pairs::Distance;
     use super::super::result::tests::calibration;
     use super::*;

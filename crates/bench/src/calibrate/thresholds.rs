@@ -123,7 +123,7 @@ pub(super) fn misses(bandwidth: Option<&Bandwidth>) -> Threshold {
     let measured = bandwidth.and_then(|bandwidth| {
         let knee = bandwidth.knee?;
         let words = format!(
-            "20 % below the most that tasks reach which copy a line of each row, {} misses/s with {} tasks",
+            "20 % below the most that tasks reach which copy a line of each row, {} misses/s with {} of them",
             rate(knee.highest_per_s),
             knee.tasks
         );

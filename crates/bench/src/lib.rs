@@ -20,6 +20,7 @@
 #![warn(clippy::too_many_lines)]
 
 pub mod accesstest;
+pub mod calibrate;
 mod compare;
 mod drawing;
 pub mod fetch_add;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod diff;
 mod doctor;
 mod exact;
@@ -61,6 +62,8 @@ enum Verb {
     Place(place::PlaceArgs),
     /// Say what this machine can do, as told by the kernel and as measured
     Doctor(doctor::DoctorArgs),
+    /// Find from which rates of sharing and of cache misses on it pays to move a thread on this machine
+    Calibrate(calibrate::CalibrateArgs),
     /// Measure linewise itself against benchmarks with known answers
     Bench(bench::BenchArgs),
     /// Print shell completions
@@ -98,6 +101,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Groups(args) => groups::run(&args),
         Verb::Place(args) => place::run(&args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Calibrate(args) => calibrate::run(&args),
         Verb::Bench(args) => bench::run(args),
         Verb::Completions(args) => generate::completions(&args, &mut Arguments::command()),
         Verb::Man(args) => generate::man(&args, Arguments::command()),

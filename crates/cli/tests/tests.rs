@@ -2,6 +2,7 @@
 
 mod accesstest;
 mod attaching;
+mod calibrate;
 mod callers;
 mod calling_the_kernel;
 mod crowds;

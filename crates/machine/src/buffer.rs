@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -169,6 +170,14 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
+    /// Its words, for one who has it alone.
+    #[must_use]
+    pub fn words_mut(&mut self) -> &mut [u32] {
+        // SAFETY: as above, and the exclusive borrow means that nobody else reaches them; an atomic word has the size,
+        // alignment and values of a plain one.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast::<u32>(), self.words) }
+    }
+
     /// What it consists of.
     #[must_use]
     pub fn pages(&self) -> Pages {
@@ -249,9 +258,15 @@ fn extent(line: &str) -> Option<(usize, usize)> {
     Some((address(from)?, address(to)?))
 }
 
-/// Memory that can be had without swapping, in bytes; `None` if the kernel does not tell.
+/// Memory that this process can have without swapping, in bytes: what the machine has, and its control groups allow; `None`
+/// if the kernel does not tell.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
+    let allowed = crate::cgroup::memory_left_bytes(Path::new("/"));
+    free_bytes().into_iter().chain(allowed).min()
+}
+
+fn free_bytes() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
     let line = info
         .lines()

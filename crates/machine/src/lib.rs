@@ -7,6 +7,7 @@
 
 pub mod affinity;
 pub mod buffer;
+mod cgroup;
 pub mod facts;
 pub mod futex;
 pub mod guard;

@@ -20,6 +20,7 @@ mod memory;
 mod plan;
 mod seats;
 mod snapshot;
+mod thresholds_file;
 
 pub use decide::decide;
 pub use events::{Counts, IntelCounts, ZenCounts};
@@ -28,3 +29,4 @@ pub use history::History;
 pub use machine::{Level, LevelKind, Machine};
 pub use plan::{Move, Reason};
 pub use snapshot::{Activity, Crossing, Mask, Sharing, Snapshot, Task, TaskKey, Thresholds};
+pub use thresholds_file::{Origin, OriginKind, Origins, ThresholdsFile, ThresholdsFileError};

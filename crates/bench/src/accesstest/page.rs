@@ -5,7 +5,7 @@ use super::caches::Level;
 use super::result::{Accesstest, DataPoint, Range};
 use super::spec::{Mode, SessionType};
 use super::table::{cases, gain, millions, of, ratio, spread_percent, state_name, states};
-use crate::drawing::{Axes, Curve, Mark, Point, count, draw, head, list};
+use crate::drawing::{Along, Axes, Curve, Mark, Point, count, draw, head, list};
 use std::fmt::Write as _;
 
 /// Colours of the style sheet: a curve's number over this decides on its dashes.
@@ -105,6 +105,7 @@ fn section(out: &mut String, test: &Accesstest, state: Option<usize>, range: Ran
             &curves,
             &Axes {
                 along: "bytes of the working set",
+                numbers: Along::Counts,
                 unit: "M/s",
                 described: "Million accesses a second by working set; the figures are in the table below",
                 marks: &marks,

@@ -1,9 +1,9 @@
-//! A drawing of curves: rates on a logarithmic scale over powers of two.
+//! A drawing of curves: rates on a logarithmic scale over powers of two, or over rates.
 //!
 //! Sizes are in the drawing's own units, which the style sheet makes about one CSS pixel on a wide
 //! page; a narrow one scrolls.
 
-use super::figures::short;
+use super::figures::{rate, short};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -17,6 +17,8 @@ const BOTTOM: f64 = 46.0;
 const LINE: f64 = 15.0;
 /// Between two numbers of the horizontal axis.
 const TICK: f64 = 30.0;
+/// A drawing of fewer powers of ten has evenly spaced numbers beside it.
+const LOW: f64 = 0.6;
 /// Colours in the style sheet.
 const COLOURS: usize = 8;
 
@@ -40,11 +42,47 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
 }
 
+/// What stands on the horizontal axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Along {
+    /// Counts, each with its number: 64, `4 Ki`.
+    Counts,
+    /// Rates between which there is anything, with round numbers: `200 k`, `1.00 M`.
+    Rates,
+}
+
+impl Along {
+    fn named(self, value: f64) -> String {
+        match self {
+            Self::Counts => count(value),
+            Self::Rates => rate(value),
+        }
+    }
+
+    /// Where numbers stand, ascending.
+    fn ticks(self, curves: &[Curve]) -> Vec<f64> {
+        let points = curves.iter().flat_map(|curve| &curve.points);
+        let mut ticks: Vec<f64> = points.map(|point| point.x).collect();
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup();
+        let (Self::Rates, Some(&first), Some(&last)) = (self, ticks.first(), ticks.last()) else {
+            return ticks;
+        };
+        let decades =
+            (0..=12).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade)));
+        decades
+            .filter(|tick| (first..=last).contains(tick))
+            .collect()
+    }
+}
+
 /// What a drawing shows. All texts are ours, so none needs escaping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axes<'a> {
     /// What the horizontal axis counts.
     pub(crate) along: &'a str,
+    /// How.
+    pub(crate) numbers: Along,
     /// The unit of the vertical axis.
     pub(crate) unit: &'a str,
     /// The drawing in words.
@@ -99,6 +137,26 @@ impl Scale {
         let up = (mops.max(1e-6).log10() - self.bottom) / (self.top - self.bottom);
         TOP + HEIGHT * (1.0 - up.clamp(0.0, 1.0))
     }
+
+    /// Where numbers stand on the vertical axis.
+    fn heights(&self) -> Vec<f64> {
+        let inside = |height: &f64| (self.bottom..=self.top).contains(&height.max(1e-9).log10());
+        let round = |height: f64| (height * 1e6).round() / 1e6;
+        if self.top - self.bottom < LOW {
+            let (from, to) = (10_f64.powf(self.bottom), 10_f64.powf(self.top));
+            let wanted = (to - from) / 6.0;
+            let decade = 10_f64.powf(wanted.log10().floor());
+            let step = [1.0, 2.0, 5.0].map(|it| it * decade);
+            let step = step.into_iter().find(|step| *step >= wanted);
+            let step = step.unwrap_or(10.0 * decade);
+            let first = (from / step).ceil() as u64;
+            let heights = (first..).map(|at| round(at as f64 * step));
+            return heights.take_while(inside).collect();
+        }
+        let decades = (-3..=6)
+            .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| round(step * 10_f64.powi(decade))));
+        decades.filter(inside).collect()
+    }
 }
 
 /// A count's place on a scale of powers of two.
@@ -120,27 +178,21 @@ pub(crate) fn draw(out: &mut String, curves: &[Curve], axes: &Axes<'_>) {
     write_marks(out, &scale, axes.marks);
     let names = place_names(curves, &scale);
     for (curve, name_y) in curves.iter().zip(names) {
-        write_curve(out, curve, &scale, name_y, axes.unit);
+        write_curve(out, curve, &scale, name_y, axes);
     }
     out.push_str("</svg></div>\n");
 }
 
 fn write_axes(out: &mut String, scale: &Scale, curves: &[Curve], axes: &Axes<'_>) {
-    for decade in -3..=6 {
-        for step in [1.0, 2.0, 5.0] {
-            let mops = step * 10_f64.powi(decade);
-            if !(scale.bottom..=scale.top).contains(&mops.log10()) {
-                continue;
-            }
-            let y = scale.y(mops);
-            let _ = writeln!(
-                out,
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"label end\" \
-                 x=\"{}\" y=\"{:.1}\">{mops}</text>",
-                LEFT - 6.0,
-                y + 4.0
-            );
-        }
+    for height in scale.heights() {
+        let y = scale.y(height);
+        let _ = writeln!(
+            out,
+            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"label end\" \
+             x=\"{}\" y=\"{:.1}\">{height}</text>",
+            LEFT - 6.0,
+            y + 4.0
+        );
     }
     let base = TOP + HEIGHT;
     let _ = writeln!(out, "<path class=\"base\" d=\"M{LEFT} {base}H{RIGHT}\"/>");
@@ -150,14 +202,8 @@ fn write_axes(out: &mut String, scale: &Scale, curves: &[Curve], axes: &Axes<'_>
         TOP + 2.0,
         axes.unit
     );
-    let mut ticks: Vec<f64> = curves
-        .iter()
-        .flat_map(|curve| curve.points.iter().map(|point| point.x))
-        .collect();
-    ticks.sort_by(f64::total_cmp);
-    ticks.dedup();
     let mut free = f64::NEG_INFINITY;
-    for tick in ticks {
+    for tick in axes.numbers.ticks(curves) {
         let x = scale.x(tick);
         if x < free {
             continue; // Its number would lie over the one before.
@@ -168,7 +214,7 @@ fn write_axes(out: &mut String, scale: &Scale, curves: &[Curve], axes: &Axes<'_>
             "<path class=\"base\" d=\"M{x:.1} {base}v4\"/><text class=\"label middle\" \
              x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
             base + 18.0,
-            count(tick)
+            axes.numbers.named(tick)
         );
     }
     let _ = writeln!(
@@ -231,7 +277,7 @@ fn place_names(curves: &[Curve], scale: &Scale) -> Vec<f64> {
     placed
 }
 
-fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64, unit: &str) {
+fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64, axes: &Axes<'_>) {
     let Some(last) = curve.points.last() else {
         return;
     };
@@ -257,12 +303,13 @@ fn write_curve(out: &mut String, curve: &Curve, scale: &Scale, name_y: f64, unit
         let _ = writeln!(
             out,
             "<path class=\"range\" d=\"M{x:.1} {:.1}V{:.1}\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" \
-             r=\"3\"><title>{}, {}: {} {unit}, {} to {} in {}</title></circle>",
+             r=\"3\"><title>{}, {}: {} {}, {} to {} in {}</title></circle>",
             scale.y(point.low),
             scale.y(point.high),
             curve.name,
-            count(point.x),
+            axes.numbers.named(point.x),
             short(point.y),
+            axes.unit,
             short(point.low),
             short(point.high),
             point.samples,
@@ -323,6 +370,34 @@ mod tests {
         assert!(scale.y(400.0) < scale.y(2.0));
         assert!((TOP..=TOP + HEIGHT).contains(&scale.y(2.0)));
         assert!((LEFT..=RIGHT).contains(&scale.x(4.0)));
+    }
+
+    #[test]
+    fn low_and_high_drawings_have_some_round_numbers_beside_them() {
+        for (low, high) in [
+            (0.98, 1.6),
+            (0.999, 1.04),
+            (1.0, 2.9),
+            (312.0, 444.0),
+            (2.0, 400.0),
+        ] {
+            let heights = Scale::of(&[curve(0, low), curve(1, high)]).heights();
+            assert!((2..=10).contains(&heights.len()), "{heights:?}");
+        }
+    }
+
+    #[test]
+    fn rates_have_round_numbers_below_them() {
+        let mut rates = curve(0, 1.0);
+        rates.points[0].x = 15_000.0;
+        rates.points.push(Point {
+            x: 1.2e6,
+            ..rates.points[0]
+        });
+        let ticks = Along::Rates.ticks(&[rates]);
+        assert_eq!((ticks[0], ticks[ticks.len() - 1]), (20_000.0, 1e6));
+        assert_eq!(Along::Rates.named(ticks[0]), "20.0 k");
+        assert_eq!(Along::Counts.ticks(&[curve(0, 1.0)]), [4.0]);
     }
 
     #[test]

@@ -7,6 +7,6 @@ mod document;
 mod figures;
 
 pub(crate) use bars::{Bars, Group, draw_bars};
-pub(crate) use curves::{Axes, Curve, Mark, Point, count, draw};
+pub(crate) use curves::{Along, Axes, Curve, Mark, Point, count, draw};
 pub(crate) use document::head;
-pub(crate) use figures::{list, short};
+pub(crate) use figures::{list, rate, short};

@@ -4,7 +4,7 @@
 use super::result::{Experiment, Row};
 use super::spec::Contender;
 use super::table::{groups, spread_percent, state_name, title};
-use crate::drawing::{Axes, Curve, Point, draw, head, list, short};
+use crate::drawing::{Along, Axes, Curve, Point, draw, head, list, short};
 use std::fmt::Write as _;
 
 /// The experiment as an HTML document, with those with other numbers of threads and that on one CPU, if they
@@ -47,6 +47,7 @@ fn sections(out: &mut String, experiment: &Experiment) {
             &curves(experiment, &rows),
             &Axes {
                 along: "variables of 64 bytes",
+                numbers: Along::Counts,
                 unit: "Mops",
                 described: "Throughput by number of variables; the figures are in the table below",
                 marks: &[],
@@ -178,6 +179,7 @@ fn by_knob(out: &mut String, knob: Knob, rows: &[&Row], heading: &str) {
         &curves,
         &Axes {
             along: knob.along(),
+            numbers: Along::Counts,
             unit: "Mops",
             described: heading,
             marks: &[],

@@ -1,0 +1,223 @@
+//! What is known of a machine afterwards.
+
+use super::bandwidth::Bandwidth;
+use super::pairs::{Distance, Lacking};
+use super::samples::{LeftOut, QUIET_PERCENT, Spread};
+use super::sweep::{Comparison, Measured, SharingSample, SpeedupPoint};
+use super::thresholds::{self, Threshold};
+use linewise_placer::Origins;
+use serde::Serialize;
+
+/// What it costs that lines move.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Lines {
+    /// The distances that were measured, the nearest first.
+    pub measured: Vec<Measured>,
+    /// Those that this machine, or this process, does not have.
+    pub lacking: Vec<Lacking>,
+    /// An access to a line that stays where it is, ns; `None` if it could not be measured.
+    pub hit_ns: Option<f64>,
+    /// Figure 1: pairs of distances.
+    pub comparisons: Vec<Comparison>,
+    /// Two threads that do nothing but share (SAM, section 4.1), in each comparison.
+    pub hubench: Vec<Named>,
+    /// Two threads that share at a rate close to the threshold, of the comparison that it is of; `None` where no curve
+    /// reaches it.
+    pub lubench: Option<Named>,
+    /// Every run.
+    pub samples: Vec<SharingSample>,
+}
+
+/// A point that has a name, and what it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Named {
+    /// The threads consolidated.
+    pub near: Distance,
+    /// The threads distributed.
+    pub far: Distance,
+    /// What was measured.
+    #[serde(flatten)]
+    pub point: SpeedupPoint,
+}
+
+impl Lines {
+    /// What a transfer takes, ns: half a round trip. At no distance it is an access to a line that stays.
+    pub(super) fn transfer_ns(&self, distance: Distance) -> Option<f64> {
+        if distance == Distance::Unshared {
+            return self.hit_ns;
+        }
+        let mut measured = self.measured.iter();
+        let found = measured.find(|it| it.pair.distance == distance)?;
+        Some(found.round_trip_ns?.median / 2.0)
+    }
+}
+
+/// Loads from the memory of a node, by a CPU there and one elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RemoteLoads {
+    /// The CPU beside the memory.
+    pub local_cpu: u32,
+    /// The other.
+    pub remote_cpu: u32,
+    /// A load by the first, ns.
+    pub local_ns: Spread,
+    /// A load by the other, ns.
+    pub remote_ns: Spread,
+}
+
+/// A calibrated machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibration {
+    /// Coherence events per second of CPU time at which distance costs 5 %.
+    pub coherence: Threshold,
+    /// Loads from remote memory per second of CPU time at which they cost 5 %.
+    pub remote: Threshold,
+    /// Misses of a node in a second at which its memory is nearly saturated.
+    pub misses: Threshold,
+    /// What it costs that lines move.
+    pub lines: Lines,
+    /// Memory; `None` where none was to be had.
+    pub bandwidth: Option<Bandwidth>,
+    /// Remote memory; `None` on one node.
+    pub remote_loads: Option<RemoteLoads>,
+    /// What to know of these figures, in sentences without full stops.
+    pub notes: Vec<String>,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+impl Calibration {
+    /// Finds the thresholds.
+    pub(super) fn new(
+        lines: Lines,
+        bandwidth: Option<Bandwidth>,
+        remote_loads: Option<RemoteLoads>,
+        mut notes: Vec<String>,
+        seconds: f64,
+    ) -> Self {
+        let coherence = thresholds::coherence(&lines);
+        notes.extend(bandwidth.iter().flat_map(Bandwidth::doubts));
+        notes.extend(disturbance(&lines, bandwidth.as_ref()));
+        Self {
+            remote: thresholds::remote(remote_loads.as_ref(), &coherence),
+            misses: thresholds::misses(bandwidth.as_ref()),
+            coherence,
+            lines,
+            bandwidth,
+            remote_loads,
+            notes,
+            seconds,
+        }
+    }
+
+    /// The three thresholds, and how each was got, as the file of them has it.
+    #[must_use]
+    pub fn thresholds(&self) -> ([f64; 3], Origins) {
+        let all = [&self.coherence, &self.remote, &self.misses];
+        let how = Origins {
+            coherence: self.coherence.origin.clone(),
+            remote: self.remote.origin.clone(),
+            misses: self.misses.origin.clone(),
+        };
+        (all.map(|it| it.per_s), how)
+    }
+}
+
+/// What others did to the figures.
+fn disturbance(lines: &Lines, bandwidth: Option<&Bandwidth>) -> Vec<String> {
+    let of_lines = lines.measured.iter().map(|it| it.left_out);
+    let all = of_lines.chain(bandwidth.map(|it| it.left_out));
+    let sum = all.fold(LeftOut::default(), LeftOut::with);
+    let mut notes = Vec::new();
+    if sum.waited + sum.state > 0 {
+        notes.push(format!(
+            "{} of {} runs are in no figure: in {} the round trip between the CPUs changed or could not be measured, and \
+             in {} threads waited for CPUs for more than {QUIET_PERCENT} % of their time",
+            sum.waited + sum.state,
+            sum.of,
+            sum.state,
+            sum.waited
+        ));
+    }
+    if sum.busy > 0 {
+        notes.push(format!(
+            "others had the CPUs: in {} of {} runs that count threads waited for more than {QUIET_PERCENT} % of their \
+             time; calibrate again when the machine is quiet",
+            sum.busy, sum.of
+        ));
+    }
+    let several = lines
+        .measured
+        .iter()
+        .any(|it| it.left_out.state * 5 > it.left_out.of);
+    if several {
+        notes.push(
+            "the round trip has several states: a hypervisor moves the CPUs, or their frequency changes; the figures are \
+             of the state that most runs were made in"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::pairs::Pair;
+    use super::super::sweep::tests::samples;
+    use super::super::sweep::{compare, select, to_compare};
+    use super::*;
+
+    /// A machine that has these distances, at such costs of a transfer.
+    pub(crate) fn lines(distances: &[(Distance, f64)]) -> Lines {
+        let samples = samples(distances, &[0.0, 100.0, 400.0, 1600.0, 6400.0, 25_600.0]);
+        let pair = |&(distance, _): &(Distance, f64)| Pair {
+            distance,
+            cpus: [0, 1],
+        };
+        let pairs: Vec<Pair> = distances.iter().map(pair).collect();
+        let (measured, counting) = select(&pairs, &samples);
+        let comparisons: Vec<Comparison> = to_compare(&pairs)
+            .into_iter()
+            .map(|both| compare(both, &counting))
+            .collect();
+        let named = |it: &Comparison| {
+            let point = *it.points.first()?;
+            let (near, far) = (it.near, it.far);
+            Some(Named { near, far, point })
+        };
+        Lines {
+            lacking: vec![Lacking {
+                distance: Distance::SameSocket,
+                why: "no socket has several last-level caches".to_owned(),
+            }],
+            hit_ns: distances.first().map(|it| it.1),
+            hubench: comparisons.iter().filter_map(named).collect(),
+            lubench: comparisons.first().and_then(named),
+            measured,
+            comparisons,
+            samples,
+        }
+    }
+
+    /// A calibrated machine.
+    pub(crate) fn calibration(distances: &[(Distance, f64)]) -> Calibration {
+        let notes = vec!["a note".to_owned()];
+        Calibration::new(lines(distances), None, None, notes, 3.0)
+    }
+
+    #[test]
+    fn what_others_did_is_told() {
+        let mut lines = lines(&[(Distance::Unshared, 5.0), (Distance::SameLlc, 60.0)]);
+        assert!(disturbance(&lines, None).is_empty());
+        lines.measured[0].left_out = LeftOut {
+            state: 5,
+            waited: 1,
+            of: 18,
+            busy: 3,
+        };
+        let notes = disturbance(&lines, None);
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert!(notes[0].starts_with("6 of 36 runs"), "{notes:?}");
+        assert!(notes[1].contains("quiet"), "{notes:?}");
+    }
+}

@@ -27,7 +27,9 @@ fn two_sockets(place: &Place) -> Option<PathBuf> {
         put(of.join("topology/physical_package_id"), cpu);
         put(of.join("topology/core_id"), "0");
         put(of.join("topology/core_cpus_list"), cpu);
-        for (index, level, kind, size) in [("0", "1", "Data", "48K"), ("1", "3", "Unified", "32768K")] {
+        for (index, level, kind, size) in
+            [("0", "1", "Data", "48K"), ("1", "3", "Unified", "32768K")]
+        {
             let cache = of.join("cache").join(format!("index{index}"));
             put(cache.join("level"), level);
             put(cache.join("type"), kind);
@@ -66,12 +68,25 @@ fn is_placed(masks: &BTreeMap<String, String>) -> bool {
     left == of("left-pop")
         && right == of("right-pop")
         && left != right
-        && [left, right].iter().all(|mask| matches!(mask, Some("0" | "1")))
+        && [left, right]
+            .iter()
+            .all(|mask| matches!(mask, Some("0" | "1")))
 }
 
 fn place_pid(place: &Place, root: &Path, pid: &str) -> Command {
-    let mut command = place.interruptible(["place", "--look", "700ms", "--overhead", "5%", "--every", "1s"]);
-    command.arg("--topology").arg(root).args(["--journal", "journal"]);
+    let mut command = place.interruptible([
+        "place",
+        "--look",
+        "700ms",
+        "--overhead",
+        "5%",
+        "--every",
+        "1s",
+    ]);
+    command
+        .arg("--topology")
+        .arg(root)
+        .args(["--journal", "journal"]);
     command.args(["--events", "events", "--pid", pid]);
     command
 }
@@ -87,22 +102,38 @@ fn events(place: &Place) -> String {
 #[test]
 fn threads_that_share_come_together_and_are_free_again_afterwards() {
     let place = Place::new();
-    let Some(root) = two_sockets(&place) else { return };
-    let Some(target) = two_pairs(&place, "60") else { return };
+    let Some(root) = two_sockets(&place) else {
+        return;
+    };
+    let Some(target) = two_pairs(&place, "60") else {
+        return;
+    };
     let pid = target.child.id().to_string();
-    let free = until("four threads", || Some(masks(&pid)).filter(|all| all.len() == 5));
+    let free = until("four threads", || {
+        Some(masks(&pid)).filter(|all| all.len() == 5)
+    });
     let placer = place.start(&mut place_pid(&place, &root, &pid));
-    until("each pair on a socket of its own", || is_placed(&masks(&pid)).then_some(()));
+    until("each pair on a socket of its own", || {
+        is_placed(&masks(&pid)).then_some(())
+    });
     assert_ne!(journal(&place), "");
     let placer_pid = placer.child.id().to_string();
     signal(&placer_pid, "INT");
     let said = placer.finish();
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stderr.contains("it shares with threads there"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("it shares with threads there"),
+        "{}",
+        said.stderr
+    );
     assert_eq!(masks(&pid), free, "{}", said.stderr);
     assert_eq!(journal(&place), "");
     for event in ["look", "move", "undone"] {
-        assert!(events(&place).contains(&format!("\"event\":\"{event}\"")), "{}", events(&place));
+        assert!(
+            events(&place).contains(&format!("\"event\":\"{event}\"")),
+            "{}",
+            events(&place)
+        );
     }
     signal(&pid, "KILL");
     target.finish();
@@ -111,18 +142,30 @@ fn threads_that_share_come_together_and_are_free_again_afterwards() {
 #[test]
 fn what_a_killed_placer_left_is_undone_by_the_next() {
     let place = Place::new();
-    let Some(root) = two_sockets(&place) else { return };
-    let Some(target) = two_pairs(&place, "60") else { return };
+    let Some(root) = two_sockets(&place) else {
+        return;
+    };
+    let Some(target) = two_pairs(&place, "60") else {
+        return;
+    };
     let pid = target.child.id().to_string();
-    let free = until("four threads", || Some(masks(&pid)).filter(|all| all.len() == 5));
+    let free = until("four threads", || {
+        Some(masks(&pid)).filter(|all| all.len() == 5)
+    });
     let placer = place.start(&mut place_pid(&place, &root, &pid));
-    until("each pair on a socket of its own", || is_placed(&masks(&pid)).then_some(()));
+    until("each pair on a socket of its own", || {
+        is_placed(&masks(&pid)).then_some(())
+    });
     signal(&placer.child.id().to_string(), "KILL");
     placer.finish();
     assert!(is_placed(&masks(&pid)));
     let undone = place.finish(&mut place.linewise(["place", "--undo", "--journal", "journal"]));
     assert_eq!(undone.code, Some(0), "{}", undone.stderr);
-    assert!(undone.stderr.contains("may run where they might before"), "{}", undone.stderr);
+    assert!(
+        undone.stderr.contains("may run where they might before"),
+        "{}",
+        undone.stderr
+    );
     assert_eq!(masks(&pid), free);
     let again = place.finish(&mut place.linewise(["place", "--undo", "--journal", "journal"]));
     assert!(again.stderr.contains("nothing to undo"), "{}", again.stderr);
@@ -133,13 +176,24 @@ fn what_a_killed_placer_left_is_undone_by_the_next() {
 #[test]
 fn a_dry_run_moves_nothing_and_says_what_would() {
     let place = Place::new();
-    let Some(root) = two_sockets(&place) else { return };
-    let Some(target) = two_pairs(&place, "60") else { return };
+    let Some(root) = two_sockets(&place) else {
+        return;
+    };
+    let Some(target) = two_pairs(&place, "60") else {
+        return;
+    };
     let pid = target.child.id().to_string();
-    let free = until("four threads", || Some(masks(&pid)).filter(|all| all.len() == 5));
-    let output = place.finish(place_pid(&place, &root, &pid).args(["--dry-run", "--duration", "5s"]));
+    let free = until("four threads", || {
+        Some(masks(&pid)).filter(|all| all.len() == 5)
+    });
+    let output =
+        place.finish(place_pid(&place, &root, &pid).args(["--dry-run", "--duration", "5s"]));
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    assert!(output.stderr.contains("would move from CPU"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("would move from CPU"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(masks(&pid), free);
     assert_eq!(journal(&place), "");
     signal(&pid, "KILL");
@@ -150,17 +204,38 @@ fn a_dry_run_moves_nothing_and_says_what_would() {
 fn a_command_has_its_own_exit_code_and_output_wherever_it_runs() {
     let place = Place::new();
     let run = |arguments: &[&str]| -> Output {
-        place.finish(place.linewise(["place", "--journal", "journal"]).args(arguments))
+        place.finish(
+            place
+                .linewise(["place", "--journal", "journal"])
+                .args(arguments),
+        )
     };
     let output = run(&["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(7), "out\n"), "{}", output.stderr);
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (Some(7), "out\n"),
+        "{}",
+        output.stderr
+    );
     assert!(output.stderr.contains("err\n"), "{}", output.stderr);
-    assert_eq!(run(&["--quiet", "--", "sh", "-c", "kill -TERM $$"]).code, Some(128 + 15));
+    assert_eq!(
+        run(&["--quiet", "--", "sh", "-c", "kill -TERM $$"]).code,
+        Some(128 + 15)
+    );
     assert_eq!(run(&["--", "/no/such/program"]).code, Some(127));
     assert_eq!(run(&["--", "/etc/hostname"]).code, Some(126));
     if let Some(root) = two_sockets(&place) {
         let root = root.display().to_string();
-        let output = run(&["--topology", &root, "--look", "200ms", "--", "sh", "-c", "sleep 1; exit 9"]);
+        let output = run(&[
+            "--topology",
+            &root,
+            "--look",
+            "200ms",
+            "--",
+            "sh",
+            "-c",
+            "sleep 1; exit 9",
+        ]);
         assert_eq!(output.code, Some(9), "{}", output.stderr);
         assert_eq!(journal(&place), "");
     }
@@ -173,10 +248,16 @@ fn where_no_place_is_nearer_nothing_is_moved_and_the_reason_said() {
     let mut target = place.start(place.command("sleep").arg("30"));
     let pid = target.child.id().to_string();
     let output = place.finish(
-        place.linewise(["place", "--journal", "journal", "--pid", &pid, "--topology"]).arg(tree),
+        place
+            .linewise(["place", "--journal", "journal", "--pid", &pid, "--topology"])
+            .arg(tree),
     );
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    assert!(output.stderr.contains("nothing is to be moved: all CPUs"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("nothing is to be moved: all CPUs"),
+        "{}",
+        output.stderr
+    );
     target.child.kill().unwrap();
     target.finish();
 }
@@ -192,13 +273,23 @@ fn what_cannot_be_placed_is_refused_with_a_reason() {
     assert!(refusal(&[]).contains("what is to be placed?"));
     assert!(refusal(&["--pid", "4294967295"]).contains("there is no process"));
     assert!(refusal(&["--pid", "1", "--topology", "/nowhere"]).contains("/nowhere"));
-    assert!(refusal(&["--pid", "1", "--events", "/no/such/folder/e"]).contains("cannot write events"));
+    assert!(
+        refusal(&["--pid", "1", "--events", "/no/such/folder/e"]).contains("cannot write events")
+    );
     assert!(refusal(&["--undo", "--journal", "/"]).contains("journal"));
     assert!(refusal(&["--trial", "--turn", "0s", "--pid", "1"]).contains("positive"));
     fs::write(place.path("stream"), "{\"tasks\": 5}\n").unwrap();
     if let Some(root) = two_sockets(&place) {
         let root = root.display().to_string();
-        let told = refusal(&["--topology", &root, "--journal", "j", "--dry-run", "--counters", "stream"]);
+        let told = refusal(&[
+            "--topology",
+            &root,
+            "--journal",
+            "j",
+            "--dry-run",
+            "--counters",
+            "stream",
+        ]);
         assert!(told.contains("line 1"), "{told}");
     }
 }
@@ -219,12 +310,22 @@ fn a_stream_of_counters_is_decided_on_as_it_was_recorded() {
     fs::write(place.path("stream"), line.repeat(3)).unwrap();
     let output = place.finish(
         place
-            .linewise(["place", "--dry-run", "--journal", "j", "--counters", "stream", "--topology"])
+            .linewise([
+                "place",
+                "--dry-run",
+                "--journal",
+                "j",
+                "--counters",
+                "stream",
+                "--topology",
+            ])
             .arg(tree),
     );
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(
-        output.stderr.contains("2.00e6 lines a second of its time come across sockets"),
+        output
+            .stderr
+            .contains("2.00e6 lines a second of its time come across sockets"),
         "{}",
         output.stderr
     );

@@ -20,7 +20,8 @@ use anyhow::{Context, bail};
 use linewise_machine::signals::StopSignals;
 use linewise_machine::sysfs;
 use linewise_placer::{
-    History, LevelKind, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds, decide,
+    History, LevelKind, Machine, Mask, Move, Sharing, Snapshot, Task, TaskKey, Thresholds,
+    ThresholdsFile, decide,
 };
 use linewise_topology::CpuSet;
 use serde_json::json;
@@ -34,6 +35,9 @@ use kernel::{Kernel, Linux};
 use observe::{ByRecording, ByStream, Observer, Seen};
 use say_moves::{Events, why, word};
 use target::Target;
+
+/// A file of thresholds is shorter than this, bytes.
+const LONGEST_THRESHOLDS: u64 = 1 << 20;
 
 /// Arguments of `linewise place`.
 #[derive(Clone, Debug, clap::Args)]
@@ -85,6 +89,11 @@ pub(crate) struct PlaceArgs {
     /// Take what was seen from a file of counter values, a line of JSON for each interval, instead of looking
     #[arg(help_heading = "From where", long, value_name = "FILE")]
     counters: Option<PathBuf>,
+    /// From where on something costs enough to move a thread for it: what `linewise calibrate -o FILE` wrote
+    ///
+    /// Without it those of the machine of the algorithm's paper: 550,000 transfers a second of a thread's time
+    #[arg(help_heading = "From where", long, value_name = "FILE")]
+    thresholds: Option<PathBuf>,
     /// Place for the machine whose /sys is in this folder, instead of this one
     #[arg(help_heading = "From where", long, value_name = "FOLDER")]
     topology: Option<PathBuf>,
@@ -154,6 +163,19 @@ fn nothing_to_gain(machine: &Machine) -> Option<&'static str> {
     )
 }
 
+/// The thresholds of a file, or of the paper's machine.
+fn thresholds(file: Option<&Path>) -> anyhow::Result<Thresholds> {
+    let Some(file) = file else {
+        return Ok(Thresholds::IVY_BRIDGE);
+    };
+    let bytes = linewise_foreign::read(file, LONGEST_THRESHOLDS);
+    let bytes =
+        bytes.with_context(|| format!("cannot read the thresholds in {}", file.display()))?;
+    let told = ThresholdsFile::from_json(&String::from_utf8_lossy(&bytes));
+    let told = told.with_context(|| format!("{} holds no thresholds", file.display()))?;
+    Ok(told.thresholds())
+}
+
 fn undo_leftovers(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
     let (journal, left) = Journal::open(args.journal.as_deref())?;
     let mut hands = Hands::new(Linux, journal, left);
@@ -198,6 +220,7 @@ fn words(undone: Undone) -> String {
 struct Placing<'a> {
     args: &'a PlaceArgs,
     machine: &'a Machine,
+    thresholds: Thresholds,
     history: History,
     hands: Hands<Linux>,
     events: &'a mut Events,
@@ -221,6 +244,7 @@ fn place(
     let mut placing = Placing {
         args,
         machine,
+        thresholds: thresholds(args.thresholds.as_deref())?,
         history: History::new(),
         hands,
         events,
@@ -289,8 +313,7 @@ impl Placing<'_> {
     /// What the placer says to what was seen.
     fn decided(&mut self, seen: &Seen) -> Vec<Move> {
         let snapshot = self.snapshot(seen);
-        let thresholds = Thresholds::IVY_BRIDGE;
-        let moves = decide(self.machine, &thresholds, &snapshot, &mut self.history);
+        let moves = decide(self.machine, &self.thresholds, &snapshot, &mut self.history);
         self.events.tell(
             "look",
             json!({ "threads": snapshot.tasks.len(), "pairs": seen.pairs.as_ref().map(Vec::len), "moves": moves.len() }),

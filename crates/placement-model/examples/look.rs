@@ -24,16 +24,7 @@ fn main() {
         seconds: 20.0,
         steps: 1000,
     };
-    let rows = simulate(
-        &all,
-        &PolicyKind::ALL,
-        Setup {
-            thresholds: th,
-            hold,
-        },
-        effort,
-        &|_| {},
-    );
+    let rows = Experiment::new(all, effort).rows(&PolicyKind::ALL, Setup { thresholds: th, hold }, |_| true, &|_| {});
     println!(
         "{:32} {:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8} moves sam/mat(late) paper",
         "", "bal", "cas", "event", "llc", "random", "sam", "matrix", "oracle"

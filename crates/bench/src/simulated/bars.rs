@@ -32,9 +32,7 @@ pub fn bars(results: &Results) -> Vec<Bar> {
     for policy in OURS {
         all.extend(of_policy(results, policy));
     }
-    let everywhere = ratios(results, PolicyKind::Matrix, PolicyKind::Sam, |row| {
-        is_mix(&row)
-    });
+    let everywhere = ratios(results, PolicyKind::Matrix, PolicyKind::Sam, |_| true);
     let spans = ratios(results, PolicyKind::Matrix, PolicyKind::Sam, |row| {
         row.spans
     });

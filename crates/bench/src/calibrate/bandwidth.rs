@@ -143,7 +143,7 @@ pub(super) enum Found {
 
 impl Node {
     /// The node of the first CPU, with memory for its tasks.
-    pub(super) fn new(
+    pub(super) fn find(
         topology: &Topology,
         allowed: &[u32],
         spec: &CalibrationSpec,

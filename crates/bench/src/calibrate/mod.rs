@@ -258,7 +258,7 @@ impl<P: FnMut(&Progress) -> ControlFlow<()>> Session<'_, P> {
         allowed: &[u32],
     ) -> Result<(Option<Bandwidth>, Option<RemoteLoads>), CalibrateError> {
         self.tell("memory", FOR_SHARING)?;
-        let mut node = match Node::new(topology, allowed, self.spec)? {
+        let mut node = match Node::find(topology, allowed, self.spec)? {
             Found::Node(node) => node,
             Found::NoMemory => {
                 self.notes.push(

@@ -282,7 +282,7 @@ mod tests {
         let cpus = linewise_machine::affinity::allowed_cpus();
         let Some(&cpu) = cpus.first() else { return };
         let mut memory = Memory::new(cpu, 3, 1).unwrap().unwrap();
-        assert_eq!(memory.bytes(), 3 * 4 << 20);
+        assert_eq!(memory.bytes(), 12 << 20);
         for pattern in Pattern::ALL {
             let (lines_per_s, waited) = memory.copy(&[cpu], pattern, 0.01).unwrap();
             assert!(lines_per_s > 0.0 && waited >= 0.0);

@@ -222,6 +222,7 @@ mod tests {
             (Distance::OtherSocket, 240.0),
         ];
         let mut calibration = calibration(&all);
+        calibration.bandwidth = Some(bandwidth());
         calibration
             .notes
             .push("a word ".repeat(40).trim_end().to_owned());

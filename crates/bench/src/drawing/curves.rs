@@ -186,6 +186,9 @@ pub(crate) fn draw(out: &mut String, curves: &[Curve], axes: &Axes<'_>) {
 fn write_axes(out: &mut String, scale: &Scale, curves: &[Curve], axes: &Axes<'_>) {
     for height in scale.heights() {
         let y = scale.y(height);
+        if y < TOP + LINE {
+            continue; // The unit stands there.
+        }
         let _ = writeln!(
             out,
             "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"label end\" \

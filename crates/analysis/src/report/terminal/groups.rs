@@ -234,3 +234,50 @@ fn cell(found: Option<words::PairCell>, is_own: bool, numbered: bool, highest: f
     let level = ((found.transfers / highest).sqrt() * levels).ceil();
     SHADES[level.clamp(1.0, levels) as usize].to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// So many threads in pairs, each pair a group.
+    fn in_pairs(threads: u32) -> ThreadGroups {
+        let thread = |tid: u32| json!({ "tid": tid, "pid": 1, "name": format!("worker-{tid}\u{1b}[2J"), "load": 1.0, "group": tid / 2 + 1 });
+        let pair = |it: u32| {
+            json!({ "one": 2 * it, "other": 2 * it + 1, "transfers": 1e6, "interval": { "low": 1e5, "high": 1e7 },
+            "false_share": 0.5, "in_turns": 0.0, "lines": 1, "why": [] })
+        };
+        serde_json::from_value(json!({
+            "schema": 1, "command": ["./many"], "source": "timer", "launched": true, "duration_ns": 1, "line_bytes": 64,
+            "threads": (0..threads).map(thread).collect::<Vec<_>>(),
+            "pairs": (0..threads / 2).map(pair).collect::<Vec<_>>(),
+            "groups": [], "shape": { "cpus": 2, "llcs": 1, "sockets": 1, "below": [] }, "latencies": [],
+            "advice": { "verdict": "one-llc", "words": "Leave them." }, "notes": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked_for_however_many_threads_there_are() {
+        for threads in [0, 4, 40, 200, 5_000] {
+            for width in [80, 150] {
+                let options = TerminalOptions {
+                    width,
+                    ..TerminalOptions::default()
+                };
+                let text = render_groups(&in_pairs(threads), &options);
+                let widest = text.lines().map(text::width).max();
+                assert!(
+                    widest.unwrap_or(0) <= width,
+                    "{threads} in {width}:\n{text}"
+                );
+                assert!(
+                    text.lines().count() <= 64 + 50,
+                    "{threads} in {width}:\n{text}"
+                );
+                assert!(!text.contains('\u{1b}'));
+            }
+        }
+    }
+}

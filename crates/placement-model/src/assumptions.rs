@@ -123,7 +123,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
     Assumption {
         what: "sampled sharing",
         value: "100 transfers seen an interval on the whole machine, drawn in proportion; the estimate halves in 0.3 s",
-        source: "docs/measured/overhead.md: what a light recording samples and watches a second",
+        source: "assumed of a light recording, not measured",
     },
     Assumption {
         what: "threads of a program",

@@ -131,3 +131,34 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
     });
     (sum / f64::from(count.max(1))).exp()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_has_a_row_in_the_table_the_json_and_the_page() {
+        let spec = Spec {
+            seeds: 2,
+            only: vec!["Hubench (8t)".to_owned()],
+            quick: true,
+        };
+        let results = run(&spec, &|_, _| {});
+        let json = json(&results);
+        let workload = &json["workloads"][0];
+        assert_eq!(workload["name"], "Hubench (8t)");
+        assert_eq!(workload["kind"], "standalone");
+        assert_eq!(workload["shares"], true);
+        for policy in PolicyKind::ALL {
+            let one = &workload["policies"][policy.name()];
+            for figure in ["speedup", "min", "max", "moves"] {
+                assert!(one[figure].is_number(), "{policy:?} {figure}: {one}");
+            }
+        }
+        assert!(json["bars"].as_array().is_some_and(|bars| !bars.is_empty()));
+        assert!(table(&results).contains("Hubench (8t) "));
+        let page = page(&results);
+        assert!(page.contains("<svg") && page.contains("Hubench (8t)"));
+        assert!(!page.contains("<script"));
+    }
+}

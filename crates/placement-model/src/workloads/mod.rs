@@ -158,7 +158,7 @@ fn groups() -> Vec<Workload> {
             vec![grouped("two", 20, 2, one)],
         ),
         workload(
-            "groups over processes, 2x4",
+            "groups over processes",
             TwoByFourLlcs,
             vec![
                 grouped("span", 16, 4, Processes::Blocks(4)),
@@ -166,7 +166,7 @@ fn groups() -> Vec<Workload> {
             ],
         ),
         workload(
-            "groups beside memory, 2x4",
+            "groups beside memory",
             TwoByFourLlcs,
             vec![grouped("two", 8, 2, one), program("MemBench", 8)],
         ),

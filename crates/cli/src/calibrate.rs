@@ -13,10 +13,9 @@ use linewise_bench::calibrate::{
 use linewise_machine::facts::Facts;
 use linewise_machine::signals::{self, StopSignals};
 use linewise_placer::ThresholdsFile;
-use linewise_recording::Outlet;
 
 use crate::interrupt;
-use crate::say::{ProgressLine, say};
+use crate::say::{ProgressLine, out, out_line, outlet, say};
 
 /// Finds this machine's thresholds for `linewise place`: the rate of coherence events at which distance costs a thread 5 %
 /// of its time, and the rate of cache misses at which a node's memory is nearly saturated.
@@ -58,17 +57,11 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     if args.json {
-        println!("{:#}", calibration_json(&calibration));
+        out_line(format_args!("{:#}", calibration_json(&calibration)))?;
     } else {
-        print!("{}", calibration_table(&calibration));
+        out(format_args!("{}", calibration_table(&calibration)))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn outlet(path: &Path) -> anyhow::Result<(&Path, Outlet)> {
-    let found = Outlet::find(path);
-    let outlet = found.with_context(|| format!("cannot write to {}", path.display()))?;
-    Ok((path, outlet))
 }
 
 /// Measures, until a signal ends that and this process.

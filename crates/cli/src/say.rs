@@ -1,7 +1,12 @@
 //! The door to the terminal: what linewise says on standard error. Names of the target and of recordings are in it, so
 //! nothing in it is obeyed; what moves the cursor is sent by this file alone.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use linewise_recording::Outlet;
 
 /// Goes back to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
@@ -18,6 +23,27 @@ pub(crate) fn lines(text: &str) {
     for line in text.lines() {
         let _ = writeln!(terminal, "{}", linewise_foreign::sanitise(line));
     }
+}
+
+/// Prints what was asked for to the standard output.
+///
+/// # Errors
+/// Nobody reads it any more, or there is no room.
+pub(crate) fn out(text: impl Display) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    write!(output, "{text}").and_then(|()| output.flush())
+}
+
+/// The same, and ends the line.
+pub(crate) fn out_line(text: impl Display) -> io::Result<()> {
+    out(format_args!("{text}\n"))
+}
+
+/// Finds out before something long whether its result can be written to `path`.
+pub(crate) fn outlet(path: &Path) -> anyhow::Result<(&Path, Outlet)> {
+    let found = Outlet::find(path);
+    let outlet = found.with_context(|| format!("cannot write to {}", path.display()))?;
+    Ok((path, outlet))
 }
 
 /// A line that tells how far something is, on a terminal.

@@ -52,6 +52,14 @@ unsafe fn call(entry: squeue::Entry) -> Option<io::Result<i32>> {
     }
 }
 
+/// Refuses offsets that are none: to a ring -1 means the place where the file is, which it then moves.
+fn is_place(offset: u64) -> io::Result<()> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+}
+
 /// What both ways return, as a number that is not negative.
 fn number(result: i32) -> usize {
     usize::try_from(result).unwrap_or(0)
@@ -114,6 +122,7 @@ impl File {
     /// # Errors
     /// As [`FileExt::read_at`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        is_place(offset)?;
         let length = buffer.len().min(MOST) as u32;
         let entry = opcode::Read::new(self.fd(), buffer.as_mut_ptr(), length)
             .offset(offset)
@@ -131,6 +140,7 @@ impl File {
     /// # Errors
     /// As [`FileExt::write_at`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        is_place(offset)?;
         let length = bytes.len().min(MOST) as u32;
         let entry = opcode::Write::new(self.fd(), bytes.as_ptr(), length)
             .offset(offset)

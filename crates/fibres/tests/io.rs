@@ -237,6 +237,12 @@ fn write_and_read(runtime: &Runtime) {
                 assert_eq!(file.read_at(&mut read, 1000).unwrap(), 99_000);
                 assert_eq!(read[..99_000], text[1000..]);
                 assert_eq!(file.read_at(&mut read, 100_000).unwrap(), 0);
+                let no_place = |result: std::io::Result<usize>| result.unwrap_err().raw_os_error();
+                assert_eq!(
+                    no_place(file.read_at(&mut read, u64::MAX)),
+                    Some(libc::EINVAL)
+                );
+                assert_eq!(no_place(file.write_at(b"X", u64::MAX)), Some(libc::EINVAL));
                 let missing = File::open(path.with_extension("none")).unwrap_err();
                 assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
             })

@@ -13,10 +13,9 @@ use linewise_bench::accesstest::{
     accesstest_page, accesstest_table, run_accesstest,
 };
 use linewise_machine::affinity::allowed_cpus;
-use linewise_recording::write_file;
 
 use super::time::minutes;
-use crate::say::{ProgressLine, say};
+use crate::say::{ProgressLine, out, out_line, outlet, say};
 
 /// Sessions execute a loop of phases, each of which accesses lines of memory: in place or delegated to another CPU.
 ///
@@ -109,7 +108,7 @@ pub(super) struct AccesstestArgs {
     no_wipe: bool,
     /// Leave runs out of the figures whose threads waited for the CPUs for more than this share of the time, because other
     /// programs ran there
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
     quiet: Option<f64>,
     /// Begin the first run when SIGUSR1 comes
     #[arg(long)]
@@ -169,8 +168,17 @@ fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "not a number of bytes, as 98304, 96K or 4M".to_owned())
 }
 
+fn parse_share(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim().parse::<f64>().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "a share from 0 to 100 percent is wanted, as 5".to_owned())
+}
+
 pub(super) fn run(args: &AccesstestArgs) -> anyhow::Result<ExitCode> {
     let (spec, log_to, verbose) = asked(args)?;
+    // What cannot be written is refused before hours of measuring.
+    let log_to = log_to.as_deref().map(outlet).transpose()?;
+    let page_to = args.html.as_deref().map(outlet).transpose()?;
     let line = ProgressLine::on_a_terminal();
     let mut told_to_wait = false;
     let test = run_accesstest(&spec, |progress| {
@@ -186,21 +194,23 @@ pub(super) fn run(args: &AccesstestArgs) -> anyhow::Result<ExitCode> {
     });
     line.clear();
     let test = test?;
-    if let Some(path) = &log_to {
-        write_file(path, session_lines(&test.log).as_bytes())
-            .with_context(|| format!("cannot write the sessions to {}", path.display()))?;
-    }
-    if let Some(path) = &args.html {
-        write_file(path, accesstest_page(&test).as_bytes())
-            .with_context(|| format!("cannot write the page {}", path.display()))?;
-    }
     if verbose {
         say_runs(&test);
     }
     if args.json {
-        println!("{:#}", accesstest_json(&test));
+        out_line(format_args!("{:#}", accesstest_json(&test)))?;
     } else {
-        print!("{}", accesstest_table(&test));
+        out(format_args!("{}", accesstest_table(&test)))?;
+    }
+    if let Some((path, outlet)) = log_to {
+        outlet
+            .write(session_lines(&test.log).as_bytes())
+            .with_context(|| format!("cannot write the sessions to {}", path.display()))?;
+    }
+    if let Some((path, outlet)) = page_to {
+        outlet
+            .write(accesstest_page(&test).as_bytes())
+            .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

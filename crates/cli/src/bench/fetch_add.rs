@@ -13,7 +13,7 @@ use linewise_bench::fetch_add::{
 use linewise_recording::write_file;
 
 use super::time::minutes;
-use crate::say::ProgressLine;
+use crate::say::{ProgressLine, out};
 
 /// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
 /// own means: locks, an atomic instruction, channels, delegation.
@@ -134,7 +134,7 @@ pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
                 fetch_add_counts(one)
             );
         }
-        print!("\n{}", fetch_add_by_threads(&all));
+        out(format_args!("\n{}", fetch_add_by_threads(&all)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,8 @@ use linewise_bench::fibres;
 use linewise_machine::affinity::allowed_cpus;
 use linewise_machine::latency::measure_round_trip;
 
+use crate::say::{out, out_line};
+
 /// Arguments of `linewise bench fibres`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FibresArgs {
@@ -36,9 +38,9 @@ pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
         anyhow::Ok(measure_round_trip(here, there, BUDGET)?.median_ns)
     })?;
     if args.json {
-        println!("{:#}", fibres::json(&rows));
+        out_line(format_args!("{:#}", fibres::json(&rows)))?;
     } else {
-        print!("{}", fibres::table(&rows));
+        out(format_args!("{}", fibres::table(&rows)))?;
         println!(
             "\nOther programs on these CPUs make all but the round trip slower, and the spread no wider: measure while\n\
              nothing else runs."

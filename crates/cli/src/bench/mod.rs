@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use linewise_bench::{Workload, WorkloadSpec, run_workload};
 
+use crate::say::out_line;
+
 /// Arguments of `linewise bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BenchArgs {
@@ -85,7 +87,7 @@ pub(crate) fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 seed: args.seed,
                 cpus: Vec::new(),
             })?;
-            println!("{}", truth.to_json_line());
+            out_line(format_args!("{}", truth.to_json_line()))?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use linewise_bench::simulated::{self, Spec};
-use linewise_recording::write_file;
 
-use crate::say::ProgressLine;
+use crate::say::{ProgressLine, out, out_line, outlet};
 
 /// Simulates programs on machines with two sockets, eight last-level caches, or two times four, in intervals of 100 ms,
 /// under policies that place their threads: Linux' balancer, cache-aware scheduling, followers of wakers, one cache a
@@ -42,6 +41,7 @@ pub(super) fn run(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
         only: args.only.clone(),
         quick: args.quick,
     };
+    let page_to = args.html.as_deref().map(outlet).transpose()?;
     let line = ProgressLine::on_a_terminal();
     let done = AtomicUsize::new(0);
     let results = simulated::run(&spec, &|name: &str, of: usize| {
@@ -54,14 +54,15 @@ pub(super) fn run(args: &PlacementArgs) -> anyhow::Result<ExitCode> {
         "no workload is called like {:?}; see the names in the table without --only",
         args.only
     );
-    if let Some(path) = &args.html {
-        write_file(path, simulated::page(&results).as_bytes())
-            .with_context(|| format!("cannot write the page {}", path.display()))?;
-    }
     if args.json {
-        println!("{:#}", simulated::json(&results));
+        out_line(format_args!("{:#}", simulated::json(&results)))?;
     } else {
-        print!("{}", simulated::table(&results));
+        out(format_args!("{}", simulated::table(&results)))?;
+    }
+    if let Some((path, outlet)) = page_to {
+        outlet
+            .write(simulated::page(&results).as_bytes())
+            .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

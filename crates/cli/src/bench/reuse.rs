@@ -19,7 +19,7 @@ use linewise_machine::signals::StopSignals;
 use linewise_recording::write_file;
 use linewise_trace::{Consumer, TracedAccess};
 
-use crate::say::ProgressLine;
+use crate::say::{ProgressLine, out, out_line};
 use crate::scratch::Scratch;
 
 /// Arguments of `linewise bench reuse`.
@@ -85,7 +85,7 @@ pub(super) fn run_program(args: &ProgramArgs) -> anyhow::Result<ExitCode> {
     let line = run_reuse(&spec).to_json_line();
     match &args.output {
         Some(path) => write_file(path, line.as_bytes())?,
-        None => println!("{line}"),
+        None => out_line(&line)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -115,7 +115,7 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
             Ok(row) => rows.push(row),
             Err(error) => match error.downcast_ref() {
                 Some(linewise_collect::Error::Exact(ExactError::NoQemu { .. })) if args.gate => {
-                    println!("\nskipped: {error:#}");
+                    out_line(format_args!("\nskipped: {error:#}"))?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 _ => return Err(error),
@@ -124,9 +124,9 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
     }
     line.clear();
     if args.json {
-        println!("{:#}", reuse_json(&rows));
+        out_line(format_args!("{:#}", reuse_json(&rows)))?;
     } else {
-        print!("{}", reuse_table(&rows));
+        out(format_args!("{}", reuse_table(&rows)))?;
     }
     let judged = rows
         .iter()
@@ -138,7 +138,7 @@ pub(super) fn run(args: &ReuseArgs) -> anyhow::Result<ExitCode> {
     }
     let passed = judged.count() - missed;
     if !args.json {
-        println!("reuse: {passed} passed, {missed} failed");
+        out_line(format_args!("reuse: {passed} passed, {missed} failed"))?;
     }
     Ok(if missed == 0 && passed > 0 {
         ExitCode::SUCCESS

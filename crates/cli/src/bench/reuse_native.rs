@@ -20,7 +20,7 @@ use linewise_cache::reuse::Histogram;
 use linewise_recording::Recording;
 use serde::Serialize;
 
-use crate::say::ProgressLine;
+use crate::say::{ProgressLine, out, out_line};
 use crate::scratch::Scratch;
 
 /// What each run is to last, s.
@@ -73,9 +73,12 @@ pub(super) fn run(specs: &[ReuseSpec], json: bool) -> anyhow::Result<ExitCode> {
     }
     line.clear();
     if json {
-        println!("{:#}", serde_json::json!({ "reuse_native": rows }));
+        out_line(format_args!(
+            "{:#}",
+            serde_json::json!({ "reuse_native": rows })
+        ))?;
     } else {
-        print!("{}", table(&rows));
+        out(format_args!("{}", table(&rows)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

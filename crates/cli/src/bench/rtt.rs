@@ -7,6 +7,8 @@ use linewise_bench::{RoundTrips, rtt_json, rtt_table};
 use linewise_machine::affinity::allowed_cpus;
 use linewise_machine::latency::measure_round_trip;
 
+use crate::say::{out, out_line};
+
 /// Arguments of `linewise bench rtt`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RttArgs {
@@ -43,9 +45,9 @@ pub(super) fn run(args: &RttArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{:#}", rtt_json(&pairs));
+        out_line(format_args!("{:#}", rtt_json(&pairs)))?;
     } else {
-        print!("{}", rtt_table(&pairs));
+        out(format_args!("{}", rtt_table(&pairs)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use linewise_bench::{
 };
 use linewise_recording::Recording;
 
-use crate::say::ProgressLine;
+use crate::say::{ProgressLine, out, out_line};
 use crate::scratch::Scratch;
 
 /// Arguments of `linewise bench sharing`.
@@ -59,7 +59,9 @@ const GATE_TRIES: u32 = 3;
 pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
     let cpus = linewise_machine::affinity::allowed_cpus().len();
     if cpus < 2 {
-        println!("skipped: sharing needs two CPUs, and this process may use only {cpus}");
+        out_line(format_args!(
+            "skipped: sharing needs two CPUs, and this process may use only {cpus}"
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     let specs = specs(args);
@@ -82,9 +84,9 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
     }
     ProgressLine::on_a_terminal().clear();
     if args.json {
-        println!("{:#}", sharing_json(&rows));
+        out_line(format_args!("{:#}", sharing_json(&rows)))?;
     } else {
-        print!("{}", sharing_table(&rows));
+        out(format_args!("{}", sharing_table(&rows)))?;
     }
     Ok(if args.gate {
         gate(&rows, cpus)
@@ -126,7 +128,7 @@ fn gate_slack(row: &Comparison, cpus: usize) -> f64 {
 }
 
 /// Prints what failed, and counts.
-fn gate(rows: &[Comparison], cpus: usize) -> ExitCode {
+fn gate(rows: &[Comparison], cpus: usize) -> anyhow::Result<ExitCode> {
     let (mut passed, mut failed) = (0, 0);
     for row in rows {
         for bar in &row.bars {
@@ -141,7 +143,7 @@ fn gate(rows: &[Comparison], cpus: usize) -> ExitCode {
             }
         }
     }
-    println!("accuracy: {passed} passed, {failed} failed");
+    out_line(format_args!("accuracy: {passed} passed, {failed} failed"))?;
     if failed == 0 && passed > 0 {
         ExitCode::SUCCESS
     } else {

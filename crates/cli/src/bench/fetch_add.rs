@@ -13,7 +13,7 @@ use linewise_bench::fetch_add::{
 use linewise_recording::write_file;
 
 use super::time::minutes;
-use crate::say::{ProgressLine, out};
+use crate::say::{ProgressLine, out, out_line};
 
 /// Threads pick one of N variables of 64 bytes at random and increment it, each contender by its
 /// own means: locks, an atomic instruction, channels, delegation.
@@ -120,19 +120,19 @@ pub(super) fn run(args: &FetchAddArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot write the page {}", path.display()))?;
     }
     if args.json {
-        println!(
+        out_line(format_args!(
             "{:#}",
             fetch_add_json(&experiment, one_cpu.as_ref(), &others)
-        );
+        ))?;
     } else {
         let all: Vec<_> = std::iter::once(&experiment).chain(&others).collect();
         for (number, one) in all.iter().copied().chain(&one_cpu).enumerate() {
             let between = if number > 0 { "\n" } else { "" };
-            print!(
+            out(format_args!(
                 "{between}{}\n{}",
                 fetch_add_table(one),
                 fetch_add_counts(one)
-            );
+            ))?;
         }
         out(format_args!("\n{}", fetch_add_by_threads(&all)))?;
     }

@@ -41,10 +41,10 @@ pub(super) fn run(args: &FibresArgs) -> anyhow::Result<ExitCode> {
         out_line(format_args!("{:#}", fibres::json(&rows)))?;
     } else {
         out(format_args!("{}", fibres::table(&rows)))?;
-        println!(
+        out_line(format_args!(
             "\nOther programs on these CPUs make all but the round trip slower, and the spread no wider: measure while\n\
              nothing else runs."
-        );
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -89,7 +89,7 @@ pub(super) fn run(args: &SharingArgs) -> anyhow::Result<ExitCode> {
         out(format_args!("{}", sharing_table(&rows)))?;
     }
     Ok(if args.gate {
-        gate(&rows, cpus)
+        gate(&rows, cpus)?
     } else {
         ExitCode::SUCCESS
     })
@@ -136,19 +136,19 @@ fn gate(rows: &[Comparison], cpus: usize) -> anyhow::Result<ExitCode> {
                 passed += 1;
             } else {
                 failed += 1;
-                println!(
+                out_line(format_args!(
                     "FAILED {} {:.1}, {} threads: {} is {:.3}, the bar is {:.3}",
                     row.workload, row.fraction, row.threads, bar.what, bar.value, bar.limit
-                );
+                ))?;
             }
         }
     }
     out_line(format_args!("accuracy: {passed} passed, {failed} failed"))?;
-    if failed == 0 && passed > 0 {
+    Ok(if failed == 0 && passed > 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
-    }
+    })
 }
 
 /// The benchmarks to run, in the order of the table.
